@@ -1,0 +1,222 @@
+"""The recipe's reader: TOML tables into frozen dataclasses that each room declares for itself.
+
+A room writes a frozen, keyword-only dataclass, `class UrlTable: block_hosts: tuple[str, ...] = key((), help="…")`,
+and `load_recipe(path, PipelineRecipe)` gives the instance, or raises a RecipeError that names the key, the value
+and what is allowed. Supported field types: str, int, float, bool, `X | None`, Literal["a", "b"], tuple[X, ...],
+dict[str, X] and nested dataclasses (a table) or tuples of them (an array of tables).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import math
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import tomli_w
+
+T = TypeVar("T")
+
+
+class RecipeError(ValueError):
+    """The recipe is wrong: the message names the key, the value and what is allowed (exit code 2)."""
+
+
+def key(
+    default: Any = dataclasses.MISSING,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+    choices: Sequence[str] | None = None,
+    help: str = "",
+) -> Any:
+    """A field of a recipe table: its default (none: required), its bounds and one line of help.
+
+    `choices` bounds a str, or each member of a tuple[str, ...]."""
+    metadata = {"at_least": at_least, "at_most": at_most, "above": above, "choices": choices, "help": help}
+    if isinstance(default, (list, dict)) or dataclasses.is_dataclass(default):
+        return dataclasses.field(default_factory=functools.partial(_same, default), metadata=metadata)
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def load_recipe(path: str | Path, shape: type[T], overrides: Sequence[str] = ()) -> T:
+    """The recipe at `path` as a `shape`, after `--set key=value` overrides; RecipeError if it is wrong."""
+    return parse_table(shape, read_toml(path, overrides))
+
+
+def read_toml(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The TOML of `path` with the overrides applied; RecipeError if it cannot be read."""
+    try:
+        raw = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RecipeError(f"no recipe at {path}: give the path of a .toml file") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RecipeError(f"{path} cannot be read as TOML: {error}") from error
+    for override in overrides:
+        _override(raw, override)
+    return raw
+
+
+def _override(raw: dict[str, Any], override: str) -> None:
+    name, equals, text = override.partition("=")
+    parts = name.strip().split(".")
+    if not equals or not all(parts):
+        raise RecipeError(f"--set {override!r}: expected key=value, for example --set run.seed=7")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    where: Any = raw
+    for part in parts[:-1]:
+        if isinstance(where, list):
+            if not part.isdigit() or int(part) >= len(where):
+                raise RecipeError(f"--set {override!r}: {part!r} is not an entry of the list (0 to {len(where) - 1})")
+            where = where[int(part)]
+        else:
+            where = where.setdefault(part, {})
+        if not isinstance(where, (dict, list)):
+            raise RecipeError(f"--set {override!r}: {part!r} is a value, not a table")
+    if isinstance(where, list):
+        raise RecipeError(
+            f"--set {override!r}: {parts[-2]!r} is a list of tables; name an entry, as in {parts[-2]}.0.key"
+        )
+    where[parts[-1]] = value
+
+
+def parse_table(shape: type[T], raw: Mapping[str, Any], where: str = "") -> T:
+    """`raw` as a `shape`; `where` is the table's dotted name, for errors."""
+    if not isinstance(raw, Mapping):
+        raise RecipeError(f"{where or 'recipe'} = {raw!r}: expected a table")
+    hints = _hints(shape)
+    fields = {field.name: field for field in dataclasses.fields(shape)}  # type: ignore[arg-type]
+    for name in raw:
+        if name not in fields:
+            close = difflib.get_close_matches(name, fields, n=1)
+            hint = f"; did you mean {_dotted(where, close[0])!r}?" if close else "."
+            known = ", ".join(fields)
+            raise RecipeError(
+                f"unknown key {_dotted(where, name)!r} (= {_shorten(raw[name])}){hint} Known here: {known}"
+            )
+    values: dict[str, Any] = {}
+    for name, field in fields.items():
+        dotted = _dotted(where, name)
+        if name in raw:
+            values[name] = _convert(hints[name], raw[name], dotted, field.metadata)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise RecipeError(f"key {dotted!r} is missing: it has no default")
+    return shape(**values)
+
+
+@functools.cache
+def _hints(shape: Any) -> dict[str, Any]:
+    return typing.get_type_hints(shape)
+
+
+def _dotted(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _convert(hint: Any, value: Any, where: str, bounds: Mapping[str, Any]) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return _convert_union(arguments, value, where, bounds)
+    if origin is Literal:
+        if value not in arguments or isinstance(value, bool) != any(
+            isinstance(a, bool) and a == value for a in arguments
+        ):
+            raise RecipeError(f"{where} = {_shorten(value)}: expected one of {', '.join(map(repr, arguments))}")
+        return value
+    if origin is tuple:
+        return _convert_tuple(arguments, value, where, bounds)
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise RecipeError(f"{where} = {_shorten(value)}: expected a table of name = value")
+        return {name: _convert(arguments[1], item, f"{where}.{name}", bounds) for name, item in value.items()}
+    if dataclasses.is_dataclass(hint):
+        return parse_table(typing.cast(type, hint), value, where)
+    return _convert_scalar(hint, value, where, bounds)
+
+
+def _convert_union(arguments: tuple[Any, ...], value: Any, where: str, bounds: Mapping[str, Any]) -> Any:
+    errors = []
+    for argument in arguments:
+        if argument is type(None):
+            continue
+        try:
+            return _convert(argument, value, where, bounds)
+        except RecipeError as error:
+            errors.append(error)
+    raise errors[-1]
+
+
+def _convert_tuple(arguments: tuple[Any, ...], value: Any, where: str, bounds: Mapping[str, Any]) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise RecipeError(f"{where} = {_shorten(value)}: expected a list")
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        return tuple(_convert(arguments[0], item, f"{where}[{i}]", bounds) for i, item in enumerate(value))
+    if len(value) != len(arguments):
+        raise RecipeError(f"{where} = {_shorten(value)}: expected a list of {len(arguments)}")
+    return tuple(
+        _convert(a, item, f"{where}[{i}]", bounds) for i, (a, item) in enumerate(zip(arguments, value, strict=True))
+    )
+
+
+def _convert_scalar(hint: Any, value: Any, where: str, bounds: Mapping[str, Any]) -> Any:
+    names = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, hint) or (hint is not bool and isinstance(value, bool)):
+        raise RecipeError(f"{where} = {_shorten(value)}: expected {names[hint]}")
+    if hint in (int, float):
+        _check_bounds(value, where, bounds)
+    choices = bounds.get("choices")
+    if choices is not None and value not in choices:
+        raise RecipeError(f"{where} = {_shorten(value)}: expected one of {', '.join(map(repr, choices))}")
+    return value
+
+
+def _check_bounds(value: float, where: str, bounds: Mapping[str, Any]) -> None:
+    at_least, at_most, above = bounds.get("at_least"), bounds.get("at_most"), bounds.get("above")
+    if not math.isfinite(value):
+        raise RecipeError(f"{where} = {value}: expected a finite number")
+    if at_least is not None and value < at_least:
+        raise RecipeError(f"{where} = {value}: expected at least {at_least}")
+    if above is not None and value <= above:
+        raise RecipeError(f"{where} = {value}: expected more than {above}")
+    if at_most is not None and value > at_most:
+        raise RecipeError(f"{where} = {value}: expected at most {at_most}")
+
+
+def as_plain(recipe: Any) -> Any:
+    """The recipe as plain dicts and lists, every default filled in, None left out: what TOML and JSON can hold."""
+    if dataclasses.is_dataclass(recipe) and not isinstance(recipe, type):
+        pairs = ((field.name, getattr(recipe, field.name)) for field in dataclasses.fields(recipe))
+        return {name: as_plain(value) for name, value in pairs if value is not None}
+    if isinstance(recipe, Mapping):
+        return {name: as_plain(value) for name, value in recipe.items() if value is not None}
+    if isinstance(recipe, (list, tuple)):
+        return [as_plain(value) for value in recipe]
+    return recipe
+
+
+def as_toml(recipe: Any) -> str:
+    """The resolved recipe as TOML: `load_recipe` of it gives an equal recipe."""
+    return tomli_w.dumps(as_plain(recipe))

@@ -1,0 +1,219 @@
+"""Folders on disk or in an object store, with the one promise everything rests on: a file appears whole or not at all.
+
+Names inside a Folder are relative and use "/". On disk a file is written under a temporary name that is unique to
+the attempt, synced and renamed; in an object store it is spooled to local disk and put in one request.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, BinaryIO, cast
+from urllib.parse import urlsplit
+
+import fsspec
+
+REMOTE_SCHEMES = ("s3", "https", "http")
+_TEMPORARY = ".tmp-"
+
+
+class StorageError(OSError):
+    """A file or folder cannot be read or written; the message names it and says what to do."""
+
+
+def is_remote(url: str) -> bool:
+    """Whether `url` lies in an object store or on a web server."""
+    return urlsplit(url).scheme in REMOTE_SCHEMES
+
+
+def local_path(url: str) -> str:
+    """The absolute path that a local `url` (a path, or file://) names."""
+    return os.path.abspath(url.removeprefix("file://"))
+
+
+def join(url: str, *names: str) -> str:
+    """`url` with names below it."""
+    return "/".join([url.rstrip("/"), *(name.strip("/") for name in names)])
+
+
+def filesystem(url: str) -> Any:
+    """The fsspec file system that `url` belongs to. S3 takes its endpoint, region and keys from the usual AWS_*
+    variables and goes anonymous where there are no keys (or with AWS_NO_SIGN_REQUEST=1)."""
+    scheme = urlsplit(url).scheme if is_remote(url) else "file"
+    return _filesystem(scheme, os.getpid(), _s3_anonymous() if scheme == "s3" else False)
+
+
+def _s3_anonymous() -> bool:
+    if os.environ.get("AWS_NO_SIGN_REQUEST", "").lower() in ("1", "true", "yes"):
+        return True
+    named = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+             "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_SHARED_CREDENTIALS_FILE")  # fmt: skip
+    if any(os.environ.get(name) for name in named) or (Path.home() / ".aws" / "credentials").exists():
+        return False
+    return os.environ.get("AWS_EC2_METADATA_DISABLED", "true").lower() == "true"
+
+
+@functools.lru_cache(maxsize=16)
+def _filesystem(scheme: str, process: int, anonymous: bool) -> Any:
+    # A cached S3 or HTTP client holds an event loop that does not survive a fork: so one for each process.
+    if scheme == "s3":
+        return fsspec.filesystem(
+            "s3", anon=anonymous, use_listings_cache=False, skip_instance_cache=True, default_block_size=16 << 20
+        )
+    if scheme in ("http", "https"):
+        return fsspec.filesystem(scheme, skip_instance_cache=True)
+    return fsspec.filesystem("file")
+
+
+def delta_options(url: str) -> dict[str, str]:
+    """The storage_options that deltalake wants for `url` (its own names for the AWS_* variables)."""
+    if urlsplit(url).scheme != "s3":
+        return {}
+    options = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    options.setdefault("AWS_REGION", os.environ.get("AWS_DEFAULT_REGION", "us-east-1"))
+    if options.get("AWS_ENDPOINT_URL", "").startswith("http://"):
+        options["AWS_ALLOW_HTTP"] = "true"
+    if _s3_anonymous():
+        options["AWS_SKIP_SIGNATURE"] = "true"
+    return options
+
+
+class Folder:
+    """A folder at a path or URL. Cheap to make, picklable, holds no connection."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/") if is_remote(url) else local_path(url)
+        self.is_remote = is_remote(url)
+
+    def __repr__(self) -> str:
+        return f"Folder({self.url!r})"
+
+    def at(self, name: str) -> str:
+        """The path or URL of `name`."""
+        return join(self.url, name) if name else self.url
+
+    def folder(self, name: str) -> Folder:
+        """A folder below this one."""
+        return Folder(self.at(name))
+
+    def open(self, name: str) -> BinaryIO:
+        """`name` opened for reading, seekable; FileNotFoundError if it is not there."""
+        if not self.is_remote:
+            return open(self.at(name), "rb")
+        return cast(BinaryIO, filesystem(self.url).open(self.at(name), "rb", cache_type="readahead"))
+
+    def read(self, name: str) -> bytes:
+        """The whole content of `name`."""
+        if not self.is_remote:
+            return Path(self.at(name)).read_bytes()
+        return cast(bytes, filesystem(self.url).cat_file(self.at(name)))
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        """Up to `length` bytes of `name` from byte `start`."""
+        if not self.is_remote:
+            with open(self.at(name), "rb") as file:
+                file.seek(start)
+                return file.read(length)
+        return cast(bytes, filesystem(self.url).cat_file(self.at(name), start=start, end=start + length))
+
+    def publish(self, name: str, data: bytes) -> None:
+        """`data` as the content of `name`, whole or not at all; what stood there before is replaced."""
+        with self.writing(name) as file:
+            file.write(data)
+
+    def publish_new(self, name: str, data: bytes) -> bool:
+        """`publish` unless `name` exists already, decided atomically; says whether it was written."""
+        if self.is_remote:
+            try:
+                filesystem(self.url).pipe_file(self.at(name), data, mode="create")
+            except FileExistsError:
+                return False
+            return True
+        target = Path(self.at(name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _temporary(target)
+        try:
+            temporary.write_bytes(data)
+            os.link(temporary, target)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)
+        return True
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[IO[bytes]]:
+        """A binary file to write; it becomes `name` when the block ends, and vanishes if the block raises."""
+        if self.is_remote:
+            with tempfile.NamedTemporaryFile(prefix="sluice-put-") as spool:
+                yield cast(IO[bytes], spool)
+                spool.flush()
+                filesystem(self.url).put_file(spool.name, self.at(name))
+            return
+        target = Path(self.at(name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _temporary(target)
+        try:
+            with open(temporary, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def exists(self, name: str) -> bool:
+        """Whether `name` is a file here."""
+        if not self.is_remote:
+            return os.path.isfile(self.at(name))
+        return bool(filesystem(self.url).isfile(self.at(name)))
+
+    def size(self, name: str) -> int:
+        """Bytes of `name`; FileNotFoundError if it is not there."""
+        if not self.is_remote:
+            return os.path.getsize(self.at(name))
+        return int(filesystem(self.url).size(self.at(name)))
+
+    def names(self, under: str = "") -> list[str]:
+        """Every file below `under`, relative to this folder, sorted; none if there is no such folder. Temporary
+        files of attempts under way are left out."""
+        if not self.is_remote:
+            return sorted(_walk_local(Path(self.at(under)), Path(self.url)))
+        prefix = self.at("").split("://", 1)[1].rstrip("/") + "/"
+        try:
+            found = filesystem(self.url).find(self.at(under))
+        except FileNotFoundError:
+            return []
+        return sorted(path.split("://", 1)[-1].removeprefix(prefix) for path in found)
+
+    def remove(self, name: str) -> None:
+        """Delete the file `name`; nothing happens if it is gone already."""
+        if not self.is_remote:
+            Path(self.at(name)).unlink(missing_ok=True)
+        elif self.exists(name):
+            filesystem(self.url).rm_file(self.at(name))
+
+    def remove_tree(self, name: str) -> None:
+        """Delete everything below `name`."""
+        if not self.is_remote:
+            shutil.rmtree(self.at(name), ignore_errors=True)
+        else:
+            for file in self.names(name):
+                filesystem(self.url).rm_file(self.at(file))
+
+
+def _temporary(target: Path) -> Path:
+    return target.with_name(f"{_TEMPORARY}{uuid.uuid4().hex}-{target.name}")
+
+
+def _walk_local(top: Path, root: Path) -> Iterator[str]:
+    for folder, _, files in os.walk(top):
+        for file in files:
+            if not file.startswith(_TEMPORARY):
+                yield os.path.relpath(os.path.join(folder, file), root)

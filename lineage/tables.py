@@ -1,0 +1,116 @@
+"""The Arrow schemas of what the lineage store holds, and of the unit files it is made from.
+
+Hashes and ids are plain binary of 16 bytes (Delta has no fixed-size binary). `k` is `ids.sort_key(doc_id)`: its minimum
+and maximum in the Delta log are what prunes files.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+_INT, _TEXT, _REAL, _HASH = pa.int64(), pa.string(), pa.float64(), pa.binary()
+
+RECORD_FIELDS: Final = (
+    ("doc_id", _HASH), ("source", _TEXT), ("url", _TEXT), ("host", _TEXT), ("warc_file", _TEXT),
+    ("warc_offset", _INT), ("warc_length", _INT), ("record_id", _TEXT), ("captured_at", _TEXT), ("charset", _TEXT),
+    ("raw_hash", _HASH), ("text_hash", _HASH), ("clean_hash", _HASH), ("num_chars", _INT), ("language", _TEXT),
+    ("language_score", _REAL),
+)  # fmt: skip
+VERDICT_FIELDS: Final = (
+    ("status", _TEXT), ("stage", _TEXT), ("rule", _TEXT), ("value", _REAL), ("threshold", _REAL),
+    ("cluster_id", _HASH), ("duplicate_of", _HASH), ("similarity", _REAL),
+)  # fmt: skip
+PLACE_FIELDS: Final = (
+    ("part", _INT), ("part_row", _INT), ("shard", _INT), ("start", _INT), ("num_tokens", _INT), ("tokens_hash", _HASH),
+)  # fmt: skip
+
+DOCUMENTS: Final = pa.schema([("k", _INT), *RECORD_FIELDS, *VERDICT_FIELDS, *PLACE_FIELDS])
+"""Sorted by (k, doc_id, source, warc_file, warc_offset), bucketed by k."""
+
+EDITS: Final = pa.schema([("k", _INT), ("doc_id", _HASH), ("stage", _TEXT), ("kind", _TEXT), ("count", _INT)])
+FINDINGS: Final = pa.schema([
+    ("k", _INT), ("doc_id", _HASH), ("stage", _TEXT), ("rule", _TEXT), ("value", _REAL), ("threshold", _REAL),
+    ("verdict", _TEXT),
+])  # fmt: skip
+"""Every rule that was evaluated, where the recipe says ledger = "all"; else empty. Bucketed like documents."""
+
+PLACEMENTS: Final = pa.schema([
+    ("doc_id", _HASH), ("source", _TEXT), ("shard", _INT), ("start", _INT), ("num_tokens", _INT), ("tokens_hash", _HASH),
+])  # fmt: skip
+"""Sorted by (source, shard, start)."""
+
+STEPS: Final = pa.schema([
+    ("source", _TEXT), ("stage", _TEXT), ("num_in", _INT), ("num_out", _INT), ("num_rejected", _INT),
+    ("digest_in", _TEXT), ("digest_out", _TEXT), ("digest_rejected", _TEXT),
+])  # fmt: skip
+STEP_RULES: Final = pa.schema([("source", _TEXT), ("stage", _TEXT), ("rule", _TEXT), ("num", _INT), ("digest", _TEXT)])
+
+INPUTS: Final = pa.schema([
+    ("source", _TEXT), ("file", _TEXT), ("bytes", _INT), ("num_records", _INT), ("num_documents", _INT),
+    ("by_type", _TEXT), ("by_mime", _TEXT), ("by_status", _TEXT),
+])  # fmt: skip
+"""`by_type`, `by_mime`, `by_status` are JSON objects of counts over every record of the file."""
+
+UNREADABLE: Final = pa.schema([
+    ("source", _TEXT), ("file", _TEXT), ("offset", _INT), ("length", _INT), ("error", _TEXT),
+])  # fmt: skip
+
+PURGES: Final = pa.schema([
+    ("purge_id", _TEXT), ("at", _TEXT), ("by", _TEXT), ("reason", _TEXT), ("match", _TEXT), ("num_documents", _INT),
+    ("num_tokens", _INT), ("content_fingerprint_before", _TEXT), ("content_fingerprint_after", _TEXT),
+])  # fmt: skip
+"""`match` is how the targets were named: a JSON object such as {"kind": "url", "values": [...]}."""
+
+PURGED: Final = pa.schema([
+    ("purge_id", _TEXT), ("k", _INT), ("doc_id", _HASH), ("role", _TEXT), ("source", _TEXT), ("shard", _INT),
+    ("start", _INT), ("num_tokens", _INT),
+])  # fmt: skip
+
+TRAINING_RUNS: Final = pa.schema([
+    ("run", _TEXT), ("output", _TEXT), ("plan_fingerprint", _TEXT), ("order_version", _INT), ("seed", _INT),
+    ("seq_len", _INT), ("global_batch", _INT), ("plan", _TEXT),
+])  # fmt: skip
+"""`plan` is the order's whole input as JSON (trainer.order.Plan): with it exposures are computed by inversion."""
+
+TRAINING_SEGMENTS: Final = pa.schema([
+    ("run", _TEXT), ("attempt", _INT), ("parent_attempt", _INT), ("content_fingerprint", _TEXT), ("weights", _TEXT),
+    ("first_sequence", _INT), ("first_step", _INT), ("last_step", _INT), ("skipped_steps", _TEXT), ("fact", _INT),
+])  # fmt: skip
+"""Facts as they were committed: of one (run, attempt, first_step) the row with the highest `fact` counts."""
+
+CACHE_SWEEPS: Final = pa.schema([
+    ("run", _TEXT), ("host", _TEXT), ("folder", _TEXT), ("content_fingerprint", _TEXT), ("at", _TEXT),
+])  # fmt: skip
+
+KEYS: Final = pa.schema([
+    ("doc_id", _HASH), ("source_index", pa.int32()), ("file_index", pa.int32()), ("offset", _INT), ("part_row", _INT),
+    ("num_chars", _INT), ("captured_at", _TEXT), ("url_key", _HASH), ("clean_hash", _HASH), ("signature", _HASH),
+])  # fmt: skip
+"""Unit file: a row for each document that survived the filters, in (offset) order. `url_key` is the BLAKE3-128 of the
+normalised URL (null without URL); `signature` the MinHash as num_perm uint32 (or uint64) little-endian, null where
+dedup.near is off or the text has no shingle. The locator of a text is (source_index, file_index, part_row):
+sources in recipe order, files of a source in sorted name order."""
+
+VERDICTS: Final = pa.schema([
+    ("doc_id", _HASH), ("source_index", pa.int32()), ("file_index", pa.int32()), ("part_row", _INT),
+    ("status", _TEXT), ("stage", _TEXT), ("rule", _TEXT), ("value", _REAL), ("threshold", _REAL),
+    ("cluster_id", _HASH), ("duplicate_of", _HASH), ("similarity", _REAL),
+])  # fmt: skip
+"""What comparing documents said: a row for each survivor that is a duplicate, or is kept in a cluster of two or more."""
+
+PART: Final = pa.schema([
+    ("doc_id", _HASH), ("text", _TEXT), ("url", _TEXT), ("captured_at", _TEXT), ("language", _TEXT),
+    ("language_score", _REAL), ("metadata", _TEXT),
+])  # fmt: skip
+"""documents/<source>/part-NNNNN.parquet: clean texts that survived the filters, rows in (file, offset) order."""
+
+DEDUP: Final = pa.schema([
+    ("doc_id", _HASH), ("source", _TEXT), ("part", _INT), ("part_row", _INT), ("num_chars", _INT),
+    ("captured_at", _TEXT), ("url_key", _HASH), ("clean_hash", _HASH), ("signature", _HASH),
+])  # fmt: skip
+"""dedup/<source>/part-NNNNN.parquet: what later runs compare with, a row for each kept document."""
+
+EXCERPTS: Final = pa.schema([("doc_id", _HASH), ("stage", _TEXT), ("rule", _TEXT), ("excerpt", _TEXT)])
+SHARD_INDEX: Final = pa.schema([("doc_id", _HASH), ("start", _INT), ("num_tokens", _INT), ("tokens_hash", _HASH)])

@@ -1,0 +1,116 @@
+"""What flows through the steps: a Document goes in, a Document or a Rejection comes out.
+
+A step is any callable `Document -> Document | Rejection` with a `stage` attribute. It is pure: it reads no clock,
+writes no file, counts no metric and remembers nothing of earlier documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+STAGES: tuple[str, ...] = (
+    "url", "prefilter", "parse", "language", "quality", "classifier", "decontaminate", "pii",
+    "identity", "dedup.url", "dedup.exact", "dedup.near",
+)  # fmt: skip
+"""Every stage in the order a document meets them; the last four compare documents and are not steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a record lies: `file` relative to its input's fixed part, byte offset and length of its member.
+
+    For JSONL the offset and length are those of the line in the decompressed stream; for Parquet the offset is the
+    row number and the length 1."""
+
+    file: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one rule measured: `value` against `threshold` (None where the rule has none). Never page text."""
+
+    stage: str
+    rule: str
+    value: float | None = None
+    threshold: float | None = None
+    rejected: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """A kind of change that a step made to a text, and how often."""
+
+    stage: str
+    kind: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A document record on its way. `payload` is what the crawler stored (an HTTP body, a text), `text` what is left
+    of it after parse and each later step. Readers of plain text (WET, JSONL, Parquet) set `text` and leave
+    `is_html` false: parse then only normalises it."""
+
+    doc_id: bytes
+    source: str
+    place: Place
+    raw_hash: bytes
+    payload: bytes = b""
+    is_html: bool = False
+    content_type: str = ""
+    charset_hint: str | None = None
+    content_encoding: str | None = None
+    record_id: str | None = None
+    url: str | None = None
+    captured_at: str | None = None
+    metadata: str | None = None
+    charset: str | None = None
+    text: str = ""
+    text_hash: bytes | None = None
+    language: str | None = None
+    language_score: float | None = None
+    edits: tuple[Edit, ...] = field(default=())
+    findings: tuple[Finding, ...] = field(default=())
+
+    def with_text(self, text: str, *edits: Edit) -> Document:
+        """This document with another text and the edits that made it."""
+        return replace(self, text=text, edits=self.edits + edits)
+
+    def with_findings(self, *findings: Finding) -> Document:
+        """This document with more findings (kept only where the recipe asks for the whole ledger)."""
+        return replace(self, findings=self.findings + findings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """A document that a rule turned down: the document as it was then, and the deciding finding.
+
+    `document.findings` holds what earlier steps measured; `findings` what this step measured besides."""
+
+    document: Document
+    finding: Finding
+    findings: tuple[Finding, ...] = ()
+
+
+Outcome = Document | Rejection
+
+
+class Step(Protocol):
+    """One step of a source's list."""
+
+    @property
+    def stage(self) -> str: ...
+
+    def __call__(self, document: Document, /) -> Outcome: ...
+
+
+def reject(
+    document: Document, stage: str, rule: str, value: float | None = None, threshold: float | None = None
+) -> Rejection:
+    """The rejection of `document` by one rule."""
+    return Rejection(
+        document=document, finding=Finding(stage=stage, rule=rule, value=value, threshold=threshold, rejected=True)
+    )
