@@ -100,7 +100,7 @@ def parse_table(shape: type[T], raw: Mapping[str, Any], where: str = "") -> T:
     """`raw` as a `shape`; `where` is the table's dotted name, for errors."""
     if not isinstance(raw, Mapping):
         raise RecipeError(f"{where or 'recipe'} = {raw!r}: expected a table")
-    hints = _hints(shape)
+    hints = _hints(typing.cast(Any, shape))
     fields = {field.name: field for field in dataclasses.fields(shape)}  # type: ignore[arg-type]
     for name in raw:
         if name not in fields:

@@ -37,7 +37,8 @@ FINDINGS: Final = pa.schema([
 """Every rule that was evaluated, where the recipe says ledger = "all"; else empty. Bucketed like documents."""
 
 PLACEMENTS: Final = pa.schema([
-    ("doc_id", _HASH), ("source", _TEXT), ("shard", _INT), ("start", _INT), ("num_tokens", _INT), ("tokens_hash", _HASH),
+    ("doc_id", _HASH), ("source", _TEXT), ("shard", _INT), ("start", _INT), ("num_tokens", _INT),
+    ("tokens_hash", _HASH),
 ])  # fmt: skip
 """Sorted by (source, shard, start)."""
 
@@ -98,7 +99,7 @@ VERDICTS: Final = pa.schema([
     ("status", _TEXT), ("stage", _TEXT), ("rule", _TEXT), ("value", _REAL), ("threshold", _REAL),
     ("cluster_id", _HASH), ("duplicate_of", _HASH), ("similarity", _REAL),
 ])  # fmt: skip
-"""What comparing documents said: a row for each survivor that is a duplicate, or is kept in a cluster of two or more."""
+"""What comparing documents said: a row for each survivor that is a duplicate, or is kept in a cluster of several."""
 
 PART: Final = pa.schema([
     ("doc_id", _HASH), ("text", _TEXT), ("url", _TEXT), ("captured_at", _TEXT), ("language", _TEXT),

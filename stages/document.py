@@ -52,12 +52,14 @@ class Edit:
 class Document:
     """A document record on its way. `payload` is what the crawler stored (an HTTP body, a text), `text` what is left
     of it after parse and each later step. Readers of plain text (WET, JSONL, Parquet) set `text` and leave
-    `is_html` false: parse then only normalises it."""
+    `is_html` false: parse then only normalises it. A payload above `limits.max_document_bytes` is hashed but not held: `payload` is empty
+    and `num_bytes`, the payload's true length, says so."""
 
     doc_id: bytes
     source: str
     place: Place
     raw_hash: bytes
+    num_bytes: int = 0
     payload: bytes = b""
     is_html: bool = False
     content_type: str = ""

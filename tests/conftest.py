@@ -1,0 +1,19 @@
+"""Fixtures that every room's tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+_BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """A folder of real crawl files (`crawl/`, `native/`, …), named by SLUICE_TEST_DATA or lying beside the checkout."""
+    folder = Path(os.environ.get("SLUICE_TEST_DATA", _BESIDE))
+    if not (folder / "crawl").is_dir():
+        pytest.skip(f"no real pages at {folder}: name a folder of crawl files in SLUICE_TEST_DATA to run this")
+    return folder
