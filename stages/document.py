@@ -50,10 +50,13 @@ class Edit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A document record on its way. `payload` is what the crawler stored (an HTTP body, a text), `text` what is left
-    of it after parse and each later step. Readers of plain text (WET, JSONL, Parquet) set `text` and leave
-    `is_html` false: parse then only normalises it. A payload above `limits.max_document_bytes` is hashed but not held: `payload` is empty
-    and `num_bytes`, the payload's true length, says so."""
+    """A document record on its way.
+
+    `payload` is what the crawler stored (an HTTP body, a text), `text` what is left of it after parse and each later
+    step. Readers of plain text (WET, JSONL, Parquet) set `text` and leave `is_html` false: parse then only normalises
+    it. A payload above `limits.max_document_bytes` is hashed but not held: `payload` is empty and `num_bytes`, the
+    payload's true length, says so.
+    """
 
     doc_id: bytes
     source: str
