@@ -1,0 +1,236 @@
+"""The training recipe: the tables `[run]`, `[train]`, `[plan]` and `[ray]` as the trainer reads them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Literal
+
+from lineage.recipe import RecipeError, key
+
+_table = dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+
+
+@_table
+class RunTable:
+    """`[run]` of a training recipe: no output here, that is `train.output`."""
+
+    name: str = key(help="what lineage calls this run; the same name with another output is an error")
+    seed: int = key(0, at_least=0, help="seeds the order and the initial weights unless train.seed is given")
+
+
+@_table
+class DataTable:
+    """One entry of `train.data` where a run reads several outputs."""
+
+    out: str = key(help="the output folder or URL of a data run")
+    prefix: str = key("", help="put before the names of its sources, so that two outputs may share a name")
+
+
+@_table
+class ParallelTable:
+    """`[train.parallel]`: the device mesh. The product of the sizes is the number of processes."""
+
+    dp_replicate: int | None = key(None, at_least=1, help="replicas of the (sharded) model; not given: 1, or with zero = 0 what workers leave")  # fmt: skip
+    dp_shard: int | None = key(None, at_least=1, help="processes that share one replica's parameters; not given: what workers leave")  # fmt: skip
+    tp: int = key(1, at_least=1, help="tensor parallel")
+    pp: int = key(1, at_least=1, help="pipeline parallel")
+    cp: int = key(1, at_least=1, help="context parallel")
+    ep: int = key(1, at_least=1, help="expert parallel")
+
+
+@_table
+class Mesh:
+    """The sizes of the device mesh, every one filled in."""
+
+    dp_replicate: int
+    dp_shard: int
+    tp: int
+    pp: int
+    cp: int
+    ep: int
+
+    @property
+    def num_workers(self) -> int:
+        """Processes of the whole mesh."""
+        return math.prod((self.dp_replicate, self.dp_shard, self.tp, self.pp, self.cp, self.ep))
+
+    @property
+    def dp(self) -> int:
+        """How many ways a global batch is sliced."""
+        return self.dp_replicate * self.dp_shard
+
+
+@_table
+class OptimizerTable:
+    """`[train.optimizer]`: AdamW and its schedule."""
+
+    lr: float = key(3e-4, above=0, help="peak learning rate")
+    betas: tuple[float, float] = key((0.9, 0.95), at_least=0, at_most=1, help="AdamW's betas")
+    weight_decay: float = key(0.1, at_least=0, help="none on norms")
+    warmup_steps: int = key(100, at_least=0, help="steps of linear warm-up")
+    schedule: Literal["cosine", "wsd"] = key("cosine", help="cosine, or warm-up, stable, decay")
+    min_lr_ratio: float = key(0.1, at_least=0, at_most=1, help="the last learning rate as a share of the peak")
+    clip: float = key(1.0, at_least=0, help="largest gradient norm; 0: no clipping")
+
+
+@_table
+class CheckpointTable:
+    """`[train.checkpoint]`."""
+
+    every: int = key(100, at_least=1, help="steps between checkpoints")
+    keep: int = key(3, at_least=1, help="the newest ones that are kept")
+    keep_every: int = key(0, at_least=0, help="checkpoints of these multiples of steps are kept for ever; 0: none")
+    path: str | None = key(None, help="folder or URL of the checkpoints; not given: <output>/checkpoints")
+
+
+@_table
+class CacheTable:
+    """`[train.cache]`: blocks of remote shards on local disk, shared by the ranks of a node."""
+
+    dir: str | None = key(None, help="folder on local disk; not given: <output>/cache for remote shards, none for local ones")  # fmt: skip
+    max_bytes: int = key(64 << 30, at_least=1, help="bound on that folder, partial downloads included")
+    prefetch_blocks: int = key(8, at_least=1, help="blocks in flight ahead of the step")
+
+
+@_table
+class OrderTable:
+    """`[train.order]`."""
+
+    window_blocks: int = key(64, at_least=1, help="blocks whose sequences are shuffled together")
+    mixture_block: int = key(1000, at_least=1, help="sequences in which the shares of the mixture hold exactly")
+
+
+@_table
+class FaultsTable:
+    """`[train.faults]`."""
+
+    spike_sigma: float = key(6.0, above=0, help="a loss this many standard deviations above the window is a spike")
+    spike_window: int = key(128, at_least=2, help="steps of that window")
+    max_skips: int = key(5, at_least=1, help="batches skipped in a row before the run stops")
+    watchdog_seconds: float = key(600.0, above=0, help="a step longer than this names the hung rank and stops")
+    nan_at_step: int | tuple[int, ...] = key((), at_least=0, help="for tests: steps whose loss becomes NaN, in every attempt")  # fmt: skip
+
+    @property
+    def nan_steps(self) -> frozenset[int]:
+        """`nan_at_step` as a set."""
+        return frozenset((self.nan_at_step,) if isinstance(self.nan_at_step, int) else self.nan_at_step)
+
+
+@_table
+class MixtureTable:
+    """One `[[train.mixture]]`: the weights from `first_step` on."""
+
+    first_step: int = key(0, at_least=0, help="the first step of these weights")
+    weights: dict[str, float] = key(help="source = share")
+
+
+@_table
+class TrainTable:
+    """`[train]`."""
+
+    data: str | tuple[DataTable, ...] = key(help="OUT, or a list of {out, prefix}")
+    output: str = key(help="folder or URL of what the run leaves")
+    model: str = key(help="debug, 125M, 1B, 8B, 70B, 405B, or the path of a config.json")
+    seq_len: int = key(at_least=2, at_most=1 << 21, help="tokens of a sequence")
+    global_batch: int = key(at_least=1, help="sequences of a step, over all processes; fixed for a run")
+    steps: int = key(at_least=1, help="the last step's number plus one")
+    micro_batch: int | None = key(None, at_least=1, help="sequences of one forward pass; not given: a rank's slice, at most 8")  # fmt: skip
+    seed: int | None = key(None, at_least=0, help="not given: run.seed")
+    workers: int | None = key(None, at_least=1, help="processes; not given: the product of [train.parallel]")
+    dtype: Literal["auto", "bfloat16", "float32", "float64", "bf16", "fp32", "fp64"] = key("auto", help="of the forward and backward pass; auto: bfloat16 on a GPU, float32 on a CPU")  # fmt: skip
+    compile: bool = key(False, help="torch.compile for each block")
+    activation_checkpointing: Literal["none", "selective", "full"] = key("none", help="what is recomputed")
+    zero: Literal[3, 2, 0] = key(3, help="what is sharded over dp_shard: 3 parameters too, 2 gradients and states, 0 nothing (DDP)")  # fmt: skip
+    init_from: str | None = key(None, help="a folder of Llama safetensors, or a checkpoint")
+    profile: tuple[int, int] | None = key(None, at_least=0, help="first and last step of a torch profiler trace")
+    validation: float = key(0.0, at_least=0, at_most=0.5, help="share of each source's sequences held out")
+    eval_every: int = key(0, at_least=0, help="steps between evaluations; 0: only where validation > 0, at the end")
+    record_batches: bool = key(False, help="write what was fed, a row for each sequence")
+    skip: tuple[tuple[int, int], ...] = key((), at_least=0, help="[first, last] sequence numbers left out: a batch that holds one is skipped whole")  # fmt: skip
+    parallel: ParallelTable = key(ParallelTable())
+    optimizer: OptimizerTable = key(OptimizerTable())
+    checkpoint: CheckpointTable = key(CheckpointTable())
+    cache: CacheTable = key(CacheTable())
+    order: OrderTable = key(OrderTable())
+    faults: FaultsTable = key(FaultsTable())
+    mixture: tuple[MixtureTable, ...] = key((), help="none: in proportion to tokens")
+
+    def __post_init__(self) -> None:
+        for first, last in self.skip:
+            if first > last:
+                raise RecipeError(f"train.skip = [{first}, {last}]: expected [first, last] with first <= last")
+        if self.profile is not None and self.profile[0] > self.profile[1]:
+            raise RecipeError(f"train.profile = {list(self.profile)}: expected [first, last] with first <= last")
+        steps = [entry.first_step for entry in self.mixture]
+        if steps and (steps[0] != 0 or sorted(set(steps)) != steps):
+            raise RecipeError(f"train.mixture: first_step = {steps}: expected 0 first, then rising numbers")
+        if not self.outs:
+            raise RecipeError("train.data = []: expected at least one output of a data run")
+        _ = self.mesh
+
+    @property
+    def outs(self) -> tuple[DataTable, ...]:
+        """`data`, as a list of outputs with the prefixes of their sources."""
+        return (DataTable(out=self.data),) if isinstance(self.data, str) else self.data
+
+    @property
+    def mesh(self) -> Mesh:
+        """`parallel` with the sizes that were not given filled in from `workers`."""
+        asked = self.parallel
+        fixed = asked.tp * asked.pp * asked.cp * asked.ep
+        replicate, shard = asked.dp_replicate, asked.dp_shard
+        if self.workers is not None:
+            given = fixed * (replicate or 1) * (shard or 1)
+            left = max(self.workers // given, 1)
+            if shard is None and (self.zero != 0 or replicate is not None):
+                shard = left
+            elif replicate is None and self.zero == 0:
+                replicate = left
+        mesh = Mesh(dp_replicate=replicate or 1, dp_shard=shard or 1, tp=asked.tp, pp=asked.pp, cp=asked.cp, ep=asked.ep)  # fmt: skip
+        if self.workers is not None and mesh.num_workers != self.workers:
+            sizes = " x ".join(f"{f.name} {getattr(mesh, f.name)}" for f in dataclasses.fields(mesh))
+            raise RecipeError(
+                f"train.workers = {self.workers}: expected the product of [train.parallel], {sizes} = {mesh.num_workers}"
+            )
+        return mesh
+
+    @property
+    def num_workers(self) -> int:
+        """Processes of the run."""
+        return self.mesh.num_workers
+
+
+@_table
+class PlanTable:
+    """`[plan]`: the machines that `sluice plan` reckons with."""
+
+    gpu: str = key("H100", help="name of the GPU")
+    gpus_per_node: int = key(8, at_least=1, help="GPUs that share the fast link")
+    intra_gbps: float = key(3600.0, above=0, help="gigabits a second and GPU within a node, one way")
+    inter_gbps: float = key(400.0, above=0, help="gigabits a second and GPU between nodes, one way")
+    mtbf_hours: float = key(8.0, above=0, help="mean hours between failures of the whole job")
+    price: float = key(2.5, at_least=0, help="price of a GPU hour")
+
+
+@_table
+class RayTable:
+    """`[ray]`: where the processes run."""
+
+    address: str = key("local", help='"local", "auto" or "ray://…"')
+    num_cpus: int | None = key(None, at_least=1, help="not given: all")
+
+
+@_table
+class TrainRecipe:
+    """A training recipe."""
+
+    run: RunTable
+    train: TrainTable
+    plan: PlanTable = key(PlanTable())
+    ray: RayTable = key(RayTable())
+
+    @property
+    def seed(self) -> int:
+        """The seed of the order and of the initial weights."""
+        return self.run.seed if self.train.seed is None else self.train.seed
