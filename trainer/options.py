@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from dataclasses import dataclass
 from typing import Literal
 
 from lineage.recipe import RecipeError, key
 
-_table = dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 
-
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunTable:
     """`[run]` of a training recipe: no output here, that is `train.output`."""
 
@@ -19,7 +18,7 @@ class RunTable:
     seed: int = key(0, at_least=0, help="seeds the order and the initial weights unless train.seed is given")
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataTable:
     """One entry of `train.data` where a run reads several outputs."""
 
@@ -27,19 +26,23 @@ class DataTable:
     prefix: str = key("", help="put before the names of its sources, so that two outputs may share a name")
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelTable:
     """`[train.parallel]`: the device mesh. The product of the sizes is the number of processes."""
 
-    dp_replicate: int | None = key(None, at_least=1, help="replicas of the (sharded) model; not given: 1, or with zero = 0 what workers leave")  # fmt: skip
-    dp_shard: int | None = key(None, at_least=1, help="processes that share one replica's parameters; not given: what workers leave")  # fmt: skip
+    dp_replicate: int | None = key(
+        None, at_least=1, help="replicas of the model; not given: 1, or what workers leave (zero = 0)"
+    )
+    dp_shard: int | None = key(
+        None, at_least=1, help="processes that share one replica's parameters; not given: what workers leave"
+    )
     tp: int = key(1, at_least=1, help="tensor parallel")
     pp: int = key(1, at_least=1, help="pipeline parallel")
     cp: int = key(1, at_least=1, help="context parallel")
     ep: int = key(1, at_least=1, help="expert parallel")
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mesh:
     """The sizes of the device mesh, every one filled in."""
 
@@ -61,7 +64,7 @@ class Mesh:
         return self.dp_replicate * self.dp_shard
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerTable:
     """`[train.optimizer]`: AdamW and its schedule."""
 
@@ -74,7 +77,7 @@ class OptimizerTable:
     clip: float = key(1.0, at_least=0, help="largest gradient norm; 0: no clipping")
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointTable:
     """`[train.checkpoint]`."""
 
@@ -84,16 +87,16 @@ class CheckpointTable:
     path: str | None = key(None, help="folder or URL of the checkpoints; not given: <output>/checkpoints")
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CacheTable:
     """`[train.cache]`: blocks of remote shards on local disk, shared by the ranks of a node."""
 
-    dir: str | None = key(None, help="folder on local disk; not given: <output>/cache for remote shards, none for local ones")  # fmt: skip
+    dir: str | None = key(None, help="not given: <output>/cache where shards are remote, none where they are local")
     max_bytes: int = key(64 << 30, at_least=1, help="bound on that folder, partial downloads included")
     prefetch_blocks: int = key(8, at_least=1, help="blocks in flight ahead of the step")
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OrderTable:
     """`[train.order]`."""
 
@@ -101,7 +104,7 @@ class OrderTable:
     mixture_block: int = key(1000, at_least=1, help="sequences in which the shares of the mixture hold exactly")
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FaultsTable:
     """`[train.faults]`."""
 
@@ -109,7 +112,9 @@ class FaultsTable:
     spike_window: int = key(128, at_least=2, help="steps of that window")
     max_skips: int = key(5, at_least=1, help="batches skipped in a row before the run stops")
     watchdog_seconds: float = key(600.0, above=0, help="a step longer than this names the hung rank and stops")
-    nan_at_step: int | tuple[int, ...] = key((), at_least=0, help="for tests: steps whose loss becomes NaN, in every attempt")  # fmt: skip
+    nan_at_step: int | tuple[int, ...] = key(
+        (), at_least=0, help="for tests: steps whose loss becomes NaN, in every attempt"
+    )
 
     @property
     def nan_steps(self) -> frozenset[int]:
@@ -117,7 +122,7 @@ class FaultsTable:
         return frozenset((self.nan_at_step,) if isinstance(self.nan_at_step, int) else self.nan_at_step)
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureTable:
     """One `[[train.mixture]]`: the weights from `first_step` on."""
 
@@ -125,7 +130,7 @@ class MixtureTable:
     weights: dict[str, float] = key(help="source = share")
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainTable:
     """`[train]`."""
 
@@ -135,19 +140,27 @@ class TrainTable:
     seq_len: int = key(at_least=2, at_most=1 << 21, help="tokens of a sequence")
     global_batch: int = key(at_least=1, help="sequences of a step, over all processes; fixed for a run")
     steps: int = key(at_least=1, help="the last step's number plus one")
-    micro_batch: int | None = key(None, at_least=1, help="sequences of one forward pass; not given: a rank's slice, at most 8")  # fmt: skip
+    micro_batch: int | None = key(
+        None, at_least=1, help="sequences of one forward pass; not given: a rank's slice, at most 8"
+    )
     seed: int | None = key(None, at_least=0, help="not given: run.seed")
     workers: int | None = key(None, at_least=1, help="processes; not given: the product of [train.parallel]")
-    dtype: Literal["auto", "bfloat16", "float32", "float64", "bf16", "fp32", "fp64"] = key("auto", help="of the forward and backward pass; auto: bfloat16 on a GPU, float32 on a CPU")  # fmt: skip
+    dtype: Literal["auto", "bfloat16", "float32", "float64", "bf16", "fp32", "fp64"] = key(
+        "auto", help="of the forward and backward pass; auto: bfloat16 on a GPU, float32 on a CPU"
+    )
     compile: bool = key(False, help="torch.compile for each block")
     activation_checkpointing: Literal["none", "selective", "full"] = key("none", help="what is recomputed")
-    zero: Literal[3, 2, 0] = key(3, help="what is sharded over dp_shard: 3 parameters too, 2 gradients and states, 0 nothing (DDP)")  # fmt: skip
+    zero: Literal[3, 2, 0] = key(
+        3, help="what is sharded over dp_shard: 3 parameters too, 2 gradients and states, 0 nothing (DDP)"
+    )
     init_from: str | None = key(None, help="a folder of Llama safetensors, or a checkpoint")
     profile: tuple[int, int] | None = key(None, at_least=0, help="first and last step of a torch profiler trace")
     validation: float = key(0.0, at_least=0, at_most=0.5, help="share of each source's sequences held out")
     eval_every: int = key(0, at_least=0, help="steps between evaluations; 0: only where validation > 0, at the end")
     record_batches: bool = key(False, help="write what was fed, a row for each sequence")
-    skip: tuple[tuple[int, int], ...] = key((), at_least=0, help="[first, last] sequence numbers left out: a batch that holds one is skipped whole")  # fmt: skip
+    skip: tuple[tuple[int, int], ...] = key(
+        (), at_least=0, help="[first, last] sequence numbers: a batch that holds one is skipped whole"
+    )
     parallel: ParallelTable = key(ParallelTable())
     optimizer: OptimizerTable = key(OptimizerTable())
     checkpoint: CheckpointTable = key(CheckpointTable())
@@ -187,11 +200,14 @@ class TrainTable:
                 shard = left
             elif replicate is None and self.zero == 0:
                 replicate = left
-        mesh = Mesh(dp_replicate=replicate or 1, dp_shard=shard or 1, tp=asked.tp, pp=asked.pp, cp=asked.cp, ep=asked.ep)  # fmt: skip
+        mesh = Mesh(
+            dp_replicate=replicate or 1, dp_shard=shard or 1, tp=asked.tp, pp=asked.pp, cp=asked.cp, ep=asked.ep
+        )
         if self.workers is not None and mesh.num_workers != self.workers:
             sizes = " x ".join(f"{f.name} {getattr(mesh, f.name)}" for f in dataclasses.fields(mesh))
             raise RecipeError(
-                f"train.workers = {self.workers}: expected the product of [train.parallel], {sizes} = {mesh.num_workers}"
+                f"train.workers = {self.workers}: expected the product of [train.parallel], "
+                f"{sizes} = {mesh.num_workers}"
             )
         return mesh
 
@@ -201,7 +217,7 @@ class TrainTable:
         return self.mesh.num_workers
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTable:
     """`[plan]`: the machines that `sluice plan` reckons with."""
 
@@ -213,7 +229,7 @@ class PlanTable:
     price: float = key(2.5, at_least=0, help="price of a GPU hour")
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RayTable:
     """`[ray]`: where the processes run."""
 
@@ -221,7 +237,7 @@ class RayTable:
     num_cpus: int | None = key(None, at_least=1, help="not given: all")
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainRecipe:
     """A training recipe."""
 
