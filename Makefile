@@ -1,0 +1,36 @@
+# Every target sets up .venv by itself: Python 3.11 with pip and venv, make and gcc are all a fresh machine needs.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-all check bench clean
+
+# torch comes first and by its exact pin: a plain "torch" would pull gigabytes of CUDA.
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Sluice needs Python 3.11: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --editable '.[mix,dev]'
+	touch $@
+
+demo: $(READY)
+	$(BIN)/sluice demo --out demo-out
+
+test: $(READY)
+	$(BIN)/pytest
+
+test-all: $(READY)
+	$(BIN)/pytest -m ''
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) demo-out build *.egg-info
