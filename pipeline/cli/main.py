@@ -1,0 +1,94 @@
+"""`sluice COMMAND …`: finds the command's module, parses its arguments, turns errors into messages and exit codes.
+
+Only the module of the command that is called is imported: a point question must not wait for torch or Ray to load.
+
+Exit codes: 0 done; 1 a check or run failed (also: unknown id, run not finished); 2 the call or the recipe is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("pipeline.cli.demo", "the whole way in a few minutes: crawl, pipeline, training, trace, purge, proof"),
+    "run": ("pipeline.cli.run", "the data pipeline of a recipe, resumable"),
+    "explain": ("pipeline.cli.explain", "every step and rule on one page"),
+    "report": ("pipeline.cli.report", "a finished run as one self-contained HTML page"),
+    "verify": ("pipeline.cli.verify", "recompute every checksum and balance of an output"),
+    "trace": ("pipeline.cli.trace", "from crawl record to training step, in every direction"),
+    "lineage": ("pipeline.cli.lineage", "SQL over the lineage store, read-only; or its page"),
+    "scan": ("pipeline.cli.scan", "find documents that contain given texts, with the evidence"),
+    "purge": ("pipeline.cli.purge", "take documents out again, and prove it"),
+    "tokenizer": ("pipeline.cli.tokenizer", "train a tokenizer from a run's clean texts"),
+    "train": ("pipeline.cli.train", "the training run of a recipe, resumable"),
+    "export": ("pipeline.cli.export", "a checkpoint as safetensors with config and tokenizer"),
+    "plan": ("pipeline.cli.plan", "memory, communication, bubble, MFU and cadence of a training recipe"),
+    "mix": ("pipeline.cli.mix", "mixing-weight ablations"),
+    "submit": ("pipeline.cli.submit", "the same work as a Ray job on a cluster"),
+    "jobs": ("pipeline.cli.jobs", "jobs on a cluster: list, logs, stop"),
+}
+
+
+class Failed(Exception):
+    """A check or run failed, or what was asked for is not there: exit code 1 with this message."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The console script."""
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_overview())
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        from importlib.metadata import version
+
+        print(version("sluice"))
+        return 0
+    if argv[0] not in COMMANDS:
+        print(f"sluice: no command {argv[0]!r}\n\n{_overview()}", file=sys.stderr)
+        return 2
+    return _run_command(argv[0], argv[1:])
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()]
+    return "usage: sluice COMMAND …\n\ncommands (each teaches itself: sluice COMMAND --help):\n" + "\n".join(lines)
+
+
+def _run_command(name: str, argv: Sequence[str]) -> int:
+    from lineage.recipe import RecipeError
+
+    module = importlib.import_module(COMMANDS[name][0])
+    parser = argparse.ArgumentParser(
+        prog=f"sluice {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    module.configure(parser)
+    options = parser.parse_args(argv)
+    try:
+        return int(module.run(options))
+    except RecipeError as error:
+        return _complain(name, error, 2)
+    except (Failed, ValueError, LookupError, OSError, RuntimeError) as error:
+        if os.environ.get("SLUICE_TRACEBACK"):
+            raise
+        return _complain(name, error, 1)
+    except KeyboardInterrupt:
+        return _complain(name, "interrupted; nothing is lost: the same call again continues", 130)
+
+
+def _complain(name: str, error: object, code: int) -> int:
+    text = str(error) or type(error).__name__
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return code
+    print(f"sluice {name}: {text}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""Ray: starting it quietly, and running one task for each unit of work with few in flight.
+
+A unit is tens of seconds of work that writes its own files and returns counts, so plain tasks carry it (a task
+costs about a millisecond, a Ray Data block sixteen); Ray Data serves where rows must meet by key: `pipeline.exchange`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pipeline.recipe import RayTable
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class WorkerDied(RuntimeError):
+    """A unit's worker process died on every try."""
+
+
+class ResourceError(ValueError):
+    """The recipe asks for a resource that the cluster does not have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """How a unit is scheduled: from the recipe's [ray]."""
+
+    cpus: float = 1.0
+    memory: int = 0
+    resource: str = ""
+    retries: int = 2
+    max_in_flight: int = 0
+
+    @classmethod
+    def of(cls, table: RayTable) -> Work:
+        return cls(
+            cpus=table.unit_cpus,
+            memory=table.unit_memory,
+            resource=table.unit_resource,
+            retries=table.retries,
+            max_in_flight=table.max_in_flight,
+        )
+
+
+@contextlib.contextmanager
+def cluster(table: RayTable) -> Iterator[None]:
+    """A Ray cluster for the time of the block: a local one of our own, or the one at `address`. One that this process
+    is connected to already is used as it is and left running."""
+    # Set before the import: Ray reads them then, and its notices belong in its log folder, not in a user's terminal.
+    for name, value in (("RAY_DEDUP_LOGS", "0"), ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"),
+                        ("RAY_DISABLE_IMPORT_WARNING", "1"), ("RAY_USAGE_STATS_ENABLED", "0")):  # fmt: skip
+        os.environ.setdefault(name, value)
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
+    if table.address == "local":
+        options |= {"address": "local", "num_cpus": table.num_cpus, "include_dashboard": False}
+        options["object_store_memory"] = _store_bytes()
+    else:
+        options["address"] = table.address
+    try:
+        ray.init(**options)
+    except ConnectionError as error:
+        raise ResourceError(f"ray.address = {table.address!r}: no Ray cluster answers there ({error})") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _store_bytes() -> int:
+    """Bytes for the object store of a local cluster: units return counts only, so a small one is enough."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(200_000_000, min(2_000_000_000, total // 10))
+
+
+def num_cpus() -> int:
+    """Processors that the connected cluster has."""
+    import ray
+
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+def check_resources(work: Work) -> None:
+    """Raise ResourceError at once where no node could ever run a unit, instead of waiting for ever."""
+    import ray
+
+    wanted = {"CPU": work.cpus, "memory": float(work.memory)} | ({work.resource: 0.001} if work.resource else {})
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if any(all(node.get(name, 0.0) >= amount for name, amount in wanted.items()) for node in nodes):
+        return
+    most = {name: max((node.get(name, 0.0) for node in nodes), default=0.0) for name in wanted}
+    raise ResourceError(
+        f"no node has {_show(wanted)}, which a unit needs; the largest nodes have {_show(most)}."
+        " Lower ray.unit_cpus, ray.unit_memory or ray.unit_resource, or add such a node."
+    )
+
+
+def _show(resources: dict[str, float]) -> str:
+    return ", ".join(f"{name} {amount:g}" for name, amount in resources.items() if amount or name == "CPU")
+
+
+def run_units(
+    function: Callable[[Any, Item, bool], Result], job: Any, items: Iterable[Item], work: Work
+) -> Iterator[tuple[Item, Result]]:
+    """`function(job, item, careful)` for every item, as Ray tasks; results as they come, in any order.
+
+    `job` is shipped once. A task whose worker died (out of memory, a crash in native code, a lost node) is tried again
+    with `careful` true, at most `work.retries` times: WorkerDied after that. An exception of the function itself is
+    raised here at once. Leaving the iterator early cancels what is under way."""
+    import ray
+
+    check_resources(work)
+    options: dict[str, Any] = {"num_cpus": work.cpus, "max_retries": 0, "memory": work.memory or None}
+    if work.resource:
+        options["resources"] = {work.resource: 0.001}
+    remote = ray.remote(**options)(_call)
+    shared = ray.put((function, job))
+    limit = work.max_in_flight or 2 * num_cpus()
+    waiting, pending, exhausted = iter(items), {}, False
+    try:
+        while pending or not exhausted:
+            while not exhausted and len(pending) < limit:
+                try:
+                    item = next(waiting)
+                except StopIteration:
+                    exhausted = True
+                    break
+                pending[remote.remote(shared, item, False)] = (item, 0)
+            if not pending:
+                break
+            done, _ = ray.wait(list(pending), num_returns=1)
+            item, tries = pending.pop(done[0])
+            try:
+                result = ray.get(done[0])
+            except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.OutOfMemoryError,
+                    ray.exceptions.ObjectLostError, ray.exceptions.LocalRayletDiedError) as error:  # fmt: skip
+                if tries >= work.retries:
+                    raise WorkerDied(f"{item}: its worker died {tries + 1} times; last: {error}") from error
+                pending[remote.remote(shared, item, True)] = (item, tries + 1)
+                continue
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause if isinstance(error.cause, Exception) else error from None
+            yield item, result
+    finally:
+        for reference in pending:
+            ray.cancel(reference, force=True)
+
+
+def _call(shared: tuple[Callable[[Any, Any, bool], Any], Any], item: Any, careful: bool) -> Any:
+    function, job = shared
+    return function(job, item, careful)

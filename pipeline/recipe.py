@@ -1,0 +1,133 @@
+"""The data recipe: what `sluice run` is told. Each room declares its own tables; this composes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from lineage.recipe import RecipeError, key, load_recipe
+from stages.chain import DEFAULT_STEPS
+from stages.classifier import ClassifierTable
+from stages.decontaminate import DecontaminateTable
+from stages.dedup.options import DedupTable
+from stages.language import LanguageTable
+from stages.parse import ParseTable
+from stages.pii.options import PiiTable
+from stages.quality.options import QualityTable
+from stages.tokenizer import TokenizeTable
+from stages.url import UrlTable
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTable:
+    """[run]"""
+
+    name: str = key(help="a name for people")
+    output: str = key(help="OUT: a folder or an s3:// URL")
+    seed: int = key(0, at_least=0, at_most=2**63 - 1, help="of the order of documents in shards")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTable:
+    """[[source]]"""
+
+    name: str = key(help="letters, digits, dot, dash, underscore: a folder below shards/ and documents/")
+    inputs: tuple[str, ...] = key(help="paths, globs, s3:// or https:// URLs, or a Common Crawl *.paths.gz list")
+    format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = key("auto")
+    steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:function")
+    limit: int | None = key(None, at_least=1, help="input files, the first by name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsTable:
+    """[limits]"""
+
+    max_bad_records: float = key(0.01, at_least=0, at_most=1, help="share of records that may be unreadable")
+    max_document_bytes: int = key(20_000_000, at_least=1, help="a longer payload is rejected as url.too_long")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgesTable:
+    """[purges]"""
+
+    honour: tuple[str, ...] = key((), help="earlier outputs: what was purged there stays out here")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayTable:
+    """[ray]: where it runs. Nothing here changes a byte of the result."""
+
+    address: str = key("local", help='"local", "auto" or "ray://host:port"')
+    num_cpus: int | None = key(None, at_least=1, help="processors to use (all)")
+    retries: int = key(2, at_least=0, help="how often a unit whose worker died is tried again")
+    unit_cpus: float = key(1.0, above=0, help="processors a unit of work reserves")
+    unit_memory: int = key(0, at_least=0, help="bytes a unit of work reserves (0: none)")
+    unit_resource: str = key("", help="a custom resource that units need, such as data")
+    max_in_flight: int = key(0, at_least=0, help="units submitted at once (0: twice the processors)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineRecipe:
+    """A whole data recipe."""
+
+    run: RunTable
+    source: tuple[SourceTable, ...]
+    url: UrlTable = key(UrlTable())
+    parse: ParseTable = key(ParseTable())
+    language: LanguageTable = key(LanguageTable())
+    quality: QualityTable = key(QualityTable())
+    classifier: tuple[ClassifierTable, ...] = key(())
+    decontaminate: DecontaminateTable = key(DecontaminateTable())
+    pii: PiiTable = key(PiiTable())
+    dedup: DedupTable = key(DedupTable())
+    tokenize: TokenizeTable = key(TokenizeTable())
+    limits: LimitsTable = key(LimitsTable())
+    purges: PurgesTable = key(PurgesTable())
+    ray: RayTable = key(RayTable())
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> PipelineRecipe:
+    """The data recipe at `path`, checked; RecipeError if it is wrong."""
+    recipe = load_recipe(path, PipelineRecipe, overrides)
+    if not recipe.source:
+        raise RecipeError("source: a data recipe needs at least one [[source]] with a name and inputs")
+    for source in recipe.source:
+        if not _NAME.fullmatch(source.name):
+            raise RecipeError(f"source.name = {source.name!r}: expected letters, digits, '.', '-' or '_', at most 100")
+        if not source.inputs:
+            raise RecipeError(f"source.inputs of {source.name!r} is empty: name at least one file, glob or URL")
+    names = [source.name for source in recipe.source]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise RecipeError(f"source.name = {repeated[0]!r} is given twice: each source needs a name of its own")
+    return recipe
+
+
+def differing_keys(ours: dict[str, Any], theirs: dict[str, Any], ignore: frozenset[str] = frozenset({"ray"})) -> list[str]:
+    """The dotted keys in which two plain recipes differ, with both values; top-level tables in `ignore` aside."""
+    found: list[str] = []
+    _differ(
+        {k: v for k, v in ours.items() if k not in ignore}, {k: v for k, v in theirs.items() if k not in ignore}, "", found
+    )
+    return found
+
+
+def _differ(ours: Any, theirs: Any, where: str, found: list[str]) -> None:
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for name in sorted(ours.keys() | theirs.keys()):
+            _differ(ours.get(name), theirs.get(name), f"{where}.{name}" if where else name, found)
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for position, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            _differ(a, b, f"{where}[{position}]", found)
+    elif ours != theirs:
+        found.append(f"{where} is {ours!r} now and was {theirs!r}")
+
+
+def table_names() -> tuple[str, ...]:
+    """The names of the recipe's tables."""
+    return tuple(field.name for field in fields(PipelineRecipe))
