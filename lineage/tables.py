@@ -78,8 +78,10 @@ TRAINING_RUNS: Final = pa.schema([
 TRAINING_SEGMENTS: Final = pa.schema([
     ("run", _TEXT), ("attempt", _INT), ("parent_attempt", _INT), ("content_fingerprint", _TEXT), ("weights", _TEXT),
     ("first_sequence", _INT), ("first_step", _INT), ("last_step", _INT), ("skipped_steps", _TEXT), ("fact", _INT),
+    ("last_checkpoint", _INT), ("prefix", _TEXT),
 ])  # fmt: skip
-"""Facts as they were committed: of one (run, attempt, first_step) the row with the highest `fact` counts."""
+"""`last_checkpoint`: steps done at the attempt's newest checkpoint; `prefix`: what the run puts before this output's
+source names. Facts as they were committed: of one (run, attempt, first_step) the row with the highest `fact` counts."""
 
 CACHE_SWEEPS: Final = pa.schema([
     ("run", _TEXT), ("host", _TEXT), ("folder", _TEXT), ("content_fingerprint", _TEXT), ("at", _TEXT),
@@ -115,3 +117,58 @@ DEDUP: Final = pa.schema([
 
 EXCERPTS: Final = pa.schema([("doc_id", _HASH), ("stage", _TEXT), ("rule", _TEXT), ("excerpt", _TEXT)])
 SHARD_INDEX: Final = pa.schema([("doc_id", _HASH), ("start", _INT), ("num_tokens", _INT), ("tokens_hash", _HASH)])
+
+URL_INDEX: Final = pa.schema([
+    ("k", _INT), ("host", _TEXT), ("url", _TEXT), ("doc_id", _HASH), ("source", _TEXT), ("status", _TEXT),
+    ("stage", _TEXT), ("rule", _TEXT), ("warc_file", _TEXT), ("warc_offset", _INT),
+])  # fmt: skip
+"""Host -> its documents, with what a listing shows; `k` is `ids.sort_key` of the host's BLAKE3-128."""
+
+WARC_INDEX: Final = pa.schema([
+    ("k", _INT), ("warc_file", _TEXT), ("warc_offset", _INT), ("source", _TEXT), ("doc_k", _INT),
+])  # fmt: skip
+"""Place in the crawl -> document; `k` is `ids.sort_key` of the file name's BLAKE3-128, `doc_k` the document's `k`."""
+
+HASH_INDEX: Final = pa.schema([("k", _INT), ("doc_k", _INT)])
+"""Hash -> document: `k` is `ids.sort_key` of a raw, text, clean or tokens hash or of a normalised URL's BLAKE3-128,
+`doc_k` the document's `k`. Whoever looks up compares the whole hash in `documents`."""
+
+CLUSTER_INDEX: Final = pa.schema([
+    ("k", _INT), ("cluster_id", _HASH), ("doc_id", _HASH), ("status", _TEXT), ("duplicate_of", _HASH),
+    ("similarity", _REAL),
+])  # fmt: skip
+"""Cluster -> members; `k` is `ids.sort_key` of cluster_id."""
+
+WRITTEN_ONCE: Final[dict[str, pa.Schema]] = {
+    "documents": DOCUMENTS, "edits": EDITS, "findings": FINDINGS, "placements": PLACEMENTS, "steps": STEPS,
+    "step_rules": STEP_RULES, "inputs": INPUTS, "unreadable": UNREADABLE, "url_index": URL_INDEX,
+    "warc_index": WARC_INDEX, "hash_index": HASH_INDEX, "cluster_index": CLUSTER_INDEX,
+}  # fmt: skip
+"""The store's tables that a run writes at its end, bucket by bucket, and nobody touches again."""
+
+APPENDED: Final[dict[str, pa.Schema]] = {
+    "purges": PURGES, "purged": PURGED, "training_runs": TRAINING_RUNS, "training_segments": TRAINING_SEGMENTS,
+    "cache_sweeps": CACHE_SWEEPS,
+}  # fmt: skip
+"""The store's tables that later facts are appended to."""
+
+SORTED_BY: Final[dict[str, tuple[str, ...]]] = {
+    "documents": ("k", "doc_id", "source", "warc_file", "warc_offset"),
+    "edits": ("k", "doc_id", "stage", "kind", "count"),
+    "findings": ("k", "doc_id", "stage", "rule", "value", "threshold", "verdict"),
+    "placements": ("source", "shard", "start"),
+    "steps": ("source", "stage"),
+    "step_rules": ("source", "stage", "rule"),
+    "inputs": ("source", "file"),
+    "unreadable": ("source", "file", "offset"),
+    "url_index": ("k", "host", "url", "doc_id", "source", "warc_file", "warc_offset"),
+    "warc_index": ("k", "warc_file", "warc_offset", "source", "doc_k"),
+    "hash_index": ("k", "doc_k"),
+    "cluster_index": ("k", "cluster_id", "doc_id"),
+}
+"""The order of each table's rows inside a file; the leading columns' minimum and maximum stand in the Delta log."""
+
+DICTIONARY: Final = frozenset({
+    "source", "host", "warc_file", "charset", "language", "status", "stage", "rule", "kind", "verdict",
+})  # fmt: skip
+"""Columns worth a dictionary: everything else is nearly unique (hashes, URLs, offsets)."""
