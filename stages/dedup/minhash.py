@@ -1,0 +1,94 @@
+"""MinHash signatures: texts whose shingles overlap agree in about that share of the values (Broder 1997).
+
+Both schemes take datasketch 2.0's default permutations, "affine32": a * fmix32(h) + b mod 2^32 with a odd, from
+numpy's RandomState(1), and keep the least value of each. They differ in h, the 32-bit hash of a shingle: scheme
+"datasketch" takes the first four bytes of SHA-1, as datasketch does, and is equal to it bit for bit; scheme "fast"
+takes the upper half of `shingles.shingle_hashes`, several times cheaper and with the same statistics.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stages.dedup.options import DedupTable
+from stages.dedup.shingles import shingle_hashes, shingle_strings
+
+U32 = npt.NDArray[np.uint32]
+
+_BLOCK: Final = 512
+"""Shingles permuted at once: 512 x 128 values of 4 bytes stay in a core's second-level cache."""
+_SEED: Final = 1
+
+
+class Signer:
+    """Makes signatures as a [dedup] table says. Picklable; one instance serves one thread."""
+
+    def __init__(self, table: DedupTable) -> None:
+        self.table = table
+        self._multipliers, self._increments = _permutations(table.num_perm)
+        self._work = np.empty((_BLOCK, table.num_perm), np.uint32)
+
+    def __reduce__(self) -> tuple[type[Signer], tuple[DedupTable]]:
+        return Signer, (self.table,)
+
+    def signature(self, text: str) -> bytes | None:
+        """num_perm values as uint32 little-endian; None for a text without words."""
+        hashes = self._hashes(text)
+        return self._least(_fmix32(hashes)).astype("<u4", copy=False).tobytes() if len(hashes) else None
+
+    def _hashes(self, text: str) -> U32:
+        if self.table.scheme == "datasketch":
+            digests = b"".join(hashlib.sha1(s).digest()[:4] for s in shingle_strings(text, self.table.shingle))
+            return np.frombuffer(digests, "<u4").astype(np.uint32)
+        return (shingle_hashes(text, self.table.shingle) >> np.uint64(32)).astype(np.uint32)
+
+    def _least(self, hashes: U32) -> U32:
+        least = np.full(self.table.num_perm, np.iinfo(np.uint32).max, np.uint32)
+        for start in range(0, len(hashes), _BLOCK):
+            block = hashes[start : start + _BLOCK]
+            permuted = self._work[: len(block)]
+            np.multiply(block[:, None], self._multipliers, out=permuted)
+            np.add(permuted, self._increments, out=permuted)
+            np.minimum(least, permuted.min(axis=0), out=least)
+        return least
+
+
+def scheme_name(table: DedupTable) -> str:
+    """What two runs must share for their signatures to be comparable."""
+    scheme = "datasketch-2.0.0/affine32/sha1" if table.scheme == "datasketch" else "sluice-1/affine32/xxh3"
+    return f"{scheme}/perm={table.num_perm}/shingle={table.shingle}"
+
+
+def estimate(left: bytes, right: bytes) -> float:
+    """The Jaccard similarity that two signatures suggest: the share of equal values. ValueError if lengths differ."""
+    if len(left) != len(right):
+        raise ValueError(
+            f"signatures of {len(left)} and {len(right)} bytes cannot be compared: equal num_perm expected"
+        )
+    return float(np.mean(np.frombuffer(left, "<u4") == np.frombuffer(right, "<u4")))
+
+
+def estimate_floor(table: DedupTable) -> float:
+    """The least estimate that is worth an exact comparison: four standard errors, sqrt(s (1 - s) / num_perm), below the
+    threshold, so that about 3 in 100,000 pairs at the threshold are missed."""
+    s = table.threshold
+    return s - 4 * math.sqrt(s * (1 - s) / table.num_perm)
+
+
+def _permutations(num_perm: int) -> tuple[U32, U32]:
+    # RandomState's stream is frozen by numpy (NEP 19), and the order of these two calls is datasketch's.
+    generator = np.random.RandomState(_SEED)
+    multipliers = generator.randint(0, 1 << 31, num_perm, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
+    increments = generator.randint(0, 1 << 32, num_perm, dtype=np.uint32)
+    return multipliers, increments
+
+
+def _fmix32(values: U32) -> U32:
+    values = (values ^ (values >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    values = (values ^ (values >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return values ^ (values >> np.uint32(16))

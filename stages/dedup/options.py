@@ -1,0 +1,39 @@
+"""The recipe's [dedup] table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lineage.recipe import RecipeError, key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DedupTable:
+    """What counts as a repetition, how it is looked for, and which copy stays.
+
+    With b bands of r rows a pair of Jaccard s becomes a candidate with probability 1 - (1 - s^r)^b (Leskovec, Rajaraman
+    and Ullman, Mining of Massive Datasets, section 3.4.2): with the defaults .06 at s = .5, .95 at .8, .9999 at .9."""
+
+    url: bool = key(True, help="drop all but one document of each normalised URL")
+    exact: bool = key(True, help="drop all but one document of each clean text")
+    near: bool = key(True, help="drop documents whose shingle Jaccard with a kept one reaches the threshold")
+    num_perm: int = key(128, at_least=1, at_most=4096, help="values in a MinHash signature")
+    bands: int = key(16, at_least=1, help="bands a signature is cut into; bands x rows is at most num_perm")
+    rows: int = key(8, at_least=1, help="signature values in each band")
+    shingle: int = key(5, at_least=1, at_most=64, help="words in a shingle")
+    scheme: Literal["fast", "datasketch"] = key(
+        "fast", help="hash of the signature: our own, or datasketch 2.0's affine32 bit for bit"
+    )
+    threshold: float = key(0.8, above=0, at_most=1, help="verified Jaccard at which two texts are near-duplicates")
+    keep: Literal["longest", "earliest"] = key(
+        "longest", help="which of several stays: the text with most characters, or the first capture"
+    )
+    against: tuple[str, ...] = key((), help="outputs of finished runs whose kept documents must not be repeated")
+
+    def __post_init__(self) -> None:
+        if self.bands * self.rows > self.num_perm:
+            raise RecipeError(
+                f"dedup.bands = {self.bands} and dedup.rows = {self.rows} need {self.bands * self.rows} values of a"
+                f" signature, but dedup.num_perm = {self.num_perm}: expected bands x rows of at most num_perm"
+            )

@@ -1,0 +1,84 @@
+"""Words and shingles: the sets whose Jaccard similarity decides what is a near-duplicate.
+
+A word is a maximal run of non-white-space characters (`str.split`), case and punctuation kept; in scripts that are
+written without spaces each character is a word. A shingle is `size` consecutive words; a text with fewer words has one
+shingle, all of them; a text without words has none.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import repeat
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from xxhash import xxh3_64_intdigest
+
+U64 = npt.NDArray[np.uint64]
+
+_UNSPACED: Final = re.compile(
+    "["
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f"  # Myanmar
+    "\u1780-\u17ff"  # Khmer
+    "\u3040-\u30ff"  # Hiragana, Katakana
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
+    "]"
+)
+_BASE: Final = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 / golden ratio, odd: the base of the polynomial over a shingle's word hashes."""
+
+
+def words(text: str) -> list[bytes]:
+    """The words of `text` as UTF-8 (a lone surrogate as its escape), in order."""
+    if not text.isascii() and _UNSPACED.search(text):
+        text = _UNSPACED.sub(r" \g<0> ", text)
+    found = " ".join(text.split())
+    return found.encode("utf-8", "surrogatepass").split(b" ") if found else []
+
+
+def shingle_strings(text: str, size: int) -> list[bytes]:
+    """The shingles of `text` in order, each its words joined by one space: what the datasketch scheme hashes."""
+    found = words(text)
+    if not found:
+        return []
+    return [b" ".join(found[start : start + size]) for start in range(max(1, len(found) - size + 1))]
+
+
+def shingle_hashes(text: str, size: int, key: int = 0) -> U64:
+    """A 64-bit hash of each shingle of `text`, in order, shape (num_shingles,).
+
+    XXH3-64 of each word under `key`, then a polynomial over the `size` hashes and a bijective finaliser. Under a known
+    key a hostile author can build words that collide. So signatures, which must be comparable between runs and use key
+    0, only propose pairs; the Jaccard that decides is taken under a key that no author can foresee (`pipeline.dedup`).
+    """
+    found = words(text)
+    hashed = np.fromiter(map(xxh3_64_intdigest, found, repeat(key)), np.uint64, len(found))
+    num_shingles = max(1, len(hashed) - size + 1) if len(hashed) else 0
+    total = np.zeros(num_shingles, np.uint64)
+    for offset in range(min(size, len(hashed))):
+        total = total * _BASE + hashed[offset : offset + num_shingles]
+    return mix(total)
+
+
+def shingles(text: str, size: int, key: int = 0) -> U64:
+    """The set of shingles of `text`: their 64-bit hashes, sorted and unique."""
+    return np.unique(shingle_hashes(text, size, key))
+
+
+def jaccard(left: U64, right: U64) -> float:
+    """Shared elements over all elements of two sets given as sorted unique arrays; two empty sets give 0."""
+    if not len(left) or not len(right):
+        return 0.0
+    merged = np.concatenate((left, right))
+    merged.sort(kind="stable")  # radix or merge sort: two sorted runs are its best case
+    num_shared = int(np.count_nonzero(merged[1:] == merged[:-1]))
+    return num_shared / (len(merged) - num_shared)
+
+
+def mix(values: U64) -> U64:
+    """A bijection on 64-bit values after which every bit depends on every bit (MurmurHash3's 64-bit finaliser)."""
+    values = (values ^ (values >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    values = (values ^ (values >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return values ^ (values >> np.uint64(33))
