@@ -1,0 +1,156 @@
+"""Read-only SQL over the views of the store, with DuckDB.
+
+What keeps a question from writing or from reading files: exactly one statement, of type SELECT (an EXPLAIN is refused,
+because EXPLAIN ANALYZE COPY is one); no access to files, network, extensions or Python objects from inside DuckDB,
+which sees only Arrow data that we opened; a locked configuration, a memory limit, no temporary files, and a time limit.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+import duckdb
+import pyarrow.compute as pc
+
+from lineage.storage import Folder
+from lineage.store import StoreError, check_version, open_table, read_table
+from lineage.views import COLUMNS, definition
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+
+class QueryError(ValueError):
+    """The question is not one that may be asked, is wrong, or took too long or too much memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one query may use: seconds, GiB of memory, threads (0: as many as there are processors)."""
+
+    seconds: float = 300.0
+    memory_gib: float = 4.0
+    threads: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A query's answer: column names and rows, every value as JSON can hold it (timestamps ISO-8601, bytes hex, NaN
+    and infinities null)."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Json, ...]]
+
+    def objects(self) -> list[dict[str, Json]]:
+        """The rows as objects, in query order."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+def query(out: Folder, sql: str, version: int | None = None, limits: Limits = Limits()) -> Result:
+    """The answer to one SELECT over the views of the run at `out`, as of a version of the corpus or now.
+
+    QueryError if the question is refused, wrong or over a limit; StoreError if the store is missing or damaged."""
+    if version is not None:
+        check_version(out, version)
+    with _connection(out, version, limits) as connection:
+        statement = _the_select(connection, sql)
+        timer = threading.Timer(limits.seconds, connection.interrupt)
+        timer.start()
+        try:
+            cursor = connection.execute(statement)
+            columns = tuple(str(column[0]) for column in cursor.description)
+            rows = [tuple(to_json(value) for value in row) for row in cursor.fetchall()]
+        except duckdb.InterruptException as error:
+            raise QueryError(f"the query took more than {limits.seconds:g} s and was stopped: narrow it") from error
+        except duckdb.OutOfMemoryException as error:
+            raise QueryError(f"the query needs more than {limits.memory_gib:g} GiB of memory: narrow it") from error
+        except (duckdb.IOException, duckdb.InvalidInputException) as error:
+            raise _about_files(error) from error
+        except duckdb.Error as error:
+            raise QueryError(f"{error} (views: {', '.join(COLUMNS)})") from error
+        finally:
+            timer.cancel()
+    return Result(columns=columns, rows=rows)
+
+
+def _about_files(error: duckdb.Error) -> ValueError:
+    """What DuckDB says when Arrow cannot read a file of a table is our damage, not the user's mistake."""
+    text = str(error)
+    if any(sign in text for sign in (".parquet", "Parquet", "Snappy", "ZSTD", "Thrift", "thrift", "decompress")):
+        return StoreError(f"a file of the lineage store cannot be read: {text}. Run sluice verify")
+    return QueryError(text)
+
+
+@contextmanager
+def _connection(out: Folder, version: int | None, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
+    connection = duckdb.connect(":memory:")
+    try:
+        for view in COLUMNS:
+            connection.register(f"_{view}", _dataset(out, view, version))
+        for view in COLUMNS:
+            connection.execute(definition(view))
+        connection.execute(f"SET memory_limit = '{int(limits.memory_gib * 1024)}MiB'")
+        if limits.threads:
+            connection.execute(f"SET threads = {limits.threads}")
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET temp_directory = ''")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET python_enable_replacements = false")
+        connection.execute("SET lock_configuration = true")
+        yield connection
+    finally:
+        connection.close()
+
+
+def _dataset(out: Folder, name: str, version: int | None) -> object:
+    """Table `name` as Arrow data. A version is a version of `purges`; `purged` counts where its purge does."""
+    if version is None or name not in ("purges", "purged"):
+        return open_table(out, name).to_pyarrow_dataset()
+    purges = read_table(out, "purges", version)
+    if name == "purges":
+        return purges
+    purged = read_table(out, "purged")
+    return purged.filter(pc.is_in(purged["purge_id"], purges["purge_id"]))
+
+
+def _the_select(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
+    try:
+        statements = connection.extract_statements(sql)
+    except duckdb.Error as error:
+        raise QueryError(f"{error} (views: {', '.join(COLUMNS)})") from error
+    if len(statements) != 1:
+        raise QueryError(f"expected one SELECT statement, got {len(statements)} statements")
+    if statements[0].type != duckdb.StatementType.SELECT:
+        raise QueryError(f"only SELECT is answered here, not {statements[0].type.name}: the store is read-only")
+    return statements[0]
+
+
+def to_json(value: object) -> Json:
+    """A DuckDB value as JSON can hold it."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).hex()
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return aware.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [to_json(item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): to_json(item) for name, item in value.items()}
+    assert isinstance(value, UUID), f"DuckDB returned a {type(value).__name__}"
+    return str(value)
