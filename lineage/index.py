@@ -133,7 +133,7 @@ def encode_index(index: Index) -> bytes:
 
 
 def decode_index(data: bytes, where: str) -> Index:
-    """The index that `data` holds; DamagedFileError if a byte of it is not as written, StorageError for another format."""
+    """The index that `data` holds; DamagedFileError if a byte of it is wrong, StorageError for another format."""
     fields = unseal(data, where)
     if fields["format"] != FORMAT:
         raise StorageError(
