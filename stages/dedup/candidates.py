@@ -1,0 +1,114 @@
+"""Candidate pairs: whom to compare among the texts that share a bucket."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stages.dedup.bands import I64
+
+MAX_ALL_PAIRS: Final = 64
+"""Distinct texts in a bucket up to which every pair is compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandRows:
+    """Entries of buckets, parallel arrays: bucket `key`, `text` (a prefix of the clean hash: equal texts have equal
+    ones), `k` (prefix of the doc_id), place in the signature `order`, `node` (the document, unique) and whether it is
+    a document of an `earlier` run."""
+
+    key: I64
+    text: I64
+    k: I64
+    order: I64
+    node: I64
+    earlier: npt.NDArray[np.bool_]
+
+    def take(self, rows: npt.NDArray[np.intp]) -> BandRows:
+        return BandRows(
+            key=self.key[rows], text=self.text[rows], k=self.k[rows],
+            order=self.order[rows], node=self.node[rows], earlier=self.earlier[rows],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """Distinct pairs of nodes, sorted; `a` has the lesser doc_id of the two. `num_capped` buckets were above the limit
+    and did not give all their pairs."""
+
+    a: I64
+    b: I64
+    num_capped: int
+
+
+def collapse_equal_texts(rows: BandRows) -> BandRows:
+    """One row for each (bucket, text), sorted by them: that of the least document, one of this run if there is any."""
+    rows = rows.take(np.lexsort((rows.node, rows.k, rows.earlier, rows.text, rows.key)))
+    return rows.take(np.flatnonzero(_starts(rows.key) | _starts(rows.text)))
+
+
+def candidate_pairs(rows: BandRows, max_all_pairs: int = MAX_ALL_PAIRS) -> Pairs:
+    """The pairs worth comparing among whole buckets, in any order of rows.
+
+    A bucket of up to `max_all_pairs` distinct texts gives every pair; a larger one pairs each with the least doc_id and
+    with its two neighbours in signature order, which is linear in its size. Two documents of earlier runs are never
+    paired: their run compared them."""
+    rows = collapse_equal_texts(rows)
+    rows = rows.take(np.lexsort((rows.node, rows.k, rows.key)))
+    first, size = _runs(rows.key)
+    lefts, rights = [], []
+    for members in np.unique(size[(size > 1) & (size <= max_all_pairs)]):
+        left, right = np.triu_indices(members, k=1)
+        begin = first[size == members][:, None]
+        lefts.append((begin + left).ravel())
+        rights.append((begin + right).ravel())
+    large = size > max_all_pairs
+    left, right = _linear_pairs(rows, first[large], size[large])
+    return _distinct(
+        rows, np.concatenate([*lefts, left]), np.concatenate([*rights, right]), int(np.count_nonzero(large))
+    )
+
+
+def _linear_pairs(
+    rows: BandRows, first: npt.NDArray[np.intp], size: npt.NDArray[np.intp]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Row numbers of (least, each other) and (each, its successor in signature order) of the runs given."""
+    lefts, rights = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
+    for begin, members in zip(first, size, strict=True):
+        everyone = np.arange(begin, begin + members)
+        ranked = everyone[np.argsort(rows.order[begin : begin + members], kind="stable")]
+        lefts += [np.full(members - 1, begin), ranked[:-1]]
+        rights += [everyone[1:], ranked[1:]]
+    return np.concatenate(lefts), np.concatenate(rights)
+
+
+def _distinct(rows: BandRows, left: npt.NDArray[np.intp], right: npt.NDArray[np.intp], num_capped: int) -> Pairs:
+    # Rows of a bucket are in order of (k, node): the lesser row number is the lesser doc_id.
+    low, high = np.minimum(left, right), np.maximum(left, right)
+    wanted = ~(rows.earlier[low] & rows.earlier[high])
+    a, b = distinct_pairs(rows.node[low[wanted]], rows.node[high[wanted]])
+    return Pairs(a=a, b=b, num_capped=num_capped)
+
+
+def distinct_pairs(a: I64, b: I64) -> tuple[I64, I64]:
+    """The pairs (a[i], b[i]) without repetition, sorted."""
+    order = np.lexsort((b, a))
+    a, b = a[order], b[order]
+    kept = _starts(a) | _starts(b)
+    return a[kept], b[kept]
+
+
+def _starts(values: I64) -> npt.NDArray[np.bool_]:
+    """Where a value differs from the one before it."""
+    starts = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=starts[1:])
+    return starts
+
+
+def _runs(sorted_values: I64) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """First index and length of each run of equal values."""
+    first = np.flatnonzero(_starts(sorted_values))
+    return first, np.diff(np.append(first, len(sorted_values)))
