@@ -1,0 +1,73 @@
+"""What a reader is told, what it gives besides documents, and what it counts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+Format = Literal["auto", "warc", "wet", "jsonl", "parquet"]
+
+MAX_DISTINCT: Final = 1000
+"""Distinct names one counter holds: a hostile file may give each record a type of its own."""
+
+_MIME = re.compile(r"[\w.+*-]{1,60}/[\w.+*-]{1,120}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """How to read one input file.
+
+    `file` is its relative name, as it stands in the tables. `size` is its length in bytes where that is known; it
+    is only used to name the end of a damaged file. The `*_field` names are those of JSONL and Parquet rows."""
+
+    source: str
+    file: str
+    format: Format = "auto"
+    max_document_bytes: int = 16 << 20
+    size: int | None = None
+    text_field: str = "text"
+    id_field: str = "id"
+    url_field: str = "url"
+    date_fields: tuple[str, ...] = ("captured_at", "date")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """A stretch of an input that holds no whole record: `length` bytes (rows of a Parquet file) from `offset`."""
+
+    file: str
+    offset: int
+    length: int
+    error: str
+
+
+@dataclass(slots=True)
+class InputCounts:
+    """What was read of one input file. `num_records` is the sum of each of `by_type`, and for WARC of `by_mime` and
+    `by_status`; a stretch that could not be read counts in `num_unreadable` alone."""
+
+    num_records: int = 0
+    num_documents: int = 0
+    num_unreadable: int = 0
+    by_type: dict[str, int] = field(default_factory=dict)
+    by_mime: dict[str, int] = field(default_factory=dict)
+    by_status: dict[str, int] = field(default_factory=dict)
+
+    def add_record(self, kind: str, mime: str | None, status: int | None) -> None:
+        """Count one WARC record: its type, the MIME type of its payload, its HTTP status."""
+        self.num_records += 1
+        _count(self.by_type, kind if len(kind) <= 60 else "malformed")
+        _count(self.by_mime, "none" if mime is None else mime if _MIME.fullmatch(mime) else "malformed")
+        _count(self.by_status, "none" if status is None else str(status))
+
+    def add_row(self) -> None:
+        """Count one row of a JSONL or Parquet file."""
+        self.num_records += 1
+        _count(self.by_type, "row")
+
+
+def _count(counter: dict[str, int], name: str) -> None:
+    if name not in counter and len(counter) >= MAX_DISTINCT:
+        name = "other"
+    counter[name] = counter.get(name, 0) + 1

@@ -1,0 +1,160 @@
+"""WARC files (ISO 28500) to documents: gzip per record, zstd per record, or plain.
+
+Nothing is lost in silence: what does not read as whole records is an Unreadable stretch, and reading resumes at the
+next record behind it. A record is given out only when what follows it shows that it is whole.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import BinaryIO, Final
+
+from stages.document import Document
+from stages.reading.members import (
+    CHUNK_BYTES,
+    GZIP_MAGIC,
+    ZSTD_MAGIC,
+    Content,
+    Cursor,
+    DamagedError,
+    Member,
+    open_member,
+)
+from stages.reading.options import InputCounts, ReadOptions, Unreadable
+from stages.reading.record import MalformedError, Record, read_record
+
+_WARC: Final = b"WARC/"
+_PROBE_BYTES: Final = 256 << 10
+"""Enough of a member to see its first bytes: a zstd block has at most 128 KiB (RFC 8878, 3.1.1.2)."""
+
+_NEXT_RECORD = re.compile(rb"\n(?=WARC/[01]\.)")
+_NEXT_GZIP = re.compile(b"(?=" + re.escape(GZIP_MAGIC) + b")")
+_NEXT_ZSTD = re.compile(b"(?=" + re.escape(ZSTD_MAGIC) + b")")
+_NEXT_OF_ANY = re.compile(b"|".join(pattern.pattern for pattern in (_NEXT_RECORD, _NEXT_GZIP, _NEXT_ZSTD)))
+
+
+def read_warc(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
+    """The documents and unreadable stretches of a WARC file, which together with the counted records tile it."""
+    cursor = Cursor(stream)
+    if not cursor.peek(1):
+        yield Unreadable(file=options.file, offset=0, length=0, error="the file is empty")
+    pattern = _resume_pattern(cursor.peek(len(_WARC)))
+    while cursor.peek(1):
+        offset = cursor.position
+        try:
+            yield from _read_unit(cursor, options, counts)
+        except (DamagedError, MalformedError) as error:
+            cursor.seek(offset + 1)
+            _seek_record(cursor, pattern)
+            yield Unreadable(file=options.file, offset=offset, length=cursor.position - offset, error=str(error))
+
+
+def read_warc_at(stream: BinaryIO, offset: int, options: ReadOptions) -> Document | Unreadable:
+    """The document at `offset` (the first, where a member holds several), or the Unreadable that begins there.
+    ValueError if another record does."""
+    counts = InputCounts()
+    try:
+        for item in _read_unit(Cursor(stream, offset), options, counts):
+            return item
+    except (DamagedError, MalformedError) as error:
+        return Unreadable(file=options.file, offset=offset, length=0, error=str(error))
+    found = ", ".join(f"type {kind}" for kind in counts.by_type)
+    raise ValueError(f"{options.file} at offset {offset}: a record of {found}, which is no document")
+
+
+def _resume_pattern(first: bytes) -> re.Pattern[bytes]:
+    """Where to look for the next record behind damage. A file keeps to the compression it begins with, so a page that
+    holds a WARC file is not taken for records."""
+    known = {GZIP_MAGIC: _NEXT_GZIP, ZSTD_MAGIC: _NEXT_ZSTD, _WARC: _NEXT_RECORD}
+    return next((pattern for magic, pattern in known.items() if first.startswith(magic)), _NEXT_OF_ANY)
+
+
+def _read_unit(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
+    """What begins at the cursor: one compressed member with its records, or one plain record."""
+    member = open_member(cursor)
+    return _read_plain(cursor, options, counts) if member is None else _read_member(cursor, member, options, counts)
+
+
+def _read_plain(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> Iterator[Document]:
+    offset = cursor.position
+    content = Content(cursor.more)
+    record = read_record(content, options)
+    _expect_record_or_end(content)
+    cursor.unread(content.rest())
+    yield from _counted(record, counts, offset, content.position)
+
+
+def _read_member(
+    cursor: Cursor, member: Member, options: ReadOptions, counts: InputCounts
+) -> Iterator[Document | Unreadable]:
+    offset, length = cursor.position, None
+    content, more = Content(member.more), True
+    while more:
+        record: Record | MalformedError
+        try:
+            record = read_record(content, options)
+            more = _expect_record_or_end(content)
+        except MalformedError as error:
+            record = error
+            more = content.skip_until(_NEXT_RECORD)
+        if length is None:
+            length = (_end_of_member(cursor, offset) if more else cursor.position) - offset
+        if isinstance(record, MalformedError):
+            yield Unreadable(file=options.file, offset=offset, length=length, error=str(record))
+        else:
+            yield from _counted(record, counts, offset, length)
+
+
+def _counted(record: Record, counts: InputCounts, offset: int, length: int) -> Iterator[Document]:
+    counts.add_record(record.kind, record.mime, record.status)
+    if record.document:
+        place = replace(record.document.place, offset=offset, length=length)
+        yield replace(record.document, place=place)
+
+
+def _expect_record_or_end(content: Content) -> bool:
+    """Pass over the line ends behind a record; says whether another one follows. MalformedError if something else
+    does: then the record's Content-Length was wrong."""
+    if not content.skip_blank():
+        return False
+    if content.peek(len(_WARC)) != _WARC:
+        raise MalformedError("the record goes on behind the end that its Content-Length gives")
+    return True
+
+
+def _end_of_member(cursor: Cursor, offset: int) -> int:
+    """Where a member that holds several records ends, or cannot be decoded any further."""
+    here = cursor.position
+    cursor.seek(offset)
+    ahead = open_member(cursor)
+    try:
+        while ahead and ahead.more():
+            pass
+    except DamagedError:
+        pass
+    end = cursor.position
+    cursor.seek(here)
+    return end
+
+
+def _seek_record(cursor: Cursor, pattern: re.Pattern[bytes]) -> None:
+    """Move the cursor on to the next place where a record begins, or to the end of the file."""
+    while window := cursor.peek(CHUNK_BYTES + _PROBE_BYTES):
+        for match in pattern.finditer(window):
+            if match.start() >= CHUNK_BYTES:
+                break
+            if _begins_record(window[match.end() : match.end() + _PROBE_BYTES]):
+                cursor.chunk(match.end())
+                return
+        cursor.chunk(CHUNK_BYTES)
+
+
+def _begins_record(data: bytes) -> bool:
+    cursor = Cursor(io.BytesIO(data))
+    try:
+        return Content((open_member(cursor) or cursor).more).peek(len(_WARC)) == _WARC
+    except DamagedError:
+        return False
