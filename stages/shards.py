@@ -125,6 +125,25 @@ def cut_group(runs: Sequence[pa.Table], shard_tokens: int) -> npt.NDArray[np.int
     return rows
 
 
+def place_group(runs: Sequence[pa.Table], cuts: npt.NDArray[np.int64]) -> list[pa.Table]:
+    """Where each row of each run lands: one table a run, in its order, with `shard` (from 0 within the group) and `start`.
+
+    `cuts` is what `cut_group` gave for the same runs."""
+    if not runs:
+        return []
+    order, run_of = _merged_order(runs), _run_numbers(runs)
+    lengths = np.concatenate([run["num_tokens"].to_numpy() for run in runs])
+    sizes = np.diff(cuts.sum(axis=1))
+    shards, starts = np.empty(len(order), dtype=np.int64), np.empty(len(order), dtype=np.int64)
+    first = 0
+    for shard, size in enumerate(sizes.tolist()):
+        rows = order[first : first + size]
+        ends = np.cumsum(lengths[rows])
+        shards[rows], starts[rows] = shard, ends - lengths[rows]
+        first += size
+    return [pa.table({"shard": shards[run_of == run], "start": starts[run_of == run]}) for run in range(len(runs))]
+
+
 def _merged_order(runs: Sequence[pa.Table]) -> npt.NDArray[np.int64]:
     """The rows of all runs, numbered one run after another, in order of their keys."""
     keys = np.concatenate([_keys(run) for run in runs])
