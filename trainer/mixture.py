@@ -114,7 +114,8 @@ class Ring:
         start = self._start(block)
         number = (rank + self._before(drawn.source, start)) % share
         place = self._places[self._first_slot[drawn.source] + number]
-        return block * self.size + (place - start) % self.size
+        offset: Int64s = block * self.size + (place - start) % self.size
+        return offset
 
     def counts_before(self, offset: int) -> Int64s:
         """How many sequences of each source the first `offset` ones of the segment hold, shape (num_sources,)."""

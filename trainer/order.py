@@ -176,6 +176,7 @@ class Order:
         keys = [_key(plan.seed, "mixture", str(segment.first_step)) for segment in plan.segments]
         self._mixture = Mixture(plan.segments, plan.global_batch, keys)
         self._source_key: Keys = np.array([_key(plan.seed, "source", name) for name in plan.sources], np.uint64)
+        self._passes_at_once = max(1, _MAX_RAGGED // max(1, *np.diff(self._geometry.first_shard).tolist()))
         self._memo: tuple[dict[tuple[int, int], int], Passes | None] = ({}, None)
 
     @property
@@ -256,23 +257,23 @@ class Order:
         joined = epoch * num_sources + source
         distinct, which = np.unique(joined, return_inverse=True)
         pairs = [(int(code % num_sources), int(code // num_sources)) for code in distinct]
-        at_once = max(1, _MAX_RAGGED // max(1, int(np.diff(self._geometry.first_shard).max())))
+        at_once = self._passes_at_once
         if len(pairs) <= at_once:
-            passes, slots = self._passes_for(pairs, at_once)
+            passes, slots = self._passes_for(pairs)
             return [(slice(None), passes, slots[which])]
         groups: list[tuple[Int64s | slice, Passes, Int64s]] = []
         for first in range(0, len(pairs), at_once):
             rows = np.flatnonzero((which >= first) & (which < first + at_once))
-            passes, slots = self._passes_for(pairs[first : first + at_once], at_once)
+            passes, slots = self._passes_for(pairs[first : first + at_once])
             groups.append((rows, passes, slots[which[rows] - first]))
         return groups
 
-    def _passes_for(self, pairs: Sequence[tuple[int, int]], at_once: int = 1) -> tuple[Passes, Int64s]:
-        """Passes that hold `pairs`, and the place of each there. Those in use stay, up to `at_once` of them."""
+    def _passes_for(self, pairs: Sequence[tuple[int, int]]) -> tuple[Passes, Int64s]:
+        """Passes that hold `pairs`, and the place of each there. Those used last stay, as memory allows."""
         known, passes = self._memo
         if passes is None or any(pair not in known for pair in pairs):
             others = [pair for pair in known if pair not in pairs]
-            kept = [*others[len(others) + len(pairs) - at_once if len(others) + len(pairs) > at_once else 0 :], *pairs]
+            kept = [*others[max(0, len(others) + len(pairs) - self._passes_at_once) :], *pairs]
             epochs = np.array([epoch for _, epoch in kept], np.int64)
             keys = derive(self._source_key[[source for source, _ in kept]], epochs)
             passes = Passes(self._geometry, self.plan.window_blocks, kept, keys)
