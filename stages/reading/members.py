@@ -88,7 +88,7 @@ class GzipMember:
             data = self._inflater.unconsumed_tail or self._cursor.chunk()
             try:
                 piece = self._inflater.decompress(data, PIECE_BYTES)
-            except igzip_lib.IsalError as error:
+            except igzip_lib.IsalError as error:  # type: ignore[misc]  # its stub calls it a value
                 raise DamagedError(f"damaged gzip member: {error}") from error
             if self._inflater.eof:
                 self._ended = True

@@ -32,6 +32,7 @@ from stages.reading.options import ReadOptions
 
 DOCUMENT_TYPES: Final = frozenset({"response", "resource", "conversion"})
 _VERSION = re.compile(rb"WARC/[01]\.\d{1,3}[ \t]*\r?\n")
+_OTHER_VERSION = re.compile(rb"(WARC/\d{1,4}\.\d{1,4})\r?\n")
 _LONGEST_FIRST_LINE: Final = 64
 
 
@@ -53,7 +54,10 @@ def read_record(content: Content, options: ReadOptions) -> Record:
     """The record that begins here; the content is left behind its block. MalformedError if it is not whole."""
     first = content.peek(_LONGEST_FIRST_LINE)
     if not _VERSION.match(first):
-        raise MalformedError(f"no record of WARC version 0.x or 1.x begins here, but {first[:20]!r}")
+        # Never the bytes themselves: they can be a page's text, which has no place in the tables.
+        other = _OTHER_VERSION.match(first)
+        found = f"the version is {other[1].decode()}" if other else "there is no WARC record"
+        raise MalformedError(f"{found}: expected WARC/0.x or WARC/1.x")
     block = content.take_through(END_OF_HEADERS, MAX_HEADER_BYTES)
     if block is None:
         raise MalformedError(f"a record header without an end within {MAX_HEADER_BYTES} bytes")

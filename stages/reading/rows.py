@@ -103,8 +103,10 @@ def _from_line(number: int, line: _Line, options: ReadOptions, counts: InputCoun
 def _parse(data: bytes) -> dict[str, Any]:
     try:
         row = json.loads(data.decode("utf-8-sig"))
+    except json.JSONDecodeError as error:
+        raise _BadRowError(f"the line is not JSON: {error.msg} at character {error.pos}") from error
     except (ValueError, RecursionError) as error:
-        raise _BadRowError(f"the line is not JSON in UTF-8: {str(error)[:200]}") from error
+        raise _BadRowError(f"the line cannot be read as JSON in UTF-8: {type(error).__name__}") from error
     if not isinstance(row, dict):
         raise _BadRowError(f"the line is a JSON {type(row).__name__}, not an object")
     return row

@@ -1,0 +1,156 @@
+"""A file on a web server, read as a seekable stream that outlives dropped connections and busy servers."""
+
+from __future__ import annotations
+
+import io
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import urllib3
+from urllib3.exceptions import HTTPError, MaxRetryError, ResponseError
+
+_BUSY: Final = (408, 429, 500, 502, 503, 504)
+_BUFFER_BYTES: Final = 1 << 20
+_CONNECT_SECONDS: Final = 30.0
+_READ_SECONDS: Final = 120.0
+_POOL = urllib3.PoolManager(maxsize=16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """How often a request is tried again without any byte gained, and the pause before that: `backoff_seconds` doubled
+    each time, at most `longest_seconds`, or what the server asks for in Retry-After."""
+
+    attempts: int = 8
+    backoff_seconds: float = 0.5
+    longest_seconds: float = 60.0
+
+    def pause(self, attempt: int) -> float:
+        """Seconds to wait before attempt number `attempt` (the first one that follows a failure is 1)."""
+        return min(self.backoff_seconds * 2.0 ** (attempt - 1), self.longest_seconds)
+
+
+def open_http(url: str, retries: Retries | None = None) -> io.BufferedReader:
+    """`url` as a stream. FileNotFoundError if the server says there is no such file, OSError if it stays out of
+    reach or the file changes while it is read."""
+    return io.BufferedReader(HttpFile(url, retries or Retries()), _BUFFER_BYTES)
+
+
+def http_size(url: str, retries: Retries | None = None) -> int:
+    """Bytes of the file at `url`; errors as of `open_http`, and OSError if the server does not tell."""
+    response = _request("HEAD", url, {}, retries or Retries())
+    length = response.headers.get("Content-Length", "")
+    if not length.isdigit():
+        raise OSError(f"{url}: the server does not tell the file's length (Content-Length is {length!r})")
+    return int(length)
+
+
+class HttpFile(io.RawIOBase):
+    """The raw stream below `open_http`. A read after a dropped connection goes on by a Range request."""
+
+    def __init__(self, url: str, retries: Retries) -> None:
+        self._url, self._retries = url, retries
+        self._position = 0
+        self._size: int | None = None
+        self._version: str | None = None
+        self._response: urllib3.BaseHTTPResponse | None = None
+        self._connect()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_END and self._size is None:
+            self._size = http_size(self._url, self._retries)
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size or 0}[whence]
+        if start + offset != self._position:
+            self._disconnect()
+            self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        failures = 0
+        while True:
+            try:
+                response = self._response or self._connect()
+                data = response.read(len(buffer), decode_content=False) if response else b""
+                buffer[: len(data)] = data
+                self._position += len(data)
+                return len(data)
+            except HTTPError as error:
+                self._disconnect()
+                failures += 1
+                if failures > self._retries.attempts:
+                    raise OSError(f"{self._url}: reading broke off at byte {self._position}: {error}") from error
+                time.sleep(self._retries.pause(failures))
+
+    def close(self) -> None:
+        self._disconnect()
+        super().close()
+
+    def _disconnect(self) -> None:
+        if self._response is not None:
+            self._response.close()
+            self._response = None
+
+    def _connect(self) -> urllib3.BaseHTTPResponse | None:
+        """A response whose next byte is the one at our position; None behind the end of the file."""
+        if self._size is not None and self._position >= self._size:
+            return None
+        response = _request("GET", self._url, {"Range": f"bytes={self._position}-"}, self._retries)
+        if response.status == 416:
+            response.close()
+            return None
+        skipped = self._position if response.status == 200 else 0
+        self._check_version(response, skipped)
+        while skipped:
+            skipped -= len(response.read(min(skipped, _BUFFER_BYTES), decode_content=False)) or skipped
+        self._response = response
+        return response
+
+    def _check_version(self, response: urllib3.BaseHTTPResponse, skipped: int) -> None:
+        """Remember which file this is, or see that it is still the same one."""
+        length = response.headers.get("Content-Length", "")
+        if length.isdigit():
+            size = int(length) + self._position - skipped
+            version = f"{response.headers.get('ETag')} of {size} bytes"
+            if self._version not in (None, version):
+                response.close()
+                raise OSError(f"{self._url} changed while it was read: was {self._version}, is {version}")
+            self._size, self._version = size, version
+
+
+def _request(method: str, url: str, headers: dict[str, str], retries: Retries) -> urllib3.BaseHTTPResponse:
+    policy = urllib3.Retry(
+        total=retries.attempts,
+        backoff_factor=retries.backoff_seconds,
+        backoff_max=retries.longest_seconds,
+        status_forcelist=_BUSY,
+        allowed_methods=None,
+    )
+    try:
+        response = _POOL.request(
+            method,
+            url,
+            headers={"Accept-Encoding": "identity", "User-Agent": "sluice", **headers},
+            preload_content=False,
+            retries=policy,
+            timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS),
+        )
+    except MaxRetryError as error:
+        what = "answers" if isinstance(error.reason, ResponseError) else "cannot be reached"
+        raise OSError(f"{url}: the server {what}, after {retries.attempts + 1} attempts: {error.reason}") from error
+    except HTTPError as error:
+        raise OSError(f"{url} cannot be requested: {error}") from error
+    if response.status not in (200, 206, 416):
+        response.close()
+        error_type = FileNotFoundError if response.status in (404, 410) else OSError
+        raise error_type(f"{url}: the server answers {response.status} {response.reason or ''}".rstrip())
+    return response
