@@ -1,0 +1,133 @@
+"""Where personal data stands in a text: for each kind a linear pattern, then the checks that a pattern cannot make.
+
+Everything works on UTF-8 bytes with RE2, whose time is linear in the text whatever the text is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from stages.pii.linear import linear
+from stages.pii.numbers import IBAN_LENGTHS, is_card, is_iban, is_public_ip, is_ssn
+
+Span = tuple[int, int]
+Finder = Callable[[bytes], Iterator[Span]]
+
+# Letters of two-byte scripts (Latin, Greek, Cyrillic: U+00C0 to U+053F) may stand in an address (RFC 6531); those of
+# three bytes may not, since Chinese and Japanese have no space to tell where an address begins.
+_WIDE = rb"[\xc3-\xd4][\x80-\xbf]"
+_ATOM = rb"(?:[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]|" + _WIDE + rb")+"
+_LABEL = rb"(?:[A-Za-z0-9-]|" + _WIDE + rb")+"
+_EMAIL = linear(
+    _ATOM
+    + rb"(?:\."
+    + _ATOM
+    + rb")*@"
+    + rb"(?:"
+    + _LABEL
+    + rb"\.)+(?:xn--[A-Za-z0-9-]+|(?:[A-Za-z]|"
+    + _WIDE
+    + rb"){2,})"
+)
+_FILE_ENDINGS: Final = (b".png", b".jpg", b".jpeg", b".gif", b".webp", b".svg", b".avif", b".css", b".js")
+_IPV4 = linear(rb"(?:\d{1,3}\.){3}\d{1,3}")
+_IPV6 = linear(rb"[23][0-9A-Fa-f]{3}(?::[0-9A-Fa-f]{0,4}){2,7}(?:(?:\.\d{1,3}){3})?")
+_DIGIT_GROUPS = linear(rb"\d+(?:[ -]\d+)*")
+_CARD_GATE = linear(rb"[2-6](?:[ -]?\d){12}")
+_IBAN_START = linear(rb"[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,29}")
+_SSN = linear(rb"\d{3}-\d{2}-\d{4}")
+_DIGITS = frozenset(b"0123456789")
+_ALPHANUMERIC = _DIGITS | frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
+
+
+def find_emails(data: bytes) -> Iterator[Span]:
+    """Mail addresses (dot-atoms of RFC 5322 at a host name); `icon@2x.png` is a file."""
+    if b"@" not in data:
+        return
+    for match in _EMAIL.finditer(data):
+        if not match[0].lower().endswith(_FILE_ENDINGS):
+            yield match.span()
+
+
+def find_ips(data: bytes) -> Iterator[Span]:
+    """Public IPv4 and IPv6 addresses; a longer dotted number (a version, an OID) is none."""
+    for pattern, joints in ((_IPV4, b"."), (_IPV6, b":.")):
+        for match in pattern.finditer(data):
+            start, end = match.span()
+            if _stands_alone(data, start, end, joints) and is_public_ip(match[0].decode("ascii")):
+                yield start, end
+
+
+def find_cards(data: bytes) -> Iterator[Span]:
+    """Payment cards, in one piece or in the groups that are printed on them (4-4-4-4[-3], 4-6-5, 4-6-4)."""
+    if not _CARD_GATE.search(data):
+        return
+    for run in _DIGIT_GROUPS.finditer(data):
+        if run.end() - run.start() < 13 or not _stands_alone(data, *run.span(), b"."):
+            continue
+        groups = [(run.start() + m.start(), run.start() + m.end()) for m in re.finditer(rb"\d+", run[0])]
+        yield from _cards_in_groups(data, groups)
+
+
+def _cards_in_groups(data: bytes, groups: list[Span]) -> Iterator[Span]:
+    first = 0
+    while first < len(groups):
+        num_groups = _groups_of_a_card(data, groups[first : first + 5])
+        if num_groups:
+            yield groups[first][0], groups[first + num_groups - 1][1]
+        first += max(num_groups, 1)
+
+
+def _groups_of_a_card(data: bytes, groups: list[Span]) -> int:
+    """How many of these groups of digits, from the first on, are a card's number; 0 if none."""
+    sizes = [end - start for start, end in groups]
+    for count in range(len(groups), 0, -1):
+        shape = sizes[:count]
+        printed = shape in ([4, 6, 5], [4, 6, 4]) or (count >= 4 and set(shape[:-1]) == {4} and shape[-1] <= 4)
+        if count == 1 or printed:
+            digits = b"".join(data[start:end] for start, end in groups[:count]).decode("ascii")
+            if 13 <= len(digits) <= 19 and is_card(digits):
+                return count
+    return 0
+
+
+def find_ibans(data: bytes) -> Iterator[Span]:
+    """IBANs, in one piece or in groups with single spaces; what follows one after a space is not part of it."""
+    for match in _IBAN_START.finditer(data):
+        start = match.start()
+        if start and data[start - 1] in _ALPHANUMERIC:
+            continue
+        wanted = IBAN_LENGTHS.get(match[0][:2].decode("ascii"), 0)
+        end = _end_of_letters(data, start, wanted)
+        if end and is_iban(data[start:end].replace(b" ", b"").decode("ascii")):
+            yield start, end
+
+
+def _end_of_letters(data: bytes, start: int, wanted: int) -> int:
+    """Where `wanted` letters and digits end, counted from `start` over single spaces; 0 if they do not end a word."""
+    position = start
+    while wanted and position < len(data):
+        wanted -= data[position] != 0x20
+        position += 1
+    if wanted or position == start or (position < len(data) and data[position] in _ALPHANUMERIC):
+        return 0
+    return position
+
+
+def find_ssns(data: bytes) -> Iterator[Span]:
+    """US social security numbers, written with hyphens (without them nine digits may be anything)."""
+    for match in _SSN.finditer(data):
+        area, group, serial = match[0].decode("ascii").split("-")
+        if _stands_alone(data, *match.span(), b"-.") and is_ssn(area, group, serial):
+            yield match.span()
+
+
+def _stands_alone(data: bytes, start: int, end: int, joints: bytes) -> bool:
+    """Whether no letter or digit touches the span, nor a digit over one of the joints."""
+    before, after = data[max(start - 2, 0) : start], data[end : end + 2]
+    if before and (before[-1] in _ALPHANUMERIC or (before[-1] in joints and before[0] in _DIGITS and len(before) == 2)):
+        return False
+    return not (
+        after and (after[0] in _ALPHANUMERIC or (after[0] in joints and after[-1] in _DIGITS and len(after) == 2))
+    )

@@ -1,0 +1,37 @@
+"""The pii step: personal data out of a text, or a text with personal data out of the run."""
+
+from __future__ import annotations
+
+from stages.document import Document, Edit, Finding, Outcome, Rejection
+from stages.pii.options import PiiTable
+from stages.pii.scrub import ORDER, scrub
+
+STAGE = "pii"
+
+
+class PiiStep:
+    """With `replace` the text gets placeholders, and an Edit a kind says how many (`email`, `phone`, …); with `drop`
+    the rule is `pii.dropped`, its value the number of finds."""
+
+    stage = STAGE
+
+    def __init__(self, table: PiiTable, *, ledger: bool = False) -> None:
+        self._table = table
+        self._ledger = ledger
+
+    def __call__(self, document: Document, /) -> Outcome:
+        scrubbed = scrub(document.text, self._table.kinds, self._table.phone_region)
+        if self._table.action == "drop":
+            return self._drop(document, sum(scrubbed.counts.values()))
+        if not scrubbed.counts:
+            return document
+        edits = (Edit(stage=STAGE, kind=kind, count=scrubbed.counts[kind]) for kind in ORDER if kind in scrubbed.counts)
+        return document.with_text(scrubbed.text, *edits)
+
+    def _drop(self, document: Document, num_finds: int) -> Outcome:
+        finding = Finding(
+            stage=STAGE, rule="pii.dropped", value=float(num_finds), threshold=0.0, rejected=num_finds > 0
+        )
+        if finding.rejected:
+            return Rejection(document=document, finding=finding)
+        return document.with_findings(finding) if self._ledger else document
