@@ -7,7 +7,7 @@ before the comma in front of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -91,7 +91,7 @@ class TableSum:
 class Checksums:
     """checksums.json: every file under OUT that index.json does not name, and each table's version and row count.
 
-    Tables of facts that training adds (and whose commits it does not wait for) may be newer than `tables` says."""
+    A table that facts are appended to may be newer than `tables` says (see lineage.cover)."""
 
     files: tuple[FileSum, ...]
     tables: tuple[TableSum, ...]
@@ -100,16 +100,6 @@ class Checksums:
 def sum_file(folder: Folder, name: str) -> FileSum:
     """The sum of one file as it is now."""
     return FileSum(file=name, hash=hash_file(folder, name), bytes=folder.size(name))
-
-
-def write_checksums(folder: Folder, names: Iterable[str], tables: Iterable[TableSum]) -> Checksums:
-    """Sum `names` and publish checksums.json; the files must not change meanwhile (the caller holds the folder)."""
-    sums = Checksums(
-        files=tuple(sum_file(folder, name) for name in sorted(names)),
-        tables=tuple(sorted(tables, key=lambda table: table.table)),
-    )
-    folder.publish(CHECKSUMS_FILE, encode_checksums(sums))
-    return sums
 
 
 def encode_checksums(sums: Checksums) -> bytes:
