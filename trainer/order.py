@@ -209,7 +209,10 @@ class Order:
         read = int(self._mixture.counts_before(up_to)[number])
         num_train = int(self._geometry.num_train[number])
         num_epochs = -(-read // num_train) if num_train else 0
-        found = [self._find_in(number, epoch, block, within) for epoch in range(num_epochs)]
+        found = [
+            self._find_in(number, np.arange(first, min(first + self._passes_at_once, num_epochs)), block, within)
+            for first in range(0, num_epochs, self._passes_at_once)
+        ]
         sequence = np.concatenate(found) if found else np.empty(0, np.int64)
         epoch = np.repeat(np.arange(num_epochs, dtype=np.int64), len(block))
         _, begin, length = self._geometry.place(np.full(len(block), number, np.int64), block, within)
@@ -245,10 +248,12 @@ class Order:
             raise ValueError(f"shard {source}/{shard}: expected a number from 0 to {num_shards - 1}")
         return number
 
-    def _find_in(self, source: int, epoch: int, block: Int64s, within: Int64s) -> Int64s:
-        passes, slots = self._passes_for([(source, epoch)])
-        index = passes.find(np.broadcast_to(slots, block.shape), block, within)
-        return self._mixture.number_of(source, index + epoch * self._geometry.num_train[source])
+    def _find_in(self, source: int, epochs: Int64s, block: Int64s, within: Int64s) -> Int64s:
+        """The sequence number of each (block, within) in each of `epochs`, epoch after epoch; -1: never read."""
+        passes, slots = self._passes_for([(source, epoch) for epoch in epochs.tolist()])
+        num = len(epochs)
+        index = passes.find(np.repeat(slots, len(block)), np.tile(block, num), np.tile(within, num))
+        return self._mixture.number_of(source, index + np.repeat(epochs, len(block)) * self.num_train[source])
 
     def _grouped(self, source: Int64s, epoch: Int64s) -> list[tuple[Int64s | slice, Passes, Int64s]]:
         """The rows to look up together, with their passes and each row's pair. One group, but where a call asks for
