@@ -1,7 +1,7 @@
 """Keeping checksums.json true: at the end of a run, after a purge, and after a commit of training facts.
 
-Whoever writes to an OUT holds it (lineage.lock) and covers it before letting go. A process killed in between leaves facts
-newer than their checksums; the next one to cover takes them in, and `verify` accepts them as long as they are whole.
+Whoever writes to an OUT holds it (lineage.lock) and covers it before letting go. A process killed in between leaves
+facts newer than their checksums; the next one to cover takes them in, and `verify` accepts them if they are whole.
 """
 
 from __future__ import annotations
