@@ -20,7 +20,7 @@ import duckdb
 import pyarrow.compute as pc
 
 from lineage.storage import Folder
-from lineage.store import StoreError, check_version, open_table, read_table
+from lineage.store import StoreError, open_table, read_purges, read_table
 from lineage.views import COLUMNS, definition
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -56,8 +56,6 @@ def query(out: Folder, sql: str, version: int | None = None, limits: Limits = Li
     """The answer to one SELECT over the views of the run at `out`, as of a version of the corpus or now.
 
     QueryError if the question is refused, wrong or over a limit; StoreError if the store is missing or damaged."""
-    if version is not None:
-        check_version(out, version)
     with _connection(out, version, limits) as connection:
         statement = _the_select(connection, sql)
         timer = threading.Timer(limits.seconds, connection.interrupt)
@@ -109,10 +107,10 @@ def _connection(out: Folder, version: int | None, limits: Limits) -> Iterator[du
 
 
 def _dataset(out: Folder, name: str, version: int | None) -> object:
-    """Table `name` as Arrow data. A version is a version of `purges`; `purged` counts where its purge does."""
+    """Table `name` as Arrow data. A version is one of `purges`; `purged` counts where its purge does."""
     if version is None or name not in ("purges", "purged"):
         return open_table(out, name).to_pyarrow_dataset()
-    purges = read_table(out, "purges", version)
+    purges = read_purges(out, version)
     if name == "purges":
         return purges
     purged = read_table(out, "purged")

@@ -4,9 +4,9 @@ Only `lineage` touches the Delta log. The protocol: every commit carries an appl
 up in a freshly opened table before each attempt, because a repeated id is refused from a stale snapshot but accepted
 from a fresh one. Nothing is ever compacted, updated or deleted in place.
 
-Versions: version V of a corpus is what it was after its first V purges. `purges` gains exactly one commit a purge, so V
-is also the Delta version of `purges`; rows of `purged` count at V if their purge does. Everything else a run wrote
-never changes, and training facts are shown whole at every version.
+Versions: a corpus is version 1 after its run and one more after each purge, as index.json counts. `purges` gains
+exactly one commit a purge, so version V of the corpus is Delta version V - 1 of `purges`; rows of `purged` count at V
+if their purge does. Everything else a run wrote never changes, and training facts are shown whole at every version.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 RUN_TRANSACTION: Final = "run"
 """The application transaction id of a run's own commits."""
+
+FIRST_VERSION: Final = 1
+"""The version of a corpus that nothing was purged from."""
 
 _ATTEMPTS: Final = 100
 _CONFIGURATION: Final = {
@@ -205,16 +208,22 @@ def read_table(out: Folder, name: str, version: int | None = None) -> pa.Table:
         raise StoreError(f"a file of {table_uri(out, name)} cannot be read: {error}. Run sluice verify") from error
 
 
-def num_versions(out: Folder) -> int:
-    """How many versions the corpus has: one, and one more for each purge. Versions count from 0."""
-    return int(open_table(out, "purges").version()) + 1
+def corpus_version(out: Folder) -> int:
+    """The corpus's version now: 1 after the run, and one more for each purge that is complete."""
+    return FIRST_VERSION + int(open_table(out, "purges").version())
 
 
 def check_version(out: Folder, version: int) -> None:
-    """StoreError unless the corpus has `version`."""
-    num = num_versions(out)
-    if not 0 <= version < num:
-        raise StoreError(f"version {version}: this corpus has versions 0 to {num - 1} (one more for each purge)")
+    """StoreError unless the corpus has had `version`."""
+    latest = corpus_version(out)
+    if not FIRST_VERSION <= version <= latest:
+        raise StoreError(f"version {version}: this corpus has versions {FIRST_VERSION} to {latest}, one more a purge")
+
+
+def read_purges(out: Folder, version: int) -> pa.Table:
+    """The purges that made `version` of the corpus; StoreError if the corpus never had that version."""
+    check_version(out, version)
+    return read_table(out, "purges", version - FIRST_VERSION)
 
 
 def _paths(table: DeltaTable) -> list[str]:

@@ -44,8 +44,9 @@ PLACEMENTS: Final = pa.schema([
 
 STEPS: Final = pa.schema([
     ("source", _TEXT), ("stage", _TEXT), ("num_in", _INT), ("num_out", _INT), ("num_rejected", _INT),
-    ("digest_in", _TEXT), ("digest_out", _TEXT), ("digest_rejected", _TEXT),
+    ("digest_in", _TEXT), ("digest_out", _TEXT), ("digest_rejected", _TEXT), ("position", _INT),
 ])  # fmt: skip
+"""`position`: the stage's place in its source's list, from 0."""
 STEP_RULES: Final = pa.schema([("source", _TEXT), ("stage", _TEXT), ("rule", _TEXT), ("num", _INT), ("digest", _TEXT)])
 
 INPUTS: Final = pa.schema([

@@ -23,7 +23,10 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "edits": ("doc_id", "stage", "kind", "count"),
     "findings": ("doc_id", "stage", "rule", "value", "threshold", "verdict"),
     "placements": ("doc_id", "source", "shard", "start", "num_tokens", "tokens_hash", "purged"),
-    "steps": ("source", "stage", "num_in", "num_out", "num_rejected", "digest_in", "digest_out", "digest_rejected"),
+    "steps": (
+        "source", "stage", "num_in", "num_out", "num_rejected", "digest_in", "digest_out", "digest_rejected",
+        "position",
+    ),
     "step_rules": ("source", "stage", "rule", "num", "digest"),
     "inputs": ("source", "file", "bytes", "num_records", "num_documents", "by_type", "by_mime", "by_status"),
     "unreadable": ("source", "file", "offset", "length", "error"),

@@ -1,0 +1,197 @@
+"""Point questions to the store: each touches only the files, row groups and pages that can hold the answer.
+
+Index tables lead to a document's `k`; the bounds of `k` in the Delta log name the one file of `documents`, and sorted
+rows the one row group. Questions go to DataFusion inside deltalake: it is loaded in a twentieth of a second, and no
+user ever gets to write SQL for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError
+
+from lineage.ids import sort_key, text_hash
+from lineage.rows import (
+    DocumentRow,
+    EditRow,
+    FindingRow,
+    ListedRow,
+    MemberRow,
+    PlacementRow,
+    PurgedRow,
+    PurgeRow,
+    RunRow,
+    SegmentRow,
+    StepRow,
+)
+from lineage.storage import Folder
+from lineage.store import FIRST_VERSION, StoreError, check_version, open_table
+
+Row = TypeVar("Row")
+
+_KEYS_A_QUESTION: Final = 16
+"""DataFusion prunes by a list of up to 20 keys; a longer list would read every file."""
+
+_HASH_COLUMNS: Final = ("raw_hash", "text_hash", "clean_hash", "tokens_hash")
+_SESSION: Final = {"datafusion.execution.parquet.pushdown_filters": "true"}
+
+
+class Lookup:
+    """Point lookups in the store of the run at `out`, as of a version of the corpus or now.
+
+    Tables are opened once, when first asked; make a new Lookup to see later facts. Every method raises StoreError if
+    the store is missing, damaged, or never had that version."""
+
+    def __init__(self, out: Folder, version: int | None = None) -> None:
+        self._out = out
+        self._tables: dict[str, DeltaTable] = {}
+        self._version = version
+        if version is not None:
+            check_version(out, version)
+
+    def documents(self, doc_ids: Sequence[bytes]) -> list[DocumentRow]:
+        """Every row of these ids, by (doc_id, source, warc_file, warc_offset): several where an id was met again."""
+        wanted = set(doc_ids)
+        rows = self._by_keys("documents", DocumentRow, [sort_key(doc_id) for doc_id in wanted])
+        return _ordered(row for row in rows if row.doc_id in wanted)
+
+    def by_hash(self, digest: bytes) -> list[DocumentRow]:
+        """Documents with this raw, text, clean or tokens hash. (The empty text's hash is not indexed.)"""
+        rows = self._by_keys("documents", DocumentRow, self._indexed("hash_index", [sort_key(digest)]))
+        return _ordered(row for row in rows if digest in [getattr(row, column) for column in _HASH_COLUMNS])
+
+    def by_url_key(self, url_key: bytes) -> list[DocumentRow]:
+        """Documents whose normalised URL may have this hash: whoever asks compares the normalised URLs."""
+        return _ordered(self._by_keys("documents", DocumentRow, self._indexed("hash_index", [sort_key(url_key)])))
+
+    def by_place(self, warc_file: str, offset: int) -> list[DocumentRow]:
+        """The documents read from a member of a crawl file: one, or one a source."""
+        where = f"k = {_name_key(warc_file)} AND warc_file = {_text(warc_file)} AND warc_offset = {int(offset)}"
+        keys = [int(row[0]) for row in self._select("warc_index", ("doc_k",), where)]
+        rows = self._by_keys("documents", DocumentRow, keys)
+        return _ordered(row for row in rows if (row.warc_file, row.warc_offset) == (warc_file, offset))
+
+    def host(self, host: str, limit: int | None = None) -> list[ListedRow]:
+        """The documents of a host in order of URL, the first `limit` of them."""
+        where = f"k = {_name_key(host)} AND host = {_text(host)} ORDER BY url, doc_id, source, warc_file, warc_offset"
+        return list(self._rows("url_index", ListedRow, where + _limit(limit)))
+
+    def num_of_host(self, host: str) -> int:
+        """How many document records a host has."""
+        where = f"k = {_name_key(host)} AND host = {_text(host)}"
+        return int(next(self._select("url_index", ("count(*)",), where))[0])
+
+    def at_tokens(self, source: str, shard: int, start: int, num_tokens: int = 1) -> list[PlacementRow]:
+        """The placements that any of tokens [start, start + num_tokens) of a shard belong to, in order."""
+        shard_is = f"source = {_text(source)} AND shard = {int(shard)}"
+        # Placements tile a shard: the one that holds `start` begins last among those that begin at or before it.
+        first = f"{shard_is} AND start <= {int(start)} ORDER BY start DESC LIMIT 1"
+        later = f"{shard_is} AND start > {int(start)} AND start < {int(start + num_tokens)} ORDER BY start"
+        rows = list(self._rows("placements", PlacementRow, first))
+        if num_tokens > 1:
+            rows.extend(self._rows("placements", PlacementRow, later))
+        return [row for row in rows if row.start + row.num_tokens > start]
+
+    def edits(self, doc_ids: Sequence[bytes]) -> list[EditRow]:
+        """What was changed in the texts of these documents."""
+        return self._of_documents("edits", EditRow, doc_ids)
+
+    def findings(self, doc_ids: Sequence[bytes]) -> list[FindingRow]:
+        """Every rule that was evaluated on these documents, where the run kept the whole ledger."""
+        return self._of_documents("findings", FindingRow, doc_ids)
+
+    def members(self, cluster_ids: Iterable[bytes]) -> list[MemberRow]:
+        """The documents of these clusters, by (cluster_id, doc_id)."""
+        wanted = set(cluster_ids)
+        rows = self._by_keys("cluster_index", MemberRow, [sort_key(cluster_id) for cluster_id in wanted])
+        return sorted((row for row in rows if row.cluster_id in wanted), key=lambda row: (row.cluster_id, row.doc_id))
+
+    def purged(self, doc_ids: Sequence[bytes]) -> list[PurgedRow]:
+        """Which purges took these documents, at this version."""
+        rows = self._of_documents("purged", PurgedRow, doc_ids)
+        if self._version is None:
+            return rows
+        counted = {purge.purge_id for purge in self.purges()}
+        return [row for row in rows if row.purge_id in counted]
+
+    def purges(self) -> list[PurgeRow]:
+        """The purges that made this version."""
+        return list(self._rows("purges", PurgeRow, "true"))
+
+    def runs(self) -> list[RunRow]:
+        """The facts on training runs, as they were committed."""
+        return list(self._rows("training_runs", RunRow, "true"))
+
+    def segments(self) -> list[SegmentRow]:
+        """The facts on stretches of training, as they were committed."""
+        return list(self._rows("training_segments", SegmentRow, "true"))
+
+    def steps(self) -> list[StepRow]:
+        """The stages of each source."""
+        return list(self._rows("steps", StepRow, "true"))
+
+    def _of_documents(self, table: str, shape: type[Row], doc_ids: Sequence[bytes]) -> list[Row]:
+        wanted = set(doc_ids)
+        rows = self._by_keys(table, shape, [sort_key(doc_id) for doc_id in wanted])
+        return [row for row in rows if row.doc_id in wanted]  # type: ignore[attr-defined]
+
+    def _by_keys(self, table: str, shape: type[Row], keys: Iterable[int]) -> Iterator[Row]:
+        distinct = sorted(set(keys))
+        for first in range(0, len(distinct), _KEYS_A_QUESTION):
+            chunk = ", ".join(map(str, distinct[first : first + _KEYS_A_QUESTION]))
+            yield from self._rows(table, shape, f"k IN ({chunk})")
+
+    def _indexed(self, table: str, keys: Sequence[int]) -> list[int]:
+        where = f"k IN ({', '.join(map(str, keys))})"
+        return [int(row[0]) for row in self._select(table, ("doc_k",), where)]
+
+    def _rows(self, table: str, shape: type[Row], where: str) -> Iterator[Row]:
+        names = [field.name for field in dataclasses.fields(shape)]  # type: ignore[arg-type]
+        for values in self._select(table, names, where):
+            yield shape(**dict(zip(names, map(_plain, values), strict=True)))
+
+    def _select(self, table: str, columns: Sequence[str], where: str) -> Iterator[tuple[Any, ...]]:
+        if table not in self._tables:
+            past = None if self._version is None or table != "purges" else self._version - FIRST_VERSION
+            self._tables[table] = open_table(self._out, table, past)
+        asked = QueryBuilder(_SESSION).register("t", self._tables[table])
+        try:
+            answer = asked.execute(f"SELECT {_columns(columns)} FROM t WHERE {where}").read_all()
+        except DeltaError:
+            raise
+        except Exception as error:  # deltalake raises the bare class for files that are gone or damaged
+            raise StoreError(
+                f"a file of the lineage table {table!r} of {self._out.url} cannot be read: {error}. Run sluice verify"
+            ) from error
+        columns_of_values = [[value.as_py() for value in column] for column in answer.columns]
+        yield from zip(*columns_of_values, strict=True)
+
+
+def _columns(columns: Sequence[str]) -> str:
+    return ", ".join(column if "(" in column else f'"{column}"' for column in columns)
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _text(value: str) -> str:
+    """A text as an SQL literal; the only character that means something inside one is the quote."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _limit(limit: int | None) -> str:
+    return "" if limit is None else f" LIMIT {int(limit)}"
+
+
+def _name_key(name: str) -> int:
+    return sort_key(text_hash(name))
+
+
+def _ordered(rows: Iterable[DocumentRow]) -> list[DocumentRow]:
+    return sorted(rows, key=lambda row: (row.doc_id, row.source, row.warc_file or "", row.warc_offset or 0))
