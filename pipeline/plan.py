@@ -16,6 +16,7 @@ from typing import Any
 
 from lineage.ids import content_hash
 from lineage.index import read_index
+from lineage.lock import LEASE_FILE
 from lineage.recipe import RecipeError, as_plain
 from lineage.storage import Folder, filesystem, is_remote, local_path
 from pipeline.inputs import Input, list_inputs
@@ -48,6 +49,16 @@ class Unit:
     @property
     def source(self) -> str:
         return self.input.source
+
+    @property
+    def folder(self) -> str:
+        """Where the unit's own files lie, relative to OUT."""
+        return f"work/units/{self.key}"
+
+    @property
+    def marker(self) -> str:
+        """What its reading publishes last."""
+        return f"{self.folder}/unit.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,15 +159,16 @@ def _digest(value: Any) -> str:
 
 def check_same_run(plan: Plan) -> bool:
     """Compare `plan` with what its output folder holds, and record it there if the folder is new. True if the run is
-    finished already. PlanMismatch-like RecipeError names every difference."""
+    finished already. RecipeError names every difference."""
     out = plan.out
     if out.exists("index.json"):
         _refuse_differences(plan, json.loads(out.read(RUN))["identity"], compare_versions=False)
-        return not out.exists(PLAN)
+        clear_work(out)  # a kill after the index was published may have left some of it
+        return True
     if out.exists(PLAN):
         _refuse_differences(plan, json.loads(out.read(PLAN)), compare_versions=True)
         return False
-    strangers = out.names()
+    strangers = [name for name in out.names() if name != LEASE_FILE]
     if strangers:
         raise RecipeError(
             f"run.output = {out.url!r} is not empty (it holds {strangers[0]!r}) and holds no run:"
@@ -189,3 +201,15 @@ def _differing_entries(what: str, ours: Mapping[str, Any], theirs: Mapping[str, 
         elif ours[name] != theirs[name]:
             found.append(f"{what}: {name} has changed (was {theirs[name]}, is {ours[name]})")
     return found
+
+
+def clear_work(out: Folder) -> None:
+    """Remove work/, the plan last (and never the lease of who holds the folder, which its holder gives back)."""
+    if not out.exists(PLAN):
+        return
+    for name in out.names("work"):
+        if name not in (PLAN, LEASE_FILE):
+            out.remove(name)
+    out.remove(PLAN)
+    if not out.is_remote:
+        out.remove_tree("work")

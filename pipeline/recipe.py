@@ -8,15 +8,16 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from stages.decontaminate import DecontaminateTable
+from stages.quality.options import QualityTable
+
 from lineage.recipe import RecipeError, key, load_recipe
 from stages.chain import DEFAULT_STEPS
 from stages.classifier import ClassifierTable
-from stages.decontaminate import DecontaminateTable
 from stages.dedup.options import DedupTable
 from stages.language import LanguageTable
 from stages.parse import ParseTable
 from stages.pii.options import PiiTable
-from stages.quality.options import QualityTable
 from stages.tokenizer import TokenizeTable
 from stages.url import UrlTable
 
@@ -108,11 +109,16 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> PipelineRecipe:
     return recipe
 
 
-def differing_keys(ours: dict[str, Any], theirs: dict[str, Any], ignore: frozenset[str] = frozenset({"ray"})) -> list[str]:
+def differing_keys(
+    ours: dict[str, Any], theirs: dict[str, Any], ignore: frozenset[str] = frozenset({"ray"})
+) -> list[str]:
     """The dotted keys in which two plain recipes differ, with both values; top-level tables in `ignore` aside."""
     found: list[str] = []
     _differ(
-        {k: v for k, v in ours.items() if k not in ignore}, {k: v for k, v in theirs.items() if k not in ignore}, "", found
+        {k: v for k, v in ours.items() if k not in ignore},
+        {k: v for k, v in theirs.items() if k not in ignore},
+        "",
+        found,
     )
     return found
 

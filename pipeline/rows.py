@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from blake3 import blake3
 
+from lineage.ids import ID_BYTES
 from lineage.storage import Folder
 
 _MAX_ROWS = 4096
@@ -17,28 +20,35 @@ _MAX_CHARS = 8 << 20
 
 class RowWriter:
     """A context: `add` rows as mappings of column to value (absent is null). Row groups end after 4,096 rows or 8 MiB
-    of text, whichever comes first: a function of the rows alone."""
+    of text, whichever comes first: a function of the rows alone.
+
+    After the block `num_rows` and `hash` (BLAKE3-128 in hex) say what was published."""
 
     def __init__(self, folder: Folder, name: str, schema: pa.Schema) -> None:
-        self._folder, self._name, self._schema = folder, name, schema
+        self.name, self.num_rows, self.hash = name, 0, ""
+        self._folder, self._schema = folder, schema
         self._rows: list[Mapping[str, Any]] = []
         self._chars = 0
         self._stack = ExitStack()
 
     def __enter__(self) -> RowWriter:
-        file = self._stack.enter_context(self._folder.writing(self._name))
-        self._writer = self._stack.enter_context(
-            pq.ParquetWriter(file, self._schema, compression="zstd", compression_level=3)
+        self._sink = _HashingFile(self._stack.enter_context(self._folder.writing(self.name)))
+        self._writer = pq.ParquetWriter(
+            pa.PythonFile(self._sink, "w"), self._schema, compression="zstd", compression_level=3, write_page_index=True
         )
         return self
 
     def __exit__(self, *error: Any) -> None:
         if error[0] is None:
             self._flush()
+        self._writer.close()
+        self.hash = self._sink.hexdigest()
         self._stack.__exit__(*error)
 
     def add(self, row: Mapping[str, Any]) -> None:
+        """One row."""
         self._rows.append(row)
+        self.num_rows += 1
         self._chars += len(row.get("text") or "")
         if len(self._rows) >= _MAX_ROWS or self._chars >= _MAX_CHARS:
             self._flush()
@@ -48,3 +58,44 @@ class RowWriter:
             columns = {name: [row.get(name) for row in self._rows] for name in self._schema.names}
             self._writer.write_table(pa.table(columns, schema=self._schema))
             self._rows, self._chars = [], 0
+
+
+class _HashingFile:
+    """A file to write whose content is hashed on the way."""
+
+    closed = False
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._hasher = file, blake3()
+
+    def write(self, data: Any) -> int:
+        self._hasher.update(bytes(data))
+        return cast(int, self._file.write(data))
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        """The folder's context closes the file itself, when it knows that all went well."""
+
+    def hexdigest(self) -> str:
+        return self._hasher.digest(length=ID_BYTES).hex()
+
+
+def publish_table(folder: Folder, name: str, table: pa.Table) -> None:
+    """A whole table as a Parquet file."""
+    with folder.writing(name) as file:
+        pq.write_table(table, file, compression="zstd", compression_level=3, row_group_size=16_384)
+
+
+def read_rows(folder: Folder, name: str) -> pa.Table:
+    """A whole Parquet file."""
+    with folder.open(name) as file:
+        return pq.read_table(file)
+
+
+def publish_marker(folder: Folder, name: str, content: dict[str, Any]) -> dict[str, Any]:
+    """The JSON file that says that a unit is done, and what it counted; returns what a later read will give."""
+    data = json.dumps(content, indent=1).encode()
+    folder.publish(name, data)
+    return cast(dict[str, Any], json.loads(data))

@@ -1,16 +1,15 @@
 """One unit of work: read an input file, send each document through its source's steps, write what came of it.
 
-    documents/<source>/part-NNNNN.parquet   clean texts that survived
-    work/units/<key>/documents.parquet      a row for every document record
-    work/units/<key>/{edits,findings,keys,excerpts}.parquet
-    work/units/<key>/unit.json              counts; published last, so its presence says that the unit is done
+documents/<source>/part-NNNNN.parquet   clean texts that survived
+work/units/<key>/documents.parquet      a row for every document record
+work/units/<key>/{edits,findings,keys,excerpts}.parquet
+work/units/<key>/unit.json              counts; published last, so its presence says that the unit is done
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -18,16 +17,18 @@ from typing import Any
 
 from lineage import tables
 from lineage.ids import add_digests, content_hash, show_digest, sort_key, text_hash
+from lineage.index import part_name
 from lineage.storage import Folder
 from pipeline.excerpts import ExcerptKeeper
 from pipeline.inputs import open_input
 from pipeline.plan import Unit
-from pipeline.rows import RowWriter
+from pipeline.rows import RowWriter, publish_marker
 from stages.chain import Chain, StepTables, build_chain
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.document import Document, Outcome, Rejection
-from stages.reading.reader import InputCounts, ReadOptions, Unreadable, read_documents
+from stages.reading.options import InputCounts, ReadOptions, Unreadable
+from stages.reading.reader import read_documents
 from stages.url import normalise_url, url_host
 
 
@@ -73,8 +74,8 @@ class UnitSummary:
         doc_id = int.from_bytes(rejection.document.doc_id, "big")
         self.rejected[cause] = number + 1, add_digests((digest, doc_id))
 
-    def as_json(self) -> bytes:
-        plain = {
+    def as_plain(self) -> dict[str, Any]:
+        return {
             "key": self.key,
             "source": self.source,
             "file": self.file,
@@ -92,21 +93,10 @@ class UnitSummary:
             "html_bytes": self.html_bytes,
             "seconds": {name: round(value, 6) for name, value in sorted(self.seconds.items())},
         }
-        return json.dumps(plain, indent=1).encode()
-
-
-def unit_folder(key: str) -> str:
-    """Where a unit's files lie, relative to OUT."""
-    return f"work/units/{key}"
-
-
-def part_name(source: str, number: int, generation: int = 0) -> str:
-    """The name of part `number`, in its `generation`-th state after purges."""
-    return f"documents/{source}/part-{number:05d}{f'.r{generation}' if generation else ''}.parquet"
 
 
 @functools.lru_cache(maxsize=4)
-def _chain(key: str, steps: tuple[str, ...], job: _ByKey) -> Chain:
+def _chain(steps: tuple[str, ...], job: _ByKey) -> Chain:
     return build_chain(steps, job.tables)
 
 
@@ -126,9 +116,8 @@ class _ByKey:
 def run_unit(job: UnitJob, unit: Unit, careful: bool) -> dict[str, Any]:
     """Do one unit and publish its files; returns the content of its unit.json."""
     out = Folder(job.out)
-    marker = f"{unit_folder(unit.key)}/unit.json"
     summary = UnitSummary(key=unit.key, source=unit.source, file=unit.input.name, num_bytes=unit.input.size)
-    chain = _chain(job.key, job.steps[unit.source_index], _ByKey(job))
+    chain = _chain(job.steps[unit.source_index], _ByKey(job))
     started = time.perf_counter()
     with UnitWriter(out, job, unit, summary) as writer, open_input(unit.input) as stream, chain.isolation(careful):
         options = ReadOptions(
@@ -144,10 +133,7 @@ def run_unit(job: UnitJob, unit: Unit, careful: bool) -> dict[str, Any]:
             summary.count(item)
             writer.add(chain.run(item, summary.seconds))
     summary.seconds["all"] = time.perf_counter() - started
-    data = summary.as_json()
-    out.publish(marker, data)
-    plain: dict[str, Any] = json.loads(data)
-    return plain
+    return publish_marker(out, unit.marker, summary.as_plain() | writer.published())
 
 
 class UnitWriter:
@@ -156,12 +142,12 @@ class UnitWriter:
     def __init__(self, out: Folder, job: UnitJob, unit: Unit, summary: UnitSummary) -> None:
         self._job, self._unit, self._summary = job, unit, summary
         self._stack = contextlib.ExitStack()
-        folder = unit_folder(unit.key)
+        folder = unit.folder
 
         def rows(name: str, schema: Any) -> RowWriter:
             return self._stack.enter_context(RowWriter(out, name, schema))
 
-        self._part = rows(part_name(unit.source, unit.file_index), tables.PART)
+        self._part = rows(part_name("documents", unit.source, unit.file_index), tables.PART)
         self._documents = rows(f"{folder}/documents.parquet", tables.DOCUMENTS)
         self._edits = rows(f"{folder}/edits.parquet", tables.EDITS)
         self._findings = rows(f"{folder}/findings.parquet", tables.FINDINGS)
@@ -178,6 +164,10 @@ class UnitWriter:
             for excerpt in self._excerpts.rows():
                 self._excerpt_rows.add(excerpt)
         self._stack.__exit__(*error)
+
+    def published(self) -> dict[str, Any]:
+        """The part, once the block has ended: what index.json says of it."""
+        return {"part": {"file": self._part.name, "num_rows": self._part.num_rows, "hash": self._part.hash}}
 
     def add(self, outcome: Outcome) -> None:
         """Write one document's rows."""

@@ -1,0 +1,245 @@
+"""`sluice run`, read from top to bottom: from crawl files to a finished output.
+
+    1. plan       list the inputs; refuse an output folder that holds another run
+    2. read       each input file: records → documents → the source's steps → clean texts and facts
+    3. compare    identity, URL, exact and near duplicates over the whole corpus → verdicts
+    4. tokenize   what is kept, file by file, in the order of a keyed hash
+    5. shard      cut each group of files into shards and write them
+    6. record     join all facts; write and commit the lineage tables
+    7. publish    excerpts, report, checksums, and last index.json
+
+Every phase is made of units that publish their files whole and are skipped where they stand: the same call after a
+kill continues, and repeats no finished unit.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from lineage.purge import honoured
+
+from lineage.index import Shard, read_index
+from lineage.lock import hold
+from lineage.storage import Folder
+from pipeline import engine, facts, tokens
+from pipeline.dedup import DedupJob, DedupResult, deduplicate
+from pipeline.dedup_inputs import DedupUnit, EarlierFile
+from pipeline.phases import Done, Phase, Run, carry_out
+from pipeline.plan import RUN, Plan, Unit, check_same_run, make_plan
+from pipeline.progress import Reporter
+from pipeline.publish import output_index, publish, summarise
+from pipeline.recipe import PipelineRecipe
+from pipeline.tokens import Group, TokenJob, UnitOfGroup, number_shards
+from pipeline.unit import UnitJob, run_unit
+from stages.chain import CORPUS_STAGES, StepTables, build_chain
+from stages.tokenizer import load_tokenizer
+
+NUM_COMPARE_PHASES = 12
+"""About how many phases comparing has: only the progress bar asks."""
+
+
+class TooManyBadRecords(RuntimeError):
+    """More of the input was unreadable than the recipe allows."""
+
+
+def run(recipe: PipelineRecipe, reporter: Reporter) -> dict[str, Any]:
+    """Carry a data recipe out, or continue it; the content of OUT/run.json.
+
+    RecipeError if the recipe is wrong or the output holds another run; TooManyBadRecords past limits.max_bad_records;
+    engine.WorkerDied if a unit's worker dies on every try."""
+    tokenizer = load_tokenizer(recipe.tokenize.encoding)
+    job = unit_job(recipe)
+    plan = make_plan(recipe)
+    with hold(plan.out, "sluice run"):
+        if check_same_run(plan):
+            reporter.say(f"{plan.out.url} is finished: nothing to do.")
+            finished_before: dict[str, Any] = json.loads(plan.out.read(RUN))
+            return finished_before
+        state = Run(plan=plan, reporter=reporter, work=engine.Work.of(recipe.ray))
+        with engine.cluster(recipe.ray):
+            read = read_inputs(state, replace(job, key=plan.key))
+            compared = compare(state, read)
+            groups = make_groups(plan, compared)
+            tokenize(state, groups)
+            shards = write_shards(state, groups)
+            finished = finish_units(state, groups, shards)
+        record(state, job, read, finished, shards)
+        index = output_index(tokenizer, shards, plan.units, read, finished)
+        summary = summarise(state, index, read, finished, compared)
+        publish(plan, index, summary)
+    return summary
+
+
+def unit_job(recipe: PipelineRecipe) -> UnitJob:
+    """What every unit needs of the recipe; RecipeError where a step cannot be built."""
+    step_tables = StepTables(
+        max_document_bytes=recipe.limits.max_document_bytes, url=recipe.url, parse=recipe.parse,
+        language=recipe.language, quality=recipe.quality, classifier=recipe.classifier,
+        decontaminate=recipe.decontaminate, pii=recipe.pii, encoding=recipe.tokenize.encoding,
+        purged=honoured(recipe.purges.honour),
+    )  # fmt: skip
+    for source in recipe.source:
+        build_chain(source.steps, step_tables)
+    return UnitJob(
+        key="", out=Folder(recipe.run.output).url, steps=tuple(source.steps for source in recipe.source),
+        formats=tuple(source.format for source in recipe.source), tables=step_tables, dedup=recipe.dedup,
+        whole_ledger=recipe.quality.ledger == "all",
+    )  # fmt: skip
+
+
+def read_inputs(state: Run, job: UnitJob) -> list[Done]:
+    """Phase 2. What every unit counted, in plan order; TooManyBadRecords past the recipe's share."""
+
+    def note(done: Sequence[Done], seconds: float) -> str:
+        documents, size = sum(unit["num_documents"] for unit in done), sum(unit["bytes"] for unit in done)
+        return f"{documents:,} documents, {size / 1e6 / seconds:.1f} MB/s of input"
+
+    units = state.plan.units
+    read = carry_out(
+        state, Phase(name="read and filter", task=run_unit, job=job, items=units, note=note, size=_input_size)
+    )
+    check_bad_records(read, state.recipe.limits.max_bad_records)
+    return read
+
+
+def _input_size(unit: Unit) -> float:
+    return unit.input.size or 1.0
+
+
+def check_bad_records(read: Sequence[Done], allowed: float) -> None:
+    """TooManyBadRecords if more than the `allowed` share of records was unreadable. One is always forgiven, unless the
+    share is 0: a single clipped file among a few must not stop a run."""
+    bad = sum(len(unit["unreadable"]) for unit in read)
+    num = bad + sum(unit["num_records"] for unit in read)
+    if bad <= max(allowed * num, 1 if allowed > 0 else 0):
+        return
+    worst = sorted((unit for unit in read if unit["unreadable"]), key=lambda unit: -len(unit["unreadable"]))[:5]
+    shown = "\n  ".join(
+        f"{unit['file']}: {len(unit['unreadable'])}; the first at byte {unit['unreadable'][0][0]}:"
+        f" {unit['unreadable'][0][2]}"
+        for unit in worst
+    )
+    raise TooManyBadRecords(
+        f"{bad} of {num} records are unreadable, more than limits.max_bad_records = {allowed:g} allows:\n  {shown}\n"
+        "Mend or leave out these files, or raise the limit, and run into a new output folder."
+    )
+
+
+def compare(state: Run, read: Sequence[Done]) -> DedupResult:
+    """Phase 3."""
+    plan, table, started = state.plan, state.recipe.dedup, time.perf_counter()
+    survivors = sum(unit["num_survivors"] for unit in read)
+    earlier, num_earlier = earlier_files(table.against)
+    job = DedupJob(
+        table=table, work=plan.out.folder("work"), out=plan.out, num_rows=survivors + num_earlier,
+        units=tuple(
+            DedupUnit(source_index=unit.source_index, file_index=unit.file_index, keys=f"units/{unit.key}/keys.parquet",
+                      part=done["part"]["file"])
+            for unit, done in zip(plan.units, read, strict=True)
+        ),
+        group_files=state.recipe.tokenize.group_files, earlier=earlier,
+    )  # fmt: skip
+    with state.reporter.phase("compare", NUM_COMPARE_PHASES) as progress:
+        result = deduplicate(job, notify=lambda name: progress.step(1, name))
+        dropped = {stage: result.counts.get(stage, 0) for stage in CORPUS_STAGES}
+        note = f"{survivors:,} documents, dropped: " + ", ".join(f"{num:,} {stage}" for stage, num in dropped.items())
+        progress.step(0, note)
+    state.took("compare", started, note)
+    return result
+
+
+def earlier_files(against: Sequence[str]) -> tuple[tuple[EarlierFile, ...], int]:
+    """The files of finished outputs to compare with, and how many documents they hold."""
+    files, num_rows = [], 0
+    for url in against:
+        index = read_index(url)
+        parts = {(part.source, part.part): part.file for part in index.documents}
+        for entry in index.dedup:
+            own = ((entry.part, parts[entry.source, entry.part]),)
+            files.append(EarlierFile(out=Folder(url).url, dedup=entry.file, parts=own))
+            num_rows += entry.num_rows
+    return tuple(files), num_rows
+
+
+def make_groups(plan: Plan, compared: DedupResult) -> list[Group]:
+    """The groups of all sources, in (source, number) order, with their verdicts."""
+    verdicts = {(found.source_index, found.group): f"work/{found.name}" for found in compared.verdicts}
+    members: dict[tuple[int, int], list[Unit]] = defaultdict(list)
+    for unit in plan.units:
+        members[plan.group_of(unit)].append(unit)
+    return [
+        Group(
+            source=units[0].source,
+            source_index=source_index,
+            number=number,
+            units=tuple(units),
+            verdicts=verdicts[source_index, number],
+        )  # fmt: skip
+        for (source_index, number), units in sorted(members.items())
+    ]
+
+
+def _token_job(state: Run) -> TokenJob:
+    table = state.recipe.tokenize
+    return TokenJob(
+        out=state.out.url, encoding=table.encoding, seed=state.recipe.run.seed, shard_tokens=table.shard_tokens
+    )
+
+
+def tokenize(state: Run, groups: Sequence[Group]) -> None:
+    """Phase 4."""
+
+    def note(done: Sequence[Done], seconds: float) -> str:
+        num, chars = sum(unit["num_tokens"] for unit in done), sum(unit["num_chars"] for unit in done)
+        return f"{num:,} tokens, {chars / 1e6 / seconds:.1f} M characters/s"
+
+    items = [UnitOfGroup(unit=unit, verdicts=group.verdicts) for group in groups for unit in group.units]
+    carry_out(state, Phase(name="tokenize", task=tokens.tokenize_unit, job=_token_job(state), items=items, note=note))
+
+
+def write_shards(state: Run, groups: Sequence[Group]) -> list[Shard]:
+    """Phase 5. All shards, by (source, number)."""
+    job = _token_job(state)
+    cuts = carry_out(state, Phase(name="cut groups", task=tokens.cut_group_task, job=job, items=groups))
+    items = number_shards(groups, [cut["num_shards"] for cut in cuts])
+    written = carry_out(state, Phase(name="write shards", task=tokens.write_shard_task, job=job, items=items))
+    return [Shard(**shard) for shard in written]
+
+
+def finish_units(state: Run, groups: Sequence[Group], shards: Sequence[Shard]) -> list[Done]:
+    """Phase 6, first half: what each unit's final facts count, in plan order."""
+    first_shard: dict[tuple[int, int], int] = {}
+    next_shard: dict[str, int] = defaultdict(int)
+    for group in groups:
+        first_shard[group.source_index, group.number] = next_shard[group.source]
+        next_shard[group.source] += len(tokens.read_cuts(state.out, group)) - 1
+    assert sum(next_shard.values()) == len(shards)
+    job = facts.FinishJob(out=state.out.url, pii=state.recipe.pii, first_shard=first_shard)
+    items = [facts.UnitToFinish(unit=unit, group=replace(group, units=())) for group in groups for unit in group.units]
+    return carry_out(state, Phase(name="join facts", task=facts.finish_unit, job=job, items=items))
+
+
+def record(state: Run, job: UnitJob, read: Sequence[Done], finished: Sequence[Done], shards: Sequence[Shard]) -> None:
+    """Phase 6, second half: the lineage tables."""
+    started = time.perf_counter()
+    with state.reporter.phase("write lineage", 1) as progress:
+        steps, step_rules = facts.step_tables(stages_of(state.recipe, job), read, finished)
+        inputs, unreadable = facts.input_tables(read)
+        small = {"steps": steps, "step_rules": step_rules, "inputs": inputs, "unreadable": unreadable}
+        facts.write_lineage(state.out, state.plan.units, shards, small)
+        note = f"{sum(unit['num_rows'] for unit in finished):,} documents"
+        progress.step(1, note)
+    state.took("write lineage", started, note)
+
+
+def stages_of(recipe: PipelineRecipe, job: UnitJob) -> dict[str, tuple[str, ...]]:
+    """The stages that each source's documents meet, in order: those of its chain, then those that compare."""
+    table = recipe.dedup
+    switched_on = {"identity": True, "dedup.url": table.url, "dedup.exact": table.exact, "dedup.near": table.near}
+    comparing = tuple(stage for stage in CORPUS_STAGES if switched_on[stage])
+    return {source.name: (*build_chain(source.steps, job.tables).stages, *comparing) for source in recipe.source}

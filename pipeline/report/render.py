@@ -1,0 +1,26 @@
+"""The report as one self-contained HTML page: no script, no font, no picture from anywhere else."""
+
+from __future__ import annotations
+
+import jinja2
+
+from lineage.index import Index
+from lineage.storage import Folder
+from pipeline.report.collect import ReportData, collect, human_bytes
+
+REPORT = "report.html"
+
+
+def render(data: ReportData) -> str:
+    """The page. Everything that came from the crawl is escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("pipeline.report", "."), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= {"bytes": human_bytes, "number": lambda value: f"{value:,}"}
+    return environment.get_template("report.html").render(data=data)
+
+
+def render_output(out: Folder, index: Index) -> bytes:
+    """The report of an output, as bytes of UTF-8; `index` is what its index.json says, or is about to say."""
+    return render(collect(out, index)).encode("utf-8", "replace")
