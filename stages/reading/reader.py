@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from stages.document import Document
-from stages.reading import rows, warc
+from stages.reading import jsonl, parquet, warc
 from stages.reading.options import Format, InputCounts, ReadOptions, Unreadable
 
 __all__ = ["Format", "InputCounts", "ReadOptions", "Unreadable", "detect_format", "read_documents", "read_one"]
@@ -24,7 +24,7 @@ def read_documents(
     Memory is bounded by a few MiB and `max_document_bytes`, whatever the file holds. OSError comes from the stream
     alone: wrong content is an Unreadable, never an exception."""
     counts = InputCounts() if counts is None else counts
-    readers = {"warc": warc.read_warc, "jsonl": rows.read_jsonl, "parquet": rows.read_parquet}
+    readers = {"warc": warc.read_warc, "jsonl": jsonl.read_jsonl, "parquet": parquet.read_parquet}
     for item in readers[detect_format(stream, options)](stream, options, counts):
         if isinstance(item, Document):
             counts.num_documents += 1
@@ -38,7 +38,7 @@ def read_one(stream: BinaryIO, offset: int, options: ReadOptions) -> Document:
     row), the same as `read_documents` gives there. ValueError says what is there instead.
 
     Of several records in one compressed member it is the first document."""
-    readers = {"warc": warc.read_warc_at, "jsonl": rows.read_jsonl_at, "parquet": rows.read_parquet_at}
+    readers = {"warc": warc.read_warc_at, "jsonl": jsonl.read_jsonl_at, "parquet": parquet.read_parquet_at}
     found = readers[detect_format(stream, options)](stream, offset, options)
     if isinstance(found, Unreadable):
         raise ValueError(f"{options.file} at offset {offset} cannot be read: {found.error}")
@@ -59,7 +59,7 @@ def detect_format(stream: BinaryIO, options: ReadOptions) -> str:
     head = stream.read(len(_PARQUET_MAGIC))
     if head == _PARQUET_MAGIC:
         return "parquet"
-    return "jsonl" if rows.looks_like_jsonl(stream) else "warc"
+    return "jsonl" if jsonl.looks_like_jsonl(stream) else "warc"
 
 
 _ENDINGS = {

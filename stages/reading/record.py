@@ -18,7 +18,7 @@ from lineage import ids
 from stages.document import Document, Place
 from stages.reading.body import BodyTooLongError, decode_body
 from stages.reading.charset import decode_text
-from stages.reading.http import (
+from stages.reading.headers import (
     END_OF_HEADERS,
     MAX_HEADER_BYTES,
     HttpHead,
