@@ -1,0 +1,303 @@
+"""Saving and loading the whole state of a run with torch's distributed checkpoint, on disk or in an object store.
+
+Only tensors are saved, so loading never unpickles a value; the metadata's pickle goes through an allow-list. Any
+layout can load what another has saved: pieces are found by name and offset.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from collections.abc import Generator, Iterable
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Final, cast
+
+import torch
+import torch.distributed as dist
+from blake3 import blake3
+from torch import Tensor, nn
+from torch.distributed._state_dict_utils import _copy_state_dict, _create_cpu_state_dict
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemBase, FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load as load_state
+from torch.distributed.checkpoint.state_dict_saver import async_save
+
+from lineage.ids import ID_BYTES
+from lineage.storage import Folder, filesystem, is_remote
+from trainer.attempts import FencedOutError, attempts, check_fence
+from trainer.checkpoint_store import (
+    CheckpointError,
+    Position,
+    checkpoint_name,
+    complete_checkpoints,
+    delete,
+    publish_complete,
+    record_sums,
+    superseded,
+)
+from trainer.options import CheckpointTable
+
+WEIGHTS: Final = "weights."
+_MOMENTS: Final = ("exp_avg", "exp_avg_sq")
+
+
+def training_state(
+    parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer, spikes: dict[str, Tensor], rank: int
+) -> dict[str, Tensor]:
+    """Every tensor that a run goes on from, by name, sharing memory with the run: loading into it restores the run
+    (then `restore_counts` and `restore_random`)."""
+    state: dict[str, Tensor] = {}
+    for name, parameter in parameters.items():
+        moments = _moments(optimizer, parameter)
+        state[WEIGHTS + name] = parameter.detach()
+        state |= {f"optimizer.{kind}.{name}": moments[kind] for kind in _MOMENTS}
+    any_parameter = next(iter(parameters.values()))
+    state["optimizer.num_updates"] = optimizer.state[any_parameter]["step"]
+    state |= {f"spikes.{name}": tensor for name, tensor in spikes.items()}
+    state[f"random.{rank}.cpu"] = torch.get_rng_state()
+    if torch.cuda.is_available():
+        state[f"random.{rank}.cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def _moments(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Tensor]:
+    moments = cast(dict[str, Tensor], optimizer.state[parameter])
+    if not moments:
+        # What AdamW makes at its first step: fused kernels keep the count on the parameter's device.
+        moments["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+        moments |= {kind: torch.zeros_like(parameter).detach() for kind in _MOMENTS}
+    return moments
+
+
+def restore(state: dict[str, Tensor], optimizer: torch.optim.Optimizer, rank: int) -> None:
+    """Put what was loaded into `state` and is no shared memory back in place: update counts and random states."""
+    for moments in optimizer.state.values():
+        moments["step"].copy_(state["optimizer.num_updates"])
+    torch.set_rng_state(state[f"random.{rank}.cpu"])
+    if torch.cuda.is_available():
+        torch.cuda.set_rng_state(state[f"random.{rank}.cuda"])
+
+
+class Saver:
+    """Saves checkpoints in the background: `save` blocks for the copy to host memory only. Collective throughout.
+
+    `group` must be a gloo group of its own: the writing thread's collectives would mix with the step's."""
+
+    def __init__(self, folder: Folder, output: Folder, table: CheckpointTable, group: dist.ProcessGroup) -> None:
+        self.folder = folder
+        self._output = output
+        self._table = table
+        self._group = group
+        self._staged: dict[str, Any] | None = None
+        self._pending: Future[Any] | None = None
+
+    def save(self, state: dict[str, Tensor], position: Position) -> None:
+        """Begin to save; the one before is finished first."""
+        self.wait()
+        if self._staged is None:
+            self._staged = _create_cpu_state_dict(state, pin_memory=torch.cuda.is_available())
+        staged = _copy_state_dict(state, self._staged)
+        writer = _Writer(self, position, dist.get_rank(self._group))
+        self._pending = cast("Future[Any]", async_save(staged, storage_writer=writer, process_group=self._group))
+
+    def wait(self) -> None:
+        """Return when the last save is published; FencedOutError or CheckpointError where it could not be."""
+        if self._pending is None:
+            return
+        pending, self._pending = self._pending, None
+        try:
+            pending.result()
+        except CheckpointException as error:
+            causes = [cause for cause, _ in error.failures.values()]
+            fenced = next((cause for cause in causes if isinstance(cause, FencedOutError)), None)
+            if fenced is not None:
+                raise fenced from error
+            raise CheckpointError(f"a checkpoint under {self.folder.url} could not be written: {causes}") from error
+
+    def publish(self, position: Position) -> None:
+        """Called once all ranks have written: make the checkpoint count, then drop those it supersedes."""
+        check_fence(self._output, position.attempt)
+        name = checkpoint_name(position.step, position.attempt)
+        publish_complete(self.folder.folder(name), position)
+        complete = complete_checkpoints(self.folder, attempts(self._output))
+        for entry in superseded(complete, self._table.keep, self._table.keep_every):
+            delete(self.folder, entry.name)
+
+
+def load(folder: Folder, state: dict[str, Tensor], group: dist.ProcessGroup | None) -> frozenset[str]:
+    """Read a complete checkpoint into the tensors of `state`; gives the names that it does not hold. Collective over
+    `group`; None: this process alone."""
+    reader = _Reader(folder)
+    held = reader.read_metadata().state_dict_metadata
+    wanted = {name: tensor for name, tensor in state.items() if name in held}
+    for name, tensor in wanted.items():
+        entry = held[name]
+        if not isinstance(entry, TensorStorageMetadata) or entry.size != tensor.shape:
+            found = getattr(entry, "size", "no tensor")
+            raise CheckpointError(
+                f"checkpoint {folder.url}: {name} is {found}, expected {tuple(tensor.shape)}; does train.model differ?"
+            )
+    load_state(cast(dict[str, Any], wanted), storage_reader=reader, process_group=group, no_dist=group is None)
+    return frozenset(state) - frozenset(wanted)
+
+
+def held_tensors(folder: Folder) -> dict[str, TensorStorageMetadata]:
+    """Name, shape and dtype of every tensor in a checkpoint."""
+    held = _Reader(folder).read_metadata().state_dict_metadata
+    return {name: entry for name, entry in held.items() if isinstance(entry, TensorStorageMetadata)}
+
+
+class _Files(FileSystemBase):
+    """Files of a checkpoint, hashed while they are written."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, tuple[int, str]] = {}
+
+    @contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Generator[io.IOBase, None, None]:
+        with filesystem(str(path)).open(str(path), mode) if is_remote(str(path)) else open(path, mode) as file:
+            if mode == "rb":
+                yield cast(io.IOBase, file)
+                return
+            stream = _HashingStream(file)
+            yield cast(io.IOBase, stream)
+            stream.flush()
+            self.sums[str(path).rsplit("/", 1)[-1]] = (stream.tell(), stream.hash())
+
+    def concat_path(self, path: str | os.PathLike[str], suffix: str) -> str:
+        return f"{path}/{suffix}"
+
+    def init_path(self, path: str | os.PathLike[str]) -> str:
+        return str(path)
+
+    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
+        if is_remote(str(path)):
+            filesystem(str(path)).mv(str(path), str(new_path))
+        else:
+            os.replace(path, new_path)
+
+    def mkdir(self, path: str | os.PathLike[str]) -> None:
+        if not is_remote(str(path)):
+            Path(path).mkdir(parents=True, exist_ok=True)
+
+    def exists(self, path: str | os.PathLike[str]) -> bool:
+        return bool(filesystem(str(path)).exists(str(path)))
+
+    def rm_file(self, path: str | os.PathLike[str]) -> None:
+        filesystem(str(path)).rm_file(str(path))
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return True
+
+
+class _HashingStream:
+    """A file being written, and the hash of what went in."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._hasher = blake3()
+        self._size = 0
+
+    def write(self, data: bytes | memoryview) -> int:
+        self._hasher.update(data)
+        self._size += len(data)
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def hash(self) -> str:
+        return self._hasher.hexdigest(length=ID_BYTES)
+
+
+class _Writer(FileSystemWriter):
+    """Writes one checkpoint; its `finish`, on the coordinator once every rank is done, publishes it."""
+
+    def __init__(self, saver: Saver, position: Position, rank: int) -> None:
+        folder = saver.folder.folder(checkpoint_name(position.step, position.attempt))
+        super().__init__(folder.url, sync_files=not folder.is_remote)
+        self._files = _Files()
+        self.fs = cast(Any, self._files)
+        self.path = folder.url
+        self._folder = folder
+        self._saver = saver
+        self._position = position
+        self._own_rank = rank
+
+    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        return state_dict  # the saver has copied it already, into memory that it uses again
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        written = super().write_data(plan, planner)
+        record_sums(self._folder, self._own_rank, self._files.sums)
+        return written
+
+    def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
+        super().finish(metadata, results)
+        self._saver.publish(self._position)
+
+
+class _Reader(FileSystemReader):
+    def __init__(self, folder: Folder) -> None:
+        super().__init__(folder.url)
+        self.fs = cast(Any, _Files())
+        self.path = folder.url
+
+    def read_metadata(self, *arguments: Any, **named: Any) -> Metadata:
+        with self.fs.create_stream(self._get_metadata_path(), "rb") as file:
+            metadata = _MetadataUnpickler(cast(IO[bytes], file)).load()
+        if not isinstance(metadata, Metadata):
+            raise CheckpointError(f"{self.path}: its metadata is a {type(metadata).__name__}, not a checkpoint's")
+        metadata.storage_meta = metadata.storage_meta or StorageMeta()
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
+
+
+_CHECKPOINT_CLASSES: Final = "torch.distributed.checkpoint"
+_ALLOWED: Final = {
+    f"{_CHECKPOINT_CLASSES}.metadata": {
+        "Metadata", "TensorStorageMetadata", "BytesStorageMetadata", "ChunkStorageMetadata", "TensorProperties",
+        "MetadataIndex", "StorageMeta", "_MEM_FORMAT_ENCODING",
+    },
+    f"{_CHECKPOINT_CLASSES}.filesystem": {"_StorageInfo"},
+    "torch": {"Size", *(str(d).removeprefix("torch.") for d in vars(torch).values() if isinstance(d, torch.dtype))},
+    "torch.serialization": {"_get_layout"},
+    "collections": {"OrderedDict"},
+}  # fmt: skip
+
+
+class _MetadataUnpickler(pickle.Unpickler):
+    """Makes a checkpoint's metadata and nothing else: a pickle from elsewhere could name any function."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name not in _ALLOWED.get(module, ()):
+            raise CheckpointError(
+                f"the metadata of a checkpoint names {module}.{name}, which no checkpoint of ours does: refused"
+            )
+        return super().find_class(module, name)
+
+
+def load_weights(folder: Folder, parameters: dict[str, nn.Parameter], group: dist.ProcessGroup | None) -> None:
+    """Read the weights alone of a complete checkpoint; CheckpointError names one that it lacks. Collective."""
+    missing = load(folder, {WEIGHTS + name: parameter.detach() for name, parameter in parameters.items()}, group)
+    require(folder, missing)
+
+
+def require(folder: Folder, missing: Iterable[str]) -> None:
+    """CheckpointError where weights or moments are missing (another world size may lack random states)."""
+    lacking = sorted(name for name in missing if not name.startswith("random."))
+    if lacking:
+        raise CheckpointError(
+            f"checkpoint {folder.url} lacks {len(lacking)} tensors, {lacking[0]} first: does train.model differ?"
+        )

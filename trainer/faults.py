@@ -1,0 +1,72 @@
+"""What makes a step not count: a loss or gradient that is not finite, and a loss that jumps out of its window."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import torch
+from torch import Tensor
+
+Reason = Literal["non_finite_loss", "non_finite_gradient", "spike", "listed"]
+VERDICTS: Final[tuple[Reason | None, ...]] = (None, "non_finite_loss", "non_finite_gradient", "spike")
+"""What the numbers that `SpikeWindow.judge` gives mean."""
+
+
+class TrainingStoppedError(RuntimeError):
+    """The run ended itself for a reason that trying again does not mend; the message says what to do."""
+
+
+class SpikeWindow:
+    """The losses of the last accepted steps, kept on the device so that judging a step does not wait for it.
+
+    Only accepted losses enter: neither a NaN nor a spike moves the mean it is measured against. Until the window is
+    full nothing is a spike."""
+
+    def __init__(self, size: int, sigma: float, device: torch.device) -> None:
+        self.sigma = sigma
+        self.losses = torch.zeros(size, dtype=torch.float64, device=device)
+        self.num_seen = torch.zeros((), dtype=torch.int64, device=device)
+
+    def judge(self, loss: Tensor, gradient_norm: Tensor) -> Tensor:
+        """The index in VERDICTS of this step, a float32 scalar on the device; an accepted loss enters the window."""
+        loss = loss.detach().to(torch.float64)
+        size = self.losses.numel()
+        deviation = self.losses.std().clamp_min(1e-9 * self.losses.mean().abs())
+        is_spike = (self.num_seen >= size) & (loss > self.losses.mean() + self.sigma * deviation)
+        verdict = torch.where(is_spike, 3.0, 0.0)
+        verdict = torch.where(torch.isfinite(gradient_norm), verdict, 2.0)
+        verdict = torch.where(torch.isfinite(loss), verdict, 1.0)
+        accepted = verdict == 0
+        slot = self.num_seen % size
+        self.losses[slot] = torch.where(accepted, loss, self.losses[slot])
+        self.num_seen += accepted
+        return verdict.to(torch.float32)
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps: loading writes into these tensors."""
+        return {"losses": self.losses, "num_seen": self.num_seen}
+
+
+class SkipCounter:
+    """Skipped batches in a row, faults only: those that the recipe lists do not count."""
+
+    def __init__(self, max_skips: int) -> None:
+        self.max_skips = max_skips
+        self.num_in_row = 0
+
+    def note(self, step: int, reason: Reason | None) -> None:
+        """Count step `step`; TrainingStoppedError once `max_skips` came in a row."""
+        if reason == "listed":
+            return
+        self.num_in_row = self.num_in_row + 1 if reason else 0
+        if self.num_in_row >= self.max_skips:
+            raise TrainingStoppedError(
+                f"{self.num_in_row} batches in a row were skipped, the last at step {step} ({reason}): look at their "
+                "sequences with `sluice trace --run --step`, leave them out with train.skip, lower the learning rate, "
+                "or raise train.faults.max_skips"
+            )
+
+
+def verdict_reason(verdict: float) -> Reason | None:
+    """The reason that `judge`'s number stands for; None: the step counts."""
+    return VERDICTS[int(verdict)]

@@ -1,0 +1,209 @@
+"""Measuring a step without stopping the device, and telling people and machines about it."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from trainer.sizes import ModelConfig
+
+Phase = Literal["data loading", "forward", "loss", "backward", "gradient synchronisation", "optimizer", "checkpoint"]
+PHASES: Final[tuple[Phase, ...]] = (
+    "data loading", "forward", "loss", "backward", "gradient synchronisation", "optimizer", "checkpoint",
+)  # fmt: skip
+
+PEAK_FLOPS: Final[Mapping[str, float]] = {
+    "H100": 989e12, "H200": 989e12, "B200": 2250e12, "A100": 312e12, "L40S": 362e12, "A10G": 70e12,
+}  # fmt: skip
+"""Dense bfloat16 operations a second from the vendors' data sheets, by a part of the device's name."""
+
+
+def mfu(config: ModelConfig, seq_len: int, tokens_per_second: float, peak_flops: float) -> float:
+    """Model FLOPs utilisation of one GPU: (6·(N − embeddings) + 12·L·d·s) · tokens/s ÷ peak.
+
+    N − embeddings counts the parameters that a token is multiplied with (the output matrix is, the input embedding is
+    not), L layers, d width, s sequence length. Recomputation is not counted, nor that documents shorten attention
+    (PaLM, 2204.02311, appendix B). `tokens_per_second` is that of one GPU."""
+    return config.flops_per_token(seq_len) * tokens_per_second / peak_flops
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """The device's peak in bfloat16, where it is in PEAK_FLOPS."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((flops for part, flops in PEAK_FLOPS.items() if part in name), None)
+
+
+class Lap:
+    """The phase times of one step, to be read when the device has got there."""
+
+    def __init__(self, marks: list[tuple[Phase, Any]], end: Any) -> None:
+        self._marks = marks
+        self._end = end
+
+    def seconds(self) -> dict[Phase, float]:
+        """Seconds of each phase that occurred. On a GPU this waits for the step's last event."""
+        if isinstance(self._end, torch.cuda.Event):
+            self._end.synchronize()
+        totals: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
+        ends = [mark for _, mark in self._marks[1:]] + [self._end]
+        for (phase, begin), end in zip(self._marks, ends, strict=True):
+            totals[phase] += _between(begin, end)
+        return totals
+
+
+def _event(*, timed: bool) -> torch.cuda.Event:
+    event = cast(Any, torch.cuda.Event)(enable_timing=timed)
+    event.record()
+    return cast(torch.cuda.Event, event)
+
+
+def _between(begin: Any, end: Any) -> float:
+    return float(begin.elapsed_time(end) / 1e3 if isinstance(begin, torch.cuda.Event) else end - begin)
+
+
+class PhaseClock:
+    """Notes when each phase begins: by events in the device's stream on a GPU (so a phase is what the device spent,
+    waiting included), by the processor's clock elsewhere."""
+
+    def __init__(self, device: torch.device, watcher: Callable[[str], None] | None = None) -> None:
+        self._on_gpu = device.type == "cuda"
+        self._watcher = watcher
+        self._marks: list[tuple[Phase, Any]] = []
+
+    def enter(self, phase: Phase) -> None:
+        """The phase that runs from now until the next `enter` or `lap`."""
+        if self._watcher is not None:
+            self._watcher(phase)
+        self._marks.append((phase, self._now()))
+
+    def waiting(self, collective: str) -> None:
+        """Name the collective that comes next, for the watchdog."""
+        if self._watcher is not None:
+            self._watcher(collective)
+
+    def lap(self) -> Lap:
+        """End the step."""
+        marks, self._marks = self._marks, []
+        return Lap(marks, self._now())
+
+    def _now(self) -> Any:
+        if not self._on_gpu:
+            return time.perf_counter()
+        return _event(timed=True)
+
+
+class Figures:
+    """Numbers on their way from the device to the host; reading them waits only if they have not arrived."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._event: torch.cuda.Event | None = None
+        if values.is_cuda:
+            self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self._host.copy_(values, non_blocking=True)
+            self._event = _event(timed=False)
+        else:
+            self._host = values.clone()
+
+    def read(self) -> list[float]:
+        """The values."""
+        if self._event is not None:
+            self._event.synchronize()
+        return [float(value) for value in self._host.tolist()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverRanks:
+    """Seconds of one phase over the ranks."""
+
+    least: float
+    mean: float
+    most: float
+    slowest_rank: int
+
+    @staticmethod
+    def of(seconds: Sequence[float]) -> OverRanks:
+        """From one value a rank."""
+        return OverRanks(
+            least=min(seconds),
+            mean=sum(seconds) / len(seconds),
+            most=max(seconds),
+            slowest_rank=max(range(len(seconds)), key=seconds.__getitem__),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """One step as it is told. Seconds; losses in nats a token; tokens are counted labels."""
+
+    step: int
+    attempt: int
+    loss: float | None
+    loss_by_source: Mapping[str, float] = field(default_factory=dict)
+    tokens_by_source: Mapping[str, int] = field(default_factory=dict)
+    gradient_norm: float | None = None
+    lr: float = 0.0
+    skipped: str | None = None
+    first_sequence: int = 0
+    last_sequence: int = 0
+    seconds: float = 0.0
+    tokens_per_second: float = 0.0
+    mfu: float | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
+    data_wait_share: float = 0.0
+    ranks: Mapping[str, OverRanks] = field(default_factory=dict)
+    validation_loss: Mapping[str, float] = field(default_factory=dict)
+    max_memory_bytes: int = 0
+
+    def as_json(self) -> str:
+        """One line of metrics.jsonl; what is not finite is null."""
+        row: dict[str, Any] = {
+            "step": self.step,
+            "attempt": self.attempt,
+            "loss": _finite(self.loss),
+            "loss_by_source": {name: _finite(value) for name, value in self.loss_by_source.items()},
+            "tokens_by_source": dict(self.tokens_by_source),
+            "grad_norm": _finite(self.gradient_norm),
+            "lr": self.lr,
+            "skipped": self.skipped is not None,
+            "seconds": self.seconds,
+            "tokens_per_second": self.tokens_per_second,
+            "mfu": self.mfu,
+            "phases": dict(self.phases),
+            "data_wait_share": self.data_wait_share,
+        }
+        if self.skipped is not None:
+            row |= {"reason": self.skipped, "sequences": [self.first_sequence, self.last_sequence]}
+        if self.ranks:
+            row["ranks"] = {phase: _row(times) for phase, times in self.ranks.items()}
+        if self.validation_loss:
+            row["validation_loss"] = {name: _finite(value) for name, value in self.validation_loss.items()}
+        if self.max_memory_bytes:
+            row["max_memory_bytes"] = self.max_memory_bytes
+        return json.dumps(row, allow_nan=False)
+
+
+def _row(times: OverRanks) -> dict[str, float]:
+    return {"min": times.least, "mean": times.mean, "max": times.most, "slowest": times.slowest_rank}
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+class Sink(Protocol):
+    """Where reports go. Rank 0 owns them all."""
+
+    def write(self, report: StepReport) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,65 @@
+"""AdamW without decay on norms, the learning rate as a function of the step, and clipping over mixed meshes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from trainer.options import OptimizerTable
+
+WSD_DECAY_SHARE: Final = 0.2
+"""Share of the steps in which warm-up-stable-decay comes down (Hägele et al., 2405.18392, section 4)."""
+
+
+def build_optimizer(parameters: Iterable[nn.Parameter], table: OptimizerTable) -> torch.optim.AdamW:
+    """AdamW whose step the device can skip: set `found_inf` to a tensor of 1 and nothing changes, not even counts."""
+    ordered = list(parameters)
+    groups = [
+        {"params": [p for p in ordered if p.ndim >= 2], "weight_decay": table.weight_decay},
+        {"params": [p for p in ordered if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=table.lr, betas=table.betas, eps=1e-8, fused=True)
+
+
+def learning_rate(step: int, steps: int, table: OptimizerTable) -> float:
+    """The rate of step `step` of `steps`: linear warm-up, then cosine (Loshchilov, 1608.03983) or stable and a linear
+    decay (Hu et al., 2404.06395), down to lr·min_lr_ratio at the last step."""
+    if step < table.warmup_steps:
+        return table.lr * (step + 1) / table.warmup_steps
+    floor = table.lr * table.min_lr_ratio
+    last = max(steps - 1, 1)
+    if table.schedule == "cosine":
+        progress = min(max((step - table.warmup_steps) / max(last - table.warmup_steps, 1), 0.0), 1.0)
+        return floor + (table.lr - floor) * 0.5 * (1 + math.cos(math.pi * progress))
+    decay_from = max(round(steps * (1 - WSD_DECAY_SHARE)), table.warmup_steps)
+    progress = min(max((step - decay_from) / max(last - decay_from, 1), 0.0), 1.0)
+    return floor + (table.lr - floor) * (1 - progress)
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], clip: float) -> Tensor:
+    """Scale the gradients so that their global norm is at most `clip` (0: leave them); gives the norm before.
+
+    Parameters may live on different meshes (or on none): norms are taken mesh by mesh, then joined. A scalar on the
+    device, equal on every rank."""
+    by_mesh: dict[DeviceMesh | None, list[nn.Parameter]] = {}
+    for parameter in parameters:
+        if parameter.grad is not None:
+            mesh = parameter.grad.device_mesh if isinstance(parameter.grad, DTensor) else None
+            by_mesh.setdefault(mesh, []).append(parameter)
+    norms = [_whole(get_total_norm([cast(Tensor, p.grad) for p in members])) for members in by_mesh.values()]
+    total = torch.linalg.vector_norm(torch.stack(norms))
+    if clip > 0:
+        for members in by_mesh.values():
+            clip_grads_with_norm_(members, clip, total)
+    return total
+
+
+def _whole(norm: Tensor) -> Tensor:
+    return cast(Tensor, norm.full_tensor()) if isinstance(norm, DTensor) else norm

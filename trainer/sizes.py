@@ -1,0 +1,183 @@
+"""Shapes of Llama-style models: the named sizes, and a Hugging Face config.json in and out. No torch here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from lineage.recipe import RecipeError
+
+VOCAB_MULTIPLE: Final = 128
+"""Named sizes round their vocabulary up to this, so that it splits evenly over tensor parallel ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeScaling:
+    """The "llama3" rule that stretches low rotary frequencies (Llama 3.1's config.json, `rope_scaling`)."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_position_embeddings: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """The shape of a model: RMSNorm, rotary positions, grouped-query attention, SwiGLU."""
+
+    num_layers: int
+    width: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    hidden: int
+    vocab_size: int
+    tied: bool = False
+    rope_theta: float = 500_000.0
+    rope_scaling: RopeScaling | None = None
+    norm_eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if self.num_heads % self.num_kv_heads:
+            raise RecipeError(
+                f"model: {self.num_heads} heads over {self.num_kv_heads} key-value heads: expected a whole ratio"
+            )
+        if self.head_dim % 2:
+            raise RecipeError(f"model: head_dim = {self.head_dim}: rotary positions need an even number")
+
+    @property
+    def num_layer_parameters(self) -> int:
+        """Parameters of one layer: attention, SwiGLU, two norms."""
+        attention = self.width * self.head_dim * 2 * (self.num_heads + self.num_kv_heads)
+        return attention + 3 * self.width * self.hidden + 2 * self.width
+
+    @property
+    def num_embedding_parameters(self) -> int:
+        """Parameters of one vocabulary matrix."""
+        return self.vocab_size * self.width
+
+    @property
+    def num_parameters(self) -> int:
+        """All parameters; a tied vocabulary matrix counts once."""
+        matrices = 1 if self.tied else 2
+        return self.num_layers * self.num_layer_parameters + matrices * self.num_embedding_parameters + self.width
+
+    @property
+    def num_multiplied_parameters(self) -> int:
+        """Parameters that a token is multiplied with: looking a row of the input embedding up is no product."""
+        return self.num_parameters - (0 if self.tied else self.num_embedding_parameters)
+
+    def flops_per_token(self, seq_len: int) -> float:
+        """Floating point operations of forward and backward for a token at full attention over `seq_len`:
+        6·(N − embeddings) + 12·L·d·s (PaLM, 2204.02311, appendix B), recomputation not counted."""
+        return 6.0 * self.num_multiplied_parameters + 12.0 * self.num_layers * self.width * seq_len
+
+
+def _size(layers: int, width: int, heads: tuple[int, int], hidden: int, tied: bool) -> dict[str, Any]:
+    num_heads, num_kv_heads = heads
+    return {
+        "num_layers": layers, "width": width, "num_heads": num_heads, "num_kv_heads": num_kv_heads,
+        "head_dim": width // num_heads, "hidden": hidden, "tied": tied,
+    }  # fmt: skip
+
+
+SIZES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "debug": _size(2, 64, (8, 4), 192, True),
+    "125M": _size(12, 768, (12, 12), 2048, True),
+    "1B": _size(16, 2048, (32, 8), 8192, True),  # Llama 3.2 1B
+    "8B": _size(32, 4096, (32, 8), 14336, False),  # Llama 3, 2407.21783, table 3, and so on
+    "70B": _size(80, 8192, (64, 8), 28672, False),
+    "405B": _size(126, 16384, (128, 8), 53248, False),
+}
+
+
+def model_config(name: str, vocab_size: int) -> ModelConfig:
+    """The model that `train.model` names: one of SIZES with the vocabulary rounded up, or a config.json.
+
+    `vocab_size` is the number of ids that the shards may hold, end-of-text included; RecipeError where a config.json
+    is unreadable, describes another architecture, or has a smaller vocabulary."""
+    if name in SIZES:
+        rounded = -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
+        return ModelConfig(vocab_size=rounded, **SIZES[name])
+    path = Path(name) / "config.json" if Path(name).is_dir() else Path(name)
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        known = ", ".join(SIZES)
+        raise RecipeError(f"train.model = {name!r}: expected {known} or a config.json ({error})") from error
+    config = from_hugging_face(raw, where=str(path))
+    if config.vocab_size < vocab_size:
+        raise RecipeError(
+            f"train.model = {name!r}: vocab_size {config.vocab_size} is smaller than the shards' {vocab_size} ids; "
+            "tokenize with the model's own tokenizer, or raise vocab_size"
+        )
+    return config
+
+
+def from_hugging_face(raw: Mapping[str, Any], *, where: str) -> ModelConfig:
+    """The shape that a config.json describes; RecipeError names what we cannot build."""
+    expected = {"model_type": "llama", "hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
+    for name, value in expected.items():
+        if raw.get(name, value) != value:
+            raise RecipeError(f"{where}: {name} = {raw[name]!r}: expected {value!r} (a Llama-style model)")
+    rope = raw.get("rope_parameters") or {
+        "rope_theta": raw.get("rope_theta", 10_000.0),
+        **(raw.get("rope_scaling") or {}),
+    }
+    try:
+        width, heads = raw["hidden_size"], raw["num_attention_heads"]
+        return ModelConfig(
+            num_layers=raw["num_hidden_layers"],
+            width=width,
+            num_heads=heads,
+            num_kv_heads=raw.get("num_key_value_heads") or heads,
+            head_dim=raw.get("head_dim") or width // heads,
+            hidden=raw["intermediate_size"],
+            vocab_size=raw["vocab_size"],
+            tied=bool(raw.get("tie_word_embeddings", False)),
+            rope_theta=float(rope["rope_theta"]),
+            rope_scaling=_rope_scaling(rope, where),
+            norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
+        )
+    except KeyError as error:
+        raise RecipeError(f"{where}: {error.args[0]} is missing: expected a Llama config.json") from error
+
+
+def _rope_scaling(rope: Mapping[str, Any], where: str) -> RopeScaling | None:
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return None
+    if kind != "llama3":
+        raise RecipeError(f"{where}: rope scaling {kind!r}: expected 'default' or 'llama3'")
+    return RopeScaling(**{field.name: rope[field.name] for field in dataclasses.fields(RopeScaling)})
+
+
+def to_hugging_face(config: ModelConfig, *, seq_len: int, end_of_text: int, dtype: str) -> dict[str, Any]:
+    """`config` as the config.json that transformers, vLLM and others read."""
+    scaling = {"rope_type": "llama3", **dataclasses.asdict(config.rope_scaling)} if config.rope_scaling else None
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "hidden_size": config.width,
+        "intermediate_size": config.hidden,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "vocab_size": config.vocab_size,
+        "max_position_embeddings": seq_len,
+        "rms_norm_eps": config.norm_eps,
+        "rope_theta": config.rope_theta,
+        "rope_scaling": scaling,
+        "tie_word_embeddings": config.tied,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "bos_token_id": end_of_text,
+        "eos_token_id": end_of_text,
+        "torch_dtype": dtype,
+    }

@@ -1,0 +1,165 @@
+"""One training step in its seven phases: data loading, forward, loss, backward, gradient synchronisation, optimizer,
+checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from trainer.attention import document_mask
+from trainer.faults import SpikeWindow
+from trainer.metrics import Figures, Lap, PhaseClock
+from trainer.optimizer import clip_gradients, learning_rate
+from trainer.options import OptimizerTable
+from trainer.parallel import Spread
+
+IGNORED: Final = -100
+"""The label of a position that does not count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """Rows of one forward pass, on the device, int64. A label of IGNORED does not count; a row that only fills up has
+    no other. `documents_BT` numbers the documents of a row, `sources_B` says whose loss a row's is."""
+
+    inputs_BT: Tensor
+    labels_BT: Tensor
+    positions_BT: Tensor
+    documents_BT: Tensor
+    sources_B: Tensor
+
+
+class Batches(Protocol):
+    """Where a step's rows come from: this rank's slice, in as many micro-batches on every rank."""
+
+    @property
+    def num_sources(self) -> int: ...
+
+    def micro_batches(self, step: int) -> Sequence[MicroBatch]: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Rig:
+    """All that a step touches. `at_boundary(t, outcome)` saves a checkpoint of t steps where one is due."""
+
+    spread: Spread
+    batches: Batches
+    optimizer: torch.optim.Optimizer
+    table: OptimizerTable
+    steps: int
+    spikes: SpikeWindow
+    clock: PhaseClock
+    at_boundary: Callable[[int, Outcome], None]
+    stop_requested: Callable[[], bool] = lambda: False
+    nan_steps: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a step left on the device; `figures` are verdict, stop, loss, gradient norm, then of each source the sum of
+    losses and the number of labels."""
+
+    step: int
+    lr: float
+    figures: Figures
+
+
+def train_step(rig: Rig, step: int) -> tuple[Outcome, Lap]:
+    """Run step `step`. Collective; nothing here waits for the device.
+
+    Loss = sum over counted labels of the global batch ÷ their number over all ranks and micro-batches (0 labels: 0)."""
+    spread, clock = rig.spread, rig.clock
+    clock.enter("data loading")
+    micro_batches = rig.batches.micro_batches(step)
+    counts_S, stop = _count_labels(rig, micro_batches)
+    num_counted = counts_S.sum().clamp_min(1)
+    losses_S = torch.zeros_like(counts_S)
+
+    for index, micro in enumerate(micro_batches):
+        last = index == len(micro_batches) - 1
+        spread.llama.model.when_backward_ends = (lambda: clock.enter("gradient synchronisation")) if last else None
+        with spread.synchronise(last):
+            clock.enter("forward")
+            mask = document_mask(micro.documents_BT, spread.kernel)
+            logits_BTV = spread.forward(micro.inputs_BT, micro.positions_BT, mask)
+            clock.enter("loss")
+            with spread.computing_loss():
+                loss_B = row_losses(logits_BTV, micro.labels_BT)
+                if step in rig.nan_steps:
+                    loss_B = loss_B * float("nan")
+                losses_S.index_add_(0, micro.sources_B, loss_B.detach().to(losses_S.dtype))
+                clock.enter("backward")
+                # Gradients are averaged over the data parallel ranks, and a sum is wanted.
+                torch.autograd.backward(loss_B.sum() * spread.dp_size / num_counted.to(loss_B.dtype))
+
+    clock.enter("gradient synchronisation")
+    clock.waiting("all-reduce of losses")
+    dist.all_reduce(losses_S, group=spread.dp_group)
+    loss = losses_S.sum() / num_counted
+    clock.waiting("all-reduce of the gradient norm")
+    norm = clip_gradients(spread.model.parameters(), rig.table.clip)
+
+    clock.enter("optimizer")
+    verdict = rig.spikes.judge(loss, norm)
+    lr = learning_rate(step, rig.steps, rig.table)
+    _update(rig.optimizer, lr, verdict)
+    head = torch.stack([verdict.to(torch.float64), stop, loss, norm.to(torch.float64)])
+    outcome = Outcome(step=step, lr=lr, figures=Figures(torch.cat([head, losses_S, counts_S])))
+
+    clock.enter("checkpoint")
+    rig.at_boundary(step + 1, outcome)
+    return outcome, clock.lap()
+
+
+def _count_labels(rig: Rig, micro_batches: Sequence[MicroBatch]) -> tuple[Tensor, Tensor]:
+    """Counted labels of each source over the global batch, and whether any rank was asked to stop; float64."""
+    counts = torch.zeros(rig.batches.num_sources + 1, dtype=torch.float64, device=rig.spread.device)
+    for micro in micro_batches:
+        counts.index_add_(0, micro.sources_B, (micro.labels_BT != IGNORED).sum(-1).to(counts.dtype))
+    if rig.stop_requested():
+        counts[-1] = 1.0
+    rig.clock.waiting("all-reduce of label counts")
+    dist.all_reduce(counts, group=rig.spread.dp_group)
+    return counts[:-1], counts[-1]
+
+
+def row_losses(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
+    """The sum of each row's counted losses, shape (B,), at least float32; under tensor parallel equal on all peers."""
+    wide = logits_BTV.to(torch.promote_types(logits_BTV.dtype, torch.float32))
+    loss_N = F.cross_entropy(wide.flatten(0, 1), labels_BT.flatten(), reduction="none", ignore_index=IGNORED)
+    if isinstance(loss_N, DTensor):
+        loss_N = loss_N.full_tensor()
+    return loss_N.view(labels_BT.shape).sum(-1)
+
+
+def _update(optimizer: torch.optim.Optimizer, lr: float, verdict: Tensor) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    # The fused kernel reads this on the device and leaves weights, moments and step counts alone where it is 1.
+    optimizer.found_inf = (verdict != 0).to(torch.float32)  # type: ignore[attr-defined]
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+@torch.no_grad()
+def evaluate(spread: Spread, batches: Sequence[Sequence[MicroBatch]], num_sources: int) -> tuple[Tensor, Tensor]:
+    """Sums of losses and numbers of labels of each source over `batches`, summed over ranks, float64. Collective."""
+    totals = torch.zeros(2, num_sources, dtype=torch.float64, device=spread.device)
+    spread.llama.model.when_backward_ends = None
+    for micro_batches in batches:
+        for micro in micro_batches:
+            mask = document_mask(micro.documents_BT, spread.kernel)
+            logits_BTV = spread.forward(micro.inputs_BT, micro.positions_BT, mask)
+            with spread.computing_loss():
+                loss_B = row_losses(logits_BTV, micro.labels_BT)
+            totals[0].index_add_(0, micro.sources_B, loss_B.to(totals.dtype))
+            totals[1].index_add_(0, micro.sources_B, (micro.labels_BT != IGNORED).sum(-1).to(totals.dtype))
+    dist.all_reduce(totals, group=spread.dp_group)
+    return totals[0], totals[1]

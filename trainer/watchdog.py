@@ -1,0 +1,141 @@
+"""Finds a hung rank: when this process has made no progress for a while, the ranks compare how far each has come.
+
+Every rank passes the same markers in the same order, so the one with the fewest markers is the one that the others
+wait for, and its last marker says where it stands. Nothing is exchanged until something hangs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+EXIT_HUNG: Final = 75
+"""Exit code of a process that its watchdog ended (EX_TEMPFAIL of sysexits.h: trying again may help)."""
+
+IMPLIED_COLLECTIVE: Final[Mapping[str, str]] = {
+    "forward": "all-gather of parameters",
+    "loss": "all-reduce over the split vocabulary",
+    "backward": "reduce-scatter or all-reduce of gradients",
+    "gradient synchronisation": "reduce-scatter or all-reduce of gradients",
+    "checkpoint": "gather of the checkpoint's plan",
+}
+"""The collective that a rank waits in when it hangs in a phase and named no other."""
+
+
+class Store(Protocol):
+    """What of torch's key-value store is used."""
+
+    def set(self, key: str, value: str, /) -> None: ...
+
+    def get(self, key: str, /) -> bytes: ...
+
+    def check(self, keys: list[str], /) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How far a rank has come: markers passed, and the last one."""
+
+    num_markers: int
+    step: int
+    where: str
+
+
+def diagnose(standings: Sequence[Standing | None]) -> str:
+    """One sentence that names the rank that others wait for, and the collective. None: that rank said nothing."""
+    silent = [rank for rank, standing in enumerate(standings) if standing is None]
+    heard = {rank: standing for rank, standing in enumerate(standings) if standing is not None}
+    furthest = max(heard.values(), key=lambda standing: standing.num_markers)
+    collective = IMPLIED_COLLECTIVE.get(furthest.where, furthest.where)
+    waiting = f"others wait in step {furthest.step} in the {collective}"
+    if silent:
+        return f"rank {_ranks(silent)} gives no sign of life; {waiting}"
+    least = min(standing.num_markers for standing in heard.values())
+    behind = [rank for rank, standing in heard.items() if standing.num_markers == least]
+    if least == furthest.num_markers:
+        return f"all ranks wait in step {furthest.step} in the {collective}: is the network between them up?"
+    last = heard[behind[0]]
+    return f"rank {_ranks(behind)} is hung in step {last.step}, {last.where}; {waiting}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+
+
+class Watchdog:
+    """Ends the process with EXIT_HUNG, after saying why, when `seconds` pass without a marker."""
+
+    def __init__(
+        self,
+        seconds: float,
+        *,
+        store: Store,
+        rank: int,
+        world_size: int,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self._seconds = seconds
+        self._store = store
+        self._rank = rank
+        self._world_size = world_size
+        self._tell = tell or self._end
+        self._standing = Standing(num_markers=0, step=0, where="start")
+        self._since = time.monotonic()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        self._thread.start()
+
+    def at(self, step: int, where: str) -> None:
+        """Pass a marker."""
+        self._standing = Standing(num_markers=self._standing.num_markers + 1, step=step, where=where)
+        self._since = time.monotonic()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(min(self._seconds / 10, 1.0)):
+            if time.monotonic() - self._since > self._seconds:
+                self._tell(self._compare())
+                return
+
+    def _compare(self) -> str:
+        # In a thread of its own: the store lives in one of the ranks, and that may be the one that hangs.
+        found: list[str] = []
+        exchange = threading.Thread(target=lambda: found.append(self._exchange()), daemon=True)
+        exchange.start()
+        exchange.join(2 * self._grace + 5)
+        mine = f"rank {self._rank} made no progress for {self._seconds:g} s"
+        return f"{mine}: {found[0] if found else 'the process that holds the store (rank 0) does not answer'}"
+
+    @property
+    def _grace(self) -> float:
+        return min(max(self._seconds / 4, 1.0), 30.0)
+
+    def _exchange(self) -> str:
+        standing = self._standing
+        row = {"num_markers": standing.num_markers, "step": standing.step, "where": standing.where}
+        self._store.set(f"watchdog/{self._rank}", json.dumps(row))
+        time.sleep(self._grace)
+        if self._rank > 1:  # two readers are enough, and a large world would ask for the square of its size
+            time.sleep(self._grace)
+            return f"it stands in step {standing.step}, {standing.where}; ranks 0 and 1 say who hangs"
+        return diagnose([self._read(rank) for rank in range(self._world_size)])
+
+    def _read(self, rank: int) -> Standing | None:
+        name = f"watchdog/{rank}"
+        return Standing(**json.loads(self._store.get(name))) if self._store.check([name]) else None
+
+    @staticmethod
+    def _end(message: str) -> None:
+        sys.stderr.write(f"sluice: {message}\n")
+        sys.stderr.flush()
+        os._exit(EXIT_HUNG)  # the main thread hangs in a collective that nothing can interrupt
