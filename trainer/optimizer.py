@@ -54,7 +54,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], clip: float) -> Tensor:
             mesh = parameter.grad.device_mesh if isinstance(parameter.grad, DTensor) else None
             by_mesh.setdefault(mesh, []).append(parameter)
     norms = [_whole(get_total_norm([cast(Tensor, p.grad) for p in members])) for members in by_mesh.values()]
-    total = torch.linalg.vector_norm(torch.stack(norms))
+    total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     if clip > 0:
         for members in by_mesh.values():
             clip_grads_with_norm_(members, clip, total)
@@ -62,4 +62,4 @@ def clip_gradients(parameters: Iterable[nn.Parameter], clip: float) -> Tensor:
 
 
 def _whole(norm: Tensor) -> Tensor:
-    return cast(Tensor, norm.full_tensor()) if isinstance(norm, DTensor) else norm
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
