@@ -166,7 +166,8 @@ class Lookup:
             raise
         except Exception as error:  # deltalake raises the bare class for files that are gone or damaged
             raise StoreError(
-                f"a file of the lineage table {table!r} of {self._out.url} cannot be read: {error}. Run sluice verify"
+                f"a file of the lineage table {table!r} of {self._out.url} cannot be read: "
+                f"{' '.join(str(error).split())}. Run sluice verify"
             ) from error
         columns_of_values = [[value.as_py() for value in column] for column in answer.columns]
         yield from zip(*columns_of_values, strict=True)
