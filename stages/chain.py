@@ -8,15 +8,27 @@ from __future__ import annotations
 import importlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Final, Protocol
 
 from lineage.recipe import RecipeError
+from stages.classifier import ClassifierStep, ClassifierTable, check_classifiers
+from stages.decontaminate import DecontaminateStep, DecontaminateTable
 from stages.document import STAGES, Document, Finding, Outcome, Rejection, Step
+from stages.extraction import extract
+from stages.extraction_child import IsolatedExtraction
+from stages.fasttext_model import BUNDLED
 from stages.language import LanguageStep, LanguageTable
+from stages.ngrams import Encode
+from stages.page import PageReader
 from stages.parse import ParseStep, ParseTable
+from stages.pii.options import PiiTable
+from stages.pii.step import PiiStep
+from stages.prefilter import PrefilterStep
+from stages.purged import Honouring, PurgedSets
 from stages.url import UrlStep, UrlTable
 
 if TYPE_CHECKING:
@@ -41,11 +53,38 @@ class StepTables:
     parse: ParseTable = field(default_factory=ParseTable)
     language: LanguageTable = field(default_factory=LanguageTable)
     quality: QualityTable | None = None
+    classifier: tuple[ClassifierTable, ...] = ()
+    decontaminate: DecontaminateTable = field(default_factory=DecontaminateTable)
+    pii: PiiTable = field(default_factory=PiiTable)
+    encoding: str = "cl100k_base"
+    """The recipe's tokenizer (`tokenize.encoding`): n-grams of tokens are its tokens."""
+    purged: PurgedSets | None = None
+
+
+class NamesFiles(Protocol):
+    """A recipe, or StepTables: whatever has these tables."""
+
+    @property
+    def url(self) -> UrlTable: ...
+    @property
+    def language(self) -> LanguageTable: ...
+    @property
+    def classifier(self) -> tuple[ClassifierTable, ...]: ...
+    @property
+    def decontaminate(self) -> DecontaminateTable: ...
+
+
+def files_of(tables: NamesFiles) -> list[str]:
+    """Every file that these tables name, as given: their content shapes the result as much as the recipe does."""
+    files = [*tables.url.block_hosts, *tables.url.block_words, *tables.decontaminate.against]
+    models = [tables.language.model, *(classifier.model for classifier in tables.classifier)]
+    return files + [model for model in models if model != BUNDLED]
 
 
 def build_chain(steps: Sequence[str], tables: StepTables) -> Chain:
     """The chain of these steps; RecipeError names a step that is unknown, repeated or out of order."""
     check_steps(steps)
+    check_classifiers(tables.classifier)
     return Chain(steps, tables)
 
 
@@ -80,6 +119,7 @@ class Chain:
     def __init__(self, steps: Sequence[str], tables: StepTables) -> None:
         self._specification = (tuple(steps), tables)
         self.stages: tuple[str, ...] = tuple(name for name in steps if _is_on(name, tables))
+        self._pages = PageReader(tables.parse.bounds(tables.max_document_bytes), tables.parse.timeout_seconds)
 
     def __reduce__(self) -> tuple[Callable[..., Chain], tuple[object, ...]]:
         return build_chain, self._specification
@@ -103,32 +143,75 @@ class Chain:
             document = outcome
         return document
 
+    @contextmanager
+    def isolation(self, wanted: bool = True) -> Iterator[None]:
+        """Within it, if `wanted`, extractors run in a child process, so that a page which hangs or kills its process
+        becomes `parse.timeout` or `parse.crashed`. The texts are the same; it costs half a millisecond a page."""
+        if not wanted:
+            yield
+            return
+        child = IsolatedExtraction()
+        self._pages.extract = child
+        try:
+            yield
+        finally:
+            self._pages.extract = extract
+            child.close()
+
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The steps themselves, made when first needed."""
         _, tables = self._specification
-        return tuple(_make(name, tables) for name in self.stages)
+        made = [self._make(name, tables) for name in self.stages]
+        if tables.purged is None:
+            return tuple(made)
+        last = len(made) - 1
+        return tuple(
+            Honouring(step=step, purged=tables.purged, origin=i == 0, parsed=step.stage == "parse", clean=i == last)
+            for i, step in enumerate(made)
+        )
+
+    def _make(self, name: str, tables: StepTables) -> Step:
+        ledger = tables.quality is not None and tables.quality.ledger == "all"
+        match name:
+            case "url":
+                return UrlStep(tables.url, tables.max_document_bytes, ledger=ledger)
+            case "prefilter":
+                return PrefilterStep(tables.language, self._pages, ledger=ledger)
+            case "parse":
+                return ParseStep(tables.parse, self._pages, ledger=ledger)
+            case "language":
+                return LanguageStep(tables.language, ledger=ledger)
+            case "quality":
+                from stages.quality.step import quality_step  # spaCy's rules take a moment that help need not wait for
+
+                assert tables.quality is not None
+                return quality_step(tables.quality, tables.language.keep)
+            case "classifier":
+                return ClassifierStep(tables.classifier, ledger=ledger)
+            case "decontaminate":
+                return DecontaminateStep(tables.decontaminate, partial(_load_encode, tables.encoding), ledger=ledger)
+            case "pii":
+                return PiiStep(tables.pii, ledger=ledger)
+        return UserStep(name)
 
 
 def _is_on(name: str, tables: StepTables) -> bool:
-    if name in CORPUS_STAGES or name in ("classifier", "decontaminate", "pii", "prefilter"):
-        return False
-    return name != "quality" or tables.quality is not None
+    """Whether a step of the list does anything, as its table stands."""
+    switches = {
+        "prefilter": tables.language.prefilter and bool(tables.language.keep),
+        "quality": tables.quality is not None and bool(tables.quality.rules),
+        "classifier": bool(tables.classifier),
+        "decontaminate": bool(tables.decontaminate.against),
+        "pii": bool(tables.pii.kinds),
+    }
+    return name not in CORPUS_STAGES and switches.get(name, True)
 
 
-def _make(name: str, tables: StepTables) -> Step:
-    ledger = tables.quality is not None and tables.quality.ledger == "all"
-    if name == "url":
-        return UrlStep(tables.url, tables.max_document_bytes, ledger=ledger)
-    if name == "parse":
-        return ParseStep(tables.parse, tables.max_document_bytes, ledger=ledger)
-    if name == "language":
-        return LanguageStep(tables.language, ledger=ledger)
-    if name == "quality" and tables.quality is not None:
-        from stages.quality.step import quality_step
+def _load_encode(encoding: str) -> Encode:
+    from stages.tokenizer import load_tokenizer
 
-        return quality_step(tables.quality, tables.language.keep)
-    return UserStep(name)
+    return load_tokenizer(encoding).encode
 
 
 class UserStep:

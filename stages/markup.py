@@ -10,16 +10,37 @@ import numpy as np
 _LESS_THAN, _SLASH = 0x3C, 0x2F
 _IS_LETTER = np.zeros(256, dtype=bool)
 _IS_LETTER[[*range(0x41, 0x5B), *range(0x61, 0x7B)]] = True
-_TAG = re.compile(rb"<(?:!--.*?(?:-->|\Z)|(/?)([a-zA-Z][^\s/>]{0,15}))", re.DOTALL)
+_TAG = re.compile(r"<(?:!--.*?(?:-->|\Z)|(/?)([a-zA-Z][^\s/>]{0,15}))", re.DOTALL)
 _VOID: Final = frozenset(
-    b"area base basefont br col command embed frame hr img input keygen link meta param source track wbr".split()
+    {
+        "area",
+        "base",
+        "basefont",
+        "br",
+        "col",
+        "command",
+        "embed",
+        "frame",
+        "hr",
+        "img",
+        "input",
+        "keygen",
+        "link",
+        "meta",
+        "param",
+        "source",
+        "track",
+        "wbr",
+    }
 )
-_RAW_TEXT: Final = frozenset(b"script style textarea title xmp iframe noembed noframes plaintext".split())
+_RAW_TEXT: Final = frozenset(
+    {"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes", "plaintext"}
+)
 _CLOSED_BY_ITS_LIKE: Final = {
     name: frozenset(group)
     for group in (
-        (b"p",), (b"li",), (b"dt", b"dd"), (b"option", b"optgroup"), (b"tr",), (b"td", b"th"),
-        (b"thead", b"tbody", b"tfoot"), (b"a",), (b"button",), (b"h1", b"h2", b"h3", b"h4", b"h5", b"h6"),
+        ("p",), ("li",), ("dt", "dd"), ("option", "optgroup"), ("tr",), ("td", "th"),
+        ("thead", "tbody", "tfoot"), ("a",), ("button",), ("h1", "h2", "h3", "h4", "h5", "h6"),
     )
     for name in group
 }  # fmt: skip
@@ -42,15 +63,15 @@ def depth_bound(html: bytes) -> int:
     return int(np.cumsum(steps).max(initial=0))
 
 
-def depth(html: bytes) -> int:
+def depth(html: str) -> int:
     """The nesting of a page's elements as the end tags that HTML leaves out would have it (a close upper estimate).
 
     Void elements, comments and the content of script and the like do not count; p, li, td and their kind end where
     the next of them begins in the same parent. Linear in the page."""
-    open_names: list[bytes] = []
+    open_names: list[str] = []
     deepest, skipped_to = 0, 0
     for match in _TAG.finditer(html):
-        name = (match[2] or b"").lower()
+        name = (match[2] or "").lower()
         if match.start() < skipped_to or not name or name in _VOID:
             continue
         if match[1]:
@@ -61,12 +82,12 @@ def depth(html: bytes) -> int:
         open_names.append(name)
         deepest = max(deepest, len(open_names))
         if name in _RAW_TEXT:
-            end = html.find(b"</" + match[2], match.end())
+            end = html.find("</" + match[2], match.end())
             skipped_to = len(html) if end < 0 else end
     return deepest
 
 
-def _close(open_names: list[bytes], name: bytes) -> None:
+def _close(open_names: list[str], name: str) -> None:
     # Looking further up than this would cost a hostile page's square; a stray end tag closes nothing.
     for back in range(1, min(len(open_names), 16) + 1):
         if open_names[-back] == name:

@@ -9,8 +9,8 @@ from typing import Literal
 from lineage.ids import content_hash
 from lineage.recipe import key
 from stages.document import Document, Finding, Outcome, Rejection
-from stages.extraction import Extractor, Failure, extract
-from stages.markup import depth, depth_bound, num_tags
+from stages.extraction import Extractor, Failure
+from stages.page import Bounds, PageReader
 
 STAGE = "parse"
 
@@ -26,72 +26,60 @@ class ParseTable:
     max_tags: int = key(200_000, at_least=1, help="a page with more '<' is not parsed")
     max_depth: int = key(1_000, at_least=1, help="a page whose elements nest deeper is not parsed")
 
+    def bounds(self, max_document_bytes: int) -> Bounds:
+        """The bounds of a page, before any clock."""
+        return Bounds(num_bytes=max_document_bytes, num_tags=self.max_tags, depth=self.max_depth)
+
 
 class ParseStep:
     """Rules, in this order: `parse.too_large` (bytes once content encodings are undone), `parse.too_many_tags`,
-    `parse.too_deep`, then `parse.timeout`, `parse.error` (the extractor raised) and `parse.empty` (no text).
+    `parse.too_deep`; then `parse.timeout`, `parse.error` (the extractor raised), `parse.crashed` (it took its process
+    with it, twice); then `parse.empty` (no text).
 
     Sets `text`, `charset` and `text_hash`. Texts are in Unicode's NFC, their lines end in "\\n", and they hold no NUL
     and no lone surrogate."""
 
     stage = STAGE
 
-    def __init__(self, table: ParseTable, max_document_bytes: int, *, ledger: bool = False) -> None:
-        self._table = table
-        self._max_bytes = max_document_bytes
+    def __init__(self, table: ParseTable, pages: PageReader, *, ledger: bool = False) -> None:
+        self._pages = pages
         self._ledger = ledger
         self._extractor = Extractor(
             name=table.extractor, favor=table.favor, fast=table.fast, timeout_seconds=table.timeout_seconds
         )
 
     def __call__(self, document: Document, /) -> Outcome:
-        if document.is_html:
-            html = document.payload.decode("utf-8", "replace")
-            for finding in self._bounds(html, document.payload):
-                if finding.rejected:
-                    return Rejection(document=document, finding=finding)
-            text = extract(html, self._extractor)
+        findings: tuple[Finding, ...] = ()
+        if document.is_html or document.payload or not document.text:
+            page = self._pages.read(document)
+            self._pages.forget()
+            document, findings = replace(document, charset=page.charset), page.findings
+            if page.too_much is not None:
+                return self._reject(document, page.too_much, findings[:-1])
+            text = self._pages.extract(page.html, self._extractor) if document.is_html else page.html
             if isinstance(text, Failure):
-                return Rejection(
-                    document=document, finding=Finding(stage=STAGE, rule=f"parse.{text.value}", rejected=True)
-                )
+                failed = Finding(stage=STAGE, rule=f"parse.{text.value}", rejected=True)
+                return self._reject(document, failed, findings)
         else:
-            text = document.text or document.payload.decode("utf-8", "replace")
+            text = document.text
         text, encoded = clean_text(text)
-        parsed = replace(document, text=text, text_hash=content_hash(encoded), charset="utf-8")
+        document = replace(document, text=text, text_hash=content_hash(encoded))
         if not text:
-            finding = Finding(stage=STAGE, rule="parse.empty", value=0.0, threshold=1.0, rejected=True)
-            return Rejection(document=parsed, finding=finding)
-        return parsed
+            empty = Finding(stage=STAGE, rule="parse.empty", value=0.0, threshold=1.0, rejected=True)
+            return self._reject(document, empty, findings)
+        return document.with_findings(*findings) if self._ledger and findings else document
 
-    def _bounds(self, html: str, payload: bytes) -> list[Finding]:
-        tags = num_tags(html)
-        deep = depth_bound(payload)
-        if deep > self._table.max_depth:
-            deep = depth(payload)
-        return [
-            Finding(
-                stage=STAGE,
-                rule="parse.too_many_tags",
-                value=float(tags),
-                threshold=float(self._table.max_tags),
-                rejected=tags > self._table.max_tags,
-            ),
-            Finding(
-                stage=STAGE,
-                rule="parse.too_deep",
-                value=float(deep),
-                threshold=float(self._table.max_depth),
-                rejected=deep > self._table.max_depth,
-            ),
-        ]
+    def _reject(self, document: Document, finding: Finding, findings: tuple[Finding, ...]) -> Rejection:
+        return Rejection(document=document, finding=finding, findings=findings if self._ledger else ())
 
 
 def clean_text(text: str) -> tuple[str, bytes]:
     """A text as it is kept (NFC, lines end in "\\n", no NUL, no lone surrogate, no outer white space), and in UTF-8."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    text = unicodedata.normalize("NFC", text.replace("\0", "")).strip()
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text)
+    text = text.replace("\0", "").strip()
     try:
         return text, text.encode("utf-8")
     except UnicodeEncodeError:

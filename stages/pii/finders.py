@@ -64,9 +64,10 @@ def find_cards(data: bytes) -> Iterator[Span]:
     if not _CARD_GATE.search(data):
         return
     for run in _DIGIT_GROUPS.finditer(data):
-        if run.end() - run.start() < 13 or not _stands_alone(data, *run.span(), b"."):
+        start, end = run.span()
+        if end - start < 13 or not _stands_alone(data, start, end, b"."):
             continue
-        groups = [(run.start() + m.start(), run.start() + m.end()) for m in re.finditer(rb"\d+", run[0])]
+        groups = [(start + m.start(), start + m.end()) for m in re.finditer(rb"\d+", run[0])]
         yield from _cards_in_groups(data, groups)
 
 
@@ -118,9 +119,10 @@ def _end_of_letters(data: bytes, start: int, wanted: int) -> int:
 def find_ssns(data: bytes) -> Iterator[Span]:
     """US social security numbers, written with hyphens (without them nine digits may be anything)."""
     for match in _SSN.finditer(data):
+        start, end = match.span()
         area, group, serial = match[0].decode("ascii").split("-")
-        if _stands_alone(data, *match.span(), b"-.") and is_ssn(area, group, serial):
-            yield match.span()
+        if _stands_alone(data, start, end, b"-.") and is_ssn(area, group, serial):
+            yield start, end
 
 
 def _stands_alone(data: bytes, start: int, end: int, joints: bytes) -> bool:

@@ -39,8 +39,9 @@ _FORMATS: Final = (
     rb"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{16,}",
 )
 GATE: Final = (
-    rb"AKIA|ASIA|ABIA|ACCA|(?i:aws_?secret)|gh[pousr]_|github_pat_|gl(?:pat|dt|rt|ptt)-|xox[abeoprs]-|xapp-|hooks\.slack"
-    rb"|[sr]k_(?:live|test)_|whsec_|AIza|GOCSPX-|\bsk-|hf_|npm_|pypi-AgE|SG\.|_v1_|eyJ|PRIVATE KEY-----"
+    rb"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{4}|(?i:aws_?secret)|gh[pousr]_|github_pat_|gl(?:pat|dt|rt|ptt)-|xox[abeoprs]-|xapp-|hooks\.slack"
+    rb"|[sr]k_(?:live|test)_|whsec_|AIza|GOCSPX-"
+    rb"|\bsk-[A-Za-z0-9_-]{20}|hf_|npm_|pypi-AgE|SG\.[A-Za-z0-9_-]{22}|do[opr]_v1_|eyJ[A-Za-z0-9_-]{8}|PRIVATE KEY-----"
 )
 """What every secret holds: a search for it is cheap."""
 

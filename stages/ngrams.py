@@ -1,0 +1,248 @@
+"""N-gram matching: which items of a benchmark stand in a document, how much of each, and where.
+
+Two schemes. `13w`: 13-grams of lower-cased words without punctuation (GPT-3, 2005.14165 appendix C). `8t`: 8-grams of
+tokens (Tülu 3, 2411.15124 section 3.2, and Llama 3, 2407.21783 section 4.2, use 8). An item's *overlap* with a
+document is the share of the item's words or tokens that lie in an n-gram which both have (Tülu 3). An item shorter than
+an n-gram counts as found, overlap 1, where all its words stand in a row; one of fewer than 5 words says nothing and is
+skipped.
+
+Window hashes find candidates; words and tokens are then compared themselves, so no crafted collision makes a match and
+nothing depends on the process's hash seed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Unit = Literal["words", "tokens"]
+Hashes = npt.NDArray[np.uint64]
+Places = npt.NDArray[np.int64]
+Encode = Callable[[str], npt.NDArray[np.uint32]]
+
+NGRAM_SIZES: Final = {"13w": 13, "8t": 8}
+LEAST_WORDS: Final = 5
+_NOT_A_LETTER = re.compile(r"[^\w\s]|_")
+_CHUNK = re.compile(r"\S+")
+_BASE: Final = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2^64
+_BASE_INVERSE: Final = pow(_BASE, -1, 1 << 64)
+_MOST_PLACES: Final = 16  # of one n-gram in a document; more would let a repeated line cost its square
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """An item that shares text with a document. `spans` are half-open ranges of the document's `unit`s, longest first
+    and each in one piece in both; `longest` is the first one's length in units."""
+
+    item: int
+    overlap: float
+    unit: Unit
+    spans: tuple[tuple[int, int], ...]
+
+    @property
+    def longest(self) -> int:
+        start, end = self.spans[0]
+        return end - start
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text as GPT-3 compared them: lower case, punctuation gone, split at white space."""
+    return _NOT_A_LETTER.sub("", text.lower()).split()
+
+
+def character_spans(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Where spans of words (see `words_of`) stand in the text itself."""
+    places = [match.span() for match in _CHUNK.finditer(text) if words_of(match[0])]
+    return [(places[start][0], places[end - 1][1]) for start, end in spans]
+
+
+class NgramIndex:
+    """The n-grams of a list of items, ready to be looked for in documents. Made once for each process."""
+
+    def __init__(self, items: Sequence[str], ngram: Literal["13w", "8t"], encode: Encode | None = None) -> None:
+        """`encode` gives a text's tokens and is needed for `8t`."""
+        if ngram == "8t" and encode is None:
+            raise ValueError("n-grams of tokens (8t) need an encoding: give the function that makes tokens of a text")
+        self.ngram = ngram
+        self.size = NGRAM_SIZES[ngram]
+        self._encode = encode if ngram == "8t" else None
+        long_items, short_items, skipped = self._sort_out(items)
+        self.num_items = len(items)
+        self.skipped: tuple[int, ...] = tuple(skipped)
+        """Items that are too short to be looked for."""
+        self._windows = _WindowTable(long_items, self.size)
+        by_length: dict[int, dict[int, Sequence[str]]] = {}
+        for item, words in short_items.items():
+            by_length.setdefault(len(words), {})[item] = words
+        self._whole = {length: _WindowTable(group, length) for length, group in sorted(by_length.items())}
+
+    @property
+    def num_ngrams(self) -> int:
+        """How many distinct n-grams the items have (whole short items not among them)."""
+        return self._windows.num_ngrams
+
+    def ngrams_in(self, text: str) -> Places:
+        """The numbers (0 to num_ngrams - 1, the same in every process) of the n-grams that a text holds, sorted."""
+        return self._windows.ngrams_in(self._units(text))
+
+    def match(self, text: str, ignore: npt.NDArray[np.bool_] | None = None) -> list[Match]:
+        """The items that share an n-gram with `text`, by item number; `ignore[k]` leaves n-gram k out (then nothing
+        that is common to many documents counts)."""
+        unit: Unit = "words" if self._encode is None else "tokens"
+        units = self._units(text)
+        matches = self._windows.match(units, unit, ignore)
+        if self._whole:
+            words = units if unit == "words" else words_of(text)
+            for table in self._whole.values():
+                matches += table.match(words, "words", None)
+        return sorted(matches, key=lambda match: match.item)
+
+    def _units(self, text: str) -> Sequence[object]:
+        return words_of(text) if self._encode is None else [int(token) for token in self._encode(text)]
+
+    def _sort_out(
+        self, items: Sequence[str]
+    ) -> tuple[dict[int, Sequence[object]], dict[int, Sequence[str]], list[int]]:
+        """Items with n-grams as units, shorter ones as words, and the numbers of those that are too short."""
+        long_items: dict[int, Sequence[object]] = {}
+        short_items: dict[int, Sequence[str]] = {}
+        skipped: list[int] = []
+        for item, text in enumerate(items):
+            units, words = self._units(text), words_of(text)
+            if len(units) >= self.size:
+                long_items[item] = units
+            elif len(words) >= LEAST_WORDS:
+                short_items[item] = words
+            else:
+                skipped.append(item)
+        return long_items, short_items, skipped
+
+
+class _WindowTable:
+    """Every window of `size` units of some items, by hash."""
+
+    def __init__(self, items: dict[int, Sequence[object]] | dict[int, Sequence[str]], size: int) -> None:
+        self._size = size
+        self._items: dict[int, Sequence[object]] = dict(items)
+        windows = [_window_hashes(_unit_hashes(units), size) for units in self._items.values()]
+        hashes = np.concatenate(windows) if windows else np.empty(0, np.uint64)
+        owners = np.repeat(np.array(list(self._items), dtype=np.int64), [len(w) for w in windows])
+        places = np.concatenate([np.arange(len(w)) for w in windows]) if windows else np.empty(0, np.int64)
+        order = np.argsort(hashes, kind="stable")
+        self._hashes, self._owners, self._places = hashes[order], owners[order], places[order]
+        self._numbers = _first_seen_numbers(self._hashes, order)
+        self.num_ngrams = int(self._numbers.max(initial=-1)) + 1
+        bits = max(int(np.ceil(np.log2(max(len(hashes), 1) * 16))), 10)
+        self._shift = np.uint64(64 - min(bits, 26))
+        self._seen = np.zeros(1 << min(bits, 26), dtype=np.bool_)
+        self._seen[self._hashes >> self._shift] = True
+
+    def ngrams_in(self, units: Sequence[object]) -> Places:
+        rows, _ = self._candidates(units, None)
+        return np.unique(self._numbers[rows])
+
+    def match(self, units: Sequence[object], unit: Unit, ignore: npt.NDArray[np.bool_] | None) -> list[Match]:
+        rows, found_at = self._candidates(units, ignore)
+        if not len(rows):
+            return []
+        owners, places = self._owners[rows], self._places[rows]
+        order = np.lexsort((found_at, found_at - places, owners))
+        owners, places, found_at = owners[order], places[order], found_at[order]
+        same_run = (np.diff(owners) == 0) & (np.diff(found_at) == 1) & (np.diff(places) == 1)
+        starts = np.flatnonzero(np.concatenate([[True], ~same_run]))
+        ends = np.append(starts[1:], len(owners))
+        runs: dict[int, list[tuple[int, int, int]]] = {}
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            owner, place, found = int(owners[start]), int(places[start]), int(found_at[start])
+            runs.setdefault(owner, []).extend(self._verified(units, owner, place, found, end - start))
+        return [self._as_match(owner, unit, pieces) for owner, pieces in runs.items() if pieces]
+
+    def _candidates(self, units: Sequence[object], ignore: npt.NDArray[np.bool_] | None) -> tuple[Places, Places]:
+        """Rows of the table and places in the document whose hashes agree, each n-gram at its first few places."""
+        none = np.empty(0, np.int64)
+        if len(units) < self._size or not len(self._hashes):
+            return none, none
+        windows = _window_hashes(_unit_hashes(units), self._size)
+        near = np.flatnonzero(self._seen[windows >> self._shift])
+        if not len(near):
+            return none, none
+        near = _first_few(near, windows[near])
+        low = np.searchsorted(self._hashes, windows[near], "left")
+        count = np.searchsorted(self._hashes, windows[near], "right") - low
+        found_at = np.repeat(near, count)
+        rows = np.repeat(low - np.cumsum(count) + count, count) + np.arange(int(count.sum()))
+        if ignore is not None:
+            wanted = ~ignore[self._numbers[rows]]
+            rows, found_at = rows[wanted], found_at[wanted]
+        return rows, found_at
+
+    def _verified(
+        self, units: Sequence[object], owner: int, place: int, found: int, num_windows: int
+    ) -> Iterator[tuple[int, int, int]]:
+        """(place in the item, place in the document, units) of what is really equal in a run of equal hashes."""
+        item, length = self._items[owner], num_windows + self._size - 1
+        if list(item[place : place + length]) == list(units[found : found + length]):
+            yield place, found, length
+            return
+        for offset in range(num_windows):  # two hashes met by chance or by design: go window by window
+            a, b = place + offset, found + offset
+            if list(item[a : a + self._size]) == list(units[b : b + self._size]):
+                yield a, b, self._size
+
+    def _as_match(self, owner: int, unit: Unit, pieces: list[tuple[int, int, int]]) -> Match:
+        covered = np.zeros(len(self._items[owner]), dtype=np.bool_)
+        for place, _, length in pieces:
+            covered[place : place + length] = True
+        spans = sorted({(found, found + length) for _, found, length in pieces}, key=lambda s: (s[0] - s[1], s[0]))
+        return Match(item=owner, overlap=float(covered.mean()), unit=unit, spans=tuple(spans))
+
+
+def _unit_hashes(units: Sequence[object]) -> Hashes:
+    """A well-mixed 64-bit hash of each word or token, shape (len(units),); Python's own, which differs by process."""
+    raw = np.fromiter(map(hash, units), dtype=np.int64, count=len(units)).view(np.uint64)
+    mixed = (raw ^ (raw >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    return mixed ^ (mixed >> np.uint64(32))
+
+
+def _window_hashes(hashes: Hashes, size: int) -> Hashes:
+    """A hash of every `size` consecutive units, shape (len(hashes) - size + 1,): differences of a prefix polynomial
+    modulo 2^64, turned back by the base's inverse so that equal windows are equal wherever they stand."""
+    if len(hashes) < size:
+        return np.empty(0, np.uint64)
+    powers, inverses = _powers(_BASE, len(hashes)), _powers(_BASE_INVERSE, len(hashes))
+    prefix = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes * powers, dtype=np.uint64)])
+    return (prefix[size:] - prefix[:-size]) * inverses[: len(hashes) - size + 1]
+
+
+def _powers(base: int, num: int) -> Hashes:
+    """base^0, base^1, … modulo 2^64, shape (num,)."""
+    factors = np.full(num, base, dtype=np.uint64)
+    factors[:1] = 1
+    powers: Hashes = np.cumprod(factors, dtype=np.uint64)
+    return powers
+
+
+def _first_seen_numbers(hashes: Hashes, order: Places) -> Places:
+    """For each entry of the sorted `hashes` its n-gram's number: n-grams count in the order in which items show them,
+    which no hash seed changes. `order[i]` is where entry i stood before sorting."""
+    if not len(hashes):
+        return np.empty(0, np.int64)
+    group = np.cumsum(np.concatenate([[False], hashes[1:] != hashes[:-1]])).astype(np.int64)
+    first = order[np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1]]))]  # stable sort: the least
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[group]
+
+
+def _first_few(places: Places, hashes: Hashes) -> Places:
+    """`places` without those where a hash has come `_MOST_PLACES` times before."""
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    begins = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    nth = np.arange(len(ordered)) - np.repeat(begins, np.diff(np.append(begins, len(ordered))))
+    return np.sort(places[order[nth < _MOST_PLACES]])

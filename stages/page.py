@@ -1,0 +1,100 @@
+"""From a document's payload to its HTML, within bounds that depend on nothing but the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from stages.document import Document, Finding
+from stages.extraction import Extractor, Failure, extract
+from stages.markup import depth, depth_bound, num_tags
+from stages.reading.body import BodyTooLongError, decode_body
+from stages.reading.charset import decode_text
+
+Extract = Callable[[str, Extractor], str | Failure]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a page may hold before it is parsed: bytes (content encodings undone), `<` characters, nesting."""
+
+    num_bytes: int
+    num_tags: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A decoded page: `findings` are the bounds that were looked at, the first rejected one last. `html` is empty
+    where a bound was passed."""
+
+    html: str
+    charset: str | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def too_much(self) -> Finding | None:
+        """The bound that the page passes, if any."""
+        return self.findings[-1] if self.findings and self.findings[-1].rejected else None
+
+
+def read_page(document: Document, bounds: Bounds) -> Page:
+    """The document's payload as text, its bounds checked. Findings bear the stage `parse`."""
+    if document.num_bytes > bounds.num_bytes:
+        return Page("", None, (_bound("parse.too_large", document.num_bytes, bounds.num_bytes),))
+    try:
+        body = decode_body(document.payload, document.content_encoding, bounds.num_bytes)
+    except BodyTooLongError:  # how long it would be is not known: decoding stopped there
+        too_large = _bound("parse.too_large", bounds.num_bytes + 1, bounds.num_bytes)
+        return Page("", None, (replace(too_large, value=None),))
+    text, charset = decode_text(body, document.charset_hint, is_html=document.is_html)
+    if not document.is_html:
+        return Page(text, charset, (_bound("parse.too_large", len(body), bounds.num_bytes),))
+    findings = []
+    for finding in _bounds_of(text, body, bounds):
+        findings.append(finding)
+        if finding.rejected:
+            return Page("", charset, tuple(findings))
+    return Page(text, charset, tuple(findings))
+
+
+def _bounds_of(html: str, body: bytes, bounds: Bounds) -> Iterator[Finding]:
+    yield _bound("parse.too_large", len(body), bounds.num_bytes)
+    yield _bound("parse.too_many_tags", num_tags(html), bounds.num_tags)
+    # The bytes as they came will do where tags look the same in them as in UTF-8; UTF-16 has a NUL in each letter.
+    estimate = depth_bound(html.encode("utf-8", "replace") if b"\0" in body else body)
+    yield _bound("parse.too_deep", estimate if estimate <= bounds.depth else depth(html), bounds.depth)
+
+
+def _bound(rule: str, value: int, threshold: int) -> Finding:
+    return Finding(stage="parse", rule=rule, value=float(value), threshold=float(threshold), rejected=value > threshold)
+
+
+class PageReader:
+    """What prefilter and parse share: reading a page, and extracting, in this process or in a child's."""
+
+    def __init__(self, bounds: Bounds, timeout_seconds: float) -> None:
+        self._bounds = bounds
+        self._fast = Extractor(name="resiliparse", favor="balance", fast=True, timeout_seconds=timeout_seconds)
+        self.extract: Extract = extract
+        self._last: tuple[Document, Page] | None = None
+
+    def read(self, document: Document) -> Page:
+        """The document's page. The last one is remembered by identity, for the step that comes after this one."""
+        if self._last is None or self._last[0] is not document:
+            self._last = (document, read_page(document, self._bounds))
+        return self._last[1]
+
+    def forget(self) -> None:
+        """Let go of the page that was read last."""
+        self._last = None
+
+    def fast_text(self, document: Document) -> str | None:
+        """The fast extractor's text of an HTML document; None where there is none to judge by."""
+        if not document.is_html:
+            return None
+        page = self.read(document)
+        if page.too_much is not None:
+            return None
+        text = self.extract(page.html, self._fast)
+        return None if isinstance(text, Failure) else text.strip()

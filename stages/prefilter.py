@@ -1,0 +1,53 @@
+"""Prefilter step: the language of a fast extractor's text, looked at before the slow extractor is paid for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Final
+
+from stages.document import Document, Finding, Outcome
+from stages.fasttext_model import FastTextModel
+from stages.language import LanguageTable, language_model
+from stages.page import PageReader
+from stages.verdict import decide
+
+STAGE = "prefilter"
+
+LEAST_SCORE: Final = 0.1
+"""A page goes on if a kept language has at least this score."""
+
+LEAST_CHARS: Final = 200
+"""A shorter text says too little: its page goes on."""
+
+
+class PrefilterStep:
+    """Rule: `prefilter.language`; value is the best score of a kept language (0 to 1) on resiliparse's main text.
+
+    A page that this step cannot judge goes on: no HTML, over a bound of parse, unreadable to the fast extractor, or
+    with too little text. Parse and language decide about it."""
+
+    stage = STAGE
+
+    def __init__(self, table: LanguageTable, pages: PageReader, *, ledger: bool = False) -> None:
+        self._table = table
+        self._pages = pages
+        self._ledger = ledger
+
+    def __call__(self, document: Document, /) -> Outcome:
+        text = self._pages.fast_text(document)
+        if text is None or len(text) < LEAST_CHARS:
+            return document
+        likely = dict(self._model.scores(text, -1))
+        score = max((likely.get(language, 0.0) for language in self._table.keep), default=0.0)
+        finding = Finding(
+            stage=STAGE,
+            rule="prefilter.language",
+            value=score,
+            threshold=LEAST_SCORE,
+            rejected=score < LEAST_SCORE,
+        )
+        return decide(document, (finding,), ledger=self._ledger)
+
+    @cached_property
+    def _model(self) -> FastTextModel:
+        return language_model(self._table)
