@@ -33,6 +33,9 @@ class DamagedBlockError(StorageError):
 class BlockReader(Protocol):
     """Where the tokens come from. FileNotFoundError: the shard is gone, as after a purge; the index says more."""
 
+    def at(self, step: int) -> None:
+        """The batch of `step` is read next, and those after it follow: for readers that fetch ahead."""
+
     def block(self, shard: ShardFile, number: int) -> Tokens:
         """The tokens of block `number` of `shard`, checked against their digest; not to be written to."""
 
@@ -69,6 +72,9 @@ class LocalBlocks:
         self._verify = verify
         self._maps: OrderedDict[ShardFile, tuple[Tokens, bytearray]] = OrderedDict()
         self._lock = threading.Lock()
+
+    def at(self, step: int) -> None:
+        """Nothing to do: the page cache reads ahead."""
 
     def block(self, shard: ShardFile, number: int) -> Tokens:
         """See BlockReader."""

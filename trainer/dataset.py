@@ -82,6 +82,7 @@ class Dataset:
 
     def batch(self, step: int) -> Batch:
         """This slice of batch `step`. FileNotFoundError where a shard is gone: `reopen` the corpus."""
+        self._reader.at(step)
         sequence, places = self.places(step)
         return self._read(step, sequence, places, self.part.max_rows(self.order.plan.global_batch))
 
