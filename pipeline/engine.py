@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class WorkerDied(RuntimeError):
+class WorkerDiedError(RuntimeError):
     """A unit's worker process died on every try."""
 
 
@@ -115,7 +115,7 @@ def run_units(
     """`function(job, item, careful)` for every item, as Ray tasks; results as they come, in any order.
 
     `job` is shipped once. A task whose worker died (out of memory, a crash in native code, a lost node) is tried again
-    with `careful` true, at most `work.retries` times: WorkerDied after that. An exception of the function itself is
+    with `careful` true, at most `work.retries` times: WorkerDiedError after that. An exception of the function itself is
     raised here at once. Leaving the iterator early cancels what is under way."""
     import ray
 
@@ -126,7 +126,8 @@ def run_units(
     remote = ray.remote(**options)(_call)
     shared = ray.put((function, job))
     limit = work.max_in_flight or 2 * num_cpus()
-    waiting, pending, exhausted = iter(items), {}, False
+    pending: dict[Any, tuple[Item, int]] = {}
+    waiting, exhausted = iter(items), False
     try:
         while pending or not exhausted:
             while not exhausted and len(pending) < limit:
@@ -145,7 +146,7 @@ def run_units(
             except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.OutOfMemoryError,
                     ray.exceptions.ObjectLostError, ray.exceptions.LocalRayletDiedError) as error:  # fmt: skip
                 if tries >= work.retries:
-                    raise WorkerDied(f"{item}: its worker died {tries + 1} times; last: {error}") from error
+                    raise WorkerDiedError(f"{item}: its worker died {tries + 1} times; last: {error}") from error
                 pending[remote.remote(shared, item, True)] = (item, tries + 1)
                 continue
             except ray.exceptions.RayTaskError as error:

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lineage.purge import honoured
 
+from lineage.honour import honoured
 from lineage.index import Shard, read_index
 from lineage.lock import hold
 from lineage.storage import Folder
@@ -37,21 +37,23 @@ from pipeline.recipe import PipelineRecipe
 from pipeline.tokens import Group, TokenJob, UnitOfGroup, number_shards
 from pipeline.unit import UnitJob, run_unit
 from stages.chain import CORPUS_STAGES, StepTables, build_chain
+from stages.purged import PurgedSets
 from stages.tokenizer import load_tokenizer
+from stages.url import normalise_url
 
 NUM_COMPARE_PHASES = 12
 """About how many phases comparing has: only the progress bar asks."""
 
 
-class TooManyBadRecords(RuntimeError):
+class TooManyBadRecordsError(RuntimeError):
     """More of the input was unreadable than the recipe allows."""
 
 
 def run(recipe: PipelineRecipe, reporter: Reporter) -> dict[str, Any]:
     """Carry a data recipe out, or continue it; the content of OUT/run.json.
 
-    RecipeError if the recipe is wrong or the output holds another run; TooManyBadRecords past limits.max_bad_records;
-    engine.WorkerDied if a unit's worker dies on every try."""
+    RecipeError if the recipe is wrong or the output holds another run; TooManyBadRecordsError past limits.max_bad_records;
+    engine.WorkerDiedError if a unit's worker dies on every try."""
     tokenizer = load_tokenizer(recipe.tokenize.encoding)
     job = unit_job(recipe)
     plan = make_plan(recipe)
@@ -81,7 +83,7 @@ def unit_job(recipe: PipelineRecipe) -> UnitJob:
         max_document_bytes=recipe.limits.max_document_bytes, url=recipe.url, parse=recipe.parse,
         language=recipe.language, quality=recipe.quality, classifier=recipe.classifier,
         decontaminate=recipe.decontaminate, pii=recipe.pii, encoding=recipe.tokenize.encoding,
-        purged=honoured(recipe.purges.honour),
+        purged=purged_sets(recipe.purges.honour),
     )  # fmt: skip
     for source in recipe.source:
         build_chain(source.steps, step_tables)
@@ -92,8 +94,19 @@ def unit_job(recipe: PipelineRecipe) -> UnitJob:
     )  # fmt: skip
 
 
+def purged_sets(honour: Sequence[str]) -> PurgedSets | None:
+    """What earlier outputs purged, as the steps look for it; None where the recipe honours none."""
+    if not honour:
+        return None
+    found = honoured(honour)
+    return PurgedSets(
+        doc_ids=found.doc_ids, raw_hashes=found.hashes, text_hashes=found.hashes, clean_hashes=found.hashes,
+        urls=frozenset(map(normalise_url, found.urls)), hosts=found.hosts,
+    )  # fmt: skip
+
+
 def read_inputs(state: Run, job: UnitJob) -> list[Done]:
-    """Phase 2. What every unit counted, in plan order; TooManyBadRecords past the recipe's share."""
+    """Phase 2. What every unit counted, in plan order; TooManyBadRecordsError past the recipe's share."""
 
     def note(done: Sequence[Done], seconds: float) -> str:
         documents, size = sum(unit["num_documents"] for unit in done), sum(unit["bytes"] for unit in done)
@@ -112,7 +125,7 @@ def _input_size(unit: Unit) -> float:
 
 
 def check_bad_records(read: Sequence[Done], allowed: float) -> None:
-    """TooManyBadRecords if more than the `allowed` share of records was unreadable. One is always forgiven, unless the
+    """TooManyBadRecordsError if more than the `allowed` share of records was unreadable. One is always forgiven, unless the
     share is 0: a single clipped file among a few must not stop a run."""
     bad = sum(len(unit["unreadable"]) for unit in read)
     num = bad + sum(unit["num_records"] for unit in read)
@@ -124,7 +137,7 @@ def check_bad_records(read: Sequence[Done], allowed: float) -> None:
         f" {unit['unreadable'][0][2]}"
         for unit in worst
     )
-    raise TooManyBadRecords(
+    raise TooManyBadRecordsError(
         f"{bad} of {num} records are unreadable, more than limits.max_bad_records = {allowed:g} allows:\n  {shown}\n"
         "Mend or leave out these files, or raise the limit, and run into a new output folder."
     )
@@ -179,7 +192,7 @@ def make_groups(plan: Plan, compared: DedupResult) -> list[Group]:
             number=number,
             units=tuple(units),
             verdicts=verdicts[source_index, number],
-        )  # fmt: skip
+        )
         for (source_index, number), units in sorted(members.items())
     ]
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +26,7 @@ from stages.chain import Chain, StepTables, build_chain
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.document import Document, Outcome, Rejection
-from stages.reading.options import InputCounts, ReadOptions, Unreadable
+from stages.reading.options import Format, InputCounts, ReadOptions, Unreadable
 from stages.reading.reader import read_documents
 from stages.url import normalise_url, url_host
 
@@ -39,7 +38,7 @@ class UnitJob:
     key: str
     out: str
     steps: tuple[tuple[str, ...], ...]
-    formats: tuple[str, ...]
+    formats: tuple[Format, ...]
     tables: StepTables
     dedup: DedupTable
     whole_ledger: bool
@@ -61,7 +60,7 @@ class UnitSummary:
     num_survivors: int = 0
     num_chars: int = 0
     html_bytes: int = 0
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def count(self, document: Document) -> None:
         self.num_documents += 1
@@ -209,7 +208,7 @@ class UnitWriter:
             "url_key": content_hash(normalise_url(document.url).encode()) if document.url else None,
             "signature": self._signer.signature(document.text) if self._signer else None,
         })  # fmt: skip
-        summary.seconds["signature"] += time.perf_counter() - started
+        summary.seconds["signature"] = summary.seconds.get("signature", 0.0) + time.perf_counter() - started
 
     def _add_findings(self, document: Document, findings: tuple[Any, ...]) -> None:
         for finding in findings:

@@ -55,10 +55,10 @@ def render_page(article: Article, site: str, rng: random.Random, charset: str = 
     return page.encode(charset, "xmlcharrefreplace")
 
 
-def edit_words(paragraphs: Sequence[str], rng: random.Random, num_edits: int) -> tuple[str, ...]:
-    """The paragraphs with `num_edits` words, spread over them, replaced by others."""
+def drop_words(paragraphs: Sequence[str], rng: random.Random, num: int) -> tuple[str, ...]:
+    """The paragraphs without `num` of their words, spread over them: shorter, and nearly the same."""
     edited = [paragraph.split(" ") for paragraph in paragraphs]
-    for edit in range(num_edits):
-        words = edited[edit % len(edited)]
-        words[rng.randrange(1, len(words) - 1)] = rng.choice(("quietly", "perhaps", "indeed", "often", "nearly"))
+    for drop in range(num):
+        words = edited[drop % len(edited)]
+        del words[rng.randrange(1, len(words) - 1)]
     return tuple(" ".join(words) for words in edited)

@@ -1,0 +1,68 @@
+"""SQL over the lineage store, read-only; or its page.
+
+  sluice lineage OUT "SELECT rule, count(*) n FROM documents GROUP BY rule ORDER BY n DESC"
+  sluice lineage OUT "SELECT * FROM steps" --json
+  sluice lineage OUT --serve
+
+views: documents, edits, findings, placements, steps, step_rules, inputs, unreadable, purges, purged, training_runs,
+training_segments, cache_sweeps. `SELECT * FROM documents LIMIT 1` shows a view's columns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Sequence
+
+from lineage.recipe import RecipeError
+from lineage.storage import Folder
+from pipeline.cli.common import add_json, console, print_json
+
+_SHOWN_ROWS = 200
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
+    parser.add_argument("sql", metavar="SELECT", nargs="?", help="one SELECT over the views")
+    parser.add_argument("--version", type=int, help="the corpus as of this version (1 after its run, one more a purge)")
+    parser.add_argument("--csv", action="store_true", help="print CSV")
+    parser.add_argument("--serve", action="store_true", help="serve the page on loopback and print its address")
+    parser.add_argument("--port", type=int, default=0, help="of the page (any free one)")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.serve == (options.sql is not None):
+        raise RecipeError("give either a SELECT or --serve")
+    if options.serve:
+        from pipeline.page.serve import serve
+
+        return serve(Folder(options.out), options.port, as_json=options.json)
+    from lineage.sql import query
+
+    result = query(Folder(options.out), options.sql, options.version)
+    if options.json:
+        print_json(result.objects())
+    elif options.csv:
+        writer = csv.writer(sys.stdout)
+        writer.writerow(result.columns)
+        writer.writerows(result.rows)
+    else:
+        _print_table(result.columns, result.rows)
+    return 0
+
+
+def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows[:_SHOWN_ROWS]:
+        table.add_row(*(Text("" if value is None else str(value)) for value in row))
+    screen = console()
+    screen.print(table)
+    if len(rows) > _SHOWN_ROWS:
+        screen.print(f"… and {len(rows) - _SHOWN_ROWS:,} more rows (--csv or --json give all)")

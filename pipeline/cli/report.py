@@ -1,0 +1,36 @@
+"""A finished run as one self-contained HTML page: funnel, rules with examples, duplicates, shards, speed.
+
+sluice report OUT        renders OUT/report.html again and says where it is
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from lineage.cover import cover
+from lineage.index import read_index
+from lineage.lock import hold
+from lineage.storage import Folder
+from pipeline.cli.common import add_json, print_json
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from pipeline.report.render import REPORT, render_output
+
+    out = Folder(options.out)
+    index = read_index(out)
+    with hold(out, "sluice report", wait_seconds=10):
+        page = render_output(out, index)
+        if not out.exists(REPORT) or out.read(REPORT) != page:
+            out.publish(REPORT, page)
+            cover(out, rewritten=[REPORT])
+    if options.json:
+        print_json({"report": out.at(REPORT), "bytes": len(page)})
+    else:
+        print(out.at(REPORT))
+    return 0

@@ -1,0 +1,33 @@
+"""What a finished run says on a terminal: the funnel, and what to try next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def show_summary(screen: Console, summary: dict[str, Any]) -> None:
+    """The table at the end of `sluice run`."""
+    table = Table(box=None, title=f"{summary['name']}: what became of {summary['num_documents']:,} documents",
+                  title_justify="left", title_style="bold")  # fmt: skip
+    table.add_column("stage")
+    table.add_column("rule")
+    table.add_column("documents", justify="right")
+    for stage, rules in summary["rejected"].items():
+        for rule, num in sorted(rules.items(), key=lambda item: -item[1]):
+            table.add_row(stage, Text(rule), f"{num:,}")
+    table.add_row("", Text("kept", style="bold green"), f"{summary['num_kept']:,}")
+    screen.print(table)
+    unreadable = summary["num_unreadable"]
+    screen.print(
+        f"\n{summary['num_records']:,} records of {summary['num_files']:,} files read"
+        f"{f', {unreadable:,} stretches unreadable' if unreadable else ''};"
+        f" {summary['num_tokens']:,} tokens in {summary['num_shards']:,} shards."
+    )
+    out = summary["output"]
+    screen.print(f"\nNext:\n  open {out}/report.html\n  sluice verify {out}", soft_wrap=True)
+    screen.print(f'  sluice lineage {out} "SELECT * FROM steps"', soft_wrap=True, markup=False)
+    screen.print(f"  sluice trace {out} --host HOST", soft_wrap=True, markup=False)
