@@ -102,7 +102,7 @@ def _warc() -> Iterator[Defect]:
         return defect(name, _between(record(block, "odd", **fields)), 3, 3 if is_document else 2)
 
     def broken(name: str, data: bytes, says: str) -> Defect:
-        return defect(name, lambda: A + data + C, 2, 2, 1, says)
+        return defect(name, lambda: A + data + C, 2, 2, 1, says=says)
 
     ends = "the file ends inside a gzip member"
     yield defect("truncated-in-data", lambda: A + packed[: len(packed) // 2], 1, 1, 1, says=ends)
@@ -227,7 +227,7 @@ def _jsonl() -> Iterator[Defect]:
         return Defect(name=name, make=lambda: data, records=documents, documents=documents, unreadable=bad, says=says)
 
     def between(name: str, line: bytes, says: str) -> Defect:
-        return defect(f"jsonl-{name}.jsonl", ok + line + b"\n" + ok, 2, 1, says)
+        return defect(f"jsonl-{name}.jsonl", ok + line + b"\n" + ok, 2, 1, says=says)
 
     yield between("broken-line", b'{"text": "cut', "the line is not JSON")
     yield between("text-missing", b'{"id": "2"}', "there is no field 'text'")
