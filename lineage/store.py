@@ -102,7 +102,7 @@ def _create(out: Folder, name: str, schema: pa.Schema, files: Sequence[TableFile
         os.makedirs(uri, exist_ok=True)
     try:
         create_table_with_add_actions(
-            uri, Schema.from_arrow(schema), _adds(files), configuration=_CONFIGURATION, storage_options=options,
+            uri, Schema.from_arrow(schema), _adds(files), configuration=_configuration(name), storage_options=options,
             commit_properties=CommitProperties(app_transactions=[Transaction(RUN_TRANSACTION, 1)]),
         )  # fmt: skip
     except DeltaError:
@@ -112,6 +112,16 @@ def _create(out: Folder, name: str, schema: pa.Schema, files: Sequence[TableFile
     if len(files) > _FILES_WORTH_A_CHECKPOINT:
         DeltaTable(uri, storage_options=options).create_checkpoint()
     return True
+
+
+def _configuration(name: str) -> dict[str, str]:
+    """The table's properties. Which columns have statistics must be declared: deltalake's Arrow datasets take a column
+    that is not declared to have them, and has none, for one that no filter can match, and answer with no rows."""
+    from lineage.tables import BOUNDED
+
+    if name in BOUNDED:
+        return {**_CONFIGURATION, "delta.dataSkippingStatsColumns": ",".join(BOUNDED[name])}
+    return {**_CONFIGURATION, "delta.dataSkippingNumIndexedCols": "0"}
 
 
 def _check_same_files(out: Folder, name: str, files: Sequence[TableFile]) -> None:

@@ -168,7 +168,14 @@ SORTED_BY: Final[dict[str, tuple[str, ...]]] = {
     "hash_index": ("k", "doc_k"),
     "cluster_index": ("k", "cluster_id", "doc_id"),
 }
-"""The order of each table's rows inside a file; the leading columns' minimum and maximum stand in the Delta log."""
+"""The order of each table's rows inside a file."""
+
+BOUNDED: Final[dict[str, tuple[str, ...]]] = {
+    "placements": ("source", "shard", "start"),
+    **{name: ("k",) for name, schema in WRITTEN_ONCE.items() if "k" in schema.names},
+}
+"""The columns whose minimum and maximum stand in the Delta log for each file, so that questions prune files. They are
+never null. Tables that are not named have none."""
 
 DICTIONARY: Final = frozenset({
     "source", "host", "warc_file", "charset", "language", "status", "stage", "rule", "kind", "verdict",

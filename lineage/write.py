@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from lineage.ids import content_hash, sort_keys, text_hash
 from lineage.storage import Folder
-from lineage.tables import DICTIONARY, SORTED_BY, WRITTEN_ONCE
+from lineage.tables import BOUNDED, DICTIONARY, SORTED_BY, WRITTEN_ONCE
 
 FOLDER: Final = "lineage"
 """Where the store lies in a run's output."""
@@ -269,14 +269,12 @@ def _write_file(out: Folder, name: str, bucket: int, rows: pa.Table) -> TableFil
 
 def _stats(name: str, rows: pa.Table) -> str:
     """Delta's statistics: the row count, and the bounds of what files are pruned by."""
-    wanted = ("k",) if "k" in rows.column_names else tuple(SORTED_BY.get(name, ()))
-    if name == "placements":
-        wanted = ("source", "shard", "start")
-    lowest, highest = {}, {}
-    for column in wanted:
-        bounds = pc.min_max(rows[column]).as_py()
-        if rows[column].null_count == 0 and bounds["min"] is not None:
-            lowest[column], highest[column] = bounds["min"], bounds["max"]
-    stats = {"numRecords": rows.num_rows, "minValues": lowest, "maxValues": highest,
-             "nullCount": dict.fromkeys(lowest, 0)}  # fmt: skip
+    bounds = {column: pc.min_max(rows[column]).as_py() for column in BOUNDED.get(name, ())}
+    assert all(rows[column].null_count == 0 for column in bounds), f"a row of {name} has a null among {list(bounds)}"
+    stats = {
+        "numRecords": rows.num_rows,
+        "minValues": {column: bound["min"] for column, bound in bounds.items()},
+        "maxValues": {column: bound["max"] for column, bound in bounds.items()},
+        "nullCount": dict.fromkeys(bounds, 0),
+    }
     return json.dumps(stats, sort_keys=True)
