@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from lineage.recipe import RecipeError
 from stages.classifier import ClassifierStep, ClassifierTable, check_classifiers
@@ -29,10 +29,8 @@ from stages.pii.options import PiiTable
 from stages.pii.step import PiiStep
 from stages.prefilter import PrefilterStep
 from stages.purged import Honouring, PurgedSets
+from stages.quality.options import QualityTable
 from stages.url import UrlStep, UrlTable
-
-if TYPE_CHECKING:
-    from stages.quality.options import QualityTable
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,7 +50,7 @@ class StepTables:
     url: UrlTable = field(default_factory=UrlTable)
     parse: ParseTable = field(default_factory=ParseTable)
     language: LanguageTable = field(default_factory=LanguageTable)
-    quality: QualityTable | None = None
+    quality: QualityTable = field(default_factory=QualityTable)
     classifier: tuple[ClassifierTable, ...] = ()
     decontaminate: DecontaminateTable = field(default_factory=DecontaminateTable)
     pii: PiiTable = field(default_factory=PiiTable)
@@ -172,7 +170,7 @@ class Chain:
         )
 
     def _make(self, name: str, tables: StepTables) -> Step:
-        ledger = tables.quality is not None and tables.quality.ledger == "all"
+        ledger = tables.quality.ledger == "all"
         match name:
             case "url":
                 return UrlStep(tables.url, tables.max_document_bytes, ledger=ledger)
@@ -185,7 +183,6 @@ class Chain:
             case "quality":
                 from stages.quality.step import quality_step  # spaCy's rules take a moment that help need not wait for
 
-                assert tables.quality is not None
                 return quality_step(tables.quality, tables.language.keep)
             case "classifier":
                 return ClassifierStep(tables.classifier, ledger=ledger)
@@ -200,7 +197,7 @@ def _is_on(name: str, tables: StepTables) -> bool:
     """Whether a step of the list does anything, as its table stands."""
     switches = {
         "prefilter": tables.language.prefilter and bool(tables.language.keep),
-        "quality": tables.quality is not None and bool(tables.quality.rules),
+        "quality": bool(tables.quality.rules),
         "classifier": bool(tables.classifier),
         "decontaminate": bool(tables.decontaminate.against),
         "pii": bool(tables.pii.kinds),

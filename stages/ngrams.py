@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 import numpy as np
@@ -52,7 +53,13 @@ class Match:
 
 def words_of(text: str) -> list[str]:
     """The words of a text as GPT-3 compared them: lower case, punctuation gone, split at white space."""
-    return _NOT_A_LETTER.sub("", text.lower()).split()
+    words = (chunk if chunk.isalnum() else _without_punctuation(chunk) for chunk in text.lower().split())
+    return [word for word in words if word]
+
+
+@lru_cache(maxsize=1 << 16)
+def _without_punctuation(chunk: str) -> str:
+    return _NOT_A_LETTER.sub("", chunk)
 
 
 def character_spans(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -216,7 +223,8 @@ def _window_hashes(hashes: Hashes, size: int) -> Hashes:
         return np.empty(0, np.uint64)
     powers, inverses = _powers(_BASE, len(hashes)), _powers(_BASE_INVERSE, len(hashes))
     prefix = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes * powers, dtype=np.uint64)])
-    return (prefix[size:] - prefix[:-size]) * inverses[: len(hashes) - size + 1]
+    windows: Hashes = (prefix[size:] - prefix[:-size]) * inverses[: len(hashes) - size + 1]
+    return windows
 
 
 def _powers(base: int, num: int) -> Hashes:

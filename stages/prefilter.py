@@ -13,11 +13,17 @@ from stages.verdict import decide
 
 STAGE = "prefilter"
 
-LEAST_SCORE: Final = 0.1
-"""A page goes on if a kept language has at least this score."""
+LEAST_SCORE: Final = 0.05
+"""A page goes on if a kept language has at least this score: far below what the language step asks for, since the fast
+extractor keeps menus and footers, which may be in another language than the text."""
 
-LEAST_CHARS: Final = 200
+LEAST_CHARS: Final = 100
 """A shorter text says too little: its page goes on."""
+
+MOST_CHARS: Final = 4_000
+"""What is looked at of a longer text. On 1,138 crawled pages these three numbers, keeping English, spared the slow
+extractor 790 of the 815 pages that the language step turns down and lost 1 of the 323 that it keeps; keeping German,
+458 of 477 and 1 of 661."""
 
 
 class PrefilterStep:
@@ -37,7 +43,7 @@ class PrefilterStep:
         text = self._pages.fast_text(document)
         if text is None or len(text) < LEAST_CHARS:
             return document
-        likely = dict(self._model.scores(text, -1))
+        likely = dict(self._model.scores(text[:MOST_CHARS], -1))
         score = max((likely.get(language, 0.0) for language in self._table.keep), default=0.0)
         finding = Finding(
             stage=STAGE,
