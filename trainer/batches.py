@@ -62,11 +62,13 @@ class BatchRecorder:
     def __init__(self, output: Folder, run: str, attempt: int, rank: int) -> None:
         self._folder, self._run, self._attempt, self._rank = output.folder("batches"), run, attempt, rank
         self._rows: list[Recorded] = []
+        self._num_rows = 0
 
     def add(self, rows: Recorded) -> None:
         """Take one step's rows; a full buffer is written."""
         self._rows.append(rows)
-        if sum(len(step.columns["row"]) for step in self._rows) >= _FLUSH_ROWS:
+        self._num_rows += len(rows.columns["row"])
+        if self._num_rows >= _FLUSH_ROWS:
             self.flush()
 
     def flush(self) -> None:
@@ -78,6 +80,7 @@ class BatchRecorder:
         with self._folder.writing(f"batches-{self._attempt:05d}-{self._rank:05d}-{first:09d}-{end:09d}.parquet") as f:
             pq.write_table(table, f, compression="zstd")
         self._rows.clear()
+        self._num_rows = 0
 
     def _table(self, rows: Recorded) -> pa.Table:
         num = len(rows.columns["row"])
