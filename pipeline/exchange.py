@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import pickle
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,40 +93,50 @@ class RayData:
         self.max_retries = max_retries
 
     def run(self, exchange: Exchange) -> dict[int, Counts]:
-        if not exchange.tasks:
-            return {}
+        counts: dict[int, Counts] = {}
+        for row in self._reduced(exchange).take_all() if exchange.tasks else ():
+            number = int(row[PARTITION])
+            assert number not in counts, f"partition {number} came in two blocks"
+            counts[number] = json.loads(row["counts"])
+        return dict(sorted(counts.items()))
+
+    def _reduced(self, exchange: Exchange) -> Any:
         import ray
 
         _quiet(ray.data.DataContext.get_current())
         items = [{"task": pickle.dumps(task)} for task in exchange.tasks]
         # Without named retries Ray tries a lost task without end; a reducer that runs twice publishes the same bytes.
         options: dict[str, Any] = {"max_retries": self.max_retries, "batch_format": "pyarrow"}
-        read, reduce = exchange.read, exchange.reduce
+        with warnings.catch_warnings():
+            # 2.60 deprecates max_retries here without a named replacement.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            dataset = ray.data.from_items(items, override_num_blocks=len(items))
+            rows = dataset.map_batches(_reader(exchange.read), batch_size=1, **options)
+            # A keyed repartition emits each of its blocks whole (group-by relies on that too); numbers whose hashes
+            # share a block are told apart by `split`.
+            met = rows.repartition(exchange.num_partitions, keys=[PARTITION])
+            return met.map_batches(_reducer(exchange.reduce), batch_size=None, **options)
 
-        def read_batch(batch: pa.Table) -> pa.Table:
-            return pa.concat_tables([read(pickle.loads(task)) for task in batch["task"].to_pylist()])
 
-        def reduce_block(block: pa.Table) -> pa.Table:
-            done = [(number, json.dumps(dict(reduce(number, rows)))) for number, rows in split(block)]
-            return pa.table({
-                PARTITION: pa.array([number for number, _ in done], pa.int64()),
-                "counts": pa.array([counts for _, counts in done], pa.string()),
-            })  # fmt: skip
+def _reader(read: Callable[[Any], pa.Table]) -> Callable[[pa.Table], pa.Table]:
+    def read_batch(batch: pa.Table) -> pa.Table:
+        return pa.concat_tables([read(pickle.loads(task)) for task in batch["task"].to_pylist()])
 
-        dataset = ray.data.from_items(items, override_num_blocks=len(items))
-        rows = dataset.map_batches(read_batch, batch_size=1, **options)
-        # A keyed repartition emits each of its blocks whole (group-by relies on that too); numbers whose hashes share
-        # a block are told apart by `split`.
-        met = rows.repartition(exchange.num_partitions, keys=[PARTITION])
-        reduced = met.map_batches(reduce_block, batch_size=None, **options)
-        counts: dict[int, Counts] = {}
-        for row in reduced.take_all():
-            number = int(row[PARTITION])
-            assert number not in counts, f"partition {number} came in two blocks"
-            counts[number] = json.loads(row["counts"])
-        return dict(sorted(counts.items()))
+    return read_batch
+
+
+def _reducer(reduce: Callable[[int, pa.Table], Counts]) -> Callable[[pa.Table], pa.Table]:
+    def reduce_block(block: pa.Table) -> pa.Table:
+        done = [(number, json.dumps(dict(reduce(number, rows)))) for number, rows in split(block)]
+        return pa.table({
+            PARTITION: pa.array([number for number, _ in done], pa.int64()),
+            "counts": pa.array([counts for _, counts in done], pa.string()),
+        })  # fmt: skip
+
+    return reduce_block
 
 
 def _quiet(context: Any) -> None:
     context.enable_progress_bars = False
     context.print_on_execution_start = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class Corpus:
     """Documents by (source_index, file_index), and how they are deduplicated."""
 
     files: dict[tuple[int, int], Sequence[Doc]]
-    table: DedupTable = DedupTable()
+    table: DedupTable = field(default_factory=DedupTable)
     group_files: int = 1000
     earlier: tuple[EarlierFile, ...] = ()
 
