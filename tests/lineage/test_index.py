@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lineage.blocks import BLOCK_BYTES, ShardHasher, block_digest, num_blocks
@@ -125,6 +125,7 @@ def test_the_checksum_is_of_every_byte_before_its_comma() -> None:
     assert tail == b' "checksum": "' + content_hash(body).hex().encode() + b'"\n}\n'
 
 
+@settings(deadline=None)
 @given(sizes=st.lists(st.integers(0, 3 * BLOCK_BYTES // 2), max_size=4))
 def test_a_shard_hashed_in_pieces_is_hashed_as_a_whole(sizes: list[int]) -> None:
     data = b"".join(bytes([number + 1]) * size for number, size in enumerate(sizes))
