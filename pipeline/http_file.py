@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import itertools
 import time
 from dataclasses import dataclass
 from typing import Final
 
 import urllib3
-from urllib3.exceptions import HTTPError, MaxRetryError, ResponseError
+from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError, ResponseError
 
 _BUSY: Final = (408, 429, 500, 502, 503, 504)
 _BUFFER_BYTES: Final = 1 << 20
@@ -76,20 +77,25 @@ class HttpFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        failures = 0
-        while True:
+        for attempt in itertools.count(1):
             try:
-                response = self._response or self._connect()
-                data = response.read(len(buffer), decode_content=False) if response else b""
-                buffer[: len(data)] = data
-                self._position += len(data)
-                return len(data)
+                data = self._read_some(len(buffer))
+                break
             except HTTPError as error:
                 self._disconnect()
-                failures += 1
-                if failures > self._retries.attempts:
+                if attempt > self._retries.attempts:
                     raise OSError(f"{self._url}: reading broke off at byte {self._position}: {error}") from error
-                time.sleep(self._retries.pause(failures))
+                time.sleep(self._retries.pause(attempt))
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def _read_some(self, limit: int) -> bytes:
+        response = self._response or self._connect()
+        data: bytes = response.read(limit, decode_content=False) if response else b""
+        if not data and self._size is not None and self._position < self._size:
+            raise ProtocolError(f"the server gives nothing of the bytes up to {self._size}")
+        return data
 
     def close(self) -> None:
         self._disconnect()
