@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import threading
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -94,15 +95,21 @@ class Saver:
         self._group = group
         self._staged: dict[str, Any] | None = None
         self._pending: Future[Any] | None = None
+        self._released = threading.Event()
 
     def save(self, state: dict[str, Tensor], position: Position) -> None:
         """Begin to save; the one before is finished first."""
         self.wait()
+        self._released.clear()
         if self._staged is None:
             self._staged = _create_cpu_state_dict(state, pin_memory=torch.cuda.is_available())
         staged = _copy_state_dict(state, self._staged)
         writer = _Writer(self, position, dist.get_rank(self._group))
         self._pending = cast("Future[Any]", async_save(staged, storage_writer=writer, process_group=self._group))
+
+    def release(self) -> None:
+        """Let the checkpoint under way be published: all that was told of the steps before it is durable."""
+        self._released.set()
 
     def wait(self) -> None:
         """Return when the last save is published; FencedOutError or CheckpointError where it could not be."""
@@ -120,6 +127,7 @@ class Saver:
 
     def publish(self, position: Position) -> None:
         """Called once all ranks have written: make the checkpoint count, then drop those it supersedes."""
+        self._released.wait()
         check_fence(self._output, position.attempt)
         name = checkpoint_name(position.step, position.attempt)
         publish_complete(self.folder.folder(name), position)
@@ -213,6 +221,9 @@ class _HashingStream:
 
     def flush(self) -> None:
         self._file.flush()
+
+    def close(self) -> None:
+        """Nothing: torch closes the stream after each tensor, and the file goes on."""
 
     def fileno(self) -> int:
         return self._file.fileno()

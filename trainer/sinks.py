@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 METRICS: Final = "metrics.jsonl"
+_TERMINAL_EVERY: Final = 10
 
 
 class JsonLines:
@@ -137,9 +138,9 @@ class TensorBoard:
             self._events.close()
 
 
-def standard_sinks(output: Folder, steps: int, log_every: int = 10) -> Sequence[Sink]:
-    """The sinks of every run."""
-    sinks: list[Sink] = [JsonLines(output), Terminal(log_every, steps)]
+def standard_sinks(output: Folder, steps: int, more: Sequence[Sink] = ()) -> Sequence[Sink]:
+    """The sinks of every run, and `more`."""
+    sinks: list[Sink] = [JsonLines(output), Terminal(_TERMINAL_EVERY, steps), *more]
     if not output.is_remote:
         sinks.append(TensorBoard(output))
     return sinks

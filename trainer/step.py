@@ -3,9 +3,9 @@ checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -14,26 +14,13 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from trainer.attention import document_mask
+from trainer.dataset import IGNORED
 from trainer.faults import SpikeWindow
+from trainer.feed import DeviceRows
 from trainer.metrics import Figures, Lap, PhaseClock
 from trainer.optimizer import clip_gradients, learning_rate
 from trainer.options import OptimizerTable
 from trainer.parallel import Spread
-
-IGNORED: Final = -100
-"""The label of a position that does not count."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MicroBatch:
-    """Rows of one forward pass, on the device, int64. A label of IGNORED does not count; a row that only fills up has
-    no other. `documents_BT` numbers the documents of a row, `sources_B` says whose loss a row's is."""
-
-    inputs_BT: Tensor
-    labels_BT: Tensor
-    positions_BT: Tensor
-    documents_BT: Tensor
-    sources_B: Tensor
 
 
 class Batches(Protocol):
@@ -42,7 +29,7 @@ class Batches(Protocol):
     @property
     def num_sources(self) -> int: ...
 
-    def micro_batches(self, step: int) -> Sequence[MicroBatch]: ...
+    def micro_batches(self, step: int) -> Sequence[DeviceRows]: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -118,7 +105,7 @@ def train_step(rig: Rig, step: int) -> tuple[Outcome, Lap]:
     return outcome, clock.lap()
 
 
-def _count_labels(rig: Rig, micro_batches: Sequence[MicroBatch]) -> tuple[Tensor, Tensor]:
+def _count_labels(rig: Rig, micro_batches: Sequence[DeviceRows]) -> tuple[Tensor, Tensor]:
     """Counted labels of each source over the global batch, and whether any rank was asked to stop; float64."""
     counts = torch.zeros(rig.batches.num_sources + 1, dtype=torch.float64, device=rig.spread.device)
     for micro in micro_batches:
@@ -149,7 +136,7 @@ def _update(optimizer: torch.optim.Optimizer, lr: float, verdict: Tensor) -> Non
 
 
 @torch.no_grad()
-def evaluate(spread: Spread, batches: Sequence[Sequence[MicroBatch]], num_sources: int) -> tuple[Tensor, Tensor]:
+def evaluate(spread: Spread, batches: Iterable[Sequence[DeviceRows]], num_sources: int) -> tuple[Tensor, Tensor]:
     """Sums of losses and numbers of labels of each source over `batches`, summed over ranks, float64. Collective."""
     totals = torch.zeros(2, num_sources, dtype=torch.float64, device=spread.device)
     spread.llama.model.when_backward_ends = None

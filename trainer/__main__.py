@@ -1,0 +1,51 @@
+"""`python -m trainer RECIPE [--set key=value]…`: train in this process, or as one of torchrun's."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+
+import torch.distributed as dist
+
+from lineage.recipe import RecipeError, load_recipe
+from lineage.storage import StorageError
+from trainer.attempts import FencedOutError
+from trainer.checkpoint_store import CheckpointError
+from trainer.faults import TrainingStoppedError
+from trainer.loop import Surroundings, train
+from trainer.options import TrainRecipe
+from trainer.runtime import join_process_group, stop_on_sigterm
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0: done or stopped by SIGTERM; 1: failed; 2: the recipe is wrong. Rank 0 prints the result as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__)
+    parser.add_argument("recipe", help="a training recipe (TOML)")
+    parser.add_argument("--set", action="append", default=[], metavar="key=value", help="change one key")
+    parsed = parser.parse_args(arguments)
+    stop_requested = stop_on_sigterm()
+    try:
+        recipe = load_recipe(parsed.recipe, TrainRecipe, parsed.set)
+        process = join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)
+        result = train(recipe, Surroundings(process=process, stop_requested=stop_requested))
+    except RecipeError as error:
+        return _fail(str(error), 2)
+    except (CheckpointError, FencedOutError, TrainingStoppedError, StorageError) as error:
+        return _fail(str(error), 1)
+    if process.rank == 0:
+        print(json.dumps(dataclasses.asdict(result)))
+    dist.barrier()
+    dist.destroy_process_group()
+    return 0
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"sluice: {message}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
