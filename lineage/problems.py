@@ -1,0 +1,66 @@
+"""What `verify` says: a problem is one thing that does not hold, where, and how it differs from what should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from lineage.ids import content_hash
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`check`: which promise is broken, dotted, e.g. `file.hash`. `where`: a file, table row or document."""
+
+    check: str
+    where: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.where}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What was found: nothing in `problems` means that every promise holds. `notes` are worth reading but no failure
+    (rejections by the clock: the only verdicts that another machine might not repeat)."""
+
+    problems: tuple[Problem, ...]
+    notes: tuple[Problem, ...]
+    num_files: int
+    num_documents: int
+    num_tokens: int
+
+
+def _no_url(url: str) -> bytes | None:
+    return content_hash(url.encode("utf-8", "surrogatepass"))
+
+
+def _nowhere(_doc_id: bytes) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyHooks:
+    """What `verify` needs from the rooms above: the Jaccard similarity of two clean texts as the run measured it, the
+    BLAKE3-128 of a normalised URL, and whether an earlier output that the run compared with holds a document."""
+
+    jaccard: Callable[[str, str], float]
+    url_key: Callable[[str], bytes | None] = _no_url
+    known_elsewhere: Callable[[bytes], bool] = _nowhere
+
+
+DAMAGE: Final = (OSError, ValueError, DeltaError, pa.ArrowException)
+"""What readers raise on a damaged file: Arrow and Delta their own errors, decoders ValueError."""
+
+
+def guarded(check: str, where: str, problems: Iterator[Problem]) -> Iterator[Problem]:
+    """`problems`, and one more instead of an exception where a file on its way cannot be read."""
+    try:
+        yield from problems
+    except DAMAGE as error:
+        yield Problem(check, where, f"cannot be read: {error}")
