@@ -99,7 +99,6 @@ def test_asking_for_a_place_where_no_row_is_says_so() -> None:
         ("a", b"", "warc"),
     ],
 )
-)  # fmt: skip
 def test_the_format_is_told_by_the_name_or_else_by_the_first_bytes(name: str, data: bytes, wanted: str) -> None:
     assert detect_format(io.BytesIO(data), ReadOptions(source="s", file=name)) == wanted
 
