@@ -152,11 +152,11 @@ def step_tables(
     steps = []
     for source, names in stages.items():
         num, digest = totals[source]
-        for stage in names:
+        for position, stage in enumerate(names):
             gone = [value for (s, t, _), value in rules.items() if (s, t) == (source, stage)]
             num_rejected, rejected = sum(value[0] for value in gone), add_digests(value[1] for value in gone)
             num_out, digest_out = num - num_rejected, add_digests((digest, -rejected))
-            steps.append({"source": source, "stage": stage, "num_in": num, "num_out": num_out,
+            steps.append({"source": source, "position": position, "stage": stage, "num_in": num, "num_out": num_out,
                           "num_rejected": num_rejected, "digest_in": show_digest(digest),
                           "digest_out": show_digest(digest_out), "digest_rejected": show_digest(rejected)})  # fmt: skip
             num, digest = num_out, digest_out

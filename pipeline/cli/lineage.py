@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from lineage.recipe import RecipeError
 from lineage.storage import Folder
-from pipeline.cli.common import add_json, console, print_json
+from pipeline.cli.common import add_json, print_json
 
 _SHOWN_ROWS = 200
 
@@ -54,15 +54,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows[:_SHOWN_ROWS]:
-        table.add_row(*(Text("" if value is None else str(value)) for value in row))
-    screen = console()
-    screen.print(table)
+    """Aligned columns, a row a line however long: a terminal can scroll, and a pipe can cut."""
+    shown = [["" if value is None else _one_line(value) for value in row] for row in rows[:_SHOWN_ROWS]]
+    numeric = [all(isinstance(row[i], (int, float)) or row[i] is None for row in rows[:_SHOWN_ROWS])
+               for i in range(len(columns))]  # fmt: skip
+    widths = [max([len(name), *(len(row[i]) for row in shown)]) for i, name in enumerate(columns)]
+    for line in [columns, ["-" * width for width in widths], *shown]:
+        cells = (cell.rjust(width) if right else cell.ljust(width)
+                 for cell, width, right in zip(line, widths, numeric, strict=True))  # fmt: skip
+        print("  ".join(cells).rstrip())
     if len(rows) > _SHOWN_ROWS:
-        screen.print(f"… and {len(rows) - _SHOWN_ROWS:,} more rows (--csv or --json give all)")
+        print(f"… and {len(rows) - _SHOWN_ROWS:,} more rows (--csv or --json give all)")
+
+
+def _one_line(value: object) -> str:
+    """A value without control characters: a URL from the open web must not steer a terminal."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in str(value))

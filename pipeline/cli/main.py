@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
-class Failed(Exception):
+class FailedError(Exception):
     """A check or run failed, or what was asked for is not there: exit code 1 with this message."""
 
 
@@ -73,7 +73,7 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
         return int(module.run(options))
     except RecipeError as error:
         return _complain(name, error, 2)
-    except (Failed, ValueError, LookupError, OSError, RuntimeError) as error:
+    except (FailedError, ValueError, LookupError, OSError, RuntimeError) as error:
         if os.environ.get("SLUICE_TRACEBACK"):
             raise
         return _complain(name, error, 1)

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     if options.doc is not None:
         story = tracer.by_id(_id(options.doc, "--doc"))
         if options.json:
-            print_json(story.to_json(options.limit))
+            print_json(story.as_json(options.limit))
         else:
             _print([story], options.limit, None)
         return 0

@@ -9,8 +9,10 @@ import random
 from dataclasses import dataclass
 
 LANGUAGES = ("en", "de", "fr", "es", "it", "nl")
-_SLOTS = {"subject": "subjects", "verb": "verbs", "object": "objects", "place": "places", "time": "times",
-          "reason": "reasons", "opener": "openers", "subject2": "subjects", "verb2": "verbs", "object2": "objects"}  # fmt: skip
+_SLOTS = {
+    "subject": "subjects", "verb": "verbs", "object": "objects", "place": "places", "time": "times",
+    "reason": "reasons", "opener": "openers", "subject2": "subjects", "verb2": "verbs", "object2": "objects",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,16 +17,20 @@ def _sentences(rng: random.Random, num: int) -> list[str]:
 
 
 def too_short(rng: random.Random) -> str:
-    return " ".join(_sentences(rng, 2))
+    return _sentences(rng, 1)[0]
 
 
 def long_words(rng: random.Random) -> str:
-    words = ["internationalization", "incomprehensibilities", "counterrevolutionaries", "institutionalization"]
-    filler = ["of the", "that with", "and to", "have been"]
+    adjectives = ["administrative", "interdisciplinary", "uncharacteristic", "telecommunications", "environmental",
+                  "pharmaceutical", "constitutional", "multidimensional", "entrepreneurial", "international",
+                  "philosophical", "infrastructural", "organizational", "unprecedented"]  # fmt: skip
+    nouns = ["responsibilities", "recommendations", "representatives", "transformations", "qualifications",
+             "characteristics", "interpretations", "specifications", "administrators", "considerations",
+             "collaborations", "achievements", "understandings", "establishments"]  # fmt: skip
     return "\n".join(
-        " ".join(f"{rng.choice(words)}{rng.choice(words)} {rng.choice(words)}" for _ in range(4))
-        + f" {rng.choice(filler)}."
-        for _ in range(20)
+        f"The {' '.join(rng.sample(adjectives, 2))} {rng.choice(nouns)} and {' '.join(rng.sample(adjectives, 2))}"
+        f" {rng.choice(nouns)} have {rng.choice(adjectives)} {rng.choice(nouns)}."
+        for _ in range(12)
     )
 
 
@@ -83,15 +87,15 @@ def repeated_passages(rng: random.Random) -> str:
 
 SPAM: dict[str, Callable[[random.Random], str]] = {
     "gopher_quality.too_few_words": too_short,
-    "gopher_quality.mean_word_too_long": long_words,
+    "gopher_quality.words_too_long": long_words,
     "gopher_quality.too_many_hashes": hash_signs,
-    "gopher_quality.too_many_bullets": bullets,
+    "gopher_quality.too_many_bullet_lines": bullets,
     "gopher_quality.too_many_ellipsis_lines": ellipses,
-    "gopher_quality.too_few_words_with_a_letter": few_letters,
+    "gopher_quality.too_few_alphabetic_words": few_letters,
     "gopher_quality.too_few_stop_words": no_stop_words,
-    "gopher_repetition.duplicate_lines": repeated_lines,
-    "gopher_repetition.duplicate_paragraphs": repeated_paragraphs,
-    "gopher_repetition.top_n_gram": one_phrase,
-    "gopher_repetition.duplicate_n_grams": repeated_passages,
+    "gopher_repetition.duplicate_line_share": repeated_lines,
+    "gopher_repetition.duplicate_paragraph_share": repeated_paragraphs,
+    "gopher_repetition.top_3_gram": one_phrase,
+    "gopher_repetition.duplicate_5_grams": repeated_passages,
 }
 """The rule that must decide, and a writer of texts for it."""

@@ -177,7 +177,7 @@ def _funnels(ask: _Asker, run: dict[str, Any]) -> tuple[tuple[str, tuple[StepRow
             "select source, coalesce(stage, ''), sum(warc_length)::bigint, sum(num_chars)::bigint from documents group by 1, 2"
         )
     }
-    steps = ask("select source, stage, num_in, num_out, num_rejected from steps")
+    steps = ask("select source, stage, num_in, num_out, num_rejected from steps order by source, position")
     funnels = []
     for source in dict.fromkeys(row[0] for row in steps):
         size = sum(value[0] or 0 for key, value in lost.items() if key[0] == source)
