@@ -1,0 +1,220 @@
+"""Gopher's quality rules (Rae et al. 2021, "Scaling Language Models", section A1.1), in four readings.
+
+- `datatrove`: datatrove 0.10.1, filters/gopher_quality_filter.py. Words are spaCy's tokens; the word count and the mean
+  length leave out tokens of punctuation alone, the ratios count them. "..." and the one-character ellipsis; bullets
+  • and -; different stop words, by exact case. A share that equals its bound passes.
+- `paper`: what the paper says and no more: words stand between white space, bullets are • * -, different stop words in
+  any case, lines are those with text on them.
+- `dclm`: mlfoundations/dclm, baselines/mappers/filters/content_filters.py in the order of
+  baselines_configs/dclm_baseline_refinedweb.yaml. Words for the count are those of UAX #29 that begin with a letter or
+  digit (there by uniseg, here by a regular expression that does not cut scripts without spaces), elsewhere stand
+  between white space; one rule for "#" and ellipses together, ". . ." is an ellipsis too; bullets ● • * -; every
+  occurrence of a stop word counts, in any case.
+- `dolma`: allenai/dolma, python/dolma/taggers/gopher.py. Words stand between white space; the median length; words that
+  hold "#" or the one-character ellipsis; bullets * and - at the very start of a line, empty lines count; every
+  occurrence of a stop word counts, by exact case. Thresholds as in the tagger's README.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from statistics import median
+from typing import Final
+
+from stages.quality.options import Variant
+from stages.quality.page import Measure, Page, all_lines, chunks, counts, feed_lines, share, uax29_words
+from stages.quality.rules import Rule, RuleSet, Side
+
+_DCLM_SYMBOLS: Final = ("#", "...", ". . .", "…")
+_DCLM_ELLIPSES: Final = ("...", ". . .", "…")
+
+
+def _num_words(page: Page) -> float:
+    return counts(page).num_words
+
+
+def _mean_word_length(page: Page) -> float:
+    found = counts(page)
+    return share(found.word_chars, found.num_words)
+
+
+def _hashes_per_token(page: Page) -> float:
+    return share(page.text.count("#"), counts(page).num_tokens)
+
+
+def _ellipses(page: Page) -> int:
+    return page.text.count("...") + page.text.count("…")
+
+
+def _ellipses_per_token(page: Page) -> float:
+    return share(_ellipses(page), counts(page).num_tokens)
+
+
+def _alphabetic_tokens(page: Page) -> float:
+    found = counts(page)
+    return share(found.num_alphabetic, found.num_tokens)
+
+
+def _num_stop_words(page: Page) -> float:
+    return counts(page).num_stop_words
+
+
+def _bullet_lines(page: Page) -> float:
+    lines = page.once(all_lines)
+    return share(sum(line.lstrip().startswith(("•", "-")) for line in lines), len(lines))
+
+
+def _ellipsis_lines(page: Page) -> float:
+    lines = page.once(all_lines)
+    return share(sum(line.rstrip().endswith(("...", "…")) for line in lines), len(lines))
+
+
+def _stripped_lines(page: Page) -> list[str]:
+    return [stripped for line in page.once(feed_lines) if (stripped := line.strip())]
+
+
+def _stripped_bullet_lines(page: Page, *, bullets: tuple[str, ...]) -> float:
+    lines = page.once(_stripped_lines)
+    return share(sum(line.startswith(bullets) for line in lines), len(lines))
+
+
+def _stripped_ellipsis_lines(page: Page, *, ellipses: tuple[str, ...]) -> float:
+    lines = page.once(_stripped_lines)
+    return share(sum(line.endswith(ellipses) for line in lines), len(lines))
+
+
+def _num_chunks(page: Page) -> float:
+    return len(page.once(chunks))
+
+
+def _mean_chunk_length(page: Page) -> float:
+    words = page.once(chunks)
+    return share(sum(map(len, words)), len(words))
+
+
+def _median_chunk_length(page: Page) -> float:
+    words = page.once(chunks)
+    return float(median(map(len, words))) if words else 0.0
+
+
+def _hashes_per_chunk(page: Page) -> float:
+    return share(page.text.count("#"), _num_chunks(page))
+
+
+def _ellipses_per_chunk(page: Page) -> float:
+    return share(_ellipses(page), _num_chunks(page))
+
+
+def _symbols_per_chunk(page: Page) -> float:
+    return share(sum(map(page.text.count, _DCLM_SYMBOLS)), _num_chunks(page))
+
+
+def _chunks_with_symbols(page: Page) -> float:
+    return share(sum("#" in word or "…" in word for word in page.once(chunks)), _num_chunks(page))
+
+
+def _alphabetic_chunks(page: Page) -> float:
+    return share(sum(any(map(str.isalpha, word)) for word in page.once(chunks)), _num_chunks(page))
+
+
+def _num_uax29_words(page: Page) -> float:
+    return len(page.once(uax29_words))
+
+
+def _first_bullets(page: Page) -> float:
+    lines = page.once(feed_lines)
+    return share(sum(line.startswith(("*", "-")) for line in lines), len(lines))
+
+
+def _last_ellipses(page: Page) -> float:
+    lines = page.once(feed_lines)
+    return share(sum(line.endswith("…") for line in lines), len(lines))
+
+
+def _different_stop_words(page: Page, *, stop_words: frozenset[str]) -> float:
+    return len(stop_words.intersection(word.lower() for word in page.once(chunks)))
+
+
+def _all_stop_words(page: Page, *, stop_words: frozenset[str], lower: bool) -> float:
+    words = page.once(chunks)
+    return sum((word.lower() if lower else word) in stop_words for word in words)
+
+
+_Table = tuple[tuple[str, Measure, Side, str], ...]
+
+_DATATROVE: Final[_Table] = (
+    ("too_few_words", _num_words, "below", "min_words"),
+    ("too_many_words", _num_words, "above", "max_words"),
+    ("words_too_short", _mean_word_length, "below", "min_word_length"),
+    ("words_too_long", _mean_word_length, "above", "max_word_length"),
+    ("too_many_hashes", _hashes_per_token, "above", "max_hashes_per_word"),
+    ("too_many_ellipses", _ellipses_per_token, "above", "max_ellipses_per_word"),
+    ("too_many_bullet_lines", _bullet_lines, "above", "max_bullet_lines"),
+    ("too_many_ellipsis_lines", _ellipsis_lines, "above", "max_ellipsis_lines"),
+    ("too_few_alphabetic_words", _alphabetic_tokens, "below", "min_alphabetic_words"),
+)
+_PAPER: Final[_Table] = (
+    ("too_few_words", _num_chunks, "below", "min_words"),
+    ("too_many_words", _num_chunks, "above", "max_words"),
+    ("words_too_short", _mean_chunk_length, "below", "min_word_length"),
+    ("words_too_long", _mean_chunk_length, "above", "max_word_length"),
+    ("too_many_hashes", _hashes_per_chunk, "above", "max_hashes_per_word"),
+    ("too_many_ellipses", _ellipses_per_chunk, "above", "max_ellipses_per_word"),
+    ("too_many_bullet_lines", partial(_stripped_bullet_lines, bullets=("•", "*", "-")), "above", "max_bullet_lines"),
+    (
+        "too_many_ellipsis_lines", partial(_stripped_ellipsis_lines, ellipses=("...", "…")), "above",
+        "max_ellipsis_lines",
+    ),
+    ("too_few_alphabetic_words", _alphabetic_chunks, "below", "min_alphabetic_words"),
+)  # fmt: skip
+_DCLM: Final[_Table] = (
+    ("too_few_words", _num_uax29_words, "below", "min_words"),
+    ("too_many_words", _num_uax29_words, "above", "max_words"),
+    ("words_too_short", _mean_chunk_length, "below", "min_word_length"),
+    ("words_too_long", _mean_chunk_length, "above", "max_word_length"),
+    ("too_many_symbols", _symbols_per_chunk, "above", "max_symbols_per_word"),
+    (
+        "too_many_bullet_lines", partial(_stripped_bullet_lines, bullets=("●", "•", "*", "-")), "above",
+        "max_bullet_lines",
+    ),
+    (
+        "too_many_ellipsis_lines", partial(_stripped_ellipsis_lines, ellipses=_DCLM_ELLIPSES), "above",
+        "max_ellipsis_lines",
+    ),
+    ("too_few_alphabetic_words", _alphabetic_chunks, "below", "min_alphabetic_words"),
+)  # fmt: skip
+_DOLMA: Final[_Table] = (
+    ("too_few_words", _num_chunks, "below", "min_words"),
+    ("too_many_words", _num_chunks, "above", "max_words"),
+    ("words_too_short", _median_chunk_length, "below", "min_word_length"),
+    ("words_too_long", _median_chunk_length, "above", "max_word_length"),
+    ("too_many_symbols", _chunks_with_symbols, "above", "max_symbols_per_word"),
+    ("too_few_alphabetic_words", _alphabetic_chunks, "below", "min_alphabetic_words"),
+    ("too_many_bullet_lines", _first_bullets, "above", "max_bullet_lines"),
+    ("too_many_ellipsis_lines", _last_ellipses, "above", "max_ellipsis_lines"),
+)
+_TABLES: Final[dict[Variant, _Table]] = {"datatrove": _DATATROVE, "paper": _PAPER, "dclm": _DCLM, "dolma": _DOLMA}
+
+
+def rule_set(variant: Variant, limits: Mapping[str, float], stop_words: tuple[str, ...]) -> RuleSet:
+    """The variant's rules in its order; no stop words: the stop-word rule is off."""
+    rules = [
+        Rule(name=f"gopher_quality.{name}", measure=measure, side=side, threshold=limits[limit])
+        for name, measure, side, limit in _TABLES[variant]
+    ]
+    if stop_words:
+        words = frozenset(word if variant in ("datatrove", "dolma") else word.lower() for word in stop_words)
+        measures: dict[Variant, Measure] = {
+            "datatrove": _num_stop_words,
+            "paper": partial(_different_stop_words, stop_words=words),
+            "dclm": partial(_all_stop_words, stop_words=words, lower=True),
+            "dolma": partial(_all_stop_words, stop_words=words, lower=False),
+        }
+        rules.append(
+            Rule(
+                name="gopher_quality.too_few_stop_words", measure=measures[variant], side="below",
+                threshold=limits["min_stop_words"],
+            )
+        )  # fmt: skip
+    return RuleSet(name="gopher_quality", rules=tuple(rules))

@@ -1,0 +1,237 @@
+"""Gopher's repetition rules (Rae et al. 2021, "Scaling Language Models", Table A1, bounds strict), in four readings.
+
+- `datatrove`: datatrove 0.10.1, filters/gopher_repetition_filter.py. Paragraphs before lines; a repeat counts after its
+  first occurrence; characters over all of the text's, white space included. The most common n-gram is spelled with
+  spaces, the first seen of equals, and counts even if it occurs once (so a short text can fail by it); duplicate
+  n-grams are spelled without spaces and taken greedily from the left without overlap.
+- `paper`: lines before paragraphs, as in Table A1; a line or paragraph is a duplicate if an earlier one equals it; all
+  occurrences of an n-gram that occurs twice count, each character once; words stand between white space, and their
+  characters are the whole. The most common n-gram is the longest of equals and occurs twice at least.
+- `dclm`: mlfoundations/dclm, baselines/mappers/filters/content_filters.py (massive_web_repetition_filters). All
+  occurrences of a repeated line or paragraph count, also the first; a text of one line or paragraph passes that rule;
+  lines and paragraphs are stripped, empty ones left out. N-grams of UAX #29 words, otherwise as `paper`.
+- `dolma`: allenai/dolma, python/dolma/taggers/gopher.py. No paragraph rules; all occurrences of a repeated line count,
+  empty lines too; the most common n-gram is the first seen of equals and counts even if it occurs once; duplicate
+  n-grams: the share of the characters of all n-grams, overlaps and all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from stages.quality.options import Variant
+from stages.quality.page import (
+    Measure,
+    Page,
+    Reader,
+    chunks,
+    feed_lines,
+    line_blocks,
+    paragraphs,
+    repeats,
+    share,
+    solid,
+    uax29_words,
+    windows,
+)
+from stages.quality.rules import Rule, RuleSet
+from stages.quality.windows import (
+    Windows,
+    covered_chars,
+    greedy_duplicate_chars,
+    longest_of_most_common,
+    most_common,
+    occurring_twice,
+    windows_of,
+)
+
+_TOP: Final = (2, 3, 4)
+_DUPLICATE: Final = (5, 6, 7, 8, 9, 10)
+
+
+def _is_empty(page: Page) -> float:
+    return not page.text
+
+
+def _repeated_paragraphs(page: Page) -> tuple[int, int]:
+    return repeats(page.once(paragraphs))
+
+
+def _repeated_lines(page: Page) -> tuple[int, int]:
+    return repeats(page.once(line_blocks))
+
+
+def _paragraph_share(page: Page) -> float:
+    return share(page.once(_repeated_paragraphs)[0], len(page.once(paragraphs)))
+
+
+def _paragraph_chars(page: Page) -> float:
+    return share(page.once(_repeated_paragraphs)[1], len(page.text))
+
+
+def _line_share(page: Page) -> float:
+    return share(page.once(_repeated_lines)[0], len(page.once(line_blocks)))
+
+
+def _line_chars(page: Page) -> float:
+    return share(page.once(_repeated_lines)[1], len(page.text))
+
+
+def _top_gram(page: Page, *, n: int) -> float:
+    grams = page.once(windows)
+    found = most_common(grams, n)
+    if found is None:
+        return 0.0
+    start, count = found
+    return share((len(grams.characters(start, n)) + n - 1) * count, len(page.text))
+
+
+def _greedy_duplicates(page: Page, *, n: int) -> float:
+    return share(greedy_duplicate_chars(page.once(windows), n), len(page.text))
+
+
+def _chunk_windows(page: Page) -> Windows:
+    return windows_of(page.once(chunks), page.once(solid))
+
+
+def _uax29_windows(page: Page) -> Windows:
+    words = page.once(uax29_words)
+    return windows_of(words, "".join(words))
+
+
+def _stripped_segments(page: Page, *, separator: str) -> list[str]:
+    return [stripped for segment in page.text.split(separator) if (stripped := segment.strip())]
+
+
+_stripped_lines = partial(_stripped_segments, separator="\n")
+_stripped_paragraphs = partial(_stripped_segments, separator="\n\n")
+
+
+def _has_no_lines(page: Page) -> float:
+    return not page.once(_stripped_lines)
+
+
+def _later_share(page: Page, *, segments: Reader[list[str]]) -> float:
+    found = page.once(segments)
+    return share(repeats(found)[0], len(found))
+
+
+def _later_chars(page: Page, *, segments: Reader[list[str]]) -> float:
+    found = page.once(segments)
+    return share(repeats(found)[1], sum(map(len, found)))
+
+
+def _all_occurrences(segments: Sequence[str]) -> tuple[int, int]:
+    """How many segments equal another one, and their characters."""
+    several = [(segment, count) for segment, count in Counter(segments).items() if count > 1]
+    return sum(count for _, count in several), sum(len(segment) * count for segment, count in several)
+
+
+def _every_share(page: Page, *, segments: Reader[list[str]]) -> float:
+    found = page.once(segments)
+    return share(_all_occurrences(found)[0], len(found)) if len(found) > 1 else 0.0
+
+
+def _every_chars(page: Page, *, segments: Reader[list[str]]) -> float:
+    found = page.once(segments)
+    return share(_all_occurrences(found)[1], sum(map(len, found))) if len(found) > 1 else 0.0
+
+
+def _dolma_line_share(page: Page) -> float:
+    lines = page.once(feed_lines)
+    return share(_all_occurrences(lines)[0], len(lines))
+
+
+def _dolma_line_chars(page: Page) -> float:
+    return share(_all_occurrences(page.once(feed_lines))[1], max(len(page.once(solid)), 1))
+
+
+def _longest_top_gram(page: Page, *, n: int, grams: Reader[Windows]) -> float:
+    found = page.once(grams)
+    size, count = longest_of_most_common(found, n)
+    return share(size * count, len(found.solid))
+
+
+def _covered_duplicates(page: Page, *, n: int, grams: Reader[Windows]) -> float:
+    found = page.once(grams)
+    return share(covered_chars(found, occurring_twice(found, n), n), len(found.solid))
+
+
+def _dolma_top_gram(page: Page, *, n: int) -> float:
+    grams = page.once(_chunk_windows)
+    found = most_common(grams, n)
+    if found is None:
+        return 0.0
+    start, count = found
+    return share(len(grams.characters(start, n)) * count, len(grams.solid))
+
+
+def _dolma_duplicates(page: Page, *, n: int) -> float:
+    grams = page.once(_chunk_windows)
+    sizes = grams.num_chars(n)
+    return share(int(sizes[occurring_twice(grams, n)].sum()), int(sizes.sum()))
+
+
+_Table = tuple[tuple[str, Measure, str], ...]
+
+
+def _segment_rules(name: str, share_of: Measure, chars_of: Measure) -> tuple[tuple[str, Measure, str], ...]:
+    limit = f"max_duplicate_{name}"
+    return (f"duplicate_{name}_share", share_of, f"{limit}s"), (f"duplicate_{name}_chars", chars_of, f"{limit}_chars")
+
+
+def _gram_rules(top: Callable[..., float], duplicate: Callable[..., float], **grams: Reader[Windows]) -> _Table:
+    tops = tuple((f"top_{n}_gram", partial(top, n=n, **grams), f"max_top_{n}_gram") for n in _TOP)
+    rest = tuple(
+        (f"duplicate_{n}_grams", partial(duplicate, n=n, **grams), f"max_duplicate_{n}_grams") for n in _DUPLICATE
+    )
+    return tops + rest
+
+
+def _shares_first(lines: _Table, parts: _Table) -> _Table:
+    """Shares of lines and paragraphs, then their characters: the order of Table A1."""
+    return (lines[0], parts[0], lines[1], parts[1])
+
+
+def _of(measure: Callable[..., float], segments: Reader[list[str]]) -> Measure:
+    return partial(measure, segments=segments)
+
+
+_DATATROVE: Final[_Table] = (
+    *_segment_rules("paragraph", _paragraph_share, _paragraph_chars),
+    *_segment_rules("line", _line_share, _line_chars),
+    *_gram_rules(_top_gram, _greedy_duplicates),
+)
+_PAPER: Final[_Table] = (
+    *_shares_first(
+        _segment_rules("line", _of(_later_share, _stripped_lines), _of(_later_chars, _stripped_lines)),
+        _segment_rules("paragraph", _of(_later_share, _stripped_paragraphs), _of(_later_chars, _stripped_paragraphs)),
+    ),
+    *_gram_rules(_longest_top_gram, _covered_duplicates, grams=_chunk_windows),
+)
+_DCLM: Final[_Table] = (
+    *_shares_first(
+        _segment_rules("line", _of(_every_share, _stripped_lines), _of(_every_chars, _stripped_lines)),
+        _segment_rules("paragraph", _of(_every_share, _stripped_paragraphs), _of(_every_chars, _stripped_paragraphs)),
+    ),
+    *_gram_rules(_longest_top_gram, _covered_duplicates, grams=_uax29_windows),
+)
+_DOLMA: Final[_Table] = (
+    *_segment_rules("line", _dolma_line_share, _dolma_line_chars),
+    *_gram_rules(_dolma_top_gram, _dolma_duplicates),
+)
+_TABLES: Final[dict[Variant, _Table]] = {"datatrove": _DATATROVE, "paper": _PAPER, "dclm": _DCLM, "dolma": _DOLMA}
+
+
+def rule_set(variant: Variant, limits: Mapping[str, float]) -> RuleSet:
+    """The variant's rules in its order."""
+    empty = _has_no_lines if variant == "dclm" else _is_empty
+    rules = [Rule(name="gopher_repetition.empty", measure=empty)]
+    rules += [
+        Rule(name=f"gopher_repetition.{name}", measure=measure, threshold=limits[limit])
+        for name, measure, limit in _TABLES[variant]
+    ]
+    return RuleSet(name="gopher_repetition", rules=tuple(rules))

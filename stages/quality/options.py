@@ -1,0 +1,165 @@
+"""The recipe's [quality] table: which rule sets, in whose reading, with which thresholds."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from lineage.recipe import RecipeError, key
+from stages.quality.languages import SPLIT_BY_SPACY, STOP_WORDS
+
+RULE_SETS: Final = ("gopher_quality", "gopher_repetition", "c4", "fineweb")
+Variant = Literal["datatrove", "paper", "dclm", "dolma"]
+
+
+def _share(help: str) -> float | None:
+    default: float | None = key(None, at_least=0, help=help)
+    return default
+
+
+def _count(help: str) -> int | None:
+    default: int | None = key(None, at_least=0, help=help)
+    return default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityTable:
+    """[quality]: rule sets are evaluated in the order given. A threshold left out has the variant's own default."""
+
+    rules: tuple[str, ...] = key(
+        ("gopher_quality", "gopher_repetition"), choices=RULE_SETS, help="rule sets, in the order of their evaluation"
+    )
+    variant: Variant = key("datatrove", help="whose reading of the published rules")
+    ledger: Literal["first", "all"] = key("first", help="all: every rule is measured and kept, not only the first")
+    stop_words: dict[str, tuple[str, ...]] = key({}, help="stop words by language, in place of the built-in ones")
+    stop_words_off: tuple[str, ...] = key((), help="languages for which the stop-word rule is off")
+    white_space_words: tuple[str, ...] = key((), help="languages whose words are split at white space alone")
+
+    min_words: int | None = _count("words a page has at least")
+    max_words: int | None = _count("words a page has at most")
+    min_word_length: float | None = _share("mean (dolma: median) characters of a word, at least")
+    max_word_length: float | None = _share("mean (dolma: median) characters of a word, at most")
+    max_hashes_per_word: float | None = _share("'#' for each word (datatrove, paper)")
+    max_ellipses_per_word: float | None = _share("ellipses for each word (datatrove, paper)")
+    max_symbols_per_word: float | None = _share("'#' and ellipses together for each word (dclm, dolma)")
+    max_bullet_lines: float | None = _share("share of lines that start with a bullet")
+    max_ellipsis_lines: float | None = _share("share of lines that end in an ellipsis")
+    min_alphabetic_words: float | None = _share("share of words with a letter")
+    min_stop_words: int | None = _count("stop words a page holds at least (datatrove, paper: different ones)")
+
+    max_duplicate_paragraphs: float | None = _share("share of paragraphs that are duplicates (not dolma)")
+    max_duplicate_paragraph_chars: float | None = _share("share of characters in duplicate paragraphs (not dolma)")
+    max_duplicate_lines: float | None = _share("share of lines that are duplicates")
+    max_duplicate_line_chars: float | None = _share("share of characters in duplicate lines")
+    max_top_2_gram: float | None = _share("share of characters in the most common 2-gram")
+    max_top_3_gram: float | None = _share("share of characters in the most common 3-gram")
+    max_top_4_gram: float | None = _share("share of characters in the most common 4-gram")
+    max_duplicate_5_grams: float | None = _share("share of characters in duplicate 5-grams")
+    max_duplicate_6_grams: float | None = _share("share of characters in duplicate 6-grams")
+    max_duplicate_7_grams: float | None = _share("share of characters in duplicate 7-grams")
+    max_duplicate_8_grams: float | None = _share("share of characters in duplicate 8-grams")
+    max_duplicate_9_grams: float | None = _share("share of characters in duplicate 9-grams")
+    max_duplicate_10_grams: float | None = _share("share of characters in duplicate 10-grams")
+
+    c4_terminal_punctuation: bool = key(True, help="lines without terminal punctuation go (FineWeb: false)")
+    c4_min_words_per_line: int | None = _count("words a line has at least, or it goes")
+    c4_max_word_chars: int | None = _count("characters of a line's longest word, or it goes (not dolma)")
+    c4_min_sentences: int | None = _count("sentences that the lines left have at least (not dolma)")
+    c4_max_removed_words: float | None = _share("share of a page's words in lines that went (only dclm sets it)")
+
+    fineweb_min_line_punctuation: float | None = _share("share of lines that end in terminal punctuation")
+    fineweb_max_short_lines: float | None = _share("share of short lines")
+    fineweb_short_line_chars: int | None = _count("characters up to which a line is short")
+    fineweb_max_duplicate_line_chars: float | None = _share("share of characters in duplicate lines")
+    fineweb_max_newlines_per_word: float | None = _share("line feeds for each word (not paper)")
+
+
+_COMMON: Final[dict[str, float]] = {
+    "min_words": 50, "max_words": 100_000, "min_word_length": 3, "max_word_length": 10,
+    "max_hashes_per_word": 0.1, "max_ellipses_per_word": 0.1, "max_symbols_per_word": 0.1, "max_bullet_lines": 0.9,
+    "max_ellipsis_lines": 0.3, "min_alphabetic_words": 0.8, "min_stop_words": 2,
+    "max_duplicate_paragraphs": 0.3, "max_duplicate_paragraph_chars": 0.2, "max_duplicate_lines": 0.3,
+    "max_duplicate_line_chars": 0.2, "max_top_2_gram": 0.2, "max_top_3_gram": 0.18, "max_top_4_gram": 0.16,
+    "max_duplicate_5_grams": 0.15, "max_duplicate_6_grams": 0.14, "max_duplicate_7_grams": 0.13,
+    "max_duplicate_8_grams": 0.12, "max_duplicate_9_grams": 0.11, "max_duplicate_10_grams": 0.1,
+    "c4_min_words_per_line": 5, "c4_max_word_chars": 1000, "c4_min_sentences": 3, "c4_max_removed_words": 1,
+    "fineweb_min_line_punctuation": 0.12, "fineweb_max_short_lines": 0.67, "fineweb_short_line_chars": 30,
+    "fineweb_max_duplicate_line_chars": 0.01, "fineweb_max_newlines_per_word": 0.3,
+}  # fmt: skip
+"""Gopher: Rae et al. 2021, section A1.1 and Table A1. C4: TensorFlow Datasets, text/c4_utils.py. FineWeb: Penedo et al.
+2024, Table 2, and datatrove's fineweb_quality_filter.py."""
+
+_OWN: Final[dict[Variant, dict[str, float]]] = {
+    "datatrove": {"c4_min_words_per_line": 3, "c4_min_sentences": 5},
+    "paper": {},
+    "dclm": {"c4_max_removed_words": 0.05},
+    "dolma": {"max_duplicate_line_chars": 0.3, "c4_min_words_per_line": 3},
+}
+"""Where a variant's default differs; the modules of the rule sets name the sources."""
+
+_WITHOUT: Final[dict[Variant, frozenset[str]]] = {
+    "datatrove": frozenset({"max_symbols_per_word"}),
+    "paper": frozenset({"max_symbols_per_word", "fineweb_max_newlines_per_word"}),
+    "dclm": frozenset({"max_hashes_per_word", "max_ellipses_per_word"}),
+    "dolma": frozenset({
+        "max_hashes_per_word", "max_ellipses_per_word", "max_duplicate_paragraphs", "max_duplicate_paragraph_chars",
+        "c4_max_word_chars", "c4_min_sentences",
+    }),
+}  # fmt: skip
+"""Thresholds of rules that a variant does not have."""
+
+
+def limits(table: QualityTable) -> dict[str, float]:
+    """Every threshold of the table's variant by name; RecipeError for one set that the variant does not have."""
+    for name in sorted(_WITHOUT[table.variant]):
+        if getattr(table, name) is not None:
+            raise RecipeError(
+                f"quality.{name} = {getattr(table, name)}: variant {table.variant!r} has no such rule; "
+                "leave the key out, or choose another quality.variant"
+            )
+    own = _OWN[table.variant]
+    fields = {field.name for field in dataclasses.fields(table)}
+    assert _COMMON.keys() <= fields
+    return {
+        name: own.get(name, default) if (value := getattr(table, name)) is None else float(value)
+        for name, default in _COMMON.items()
+        if name not in _WITHOUT[table.variant]
+    }
+
+
+def stop_words_of(table: QualityTable, language: str) -> tuple[str, ...]:
+    """The stop words of `language`; none where there is no table or the rule is off."""
+    if language in table.stop_words_off:
+        return ()
+    return table.stop_words.get(language, STOP_WORDS.get(language, ()))
+
+
+def check_languages(table: QualityTable, languages: tuple[str, ...]) -> None:
+    """RecipeError where a rule set needs words or stop words of a kept language that has none, naming the way out."""
+    for language, words in table.stop_words.items():
+        if not 0 < len(words) <= 63:
+            raise RecipeError(f"quality.stop_words.{language} has {len(words)} words: expected 1 to 63")
+    for language in languages:
+        if _needs_words(table) and language not in SPLIT_BY_SPACY and language not in table.white_space_words:
+            raise RecipeError(
+                f"language {language!r} is kept, but the rules have no way to split its words (they have one for "
+                f"{', '.join(SPLIT_BY_SPACY)}): add it to quality.white_space_words to split it at white space, or "
+                f"choose other quality.rules for its source"
+            )
+        needs_stop_words = "gopher_quality" in table.rules and limits(table)["min_stop_words"] > 0
+        if needs_stop_words and language not in table.stop_words_off and not stop_words_of(table, language):
+            raise RecipeError(
+                f"language {language!r} is kept, but gopher_quality has no stop words for it (it has for "
+                f"{', '.join(STOP_WORDS)}): add it to quality.stop_words_off to turn that rule off for it, or give "
+                f"quality.stop_words.{language}"
+            )
+
+
+def _needs_words(table: QualityTable) -> bool:
+    """Whether a rule chosen splits words or sentences by language: all of datatrove's do, of the others only FineWeb's
+    line feeds for each word and C4's sentences."""
+    if table.variant == "datatrove":
+        return bool(table.rules)
+    by_fineweb = "fineweb" in table.rules and table.variant != "paper"
+    return by_fineweb or ("c4" in table.rules and table.variant != "dolma")

@@ -1,0 +1,120 @@
+"""One text on its way through the rules: what several rules measure of it is worked out once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from stages.quality.windows import Windows
+from stages.quality.words import Counts, Split, Splitter, Tokens
+
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+
+_PARAGRAPH_BREAK: Final = re.compile(r"\n{2,}")
+_LINE_BREAK: Final = re.compile(r"\n+")
+
+_UAX29_WORD: Final = re.compile(
+    r"[^\W_](?:\w|[\u0300-\u036f]|(?<=[^\W\d_])[':.\u00b7\u2019](?=[^\W\d_])|(?<=\d)[',.;\u2019](?=\d))*"
+)
+
+
+class Reader(Protocol[T_co]):
+    """Something worked out from a page; hashable, so that a page remembers it."""
+
+    def __call__(self, page: Page, /) -> T_co: ...
+
+    def __hash__(self) -> int: ...
+
+
+class Page:
+    """A text and its words in one language."""
+
+    __slots__ = ("_known", "splitter", "text")
+
+    def __init__(self, text: str, splitter: Splitter) -> None:
+        self.text = text
+        self.splitter = splitter
+        self._known: dict[Hashable, Any] = {}
+
+    def once(self, reader: Reader[T]) -> T:
+        """What `reader` says of this page, asked once."""
+        if reader not in self._known:
+            self._known[reader] = reader(self)
+        return cast(T, self._known[reader])
+
+
+def share(part: float, whole: float) -> float:
+    """part / whole; 0 of nothing is 0."""
+    return part / whole if whole else 0.0
+
+
+def split(page: Page) -> Split:
+    """The page's words as its language's splitter gives them."""
+    return page.splitter.split(page.text)
+
+
+def counts(page: Page) -> Counts:
+    """Sums over the page's words."""
+    return page.once(split).counts
+
+
+def chunks(page: Page) -> list[str]:
+    """What stands between white space."""
+    return page.text.split()
+
+
+def uax29_words(page: Page) -> list[str]:
+    """Words between the word boundaries of Unicode's UAX #29 that begin with a letter or a digit; scripts without
+    spaces are not cut."""
+    return _UAX29_WORD.findall(page.text)
+
+
+def solid(page: Page) -> str:
+    """The text without white space."""
+    return "".join(page.once(chunks))
+
+
+def windows(page: Page) -> Windows:
+    """N-grams of the page's words."""
+    tokens: Tokens = page.once(split).tokens()
+    return Windows(tokens, page.once(solid))
+
+
+def all_lines(page: Page) -> list[str]:
+    """Lines by any line boundary of Unicode."""
+    return page.text.splitlines()
+
+
+def feed_lines(page: Page) -> list[str]:
+    """What stands between line feeds."""
+    return page.text.split("\n")
+
+
+def written_lines(page: Page) -> list[str]:
+    """Lines between line feeds that hold more than white space."""
+    return [line for line in page.once(feed_lines) if line and not line.isspace()]
+
+
+def line_blocks(page: Page) -> list[str]:
+    """Lines between runs of line feeds."""
+    text = page.text
+    return _LINE_BREAK.split(text) if "\n\n" in text else page.once(feed_lines)
+
+
+def paragraphs(page: Page) -> list[str]:
+    """Paragraphs of the stripped text between runs of two line feeds or more."""
+    text = page.text.strip()
+    return _PARAGRAPH_BREAK.split(text) if "\n\n" in text else [text]
+
+
+def repeats(segments: Sequence[str]) -> tuple[int, int]:
+    """How many segments repeat an earlier one, and their characters."""
+    distinct = set(segments)
+    if len(distinct) == len(segments):
+        return 0, 0
+    return len(segments) - len(distinct), sum(map(len, segments)) - sum(map(len, distinct))
+
+
+Measure = Callable[[Page], float]

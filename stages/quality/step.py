@@ -1,0 +1,100 @@
+"""The quality step: rule sets in the recipe's order over one document's text.
+
+1. The text is split into words once (`words.py`), lazily, by the document's language.
+2. Each rule set (`gopher_quality.py`, `gopher_repetition.py`, `c4.py`, `fineweb.py`) is a table of rules: a measure of
+   the page, a side and a threshold.
+3. The first rule that rejects decides. C4 edits the text it passes; the rule sets after it see the edited text.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from stages.document import Document, Edit, Finding, Outcome, Rejection
+from stages.quality import c4, fineweb, gopher_quality, gopher_repetition
+from stages.quality.languages import SPLIT_BY_SPACY
+from stages.quality.options import QualityTable, check_languages, limits, stop_words_of
+from stages.quality.page import Page
+from stages.quality.rules import RuleSet, first_rejection, ledger
+from stages.quality.words import Splitter
+
+STAGE = "quality"
+
+
+@dataclass(frozen=True, slots=True)
+class QualityStep:
+    """Judges documents by `table`; one without a language, or of one not kept, is read as the first of `languages`."""
+
+    table: QualityTable
+    languages: tuple[str, ...]
+    rule_sets: dict[str, tuple[RuleSet, ...]]
+    stage: str = STAGE
+
+    def __call__(self, document: Document, /) -> Outcome:
+        known = document.language in self.rule_sets
+        language = document.language if known and document.language is not None else self.languages[0]
+        splitter = self.splitter(language)
+        return judge(document, splitter, self.rule_sets[language], everything=self.table.ledger == "all")
+
+    def splitter(self, language: str) -> Splitter:
+        """This process's splitter for a language."""
+        by_spacy = language in SPLIT_BY_SPACY and language not in self.table.white_space_words
+        return _splitter(language if by_spacy else None, stop_words_of(self.table, language))
+
+
+@functools.cache
+def _splitter(language: str | None, stop_words: tuple[str, ...]) -> Splitter:
+    return Splitter(language, stop_words)
+
+
+def quality_step(table: QualityTable, languages: tuple[str, ...] = ("en",)) -> QualityStep:
+    """The step for documents of `languages` (those that the language step keeps; none: English).
+
+    RecipeError where a kept language has no way to be judged, or a threshold is set that the variant does not have."""
+    kept = languages or ("en",)
+    check_languages(table, kept)
+    return QualityStep(table, kept, {language: rule_sets(table, language) for language in kept})
+
+
+def rule_sets(table: QualityTable, language: str) -> tuple[RuleSet, ...]:
+    """The table's rule sets for documents of one language, in order."""
+    bounds, variant = limits(table), table.variant
+    build = {
+        "gopher_quality": lambda: gopher_quality.rule_set(variant, bounds, stop_words_of(table, language)),
+        "gopher_repetition": lambda: gopher_repetition.rule_set(variant, bounds),
+        "c4": lambda: c4.rule_set(variant, bounds, terminal_punctuation=table.c4_terminal_punctuation),
+        "fineweb": lambda: fineweb.rule_set(variant, bounds),
+    }
+    return tuple(build[name]() for name in table.rules)
+
+
+def judge(document: Document, splitter: Splitter, sets: tuple[RuleSet, ...], *, everything: bool) -> Outcome:
+    """The document, edited where a rule set edits, or its rejection by the first rule that turns it down.
+
+    With `everything` each rule of every set is measured and kept; a set after one that rejected sees the text as it
+    was then."""
+    page = Page(document.text, splitter)
+    measured: list[Finding] = []
+    deciding: Finding | None = None
+    for rule_set in sets:
+        found = None
+        if everything:
+            findings = ledger(rule_set.rules, page)
+            measured += findings
+            found = next((finding for finding in findings if finding.rejected), None)
+        else:
+            found = first_rejection(rule_set.rules, page)
+        deciding = deciding or found
+        if deciding is not None and not everything:
+            return Rejection(document=document, finding=deciding)
+        if deciding is None and rule_set.edit is not None:
+            text, changes = rule_set.edit(page)
+            if changes:
+                edits = [Edit(stage=STAGE, kind=kind, count=count) for kind, count in changes]
+                document = document.with_text(text, *edits)
+                page = Page(text, splitter)
+    if deciding is not None:
+        others = tuple(finding for finding in measured if finding is not deciding)
+        return Rejection(document=document, finding=deciding, findings=others)
+    return document.with_findings(*measured)

@@ -1,0 +1,361 @@
+"""Words as spaCy's blank tokenizers split them, from a bounded memo of what each white-space chunk becomes.
+
+spaCy splits a text at white space and then each chunk on its own: what a chunk becomes depends on its characters alone.
+So each distinct chunk is split once and remembered as numbers (lengths, hashes, kinds and sums over its tokens), and a
+document is a gather over them. One thing reaches across chunks: spaCy looks for its special cases (such as ":)") over
+neighbouring tokens, and a match across a single space can hide one inside a chunk. Chunks whose touching tokens are
+neighbours in some special case are therefore split together.
+
+The memo changes no result: it only saves work. It is emptied when it is full; a document of many chunks starts with an
+empty one. Text without white space is where spaCy's time grows with the square of the length, so the work that one
+document may cause there is bounded (`_WORK`); beyond it chunks are cut every 64 characters.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stages.quality.characters import PUNCTUATION, TERMINAL_PUNCTUATION
+
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+MEMO_BYTES: Final = 64 * 2**20
+BASE: Final = 0x9E3779B97F4A7C15
+"""Odd base of the polynomial hashes mod 2^64: a token's is the sum of its characters times BASE^(places after)."""
+_MASK: Final = 2**64 - 1
+_SEGMENT: Final = 65_536
+_SHORT: Final = 64
+_WORK: Final = 50_000_000
+_ROW_BYTES: Final = 250
+_TOKEN_BYTES: Final = 17
+_COLUMNS: Final = 8
+_START, _TOKENS, _WORDS, _WORD_CHARS, _ALPHABETIC, _STOP, _FIRST, _LAST = range(_COLUMNS)
+_ENDS_SENTENCE, _IS_PUNCT = 1, 2
+
+_WORD_AND_MARK: Final = re.compile(r"[A-Za-z]*[a-z]{2}[,.;:!?]")
+_NOT_ALPHANUMERIC: Final = re.compile(r"[\W_]")
+_CHUNK: Final = re.compile(r"\S+")
+_SENTENCE_ENDS: Final = re.compile("[" + re.escape("".join(sorted(TERMINAL_PUNCTUATION))) + "]+")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Sums over a text's tokens. A *word* is a token with a character that is no punctuation; `word_chars` are the
+    characters of words; an alphabetic token has a letter; `num_stop_words` counts distinct stop words."""
+
+    num_tokens: int
+    num_words: int
+    word_chars: int
+    num_alphabetic: int
+    num_stop_words: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """A text's tokens in order: number of characters and hash of each, shape (num_tokens,)."""
+
+    lengths: Ints
+    hashes: Hashes
+
+
+class Split:
+    """One text split into words; `tokens` is worked out when asked for."""
+
+    __slots__ = ("_generation", "_rows", "_splitter", "chunks", "counts")
+
+    def __init__(self, splitter: Splitter, chunks: Sequence[str], rows: Ints | None, counts: Counts) -> None:
+        self._splitter = splitter
+        self.chunks = chunks
+        self._rows = rows
+        self._generation = splitter.generation
+        self.counts = counts
+
+    def tokens(self) -> Tokens:
+        """Length and hash of every token."""
+        if self._rows is not None and self._generation == self._splitter.generation:
+            parts = [self._splitter.gather(self._rows)]
+        else:
+            parts = [self._splitter.gather(rows) for rows in self._splitter.rows_of(self.chunks)]
+        if len(parts) == 1:
+            return parts[0]
+        return Tokens(
+            lengths=np.concatenate([part.lengths for part in parts] or [np.zeros(0, np.int64)]),
+            hashes=np.concatenate([part.hashes for part in parts] or [np.zeros(0, np.uint64)]),
+        )
+
+
+class Splitter:
+    """Splits texts of one language into words; `language` None: every white-space chunk is a word."""
+
+    def __init__(self, language: str | None, stop_words: Sequence[str] = (), memo_bytes: int = MEMO_BYTES) -> None:
+        if len(stop_words) > 63:
+            raise ValueError(f"{len(stop_words)} stop words for {language}: expected at most 63")
+        self._stop_bits = {word: 1 << position for position, word in enumerate(dict.fromkeys(stop_words))}
+        self._spacy = _Spacy(language) if language is not None else None
+        self._memo_bytes = memo_bytes
+        self.generation = 0
+        self._memo: dict[str, int] = {}
+        self._long: list[str] = []
+        self._bytes = 0
+        self._work = _WORK
+        self._table, self._lengths, self._hashes, self._kinds = array("q"), array("q"), array("Q"), array("B")
+
+    def split(self, text: str) -> Split:
+        """The words of `text`."""
+        chunks: Sequence[str] = text.split()
+        parts, touching, previous, start = [], [], 0, 0
+        rows: Ints | None = None
+        for rows in self.rows_of(chunks):
+            facts = self._facts(rows)
+            parts.append(_sums(facts))
+            if self._spacy is not None:
+                touching += (self._touching(facts, previous) + (start - 1)).tolist()
+                previous, start = int(facts[-1, _LAST]), start + len(rows)
+        if touching and (joined := _joined(text, touching)) is not None:
+            chunks, parts = joined, []
+            for rows in self.rows_of(chunks):
+                parts.append(_sums(self._facts(rows)))
+        return Split(self, chunks, rows if len(parts) == 1 else None, _counts(parts))
+
+    def rows_of(self, chunks: Sequence[str]) -> Iterator[Ints]:
+        """The memo's rows of one text's `chunks`, segment by segment; each is valid until the next is asked for."""
+        self._begin(len(chunks))
+        for start in range(0, len(chunks), _SEGMENT):
+            part = chunks[start : start + _SEGMENT] if len(chunks) > _SEGMENT else chunks
+            if start and self._bytes > self._memo_bytes:
+                self._clear()
+            try:
+                rows = list(map(self._memo.__getitem__, part))
+            except KeyError:
+                self._learn([chunk for chunk in dict.fromkeys(part) if chunk not in self._memo])
+                rows = list(map(self._memo.__getitem__, part))
+            yield np.array(rows, np.int64)
+
+    def gather(self, rows: Ints) -> Tokens:
+        """The tokens of chunks given by their rows."""
+        facts = self._facts(rows)
+        counts = facts[:, _TOKENS]
+        ends = np.cumsum(counts)
+        where = np.repeat(facts[:, _START] - ends + counts, counts) + np.arange(ends[-1])
+        return Tokens(
+            lengths=np.frombuffer(self._lengths, np.int64)[where],
+            hashes=np.frombuffer(self._hashes, np.uint64)[where],
+        )
+
+    def num_sentences(self, line: str) -> int:
+        """Sentences of `line` as spaCy's sentencizer counts them after its tokenizer; at least 1.
+
+        A sentence starts at the first token after a sentence-ending one that is neither punctuation nor ends a
+        sentence itself; white space other than one space is such a token. Where words are split at white space, runs
+        of sentence-ending characters are counted."""
+        if self._spacy is None:
+            return max(1, len(_SENTENCE_ENDS.findall(line)))
+        if not self._spacy.has_sentence_end(line):
+            return 1
+        chunks = self.split(line).chunks
+        count, seen, position, at = 1, False, 0, 0
+        for rows in self.rows_of(chunks):
+            for row in rows.tolist():
+                found = line.index(chunks[at], position)
+                if seen and line[position:found] != " ":
+                    count, seen = count + 1, False
+                position, at = found + len(chunks[at]), at + 1
+                start, num = self._table[row * _COLUMNS + _START], self._table[row * _COLUMNS + _TOKENS]
+                for kind in self._kinds[start : start + num]:
+                    if seen and not kind:
+                        count, seen = count + 1, False
+                    elif kind & _ENDS_SENTENCE:
+                        seen = True
+        return count + (seen and line[position:] not in ("", " "))
+
+    def _begin(self, num_chunks: int) -> None:
+        """A new text: its budget of work is whole, and what was charged to an earlier one's is forgotten."""
+        self._work = _WORK
+        for chunk in self._long:
+            self._memo.pop(chunk, None)
+        self._long = []
+        if self._bytes > self._memo_bytes or (num_chunks > _SEGMENT and self._memo):
+            self._clear()
+
+    def _clear(self) -> None:
+        self.generation += 1
+        self._memo, self._long, self._bytes = {}, [], 0
+        self._table, self._lengths, self._hashes, self._kinds = array("q"), array("q"), array("Q"), array("B")
+
+    def _facts(self, rows: Ints) -> Ints:
+        facts: Ints = np.frombuffer(self._table, np.int64).reshape(-1, _COLUMNS)[rows]
+        return facts
+
+    def _touching(self, facts: Ints, previous: int) -> Ints:
+        """Positions k for which the last token of chunk k-1 and the first of chunk k are neighbours in a special case;
+        `previous` is the last token of the chunk before position 0."""
+        assert self._spacy is not None
+        lasts = np.concatenate([[previous], facts[:-1, _LAST]])
+        return np.flatnonzero(self._spacy.neighbours[lasts, facts[:, _FIRST]])
+
+    def _learn(self, chunks: Sequence[str]) -> None:
+        """Remembers what new chunks become."""
+        if self._spacy is None:
+            for chunk in chunks:
+                self._remember(chunk, [chunk])
+            return
+        rules = self._spacy.rules
+        hard: list[str] = []
+        for chunk in chunks:
+            if chunk.isalpha() and chunk not in rules:
+                self._remember(chunk, [chunk])
+            elif _WORD_AND_MARK.fullmatch(chunk) and chunk not in rules and chunk[:-1] not in rules:
+                self._remember(chunk, [chunk[:-1], chunk[-1]])
+            else:
+                hard.append(chunk)
+        pieces = [self._affordable(chunk) for chunk in hard]
+        tokens = iter(self._spacy.split([piece for parts in pieces for piece in parts]))
+        for chunk, parts in zip(hard, pieces, strict=True):
+            self._remember(chunk, [token for _ in parts for token in next(tokens)])
+
+    def _affordable(self, chunk: str) -> list[str]:
+        """The chunk, or its cuts where splitting it whole exceeds what this text may still cost."""
+        if len(chunk) <= _SHORT:
+            return [chunk]
+        work = sum(len(part) * (1 + len(_NOT_ALPHANUMERIC.findall(part))) for part in chunk.split(" "))
+        self._long.append(chunk)
+        if work <= self._work:
+            self._work -= work
+            return [chunk]
+        return [chunk[start : start + _SHORT] for start in range(0, len(chunk), _SHORT)]
+
+    def _remember(self, chunk: str, tokens: Sequence[str]) -> None:
+        num_words = word_chars = num_alphabetic = stop = 0
+        start = len(self._lengths)
+        for token in tokens:
+            self._lengths.append(len(token))
+            self._hashes.append(hash_of(token))
+            if token.isalpha():
+                kind, symbol, letter = 0, PUNCTUATION.issuperset(token), True
+            else:
+                kind = self._spacy.kind(token) if self._spacy is not None else 0
+                symbol, letter = PUNCTUATION.issuperset(token), any(map(str.isalpha, token))
+            self._kinds.append(kind)
+            num_words += not symbol
+            word_chars += 0 if symbol else len(token)
+            num_alphabetic += letter
+            stop |= self._stop_bits.get(token, 0)
+        first, last = self._spacy.ends(tokens) if self._spacy is not None else (0, 0)
+        self._memo[chunk] = len(self._table) // _COLUMNS
+        self._table.extend((start, len(tokens), num_words, word_chars, num_alphabetic, stop, first, last))
+        self._bytes += _ROW_BYTES + len(chunk) + _TOKEN_BYTES * len(tokens)
+
+
+class _Spacy:
+    """spaCy's blank tokenizer of one language, asked for many chunks at once."""
+
+    def __init__(self, language: str) -> None:
+        import spacy  # takes a second: only where words are split
+        from spacy.pipeline import Sentencizer
+
+        self._tokenizer = spacy.blank(language).tokenizer
+        self._vocab = self._tokenizer.vocab
+        self.rules: frozenset[str] = frozenset(self._tokenizer.rules)
+        self._sentence_ends = frozenset(Sentencizer.default_punct_chars)
+        self._any_sentence_end = re.compile("[" + re.escape("".join(sorted(self._sentence_ends))) + "]")
+        pairs = {pair for rule in sorted(self.rules) for pair in pairwise(self._affixes(rule))}
+        self._lasts = {token: number for number, token in enumerate(sorted({last for last, _ in pairs}), 1)}
+        self._firsts = {token: number for number, token in enumerate(sorted({first for _, first in pairs}), 1)}
+        self.neighbours = np.zeros((len(self._lasts) + 1, len(self._firsts) + 1), bool)
+        for last, first in pairs:
+            self.neighbours[self._lasts[last], self._firsts[first]] = True
+
+    def _affixes(self, rule: str) -> list[str]:
+        """The tokens of a special case when it is split as other text is: what spaCy's matcher looks for. A superset
+        of its patterns (it leaves out rules without affixes) costs time and no exactness."""
+        from spacy.tokenizer import Tokenizer
+
+        ask: Any = self._tokenizer
+        plain = Tokenizer(
+            self._vocab, rules={}, prefix_search=ask.prefix_search, suffix_search=ask.suffix_search,
+            infix_finditer=ask.infix_finditer, token_match=ask.token_match, url_match=ask.url_match,
+        )  # fmt: skip
+        return [token.text for token in plain(rule)]
+
+    def split(self, chunks: Sequence[str]) -> list[list[str]]:
+        """The tokens of each chunk; a chunk holds no white space but single spaces.
+
+        The chunks go to spaCy as lines of one text (a line feed is a token of its own and in no special case), in a
+        memory zone, so that its vocabulary does not grow. In such a zone spaCy 3.8 fails on its second "IS_ALPHA" (a
+        symbol with the id 1), so a look-alike stands in; so does U+FFFD for lone surrogates. Both keep the lengths."""
+        text = _SURROGATE.sub("\ufffd", "\n".join(chunks)).replace("IS_ALPHA", "IS_ALPHB")
+        with self._vocab.memory_zone():
+            marks = [(token.idx, len(token)) for token in self._tokenizer(text) if not token.is_space]
+        split: list[list[str]] = []
+        start, at = 0, 0
+        for chunk in chunks:
+            tokens = []
+            while at < len(marks) and marks[at][0] < start + len(chunk):
+                begin = marks[at][0] - start
+                tokens.append(chunk[begin : begin + marks[at][1]])
+                at += 1
+            split.append(tokens)
+            start += len(chunk) + 1
+        return split
+
+    def ends(self, tokens: Sequence[str]) -> tuple[int, int]:
+        """Numbers of the first token (as the second of a pair) and of the last one (as the first); 0: in no pair."""
+        return self._firsts.get(tokens[0], 0), self._lasts.get(tokens[-1], 0)
+
+    def kind(self, token: str) -> int:
+        """Whether a token ends a sentence, and whether it is punctuation (Unicode category P throughout)."""
+        is_punct = all(unicodedata.category(character).startswith("P") for character in token)
+        return (_ENDS_SENTENCE if token in self._sentence_ends else 0) | (_IS_PUNCT if is_punct else 0)
+
+    def has_sentence_end(self, text: str) -> bool:
+        return self._any_sentence_end.search(text) is not None
+
+
+def _joined(text: str, touching: Sequence[int]) -> list[str] | None:
+    """The chunks of `text`, joined where chunk k and k+1 stand one space apart, for each k of `touching`; None where
+    none does."""
+    spans = [match.span() for match in _CHUNK.finditer(text)]
+    glued = {k for k in touching if text[spans[k][1] : spans[k + 1][0]] == " "}
+    if not glued:
+        return None
+    joined, begin = [], 0
+    for k, (_, end) in enumerate(spans):
+        if k not in glued:
+            joined.append(text[spans[begin][0] : end])
+            begin = k + 1
+    return joined
+
+
+def hash_of(token: str) -> int:
+    """The polynomial hash of a token's characters mod 2^64."""
+    value = 0
+    for code in map(ord, token):
+        value = (value * BASE + code) & _MASK
+    return value
+
+
+def _sums(facts: Ints) -> tuple[int, ...]:
+    """Sums of the counting columns, and the union of the stop words as bits."""
+    sums = facts[:, _TOKENS : _ALPHABETIC + 1].sum(axis=0).tolist()
+    return (*sums, int(np.bitwise_or.reduce(facts[:, _STOP])))
+
+
+def _counts(parts: Sequence[tuple[int, ...]]) -> Counts:
+    tokens, words, chars, alphabetic = (sum(part[column] for part in parts) for column in range(4))
+    stop = 0
+    for part in parts:
+        stop |= part[4]
+    return Counts(
+        num_tokens=tokens, num_words=words, word_chars=chars, num_alphabetic=alphabetic, num_stop_words=stop.bit_count()
+    )
