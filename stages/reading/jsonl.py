@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
 from stages.document import Document, Place
-from stages.reading.members import Cursor, DamagedError, read_through
+from stages.reading.content import Cursor, DamagedError
+from stages.reading.members import read_through
 from stages.reading.options import InputCounts, ReadOptions, Unreadable
 from stages.reading.row import BadRowError, document_from_row
 

@@ -1,71 +1,34 @@
-"""Bytes of a WARC file: a cursor over the file, and the content of one gzip member, zstd frame or plain stretch.
+"""Compressed files: gzip members and zstd frames, each inflated by itself.
 
-A gzip member is inflated by itself, so that a record whose length lies cannot swallow its neighbours, and so that
-damage costs only the member it lies in. No call holds more than a few MiB, whatever a member inflates to.
+So a record whose length lies cannot swallow its neighbours, and damage costs only the member it lies in. No call gives
+more than a few MiB, whatever a member inflates to.
 """
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Callable, Iterator
-from typing import BinaryIO, Final, Protocol
+from collections.abc import Iterator
+from typing import Final, Protocol
 
 import zstandard
 from isal import igzip_lib, isal_zlib
 
-CHUNK_BYTES: Final = 64 << 10
+from stages.reading.content import CHUNK_BYTES, Cursor, DamagedError
+
 PIECE_BYTES: Final = 1 << 20
 GZIP_MAGIC: Final = b"\x1f\x8b\x08"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_SLICE: Final = 1 << 10
 """A zstd block of 4 bytes holds up to 128 KiB (RFC 8878, 3.1.1.2), so a slice gives at most 32 MiB."""
 _ZSTD_WINDOW: Final = 128 << 20
+SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
+"""Begins a zstd frame that holds no content (RFC 8878, 3.1.2)."""
+_DICTIONARY: Final = b"\x5d\x2a\x4d\x18"
+"""Begins the frame with a dictionary (IIPC, "Use of Zstandard in WARC files" 1.0, section 3.2)."""
+_MAX_DICTIONARY_BYTES: Final = 16 << 20
 _GZIP_WINDOW: Final = 31
 """zlib's wbits for a 32 KiB window with a gzip header and a checked CRC."""
-_LINE_ENDS = re.compile(rb"[\r\n]*")
-
-
-class DamagedError(Exception):
-    """The compressed bytes cannot be decoded any further: they are damaged, or the file ends inside them."""
-
-
-class Cursor:
-    """Reads a seekable stream forward in chunks, and knows where it is."""
-
-    def __init__(self, stream: BinaryIO, position: int = 0) -> None:
-        self._stream = stream
-        self.seek(position)
-
-    def seek(self, position: int) -> None:
-        """Go to byte `position` of the stream."""
-        self._stream.seek(position)
-        self._held = b""
-        self.position = position
-
-    def chunk(self, limit: int = CHUNK_BYTES) -> bytes:
-        """The next bytes, at most `limit`; none at the end of the stream."""
-        data = self._held or self._stream.read(CHUNK_BYTES)
-        data, self._held = data[:limit], data[limit:]
-        self.position += len(data)
-        return data
-
-    def more(self) -> bytes:
-        """The next piece, as a plain file's content."""
-        return self.chunk()
-
-    def unread(self, data: bytes) -> None:
-        """Give back the last bytes that `chunk` gave."""
-        self._held = data + self._held
-        self.position -= len(data)
-
-    def peek(self, num_bytes: int) -> bytes:
-        """The next `num_bytes`, fewer only at the end of the stream."""
-        while len(self._held) < num_bytes:
-            data = self._stream.read(CHUNK_BYTES)
-            if not data:
-                break
-            self._held += data
-        return self._held[:num_bytes]
 
 
 class Member(Protocol):
@@ -105,7 +68,7 @@ class ZstdMember:
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
-        self._frame = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
+        self._frame = zstandard.ZstdDecompressor(cursor.dictionary, max_window_size=_ZSTD_WINDOW).decompressobj()
 
     def more(self) -> bytes:
         """The next piece of content; none at the end of the frame. DamagedError if it cannot be decoded."""
@@ -124,98 +87,6 @@ class ZstdMember:
         return b""
 
 
-class Content:
-    """Content of a member (or of a plain file) read forward: heads up to a blank line, blocks of known length.
-
-    `position` counts the bytes taken so far."""
-
-    def __init__(self, more: Callable[[], bytes]) -> None:
-        self._more = more
-        self._held = b""
-        self._at = 0
-        self._past = 0
-
-    @property
-    def position(self) -> int:
-        return self._past + self._at
-
-    def peek(self, num_bytes: int) -> bytes:
-        """The next `num_bytes`, fewer only at the end."""
-        while len(self._held) - self._at < num_bytes and self._extend():
-            pass
-        return self._held[self._at : self._at + num_bytes]
-
-    def take_through(self, pattern: re.Pattern[bytes], limit: int) -> bytes | None:
-        """The bytes up to and with the first match of `pattern`; None, and nothing taken, where there is no match
-        within `limit` bytes."""
-        while True:
-            match = pattern.search(self._held, self._at, self._at + limit)
-            if match:
-                taken = self._held[self._at : match.end()]
-                self._at = match.end()
-                return taken
-            if len(self._held) - self._at >= limit or not self._extend():
-                return None
-
-    def take_some(self, limit: int) -> bytes:
-        """The next bytes, at least one and at most `limit`; none only at the end."""
-        if self._at == len(self._held) and not self._extend():
-            return b""
-        taken = self._held[self._at : self._at + limit]
-        self._at += len(taken)
-        return taken
-
-    def take(self, num_bytes: int) -> bytes:
-        """The next `num_bytes`, fewer only at the end."""
-        pieces = []
-        while num_bytes and (piece := self.take_some(num_bytes)):
-            pieces.append(piece)
-            num_bytes -= len(piece)
-        return b"".join(pieces)
-
-    def skip(self, num_bytes: int) -> int:
-        """Pass over `num_bytes`; says how many there were."""
-        left = num_bytes
-        while left and (piece := self.take_some(left)):
-            left -= len(piece)
-        return num_bytes - left
-
-    def skip_blank(self) -> bool:
-        """Pass over line ends; says whether anything is left."""
-        while True:
-            self._at = _LINE_ENDS.match(self._held, self._at).end()  # type: ignore[union-attr]  # it matches nothing too
-            if self._at < len(self._held):
-                return True
-            if not self._extend():
-                return False
-
-    def skip_until(self, pattern: re.Pattern[bytes]) -> bool:
-        """Pass over everything up to the end of the next match of `pattern`, which looks at 32 bytes at most; says
-        whether there was one."""
-        while True:
-            match = pattern.search(self._held, self._at)
-            if match:
-                self._at = match.end()
-                return True
-            self._at = max(self._at, len(self._held) - 32)
-            if not self._extend():
-                self._at = len(self._held)
-                return False
-
-    def rest(self) -> bytes:
-        """What was read ahead and not taken."""
-        return self._held[self._at :]
-
-    def _extend(self) -> bool:
-        piece = self._more()
-        if not piece:
-            return False
-        self._past += self._at
-        self._held = self._held[self._at :] + piece if self._at < len(self._held) else piece
-        self._at = 0
-        return True
-
-
 def open_member(cursor: Cursor) -> GzipMember | ZstdMember | None:
     """The compressed member that begins at the cursor; None if none does."""
     if cursor.peek(len(GZIP_MAGIC)) == GZIP_MAGIC:
@@ -223,6 +94,37 @@ def open_member(cursor: Cursor) -> GzipMember | ZstdMember | None:
     if cursor.peek(len(ZSTD_MAGIC)) == ZSTD_MAGIC:
         return ZstdMember(cursor)
     return None
+
+
+def skip_frame(cursor: Cursor) -> bool:
+    """Pass over a zstd frame that holds no content; says whether one began here. DamagedError if it is cut off."""
+    head = cursor.peek(8)
+    if not SKIPPABLE.match(head):
+        return False
+    left = 8 + int.from_bytes(head[4:], "little")
+    while left:
+        data = cursor.chunk(min(left, CHUNK_BYTES))
+        if not data:
+            raise DamagedError("the file ends inside a zstd frame")
+        left -= len(data)
+    return True
+
+
+def learn_dictionary(cursor: Cursor) -> None:
+    """Load the dictionary that a zstd file may begin with, and leave the cursor where it was (the file's first byte).
+    One that is damaged is left out: then no frame can be decoded."""
+    head = cursor.peek(8)
+    num_bytes = int.from_bytes(head[4:], "little")
+    if not head.startswith(_DICTIONARY) or num_bytes > _MAX_DICTIONARY_BYTES:
+        return
+    data = cursor.peek(8 + num_bytes)[8:]
+    try:
+        if data.startswith(ZSTD_MAGIC):
+            with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data)) as reader:
+                data = reader.read(_MAX_DICTIONARY_BYTES)
+        cursor.dictionary = zstandard.ZstdCompressionDict(data)
+    except zstandard.ZstdError:
+        cursor.dictionary = None
 
 
 def read_through(cursor: Cursor) -> Iterator[bytes]:

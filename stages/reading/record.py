@@ -18,6 +18,7 @@ from lineage import ids
 from stages.document import Document, Place
 from stages.reading.body import BodyTooLongError, decode_body
 from stages.reading.charset import decode_text
+from stages.reading.content import Content
 from stages.reading.headers import (
     END_OF_HEADERS,
     MAX_HEADER_BYTES,
@@ -27,7 +28,6 @@ from stages.reading.headers import (
     mime_type,
     parse_http_head,
 )
-from stages.reading.members import Content
 from stages.reading.options import ReadOptions
 
 DOCUMENT_TYPES: Final = frozenset({"response", "resource", "conversion"})

@@ -13,15 +13,15 @@ from dataclasses import replace
 from typing import BinaryIO, Final
 
 from stages.document import Document
+from stages.reading.content import CHUNK_BYTES, Content, Cursor, DamagedError
 from stages.reading.members import (
-    CHUNK_BYTES,
     GZIP_MAGIC,
+    SKIPPABLE,
     ZSTD_MAGIC,
-    Content,
-    Cursor,
-    DamagedError,
     Member,
+    learn_dictionary,
     open_member,
+    skip_frame,
 )
 from stages.reading.options import InputCounts, ReadOptions, Unreadable
 from stages.reading.record import MalformedError, Record, read_record
@@ -41,10 +41,13 @@ def read_warc(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> It
     cursor = Cursor(stream)
     if not cursor.peek(1):
         yield Unreadable(file=options.file, offset=0, length=0, error="the file is empty")
+    learn_dictionary(cursor)
     pattern = _resume_pattern(cursor.peek(len(_WARC)))
     while cursor.peek(1):
         offset = cursor.position
         try:
+            if pattern is _NEXT_ZSTD and skip_frame(cursor):
+                continue
             yield from _read_unit(cursor, options, counts)
         except (DamagedError, MalformedError) as error:
             cursor.seek(offset + 1)
@@ -55,9 +58,11 @@ def read_warc(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> It
 def read_warc_at(stream: BinaryIO, offset: int, options: ReadOptions) -> Document | Unreadable:
     """The document at `offset` (the first, where a member holds several), or the Unreadable that begins there.
     ValueError if another record does."""
-    counts = InputCounts()
+    cursor, counts = Cursor(stream), InputCounts()
+    learn_dictionary(cursor)
+    cursor.seek(offset)
     try:
-        for item in _read_unit(Cursor(stream, offset), options, counts):
+        for item in _read_unit(cursor, options, counts):
             return item
     except (DamagedError, MalformedError) as error:
         return Unreadable(file=options.file, offset=offset, length=0, error=str(error))
@@ -68,6 +73,8 @@ def read_warc_at(stream: BinaryIO, offset: int, options: ReadOptions) -> Documen
 def _resume_pattern(first: bytes) -> re.Pattern[bytes]:
     """Where to look for the next record behind damage. A file keeps to the compression it begins with, so a page that
     holds a WARC file is not taken for records."""
+    if SKIPPABLE.match(first):
+        return _NEXT_ZSTD
     known = {GZIP_MAGIC: _NEXT_GZIP, ZSTD_MAGIC: _NEXT_ZSTD, _WARC: _NEXT_RECORD}
     return next((pattern for magic, pattern in known.items() if first.startswith(magic)), _NEXT_OF_ANY)
 
@@ -146,14 +153,15 @@ def _seek_record(cursor: Cursor, pattern: re.Pattern[bytes]) -> None:
         for match in pattern.finditer(window):
             if match.start() >= CHUNK_BYTES:
                 break
-            if _begins_record(window[match.end() : match.end() + _PROBE_BYTES]):
+            if _begins_record(window[match.end() : match.end() + _PROBE_BYTES], cursor):
                 cursor.chunk(match.end())
                 return
         cursor.chunk(CHUNK_BYTES)
 
 
-def _begins_record(data: bytes) -> bool:
+def _begins_record(data: bytes, cursor_of_file: Cursor) -> bool:
     cursor = Cursor(io.BytesIO(data))
+    cursor.dictionary = cursor_of_file.dictionary
     try:
         return Content((open_member(cursor) or cursor).more).peek(len(_WARC)) == _WARC
     except DamagedError:

@@ -21,6 +21,7 @@ from make_warc import good, http, member, page, record
 
 A, C = member(good("before")), member(good("behind"))
 MIB = 1 << 20
+ZSTD_DICTIONARY = b"\x5d\x2a\x4d\x18"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,14 @@ def _zstd_bomb(num_zeros: int) -> bytes:
     start = record(head, "big", content_length=str(len(head) + num_zeros)).removesuffix(b"\r\n\r\n")
     pieces = [packer.compress(start), *(packer.compress(bytes(MIB)) for _ in range(num_zeros // MIB)), packer.flush()]
     return b"".join(pieces)
+
+
+def _zstd_with_dictionary(*records: bytes) -> bytes:
+    dictionary = zstandard.ZstdCompressionDict(b"".join(good(name) for name in "xyz"), zstandard.DICT_TYPE_RAWCONTENT)
+    packer = zstandard.ZstdCompressor(dict_data=dictionary, write_checksum=True)
+    held = zstandard.ZstdCompressor().compress(dictionary.as_bytes())
+    frames = [packer.compress(each) for each in records]
+    return b"".join([ZSTD_DICTIONARY, len(held).to_bytes(4, "little"), held, *frames])
 
 
 def _warc() -> Iterator[Defect]:
@@ -215,6 +224,11 @@ def _plain_and_zstd() -> Iterator[Defect]:
     yield defect("plain-garbage.warc", a + b"garbage\r\n" * 20_000 + c, 1, 1, 1, says="goes on behind")
     yield defect("plain-then-gzip.warc", a + b + member(c), 1, 1, 1, says="goes on behind")
     yield defect("zstd.warc.zst", za + zb + zc, 3, 3)
+    yield defect("zstd-frame-without-content.warc.zst", za + b"\x50\x2a\x4d\x18\x03\0\0\0abc" + zc, 2, 2)
+    yield defect("zstd-frame-without-content-cut.warc.zst", za + b"\x50\x2a\x4d\x18\xff\0\0\0abc", 1, 1, 1, says="ends")
+    yield defect("zstd-with-dictionary.warc.zst", _zstd_with_dictionary(a, b, c), 3, 3)
+    damaged = _zstd_with_dictionary(a, b, c).replace(ZSTD_DICTIONARY, b"\x51\x2a\x4d\x18")
+    yield defect("zstd-without-its-dictionary.warc.zst", damaged, 0, 0, 1, says="damaged zstd frame")
     yield defect("zstd-bomb.warc.zst", za + _zstd_bomb(96 * MIB) + zc, 3, 3)
     yield defect("zstd-cut.warc.zst", za + zb[:-20], 1, 1, 1, says="the file ends inside a zstd frame")
     yield defect("zstd-damaged.warc.zst", za + _flip(zb, len(zb) - 2) + zc, 2, 2, 1, says="damaged zstd frame")

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.reading import members
-from stages.reading.members import Content, Cursor, DamagedError, GzipMember, ZstdMember, open_member
+from stages.reading.content import Content, Cursor, DamagedError
+from stages.reading.members import GzipMember, ZstdMember, open_member
 
 
 def inflate(data: bytes) -> tuple[bytes, bytes]:

@@ -1,0 +1,150 @@
+"""Reading forward: a cursor over the bytes of a file, and the content that members of it inflate to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import BinaryIO, Final
+
+import zstandard
+
+CHUNK_BYTES: Final = 64 << 10
+_LINE_ENDS = re.compile(rb"[\r\n]*")
+
+
+class DamagedError(Exception):
+    """The compressed bytes cannot be decoded any further: they are damaged, or the file ends inside them."""
+
+
+class Cursor:
+    """Reads a seekable stream forward in chunks, and knows where it is. `dictionary` is what the file's zstd frames
+    were compressed with, if anything."""
+
+    dictionary: zstandard.ZstdCompressionDict | None = None
+
+    def __init__(self, stream: BinaryIO, position: int = 0) -> None:
+        self._stream = stream
+        self.seek(position)
+
+    def seek(self, position: int) -> None:
+        """Go to byte `position` of the stream."""
+        self._stream.seek(position)
+        self._held = b""
+        self.position = position
+
+    def chunk(self, limit: int = CHUNK_BYTES) -> bytes:
+        """The next bytes, at most `limit`; none at the end of the stream."""
+        data = self._held or self._stream.read(CHUNK_BYTES)
+        data, self._held = data[:limit], data[limit:]
+        self.position += len(data)
+        return data
+
+    def more(self) -> bytes:
+        """The next piece, as a plain file's content."""
+        return self.chunk()
+
+    def unread(self, data: bytes) -> None:
+        """Give back the last bytes that `chunk` gave."""
+        self._held = data + self._held
+        self.position -= len(data)
+
+    def peek(self, num_bytes: int) -> bytes:
+        """The next `num_bytes`, fewer only at the end of the stream."""
+        while len(self._held) < num_bytes:
+            data = self._stream.read(CHUNK_BYTES)
+            if not data:
+                break
+            self._held += data
+        return self._held[:num_bytes]
+
+
+class Content:
+    """Content of a member (or of a plain file) read forward: heads up to a blank line, blocks of known length.
+
+    `position` counts the bytes taken so far."""
+
+    def __init__(self, more: Callable[[], bytes]) -> None:
+        self._more = more
+        self._held = b""
+        self._at = 0
+        self._past = 0
+
+    @property
+    def position(self) -> int:
+        return self._past + self._at
+
+    def peek(self, num_bytes: int) -> bytes:
+        """The next `num_bytes`, fewer only at the end."""
+        while len(self._held) - self._at < num_bytes and self._extend():
+            pass
+        return self._held[self._at : self._at + num_bytes]
+
+    def take_through(self, pattern: re.Pattern[bytes], limit: int) -> bytes | None:
+        """The bytes up to and with the first match of `pattern`; None, and nothing taken, where there is no match
+        within `limit` bytes."""
+        while True:
+            match = pattern.search(self._held, self._at, self._at + limit)
+            if match:
+                taken = self._held[self._at : match.end()]
+                self._at = match.end()
+                return taken
+            if len(self._held) - self._at >= limit or not self._extend():
+                return None
+
+    def take_some(self, limit: int) -> bytes:
+        """The next bytes, at least one and at most `limit`; none only at the end."""
+        if self._at == len(self._held) and not self._extend():
+            return b""
+        taken = self._held[self._at : self._at + limit]
+        self._at += len(taken)
+        return taken
+
+    def take(self, num_bytes: int) -> bytes:
+        """The next `num_bytes`, fewer only at the end."""
+        pieces = []
+        while num_bytes and (piece := self.take_some(num_bytes)):
+            pieces.append(piece)
+            num_bytes -= len(piece)
+        return b"".join(pieces)
+
+    def skip(self, num_bytes: int) -> int:
+        """Pass over `num_bytes`; says how many there were."""
+        left = num_bytes
+        while left and (piece := self.take_some(left)):
+            left -= len(piece)
+        return num_bytes - left
+
+    def skip_blank(self) -> bool:
+        """Pass over line ends; says whether anything is left."""
+        while True:
+            self._at = _LINE_ENDS.match(self._held, self._at).end()  # type: ignore[union-attr]  # it matches nothing too
+            if self._at < len(self._held):
+                return True
+            if not self._extend():
+                return False
+
+    def skip_until(self, pattern: re.Pattern[bytes]) -> bool:
+        """Pass over everything up to the end of the next match of `pattern`, which looks at 32 bytes at most; says
+        whether there was one."""
+        while True:
+            match = pattern.search(self._held, self._at)
+            if match:
+                self._at = match.end()
+                return True
+            self._at = max(self._at, len(self._held) - 32)
+            if not self._extend():
+                self._at = len(self._held)
+                return False
+
+    def rest(self) -> bytes:
+        """What was read ahead and not taken."""
+        return self._held[self._at :]
+
+    def _extend(self) -> bool:
+        piece = self._more()
+        if not piece:
+            return False
+        self._past += self._at
+        self._held = self._held[self._at :] + piece if self._at < len(self._held) else piece
+        self._at = 0
+        return True
