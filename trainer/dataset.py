@@ -98,6 +98,10 @@ class Dataset:
         """The same batches from `corpus` as it is now."""
         return Dataset(corpus, self.order, reader, self.part, self._skip)
 
+    def close(self) -> None:
+        """Let go of the reader."""
+        self._reader.close()
+
     def _bounds(self, step: int) -> tuple[int, int]:
         size = self.order.plan.global_batch
         return step * size, (step + 1) * size

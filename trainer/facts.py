@@ -117,7 +117,7 @@ class FactLog:
             json.dumps({"fact": kinds[type(fact)], **dataclasses.asdict(fact)}, separators=(",", ":")).encode()
             for fact in facts
         ]
-        self._lines += lines
+        self._lines = [*self._lines, *lines]
         # Whole files only: a killed process leaves the old lines or the new, never half of one.
         self._output.publish(FACTS_FILE, b"".join(line + b"\n" for line in self._lines))
 
