@@ -5,19 +5,17 @@ it is cheap, and a chain travels between processes as its specification."""
 
 from __future__ import annotations
 
-import importlib
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from lineage.recipe import RecipeError
 from stages.classifier import ClassifierStep, ClassifierTable, check_classifiers
 from stages.decontaminate import DecontaminateStep, DecontaminateTable
-from stages.document import STAGES, Document, Finding, Outcome, Rejection, Step
+from stages.document import STAGES, Document, Outcome, Rejection, Step
 from stages.extraction import extract
 from stages.extraction_child import IsolatedExtraction
 from stages.fasttext_model import BUNDLED
@@ -31,8 +29,7 @@ from stages.prefilter import PrefilterStep
 from stages.purged import Honouring, PurgedSets
 from stages.quality.options import QualityTable
 from stages.url import UrlStep, UrlTable
-
-_LOG = logging.getLogger(__name__)
+from stages.user_step import UserStep
 
 DEFAULT_STEPS: Final = STAGES
 """What `steps` is where the recipe names none. A step that its table switches off (`language.prefilter = false`, no
@@ -111,6 +108,11 @@ def check_steps(steps: Sequence[str]) -> None:
         raise RecipeError(f"source.steps: {list(steps)} has no 'parse', and without it no document has a text")
 
 
+@runtime_checkable
+class _Prepares(Protocol):
+    def prepare(self) -> None: ...
+
+
 class Chain:
     """The steps of a source. `stages` are their names, in order, as they show up in lineage."""
 
@@ -123,12 +125,7 @@ class Chain:
         return build_chain, self._specification
 
     def __call__(self, document: Document) -> Outcome:
-        for step in self.steps:
-            outcome = step(document)
-            if isinstance(outcome, Rejection):
-                return outcome
-            document = outcome
-        return document
+        return self.run(document, {})
 
     def run(self, document: Document, seconds: dict[str, float]) -> Outcome:
         """As calling the chain; the time that each step took is added to `seconds[stage]`."""
@@ -140,6 +137,13 @@ class Chain:
                 return outcome
             document = outcome
         return document
+
+    def prepare(self) -> None:
+        """Load now what the steps would load on their first document. RecipeError for everything that is wrong with
+        the recipe's steps: a model, list or function that is not there, a language that a rule has no table for."""
+        for step in self._plain_steps:
+            if isinstance(step, _Prepares):
+                step.prepare()
 
     @contextmanager
     def isolation(self, wanted: bool = True) -> Iterator[None]:
@@ -159,15 +163,19 @@ class Chain:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The steps themselves, made when first needed."""
-        _, tables = self._specification
-        made = [self._make(name, tables) for name in self.stages]
-        if tables.purged is None:
-            return tuple(made)
+        made, purged = self._plain_steps, self._specification[1].purged
+        if purged is None:
+            return made
         last = len(made) - 1
         return tuple(
-            Honouring(step=step, purged=tables.purged, origin=i == 0, parsed=step.stage == "parse", clean=i == last)
+            Honouring(step=step, purged=purged, origin=i == 0, parsed=step.stage == "parse", clean=i == last)
             for i, step in enumerate(made)
         )
+
+    @cached_property
+    def _plain_steps(self) -> tuple[Step, ...]:
+        _, tables = self._specification
+        return tuple(self._make(name, tables) for name in self.stages)
 
     def _make(self, name: str, tables: StepTables) -> Step:
         ledger = tables.quality.ledger == "all"
@@ -209,47 +217,3 @@ def _load_encode(encoding: str) -> Encode:
     from stages.tokenizer import load_tokenizer
 
     return load_tokenizer(encoding).encode
-
-
-class UserStep:
-    """A function of the user's, `Document -> Document | Rejection`, named "package.module:function".
-
-    Its stage in lineage is that name. Whatever it raises on a document, and an answer that is neither of the two or
-    is about another document, is a rejection of rule `<stage>.error`: counted, never a lost run."""
-
-    def __init__(self, name: str) -> None:
-        self.stage = name
-        self._function = _find_function(name)
-
-    def __call__(self, document: Document, /) -> Outcome:
-        try:
-            outcome = self._function(document)
-        except Exception:  # noqa: BLE001 - it is the user's code: anything may come out of it
-            _LOG.warning("%s raised on document %s", self.stage, document.doc_id.hex(), exc_info=True)
-            return self._error(document)
-        if isinstance(outcome, Rejection) and outcome.document.doc_id == document.doc_id:
-            return replace(outcome, finding=replace(outcome.finding, stage=self.stage, rejected=True))
-        if isinstance(outcome, Document) and outcome.doc_id == document.doc_id:
-            return outcome
-        _LOG.warning("%s gave %r for document %s", self.stage, type(outcome), document.doc_id.hex())
-        return self._error(document)
-
-    def _error(self, document: Document) -> Rejection:
-        return Rejection(
-            document=document, finding=Finding(stage=self.stage, rule=f"{self.stage}.error", rejected=True)
-        )
-
-
-def _find_function(name: str) -> Callable[[Document], object]:
-    module_name, _, attribute = name.partition(":")
-    try:
-        function: object = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            function = getattr(function, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise RecipeError(
-            f"source.steps: {name!r} cannot be found ({error}); expected 'package.module:function', importable here"
-        ) from error
-    if not callable(function):
-        raise RecipeError(f"source.steps: {name!r} is a {type(function).__name__}, not a function of a Document")
-    return function

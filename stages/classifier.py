@@ -38,6 +38,10 @@ class ClassifierStep:
         self._tables = tuple(tables)
         self._ledger = ledger
 
+    def prepare(self) -> None:
+        """Load the models now; RecipeError if one cannot be, or has no such label."""
+        _ = self._models
+
     def __call__(self, document: Document, /) -> Outcome:
         return decide(document, self._findings(document.text), ledger=self._ledger)
 

@@ -42,6 +42,10 @@ class DecontaminateStep:
         self._load_encode = load_encode
         self._ledger = ledger
 
+    def prepare(self) -> None:
+        """Read the benchmarks now; RecipeError if one cannot be, or has nothing that can be looked for."""
+        _ = self._index
+
     def __call__(self, document: Document, /) -> Outcome:
         overlap = max((match.overlap for match in self._index.match(document.text)), default=0.0)
         overlap, ratio = round(overlap, 4), self._table.ratio

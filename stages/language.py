@@ -38,6 +38,10 @@ class LanguageStep:
         self._keep = frozenset(table.keep)
         self._ledger = ledger
 
+    def prepare(self) -> None:
+        """Load the model now; RecipeError if it cannot be, or cannot tell one of the wanted languages."""
+        _ = self._model
+
     def __call__(self, document: Document, /) -> Outcome:
         language, score = self._best(document.text)
         named = replace(document, language=language, language_score=score)

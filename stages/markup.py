@@ -6,11 +6,13 @@ import re
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 _LESS_THAN, _SLASH = 0x3C, 0x2F
-_IS_LETTER = np.zeros(256, dtype=bool)
-_IS_LETTER[[*range(0x41, 0x5B), *range(0x61, 0x7B)]] = True
-_TAG = re.compile(r"<(?:!--.*?(?:-->|\Z)|(/?)([a-zA-Z][^\s/>]{0,15}))", re.DOTALL)
+_OCTETS = np.arange(256, dtype=np.uint8)
+_IS_LETTER = np.isin(_OCTETS | 0x20, np.arange(0x61, 0x7B)) & (_OCTETS >= 0x41)
+_ENDS_NAME = np.isin(_OCTETS, np.frombuffer(b"\t\n\x0b\x0c\r />\0", dtype=np.uint8)).astype(np.uint8)
+_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>\0]*)")
 _VOID: Final = frozenset(
     {
         "area",
@@ -33,17 +35,23 @@ _VOID: Final = frozenset(
         "wbr",
     }
 )
-_RAW_TEXT: Final = frozenset(
-    {"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes", "plaintext"}
-)
-_CLOSED_BY_ITS_LIKE: Final = {
-    name: frozenset(group)
-    for group in (
-        ("p",), ("li",), ("dt", "dd"), ("option", "optgroup"), ("tr",), ("td", "th"),
-        ("thead", "tbody", "tfoot"), ("a",), ("button",), ("h1", "h2", "h3", "h4", "h5", "h6"),
+_CLOSES: Final = {
+    name: frozenset(closed.split())
+    for names, closed in (
+        ("p div ul ol dl table section article header footer nav blockquote pre form hr", "p"),
+        ("li", "p li"),
+        ("dt dd", "p dt dd"),
+        ("option optgroup", "option optgroup"),
+        ("td th", "p td th"),
+        ("tr", "p td th tr"),
+        ("thead tbody tfoot", "p td th tr thead tbody tfoot"),
+        ("a", "a"),
+        ("button", "button"),
+        ("h1 h2 h3 h4 h5 h6", "p h1 h2 h3 h4 h5 h6"),
     )
-    for name in group
-}  # fmt: skip
+    for name in names.split()
+}
+"""Elements that a start tag ends, where they are innermost (HTML standard, 13.1.2.4 "Optional tags")."""
 
 
 def num_tags(html: str) -> int:
@@ -51,44 +59,71 @@ def num_tags(html: str) -> int:
     return html.count("<")
 
 
-def depth_bound(html: bytes) -> int:
-    """A number that the nesting of a page's elements does not pass, in a microsecond or so a kilobyte.
+def depth_bound(html: bytes, enough: int) -> int:
+    """A number that the nesting of a page's elements does not pass, made in a tenth of a millisecond.
 
-    Start tags count +1 and end tags -1, so elements that need no end tag (br, img, p, li) make it larger than the
-    truth: a page above a limit deserves `depth`, one below needs no more."""
-    octets = np.frombuffer(html, dtype=np.uint8)
-    after = np.flatnonzero(octets[:-1] == _LESS_THAN) + 1
-    following = octets[after]
-    steps = _IS_LETTER[following].astype(np.int32) - (following == _SLASH)
-    return int(np.cumsum(steps).max(initial=0))
+    Up to `enough` it is simply the number of start tags. Otherwise, for each name, the most start tags that no end tag
+    of that name (as written) has answered yet, added up: a stray `</x>` does not make up for a `<div>`. Elements that
+    need no end tag (img, p, li) make it larger than the truth: a page above a limit deserves `depth`, one below needs
+    no more."""
+    octets = np.frombuffer(html + bytes(10), dtype=np.uint8)
+    after = np.flatnonzero(octets[: len(html)] == _LESS_THAN) + 1
+    starts = _IS_LETTER[octets[after]]
+    num_starts = int(np.count_nonzero(starts))
+    if num_starts <= enough:
+        return num_starts
+    ends = octets[after] == _SLASH
+    after, ends = after[starts | ends], ends[starts | ends]
+    # The eight bytes at each name in one gather, and zeros from the byte on that ends the name.
+    words = np.ndarray(len(octets) - 7, dtype="<u8", buffer=octets.data, strides=(1,))[after + ends]
+    ended = _ENDS_NAME[words.view(np.uint8)].view(np.uint64)
+    first_end = ended & (~ended + np.uint64(1))
+    codes = words & (first_end - np.uint64(1))
+    # An end tag whose name is cut off here may have another name than a start tag that looks alike: it ends nothing.
+    steps = np.where(ends, -(ended != 0).astype(np.int64), 1)
+    order = np.argsort(codes, kind="stable")
+    return _unanswered(codes[order], steps[order])
+
+
+def _unanswered(codes: npt.NDArray[np.uint64], steps: npt.NDArray[np.int64]) -> int:
+    """Sum over the groups of equal codes of the highest (running sum minus its lowest value so far, at most 0)."""
+    if not len(codes):
+        return 0
+    begins = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
+    sizes = np.diff(np.append(begins, len(codes)))
+    sums = np.cumsum(steps)
+    floors = np.repeat(sums[begins] - steps[begins], sizes)
+    # Each group far below the one before it, so that one running minimum serves them all.
+    sunk = np.repeat(np.arange(len(begins)) * (2 * len(codes) + 1), sizes)
+    levels = sums - floors - sunk
+    lowest = np.minimum(np.minimum.accumulate(levels), -sunk)
+    return int(np.maximum.reduceat(levels - lowest, begins).sum())
 
 
 def depth(html: str) -> int:
-    """The nesting of a page's elements as the end tags that HTML leaves out would have it (a close upper estimate).
+    """The nesting of a page's elements, or somewhat more. Linear in the page.
 
-    Void elements, comments and the content of script and the like do not count; p, li, td and their kind end where
-    the next of them begins in the same parent. Linear in the page."""
+    Void elements do not count, and end tags that HTML lets a page leave out are put in. Tags in comments and scripts
+    count as well: whether a parser takes them for such depends on more than a scan can see, and markup made to pass a
+    bound would make use of that."""
     open_names: list[str] = []
-    deepest, skipped_to = 0, 0
-    for match in _TAG.finditer(html):
-        name = (match[2] or "").lower()
-        if match.start() < skipped_to or not name or name in _VOID:
+    deepest = 0
+    for slash, written in _TAG.findall(html):
+        name = written.lower()
+        if name in _VOID:
             continue
-        if match[1]:
+        if slash:
             _close(open_names, name)
             continue
-        if open_names and open_names[-1] in _CLOSED_BY_ITS_LIKE.get(name, ()):
+        while open_names and open_names[-1] in _CLOSES.get(name, ()):
             open_names.pop()
         open_names.append(name)
         deepest = max(deepest, len(open_names))
-        if name in _RAW_TEXT:
-            end = html.find("</" + match[2], match.end())
-            skipped_to = len(html) if end < 0 else end
     return deepest
 
 
 def _close(open_names: list[str], name: str) -> None:
-    # Looking further up than this would cost a hostile page's square; a stray end tag closes nothing.
+    # Looking further up than this would cost a hostile page's square; an end tag that finds nothing ends nothing.
     for back in range(1, min(len(open_names), 16) + 1):
         if open_names[-back] == name:
             del open_names[-back:]

@@ -62,7 +62,7 @@ def _bounds_of(html: str, body: bytes, bounds: Bounds) -> Iterator[Finding]:
     yield _bound("parse.too_large", len(body), bounds.num_bytes)
     yield _bound("parse.too_many_tags", num_tags(html), bounds.num_tags)
     # The bytes as they came will do where tags look the same in them as in UTF-8; UTF-16 has a NUL in each letter.
-    estimate = depth_bound(html.encode("utf-8", "replace") if b"\0" in body else body)
+    estimate = depth_bound(html.encode("utf-8", "replace") if b"\0" in body else body, bounds.depth)
     yield _bound("parse.too_deep", estimate if estimate <= bounds.depth else depth(html), bounds.depth)
 
 

@@ -39,6 +39,10 @@ class PrefilterStep:
         self._pages = pages
         self._ledger = ledger
 
+    def prepare(self) -> None:
+        """Load the model now; RecipeError if it cannot be, or cannot tell one of the wanted languages."""
+        _ = self._model
+
     def __call__(self, document: Document, /) -> Outcome:
         text = self._pages.fast_text(document)
         if text is None or len(text) < LEAST_CHARS:

@@ -53,8 +53,8 @@ def normalise_url(url: str) -> str:
         parts = urlsplit(canonical)
     except (ValueError, UnicodeError):  # a port or an IPv6 host that is none: compare it as it is
         return cleaned.partition("#")[0]
-    if parts.scheme not in _DEFAULT_PORTS:
-        return canonical
+    if parts.scheme not in _DEFAULT_PORTS or not parts.netloc:
+        return cleaned.partition("#")[0]
     userinfo, at, host = parts.netloc.rpartition("@")
     host = host.removesuffix(_DEFAULT_PORTS[parts.scheme]).rstrip(".")
     arguments = [part for part in parts.query.split("&") if part and not _TRACKING.fullmatch(part.partition("=")[0])]
@@ -92,6 +92,10 @@ class UrlStep:
         self._table = table
         self._max_bytes = max_document_bytes
         self._ledger = ledger
+
+    def prepare(self) -> None:
+        """Read the lists now; RecipeError if one cannot be."""
+        _ = self._hosts, self._words
 
     def __call__(self, document: Document, /) -> Outcome:
         return decide(document, self._findings(document), ledger=self._ledger)

@@ -1,0 +1,57 @@
+"""A step of the user's own: a function `Document -> Document | Rejection`, named "package.module:function"."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from lineage.recipe import RecipeError
+from stages.document import Document, Finding, Outcome, Rejection
+
+_LOG = logging.getLogger(__name__)
+
+
+class UserStep:
+    """Calls the user's function. Its stage in lineage is the given name.
+
+    Whatever it raises on a document, and an answer that is neither of the two or is about another document, is a
+    rejection of rule `<stage>.error`: logged and counted, never a lost run."""
+
+    def __init__(self, name: str) -> None:
+        self.stage = name
+        self._function = _find_function(name)
+
+    def __call__(self, document: Document, /) -> Outcome:
+        try:
+            outcome = self._function(document)
+        except Exception:  # noqa: BLE001 - it is the user's code: anything may come out of it
+            _LOG.warning("%s raised on document %s", self.stage, document.doc_id.hex(), exc_info=True)
+            return self._error(document)
+        if isinstance(outcome, Rejection) and outcome.document.doc_id == document.doc_id:
+            return replace(outcome, finding=replace(outcome.finding, stage=self.stage, rejected=True))
+        if isinstance(outcome, Document) and outcome.doc_id == document.doc_id:
+            return outcome
+        _LOG.warning("%s gave %r for document %s", self.stage, type(outcome), document.doc_id.hex())
+        return self._error(document)
+
+    def _error(self, document: Document) -> Rejection:
+        return Rejection(
+            document=document, finding=Finding(stage=self.stage, rule=f"{self.stage}.error", rejected=True)
+        )
+
+
+def _find_function(name: str) -> Callable[[Document], object]:
+    module_name, _, attribute = name.partition(":")
+    try:
+        function: object = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            function = getattr(function, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RecipeError(
+            f"source.steps: {name!r} cannot be found ({error}); expected 'package.module:function', importable here"
+        ) from error
+    if not callable(function):
+        raise RecipeError(f"source.steps: {name!r} is a {type(function).__name__}, not a function of a Document")
+    return function

@@ -1,0 +1,288 @@
+"""Parsing: bounds first, then the extractor, then what its text must be; and no memory between pages."""
+
+from __future__ import annotations
+
+import gzip
+import signal
+import threading
+import unicodedata
+from dataclasses import replace
+
+import pytest
+from fastwarc.warc import ArchiveIterator, WarcRecordType
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lineage.ids import text_hash
+from stages import extraction
+from stages.document import Document, Rejection
+from stages.extraction import Extractor, Failure, OutOfTimeError, extract, processor_time_limit
+from stages.extraction_child import IsolatedExtraction
+from stages.markup import depth, depth_bound, num_tags
+from stages.page import PageReader
+from stages.parse import ParseStep, ParseTable, clean_text
+
+SENTENCE = "The quick brown fox jumps over the lazy dog while the cat looks on in silence. "
+PAGE = f"<html><head><title>t</title></head><body><article><p>{SENTENCE * 4}</p></article></body></html>"
+TRAFILATURA = Extractor(name="trafilatura", favor="precision", fast=False, timeout_seconds=60.0)
+RESILIPARSE = Extractor(name="resiliparse", favor="precision", fast=False, timeout_seconds=60.0)
+
+
+def parse(document: Document, *, max_bytes: int = 10**7, ledger: bool = False, **keys) -> Document | Rejection:
+    table = ParseTable(**keys)
+    return ParseStep(table, PageReader(table.bounds(max_bytes), table.timeout_seconds), ledger=ledger)(document)
+
+
+def rule(outcome: Document | Rejection) -> str:
+    return outcome.finding.rule if isinstance(outcome, Rejection) else "kept"
+
+
+@pytest.fixture(scope="module")
+def real_pages(real_data) -> list[str]:
+    """The first 60 pages of a real crawl."""
+    with open(sorted((real_data / "crawl").glob("*.warc.gz"))[0], "rb") as file:
+        records = ArchiveIterator(file, record_types=WarcRecordType.response, parse_http=True)
+        return [record.reader.read().decode("utf-8", "replace") for record, _ in zip(records, range(60), strict=False)]
+
+
+@pytest.mark.parametrize("extractor", ["trafilatura", "resiliparse"])
+def test_a_page_gives_its_main_text_its_charset_and_the_hash_of_the_text(make_document, extractor):
+    parsed = parse(make_document(html=PAGE), extractor=extractor)
+    assert isinstance(parsed, Document)
+    assert parsed.text.startswith("The quick brown fox")
+    assert "<" not in parsed.text
+    assert parsed.charset == "utf-8"
+    assert parsed.text_hash == text_hash(parsed.text)
+
+
+def test_the_charset_of_the_header_decides_and_is_kept(make_document):
+    page = PAGE.replace("fox", "füchs").encode("cp1252")
+    parsed = parse(make_document(html=page, charset_hint="windows-1252"))
+    assert isinstance(parsed, Document)
+    assert (parsed.charset, "füchs" in parsed.text) == ("cp1252", True)
+
+
+def test_a_compressed_body_is_undone_first(make_document):
+    parsed = parse(make_document(html=gzip.compress(PAGE.encode()), content_encoding="gzip"))
+    assert rule(parsed) == "kept"
+
+
+def test_a_bomb_is_turned_down_without_being_held(make_document):
+    outcome = parse(make_document(html=gzip.compress(bytes(50_000_000)), content_encoding="gzip"), max_bytes=10**6)
+    assert rule(outcome) == "parse.too_large"
+    assert isinstance(outcome, Rejection)
+    assert (outcome.finding.value, outcome.finding.threshold) == (None, 1e6)
+
+
+def test_an_oversized_payload_that_was_not_held_is_too_large_also_without_the_url_step(make_document):
+    assert rule(parse(make_document(html="", num_bytes=10**8))) == "parse.too_large"
+
+
+def test_too_many_tags_and_too_deep_are_told_before_a_tree_is_built(make_document):
+    many = parse(make_document(html="<p>a" * 200_001))
+    assert (rule(many), many.finding.value) == ("parse.too_many_tags", 200_001)
+    deep = parse(make_document(html="<div>" * 100_000 + "</div>" * 100_000))
+    assert (rule(deep), deep.finding.value) == ("parse.too_deep", 100_000)
+
+
+def test_depth_in_a_charset_of_two_bytes_is_seen_too(make_document):
+    outcome = parse(make_document(html=("<div>" * 5_000).encode("utf-16"), charset_hint="utf-16"))
+    assert rule(outcome) == "parse.too_deep"
+
+
+@pytest.mark.parametrize("html", ["", " ", "<html></html>", "<script>x</script>", "\0\0\0", "<!-- only this -->"])
+@pytest.mark.parametrize("extractor", ["trafilatura", "resiliparse"])
+def test_a_page_without_text_is_empty(make_document, html, extractor):
+    outcome = parse(make_document(html=html), extractor=extractor)
+    assert rule(outcome) == "parse.empty"
+    assert isinstance(outcome, Rejection)
+    assert outcome.finding.value == 0
+
+
+def test_a_plain_text_keeps_its_words_and_gets_plain_line_ends(make_document):
+    parsed = parse(make_document(text="  one\r\ntwo\rthree\0\n\ud800 cafe\u0301 \n"))
+    assert isinstance(parsed, Document)
+    assert parsed.text == "one\ntwo\nthree\n? café"
+    assert parsed.text_hash == text_hash(parsed.text)
+
+
+def test_a_text_record_of_the_web_is_decoded_and_kept_as_it_is(make_document):
+    document = make_document(payload="Grüße\r\n<b>not markup</b>".encode("latin-1"), charset_hint="iso-8859-1")
+    parsed = parse(document)
+    assert isinstance(parsed, Document)
+    assert (parsed.text, parsed.charset) == ("Grüße\n<b>not markup</b>", "cp1252")
+
+
+@given(st.text(st.characters()))
+def test_clean_text_is_what_utf8_can_hold_and_twice_is_once(text):
+    cleaned, encoded = clean_text(text)
+    assert cleaned.encode("utf-8") == encoded
+    assert "\0" not in cleaned and "\r" not in cleaned
+    assert unicodedata.is_normalized("NFC", cleaned)
+    assert clean_text(cleaned) == (cleaned, encoded)
+
+
+def test_with_the_ledger_the_bounds_that_held_are_kept(make_document):
+    parsed = parse(make_document(html=PAGE), ledger=True)
+    assert [f.rule for f in parsed.findings] == ["parse.too_large", "parse.too_many_tags", "parse.too_deep"]
+    assert not parse(make_document(html=PAGE)).findings
+
+
+@pytest.mark.parametrize("extractor", [TRAFILATURA, RESILIPARSE, replace(TRAFILATURA, fast=True, favor="recall")])
+def test_a_page_gives_the_same_text_whatever_was_parsed_before_it(real_pages, extractor):
+    first = [extract(page, extractor) for page in real_pages]
+    assert [extract(page, extractor) for page in reversed(real_pages)] == first[::-1]
+
+
+def test_the_call_without_a_cache_of_its_own_does_remember_which_is_why_ours_has_one():
+    import trafilatura
+
+    answers = [trafilatura.extract(PAGE, favor_precision=True, deduplicate=True) for _ in range(5)]
+    assert len(set(answers)) > 1
+    assert len({extract(PAGE, TRAFILATURA) for _ in range(5)}) == 1
+
+
+@pytest.mark.parametrize("nested", ["div", "b", "table", "ul><li", "blockquote", "span"])
+def test_a_deep_page_gives_the_same_text_however_deep_the_callers_stack_is(nested):
+    html = f"<html><body><p>{SENTENCE}</p>" + f"<{nested}>" * 250 + SENTENCE * 5 + "</body></html>"
+
+    def below(frames: int) -> str | Failure:
+        return below(frames - 1) if frames else extract(html, TRAFILATURA)
+
+    assert below(150) == extract(html, TRAFILATURA)
+
+
+def spin_forever(_html: str) -> str:
+    while True:
+        pass
+
+
+def test_a_page_that_takes_too_long_is_tried_twice_and_given_up(make_document, monkeypatch):
+    tries = []
+    monkeypatch.setattr(extraction, "_callable", lambda _: lambda html: (tries.append(1), spin_forever(html)))
+    outcome = parse(make_document(html=PAGE), timeout_seconds=0.05)
+    assert (rule(outcome), len(tries)) == ("parse.timeout", 2)
+
+
+def test_an_extractor_that_raises_is_an_error_of_that_page_only(make_document, monkeypatch):
+    def fail(_html: str) -> str:
+        raise ValueError("odd page")
+
+    monkeypatch.setattr(extraction, "_callable", lambda _: fail)
+    outcome = parse(make_document(html=PAGE))
+    assert rule(outcome) == "parse.error"
+
+
+def test_the_clock_leaves_other_handlers_and_timers_as_they_were():
+    before = signal.getsignal(signal.SIGVTALRM)
+    with pytest.raises(OutOfTimeError), processor_time_limit(0.01):
+        spin_forever("")
+    assert signal.getsignal(signal.SIGVTALRM) == before
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
+
+
+def test_off_the_main_thread_extraction_works_without_a_clock():
+    texts: list[str | Failure] = []
+    thread = threading.Thread(target=lambda: texts.append(extract(PAGE, TRAFILATURA)))
+    thread.start()
+    thread.join()
+    assert texts == [extract(PAGE, TRAFILATURA)]
+
+
+def test_a_child_process_gives_the_same_texts(real_pages):
+    child = IsolatedExtraction()
+    try:
+        for page in [*real_pages[:10], "", "\ud800 lone", "\0"]:
+            assert child(page, TRAFILATURA) == extract(page, TRAFILATURA)
+    finally:
+        child.close()
+
+
+def test_a_child_that_dies_on_a_page_is_replaced_and_the_page_given_up(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, stages.extraction as e\n"
+        "real = e.extract\n"
+        "e.extract = lambda html, x: os._exit(139) if 'kill me' in html else real(html, x)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    child = IsolatedExtraction()
+    try:
+        assert child("<p>kill me</p>", TRAFILATURA) is Failure.CRASHED
+        assert child(PAGE, TRAFILATURA) == extract(PAGE, TRAFILATURA)
+    finally:
+        child.close()
+
+
+def test_a_child_that_never_answers_is_killed(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import time, stages.extraction as e\ne.extract = lambda html, x: time.sleep(600)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("stages.extraction_child._GRACE_SECONDS", 1.0)
+    child = IsolatedExtraction()
+    try:
+        assert child(PAGE, replace(TRAFILATURA, timeout_seconds=0.1)) is Failure.TIMEOUT
+    finally:
+        child.close()
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("", 0),
+        ("no tags", 0),
+        ("<div><b>x</b></div>", 2),
+        ("<p>a<p>b<p>c", 1),
+        ("<ul><li>a<li>b<li>c</ul>", 2),
+        ("<table><tr><td>1<td>2<tr><td>3</table>", 3),
+        ("<br><img><hr><input>", 0),
+        ("<div/><div/>", 2),
+        ("<!--><div><div>", 2),
+        ("<svg><style><g><g><g>", 5),
+        ("</b></b><i>x", 1),
+        ("<DIV><Div></dIV><div></DIV>", 2),
+        ("a < b and <3 <", 0),
+    ],
+)
+def test_depth_counts_what_really_nests(html, expected):
+    assert depth(html) == expected
+    for enough in (0, 1000):
+        assert depth_bound(html.encode(), enough) >= expected
+
+
+PARTS = [
+    "<div>",
+    "</div>",
+    "<p>",
+    "</p>",
+    "<b>",
+    "</b>",
+    "<h1>",
+    "</h1>",
+    "<br>",
+    "<li>",
+    "x",
+    "<!--",
+    "-->",
+    "<",
+    "</x>",
+]
+
+
+@given(st.lists(st.sampled_from(PARTS)))
+def test_the_cheap_bound_is_never_below_the_depth(parts):
+    html = "".join(parts)
+    for enough in (0, 1000):
+        assert depth(html) <= depth_bound(html.encode(), enough) <= num_tags(html)
+
+
+@pytest.mark.parametrize("stray", ["</x>", "</b></b></b>", "</divx>", "</longername>", "<i></i >"])
+def test_stray_end_tags_do_not_hide_depth(make_document, stray):
+    outcome = parse(make_document(html=("<div>" + stray) * 20_000))
+    assert rule(outcome) == "parse.too_deep"
+    assert outcome.finding.value in (20_000, 20_001)
+
+
+def test_real_pages_are_far_from_the_bounds(real_pages):
+    assert max(depth(page) for page in real_pages) < ParseTable().max_depth / 4
+    assert max(num_tags(page) for page in real_pages) < ParseTable().max_tags / 4

@@ -1,0 +1,141 @@
+"""The URL step's verdicts, and the normal form of a URL."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lineage.recipe import RecipeError
+from stages.document import Document, Outcome, Rejection
+from stages.url import UrlStep, UrlTable, normalise_url, url_host
+
+
+def verdict(outcome: Outcome) -> str:
+    return outcome.finding.rule if isinstance(outcome, Rejection) else "kept"
+
+
+def a_list(folder: Path, *lines: str, name: str = "list.txt") -> str:
+    (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(folder / name)
+
+
+@pytest.mark.parametrize(("num_bytes", "expected"), [(999, "kept"), (1000, "kept"), (1001, "url.too_long")])
+def test_a_payload_over_the_bound_is_turned_down_with_its_length(make_document, num_bytes, expected):
+    outcome = UrlStep(UrlTable(), 1000)(make_document(num_bytes=num_bytes))
+    assert verdict(outcome) == expected
+    if isinstance(outcome, Rejection):
+        assert (outcome.finding.value, outcome.finding.threshold) == (1001.0, 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://spam.example/x", "url.blocked_host"),
+        ("http://WWW.Spam.Example:8080/x", "url.blocked_host"),
+        ("https://spam.example./x", "url.blocked_host"),
+        ("https://user:pw@deep.sub.spam.example/", "url.blocked_host"),
+        ("https://notspam.example/", "kept"),
+        ("https://spam.example.org/", "kept"),
+        ("https://example/?q=spam.example", "kept"),
+        ("https://listed-as-url.example/other", "url.blocked_host"),
+        ("https://hosts-file.example/", "url.blocked_host"),
+        ("https://star.example/", "url.blocked_host"),
+        ("https://bücher.example/", "url.blocked_host"),
+        ("https://xn--bcher-kva.example/", "url.blocked_host"),
+        ("https://[::1", "kept"),
+        ("not a url", "kept"),
+        (None, "kept"),
+    ],
+)
+def test_a_listed_host_is_blocked_with_its_subdomains(make_document, tmp_path, url, expected):
+    lists = a_list(
+        tmp_path, "# a comment", "", "Spam.example  # why", "https://listed-as-url.example/page",
+        "0.0.0.0 hosts-file.example", "*.star.example", "bücher.example",
+    )  # fmt: skip
+    step = UrlStep(UrlTable(block_hosts=(lists,)), 10**6)
+    assert verdict(step(make_document(url=url))) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://x.example/best-CASINO-tips", "url.blocked_word"),
+        ("https://casino.example/", "url.blocked_word"),
+        ("https://x.example/casino_games", "url.blocked_word"),
+        ("https://x.example/?q=c%61sino", "url.blocked_word"),
+        ("https://x.example/casinos", "kept"),
+        ("https://x.example/free-slot-machines", "url.blocked_word"),
+        ("https://x.example/free/slot", "url.blocked_word"),
+        ("https://x.example/slot-free", "kept"),
+        (None, "kept"),
+    ],
+)
+def test_listed_words_and_phrases_block_where_they_stand_whole(make_document, tmp_path, url, expected):
+    step = UrlStep(UrlTable(block_words=(a_list(tmp_path, "Casino", "free slot"),)), 10**6)
+    assert verdict(step(make_document(url=url))) == expected
+
+
+def test_lists_may_be_compressed(make_document, tmp_path):
+    (tmp_path / "hosts.gz").write_bytes(gzip.compress(b"spam.example\n"))
+    step = UrlStep(UrlTable(block_hosts=(str(tmp_path / "hosts.gz"),)), 10**6)
+    assert verdict(step(make_document(url="http://spam.example/"))) == "url.blocked_host"
+
+
+def test_a_list_that_is_not_there_is_a_wrong_recipe():
+    with pytest.raises(RecipeError, match="nowhere"):
+        UrlStep(UrlTable(block_hosts=("/nowhere/hosts.txt",)), 10**6).prepare()
+
+
+def test_with_the_ledger_every_rule_leaves_what_it_measured(make_document, tmp_path):
+    table = UrlTable(block_hosts=(a_list(tmp_path, "x.example"),), block_words=(a_list(tmp_path, "w", name="w.txt"),))
+    outcome = UrlStep(table, 10, ledger=True)(make_document(url="https://x.example/w", num_bytes=11))
+    assert isinstance(outcome, Rejection)
+    assert outcome.finding.rule == "url.too_long"
+    assert [(f.rule, f.rejected) for f in outcome.findings] == [("url.blocked_host", True), ("url.blocked_word", True)]
+    kept = UrlStep(table, 10, ledger=True)(make_document(url="https://y.example/", num_bytes=10))
+    assert isinstance(kept, Document)
+    assert [f.rule for f in kept.findings] == ["url.too_long", "url.blocked_host", "url.blocked_word"]
+
+
+@pytest.mark.parametrize(
+    ("url", "normal"),
+    [
+        ("http://Example.COM", "https://example.com/"),
+        ("https://example.com:443/a", "https://example.com/a"),
+        ("http://example.com:80/a", "https://example.com/a"),
+        ("http://example.com:8080/a", "https://example.com:8080/a"),
+        ("https://example.com./a", "https://example.com/a"),
+        ("https://example.com/a#part", "https://example.com/a"),
+        ("https://example.com/a?b=2&a=1", "https://example.com/a?a=1&b=2"),
+        ("https://example.com/a?utm_source=x&id=3&fbclid=abc&UTM_Medium=y", "https://example.com/a?id=3"),
+        ("https://example.com/a?utm_source=x", "https://example.com/a"),
+        ("https://example.com/a?", "https://example.com/a"),
+        ("https://example.com/a/../b/./c", "https://example.com/b/c"),
+        ("https://example.com/%7euser/%c3%a9", "https://example.com/~user/%C3%A9"),
+        ("https://bücher.example/ä", "https://xn--bcher-kva.example/%C3%A4"),
+        (" https://example.com/a\n", "https://example.com/a"),
+        ("https://example.com/A/", "https://example.com/A/"),
+        ("https://www.example.com/", "https://www.example.com/"),
+        ("https://[::1", "https://[::1"),
+        ("dns:example.com", "dns:example.com"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_the_normal_form_of_a_url(url, normal):
+    assert normalise_url(url) == normal
+
+
+@given(st.one_of(st.text(), st.text(alphabet="ab:/?#%&=.~é[]@ 0").map(lambda tail: "http://h.example" + tail)))
+def test_normalising_never_raises_and_twice_is_once(url):
+    once = normalise_url(url)
+    assert normalise_url(once) == once
+
+
+@given(st.one_of(st.text(), st.text(alphabet="ab:/?#%.é[]@").map(lambda tail: "http://" + tail)))
+def test_a_host_is_found_or_none_whatever_the_url(url):
+    host = url_host(url)
+    assert host is None or (host == host.lower() and not host.endswith("."))
