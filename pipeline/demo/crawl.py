@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from pipeline.demo.pages import Article, drop_words, render_page, write_article
-from pipeline.demo.prose import LANGUAGES, Writer
+from pipeline.demo.prose import LANGUAGES
+from pipeline.demo.questions import question
 from pipeline.demo.spam import SPAM
 from pipeline.demo.warcs import Page, break_records, write_gzip, write_source
 
@@ -147,11 +148,7 @@ class _Crawl:
 
     def plant_benchmark(self) -> list[dict[str, str]]:
         """25 questions, ten of which leak, verbatim, into pages that are otherwise good."""
-        items = []
-        for number in range(25):
-            writer = Writer("en", self.rng)
-            text = f"Question {number + 1}: {writer.sentence()} {writer.sentence()} Which of these is true, and why?"
-            items.append({"id": f"demo-{number:02d}", "text": text})
+        items = [{"id": f"demo-{number:02d}", "text": question(number, self.rng)} for number in range(25)]
         for item in items[:NUM_LEAKED]:
             self._expect(LEAK, "web", self._insert(next(self._free), item["text"]), ("kept", None, None))
         return items
