@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,15 +17,17 @@ from trainer.attempts import Attempt, attempts, begin, check_fence, claim
 from trainer.checkpoint import Saver, load, load_weights, require, restore, training_state
 from trainer.checkpoint_store import (
     COMPLETE,
+    Checkpoint,
     CheckpointError,
     Position,
     check_files,
     complete_checkpoints,
     read_position,
 )
-from trainer.data import RunData
 from trainer.faults import SkipCounter, SpikeWindow
+from trainer.feed import Feed
 from trainer.llama_io import import_weights
+from trainer.loading import open_feed
 from trainer.metrics import Lap, PhaseClock, Sink
 from trainer.optimizer import build_optimizer
 from trainer.options import TrainRecipe
@@ -89,12 +92,11 @@ def train(recipe: TrainRecipe, around: Surroundings) -> Result:
     checkpoints = Folder(table.checkpoint.path or output.at("checkpoints"))
     timeout = collective_timeout(table.faults.watchdog_seconds)
     control, saving = (dist.new_group(backend="gloo", timeout=timeout) for _ in range(2))
-    data = RunData(recipe, process.rank, process.device)
+    data = open_feed(recipe, process)
     config = model_config(table.model, data.vocab_size)
     layout = layout_of(recipe, process.device)
     check_layout(layout, config, table.seq_len)
-    joined = _join(output, checkpoints, process, control)
-    check_position(joined.position, data)
+    joined = _join(output, checkpoints, data, control)
     watchdog = Watchdog(
         table.faults.watchdog_seconds, store=process.store, rank=process.rank, world_size=process.world_size
     )
@@ -124,33 +126,43 @@ def layout_of(recipe: TrainRecipe, device: torch.device) -> Layout:
     )
 
 
-def _join(output: Folder, checkpoints: Folder, process: Process, control: dist.ProcessGroup) -> Joined:
-    """Claim the next attempt on rank 0 and tell the others where it begins."""
-    told: list[Joined | None] = [None]
-    if process.rank == 0:
-        number = claim(output)
-        complete = complete_checkpoints(checkpoints, attempts(output))
-        newest = complete[-1] if complete else None
-        attempt = Attempt(
-            number=number, first_step=newest.step if newest else 0, parent=newest.attempt if newest else None
-        )
-        begin(output, attempt)
-        position = read_position(checkpoints.folder(newest.name)) if newest else None
-        told = [Joined(attempt=attempt, name=newest.name if newest else None, position=position)]
+def _join(output: Folder, checkpoints: Folder, data: Feed, control: dist.ProcessGroup) -> Joined:
+    """Claim the next attempt on rank 0, unless the newest checkpoint is another run's, and tell the others."""
+    told: list[Joined | CheckpointError | None] = [None]
+    if dist.get_rank() == 0:
+        try:
+            _check_position(_newest(output, checkpoints)[1], data)
+            number = claim(output)
+            newest, position = _newest(output, checkpoints)
+            _check_position(position, data)
+        except CheckpointError as error:
+            told = [error]
+        else:
+            first_step, parent = (newest.step, newest.attempt) if newest else (0, None)
+            attempt = Attempt(number=number, first_step=first_step, parent=parent)
+            begin(output, attempt)
+            told = [Joined(attempt=attempt, name=newest.name if newest else None, position=position)]
     dist.broadcast_object_list(told, src=0, group=control)
+    if isinstance(told[0], CheckpointError):
+        raise told[0]
     assert told[0] is not None
     return told[0]
 
 
-def check_position(position: Position | None, data: RunData) -> None:
+def _newest(output: Folder, checkpoints: Folder) -> tuple[Checkpoint | None, Position | None]:
+    complete = complete_checkpoints(checkpoints, attempts(output))
+    return (complete[-1], read_position(checkpoints.folder(complete[-1].name))) if complete else (None, None)
+
+
+def _check_position(position: Position | None, data: Feed) -> None:
     """CheckpointError where a checkpoint's order is not the one that this recipe and data give."""
     if position is None:
         return
-    expected = (data.order_version, data.fingerprint(position.step))
-    if (position.order_version, position.plan_fingerprint) != expected:
+    version, fingerprint = data.order_version, data.fingerprint(position.step)
+    if (position.order_version, position.plan_fingerprint) != (version, fingerprint):
         raise CheckpointError(
             f"the newest checkpoint (step {position.step}) was made with order version {position.order_version} and "
-            f"plan {position.plan_fingerprint}; this recipe and data give version {expected[0]} and plan {expected[1]}. "
+            f"plan {position.plan_fingerprint}; this recipe and data give version {version} and plan {fingerprint}. "
             "Data, seed, seq_len, global_batch, validation, window and past mixtures must stay; give a changed run "
             "another train.output"
         )
@@ -162,7 +174,7 @@ class _Run:
     saver: Saver
 
     def __init__(
-        self, recipe: TrainRecipe, around: Surroundings, data: RunData, config: ModelConfig, spread: Spread
+        self, recipe: TrainRecipe, around: Surroundings, data: Feed, config: ModelConfig, spread: Spread
     ) -> None:
         table = recipe.train
         self.recipe, self.around, self.data, self.config, self.spread = recipe, around, data, config, spread
@@ -202,6 +214,13 @@ class _Run:
         else:
             initialise(self.spread, self.recipe.seed)
         self.data.start(joined.attempt)
+        if self.rank == 0:
+            self._tell_epochs()
+
+    def _tell_epochs(self) -> None:
+        steps = self.table.steps
+        for source, epochs in self.data.dataset.order.epochs(steps * self.table.global_batch).items():
+            sys.stderr.write(f"source {source}: {epochs:.2f} epochs in {steps} steps\n")
 
     def _load(self, folder: Folder, position: Position, control: dist.ProcessGroup) -> None:
         check_files(folder, part=self.rank, num_parts=self.around.process.world_size)

@@ -242,6 +242,7 @@ def _keep_products() -> Callable[..., CheckpointPolicy]:
 def _data_parallel(model: Llama, mesh: DeviceMesh, layout: Layout, device: torch.device) -> nn.Module:
     if layout.zero == 0 and layout.mesh.tp == 1:
         model.to_empty(device=device)
+        model.tie()  # moving from meta gave each module a parameter of its own
         group = mesh["dp_replicate"].get_group()
         return DistributedDataParallel(model, process_group=group, init_sync=False, gradient_as_bucket_view=True)
     replicated = mesh["dp_replicate"].size() > 1
