@@ -22,7 +22,7 @@ ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_SLICE: Final = 1 << 10
 """A zstd block of 4 bytes holds up to 128 KiB (RFC 8878, 3.1.1.2), so a slice gives at most 32 MiB."""
 _ZSTD_WINDOW: Final = 128 << 20
-SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
+_SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 """Begins a zstd frame that holds no content (RFC 8878, 3.1.2)."""
 _DICTIONARY: Final = b"\x5d\x2a\x4d\x18"
 """Begins the frame with a dictionary (IIPC, "Use of Zstandard in WARC files" 1.0, section 3.2)."""
@@ -99,7 +99,7 @@ def open_member(cursor: Cursor) -> GzipMember | ZstdMember | None:
 def skip_frame(cursor: Cursor) -> bool:
     """Pass over a zstd frame that holds no content; says whether one began here. DamagedError if it is cut off."""
     head = cursor.peek(8)
-    if not SKIPPABLE.match(head):
+    if not _SKIPPABLE.match(head):
         return False
     left = 8 + int.from_bytes(head[4:], "little")
     while left:

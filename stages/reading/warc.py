@@ -16,7 +16,6 @@ from stages.document import Document
 from stages.reading.content import CHUNK_BYTES, Content, Cursor, DamagedError
 from stages.reading.members import (
     GZIP_MAGIC,
-    SKIPPABLE,
     ZSTD_MAGIC,
     Member,
     learn_dictionary,
@@ -42,17 +41,19 @@ def read_warc(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> It
     if not cursor.peek(1):
         yield Unreadable(file=options.file, offset=0, length=0, error="the file is empty")
     learn_dictionary(cursor)
-    pattern = _resume_pattern(cursor.peek(len(_WARC)))
-    while cursor.peek(1):
-        offset = cursor.position
+    kind = _NEXT_OF_ANY
+    while first := cursor.peek(len(_WARC)):
+        offset, num_records = cursor.position, counts.num_records
         try:
-            if pattern is _NEXT_ZSTD and skip_frame(cursor):
+            if kind in (_NEXT_OF_ANY, _NEXT_ZSTD) and skip_frame(cursor):
                 continue
             yield from _read_unit(cursor, options, counts)
         except (DamagedError, MalformedError) as error:
             cursor.seek(offset + 1)
-            _seek_record(cursor, pattern)
+            _seek_record(cursor, kind)
             yield Unreadable(file=options.file, offset=offset, length=cursor.position - offset, error=str(error))
+        if counts.num_records > num_records:
+            kind = _kind(first)
 
 
 def read_warc_at(stream: BinaryIO, offset: int, options: ReadOptions) -> Document | Unreadable:
@@ -70,13 +71,11 @@ def read_warc_at(stream: BinaryIO, offset: int, options: ReadOptions) -> Documen
     raise ValueError(f"{options.file} at offset {offset}: a record of {found}, which is no document")
 
 
-def _resume_pattern(first: bytes) -> re.Pattern[bytes]:
-    """Where to look for the next record behind damage. A file keeps to the compression it begins with, so a page that
-    holds a WARC file is not taken for records."""
-    if SKIPPABLE.match(first):
-        return _NEXT_ZSTD
-    known = {GZIP_MAGIC: _NEXT_GZIP, ZSTD_MAGIC: _NEXT_ZSTD, _WARC: _NEXT_RECORD}
-    return next((pattern for magic, pattern in known.items() if first.startswith(magic)), _NEXT_OF_ANY)
+def _kind(first: bytes) -> re.Pattern[bytes]:
+    """Where to look for the next record behind damage, once a whole record began with `first`. A file keeps to one
+    kind, so a page that holds a WARC file is not taken for records."""
+    known = {GZIP_MAGIC: _NEXT_GZIP, ZSTD_MAGIC: _NEXT_ZSTD}
+    return next((pattern for magic, pattern in known.items() if first.startswith(magic)), _NEXT_RECORD)
 
 
 def _read_unit(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
