@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from lineage.recipe import RecipeError, load_recipe
 from lineage.storage import StorageError
+from lineage.store import StoreError
 from trainer.attempts import FencedOutError
 from trainer.checkpoint_store import CheckpointError
 from trainer.faults import TrainingStoppedError
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = train(recipe, Surroundings(process=process, stop_requested=stop_requested))
     except RecipeError as error:
         return _fail(str(error), 2)
-    except (CheckpointError, FencedOutError, TrainingStoppedError, StorageError) as error:
+    except (CheckpointError, FencedOutError, TrainingStoppedError, StorageError, StoreError) as error:
         return _fail(str(error), 1)
     if process.rank == 0:
         print(json.dumps(dataclasses.asdict(result)))

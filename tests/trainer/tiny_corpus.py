@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lineage.blocks import as_bytes, block_digest
+from lineage.cover import cover
 from lineage.ids import content_hash
 from lineage.index import Shard, TokenizerIdentity, make_index, publish_index
 from lineage.storage import Folder
+from lineage.store import commit_tables
 
 VOCAB = 250
 END_OF_TEXT = VOCAB - 1
@@ -26,7 +28,10 @@ def make_corpus(url: str, shards: Mapping[str, Sequence[int]], seed: int = 0) ->
         for number, num_tokens in enumerate(lengths)
     ]
     tokenizer = TokenizerIdentity(name="tiny", hash="00" * 16, vocab_size=VOCAB, eot_id=END_OF_TEXT)
-    publish_index(out, make_index(tokenizer, entries, [], []))
+    commit_tables(out, {})
+    index = make_index(tokenizer, entries, [], [])
+    cover(out, index)
+    publish_index(out, index)
     return out
 
 
