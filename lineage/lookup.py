@@ -7,14 +7,16 @@ user ever gets to write SQL for it.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from deltalake import DeltaTable, QueryBuilder
-from deltalake.exceptions import DeltaError
 
+from lineage.exposure import Span
 from lineage.ids import sort_key, text_hash
 from lineage.rows import (
     DocumentRow,
@@ -36,6 +38,7 @@ Row = TypeVar("Row")
 
 _KEYS_A_QUESTION: Final = 16
 """DataFusion prunes by a list of up to 20 keys; a longer list would read every file."""
+_SPANS_A_QUESTION: Final = 64
 
 _HASH_COLUMNS: Final = ("raw_hash", "text_hash", "clean_hash", "tokens_hash")
 _SESSION: Final = {"datafusion.execution.parquet.pushdown_filters": "true"}
@@ -86,16 +89,18 @@ class Lookup:
         where = f"k = {_name_key(host)} AND host = {_text(host)}"
         return int(next(self._select("url_index", ("count(*)",), where))[0])
 
-    def at_tokens(self, source: str, shard: int, start: int, num_tokens: int = 1) -> list[PlacementRow]:
-        """The placements that any of tokens [start, start + num_tokens) of a shard belong to, in order."""
-        shard_is = f"source = {_text(source)} AND shard = {int(shard)}"
-        # Placements tile a shard: the one that holds `start` begins last among those that begin at or before it.
-        first = f"{shard_is} AND start <= {int(start)} ORDER BY start DESC LIMIT 1"
-        later = f"{shard_is} AND start > {int(start)} AND start < {int(start + num_tokens)} ORDER BY start"
-        rows = list(self._rows("placements", PlacementRow, first))
-        if num_tokens > 1:
-            rows.extend(self._rows("placements", PlacementRow, later))
-        return [row for row in rows if row.start + row.num_tokens > start]
+    def at_spans(self, spans: Sequence[Span]) -> list[list[PlacementRow]]:
+        """For each span of a shard the placements that any of its tokens belong to, in order."""
+        found: dict[tuple[str, int], list[PlacementRow]] = {}
+        for place in dict.fromkeys((span.source, span.shard) for span in spans):
+            here = [span for span in spans if (span.source, span.shard) == place]
+            rows: dict[int, PlacementRow] = {}
+            for first in range(0, len(here), _SPANS_A_QUESTION):
+                wanted = " OR ".join(map(_overlaps, here[first : first + _SPANS_A_QUESTION]))
+                where = f"source = {_text(place[0])} AND shard = {int(place[1])} AND ({wanted})"
+                rows.update((row.start, row) for row in self._rows("placements", PlacementRow, where))
+            found[place] = [rows[start] for start in sorted(rows)]
+        return [_within(span, found[span.source, span.shard]) for span in spans]
 
     def edits(self, doc_ids: Sequence[bytes]) -> list[EditRow]:
         """What was changed in the texts of these documents."""
@@ -141,10 +146,23 @@ class Lookup:
         return [row for row in rows if row.doc_id in wanted]  # type: ignore[attr-defined]
 
     def _by_keys(self, table: str, shape: type[Row], keys: Iterable[int]) -> Iterator[Row]:
-        distinct = sorted(set(keys))
-        for first in range(0, len(distinct), _KEYS_A_QUESTION):
-            chunk = ", ".join(map(str, distinct[first : first + _KEYS_A_QUESTION]))
-            yield from self._rows(table, shape, f"k IN ({chunk})")
+        for group in self._by_file(table, sorted(set(keys))):
+            # Bounds prune files and row groups where a list is too long to.
+            bounds = f"k >= {group[0]} AND k <= {group[-1]}"
+            yield from self._rows(table, shape, f"{bounds} AND k IN ({', '.join(map(str, group))})")
+
+    def _by_file(self, table: str, keys: list[int]) -> Iterator[list[int]]:
+        """Rising keys in groups that one question each can answer without opening files for nothing: few keys together,
+        many by the file that can hold them."""
+        if len(keys) <= _KEYS_A_QUESTION:
+            if keys:
+                yield keys
+            return
+        files = self._open(table).get_add_actions(flatten=True)
+        firsts = [int(value.as_py()) for value in files["min.k"]] if "min.k" in files.schema.names else []
+        cuts = sorted({0, *(bisect.bisect_left(keys, first) for first in firsts), len(keys)})
+        for low, high in itertools.pairwise(cuts):
+            yield keys[low:high]
 
     def _indexed(self, table: str, keys: Sequence[int]) -> list[int]:
         where = f"k IN ({', '.join(map(str, keys))})"
@@ -155,15 +173,19 @@ class Lookup:
         for values in self._select(table, names, where):
             yield shape(**dict(zip(names, map(_plain, values), strict=True)))
 
-    def _select(self, table: str, columns: Sequence[str], where: str) -> Iterator[tuple[Any, ...]]:
+    def _open(self, table: str) -> DeltaTable:
         if table not in self._tables:
             past = None if self._version is None or table != "purges" else self._version - FIRST_VERSION
             self._tables[table] = open_table(self._out, table, past)
-        asked = QueryBuilder(_SESSION).register("t", self._tables[table])
+        return self._tables[table]
+
+    def _select(self, table: str, columns: Sequence[str], where: str) -> Iterator[tuple[Any, ...]]:
+        opened = self._open(table)
+        if not opened.file_uris():
+            return
+        asked = QueryBuilder(_SESSION).register("t", opened)
         try:
             answer = asked.execute(f"SELECT {_columns(columns)} FROM t WHERE {where}").read_all()
-        except DeltaError:
-            raise
         except Exception as error:  # deltalake raises the bare class for files that are gone or damaged
             raise StoreError(
                 f"a file of the lineage table {table!r} of {self._out.url} cannot be read: "
@@ -179,6 +201,15 @@ def _columns(columns: Sequence[str]) -> str:
 
 def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _overlaps(span: Span) -> str:
+    return f"(start < {int(span.start + span.num_tokens)} AND start + num_tokens > {int(span.start)})"
+
+
+def _within(span: Span, placements: list[PlacementRow]) -> list[PlacementRow]:
+    end = span.start + span.num_tokens
+    return [row for row in placements if row.start < end and row.start + row.num_tokens > span.start]
 
 
 def _text(value: str) -> str:

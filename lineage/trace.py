@@ -108,7 +108,7 @@ class Tracer:
 
     def by_token(self, source: str, shard: int, offset: int) -> list[Story]:
         """The document that a token of a shard belongs to."""
-        placements = self._lookup.at_tokens(source, shard, offset)
+        [placements] = self._lookup.at_spans([Span(source, shard, offset, 1)])
         if not placements:
             raise UnknownError(f"no document at token {offset} of shard {source}/{shard} in {self._out.url}")
         return self.stories([placement.doc_id for placement in placements])
@@ -152,12 +152,13 @@ class Tracer:
         return self._runs
 
     def _read_by(self, run: TrainingRun, spans: Iterable[Span]) -> list[bytes]:
-        found: list[bytes] = []
-        for span in spans:
-            if span.source.startswith(run.prefix):
-                here = span.source.removeprefix(run.prefix)
-                found.extend(p.doc_id for p in self._lookup.at_tokens(here, span.shard, span.start, span.num_tokens))
-        return found
+        """The ids of the documents of this output (a run may read several) that `spans` hold, in that order."""
+        here = [
+            span._replace(source=span.source.removeprefix(run.prefix))
+            for span in spans
+            if span.source.startswith(run.prefix)
+        ]
+        return [placement.doc_id for placements in self._lookup.at_spans(here) for placement in placements]
 
     def _told(self, rows: list[DocumentRow], what: str) -> list[Story]:
         if not rows:
