@@ -43,14 +43,30 @@ def read_purged(out: Folder) -> PurgedSpans:
     return PurgedSpans(frozenset(doc_ids), dict(spans))
 
 
-def check_shards(out: Folder, index: Index, purged: PurgedSpans) -> Iterator[Problem]:
-    """Every shard against its own files and against `placements`."""
+def check_shards(out: Folder, index: Index, purged: PurgedSpans | None, damaged: set[str]) -> Iterator[Problem]:
+    """Every shard against its own files and against `placements`. `damaged` names files whose hash is wrong already;
+    `purged` is None where the store is damaged: then only the files' own sums are compared."""
     for shard in index.shards:
-        yield from guarded("shard.unreadable", shard.file, _check_shard(out, index.tokenizer, shard, purged))
+        if shard.file in damaged:
+            continue
+        if purged is None or shard.index_file in damaged:
+            yield from guarded("shard.unreadable", shard.file, _check_bytes(out, shard))
+        else:
+            yield from guarded("shard.unreadable", shard.file, _check_shard(out, index.tokenizer, shard, purged))
+    if purged is None or any(shard.index_file in damaged for shard in index.shards):
+        return
     yield from guarded("placements.unreadable", "lineage/placements", _check_placements(out, index))
     known = {(shard.source, shard.shard) for shard in index.shards}
     for source, number in sorted(purged.spans.keys() - known):
         yield Problem("purged.place", "lineage/purged", f"no shard {source}/{number}")
+
+
+def _check_bytes(out: Folder, shard: Shard) -> Iterator[Problem]:
+    hasher = ShardHasher()
+    with out.open(shard.file) as file:
+        while block := file.read(BLOCK_BYTES):
+            hasher.update(block)
+    yield from _check_digests(out, shard, hasher)
 
 
 def _check_shard(out: Folder, tokenizer: TokenizerIdentity, shard: Shard, purged: PurgedSpans) -> Iterator[Problem]:

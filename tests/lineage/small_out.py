@@ -4,6 +4,7 @@ Everything is a function of the arguments. Import it from a test as `from small_
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import random
@@ -20,7 +21,7 @@ from lineage.ids import content_hash, id_digest, row_doc_id, show_digest, sort_k
 from lineage.index import Index, PartFile, Shard, TokenizerIdentity, make_index, part_name, publish_index
 from lineage.storage import Folder
 from lineage.store import commit_tables
-from lineage.write import Spool, shard_chunks
+from lineage.write import Spool, index_rows, shard_chunks
 from stages.dedup.shingles import jaccard, shingles
 from stages.shards import RunSlice, cut_group, place_group, publish_shard, slice_bytes, write_run
 from stages.tokenizer import Tokenizer, load_tokenizer
@@ -81,7 +82,18 @@ class SmallOut:
     named: dict[str, Record]
 
 
-Render = Callable[[Folder], bytes]
+Tamper = Callable[[str, pa.Table], pa.Table]
+"""What a test changes in the rows of a table (by name; also `dedup`, `parts`) before they are written."""
+
+
+def _as_it_is(_name: str, rows: pa.Table) -> pa.Table:
+    return rows
+
+
+@functools.cache
+def default_tokenizer() -> Tokenizer:
+    """The tokenizer of every small OUT."""
+    return load_tokenizer("cl100k_base")
 
 
 def make_records(seed: int = 0, per_file: int = 12) -> tuple[tuple[Record, ...], dict[str, Record]]:
@@ -155,19 +167,20 @@ def file_name(source: str, file: int) -> str:
     return f"{source}-{file:05d}.warc.gz"
 
 
-def make_small_out(url: str, seed: int = 0, per_file: int = 12, render: Render | None = None) -> SmallOut:
+def make_small_out(url: str, seed: int = 0, per_file: int = 12, tamper: Tamper = _as_it_is) -> SmallOut:
     """Write a finished OUT to `url` (a path, or s3://…)."""
     out = Folder(url)
     records, named = make_records(seed, per_file)
-    tokenizer = load_tokenizer("cl100k_base")
-    parts, rows_of = _write_parts(out, records)
+    tokenizer = default_tokenizer()
+    parts, rows_of = _write_parts(out, records, tamper)
     shards, placed = _write_shards(out, records, tokenizer)
-    dedup = _write_dedup(out, records, rows_of)
-    _write_store(out, records, rows_of, placed, shards)
-    out.publish("excerpts.parquet", _parquet(_excerpts(records), tables.EXCERPTS))
+    dedup = _write_dedup(out, records, rows_of, tamper)
+    rows = {"documents": document_rows(records, rows_of, placed), **_small_tables(records)}
+    _write_store(out, rows, shards, tamper)
+    out.publish("excerpts.parquet", _parquet(tamper("excerpts", _table(_excerpts(records), tables.EXCERPTS))))
     out.publish("recipe.toml", b'[run]\nname = "small"\n')
     out.publish("run.json", json.dumps({"num_documents": len(records)}).encode())
-    out.publish("report.html", (render or render_plainly)(out))
+    out.publish("report.html", render_plainly(out))
     identity = TokenizerIdentity(
         name=tokenizer.name, hash=tokenizer.hash, vocab_size=tokenizer.vocab_size, eot_id=tokenizer.eot_id
     )
@@ -184,9 +197,13 @@ def render_plainly(out: Folder) -> bytes:
     return ("<html>" + "".join(f"<p>{row['rule']}: {row['excerpt']}</p>" for row in rows) + "</html>").encode()
 
 
-def _parquet(rows: Iterable[dict[str, Any]], schema: pa.Schema) -> bytes:
+def _table(rows: Iterable[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=schema)
+
+
+def _parquet(rows: pa.Table) -> bytes:
     buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), buffer, compression="zstd")
+    pq.write_table(rows, buffer, compression="zstd")
     return buffer.getvalue()
 
 
@@ -194,7 +211,7 @@ def _files(records: Iterable[Record]) -> list[tuple[str, int]]:
     return sorted({(record.source, record.file) for record in records})
 
 
-def _write_parts(out: Folder, records: tuple[Record, ...]) -> tuple[list[PartFile], dict[int, int]]:
+def _write_parts(out: Folder, records: tuple[Record, ...], tamper: Tamper) -> tuple[list[PartFile], dict[int, int]]:
     """The parts, and the part_row of each survivor by its place in `records`."""
     parts, rows_of = [], {}
     for source, file in _files(records):
@@ -202,7 +219,7 @@ def _write_parts(out: Folder, records: tuple[Record, ...]) -> tuple[list[PartFil
         rows_of |= {i: row for row, i in enumerate(here)}
         rows = [{"doc_id": records[i].doc_id, "text": records[i].text, "url": records[i].url,
                  "metadata": json.dumps({"note": records[i].text[:20]})} for i in here]  # fmt: skip
-        name, data = part_name("documents", source, file), _parquet(rows, tables.PART)
+        name, data = part_name("documents", source, file), _parquet(tamper("parts", _table(rows, tables.PART)))
         out.publish(name, data)
         parts.append(PartFile(source=source, part=file, file=name, num_rows=len(rows), hash=content_hash(data).hex()))
     return parts, rows_of
@@ -245,7 +262,7 @@ def _slice(run: tuple[pa.Table, bytes], first: int, last: int) -> RunSlice:
     return RunSlice(rows=rows.slice(first, last - first), tokens=io.BytesIO(tokens[at : at + size]))
 
 
-def _write_dedup(out: Folder, records: tuple[Record, ...], rows_of: dict[int, int]) -> list[PartFile]:
+def _write_dedup(out: Folder, records: tuple[Record, ...], rows_of: dict[int, int], tamper: Tamper) -> list[PartFile]:
     files = []
     for source, file in _files(records):
         rows = [
@@ -253,7 +270,7 @@ def _write_dedup(out: Folder, records: tuple[Record, ...], rows_of: dict[int, in
              "url_key": url_key(r.url) if r.url else None, "clean_hash": text_hash(r.text), "signature": b"\0" * 8}
             for i, r in enumerate(records) if (r.source, r.file) == (source, file) and r.status == "kept"
         ]  # fmt: skip
-        name, data = part_name("dedup", source, file), _parquet(rows, tables.DEDUP)
+        name, data = part_name("dedup", source, file), _parquet(tamper("dedup", _table(rows, tables.DEDUP)))
         out.publish(name, data)
         files.append(PartFile(source=source, part=file, file=name, num_rows=len(rows), hash=content_hash(data).hex()))
     return files
@@ -277,26 +294,18 @@ def document_rows(
     ]  # fmt: skip
 
 
-def _write_store(
-    out: Folder, records: tuple[Record, ...], rows_of: dict[int, int], placed: dict[bytes, dict[str, Any]],
-    shards: list[Shard],
-) -> None:  # fmt: skip
-    small = _small_tables(records)
-    kept = [r for r in records if r.status == "kept"]
-    small["edits"] = [{"k": sort_key(r.doc_id), "doc_id": r.doc_id, "stage": "pii", "kind": "email", "count": 1}
-                      for r in kept[::3]]  # fmt: skip
-    small["findings"] = [{"k": sort_key(r.doc_id), "doc_id": r.doc_id, "stage": "url", "rule": "url.too_long",
-                          "value": 10.0, "threshold": 100.0, "verdict": "keep"} for r in kept[::5]]  # fmt: skip
+def _write_store(out: Folder, given: dict[str, list[dict[str, Any]]], shards: list[Shard], tamper: Tamper) -> None:
     with Spool({}) as spool:
-        rows = pa.Table.from_pylist(document_rows(records, rows_of, placed), schema=tables.DOCUMENTS)
-        spool.add_documents(rows, url_key)
-        for name, given in small.items():
-            spool.add(name, pa.Table.from_pylist(given, schema=tables.WRITTEN_ONCE[name]))
+        for name, rows in given.items():
+            table = tamper(name, _table(rows, tables.WRITTEN_ONCE[name]))
+            spool.add(name, table)
+            if name == "documents":
+                for index_name, derived in index_rows(table, url_key).items():
+                    spool.add(index_name, tamper(index_name, derived))
         for bucket, chunk in enumerate(shard_chunks((s.source, s.shard, s.num_documents) for s in shards)):
-            for place in chunk:
-                spool.add(
-                    "placements", _placements(out, next(s for s in shards if (s.source, s.shard) == place)), bucket
-                )
+            of_chunk = [s for s in shards if (s.source, s.shard) in chunk]
+            rows = pa.concat_tables([_placements(out, shard) for shard in of_chunk])
+            spool.add("placements", tamper("placements", rows), bucket)
         commit_tables(out, spool.files(out))
 
 
@@ -331,7 +340,13 @@ def _small_tables(records: tuple[Record, ...]) -> dict[str, list[dict[str, Any]]
                        "num_documents": num, "by_type": json.dumps({"response": num, "warcinfo": 1}),
                        "by_mime": "{}", "by_status": "{}"})  # fmt: skip
     unreadable = [{"source": "web", "file": file_name("web", 2), "offset": 99_000, "length": 17, "error": "cut"}]
-    return {"steps": steps, "step_rules": rules, "inputs": inputs, "unreadable": unreadable}
+    kept = [r for r in records if r.status == "kept"]
+    edits = [{"k": sort_key(r.doc_id), "doc_id": r.doc_id, "stage": "pii", "kind": "email", "count": 1}
+             for r in kept[::3]]  # fmt: skip
+    findings = [{"k": sort_key(r.doc_id), "doc_id": r.doc_id, "stage": "url", "rule": "url.too_long", "value": 10.0,
+                 "threshold": 100.0, "verdict": "keep"} for r in kept[::5]]  # fmt: skip
+    return {"steps": steps, "step_rules": rules, "inputs": inputs, "unreadable": unreadable, "edits": edits,
+            "findings": findings}  # fmt: skip
 
 
 def _digest(records: Iterable[Record]) -> str:
