@@ -31,9 +31,14 @@ class UserStep:
             return self._error(document)
         if isinstance(outcome, Rejection) and outcome.document.doc_id == document.doc_id:
             return replace(outcome, finding=replace(outcome.finding, stage=self.stage, rejected=True))
-        if isinstance(outcome, Document) and outcome.doc_id == document.doc_id:
+        if isinstance(outcome, Document) and outcome.doc_id == document.doc_id and _is_unicode(outcome.text):
             return outcome
-        _LOG.warning("%s gave %r for document %s", self.stage, type(outcome), document.doc_id.hex())
+        _LOG.warning(
+            "%s gave a %s for document %s: expected the document itself, its text in valid Unicode, or its rejection",
+            self.stage,
+            type(outcome).__name__,
+            document.doc_id.hex(),
+        )
         return self._error(document)
 
     def _error(self, document: Document) -> Rejection:
@@ -55,3 +60,11 @@ def _find_function(name: str) -> Callable[[Document], object]:
     if not callable(function):
         raise RecipeError(f"source.steps: {name!r} is a {type(function).__name__}, not a function of a Document")
     return function
+
+
+def _is_unicode(text: object) -> bool:
+    """Whether UTF-8 can hold a text: whether it has no lone surrogate."""
+    try:
+        return isinstance(text, str) and (text.isascii() or bool(text.encode("utf-8")))
+    except UnicodeEncodeError:
+        return False

@@ -1,0 +1,208 @@
+"""Personal data: what is found, what is left, and that scrubbing twice is scrubbing once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from stages.document import Document, Edit, Rejection
+from stages.pii.numbers import IBAN_LENGTHS, is_card, is_iban, luhn_holds
+from stages.pii.options import KINDS, PiiTable
+from stages.pii.scrub import ORDER, PLACEHOLDERS, scrub
+from stages.pii.step import PiiStep
+
+FOUND = [
+    ("email", "write to jane.doe+news@mail.example.co.uk today", "write to <EMAIL> today"),
+    ("email", "<jane@example.com>, (bob_1@example.org).", "<<EMAIL>>, (<EMAIL>)."),
+    ("email", "mailto:o'neil@example.com?subject=x", "mailto:<EMAIL>?subject=x"),
+    ("email", "josé@exemple.fr und jürgen@müller.de", "<EMAIL> und <EMAIL>"),
+    ("email", "иван@пример.рф", "<EMAIL>"),
+    ("email", "联系abc@qq.com或电话", "联系<EMAIL>或电话"),
+    ("email", "UPPER@EXAMPLE.COM", "<EMAIL>"),
+    ("phone", "call (650) 253-0000 now", "call <PHONE> now"),
+    ("phone", "call 650-253-0000 now", "call <PHONE> now"),
+    ("phone", "Tel.: +49 30 901820", "Tel.: <PHONE>"),
+    ("phone", "+44 (0)20 7946 0958, London", "<PHONE>, London"),
+    ("phone", "+33\xa01\xa042\xa068\xa053\xa000", "<PHONE>"),
+    ("phone", "tel 6502530000", "tel <PHONE>"),
+    ("ip", "from 8.8.8.8, then 1.1.1.1.", "from <IP>, then <IP>."),
+    ("ip", "http://93.184.216.34:8080/", "http://<IP>:8080/"),
+    ("ip", "[2607:f8b0:4005:805::200e] answered", "[<IP>] answered"),
+    ("ip", "2a00:1450:4001:82a:0:0:0:200e", "<IP>"),
+    ("credit_card", "paid with 4111111111111111 yesterday", "paid with <CREDIT_CARD> yesterday"),
+    ("credit_card", "5500-0000-0000-0004", "<CREDIT_CARD>"),
+    ("credit_card", "3782 822463 10005", "<CREDIT_CARD>"),
+    ("credit_card", "6011 1111 1111 1117 and more", "<CREDIT_CARD> and more"),
+    ("credit_card", "no. 12 4111 1111 1111 1111 123", "no. 12 <CREDIT_CARD> 123"),
+    ("credit_card", "4222222222222", "<CREDIT_CARD>"),
+    ("iban", "IBAN DE89 3704 0044 0532 0130 00", "IBAN <IBAN>"),
+    ("iban", "GB82WEST12345698765432.", "<IBAN>."),
+    ("iban", "DE89370400440532013000 BIC COBADEFFXXX", "<IBAN> BIC COBADEFFXXX"),
+    ("iban", "FR14 2004 1010 0505 0001 3M02 606", "<IBAN>"),
+    ("us_ssn", "SSN 219-09-9999.", "SSN <US_SSN>."),
+    ("secret", "key=AKIAIOSFODNN7EXAMPLE", "key=<SECRET>"),
+    ("secret", "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "<SECRET>"),
+    ("secret", "ghp_" + "a1B2" * 9, "<SECRET>"),
+    ("secret", "github_pat_" + "A" * 22 + "_" + "b" * 59, "<SECRET>"),
+    ("secret", "glpat-" + "x" * 20, "<SECRET>"),
+    ("secret", "xoxb-" + "123456789012-abcdef", "<SECRET>"),
+    ("secret", "https://hooks.slack.com/services/T00000000/B00000000/" + "X" * 24, "https://<SECRET>"),
+    ("secret", "sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc", "<SECRET>"),
+    ("secret", "AIza" + "SyA" + "0" * 32, "<SECRET>"),
+    ("secret", "hf_" + "abcdefghij" * 3 + "abcd", "<SECRET>"),
+    ("secret", "SG." + "a" * 22 + "." + "b" * 43, "<SECRET>"),
+    ("secret", "Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P", "Bearer <SECRET>"),
+    (
+        "secret",
+        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIE\nabc=\n-----END RSA PRIVATE KEY-----",
+        "<SECRET>",
+    ),
+    ("secret", "-----BEGIN PRIVATE KEY-----\n" + "A" * 64 + "\n" + "B" * 64 + "\nand then", "<SECRET>\nand then"),
+]  # fmt: skip
+
+LEFT = [
+    "@user liked it, icon@2x.png, a@b, user@localhost, x@1.2.3",
+    "in 2019-2024, 1,234,567 people, 3.14159265358979, 12345678901234567890",
+    "id 6502530000 and order 1234567890123456",
+    "2024-01-15 12:30:45, 15.01.2024, 1/2/2003",
+    "version 1.2.3.4.5, OID 1.3.6.1.4.1, 10.0.0.1, 192.168.1.1, 127.0.0.1, 224.0.0.1, 999.1.1.1, 203.0.113.7",
+    "std::vector a::b fe80::1 ::1 2001:db8::1 12:34:56",
+    "4111111111111112, 4111 1111 1111 1112, 0000000000000000, 1234567812345670",
+    "DE89370400440532013001, XX82WEST12345698765432, GB82 WEST",
+    "666-12-1234, 000-12-1234, 900-12-1234, 123-00-1234, 123-45-0000, 1123-45-67890, 123-45-6789-1",
+    "AKIA, ghp_short, sk_live_, eyJ, pk_live_4eC39HqLyjWDarjtT1zdp7dc, skating-rink, the ASIAN market",
+    "<EMAIL> <PHONE> <IP> <CREDIT_CARD> <IBAN> <US_SSN> <SECRET>",
+    "",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "text", "expected"), FOUND)
+def test_each_kind_is_found_and_replaced_by_its_placeholder(kind, text, expected):
+    scrubbed = scrub(text)
+    assert scrubbed.text == expected
+    assert set(scrubbed.counts) == {kind}
+    assert scrubbed.counts[kind] == expected.count(f"<{kind.upper()}>")
+    assert scrub(text, [kind]) == scrubbed
+    assert scrub(text, [other for other in KINDS if other != kind]).counts.get(kind) is None
+
+
+@pytest.mark.parametrize("text", LEFT)
+def test_what_only_looks_like_personal_data_stays(text):
+    assert scrub(text).text == text
+
+
+def test_a_national_phone_number_counts_in_its_own_country():
+    assert scrub("Ruf 030 901820 an", ["phone"], region="DE").text == "Ruf <PHONE> an"
+    assert scrub("Ruf 030 901820 an", ["phone"], region="US").counts == {}
+
+
+def test_where_finds_overlap_the_kind_that_comes_first_in_the_order_counts():
+    assert ORDER.index("email") < ORDER.index("ip") < ORDER.index("phone")
+    assert scrub("8.8.8.8@example.com").counts == {"email": 1}
+    assert scrub("219-09-9999@example.com").text == "<EMAIL>"
+    assert scrub("https://x:ghp_" + "a" * 36 + "@github.com").text == "https://x:<SECRET>@github.com"
+
+
+def test_finds_are_counted_by_kind_in_a_mixed_text():
+    scrubbed = scrub("a@b.co, c@d.co and 8.8.8.8; tel +1 650 253 0000 €")
+    assert scrubbed.text == "<EMAIL>, <EMAIL> and <IP>; tel <PHONE> €"
+    assert scrubbed.counts == {"email": 2, "ip": 1, "phone": 1}
+
+
+PIECES = st.sampled_from(
+    [text for _, text, _ in FOUND]
+    + LEFT
+    + list("@.-: +()0123456789aZ€<>\n")
+    + ["4111 ", "555-", "DE89", "+1 ", "@b.co"]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(PIECES, max_size=8).map("".join))
+@example("a@b.comc@d.com")
+@example("+1 650 253 0000 650 253 0000 650 253 0000")
+@example("1.1.1.1.1.1.1.1 8.8.8.8.8.8.8.8")
+@example("4111111111111111-4111111111111111")
+def test_scrubbing_a_scrubbed_text_changes_nothing(text):
+    once = scrub(text)
+    assert scrub(once.text).text == once.text
+    assert sum(once.counts.values()) >= sum(
+        once.text.count(mark.decode()) - text.count(mark.decode()) for mark in PLACEHOLDERS.values()
+    )
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_any_text_is_scrubbed_and_nothing_but_finds_changes(text):
+    scrubbed = scrub(text)
+    if not scrubbed.counts:
+        assert scrubbed.text == text
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "@",
+        "a@",
+        "a.",
+        "1",
+        "4111 ",
+        "DE89 ",
+        "2001:",
+        "eyJ",
+        "1.1.1.1.",
+        "ghp_",
+        "-----BEGIN PRIVATE KEY-----\n",
+        "+1(",
+    ],
+)
+def test_hostile_repetition_comes_to_an_end(hostile):
+    text = hostile * (400_000 // len(hostile))
+    assert isinstance(scrub(text).text, str)
+
+
+@given(st.integers(min_value=0, max_value=10**18))
+def test_luhn_catches_every_single_wrong_digit(number):
+    digits = str(number)
+    check = next(c for c in "0123456789" if luhn_holds(digits + c))
+    assert not any(luhn_holds(digits + c) for c in "0123456789" if c != check)
+
+
+def test_card_ranges_are_those_of_the_issuers():
+    assert is_card("4111111111111111") and is_card("2223003122003222") and is_card("3530111333300000")
+    assert not is_card("1111111111111117") and not is_card("41111111111111")
+
+
+@given(st.sampled_from(sorted(IBAN_LENGTHS)), st.data())
+def test_iban_check_digits_catch_every_other_pair(country, data):
+    size = IBAN_LENGTHS[country] - 4
+    account = data.draw(st.text("0123456789", min_size=size, max_size=size))
+    valid = [f"{country}{check:02d}{account}" for check in range(2, 99) if is_iban(f"{country}{check:02d}{account}")]
+    assert len(valid) == 1
+
+
+def test_the_step_leaves_an_edit_for_each_kind(make_document):
+    document = PiiStep(PiiTable())(make_document(text="a@b.co, c@d.co, 8.8.8.8"))
+    assert isinstance(document, Document)
+    assert document.text == "<EMAIL>, <EMAIL>, <IP>"
+    assert document.edits == (Edit(stage="pii", kind="email", count=2), Edit(stage="pii", kind="ip", count=1))
+
+
+def test_a_clean_text_passes_unchanged(make_document):
+    document = make_document(text="nothing here")
+    assert PiiStep(PiiTable())(document) is document
+
+
+def test_kinds_left_out_are_left_in(make_document):
+    document = PiiStep(PiiTable(kinds=("ip",)))(make_document(text="a@b.co 8.8.8.8"))
+    assert isinstance(document, Document)
+    assert document.text == "a@b.co <IP>"
+
+
+def test_drop_turns_the_document_down_with_the_number_of_finds(make_document):
+    step = PiiStep(PiiTable(action="drop"))
+    outcome = step(make_document(text="a@b.co, 8.8.8.8"))
+    assert isinstance(outcome, Rejection)
+    assert (outcome.finding.rule, outcome.finding.value) == ("pii.dropped", 2)
+    assert isinstance(step(make_document(text="nothing")), Document)
