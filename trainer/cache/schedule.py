@@ -21,6 +21,7 @@ from trainer.order import Order, Places
 NEVER: Final = 1 << 62
 _FIRST_STEPS: Final = 4
 _STEPS_A_STEP: Final = 4
+_STEPS_BEHIND: Final = 3  # what the slowest rank of a node may still be reading while the fastest makes batches ahead
 _MOST_STEPS: Final = 1 << 14
 
 BlockAt = tuple[int, int, int]
@@ -50,17 +51,17 @@ class Schedule:
     def at(self, step: int) -> None:
         """`step` is read next; a step other than the one expected plans anew."""
         with self._lock:
-            if not self._ahead or not self._ahead[0].step <= step <= self._ahead[-1].step:
+            if not self._ahead or not self.step <= step <= self._ahead[-1].step:
                 self._ahead.clear()
                 self._uses.clear()
                 self._extend(step, _FIRST_STEPS)
-            while self._ahead[0].step < step:
+            while self._ahead[0].step < step - _STEPS_BEHIND:
                 self._forget(self._ahead.popleft())
             self._extend(self._ahead[-1].step + 1, _STEPS_A_STEP)
             self.step, self._upcoming = step, None
 
     def next_use(self, block: BlockAt) -> int:
-        """The step at which the node needs `block` next; NEVER if not within sight."""
+        """The step at which the node needs `block` next (or needed it last, if just now); NEVER if not within sight."""
         with self._lock:
             uses = self._uses.get(block)
             return uses[0] if uses else NEVER
@@ -69,7 +70,8 @@ class Schedule:
         """The blocks of this rank's rows, by the step that needs them first."""
         with self._lock:
             if self._upcoming is None:
-                self._upcoming = list(dict.fromkeys(block for needed in self._ahead for block in needed.own))
+                coming = (needed.own for needed in self._ahead if needed.step >= self.step)
+                self._upcoming = list(dict.fromkeys(block for blocks in coming for block in blocks))
             return self._upcoming
 
     def _extend(self, first: int, num_steps: int) -> None:
