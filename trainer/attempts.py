@@ -69,3 +69,14 @@ def counts(step: int, attempt: int, begun: tuple[Attempt, ...]) -> bool:
 def _claimed(output: Folder) -> list[int]:
     names = (name.rsplit("/", 1)[-1] for name in output.names(_FOLDER))
     return [int(name.removesuffix(".claim")) for name in names if name.endswith(".claim")]
+
+
+def record_failure(output: Folder, rank: int, message: str) -> None:
+    """Keep why a process of the newest attempt ended, for people and for `failures`."""
+    number = max(_claimed(output), default=0)
+    output.publish(f"{_FOLDER}/{number:05d}.rank-{rank:05d}.error", message.encode())
+
+
+def failures(output: Folder) -> list[str]:
+    """What `record_failure` kept, by attempt and rank."""
+    return [output.read(name).decode() for name in output.names(_FOLDER) if name.endswith(".error")]

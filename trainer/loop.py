@@ -168,6 +168,21 @@ def _check_position(position: Position | None, data: Feed) -> None:
         )
 
 
+def _check_together(folder: Folder, control: dist.ProcessGroup) -> None:
+    """`check_files`, each rank its part; what one rank finds, all raise."""
+    rank, world_size = dist.get_rank(control), dist.get_world_size(control)
+    found: list[CheckpointError | None] = [None] * world_size
+    mine = None
+    try:
+        check_files(folder, part=rank, num_parts=world_size)
+    except CheckpointError as error:
+        mine = error
+    dist.all_gather_object(found, mine, group=control)
+    for damaged in found:
+        if damaged is not None:
+            raise damaged
+
+
 class _Run:
     """The parts of a run, put together."""
 
@@ -223,7 +238,7 @@ class _Run:
             sys.stderr.write(f"source {source}: {epochs:.2f} epochs in {steps} steps\n")
 
     def _load(self, folder: Folder, position: Position, control: dist.ProcessGroup) -> None:
-        check_files(folder, part=self.rank, num_parts=self.around.process.world_size)
+        _check_together(folder, control)
         state = self._tensors()
         require(folder, load(folder, state, control))
         restore(state, self.rig.optimizer, self.rank)

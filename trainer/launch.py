@@ -1,0 +1,262 @@
+"""A training run on Ray Train: the same loop, started on the cluster's workers and started again when one is lost.
+
+Nothing goes through Ray's own checkpoints: each start finds the newest complete one in storage, so a kill at any
+moment costs no more than the steps since. Failures are retried as long as the run gets on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Final, cast
+
+import pyarrow.fs
+import ray
+import ray.train
+from ray.train import FailureConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchConfig, TorchTrainer
+from ray.util.metrics import Gauge
+
+from lineage.recipe import RecipeError, as_plain, parse_table
+from lineage.storage import Folder, filesystem
+from trainer.attempts import FencedOutError, attempts, failures, record_failure
+from trainer.checkpoint_store import CheckpointError
+from trainer.corpus import open_corpus
+from trainer.faults import TrainingStoppedError
+from trainer.loading import make_order
+from trainer.loop import Result, Surroundings, layout_of, train
+from trainer.metrics import StepReport
+from trainer.options import TrainRecipe
+from trainer.parallel import check_layout
+from trainer.runtime import collective_timeout, join_process_group, local_device
+from trainer.sinks import METRICS
+from trainer.sizes import model_config
+
+STOP: Final = "stop-requested"
+"""The file in the output that asks a run to save a checkpoint and end."""
+_STARTS_WITHOUT_PROGRESS: Final = 4
+_LOOK_EVERY_SECONDS: Final = 5.0
+_FINAL: Final = {
+    error.__name__: error for error in (RecipeError, CheckpointError, FencedOutError, TrainingStoppedError)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """What a worker is told. `first_attempt`: the newest attempt when this launch began."""
+
+    recipe: dict[str, Any]
+    first_attempt: int
+
+
+def train_on_ray(recipe: TrainRecipe) -> Result:
+    """Train on Ray until the run is done, SIGTERM or SIGINT comes, or trying again does not help.
+
+    RecipeError before anything is started where the recipe is wrong; CheckpointError, FencedOutError and
+    TrainingStoppedError as `trainer.loop.train`; the last also where several starts in a row got nowhere."""
+    _check(recipe)
+    output = Folder(recipe.train.output)
+    output.remove(STOP)
+    _connect(recipe)
+    begun = attempts(output)
+    order = _Order(recipe=as_plain(recipe), first_attempt=max((attempt.number for attempt in begun), default=0))
+    has_gpus = ray.cluster_resources().get("GPU", 0) >= recipe.train.num_workers
+    timeout = collective_timeout(recipe.train.faults.watchdog_seconds)
+    trainer = TorchTrainer(
+        _work,
+        train_loop_config=dataclasses.asdict(order),
+        torch_config=TorchConfig(
+            backend="cpu:gloo,cuda:nccl" if has_gpus else "gloo", timeout_s=int(timeout.total_seconds())
+        ),
+        scaling_config=ScalingConfig(num_workers=recipe.train.num_workers, use_gpu=has_gpus),
+        run_config=_run_config(recipe, output),
+    )
+    with _stopping(output), _telling(output, recipe.train.steps):
+        ended = trainer.fit()
+    output.remove(STOP)
+    output.remove_tree("ray")
+    told = cast(dict[str, Any], ended.return_value)
+    if "error" in told:
+        raise _FINAL[told["error"]](told["message"])
+    return Result(**told)
+
+
+def _check(recipe: TrainRecipe) -> None:
+    """RecipeError now for what every worker would find out later."""
+    corpus = open_corpus(recipe.train.outs)
+    make_order(recipe, corpus)
+    config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
+    check_layout(layout_of(recipe, local_device()), config, recipe.train.seq_len)
+
+
+def _connect(recipe: TrainRecipe) -> None:
+    logging.getLogger("ray.train").setLevel(logging.WARNING)
+    if ray.is_initialized():
+        return
+    table, workers = recipe.ray, recipe.train.num_workers
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if table.address != "local":
+        ray.init(address=table.address, **quiet)
+        return
+    if table.num_cpus is not None and table.num_cpus < workers:
+        raise RecipeError(f"ray.num_cpus = {table.num_cpus}: expected at least train.workers, {workers}")
+    num_cpus = table.num_cpus or max(os.cpu_count() or 1, workers)
+    ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
+
+
+def _run_config(recipe: TrainRecipe, output: Folder) -> RunConfig:
+    where: dict[str, Any] = {"storage_path": output.at("ray")}
+    if output.is_remote:
+        handler = pyarrow.fs.FSSpecHandler(filesystem(output.url))
+        where["storage_filesystem"] = pyarrow.fs.PyFileSystem(handler)
+        where["storage_path"] = output.at("ray").split("://", 1)[1]
+    # A name of its own: Ray would otherwise take an earlier launch's end for this one's.
+    name = f"{recipe.run.name}-{uuid.uuid4().hex[:8]}"
+    return RunConfig(name=name, failure_config=FailureConfig(max_failures=-1), **where)
+
+
+def _work(told: dict[str, Any]) -> dict[str, Any]:
+    """What each worker runs. An error that a new start would meet again is returned: raised, Ray would try again."""
+    order = _Order(**told)
+    recipe = parse_table(TrainRecipe, order.recipe)
+    output = Folder(recipe.train.output)
+    process = join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)
+    is_first = process.rank == 0
+    around = Surroundings(
+        process=process,
+        more_sinks=(RayMetrics(recipe.run.name),) if is_first else (),
+        stop_requested=_StopFile(output) if is_first else lambda: False,
+    )
+    try:
+        _check_progress(output, order.first_attempt)
+        return dataclasses.asdict(train(recipe, around))
+    except tuple(_FINAL.values()) as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    except BaseException as error:
+        record_failure(output, process.rank, f"{type(error).__name__}: {error}")
+        raise
+
+
+def _check_progress(output: Folder, first_attempt: int) -> None:
+    """TrainingStoppedError where the last starts of this launch all began at the same step."""
+    own = [attempt for attempt in attempts(output) if attempt.number > first_attempt]
+    last = own[-_STARTS_WITHOUT_PROGRESS:]
+    if len(last) == _STARTS_WITHOUT_PROGRESS and len({attempt.first_step for attempt in last}) == 1:
+        raise TrainingStoppedError(
+            f"{len(last)} starts in a row got from step {last[0].first_step} to no new checkpoint. Last errors: "
+            f"{'; '.join(failures(output)[-3:]) or 'none recorded: workers were killed'}"
+        )
+
+
+class _StopFile:
+    """Whether the stop file is there; an object store is asked every few seconds only."""
+
+    def __init__(self, output: Folder) -> None:
+        self._output = output
+        self._asked = 0.0
+        self._found = False
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if not self._found and (not self._output.is_remote or now - self._asked > _LOOK_EVERY_SECONDS):
+            self._asked, self._found = now, self._output.exists(STOP)
+        return self._found
+
+
+@contextlib.contextmanager
+def _stopping(output: Folder) -> Iterator[None]:
+    """SIGTERM and SIGINT ask the workers to save and end, as long as this lasts."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        output.publish(STOP, b"")
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _telling(output: Folder, steps: int) -> Iterator[None]:
+    """Show on stderr what the run writes to its metrics (outputs on a disk that this process sees)."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_follow, args=(output, steps, ended), daemon=True)
+    if not output.is_remote:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if thread.is_alive():
+            thread.join()
+
+
+def _follow(output: Folder, steps: int, ended: threading.Event) -> None:
+    path = output.at(METRICS)
+    seen = os.path.getsize(path) if os.path.exists(path) else 0
+    last = False
+    while not last:
+        last = ended.wait(1.0)
+        if not os.path.exists(path):
+            continue
+        with open(path, "rb") as file:
+            file.seek(seen)
+            lines = file.read().splitlines(keepends=True)
+        for line in lines:
+            if line.endswith(b"\n"):
+                seen += len(line)
+                _tell(json.loads(line), steps)
+
+
+def _tell(row: dict[str, Any], steps: int) -> None:
+    if not row["skipped"] and row["step"] % 10 and row["step"] != steps - 1 and "validation_loss" not in row:
+        return
+    loss = f"skipped ({row['reason']})" if row["skipped"] else f"loss {row['loss']:.4f}"
+    sys.stderr.write(f"step {row['step']}/{steps}  {loss}  {row['tokens_per_second']:,.0f} tokens/s\n")
+
+
+class RayMetrics:
+    """Gauges that Ray exports to Prometheus, named ray_sluice_train_*, with the run as a tag."""
+
+    _NAMES: Final = (
+        "step", "loss", "gradient_norm", "lr", "tokens_per_second", "mfu", "data_wait_share", "seconds",
+    )  # fmt: skip
+
+    def __init__(self, run: str) -> None:
+        self._tags = {"run": run}
+        self._gauges = {
+            name: Gauge(f"sluice_train_{name}", description=f"{name} of the last step", tag_keys=("run",))
+            for name in self._NAMES
+        }
+        self._skipped = Gauge("sluice_train_skipped", description="batches skipped since the start", tag_keys=("run",))
+        self._num_skipped = 0
+
+    def write(self, report: StepReport) -> None:
+        for name, gauge in self._gauges.items():
+            value = getattr(report, name)
+            if value is not None:
+                gauge.set(float(value), tags=self._tags)
+        self._num_skipped += report.skipped is not None
+        self._skipped.set(float(self._num_skipped), tags=self._tags)
+
+    def flush(self) -> None:
+        """Ray collects gauges by itself."""
+
+    def close(self) -> None:
+        """Nothing is held."""
