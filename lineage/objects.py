@@ -135,3 +135,11 @@ def delete_versions(folder: Folder, doomed: Iterable[Version]) -> None:
                 f"s3://{bucket}/{key} version {version.version_id} cannot be deleted: {error}. Allow "
                 "s3:DeleteObjectVersion and lift any object lock, then call the same command again"
             ) from error
+
+
+def abort_uploads(folder: Folder, under: str) -> None:
+    """End every multipart upload under a name beginning with `under`: its parts are bytes that no listing shows."""
+    bucket, prefix = _bucket_and_key(folder.url)
+    uploads = _call(folder.url, "list_multipart_uploads", Bucket=bucket, Prefix=f"{prefix}/{under}").get("Uploads", [])
+    for upload in uploads:
+        _call(folder.url, "abort_multipart_upload", Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
