@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lineage.ids import add_digests, content_hash, length_prefixed, show_digest
 from lineage.storage import Folder
-from lineage.store import StoreError, open_table, table_uri
+from lineage.store import StoreError, arrow_dataset, table_uri
 from lineage.tables import WRITTEN_ONCE
 
 _LEFT_OUT: Final = {"inputs": ("file",)}
@@ -25,7 +25,7 @@ def logical_digest(out: Folder) -> dict[str, str]:
 
 def _row_hashes(out: Folder, name: str) -> Iterator[int]:
     columns = [column for column in WRITTEN_ONCE[name].names if column not in _LEFT_OUT.get(name, ())]
-    dataset = open_table(out, name).to_pyarrow_dataset()
+    dataset = arrow_dataset(out, name)
     try:
         for batch in dataset.to_batches(columns=columns):
             as_bytes = [_as_bytes(column) for column in batch.columns]

@@ -17,7 +17,7 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -204,6 +204,23 @@ def state(out: Folder, name: str) -> TableState:
     return TableState(version=table.version(), num_rows=num_rows, files=tuple(sorted(_paths(table))))
 
 
+def arrow_dataset(out: Folder, name: str, version: int | None = None) -> Any:
+    """The table as an Arrow dataset whose readers check every page's checksum: a damaged file is an error, not a wrong
+    answer."""
+    import pyarrow.dataset as ds
+    from pyarrow import fs
+
+    local = None if out.is_remote else fs.SubTreeFileSystem(table_uri(out, name), fs.LocalFileSystem())
+    plain = open_table(out, name, version).to_pyarrow_dataset(filesystem=local)
+    options = ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
+    checked = ds.ParquetFileFormat(default_fragment_scan_options=options)
+    fragments = [
+        checked.make_fragment(piece.path, filesystem=piece.filesystem, partition_expression=piece.partition_expression)
+        for piece in plain.get_fragments()
+    ]
+    return ds.FileSystemDataset(fragments, plain.schema, checked)
+
+
 def read_table(out: Folder, name: str, version: int | None = None) -> pa.Table:
     """The whole table as Arrow, in no particular order: for tables that fit in memory."""
     import pyarrow as pa
@@ -211,7 +228,7 @@ def read_table(out: Folder, name: str, version: int | None = None) -> pa.Table:
     from lineage.tables import APPENDED, WRITTEN_ONCE
 
     schema = {**WRITTEN_ONCE, **APPENDED}[name]
-    dataset = open_table(out, name, version).to_pyarrow_dataset()
+    dataset = arrow_dataset(out, name, version)
     try:
         return dataset.to_table(columns=schema.names).cast(schema)
     except (pa.ArrowException, OSError) as error:

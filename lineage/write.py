@@ -116,10 +116,17 @@ def encode(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     packed = {column: "DELTA_BINARY_PACKED" for column in ("k", "doc_k") if column in rows.column_names}
     pq.write_table(
-        rows, sink, row_group_size=_ROW_GROUP, compression="zstd", compression_level=3, write_page_index=True,
-        use_dictionary=[column for column in rows.column_names if column in DICTIONARY], column_encoding=packed or None,
+        rows,
+        sink,
+        row_group_size=_ROW_GROUP,
+        compression="zstd",
+        compression_level=3,
+        write_page_index=True,
+        write_page_checksum=True,
+        use_dictionary=[column for column in rows.column_names if column in DICTIONARY],
+        column_encoding=packed or None,
         store_schema=False,
-    )  # fmt: skip
+    )
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 

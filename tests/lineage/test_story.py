@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from lineage import write
 from lineage.exposure import erased_from
 from lineage.ids import content_hash, text_hash
 from lineage.lookup import Lookup
+from lineage.sql import query
 from lineage.storage import Folder
 from lineage.store import StoreError, commit_tables
 from lineage.story import documents_json
@@ -191,6 +193,25 @@ def test_a_damaged_file_is_named_with_what_to_do(own: Folder) -> None:
     file.write_bytes(b"PAR1" + os.urandom(file.stat().st_size - 8) + b"PAR1")
     with pytest.raises(StoreError, match=r"documents.*sluice verify"):
         tracer(own).by_id(doc_id(1))
+
+
+@pytest.mark.parametrize("kind", ["*.parquet", "_delta_log/*.json"])
+def test_no_damage_to_a_table_ends_in_anything_but_an_answer_or_a_clear_error(own: Folder, kind: str) -> None:
+    [file] = Path(own.at("lineage/documents")).glob(kind)
+    whole, chance = file.read_bytes(), random.Random(kind)
+    told = {"answer": 0, "error": 0}
+    for turn in range(40):
+        damaged = bytearray(whole[: chance.randrange(len(whole))] if turn % 4 == 0 else whole)
+        for _ in range(chance.choice([1, 3, 50])):
+            damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+        file.write_bytes(damaged)
+        for ask in (lambda: tracer(own).by_id(doc_id(1)), lambda: query(own, "SELECT * FROM documents")):
+            try:
+                ask()
+                told["answer"] += 1
+            except StoreError:
+                told["error"] += 1
+    assert told["error"] > 40
 
 
 def test_training_steps_lead_to_documents_and_documents_to_steps(own: Folder) -> None:
