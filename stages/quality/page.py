@@ -13,7 +13,6 @@ T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 
 _PARAGRAPH_BREAK: Final = re.compile(r"\n{2,}")
-_LINE_BREAK: Final = re.compile(r"\n+")
 
 _UAX29_WORD: Final = re.compile(
     r"[^\W_](?:\w|[\u0300-\u036f]|(?<=[^\W\d_])[':.\u00b7\u2019](?=[^\W\d_])|(?<=\d)[',.;\u2019](?=\d))*"
@@ -99,14 +98,17 @@ def written_lines(page: Page) -> list[str]:
 
 def line_blocks(page: Page) -> list[str]:
     """Lines between runs of line feeds."""
-    text = page.text
-    return _LINE_BREAK.split(text) if "\n\n" in text else page.once(feed_lines)
+    lines = page.once(feed_lines)
+    if "\n\n" not in page.text:
+        return lines
+    written = [line for line in lines if line]
+    return [""] * (lines[0] == "") + written + [""] * (lines[-1] == "")
 
 
 def paragraphs(page: Page) -> list[str]:
     """Paragraphs of the stripped text between runs of two line feeds or more."""
     text = page.text.strip()
-    return _PARAGRAPH_BREAK.split(text) if "\n\n" in text else [text]
+    return _PARAGRAPH_BREAK.split(text) if "\n\n\n" in text else text.split("\n\n")
 
 
 def repeats(segments: Sequence[str]) -> tuple[int, int]:

@@ -14,17 +14,16 @@ document may cause there is bounded (`_WORK`); beyond it chunks are cut every 64
 from __future__ import annotations
 
 import re
-import unicodedata
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from stages.quality.characters import PUNCTUATION, TERMINAL_PUNCTUATION
+from stages.quality.spacy_tokens import ENDS_SENTENCE, SpacyTokens
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -40,13 +39,11 @@ _ROW_BYTES: Final = 250
 _TOKEN_BYTES: Final = 17
 _COLUMNS: Final = 8
 _START, _TOKENS, _WORDS, _WORD_CHARS, _ALPHABETIC, _STOP, _FIRST, _LAST = range(_COLUMNS)
-_ENDS_SENTENCE, _IS_PUNCT = 1, 2
 
 _WORD_AND_MARK: Final = re.compile(r"[A-Za-z]*[a-z]{2}[,.;:!?]")
 _NOT_ALPHANUMERIC: Final = re.compile(r"[\W_]")
 _CHUNK: Final = re.compile(r"\S+")
 _SENTENCE_ENDS: Final = re.compile("[" + re.escape("".join(sorted(TERMINAL_PUNCTUATION))) + "]+")
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +99,7 @@ class Splitter:
         if len(stop_words) > 63:
             raise ValueError(f"{len(stop_words)} stop words for {language}: expected at most 63")
         self._stop_bits = {word: 1 << position for position, word in enumerate(dict.fromkeys(stop_words))}
-        self._spacy = _Spacy(language) if language is not None else None
+        self._spacy = SpacyTokens(language) if language is not None else None
         self._memo_bytes = memo_bytes
         self.generation = 0
         self._memo: dict[str, int] = {}
@@ -175,7 +172,7 @@ class Splitter:
                 for kind in self._kinds[start : start + num]:
                     if seen and not kind:
                         count, seen = count + 1, False
-                    elif kind & _ENDS_SENTENCE:
+                    elif kind & ENDS_SENTENCE:
                         seen = True
         return count + (seen and line[position:] not in ("", " "))
 
@@ -237,89 +234,21 @@ class Splitter:
 
     def _remember(self, chunk: str, tokens: Sequence[str]) -> None:
         num_words = word_chars = num_alphabetic = stop = 0
-        start = len(self._lengths)
+        start, spacy = len(self._lengths), self._spacy
         for token in tokens:
-            self._lengths.append(len(token))
+            length, letters = len(token), token.isalpha()
+            self._lengths.append(length)
             self._hashes.append(hash_of(token))
-            if token.isalpha():
-                kind, symbol, letter = 0, PUNCTUATION.issuperset(token), True
-            else:
-                kind = self._spacy.kind(token) if self._spacy is not None else 0
-                symbol, letter = PUNCTUATION.issuperset(token), any(map(str.isalpha, token))
-            self._kinds.append(kind)
-            num_words += not symbol
-            word_chars += 0 if symbol else len(token)
-            num_alphabetic += letter
+            self._kinds.append(0 if letters or spacy is None else spacy.kind(token))
+            if not PUNCTUATION.issuperset(token):
+                num_words += 1
+                word_chars += length
+            num_alphabetic += letters or any(map(str.isalpha, token))
             stop |= self._stop_bits.get(token, 0)
-        first, last = self._spacy.ends(tokens) if self._spacy is not None else (0, 0)
+        first, last = (0, 0) if spacy is None else spacy.ends(tokens)
         self._memo[chunk] = len(self._table) // _COLUMNS
         self._table.extend((start, len(tokens), num_words, word_chars, num_alphabetic, stop, first, last))
         self._bytes += _ROW_BYTES + len(chunk) + _TOKEN_BYTES * len(tokens)
-
-
-class _Spacy:
-    """spaCy's blank tokenizer of one language, asked for many chunks at once."""
-
-    def __init__(self, language: str) -> None:
-        import spacy  # takes a second: only where words are split
-        from spacy.pipeline import Sentencizer
-
-        self._tokenizer = spacy.blank(language).tokenizer
-        self._vocab = self._tokenizer.vocab
-        self.rules: frozenset[str] = frozenset(self._tokenizer.rules)
-        self._sentence_ends = frozenset(Sentencizer.default_punct_chars)
-        self._any_sentence_end = re.compile("[" + re.escape("".join(sorted(self._sentence_ends))) + "]")
-        pairs = {pair for rule in sorted(self.rules) for pair in pairwise(self._affixes(rule))}
-        self._lasts = {token: number for number, token in enumerate(sorted({last for last, _ in pairs}), 1)}
-        self._firsts = {token: number for number, token in enumerate(sorted({first for _, first in pairs}), 1)}
-        self.neighbours = np.zeros((len(self._lasts) + 1, len(self._firsts) + 1), bool)
-        for last, first in pairs:
-            self.neighbours[self._lasts[last], self._firsts[first]] = True
-
-    def _affixes(self, rule: str) -> list[str]:
-        """The tokens of a special case when it is split as other text is: what spaCy's matcher looks for. A superset
-        of its patterns (it leaves out rules without affixes) costs time and no exactness."""
-        from spacy.tokenizer import Tokenizer
-
-        ask: Any = self._tokenizer
-        plain = Tokenizer(
-            self._vocab, rules={}, prefix_search=ask.prefix_search, suffix_search=ask.suffix_search,
-            infix_finditer=ask.infix_finditer, token_match=ask.token_match, url_match=ask.url_match,
-        )  # fmt: skip
-        return [token.text for token in plain(rule)]
-
-    def split(self, chunks: Sequence[str]) -> list[list[str]]:
-        """The tokens of each chunk; a chunk holds no white space but single spaces.
-
-        The chunks go to spaCy as lines of one text (a line feed is a token of its own and in no special case), in a
-        memory zone, so that its vocabulary does not grow. In such a zone spaCy 3.8 fails on its second "IS_ALPHA" (a
-        symbol with the id 1), so a look-alike stands in; so does U+FFFD for lone surrogates. Both keep the lengths."""
-        text = _SURROGATE.sub("\ufffd", "\n".join(chunks)).replace("IS_ALPHA", "IS_ALPHB")
-        with self._vocab.memory_zone():
-            marks = [(token.idx, len(token)) for token in self._tokenizer(text) if not token.is_space]
-        split: list[list[str]] = []
-        start, at = 0, 0
-        for chunk in chunks:
-            tokens = []
-            while at < len(marks) and marks[at][0] < start + len(chunk):
-                begin = marks[at][0] - start
-                tokens.append(chunk[begin : begin + marks[at][1]])
-                at += 1
-            split.append(tokens)
-            start += len(chunk) + 1
-        return split
-
-    def ends(self, tokens: Sequence[str]) -> tuple[int, int]:
-        """Numbers of the first token (as the second of a pair) and of the last one (as the first); 0: in no pair."""
-        return self._firsts.get(tokens[0], 0), self._lasts.get(tokens[-1], 0)
-
-    def kind(self, token: str) -> int:
-        """Whether a token ends a sentence, and whether it is punctuation (Unicode category P throughout)."""
-        is_punct = all(unicodedata.category(character).startswith("P") for character in token)
-        return (_ENDS_SENTENCE if token in self._sentence_ends else 0) | (_IS_PUNCT if is_punct else 0)
-
-    def has_sentence_end(self, text: str) -> bool:
-        return self._any_sentence_end.search(text) is not None
 
 
 def _joined(text: str, touching: Sequence[int]) -> list[str] | None:
