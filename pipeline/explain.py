@@ -1,0 +1,247 @@
+"""What every step makes of one document: the tuning loop of a person who writes filters.
+
+`explain` runs a chain on a document past its rejections and gives a Story; `as_json` and `render` show it. The chain
+should keep the whole ledger (`with_whole_ledger`), so that rules which let the document pass say by how much."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypedDict
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.rule import Rule as Line
+from rich.table import Table
+from rich.text import Text
+
+from stages.chain import Chain, StepTables
+from stages.document import Document, Edit, Finding, Rejection
+
+Verdict = Literal["kept", "changed", "rejected"]
+_PREVIEW_CHARS: Final = 1_200
+_MOST_CHANGED_LINES: Final = 40
+_COLOURS: Final = {"kept": "green", "changed": "cyan", "rejected": "red"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStory:
+    """One step: what it measured, and the text as it came and went. `deciding` is the rule that rejected."""
+
+    stage: str
+    verdict: Verdict
+    deciding: Finding | None
+    findings: tuple[Finding, ...]
+    edits: tuple[Edit, ...]
+    text_before: str
+    text_after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """All steps in order. `document` is as the last of them left it; `not_run` names steps that had no text to look
+    at, because nothing came out of parse."""
+
+    document: Document
+    steps: tuple[StepStory, ...]
+    not_run: tuple[str, ...]
+
+    @property
+    def deciding(self) -> Finding | None:
+        """The finding that would have ended the document's way in a run; None if it is kept."""
+        return next((step.deciding for step in self.steps if step.deciding), None)
+
+
+def with_whole_ledger(tables: StepTables) -> StepTables:
+    """The same steps, each noting every rule that it evaluates."""
+    return replace(tables, quality=replace(tables.quality, ledger="all"))
+
+
+def explain(document: Document, chain: Chain) -> Story:
+    """The story of one document, every step run on what the steps before it left, rejections notwithstanding."""
+    steps: list[StepStory] = []
+    for step in chain.steps:
+        outcome = step(document)
+        story = _tell(step.stage, document, outcome)
+        steps.append(story)
+        document = outcome.document if isinstance(outcome, Rejection) else outcome
+        if step.stage == "parse" and not document.text:
+            break
+    return Story(document=document, steps=tuple(steps), not_run=chain.stages[len(steps) :])
+
+
+def _tell(stage: str, before: Document, outcome: Document | Rejection) -> StepStory:
+    if isinstance(outcome, Rejection):
+        after, deciding = outcome.document, outcome.finding
+        findings = (deciding, *outcome.findings)
+    else:
+        after, deciding = outcome, None
+        findings = outcome.findings[len(before.findings) :]
+    passed: Verdict = "changed" if after.text != before.text else "kept"
+    return StepStory(
+        stage=stage,
+        verdict="rejected" if deciding else passed,
+        deciding=deciding,
+        findings=findings,
+        edits=after.edits[len(before.edits) :],
+        text_before=before.text,
+        text_after=after.text,
+    )
+
+
+class FindingJson(TypedDict):
+    """One rule's measurement."""
+
+    stage: str
+    rule: str
+    value: float | None
+    threshold: float | None
+    verdict: Literal["kept", "rejected"]
+
+
+def as_json(story: Story) -> dict[str, object]:
+    """The story as plain values: `verdict` (the deciding finding or null), `steps` in order with their findings, edits
+    and, where a step changed it, the text that it left, and the final `text`."""
+    document = story.document
+    return {
+        "doc_id": document.doc_id.hex(),
+        "url": document.url,
+        "file": document.place.file,
+        "offset": document.place.offset,
+        "num_bytes": document.num_bytes,
+        "charset": document.charset,
+        "language": document.language,
+        "language_score": document.language_score,
+        "status": "rejected" if story.deciding else "kept",
+        "verdict": _finding_json(story.deciding) if story.deciding else None,
+        "steps": [_step_json(step) for step in story.steps],
+        "not_run": list(story.not_run),
+        "text": document.text,
+    }
+
+
+def _step_json(step: StepStory) -> dict[str, object]:
+    told: dict[str, object] = {
+        "stage": step.stage,
+        "verdict": step.verdict,
+        "num_chars_in": len(step.text_before),
+        "num_chars_out": len(step.text_after),
+        "findings": [_finding_json(finding) for finding in step.findings],
+        "edits": [{"kind": edit.kind, "count": edit.count} for edit in step.edits],
+    }
+    return told | ({"text": step.text_after} if step.text_after != step.text_before else {})
+
+
+def _finding_json(finding: Finding) -> FindingJson:
+    return {
+        "stage": finding.stage,
+        "rule": finding.rule,
+        "value": _finite(finding.value),
+        "threshold": _finite(finding.threshold),
+        "verdict": "rejected" if finding.rejected else "kept",
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def render(story: Story, console: Console) -> None:
+    """The story for a person at a terminal. What comes from the page is shown as text, never as control codes."""
+    document = story.document
+    console.print(
+        Panel(_headline(story), title=Text(printable(document.url or document.doc_id.hex())), title_align="left")
+    )
+    for step in story.steps:
+        console.print(
+            Line(Text.assemble((step.stage, "bold"), "  ", (step.verdict, _COLOURS[step.verdict])), align="left")
+        )
+        if step.findings:
+            console.print(_table(step, story.deciding))
+        for edit in step.edits:
+            console.print(Text(f"  {edit.kind} × {edit.count:,}", style="cyan"))
+        if step.text_after != step.text_before:
+            console.print(_change(step))
+    if story.not_run:
+        console.print(Text(f"not run, there is no text: {', '.join(story.not_run)}", style="dim"))
+
+
+def _headline(story: Story) -> Text:
+    document, deciding = story.document, story.deciding
+    facts = [
+        f"{document.num_bytes:,} bytes",
+        f"charset {document.charset or 'unknown'}",
+        f"{len(document.text):,} characters of text",
+    ]
+    if document.language_score is not None:
+        facts.append(f"language {document.language} ({document.language_score:.4f})")
+    verdict = Text("kept", style="bold green")
+    if deciding is not None:
+        verdict = Text(f"rejected at {deciding.stage}: {deciding.rule}{_measured(deciding)}", style="bold red")
+    return Text("\n").join([verdict, Text(", ".join(facts))])
+
+
+def _measured(finding: Finding) -> str:
+    if finding.value is None:
+        return ""
+    against = "" if finding.threshold is None else f" against {_number(finding.threshold)}"
+    return f" ({_number(finding.value)}{against})"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
+
+
+def _table(step: StepStory, decides: Finding | None) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    table.add_column()
+    table.add_column("rule", no_wrap=True)
+    table.add_column("value", justify="right")
+    table.add_column("threshold", justify="right")
+    for finding in step.findings:
+        mark, style = ("✗", "red") if finding.rejected else ("✓", "green")
+        table.add_row(
+            Text(mark, style=style),
+            Text(finding.rule + (" ← decides" if finding is decides else ""), style=style if finding.rejected else ""),
+            _number(finding.value),
+            _number(finding.threshold),
+        )
+    return table
+
+
+def _change(step: StepStory) -> Panel | Text:
+    """The text where it is new, else the lines that the step took out and put in."""
+    if not step.text_before:
+        more = len(step.text_after) - _PREVIEW_CHARS
+        tail = f"\n… {more:,} more characters" if more > 0 else ""
+        return Panel(Text(printable(step.text_after[:_PREVIEW_CHARS]) + tail), title="text", title_align="left")
+    shown = Text()
+    for number, (mark, line) in enumerate(_changed_lines(step.text_before, step.text_after)):
+        if number == _MOST_CHANGED_LINES:
+            shown.append("  … and more\n", style="dim")
+            break
+        shown.append(f"  {mark} {printable(line[:200])}\n", style="red" if mark == "-" else "green")
+    return shown
+
+
+def _changed_lines(before: str, after: str) -> Iterator[tuple[str, str]]:
+    """("-" or "+", line) for each line that differs, in order."""
+    old, new = before.split("\n"), after.split("\n")
+    if len(old) == len(new):  # words were replaced within lines: no need to search for what moved
+        for a, b in zip(old, new, strict=True):
+            if a != b:
+                yield from (("-", a), ("+", b))
+        return
+    for line in difflib.unified_diff(old, new, lineterm="", n=0):
+        if line[:1] in "+-" and not line.startswith(("---", "+++")):
+            yield line[0], line[1:]
+
+
+def printable(text: str) -> str:
+    """`text` as a terminal may be given it: control, escape and direction-changing characters are shown as U+FFFD."""
+    return "".join(c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs") else "\ufffd" for c in text)
