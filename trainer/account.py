@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from lineage.storage import Folder
 from trainer.attempts import Attempt
 from trainer.corpus import Corpus
-from trainer.facts import FactLog, SegmentFact, SweepFact, commit, run_fact
+from trainer.facts import FactLog, SegmentFact, SweepFact, check_name, commit, run_fact
 from trainer.order import Plan
 
 METRICS_FILE = "metrics.jsonl"
@@ -42,6 +42,7 @@ class Account:
 
     def start(self, sweeps: Sequence[SweepFact] = ()) -> None:
         """Say that the attempt begins, and how earlier ones ended. StoreError if the run's name is taken."""
+        check_name(self._run, self._output, self._changes[-1][1].outputs)
         first = self._stretches(self._attempt.first_step, ())
         self._log.add(run_fact(self._run, self._output, self._plan), *self._closed(), *sweeps, *first)
         commit(self._log, self._changes[-1][1].outputs)
@@ -59,7 +60,7 @@ class Account:
             self._committing = self._worker.submit(commit, self._log, self._changes[-1][1].outputs)
 
     def close(self) -> None:
-        """Wait until the stores have what was written down. StoreError if the run's name was taken meanwhile."""
+        """Wait until the stores have what was written down, or could not take it."""
         if self._committing is not None:
             self._committing.result()
             commit(self._log, self._changes[-1][1].outputs)

@@ -30,6 +30,7 @@ from trainer.order import ORDER_VERSION, Plan
 
 FACTS_FILE: Final = "lineage.jsonl"
 _LOCK_SECONDS: Final = 20.0
+_STORE_IS_DOWN: Final = (store.StoreError, OSError, DeltaError)
 _log = logging.getLogger(__name__)
 
 
@@ -135,10 +136,24 @@ def _parse(line: bytes) -> Fact:
     return shape(**fields)
 
 
-def commit(log: FactLog, outputs: Sequence[Output]) -> bool:
-    """Commit what each output's store lacks of the newest facts; False if a store could not take them.
+def check_name(run: str, output: Folder, outputs: Sequence[Output]) -> None:
+    """StoreError if a store that can be read knows `run` with another output than ours."""
+    for out in outputs:
+        try:
+            known = store.read_table(Folder(out.url), "training_runs").to_pylist()
+        except _STORE_IS_DOWN as error:
+            _log.warning("the lineage store of %s cannot be read: %s", out.url, error)
+            continue
+        for row in known:
+            if row["run"] == run and row["output"] != output.url:
+                raise store.StoreError(
+                    f"run {run!r} is recorded in {out.url} with the output {row['output']!r}, not {output.url!r}: "
+                    "give this run another run.name"
+                )
 
-    StoreError if the run's name is recorded there with another output."""
+
+def commit(log: FactLog, outputs: Sequence[Output]) -> bool:
+    """Commit what each output's store lacks of the newest facts; False if a store could not take them."""
     whole = True
     for output in outputs:
         folder = Folder(output.url)
@@ -146,7 +161,7 @@ def commit(log: FactLog, outputs: Sequence[Output]) -> bool:
             with hold(folder, "sluice train", wait_seconds=_LOCK_SECONDS):
                 if _commit_into(folder, log.facts()):
                     cover(folder)
-        except (StorageError, OSError, DeltaError) as error:
+        except _STORE_IS_DOWN as error:
             _log.warning("the lineage store of %s did not take the facts; the next start will: %s", folder.url, error)
             whole = False
     return whole

@@ -160,7 +160,7 @@ class Feed:
             now = reopen(self._dataset.corpus)
             if now.outputs == self._dataset.corpus.outputs:
                 raise
-            self._read_from(now)
+            self.take(now)
             ready = self._take(step)
         self.wait_seconds = time.perf_counter() - began
         if ready.copied is not None:
@@ -191,7 +191,7 @@ class Feed:
             self._account.commit(step, skipped_steps)
         changed = self._changed_corpus()
         if changed is not None:
-            self._read_from(changed)
+            self.take(changed)
             if self._account is not None:
                 self._account.content_changed(step, changed)
 
@@ -217,7 +217,7 @@ class Feed:
             dist.broadcast_object_list(told, src=0, group=self._options.group)
         return told[0]
 
-    def _read_from(self, corpus: Corpus) -> None:
+    def take(self, corpus: Corpus) -> None:
         """Go on with this content; batches made ahead are made anew."""
         for future in self._made.values():
             future.cancel()

@@ -73,6 +73,7 @@ def assert_same_batches(
     reader: CachedBlocks,
     steps: int,
     part: Slice = WHOLE,
+    *,
     in_step: Callable[[], object] = lambda: None,
 ) -> None:
     order = order_of(local)
@@ -346,7 +347,7 @@ def test_two_ranks_and_a_throttled_failing_s3_with_a_cache_of_a_tenth_of_the_dat
                 here = open_corpus([DataTable(out=str(served / "bucket" / "out"))])
                 reader = CachedBlocks(remote, order_of(remote), part, options_of(folder, 2, 1, parts))
                 began = time.perf_counter()
-                assert_same_batches(remote, here, reader, 176, part, barrier.wait)
+                assert_same_batches(remote, here, reader, 176, part, in_step=barrier.wait)
                 share = reader.figures.wait_seconds / (time.perf_counter() - began)
                 read = 176 * 16 * 16_384 * 4 / 2
                 amplification = reader.figures.bytes_fetched / read
