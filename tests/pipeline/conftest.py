@@ -10,12 +10,15 @@ import pytest
 
 @pytest.fixture(scope="module")
 def small_ray() -> Iterator[None]:
-    """A Ray cluster of our own with two processors, for the tests of one module."""
+    """A Ray cluster of our own, for the tests of one module.
+
+    Ray keeps as many idle workers as there are CPUs, and a shuffle has two kinds of them: with two CPUs each exchange
+    would start its workers anew (7 s instead of .3)."""
     import ray
 
     assert not ray.is_initialized()
     ray.init(
-        address="local", num_cpus=2, object_store_memory=150_000_000, include_dashboard=False, log_to_driver=False,
+        address="local", num_cpus=4, object_store_memory=150_000_000, include_dashboard=False, log_to_driver=False,
         logging_level=logging.ERROR,
     )  # fmt: skip
     yield

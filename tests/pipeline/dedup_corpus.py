@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ class Doc:
 
 
 Verdict = dict[str, Any]
+Signature = Callable[[str], bytes | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,7 @@ class Corpus:
     def job(self, root: Path, **options: Any) -> DedupJob:
         """The corpus written below `root`."""
         work, out = Folder(str(root / "work")), Folder(str(root))
-        signer = Signer(self.table)
+        signature = functools.cache(Signer(self.table).signature)
         units = []
         for (source, file), docs in self.files.items():
             unit = DedupUnit(
@@ -59,7 +61,10 @@ class Corpus:
                 keys=f"units/{source}-{file}/keys.parquet",
                 part=f"documents/s{source}/part-{file:05d}.parquet",
             )
-            rows = [_key_row(doc, source, file, number, signer) for number, doc in enumerate(docs)]
+            rows = [
+                _key_row(doc, source, file, number, signature if self.table.near else _none)
+                for number, doc in enumerate(docs)
+            ]
             _write(work, unit.keys, pa.Table.from_pylist(rows, schema=KEYS))
             _write(out, unit.part, pa.Table.from_pylist([_part_row(doc) for doc in docs], schema=PART))
             units.append(unit)
@@ -92,8 +97,8 @@ def read_verdicts(job: DedupJob, result: DedupResult) -> list[Verdict]:
 
 def write_earlier(root: Path, docs: Sequence[Doc], table: DedupTable, *, purged: Sequence[int] = ()) -> EarlierFile:
     """A finished output below `root` that kept `docs`; the texts at the `purged` indices are gone from its part."""
-    out, signer = Folder(str(root)), Signer(table)
-    rows = [{**_key_row(doc, 0, 0, number, signer), "source": "web", "part": 3} for number, doc in enumerate(docs)]
+    out, signature = Folder(str(root)), Signer(table).signature
+    rows = [{**_key_row(doc, 0, 0, number, signature), "source": "web", "part": 3} for number, doc in enumerate(docs)]
     kept = [{name: row[name] for name in DEDUP.names} for row in rows]
     _write(out, "dedup/web/part-00003.parquet", pa.Table.from_pylist(kept, schema=DEDUP))
     parts = [_part_row(doc) | ({"text": None} if number in purged else {}) for number, doc in enumerate(docs)]
@@ -103,12 +108,16 @@ def write_earlier(root: Path, docs: Sequence[Doc], table: DedupTable, *, purged:
     )
 
 
-def _key_row(doc: Doc, source: int, file: int, number: int, signer: Signer) -> dict[str, Any]:
+def _none(_: str) -> None:
+    return None
+
+
+def _key_row(doc: Doc, source: int, file: int, number: int, signature: Signature) -> dict[str, Any]:
     return {
         "doc_id": doc.doc_id, "source_index": source, "file_index": file, "offset": 100 * number, "part_row": number,
         "num_chars": len(doc.text), "captured_at": doc.captured_at,
         "url_key": content_hash(doc.url.encode()) if doc.url else None,
-        "clean_hash": text_hash(doc.text), "signature": signer.signature(doc.text) if signer.table.near else None,
+        "clean_hash": text_hash(doc.text), "signature": signature(doc.text),
     }  # fmt: skip
 
 
@@ -121,7 +130,7 @@ def _part_row(doc: Doc) -> dict[str, Any]:
 
 def _write(folder: Folder, name: str, table: pa.Table) -> None:
     with folder.writing(name) as file:
-        pq.write_table(table, file, row_group_size=7)
+        pq.write_table(table, file, row_group_size=max(7, len(table) // 10))  # several even where there are few rows
 
 
 def random_words(seed: object, num_words: int) -> list[str]:
