@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,6 +72,9 @@ def test_splitting_loses_and_doubles_nothing(numbers: list[int]) -> None:
 
 @pytest.mark.slow
 def test_ray_data_brings_the_same_rows_together(tmp_path: Path, small_ray: None) -> None:
+    import ray
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know this module
     tasks: list[Task] = [[(number * task % 7, f"{task}-{number}") for number in range(task * 3)] for task in range(9)]
     assert met(RayData(), tasks, 7, tmp_path) == expected(tasks)
     assert met(RayData(), [[], []], 3, tmp_path) == {}
