@@ -19,6 +19,8 @@ from lineage import tables
 from lineage.cover import cover
 from lineage.ids import content_hash, id_digest, row_doc_id, show_digest, sort_key, text_hash, warc_doc_id
 from lineage.index import Index, PartFile, Shard, TokenizerIdentity, make_index, part_name, publish_index
+from lineage.purge import ApplyHooks, Order
+from lineage.purge_plan import Match, PlanHooks
 from lineage.storage import Folder
 from lineage.store import commit_tables
 from lineage.write import Spool, index_rows, shard_chunks
@@ -195,6 +197,21 @@ def render_plainly(out: Folder) -> bytes:
     with out.open("excerpts.parquet") as file:
         rows = pq.read_table(file).to_pylist()
     return ("<html>" + "".join(f"<p>{row['rule']}: {row['excerpt']}</p>" for row in rows) + "</html>").encode()
+
+
+def plan_hooks() -> PlanHooks:
+    """What planning a purge of a small OUT needs."""
+    return PlanHooks(url_key=url_key, resembles=lambda left, right: similarity(left, right) >= THRESHOLD)
+
+
+def apply_hooks() -> ApplyHooks:
+    """What applying one needs."""
+    return ApplyHooks(render=render_plainly, drop_cached=lambda _out, _index: None)
+
+
+def ordered(match: Match) -> Order:
+    """An order to purge what `match` names."""
+    return Order(match=match, by="a test", reason="to see it gone")
 
 
 def _table(rows: Iterable[dict[str, Any]], schema: pa.Schema) -> pa.Table:
