@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -151,12 +152,16 @@ def whole_weights(spread: Spread) -> dict[str, np.ndarray]:
     return weights
 
 
+def train_slice(url: str, layout: Layout, tp: int, num_ranks: int, process: Process) -> Trained:
+    return train_spread(process, url, layout, Slice(rank=process.rank // tp, num_ranks=num_ranks))
+
+
 def spread_over(folder: Path, url: str, layout: Layout) -> list[Trained]:
     tp, ranks = layout.mesh.tp, layout.mesh.dp
     return run_forked(
         folder,
         layout.mesh.num_workers,
-        lambda process: train_spread(process, url, layout, Slice(rank=process.rank // tp, num_ranks=ranks)),
+        partial(train_slice, url, layout, tp, ranks),
     )
 
 
@@ -207,16 +212,18 @@ def test_a_larger_layout_trains_as_one_plain_process_does(
     assert agree(spread_over(tmp_path, corpus, LARGER[name]), reference)
 
 
-def test_a_dropped_all_reduce_is_found(corpus: str, reference: Trained, tmp_path: Path) -> None:
-    def without_all_reduce(process: Process) -> Trained:
-        Spread.synchronise = lambda self, last: self.model.no_sync()  # type: ignore[method-assign]
-        return train_spread(process, corpus, LAYOUTS["ddp 2"], Slice(rank=process.rank, num_ranks=2))
+def without_all_reduce(url: str, process: Process) -> Trained:
+    Spread.synchronise = lambda self, last: self.model.no_sync()  # type: ignore[method-assign]
+    return train_spread(process, url, LAYOUTS["ddp 2"], Slice(rank=process.rank, num_ranks=2))
 
-    assert not agree(run_forked(tmp_path, 2, without_all_reduce), reference)
+
+def both_read_the_first_slice(url: str, process: Process) -> Trained:
+    return train_spread(process, url, LAYOUTS["fsdp 2"], Slice(rank=0, num_ranks=2))
+
+
+def test_a_dropped_all_reduce_is_found(corpus: str, reference: Trained, tmp_path: Path) -> None:
+    assert not agree(run_forked(tmp_path, 2, partial(without_all_reduce, corpus)), reference)
 
 
 def test_a_batch_sliced_wrongly_is_found(corpus: str, reference: Trained, tmp_path: Path) -> None:
-    def both_read_the_first_slice(process: Process) -> Trained:
-        return train_spread(process, corpus, LAYOUTS["fsdp 2"], Slice(rank=0, num_ranks=2))
-
-    assert not agree(run_forked(tmp_path, 2, both_read_the_first_slice), reference)
+    assert not agree(run_forked(tmp_path, 2, partial(both_read_the_first_slice, corpus)), reference)

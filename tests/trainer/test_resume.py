@@ -1,0 +1,88 @@
+"""A run that is interrupted goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from runs import Run
+from tiny_corpus import make_corpus
+
+STEPS = 12
+FSDP_2 = {"workers": 2}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_corpus(str(tmp_path_factory.mktemp("out")), {"web": [1700, 530], "books": [1111]}).url
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The uninterrupted run on two processes."""
+    run = Run(data=corpus, output=tmp_path_factory.mktemp("whole") / "run", changes=FSDP_2)
+    assert run.start().finished
+    return run
+
+
+def check_identical(run: Run, whole: Run) -> None:
+    assert run.losses() == whole.losses()  # bit for bit
+    assert [row["grad_norm"] for row in run.metrics().values()] == [r["grad_norm"] for r in whole.metrics().values()]
+    assert run.sequences() == whole.sequences()
+
+
+@pytest.mark.parametrize("killed_after", [2, 5, 9])
+def test_a_run_killed_at_a_step_ends_with_the_same_bits(
+    killed_after: int, corpus: str, whole: Run, tmp_path: Path
+) -> None:
+    run = Run(data=corpus, output=tmp_path / "run", changes=FSDP_2)
+    run.start_and_kill(killed_after)
+    assert run.start().finished
+    check_identical(run, whole)
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_twenty_random_steps_ends_with_the_same_bits(corpus: str, tmp_path: Path) -> None:
+    steps = {"steps": 40, "checkpoint": {"every": 3}}
+    whole = Run(data=corpus, output=tmp_path / "whole", changes=FSDP_2 | steps)
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=FSDP_2 | steps)
+    for killed_after in sorted(random.Random(5).sample(range(1, 40), 20)):
+        run.start_and_kill(killed_after)
+    assert run.start().finished
+    check_identical(run, whole)
+
+
+def near(run: Run, whole: Run) -> bool:
+    """Another layout adds in another order: 1e-10 in the loss after a dozen steps of float64."""
+    pairs = zip(run.losses(), whole.losses(), strict=True)
+    return all(abs(mine - theirs) < 1e-10 for mine, theirs in pairs if mine is not None and theirs is not None)
+
+
+def test_a_run_goes_on_with_other_numbers_of_processes(corpus: str, whole: Run, tmp_path: Path) -> None:
+    run = Run(data=corpus, output=tmp_path / "run")
+    run.start_and_kill(5, workers=4)
+    run.start_and_kill(9, workers=2)
+    assert run.start(workers=1).finished
+    assert run.sequences() == whole.sequences()
+    assert near(run, whole)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_other_layouts(corpus: str, whole: Run, tmp_path: Path) -> None:
+    run = Run(data=corpus, output=tmp_path / "run")
+    run.start_and_kill(5, workers=2)
+    run.start_and_kill(9, parallel={"tp": 2})
+    assert run.start(workers=2, zero=0).finished
+    assert run.sequences() == whole.sequences()
+    assert near(run, whole)
+
+
+def test_a_finished_run_started_with_more_steps_goes_on(corpus: str, whole: Run, tmp_path: Path) -> None:
+    run = Run(data=corpus, output=tmp_path / "run", changes=FSDP_2)
+    first = run.start(optimizer={"lr": 3e-3, "warmup_steps": 3, "min_lr_ratio": 1.0}, steps=6)
+    assert (first.step, first.finished) == (6, True)
+    again = run.start(optimizer={"lr": 3e-3, "warmup_steps": 3, "min_lr_ratio": 1.0})
+    assert (again.step, again.attempt) == (STEPS, 2)
+    assert run.sequences() == whole.sequences()
