@@ -2,7 +2,7 @@
 
 Only `lineage` touches the Delta log. The protocol: every commit carries an application transaction id; the id is looked
 up in a freshly opened table before each attempt, because a repeated id is refused from a stale snapshot but accepted
-from a fresh one. Nothing is ever compacted, updated or deleted in place.
+from a fresh one. Rows are never updated or deleted.
 
 Versions: a corpus is version 1 after its run and one more after each purge, as index.json counts. `purges` gains
 exactly one commit a purge, so version V of the corpus is Delta version V - 1 of `purges`; rows of `purged` count at V
@@ -15,13 +15,14 @@ import json
 import os
 import random
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, CommitProperties, Transaction, create_table_with_add_actions
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction, create_table_with_add_actions
 
 from lineage.ids import content_hash
 from lineage.storage import Folder, delta_options
@@ -45,6 +46,14 @@ _CONFIGURATION: Final = {
     "delta.enableExpiredLogCleanup": "false",
 }
 _FILES_WORTH_A_CHECKPOINT: Final = 256
+
+FILES_WORTH_GATHERING = 64
+"""From how many files on the facts of training are written again as one."""
+
+_GATHERED: Final = ("training_segments", "cache_sweeps")
+"""Tables whose facts come often. Not `purges`: its versions are the corpus's."""
+
+_FENCE: Final = "rewrite-fence"
 
 
 class StoreError(ValueError):
@@ -161,8 +170,37 @@ def append(out: Folder, name: str, rows: pa.Table, transaction_id: str) -> bool:
         except CommitFailedError:
             time.sleep(random.uniform(0, min(1.0, 0.01 * 2 ** min(attempt, 7))))
         else:
+            _gather(out, name)
             return True
     raise StoreError(f"{table_uri(out, name)}: {_ATTEMPTS} commits lost the race; is another writer stuck? Try again")
+
+
+def _gather(out: Folder, name: str) -> None:
+    """Write many small files of facts again as one: a long run commits thousands, and every trace reads them.
+
+    One commit removes and adds, in place of deltalake's `compact`, of which two at once double rows. The fence makes
+    rewriters collide; whoever loses, to another rewriter or to an append, leaves it to a later append."""
+    from lineage.tables import APPENDED
+    from lineage.write import publish_rows, table_folder
+
+    table = open_table(out, name)
+    if name not in _GATHERED or len(table.file_uris()) < FILES_WORTH_GATHERING:
+        return
+    actions = table.get_add_actions(flatten=True)
+    olds = [(path.as_py(), size.as_py()) for path, size in zip(actions["path"], actions["size_bytes"], strict=True)]
+    rows = read_table(out, name, table.version())
+    # A name of its own: the loser's file can be removed without touching another rewriter's.
+    file = publish_rows(out, name, f"facts-{uuid.uuid4().hex[:16]}", rows)
+    now = time.time_ns() // 1_000_000
+    fence = Transaction(_FENCE, (table.transaction_version(_FENCE) or 0) + 1)
+    try:
+        table.create_write_transaction(
+            [*(RemoveAction(path, True, now, size, {}) for path, size in olds), *_adds([file])], "append",
+            Schema.from_arrow(APPENDED[name]),
+            commit_properties=CommitProperties(max_commit_retries=0, app_transactions=[fence]),
+        )  # fmt: skip
+    except CommitFailedError:
+        table_folder(out, name).remove(file.path)
 
 
 def append_run(out: Folder, row: pa.Table) -> bool:

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_store import NUM, doc_id, documents_table, make_store, purge_rows, run_row, table_of, url_key
 
-from lineage import write
+from lineage import store, write
 from lineage.digest import logical_digest
 from lineage.ids import sort_key, sort_keys
 from lineage.storage import Folder
@@ -181,8 +181,6 @@ def test_a_fact_is_appended_once_however_often_it_is_told(tmp_path: Path) -> Non
 
 def test_a_stale_handle_cannot_repeat_a_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two writers opened the table before either committed: the second must look again, and leave no file behind."""
-    from lineage import store
-
     out = Folder(str(tmp_path))
     make_store(out)
     stale = open_table(out, "cache_sweeps")
@@ -194,6 +192,36 @@ def test_a_stale_handle_cannot_repeat_a_transaction(tmp_path: Path, monkeypatch:
     monkeypatch.undo()
     assert read_table(out, "cache_sweeps")["host"].to_pylist() == ["first"]
     assert len([f for f in Folder(out.at("lineage/cache_sweeps")).names() if f.endswith(".parquet")]) == 1
+
+
+def test_many_small_files_of_facts_become_one_without_losing_a_row_or_a_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "FILES_WORTH_GATHERING", 5)
+    out = Folder(str(tmp_path))
+    make_store(out)
+    for number in range(23):
+        append(out, "cache_sweeps", sweep(str(number)), str(number))
+        assert len(state(out, "cache_sweeps").files) < 5 or number == 3
+    assert sorted(map(int, read_table(out, "cache_sweeps")["host"].to_pylist())) == list(range(23))
+    assert not any(append(out, "cache_sweeps", sweep(str(number)), str(number)) for number in range(23))
+    assert len(read_table(out, "cache_sweeps", 3)) == 3
+
+
+def test_of_two_rewriters_at_once_one_wins_and_no_row_doubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = Folder(str(tmp_path))
+    make_store(out)
+    for number in range(6):
+        append(out, "cache_sweeps", sweep(str(number)), str(number))
+    monkeypatch.setattr(store, "FILES_WORTH_GATHERING", 5)
+    stale = open_table(out, "cache_sweeps")
+    store._gather(out, "cache_sweeps")
+    real = store.open_table
+    handed_out = iter([stale])
+    monkeypatch.setattr(store, "open_table", lambda *asked: next(handed_out, None) or real(*asked))
+    store._gather(out, "cache_sweeps")
+    assert sorted(read_table(out, "cache_sweeps")["host"].to_pylist()) == sorted(map(str, range(6)))
+    assert len([f for f in Folder(out.at("lineage/cache_sweeps")).names() if f.endswith(".parquet")]) == 7
 
 
 def test_a_run_name_belongs_to_one_output(tmp_path: Path) -> None:
@@ -209,6 +237,7 @@ def test_a_run_name_belongs_to_one_output(tmp_path: Path) -> None:
 
 def _append_many(url: str, writer: int, start: float) -> None:
     out = Folder(url)
+    store.FILES_WORTH_GATHERING = 4  # so that rewriters race too
     time.sleep(max(0.0, start - time.time()))
     for number in random.Random(writer).sample(range(20), 20):
         append(out, "cache_sweeps", sweep(f"shared {number}"), f"shared {number}")
