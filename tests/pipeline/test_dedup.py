@@ -13,7 +13,9 @@ import pytest
 from dedup_corpus import Corpus, Doc, Verdict, one_file, pair_at, random_words, read_verdicts, write_earlier
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from runs import s3_server
 
+from lineage.storage import Folder
 from lineage.tables import VERDICTS
 from pipeline.dedup import deduplicate
 from pipeline.dedup_inputs import DedupUnit
@@ -353,3 +355,17 @@ def test_five_thousand_near_equal_texts_cost_a_linear_number_of_comparisons(tmp_
     assert result.counts["capped_buckets"] == 16
     assert result.counts["candidate_pairs"] <= 16 * 2 * 5_000
     assert result.counts["dedup.near"] == 4_999
+
+
+@pytest.mark.slow
+def test_an_object_store_gives_the_same_bytes(tmp_path: Path) -> None:
+    corpus, options = varied_corpus(), {"rows_per_partition": 200}
+    corpus.verdicts(tmp_path / "disk", **options)
+    job, local = corpus.job(tmp_path / "local", **options), Folder(str(tmp_path / "local"))
+    with s3_server("dedup"):
+        remote = Folder("s3://dedup/out")
+        for name in local.names():
+            remote.publish(name, local.read(name))
+        job = replace(job, work=remote.folder("work"), out=remote)
+        found = {group.name.rsplit("/", 1)[-1]: job.work.read(group.name) for group in deduplicate(job).verdicts}
+    assert found == published(tmp_path / "disk")
