@@ -44,9 +44,14 @@ def join(url: str, *names: str) -> str:
 
 def filesystem(url: str) -> Any:
     """The fsspec file system that `url` belongs to. S3 takes its endpoint, region and keys from the usual AWS_*
-    variables and goes anonymous where there are no keys (or with AWS_NO_SIGN_REQUEST=1)."""
+    variables and goes anonymous where there are no keys (or with AWS_NO_SIGN_REQUEST=1). The role of an EC2 instance is
+    asked for with AWS_EC2_METADATA_DISABLED=false."""
     scheme = urlsplit(url).scheme if is_remote(url) else "file"
-    return _filesystem(scheme, os.getpid(), _s3_anonymous() if scheme == "s3" else False)
+    if scheme != "s3":
+        return _filesystem(scheme, os.getpid(), False, ())
+    # A process may come to other settings (a worker that serves one job after another): they get a client of their own.
+    settings = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_")))
+    return _filesystem(scheme, os.getpid(), _s3_anonymous(), settings)
 
 
 def _s3_anonymous() -> bool:
@@ -60,7 +65,7 @@ def _s3_anonymous() -> bool:
 
 
 @functools.lru_cache(maxsize=16)
-def _filesystem(scheme: str, process: int, anonymous: bool) -> Any:
+def _filesystem(scheme: str, process: int, anonymous: bool, settings: tuple[tuple[str, str], ...]) -> Any:
     # A cached S3 or HTTP client holds an event loop that does not survive a fork: so one for each process.
     if scheme == "s3":
         return fsspec.filesystem(

@@ -124,7 +124,7 @@ def run_units(
     if work.resource:
         options["resources"] = {work.resource: 0.001}
     remote = ray.remote(**options)(_call)
-    shared = ray.put((function, job))
+    shared = ray.put((function, job, object_store_settings()))
     limit = work.max_in_flight or 2 * num_cpus()
     pending: dict[Any, tuple[Item, int]] = {}
     waiting, exhausted = iter(items), False
@@ -157,6 +157,13 @@ def run_units(
             ray.cancel(reference, force=True)
 
 
-def _call(shared: tuple[Callable[[Any, Any, bool], Any], Any], item: Any, careful: bool) -> Any:
-    function, job = shared
+def object_store_settings() -> dict[str, str]:
+    """The AWS_* variables of this process: how its tasks reach the object store on nodes that were started without
+    them. They travel in Ray's object store, not in a runtime environment, which dashboards and logs show."""
+    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+
+
+def _call(shared: tuple[Callable[[Any, Any, bool], Any], Any, dict[str, str]], item: Any, careful: bool) -> Any:
+    function, job, settings = shared
+    os.environ.update(settings)
     return function(job, item, careful)

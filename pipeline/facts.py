@@ -172,7 +172,7 @@ def input_tables(read: Sequence[Done]) -> tuple[pa.Table, pa.Table]:
     inputs, unreadable = [], []
     for unit in read:
         inputs.append({
-            "source": unit["source"], "file": unit["file"], "bytes": unit["bytes"],
+            "source": unit["source"], "file": unit["url"], "bytes": unit["bytes"],
             "num_records": unit["num_records"], "num_documents": unit["num_documents"],
             **{name: json.dumps(unit[name], sort_keys=True) for name in ("by_type", "by_mime", "by_status")},
         })  # fmt: skip

@@ -51,6 +51,7 @@ class UnitSummary:
     key: str
     source: str
     file: str
+    url: str
     num_bytes: int
     counts: InputCounts = field(default_factory=InputCounts)
     unreadable: list[Unreadable] = field(default_factory=list)
@@ -78,6 +79,7 @@ class UnitSummary:
             "key": self.key,
             "source": self.source,
             "file": self.file,
+            "url": self.url,
             "bytes": self.num_bytes,
             "num_records": self.counts.num_records,
             "by_type": dict(self.counts.by_type),
@@ -115,7 +117,8 @@ class _ByKey:
 def run_unit(job: UnitJob, unit: Unit, careful: bool) -> dict[str, Any]:
     """Do one unit and publish its files; returns the content of its unit.json."""
     out = Folder(job.out)
-    summary = UnitSummary(key=unit.key, source=unit.source, file=unit.input.name, num_bytes=unit.input.size)
+    found = unit.input
+    summary = UnitSummary(key=unit.key, source=unit.source, file=found.name, url=found.url, num_bytes=found.size)
     chain = _chain(job.steps[unit.source_index], _ByKey(job))
     started = time.perf_counter()
     with UnitWriter(out, job, unit, summary) as writer, open_input(unit.input) as stream, chain.isolation(careful):
