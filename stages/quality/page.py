@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from stages.quality.windows import Windows
-from stages.quality.words import Counts, Split, Splitter, Tokens
+from stages.quality.words import Counts, Split, Splitter
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -77,8 +77,8 @@ def solid(page: Page) -> str:
 
 def windows(page: Page) -> Windows:
     """N-grams of the page's words."""
-    tokens: Tokens = page.once(split).tokens()
-    return Windows(tokens, page.once(solid))
+    words = page.once(split)
+    return Windows(words.tokens(), words.solid())
 
 
 def all_lines(page: Page) -> list[str]:

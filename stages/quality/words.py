@@ -69,14 +69,26 @@ class Tokens:
 class Split:
     """One text split into words; `tokens` is worked out when asked for."""
 
-    __slots__ = ("_generation", "_rows", "_splitter", "chunks", "counts")
+    __slots__ = ("_generation", "_joined", "_rows", "_spaced", "_splitter", "chunks", "counts")
 
-    def __init__(self, splitter: Splitter, chunks: Sequence[str], rows: Ints | None, counts: Counts) -> None:
+    def __init__(
+        self, splitter: Splitter, chunks: Sequence[str], rows: Ints | None, counts: Counts, *, joined: bool
+    ) -> None:
         self._splitter = splitter
+        self._joined = joined
+        self._spaced = splitter.spaced
         self.chunks = chunks
         self._rows = rows
         self._generation = splitter.generation
         self.counts = counts
+
+    def solid(self) -> str:
+        """The tokens one after the other: the text without the white space between them. (A few special cases, as
+        Spanish "EE. UU.", hold a space.)"""
+        if not self._joined:
+            return "".join(self.chunks)
+        spaced, ask = self._spaced, self._splitter.solid
+        return "".join((spaced.get(chunk) or ask(chunk)) if " " in chunk else chunk for chunk in self.chunks)
 
     def tokens(self) -> Tokens:
         """Length and hash of every token."""
@@ -104,9 +116,15 @@ class Splitter:
         self.generation = 0
         self._memo: dict[str, int] = {}
         self._long: list[str] = []
+        self.spaced: dict[str, str] = {}
         self._bytes = 0
         self._work = _WORK
         self._table, self._lengths, self._hashes, self._kinds = array("q"), array("q"), array("Q"), array("B")
+
+    @property
+    def memo_bytes_used(self) -> int:
+        """What the memo weighs, about."""
+        return self._bytes
 
     def split(self, text: str) -> Split:
         """The words of `text`."""
@@ -119,11 +137,19 @@ class Splitter:
             if self._spacy is not None:
                 touching += (self._touching(facts, previous) + (start - 1)).tolist()
                 previous, start = int(facts[-1, _LAST]), start + len(rows)
-        if touching and (joined := _joined(text, touching)) is not None:
-            chunks, parts = joined, []
-            for rows in self.rows_of(chunks):
+        joined = _joined(text, touching) if touching else None
+        if joined is not None:
+            parts = []
+            for rows in self.rows_of(joined):
                 parts.append(_sums(self._facts(rows)))
-        return Split(self, chunks, rows if len(parts) == 1 else None, _counts(parts))
+        rows = rows if len(parts) == 1 else None
+        return Split(self, joined or chunks, rows, _counts(parts), joined=joined is not None)
+
+    def solid(self, chunk: str) -> str:
+        """The tokens of chunks that were joined, one after the other."""
+        assert self._spacy is not None
+        (tokens,) = self._spacy.split([chunk])
+        return "".join(tokens)
 
     def rows_of(self, chunks: Sequence[str]) -> Iterator[Ints]:
         """The memo's rows of one text's `chunks`, segment by segment; each is valid until the next is asked for."""
@@ -181,7 +207,7 @@ class Splitter:
         self._work = _WORK
         for chunk in self._long:
             self._memo.pop(chunk, None)
-        self._long = []
+        self._long, self.spaced = [], {}
         if self._bytes > self._memo_bytes or (num_chunks > _SEGMENT and self._memo):
             self._clear()
 
@@ -219,7 +245,10 @@ class Splitter:
         pieces = [self._affordable(chunk) for chunk in hard]
         tokens = iter(self._spacy.split([piece for parts in pieces for piece in parts]))
         for chunk, parts in zip(hard, pieces, strict=True):
-            self._remember(chunk, [token for _ in parts for token in next(tokens)])
+            found = [token for _ in parts for token in next(tokens)]
+            self._remember(chunk, found)
+            if len(chunk) > _SHORT and " " in chunk:
+                self.spaced[chunk] = "".join(found)
 
     def _affordable(self, chunk: str) -> list[str]:
         """The chunk, or its cuts where splitting it whole exceeds what this text may still cost."""
