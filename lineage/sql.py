@@ -32,11 +32,13 @@ class QueryError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one query may use: seconds, GiB of memory, threads (0: as many as there are processors)."""
+    """What one query may use: seconds, GiB of memory, threads (0: as many as there are processors), and values (rows
+    times columns) of its answer, which is held whole."""
 
     seconds: float = 300.0
     memory_gib: float = 4.0
     threads: int = 0
+    values: int = 20_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,7 @@ def query(out: Folder, sql: str, version: int | None = None, limits: Limits = Li
         try:
             cursor = connection.execute(statement)
             columns = tuple(str(column[0]) for column in cursor.description)
-            rows = [tuple(to_json(value) for value in row) for row in cursor.fetchall()]
+            rows = _fetch(cursor, limits.values // max(len(columns), 1))
         except duckdb.InterruptException as error:
             raise QueryError(f"the query took more than {limits.seconds:g} s and was stopped: narrow it") from error
         except duckdb.OutOfMemoryException as error:
@@ -75,6 +77,15 @@ def query(out: Folder, sql: str, version: int | None = None, limits: Limits = Li
         finally:
             timer.cancel()
     return Result(columns=columns, rows=rows)
+
+
+def _fetch(cursor: duckdb.DuckDBPyConnection, most: int) -> list[tuple[Json, ...]]:
+    rows: list[tuple[Json, ...]] = []
+    while batch := cursor.fetchmany(10_000):
+        rows.extend(tuple(to_json(value) for value in row) for row in batch)
+        if len(rows) > most:
+            raise QueryError(f"the answer has more than {most:,} rows: select fewer columns, add a LIMIT, or aggregate")
+    return rows
 
 
 def _about_files(error: duckdb.Error) -> ValueError:

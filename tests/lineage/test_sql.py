@@ -175,6 +175,11 @@ def test_a_question_that_needs_too_much_memory_is_stopped(out: Folder) -> None:
         query(out, greedy, limits=Limits(memory_gib=0.1))
 
 
+def test_an_answer_too_large_to_hold_is_refused(out: Folder) -> None:
+    with pytest.raises(QueryError, match="more than 50 rows"):
+        query(out, "SELECT doc_id, url FROM documents", limits=Limits(values=100))
+
+
 def test_a_damaged_file_is_our_damage_and_not_the_users_mistake(tmp_path: Path) -> None:
     out = Folder(str(tmp_path))
     make_store(out)
