@@ -109,7 +109,7 @@ def processor_time_limit(seconds: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = signal.signal(signal.SIGVTALRM, _raise_out_of_time)
+    previous = signal.signal(signal.SIGVTALRM, _raise_out_of_time) or signal.SIG_DFL
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
