@@ -9,12 +9,14 @@ likes without being read; the check before publishing only saves it the trouble.
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import Final
 
 from lineage.storage import Folder
 
 _FOLDER: Final = "attempts"
+_ASK_EVERY_SECONDS: Final = 5.0
 
 
 class FencedOutError(RuntimeError):
@@ -59,6 +61,22 @@ def check_fence(output: Folder, number: int) -> None:
     """FencedOutError if a later attempt than `number` has claimed the run."""
     if output.exists(f"{_FOLDER}/{number + 1:05d}.claim"):
         raise FencedOutError(f"attempt {number} of {output.url} has been superseded: it ends without publishing")
+
+
+class Fence:
+    """`check_fence` for every step: an object store is asked every few seconds only."""
+
+    def __init__(self, output: Folder, number: int) -> None:
+        self._output = output
+        self._number = number
+        self._asked = -_ASK_EVERY_SECONDS
+
+    def check(self) -> None:
+        """FencedOutError if a later attempt has claimed the run."""
+        now = time.monotonic()
+        if not self._output.is_remote or now - self._asked >= _ASK_EVERY_SECONDS:
+            self._asked = now
+            check_fence(self._output, self._number)
 
 
 def counts(step: int, attempt: int, begun: tuple[Attempt, ...]) -> bool:

@@ -13,19 +13,12 @@ from torch import Tensor
 
 from lineage.recipe import RecipeError
 from lineage.storage import Folder
-from trainer.attempts import Attempt, attempts, begin, check_fence, claim
+from trainer.attempts import Fence
 from trainer.checkpoint import Saver, load, load_weights, require, restore, training_state
-from trainer.checkpoint_store import (
-    COMPLETE,
-    Checkpoint,
-    CheckpointError,
-    Position,
-    check_files,
-    complete_checkpoints,
-    read_position,
-)
+from trainer.checkpoint_store import COMPLETE, Position
 from trainer.faults import SkipCounter, SpikeWindow
 from trainer.feed import Feed
+from trainer.joining import Joined, check_together, join
 from trainer.llama_io import import_weights
 from trainer.loading import open_feed
 from trainer.metrics import Lap, PhaseClock, Sink
@@ -62,15 +55,6 @@ class Result:
     checkpoint: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
-    """Where this attempt begins: `name` is the checkpoint's folder, None for a run's first step."""
-
-    attempt: Attempt
-    name: str | None = None
-    position: Position | None = None
-
-
 @dataclass(slots=True, kw_only=True)
 class _State:
     """What changes from step to step besides the model."""
@@ -96,7 +80,7 @@ def train(recipe: TrainRecipe, around: Surroundings) -> Result:
     config = model_config(table.model, data.vocab_size)
     layout = layout_of(recipe, process.device)
     check_layout(layout, config, table.seq_len)
-    joined = _join(output, checkpoints, data, control)
+    joined = join(output, checkpoints, data, control)
     watchdog = Watchdog(
         table.faults.watchdog_seconds, store=process.store, rank=process.rank, world_size=process.world_size
     )
@@ -124,63 +108,6 @@ def layout_of(recipe: TrainRecipe, device: torch.device) -> Layout:
         recompute=table.activation_checkpointing,
         compile=table.compile,
     )
-
-
-def _join(output: Folder, checkpoints: Folder, data: Feed, control: dist.ProcessGroup) -> Joined:
-    """Claim the next attempt on rank 0, unless the newest checkpoint is another run's, and tell the others."""
-    told: list[Joined | CheckpointError | None] = [None]
-    if dist.get_rank() == 0:
-        try:
-            _check_position(_newest(output, checkpoints)[1], data)
-            number = claim(output)
-            newest, position = _newest(output, checkpoints)
-            _check_position(position, data)
-        except CheckpointError as error:
-            told = [error]
-        else:
-            first_step, parent = (newest.step, newest.attempt) if newest else (0, None)
-            attempt = Attempt(number=number, first_step=first_step, parent=parent)
-            begin(output, attempt)
-            told = [Joined(attempt=attempt, name=newest.name if newest else None, position=position)]
-    dist.broadcast_object_list(told, src=0, group=control)
-    if isinstance(told[0], CheckpointError):
-        raise told[0]
-    assert told[0] is not None
-    return told[0]
-
-
-def _newest(output: Folder, checkpoints: Folder) -> tuple[Checkpoint | None, Position | None]:
-    complete = complete_checkpoints(checkpoints, attempts(output))
-    return (complete[-1], read_position(checkpoints.folder(complete[-1].name))) if complete else (None, None)
-
-
-def _check_position(position: Position | None, data: Feed) -> None:
-    """CheckpointError where a checkpoint's order is not the one that this recipe and data give."""
-    if position is None:
-        return
-    version, fingerprint = data.order_version, data.fingerprint(position.step)
-    if (position.order_version, position.plan_fingerprint) != (version, fingerprint):
-        raise CheckpointError(
-            f"the newest checkpoint (step {position.step}) was made with order version {position.order_version} and "
-            f"plan {position.plan_fingerprint}; this recipe and data give version {version} and plan {fingerprint}. "
-            "Data, seed, seq_len, global_batch, validation, window and past mixtures must stay; give a changed run "
-            "another train.output"
-        )
-
-
-def _check_together(folder: Folder, control: dist.ProcessGroup) -> None:
-    """`check_files`, each rank its part; what one rank finds, all raise."""
-    rank, world_size = dist.get_rank(control), dist.get_world_size(control)
-    found: list[CheckpointError | None] = [None] * world_size
-    mine = None
-    try:
-        check_files(folder, part=rank, num_parts=world_size)
-    except CheckpointError as error:
-        mine = error
-    dist.all_gather_object(found, mine, group=control)
-    for damaged in found:
-        if damaged is not None:
-            raise damaged
 
 
 class _Run:
@@ -219,6 +146,7 @@ class _Run:
     def start(self, joined: Joined, checkpoints: Folder, control: dist.ProcessGroup) -> None:
         """Weights, moments and position: from the newest checkpoint, from `init_from`, or from the seed."""
         self.attempt = joined.attempt.number
+        self.fence = Fence(self.output, self.attempt)
         torch.manual_seed(self.recipe.seed * 1_000_003 + self.rank)
         self.reporter = Reporter(self.recipe, self.config, self.data.sources, self.attempt, self.spread)
         self.sinks = standard_sinks(self.output, self.table.steps, self.around.more_sinks) if self.rank == 0 else ()
@@ -238,7 +166,7 @@ class _Run:
             sys.stderr.write(f"source {source}: {epochs:.2f} epochs in {steps} steps\n")
 
     def _load(self, folder: Folder, position: Position, control: dist.ProcessGroup) -> None:
-        _check_together(folder, control)
+        check_together(folder, control)
         state = self._tensors()
         require(folder, load(folder, state, control))
         restore(state, self.rig.optimizer, self.rank)
@@ -289,6 +217,8 @@ class _Run:
 
     def _one_step(self) -> None:
         step, state = self.step, self.state
+        if self.rank == 0:
+            self.fence.check()
         if self.data.is_listed(step):
             self._pass_over(step)
         else:
@@ -301,8 +231,6 @@ class _Run:
             for sink in self.sinks:
                 sink.flush()
             self.saver.release()
-        if self.rank == 0:
-            check_fence(self.output, self.attempt)
 
     def _pass_over(self, step: int) -> None:
         self._resolve(keep=0)

@@ -1,0 +1,85 @@
+"""How a start of the processes becomes an attempt of the run: find the newest checkpoint, claim the next number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.distributed as dist
+
+from lineage.storage import Folder
+from trainer.attempts import Attempt, attempts, begin, claim
+from trainer.checkpoint_store import (
+    Checkpoint,
+    CheckpointError,
+    Position,
+    check_files,
+    complete_checkpoints,
+    read_position,
+)
+from trainer.feed import Feed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """Where this attempt begins: `name` is the checkpoint's folder, None for a run's first step."""
+
+    attempt: Attempt
+    name: str | None = None
+    position: Position | None = None
+
+
+def join(output: Folder, checkpoints: Folder, data: Feed, control: dist.ProcessGroup) -> Joined:
+    """Claim the next attempt on rank 0, unless the newest checkpoint is another run's, and tell the others."""
+    told: list[Joined | CheckpointError | None] = [None]
+    if dist.get_rank() == 0:
+        try:
+            _check_position(_newest(output, checkpoints)[1], data)
+            number = claim(output)
+            newest, position = _newest(output, checkpoints)
+            _check_position(position, data)
+        except CheckpointError as error:
+            told = [error]
+        else:
+            first_step, parent = (newest.step, newest.attempt) if newest else (0, None)
+            attempt = Attempt(number=number, first_step=first_step, parent=parent)
+            begin(output, attempt)
+            told = [Joined(attempt=attempt, name=newest.name if newest else None, position=position)]
+    dist.broadcast_object_list(told, src=0, group=control)
+    if isinstance(told[0], CheckpointError):
+        raise told[0]
+    assert told[0] is not None
+    return told[0]
+
+
+def _newest(output: Folder, checkpoints: Folder) -> tuple[Checkpoint | None, Position | None]:
+    complete = complete_checkpoints(checkpoints, attempts(output))
+    return (complete[-1], read_position(checkpoints.folder(complete[-1].name))) if complete else (None, None)
+
+
+def _check_position(position: Position | None, data: Feed) -> None:
+    """CheckpointError where a checkpoint's order is not the one that this recipe and data give."""
+    if position is None:
+        return
+    version, fingerprint = data.order_version, data.fingerprint(position.step)
+    if (position.order_version, position.plan_fingerprint) != (version, fingerprint):
+        raise CheckpointError(
+            f"the newest checkpoint (step {position.step}) was made with order version {position.order_version} and "
+            f"plan {position.plan_fingerprint}; this recipe and data give version {version} and plan {fingerprint}. "
+            "Data, seed, seq_len, global_batch, validation, window and past mixtures must stay; give a changed run "
+            "another train.output"
+        )
+
+
+def check_together(folder: Folder, control: dist.ProcessGroup) -> None:
+    """`check_files`, each rank its part; what one rank finds, all raise."""
+    rank, world_size = dist.get_rank(control), dist.get_world_size(control)
+    found: list[CheckpointError | None] = [None] * world_size
+    mine = None
+    try:
+        check_files(folder, part=rank, num_parts=world_size)
+    except CheckpointError as error:
+        mine = error
+    dist.all_gather_object(found, mine, group=control)
+    for damaged in found:
+        if damaged is not None:
+            raise damaged
