@@ -177,6 +177,19 @@ def test_facts_newer_than_their_checksums_hold_and_a_dropped_or_repeated_one_doe
     assert "table.changed" in {problem.check for problem in problems(out)}
 
 
+def test_facts_that_were_gathered_into_one_file_hold(out: Folder) -> None:
+    for number in range(store.FILES_WORTH_GATHERING + 2):
+        row = facts("cache_sweeps").to_pylist()[0] | {"at": str(number)}
+        rows = pa.Table.from_pylist([row], schema=tables.CACHE_SWEEPS)
+        store.append(out, "cache_sweeps", rows, f"sweep {number}")
+        if number == 3:
+            cover(out)
+    assert len(store.state(out, "cache_sweeps").files) < 10
+    assert problems(out) == ()
+    cover(out)
+    assert problems(out) == ()
+
+
 def change_where(name: str, doc_id: bytes, column: str, value: object) -> Callable[[str, pa.Table], pa.Table]:
     def tamper(table: str, rows: pa.Table) -> pa.Table:
         if table != name:
