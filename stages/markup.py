@@ -108,8 +108,8 @@ def depth(html: str) -> int:
     bound would make use of that."""
     open_names: list[str] = []
     deepest = 0
-    for slash, written in _TAG.findall(html):
-        name = written.lower()
+    for tag in _TAG.finditer(html):
+        slash, name = tag[1], tag[2].lower()
         if name in _VOID:
             continue
         if slash:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from stages.document import Document, Finding
 from stages.extraction import Extractor, Failure, extract
@@ -11,6 +12,7 @@ from stages.markup import depth, depth_bound, num_tags
 from stages.reading.body import BodyTooLongError, decode_body
 from stages.reading.charset import decode_text
 
+_LOOKED_AT_BY_TAG: Final = 10  # characters
 Extract = Callable[[str, Extractor], str | Failure]
 
 
@@ -60,10 +62,15 @@ def read_page(document: Document, bounds: Bounds) -> Page:
 
 def _bounds_of(html: str, body: bytes, bounds: Bounds) -> Iterator[Finding]:
     yield _bound("parse.too_large", len(body), bounds.num_bytes)
-    yield _bound("parse.too_many_tags", num_tags(html), bounds.num_tags)
-    # The bytes as they came will do where tags look the same in them as in UTF-8; UTF-16 has a NUL in each letter.
-    estimate = depth_bound(html.encode("utf-8", "replace") if b"\0" in body else body, bounds.depth)
+    tags = num_tags(html)
+    if tags > bounds.num_tags:  # turned down in any case, and no reason to go through millions of tags for its name
+        html = html[: _LOOKED_AT_BY_TAG * bounds.num_tags]
+        body = html.encode("utf-8", "replace")
+    elif b"\0" in body:  # in UTF-16 each letter of a tag has one; in all else tags look as they do in UTF-8
+        body = html.encode("utf-8", "replace")
+    estimate = depth_bound(body, bounds.depth)
     yield _bound("parse.too_deep", estimate if estimate <= bounds.depth else depth(html), bounds.depth)
+    yield _bound("parse.too_many_tags", tags, bounds.num_tags)
 
 
 def _bound(rule: str, value: int, threshold: int) -> Finding:

@@ -32,9 +32,9 @@ class ParseTable:
 
 
 class ParseStep:
-    """Rules, in this order: `parse.too_large` (bytes once content encodings are undone), `parse.too_many_tags`,
-    `parse.too_deep`; then `parse.timeout`, `parse.error` (the extractor raised), `parse.crashed` (it took its process
-    with it, twice); then `parse.empty` (no text).
+    """Rules, in this order: `parse.too_large` (bytes once content encodings are undone), `parse.too_deep` (the value is
+    an upper estimate), `parse.too_many_tags`; then `parse.timeout`, `parse.error` (the extractor raised) and
+    `parse.crashed` (it took its process with it, twice); then `parse.empty` (no text).
 
     Sets `text`, `charset` and `text_hash`. Texts are in Unicode's NFC, their lines end in "\\n", and they hold no NUL
     and no lone surrogate."""
