@@ -38,6 +38,7 @@ Row = TypeVar("Row")
 
 _KEYS_A_QUESTION: Final = 16
 """DataFusion prunes by a list of up to 20 keys; a longer list would read every file."""
+_KEYS_AT_MOST: Final = 2048
 _SPANS_A_QUESTION: Final = 64
 
 _HASH_COLUMNS: Final = ("raw_hash", "text_hash", "clean_hash", "tokens_hash")
@@ -162,7 +163,8 @@ class Lookup:
         firsts = [int(value.as_py()) for value in files["min.k"]] if "min.k" in files.schema.names else []
         cuts = sorted({0, *(bisect.bisect_left(keys, first) for first in firsts), len(keys)})
         for low, high in itertools.pairwise(cuts):
-            yield keys[low:high]
+            for first in range(low, high, _KEYS_AT_MOST):
+                yield keys[first : min(first + _KEYS_AT_MOST, high)]
 
     def _indexed(self, table: str, keys: Sequence[int]) -> list[int]:
         where = f"k IN ({', '.join(map(str, keys))})"

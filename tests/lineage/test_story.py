@@ -27,7 +27,7 @@ from made_store import (
 )
 from rich.console import Console
 
-from lineage import write
+from lineage import lookup, write
 from lineage.exposure import erased_from
 from lineage.ids import content_hash, text_hash
 from lineage.lookup import Lookup
@@ -309,5 +309,7 @@ def test_documents_of_every_bucket_are_found(tmp_path: Path, monkeypatch: pytest
         for start in range(0, NUM, 5):
             spool.add_documents(documents_table(range(start, start + 5)), lambda url: None)
         commit_tables(out, spool.files(out))
+    assert len(Lookup(out).documents([doc_id(3), doc_id(4), content_hash(b"nobody")])) == 2
+    monkeypatch.setattr(lookup, "_KEYS_AT_MOST", 3)
     found = Lookup(out).documents([doc_id(n) for n in range(NUM)])
     assert sorted(row.doc_id for row in found) == sorted(doc_id(n) for n in range(NUM))
