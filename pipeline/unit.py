@@ -187,7 +187,7 @@ class UnitWriter:
                 "threshold": finding.threshold}  # fmt: skip
         self._documents.add(row)
         if self._job.whole_ledger:
-            self._add_findings(document, (*document.findings, *rejection.findings))
+            self._add_findings(document, (*document.findings, *rejection.findings, finding))
 
     def _add_survivor(self, document: Document) -> None:
         summary, part_row = self._summary, self._summary.num_survivors
