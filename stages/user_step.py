@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lineage.recipe import RecipeError
@@ -47,8 +50,36 @@ class UserStep:
         )
 
 
+def function_files(steps: Sequence[str]) -> list[str]:
+    """The source files of the user's functions among `steps`: they shape a result as the recipe does. RecipeError where
+    there is no such module."""
+    files = set()
+    for name in steps:
+        module_name, colon, _ = name.partition(":")
+        if not colon:
+            continue
+        _see_working_folder()
+        try:
+            spec = importlib.util.find_spec(module_name)
+        except (ImportError, ValueError) as error:
+            raise RecipeError(f"source.steps: {name!r}: there is no module {module_name!r} ({error})") from error
+        if spec is None:
+            raise RecipeError(f"source.steps: {name!r}: there is no module {module_name!r}")
+        if spec.origin:
+            files.add(spec.origin)
+    return sorted(files)
+
+
+def _see_working_folder() -> None:
+    """Let the user's modules beside the recipe be found: a console script does not look where it was called."""
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
 def _find_function(name: str) -> Callable[[Document], object]:
     module_name, _, attribute = name.partition(":")
+    _see_working_folder()
     try:
         function: object = importlib.import_module(module_name)
         for part in attribute.split("."):

@@ -20,6 +20,7 @@ from stages.pii.options import PiiTable
 from stages.purged import PurgedSets
 from stages.quality.options import QualityTable
 from stages.url import UrlTable, normalise_url
+from stages.user_step import function_files
 
 SENTENCES = (
     "The committee met again in the spring to discuss the results of the survey that it had sent out to the town. ",
@@ -134,6 +135,17 @@ def test_stages_that_compare_documents_may_stand_in_the_list_and_are_no_steps():
 def test_a_function_that_cannot_be_found_is_a_wrong_recipe(name):
     with pytest.raises(RecipeError, match=r"source\.steps"):
         build_chain(("parse", name), tables()).prepare()
+
+
+def test_a_function_in_the_working_folder_is_found_and_its_file_is_named(make_document, tmp_path, monkeypatch):
+    (tmp_path / "my_filters.py").write_text("def keep(document):\n    return document\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    document = make_document(text="x")
+    assert isinstance(build_chain(("parse", "my_filters:keep"), tables())(document), Document)
+    assert function_files(("parse", "my_filters:keep")) == [str(tmp_path / "my_filters.py")]
+    with pytest.raises(RecipeError, match="nowhere"):
+        function_files(("nowhere.at_all:f",))
 
 
 def test_a_user_s_step_changes_a_text_under_its_own_name(make_document):
