@@ -16,6 +16,7 @@ from lineage.storage import Folder
 from trainer.attempts import Fence
 from trainer.checkpoint import Saver, load, load_weights, require, restore, training_state
 from trainer.checkpoint_store import COMPLETE, Position
+from trainer.export import ModelCard, publish_card
 from trainer.faults import SkipCounter, SpikeWindow
 from trainer.feed import Feed
 from trainer.joining import Joined, check_together, join
@@ -159,6 +160,16 @@ class _Run:
         self.data.start(joined.attempt)
         if self.rank == 0:
             self._tell_epochs()
+            publish_card(self.output, self._card(checkpoints))
+
+    def _card(self, checkpoints: Folder) -> ModelCard:
+        return ModelCard(
+            config=self.config,
+            seq_len=self.table.seq_len,
+            dtype=str(self.spread.layout.dtype).removeprefix("torch."),
+            tokenizer=self.data.dataset.corpus.tokenizer,
+            checkpoints=checkpoints.url,
+        )
 
     def _tell_epochs(self) -> None:
         steps = self.table.steps

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from forked import ChildFailedError, run_forked, said, start_forked, wait
-from runs import Run
 from tiny_corpus import make_corpus
+from training_runs import Run
 
 from lineage.storage import Folder
 from trainer.attempts import claim

@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 
 import pytest
-from runs import Run
 from tiny_corpus import make_corpus
+from training_runs import Run
 
 STEPS = 12
 FSDP_2 = {"workers": 2}

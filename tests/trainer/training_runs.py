@@ -1,6 +1,6 @@
 """Training runs of the debug model for tests, forked, and what they left.
 
-Import it from a test as `from runs import Run`."""
+Import it from a test as `from training_runs import Run`."""
 
 from __future__ import annotations
 
