@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from stages.decontaminate import DecontaminateTable
-from stages.quality.options import QualityTable
-
-from lineage.recipe import RecipeError, key, load_recipe
+from lineage.recipe import RecipeError, key, load_recipe, parse_table
 from stages.chain import DEFAULT_STEPS
 from stages.classifier import ClassifierTable
+from stages.decontaminate import DecontaminateTable
 from stages.dedup.options import DedupTable
 from stages.language import LanguageTable
 from stages.parse import ParseTable
 from stages.pii.options import PiiTable
+from stages.quality.options import QualityTable
 from stages.tokenizer import TokenizeTable
 from stages.url import UrlTable
 
@@ -94,7 +94,16 @@ class PipelineRecipe:
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> PipelineRecipe:
     """The data recipe at `path`, checked; RecipeError if it is wrong."""
-    recipe = load_recipe(path, PipelineRecipe, overrides)
+    return checked(load_recipe(path, PipelineRecipe, overrides))
+
+
+def load_toml(text: str) -> PipelineRecipe:
+    """The data recipe that `text` is (a resolved recipe that a run left)."""
+    return checked(parse_table(PipelineRecipe, tomllib.loads(text)))
+
+
+def checked(recipe: PipelineRecipe) -> PipelineRecipe:
+    """The recipe itself, if its sources make sense; else RecipeError."""
     if not recipe.source:
         raise RecipeError("source: a data recipe needs at least one [[source]] with a name and inputs")
     for source in recipe.source:
@@ -132,8 +141,3 @@ def _differ(ours: Any, theirs: Any, where: str, found: list[str]) -> None:
             _differ(a, b, f"{where}[{position}]", found)
     elif ours != theirs:
         found.append(f"{where} is {ours!r} now and was {theirs!r}")
-
-
-def table_names() -> tuple[str, ...]:
-    """The names of the recipe's tables."""
-    return tuple(field.name for field in fields(PipelineRecipe))

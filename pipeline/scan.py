@@ -22,8 +22,8 @@ from lineage.recipe import RecipeError
 from lineage.storage import Folder, local_path
 from pipeline import engine
 from pipeline.engine import Work, run_units
+from pipeline.hooks import recipe_of
 from pipeline.progress import Reporter
-from pipeline.recipe import PipelineRecipe, load
 from stages.contamination import Finder
 from stages.decontaminate import read_items
 from stages.dedup.options import DedupTable
@@ -128,7 +128,7 @@ def replace_common(job: ScanJob, common: Sequence[int]) -> ScanJob:
 def scan(out: Folder, request: ScanRequest, reporter: Reporter) -> dict[str, Any]:
     """The evidence: what was looked for, how much was found, and `documents` with their matches, by doc_id."""
     index = read_index(out)
-    recipe = _recipe_of(out)
+    recipe = recipe_of(out)
     items = read_items(request.against, request.field)
     if not items:
         raise RecipeError(f"--against {request.against}: there is no item in it")
@@ -161,15 +161,6 @@ def scan(out: Folder, request: ScanRequest, reporter: Reporter) -> dict[str, Any
         "control": None if request.control is None else _control(finder, job, request),
         "documents": sorted(documents, key=lambda document: str(document["doc_id"])),
     }
-
-
-def _recipe_of(out: Folder) -> PipelineRecipe:
-    import tempfile
-
-    with tempfile.NamedTemporaryFile(suffix=".toml") as file:
-        file.write(out.read("recipe.toml"))
-        file.flush()
-        return load(file.name, ['ray.address="local"'])
 
 
 def _first_pass(

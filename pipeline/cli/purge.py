@@ -1,0 +1,156 @@
+"""Take documents out again, and prove it.
+
+  sluice purge OUT --doc ID --reason "takedown" --by you              shows the plan and changes nothing
+  sluice purge OUT --host example.org --reason "…" --by you --apply   carries it out
+  sluice purge OUT --from scan.json --reason "leaked benchmark" --by you --apply
+
+With a document go its suppressed duplicates by text (twins), and where it was itself suppressed, the copy that was
+kept. Tokens become end-of-text ids, so lengths and the training order stay; clean texts become null; old files are
+deleted; the report is made again; an audit row stays. Killed at any point, the same call finishes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from lineage.ids import parse_id
+from lineage.index import read_index
+from lineage.purge import Applied, Order, apply
+from lineage.purge_plan import Match, PurgePlan, make_plan
+from lineage.recipe import RecipeError
+from lineage.storage import Folder
+from pipeline.cli.common import add_json, print_json
+from pipeline.cli.main import FailedError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
+    way = parser.add_mutually_exclusive_group(required=True)
+    way.add_argument("--doc", nargs="+", metavar="ID", help="document ids: 32 hex digits each")
+    way.add_argument("--url", nargs="+", metavar="URL", help="all documents of these URLs, in any spelling")
+    way.add_argument("--host", nargs="+", metavar="HOST", help="all documents of these hosts")
+    way.add_argument("--from", dest="scan", metavar="SCAN.json", help="what `sluice scan` found")
+    parser.add_argument("--reason", required=True, metavar="TEXT", help="why; kept in the audit row")
+    parser.add_argument("--by", required=True, metavar="NAME", help="who wants it; kept in the audit row")
+    parser.add_argument("--apply", action="store_true", help="carry it out (without: only show the plan)")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from pipeline.hooks import apply_hooks, plan_hooks
+
+    out = Folder(options.out)
+    read_index(out)
+    match = _match(options)
+    hooks = plan_hooks(out)
+    if not options.apply:
+        plan = make_plan(out, match, hooks)
+        _tell(options, plan, None)
+        return 0
+    applied = apply(
+        out, Order(match=match, by=options.by, reason=options.reason), hooks, apply_hooks(), wait_seconds=30
+    )
+    _tell(options, applied.plan, applied)
+    return 0
+
+
+def _match(options: argparse.Namespace) -> Match:
+    if options.scan is not None:
+        return Match(kind="scan", values=tuple(_scanned(options.scan)))
+    if options.doc is not None:
+        try:
+            return Match(kind="doc", values=tuple(parse_id(text).hex() for text in options.doc))
+        except ValueError as error:
+            raise RecipeError(f"--doc: {error}") from error
+    if options.url is not None:
+        return Match(kind="url", values=tuple(options.url))
+    return Match(kind="host", values=tuple(host.strip().lower() for host in options.host))
+
+
+def _scanned(path: str) -> list[str]:
+    folder, _, name = path.rpartition("/")
+    try:
+        evidence: dict[str, Any] = json.loads(Folder(folder or ".").read(name))
+        ids = [str(document["doc_id"]) for document in evidence["documents"]]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise RecipeError(f"--from {path} is not what `sluice scan` wrote: {error}") from error
+    if evidence.get("refused"):
+        raise FailedError(
+            f"--from {path}: the scan found a share of {evidence['share']:.2%}, above its --max-share"
+            f" {evidence['max_share']:g}. Look at the evidence; if it is right, scan again with a higher --max-share."
+        )
+    if not ids:
+        raise FailedError(f"--from {path}: the scan found no document, so there is nothing to purge")
+    return ids
+
+
+def _exposures(out: str, plan: PurgePlan) -> list[dict[str, Any]]:
+    """For each run that saw any of the documents: first and last step, how often, and the checkpoint to go back to."""
+    from pipeline.cli.trace import make_tracer
+    from trainer.export import checkpoints_of
+
+    tracer = make_tracer(out)
+    placed = sorted({row.doc_id for row in plan.rows if row.shard is not None})
+    steps: dict[str, list[int]] = {}
+    for story in tracer.stories(placed):
+        for exposure in story.exposures:
+            if exposure.applied:
+                steps.setdefault(exposure.run, []).append(exposure.step)
+    outputs = {run.run: run.output for run in tracer.runs()}
+    found = []
+    for name, seen in sorted(steps.items()):
+        kept = [checkpoint.step for checkpoint in checkpoints_of(Folder(outputs[name]))]
+        found.append({
+            "run": name, "output": outputs[name], "first_step": min(seen), "last_step": max(seen),
+            "num_exposures": len(seen),
+            "last_checkpoint_before": max((step for step in kept if step <= min(seen)), default=None),
+        })  # fmt: skip
+    return found
+
+
+def _tell(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None) -> None:
+    exposures = _exposures(options.out, plan)
+    if options.json:
+        print_json(_as_json(plan, applied, exposures))
+        return
+    roles = {role: sum(row.role == role for row in plan.rows) for role in ("target", "twin", "kept_copy")}
+    if not plan.rows:
+        print(f"Nothing to purge: {len(plan.already):,} documents are purged already.")
+        return
+    print(f"{plan.num_documents:,} documents: {roles['target']:,} targets, {roles['twin']:,} suppressed twins,"
+          f" {roles['kept_copy']:,} kept copies of suppressed targets")  # fmt: skip
+    print(f"{plan.num_tokens:,} tokens in {len(plan.shards):,} shards:", *(f"{s}/{n:05d}" for s, n in plan.shards[:20]))
+    for exposure in exposures:
+        before = exposure["last_checkpoint_before"]
+        print(f"training run {exposure['run']} saw them {exposure['num_exposures']:,} times, in steps"
+              f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before:"
+              f" {'none kept' if before is None else before}")  # fmt: skip
+    for entry in plan.elsewhere:
+        print(f"{entry.doc_id.hex()} lies in {entry.out or 'an earlier output'}: purge it there with"
+              f" sluice purge {entry.out or 'OUT'} --doc {entry.doc_id.hex()} --reason … --by … --apply")  # fmt: skip
+    if applied is None:
+        print("\nThis is the plan. To carry it out, add --apply.")
+    else:
+        print(f"\nPurged as {applied.purge_id}. Proof: sluice verify {options.out}")
+
+
+def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "applied": applied is not None and applied.purge_id is not None,
+        "purge_id": applied.purge_id if applied else None,
+        "finished": applied.finished if applied else None,
+        "match": json.loads(plan.match.as_json()),
+        "num_documents": plan.num_documents,
+        "num_tokens": plan.num_tokens,
+        "already_purged": [doc_id.hex() for doc_id in plan.already],
+        "shards": [{"source": source, "shard": shard} for source, shard in plan.shards],
+        "documents": [
+            {"doc_id": row.doc_id.hex(), "role": row.role, "status": row.status, "source": row.source,
+             "shard": row.shard, "start": row.start, "num_tokens": row.num_tokens}
+            for row in plan.rows
+        ],
+        "elsewhere": [{"doc_id": entry.doc_id.hex(), "out": entry.out} for entry in plan.elsewhere],
+        "exposures": exposures,
+    }  # fmt: skip
