@@ -24,7 +24,8 @@ def linear(pattern: bytes) -> Any:
 
 
 class AnyOf:
-    """Several patterns in one pass: which of them occur."""
+    """Several patterns in one pass: which of them occur. They must be small: RE2 says "none" where the automaton of
+    all does not fit its memory at all (one that outgrows it on the way is begun anew, and answers rightly)."""
 
     def __init__(self, patterns: dict[str, bytes]) -> None:
         self._names = tuple(patterns)
@@ -34,6 +35,5 @@ class AnyOf:
         self._set.Compile()
 
     def __call__(self, data: bytes) -> frozenset[str]:
-        """The names of the patterns that occur in `data`; all of them where RE2 ran out of memory over it."""
-        found = self._set.Match(data)
-        return frozenset(self._names if found is None else (self._names[index] for index in found))
+        """The names of the patterns that occur in `data`."""
+        return frozenset(self._names[index] for index in self._set.Match(data) or ())

@@ -7,9 +7,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stages.document import Document, Edit, Rejection
+from stages.pii.linear import linear
 from stages.pii.numbers import IBAN_LENGTHS, is_card, is_iban, luhn_holds
 from stages.pii.options import KINDS, PiiTable
-from stages.pii.scrub import ORDER, PLACEHOLDERS, scrub
+from stages.pii.scrub import ANY_OF_GATES, GATES, ORDER, PLACEHOLDERS, scrub
 from stages.pii.step import PiiStep
 
 FOUND = [
@@ -65,7 +66,7 @@ LEFT = [
     "@user liked it, icon@2x.png, a@b, user@localhost, x@1.2.3",
     "in 2019-2024, 1,234,567 people, 3.14159265358979, 12345678901234567890",
     "id 6502530000 and order 1234567890123456",
-    "2024-01-15 12:30:45, 15.01.2024, 1/2/2003",
+    "2024-01-15 12:30:45, 15.01.2024, 1/2/2003, 22.04.2020 10 Uhr, 2016-011092, [13.10.2021, 2021/2022",
     "version 1.2.3.4.5, OID 1.3.6.1.4.1, 10.0.0.1, 192.168.1.1, 127.0.0.1, 224.0.0.1, 999.1.1.1, 203.0.113.7",
     "std::vector a::b fe80::1 ::1 2001:db8::1 12:34:56",
     "4111111111111112, 4111 1111 1111 1112, 0000000000000000, 1234567812345670",
@@ -180,6 +181,23 @@ def test_iban_check_digits_catch_every_other_pair(country, data):
     account = data.draw(st.text("0123456789", min_size=size, max_size=size))
     valid = [f"{country}{check:02d}{account}" for check in range(2, 99) if is_iban(f"{country}{check:02d}{account}")]
     assert len(valid) == 1
+
+
+@settings(deadline=None)
+@given(st.lists(PIECES, max_size=8).map("".join))
+def test_the_one_pass_over_all_kinds_sees_what_each_kind_s_own_pass_sees(text):
+    data = text.encode()
+    assert {kind for kind, gate in GATES.items() if linear(gate).search(data)} == ANY_OF_GATES(data)
+    for kind in KINDS:
+        if scrub(text, [kind]).counts:
+            assert kind in ANY_OF_GATES(data)
+
+
+def test_the_one_pass_answers_rightly_where_its_memory_must_be_begun_anew():
+    noise = "".join(f"{i:x}{i * 7919:o}" for i in range(200_000)).encode()
+    for kind, sample in (("us_ssn", b" 219-09-9999 "), ("email", b" a@b.co "), ("secret", b" AKIAIOSFODNN7EXAMPLE ")):
+        assert kind not in ANY_OF_GATES(noise)
+        assert kind in ANY_OF_GATES(noise + sample + noise)
 
 
 def test_the_step_leaves_an_edit_for_each_kind(make_document):
