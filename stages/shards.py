@@ -126,12 +126,12 @@ def cut_group(runs: Sequence[pa.Table], shard_tokens: int) -> npt.NDArray[np.int
 
 
 def place_group(runs: Sequence[pa.Table], cuts: npt.NDArray[np.int64]) -> list[pa.Table]:
-    """Where each row of each run lands: one table a run, in its order, with `shard` (from 0 within the group) and `start`.
+    """Where each row of each run lands: one table a run, with `shard` (from 0 in the group), `start`.
 
     `cuts` is what `cut_group` gave for the same runs."""
     if not runs:
         return []
-    order, run_of = _merged_order(runs), _run_numbers(runs)
+    order = _merged_order(runs)
     lengths = np.concatenate([run["num_tokens"].to_numpy() for run in runs])
     sizes = np.diff(cuts.sum(axis=1))
     shards, starts = np.empty(len(order), dtype=np.int64), np.empty(len(order), dtype=np.int64)
@@ -141,7 +141,9 @@ def place_group(runs: Sequence[pa.Table], cuts: npt.NDArray[np.int64]) -> list[p
         ends = np.cumsum(lengths[rows])
         shards[rows], starts[rows] = shard, ends - lengths[rows]
         first += size
-    return [pa.table({"shard": shards[run_of == run], "start": starts[run_of == run]}) for run in range(len(runs))]
+    ends = np.cumsum([len(run) for run in runs])[:-1]
+    pieces = zip(np.split(shards, ends), np.split(starts, ends), strict=True)
+    return [pa.table({"shard": of_run, "start": starts_of_run}) for of_run, starts_of_run in pieces]
 
 
 def _merged_order(runs: Sequence[pa.Table]) -> npt.NDArray[np.int64]:
@@ -156,8 +158,11 @@ def _run_numbers(runs: Sequence[pa.Table]) -> npt.NDArray[np.int32]:
 
 def _keys(run: pa.Table) -> npt.NDArray[np.uint64]:
     """The keys of a run as pairs of integers, shape (num_rows, 2): compared as the bytes are."""
-    raw = b"".join(run["key"].to_pylist())
-    return np.frombuffer(raw, dtype=">u8").astype(np.uint64).reshape(-1, 2)
+    pieces = [np.empty((0, 2), dtype=">u8")]
+    for chunk in filter(len, run["key"].chunks):
+        whole = np.frombuffer(chunk.buffers()[1], dtype=">u8").reshape(-1, 2)
+        pieces.append(whole[chunk.offset : chunk.offset + len(chunk)])
+    return np.concatenate(pieces).astype(np.uint64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
