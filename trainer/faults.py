@@ -54,7 +54,7 @@ class SkipCounter:
         self.max_skips = max_skips
         self.num_in_row = 0
 
-    def note(self, step: int, reason: Reason | None) -> None:
+    def note(self, step: int, reason: str | None) -> None:
         """Count step `step`; TrainingStoppedError once `max_skips` came in a row."""
         if reason == "listed":
             return
