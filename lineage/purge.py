@@ -28,8 +28,8 @@ from lineage.cover import WORK, cover
 from lineage.erase import erase_old_versions, refuse_if_bytes_would_stay, remove_leftovers
 from lineage.ids import sort_key
 from lineage.index import Index, PartFile, Shard, make_index, publish_index, read_index
-from lineage.lock import Hold, hold
-from lineage.purge_plan import Match, PlanHooks, PurgePlan, make_plan
+from lineage.lock import LEASE_FILE, Hold, hold
+from lineage.purge_plan import Match, PlanHooks, PurgeError, PurgePlan, make_plan
 from lineage.rewrite import Span, drop_excerpts, rewrite_dedup, rewrite_part, rewrite_shard
 from lineage.storage import Folder
 from lineage.store import append
@@ -104,10 +104,21 @@ def apply(out: Folder, order: Order, plan_hooks: PlanHooks, hooks: ApplyHooks, w
             mine = finished is not None and finished.match == order.match.as_json()
             done = finished.purge_id if finished is not None and mine else None
             return Applied(plan=plan, purge_id=done, finished=finished.purge_id if finished else None)
+        _refuse_unfinished(out)
         refuse_if_bytes_would_stay(out)
         intent = purge.begin(plan, order)
         purge.finish(intent)
         return Applied(plan=plan, purge_id=intent.purge_id, finished=finished.purge_id if finished else None)
+
+
+def _refuse_unfinished(out: Folder) -> None:
+    """PurgeError if a run's unit files are still there: they hold texts, and the run would bring them back."""
+    left = [name for name in out.names(WORK) if name != LEASE_FILE and not name.startswith(f"{PURGE_FOLDER}/")]
+    if left:
+        raise PurgeError(
+            f"{out.url} holds the work of a run that did not end ({left[0]}): "
+            "call the same `sluice run` again, then purge"
+        )
 
 
 class _Purge:

@@ -253,6 +253,13 @@ def test_a_purge_waits_for_no_one_unless_told(template: SmallOut, out: Folder) -
     assert_whole(out)
 
 
+def test_an_out_whose_run_did_not_clean_up_is_not_purged(template: SmallOut, out: Folder) -> None:
+    out.publish("work/units/1/tokens.bin", b"tokens of a page")
+    with pytest.raises(PurgeError, match="sluice run"):
+        purge(out, by_doc(template.named["original"]))
+    assert read_index(out).version == 1 and not out.exists("work/purge/intent.json")
+
+
 def test_two_purges_at_once_both_happen_if_they_wait(template: SmallOut, out: Folder) -> None:
     kept = [record for record in template.records if record.status == "kept"][:2]
     children = [run_child(out, record, -1, wait=30) for record in kept]
