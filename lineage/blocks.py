@@ -26,11 +26,6 @@ def block_digest(data: bytes | memoryview) -> bytes:
     return xxhash.xxh3_128_digest(data)
 
 
-def num_blocks(num_tokens: int) -> int:
-    """How many blocks a shard of `num_tokens` has; the last may be short."""
-    return -(-num_tokens // BLOCK_TOKENS)
-
-
 def as_bytes(tokens: npt.NDArray[np.uint32]) -> memoryview:
     """Tokens, shape (num_tokens,), as they lie in a shard."""
     return np.ascontiguousarray(tokens, dtype="<u4").data.cast("B")

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -191,9 +191,3 @@ def _fingerprint(kind: str, value: Any) -> str:
 
 def _number(entry: Shard | PartFile) -> int:
     return entry.shard if isinstance(entry, Shard) else entry.part
-
-
-def by_source(index: Index) -> Mapping[str, tuple[Shard, ...]]:
-    """The shards of each source, in order."""
-    sources = sorted({shard.source for shard in index.shards})
-    return {source: tuple(s for s in index.shards if s.source == source) for source in sources}
