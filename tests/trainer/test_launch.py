@@ -1,0 +1,101 @@
+"""The run under Ray Train: killed workers, a stop, and errors that trying again does not mend."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_corpus import make_corpus
+from training_runs import Run
+
+pytestmark = pytest.mark.slow
+
+LAUNCH = """
+import dataclasses, json, sys
+from lineage.recipe import parse_table
+from trainer.faults import TrainingStoppedError
+from trainer.launch import train_on_ray
+from trainer.options import TrainRecipe
+try:
+    print(json.dumps(dataclasses.asdict(train_on_ray(parse_table(TrainRecipe, json.loads(sys.argv[1]))))))
+except TrainingStoppedError as error:
+    print(json.dumps({"stopped": str(error)}))
+"""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_corpus(str(tmp_path_factory.mktemp("out")), {"web": [1700, 530], "books": [1111]}).url
+
+
+@pytest.fixture
+def run(corpus: str, tmp_path: Path) -> Run:
+    changes = {"workers": 2, "steps": 400, "checkpoint": {"every": 20}, "record_batches": False}
+    return Run(data=corpus, output=tmp_path / "run", changes=changes)
+
+
+def launch(run: Run, **changes: object) -> subprocess.Popen[str]:
+    from lineage.recipe import as_plain
+
+    recipe = json.dumps(as_plain(run.recipe(changes)))
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-c", LAUNCH, recipe], stdout=subprocess.PIPE, text=True, env=env)
+
+
+def wait_until(ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 180
+    while not ready():
+        assert time.monotonic() < deadline, "nothing happened for three minutes"
+        time.sleep(0.2)
+
+
+def reached(run: Run, step: int) -> bool:
+    return (run.output / "metrics.jsonl").exists() and max(run.metrics(), default=0) >= step
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """The ids of Ray's training workers below this launch (its raylet is its child)."""
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
+    parents = {int(pid): int(parent) for pid, parent, _ in rows}
+
+    def below(pid: int) -> bool:
+        return pid == process.pid or (pid in parents and below(parents[pid]))
+
+    return [int(pid) for pid, _, args in rows if "RayTrainWorker" in args and below(int(pid))]
+
+
+def test_a_run_whose_worker_is_killed_twice_ends_with_the_same_bits(run: Run, corpus: str, tmp_path: Path) -> None:
+    process = launch(run)
+    for step in (50, 200):
+        wait_until(lambda step=step: reached(run, step))  # type: ignore[misc]
+        os.kill(workers_of(process)[0], signal.SIGKILL)
+    told, _ = process.communicate(timeout=300)
+    result = json.loads(told.splitlines()[-1])
+    assert (result["step"], result["attempt"], result["finished"]) == (400, 3, True)
+    plain = Run(data=corpus, output=tmp_path / "plain", changes=run.changes)
+    plain.start()
+    assert run.losses() == plain.losses()
+
+
+def test_a_launch_that_is_told_to_end_saves_a_checkpoint_first(run: Run) -> None:
+    process = launch(run, steps=100_000)
+    wait_until(lambda: reached(run, 10))
+    process.send_signal(signal.SIGTERM)
+    told, _ = process.communicate(timeout=120)
+    result = json.loads(told.splitlines()[-1])
+    assert not result["finished"]
+    assert run.checkpoints()[-1].startswith(f"step-{result['step']:08d}")
+
+
+def test_too_many_skips_end_a_launch_without_another_try(run: Run) -> None:
+    told, _ = launch(run, faults={"nan_at_step": [2, 3], "max_skips": 2}).communicate(timeout=180)
+    assert "2 batches in a row were skipped" in json.loads(told.splitlines()[-1])["stopped"]
+    assert len(list((run.output / "attempts").glob("*.claim"))) == 1

@@ -1,0 +1,113 @@
+"""Figures of a step: utilisation, phases, ranks, learning rate, and the line that machines read."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from lineage.storage import Folder
+from trainer.metrics import PHASES, OverRanks, PhaseClock, StepReport, mfu
+from trainer.optimizer import learning_rate
+from trainer.options import OptimizerTable
+from trainer.sinks import JsonLines, describe
+from trainer.sizes import model_config
+from trainer.watchdog import Standing, diagnose
+
+
+@pytest.mark.parametrize(("tokens_per_second", "share"), [(5762, 0.337), (6667, 0.390)])
+def test_utilisation_of_llama_3_8b_is_as_published(tokens_per_second: float, share: float) -> None:
+    assert mfu(model_config("8B", 128_256), 8192, tokens_per_second, 989e12) == pytest.approx(share, abs=5e-4)
+
+
+def test_phases_add_up_to_the_step() -> None:
+    clock = PhaseClock(torch.device("cpu"))
+    for phase in ("data loading", "forward", "loss", "backward", "forward", "optimizer"):
+        clock.enter(phase)  # type: ignore[arg-type]
+    lap = clock.lap()
+    seconds = lap.seconds()
+    assert set(seconds) == set(PHASES)
+    assert sum(seconds.values()) == pytest.approx(lap._end - lap._marks[0][1])
+    assert seconds["checkpoint"] == 0.0
+
+
+def test_the_slowest_rank_is_named() -> None:
+    assert OverRanks.of([0.1, 0.5, 0.3]) == OverRanks(least=0.1, mean=pytest.approx(0.3), most=0.5, slowest_rank=1)
+
+
+def test_a_line_is_json_whatever_the_figures() -> None:
+    report = StepReport(
+        step=3, attempt=2, loss=math.nan, gradient_norm=math.inf, skipped="non_finite_loss", first_sequence=21,
+        last_sequence=27, ranks={"forward": OverRanks.of([0.1, 0.2])}, loss_by_source={"web": math.nan},
+    )  # fmt: skip
+    row = json.loads(report.as_json())
+    assert (row["step"], row["attempt"], row["loss"], row["skipped"]) == (3, 2, None, True)
+    assert (row["reason"], row["sequences"], row["loss_by_source"]) == ("non_finite_loss", [21, 27], {"web": None})
+    assert row["ranks"]["forward"]["slowest"] == 1
+
+
+def test_half_a_line_of_a_killed_attempt_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n{"step": 1, "lo')
+    sink = JsonLines(Folder(str(tmp_path)))
+    sink.write(StepReport(step=1, attempt=2, loss=1.0))
+    sink.close()
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 1]
+
+
+def test_a_skipped_step_tells_its_sequences() -> None:
+    told = describe(StepReport(step=3, attempt=1, loss=None, skipped="spike", first_sequence=21, last_sequence=27), 9)
+    assert "skipped (spike): sequences 21 to 27" in told
+
+
+TABLE = OptimizerTable(lr=1.0, warmup_steps=10, min_lr_ratio=0.1)
+
+
+def test_the_rate_rises_then_falls_along_a_cosine_to_its_floor() -> None:
+    rates = [learning_rate(step, 110, TABLE) for step in range(110)]
+    assert rates[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
+    assert rates[10] == 1.0
+    assert rates[10 + 99 // 2] == pytest.approx(0.55, abs=0.01)
+    assert rates[-1] == pytest.approx(0.1)
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+
+
+def test_the_stable_rate_stays_until_the_last_fifth() -> None:
+    table = OptimizerTable(lr=1.0, warmup_steps=10, min_lr_ratio=0.1, schedule="wsd")
+    rates = [learning_rate(step, 100, table) for step in range(100)]
+    assert set(rates[10:80]) == {1.0}
+    assert rates[80:] == sorted(rates[80:], reverse=True)
+    assert rates[-1] == pytest.approx(0.1)
+
+
+def test_a_rate_beyond_the_planned_steps_stays_at_the_floor() -> None:
+    assert learning_rate(500, 110, TABLE) == pytest.approx(0.1)
+
+
+def at(num_markers: int, where: str, step: int = 5) -> Standing:
+    return Standing(num_markers=num_markers, step=step, where=where)
+
+
+@pytest.mark.parametrize(
+    ("standings", "expected"),
+    [
+        (
+            [at(40, "backward"), at(37, "data loading"), at(40, "backward")],
+            "rank 1 is hung in step 5, data loading; others wait in step 5 in the reduce-scatter or all-reduce of "
+            "gradients",
+        ),
+        (
+            [at(40, "forward"), None, None],
+            "rank 1, 2 gives no sign of life; others wait in step 5 in the all-gather of parameters",
+        ),
+        (
+            [at(40, "all-reduce of losses"), at(40, "all-reduce of losses")],
+            "all ranks wait in step 5 in the all-reduce of losses: is the network between them up?",
+        ),
+    ],
+)
+def test_the_rank_that_others_wait_for_is_named(standings: list[Standing | None], expected: str) -> None:
+    assert diagnose(standings) == expected
