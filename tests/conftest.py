@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine must not fail a property: no example is judged by the clock.
+settings.register_profile("sluice", deadline=None)
+settings.load_profile("sluice")
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 

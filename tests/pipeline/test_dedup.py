@@ -188,6 +188,18 @@ def test_a_record_that_an_earlier_output_kept_repeats_itself_there(tmp_path: Pat
     assert (row["status"], row["stage"], row["duplicate_of"]) == ("duplicate", "dedup.url", doc.doc_id)
 
 
+def test_what_only_earlier_documents_share_does_not_widen_a_cluster(tmp_path: Path) -> None:
+    left, right = pair_at(0.9, "cluster")
+    new, near = Doc(text=right), Doc(text=left, url="u", name="near")
+    names = (f"far {number}" for number in range(100))
+    far = next(
+        doc for name in names if (doc := Doc(text="z", url="u", name=name)).doc_id < min(new.doc_id, near.doc_id)
+    )
+    earlier = tuple(write_earlier(tmp_path / doc.name, [doc], DedupTable()) for doc in (near, far) if doc.name)
+    (row,) = one_file([new], earlier=earlier).verdicts(tmp_path / "now")
+    assert (row["duplicate_of"], row["cluster_id"]) == (near.doc_id, min(new.doc_id, near.doc_id))
+
+
 def test_a_text_purged_since_drops_nothing_that_only_resembles_it(tmp_path: Path) -> None:
     left, right = pair_at(0.95, "purged")
     for purged, expected in (([], ["dedup.near"]), ([0], [])):

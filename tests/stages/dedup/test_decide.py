@@ -56,6 +56,13 @@ def test_documents_of_earlier_runs_stay_and_get_no_decision() -> None:
     assert outcome(members, [near(1, 3)]) == {1: ("dedup.near", 3)}
 
 
+def test_of_several_earlier_documents_the_first_in_order_is_named() -> None:
+    earlier = [member(n, text=7, url="u", earlier=True, num_chars=chars) for n, chars in ((3, 100), (2, 100), (4, 200))]
+    assert outcome([member(1, url="u"), *earlier], []) == {1: ("dedup.url", 4)}
+    assert outcome([member(1, text=7), *earlier], []) == {1: ("dedup.exact", 4)}
+    assert outcome([member(1), *earlier], [near(1, 2)]) == {1: ("dedup.near", 4)}
+
+
 def test_the_first_stage_with_an_edge_names_the_duplicate() -> None:
     members = [member(1, text=7, url="u"), member(2, text=7), member(3, text=7, url="u")]
     assert outcome(members, []) == {1: None, 2: ("dedup.exact", 1), 3: ("dedup.url", 1)}
