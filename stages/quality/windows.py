@@ -59,7 +59,7 @@ class Windows:
 
     def num_chars(self, n: int) -> Ints:
         """Characters of each n-gram, white space left out."""
-        sizes: Ints = self.ends[n - 1 :] - self.starts[: len(self) - n + 1]
+        sizes: Ints = self.ends[n - 1 :] - self.starts[: max(len(self) - n + 1, 0)]
         return sizes
 
     def characters(self, start: int, n: int) -> str:

@@ -8,7 +8,7 @@ neighbours in some special case are therefore split together.
 
 The memo changes no result: it only saves work. It is emptied when it is full; a document of many chunks starts with an
 empty one. Text without white space is where spaCy's time grows with the square of the length, so the work that one
-document may cause there is bounded (`_WORK`); beyond it chunks are cut every 64 characters.
+document may cause there is bounded (`WORK`); beyond it chunks are cut every 64 characters.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 MEMO_BYTES: Final = 64 * 2**20
+WORK: Final = 20_000_000
+"""Sum over a text's chunks of more than 64 characters of characters times marks: about a second of spaCy's time."""
 BASE: Final = 0x9E3779B97F4A7C15
 """Odd base of the polynomial hashes mod 2^64: a token's is the sum of its characters times BASE^(places after)."""
 _MASK: Final = 2**64 - 1
 _SEGMENT: Final = 65_536
 _SHORT: Final = 64
-_WORK: Final = 50_000_000
 _ROW_BYTES: Final = 250
 _TOKEN_BYTES: Final = 17
 _COLUMNS: Final = 8
@@ -107,18 +108,21 @@ class Split:
 class Splitter:
     """Splits texts of one language into words; `language` None: every white-space chunk is a word."""
 
-    def __init__(self, language: str | None, stop_words: Sequence[str] = (), memo_bytes: int = MEMO_BYTES) -> None:
+    def __init__(
+        self, language: str | None, stop_words: Sequence[str] = (), memo_bytes: int = MEMO_BYTES, work: int = WORK
+    ) -> None:
         if len(stop_words) > 63:
             raise ValueError(f"{len(stop_words)} stop words for {language}: expected at most 63")
         self._stop_bits = {word: 1 << position for position, word in enumerate(dict.fromkeys(stop_words))}
         self._spacy = SpacyTokens(language) if language is not None else None
         self._memo_bytes = memo_bytes
+        self._budget = work
         self.generation = 0
         self._memo: dict[str, int] = {}
         self._long: list[str] = []
         self.spaced: dict[str, str] = {}
         self._bytes = 0
-        self._work = _WORK
+        self._work = self._budget
         self._table, self._lengths, self._hashes, self._kinds = array("q"), array("q"), array("Q"), array("B")
 
     @property
@@ -204,7 +208,7 @@ class Splitter:
 
     def _begin(self, num_chunks: int) -> None:
         """A new text: its budget of work is whole, and what was charged to an earlier one's is forgotten."""
-        self._work = _WORK
+        self._work = self._budget
         for chunk in self._long:
             self._memo.pop(chunk, None)
         self._long, self.spaced = [], {}
