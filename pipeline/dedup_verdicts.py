@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 from typing import Any, Final
 
 import numpy as np
@@ -67,41 +67,43 @@ def component_rows(context: Context, name: str) -> pa.Table:
 
 def decisions(context: Context, _: int, rows: pa.Table) -> Reduced:
     """The decision on each document of the partition's components."""
+    rows = rows.take(pa.array(np.argsort(ints(rows, "label"), kind="stable")))
+    is_edge = ints(rows, "b") != _NO_NODE
+    of_edges, of_members = ints(rows, "label")[is_edge], ints(rows, "label")[~is_edge]
+    edges, among = _edges(rows.filter(pa.array(is_edge))), _members(rows.filter(pa.array(~is_edge)))
+    labels, starts = np.unique(of_members, return_index=True)
+    ends = np.append(starts[1:], len(among))
+    first, last = np.searchsorted(of_edges, labels, "left"), np.searchsorted(of_edges, labels, "right")
     made: list[Decision] = []
-    for component in _components(rows):
-        among = [_member(row) for row in component if row["b"] == _NO_NODE]
-        edges = [NearEdge(a=row["node"], b=row["b"], similarity=row["similarity"])
-                 for row in component if row["b"] != _NO_NODE]  # fmt: skip
-        made += decide(among, edges, context.table)
-    found = pa.Table.from_pylist([_decision_row(decision) for decision in made], schema=_DECISIONS)
-    stages = [decision.stage for decision in made if decision.stage is not None]
-    return Reduced(found, {stage: stages.count(stage) for stage in sorted(set(stages))})
+    for begin, end, from_edge, to_edge in zip(*(a.tolist() for a in (starts, ends, first, last)), strict=True):
+        made += decide(among[begin:end], edges[from_edge:to_edge], context.table)
+    stages = Counter(decision.stage for decision in made if decision.stage is not None)
+    return Reduced(_decision_table(made), dict(sorted(stages.items())))
 
 
-def _components(rows: pa.Table) -> Iterator[list[dict[str, Any]]]:
-    label = ints(rows, "label")
-    order = np.argsort(label, kind="stable")
-    ordered, label = rows.take(pa.array(order)), label[order]
-    ordered = ordered.append_column("earlier", pa.array(is_earlier(ints(ordered, "node"))))
-    bounds = np.flatnonzero(np.append(True, label[1:] != label[:-1])).tolist()
-    for begin, end in zip(bounds, [*bounds[1:], len(label)], strict=True):
-        yield ordered.slice(begin, end - begin).to_pylist()
+def _edges(rows: pa.Table) -> list[NearEdge]:
+    columns = (rows[name].to_pylist() for name in ("node", "b", "similarity"))
+    return [NearEdge(a=a, b=b, similarity=similarity) for a, b, similarity in zip(*columns, strict=True)]
 
 
-def _member(row: dict[str, Any]) -> Member:
-    return Member(
-        node=row["node"], doc_id=row["doc_id"], clean_hash=row["clean_hash"], url_key=row["url_key"],
-        num_chars=row["num_chars"], captured_at=row["captured_at"], has_words=row["has_words"],
-        earlier=row["earlier"],
-    )  # fmt: skip
+def _members(rows: pa.Table) -> list[Member]:
+    names = ("node", "doc_id", "clean_hash", "url_key", "num_chars", "captured_at", "has_words")
+    columns = [*(rows[name].to_pylist() for name in names), is_earlier(ints(rows, "node")).tolist()]
+    return [
+        Member(
+            node=node, doc_id=doc_id, clean_hash=clean_hash, url_key=url_key, num_chars=num_chars,
+            captured_at=captured_at, has_words=has_words, earlier=earlier,
+        )
+        for node, doc_id, clean_hash, url_key, num_chars, captured_at, has_words, earlier in zip(*columns, strict=True)
+    ]  # fmt: skip
 
 
-def _decision_row(decision: Decision) -> dict[str, Any]:
-    return {
-        "node": decision.node, "doc_id": decision.doc_id, "status": "duplicate" if decision.stage else "kept",
-        "stage": decision.stage, "rule": decision.stage, "value": decision.similarity, "threshold": decision.threshold,
-        "cluster_id": decision.cluster_id, "duplicate_of": decision.duplicate_of, "similarity": decision.similarity,
-    }  # fmt: skip
+def _decision_table(made: list[Decision]) -> pa.Table:
+    names = ("node", "doc_id", "stage", "threshold", "cluster_id", "duplicate_of", "similarity")
+    columns = {name: [getattr(decision, name) for decision in made] for name in names}
+    columns["status"] = ["duplicate" if stage else "kept" for stage in columns["stage"]]
+    columns["rule"], columns["value"] = columns["stage"], columns["similarity"]
+    return pa.table({name: columns[name] for name in _DECISIONS.names}, schema=_DECISIONS)
 
 
 def decision_rows(context: Context, name: str) -> pa.Table:
