@@ -24,13 +24,13 @@ from lineage.index import PartFile, Shard, part_name
 from lineage.storage import Folder
 from lineage.store import commit_tables
 from lineage.write import Spool, shard_chunks
+from pipeline.clusters import cluster_excerpts
 from pipeline.excerpts import PER_RULE, ExcerptKeeper
 from pipeline.finalize import join_unit, kept_keys
 from pipeline.phases import Done
 from pipeline.plan import Unit
-from pipeline.rows import publish_marker, publish_table, read_rows
+from pipeline.rows import publish_marker, publish_table, read_rows, read_texts
 from pipeline.tokens import Group, unit_placements, unit_verdicts
-from stages.pii.options import PiiTable
 from stages.url import normalise_url
 
 
@@ -39,7 +39,6 @@ class FinishJob:
     """What all finishing tasks of a run share. `first_shard` maps (source_index, group number) to its first shard."""
 
     out: str
-    pii: PiiTable
     first_shard: Mapping[tuple[int, int], int]
 
 
@@ -74,7 +73,7 @@ def finish_unit(job: FinishJob, item: UnitToFinish, careful: bool) -> Done:
     )
     dedup = _publish_dedup(out, unit, kept_keys(read_rows(out, f"{folder}/keys.parquet"), joined, unit.source))
     duplicates = joined.filter(pc.equal(joined["status"], "duplicate"))
-    _publish_duplicate_excerpts(out, job.pii, unit, duplicates)
+    _publish_duplicate_excerpts(out, unit, duplicates)
     return publish_marker(out, item.marker, {
         "dedup": asdict(dedup), "dropped": _count_dropped(duplicates), "num_rows": joined.num_rows,
         "num_kept": kept.num_rows,
@@ -90,36 +89,18 @@ def _publish_dedup(out: Folder, unit: Unit, rows: pa.Table) -> PartFile:
                     hash=content_hash(buffer.getvalue()).hex())  # fmt: skip
 
 
-def _publish_duplicate_excerpts(out: Folder, pii: PiiTable, unit: Unit, duplicates: pa.Table) -> None:
+def _publish_duplicate_excerpts(out: Folder, unit: Unit, duplicates: pa.Table) -> None:
     """Excerpts of the least doc_ids that each stage of comparison dropped."""
     wanted: dict[int, tuple[bytes, str, str]] = {}
     for stage in sorted(set(duplicates["stage"].to_pylist())):
         rows = duplicates.filter(pc.equal(duplicates["stage"], stage)).sort_by("doc_id").slice(0, PER_RULE)
         for row in rows.select(["doc_id", "stage", "rule", "part_row"]).to_pylist():
             wanted[row["part_row"]] = (row["doc_id"], row["stage"], row["rule"])
-    keeper = ExcerptKeeper(pii)
+    keeper = ExcerptKeeper()
     for part_row, text in read_texts(out, part_name("documents", unit.source, unit.file_index), sorted(wanted)).items():
         keeper.offer(*wanted[part_row], text)
     rows = pa.Table.from_pylist(list(keeper.rows()), schema=tables.EXCERPTS)
     publish_table(out, f"{unit.folder}/final_excerpts.parquet", rows)
-
-
-def read_texts(out: Folder, part: str, part_rows: Sequence[int]) -> dict[int, str]:
-    """The texts of some rows of a part, reading only the row groups that hold them; a purged text is left out."""
-    found: dict[int, str] = {}
-    if not part_rows:
-        return found
-    with out.open(part) as stream:
-        file = pq.ParquetFile(stream)
-        first = 0
-        for group in range(file.num_row_groups):
-            size = file.metadata.row_group(group).num_rows
-            wanted = [row - first for row in part_rows if first <= row < first + size]
-            if wanted:
-                texts = file.read_row_group(group, columns=["text"])["text"].take(pa.array(wanted)).to_pylist()
-                found |= {first + row: text for row, text in zip(wanted, texts, strict=True) if text is not None}
-            first += size
-    return found
 
 
 def _count_dropped(duplicates: pa.Table) -> list[list[Any]]:
@@ -225,7 +206,8 @@ def _placements(out: Folder, shard: Shard) -> pa.Table:
 
 
 def merge_excerpts(out: Folder, units: Sequence[Unit]) -> bytes:
-    """excerpts.parquet: of all units' excerpts the least doc_ids of each rule."""
+    """excerpts.parquet: of all units' excerpts the least doc_ids of each rule, and the members of the largest clusters
+    that the report shows (a kept one has neither stage nor rule). The tables must be committed."""
     found: dict[tuple[str, str], dict[bytes, str]] = defaultdict(dict)
     for unit in units:
         for name in ("excerpts.parquet", "final_excerpts.parquet"):
@@ -239,6 +221,8 @@ def merge_excerpts(out: Folder, units: Sequence[Unit]) -> bytes:
         for (stage, rule), best in sorted(found.items())
         for doc_id, excerpt in sorted(best.items())
     ]
+    known = {row["doc_id"] for row in rows}
+    rows += [row for row in cluster_excerpts(out) if row["doc_id"] not in known]
     buffer = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, schema=tables.EXCERPTS), buffer, compression="zstd")
     return buffer.getvalue()

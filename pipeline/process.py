@@ -232,7 +232,7 @@ def finish_units(state: Run, groups: Sequence[Group], shards: Sequence[Shard]) -
         first_shard[group.source_index, group.number] = next_shard[group.source]
         next_shard[group.source] += len(tokens.read_cuts(state.out, group)) - 1
     assert sum(next_shard.values()) == len(shards)
-    job = facts.FinishJob(out=state.out.url, pii=state.recipe.pii, first_shard=first_shard)
+    job = facts.FinishJob(out=state.out.url, first_shard=first_shard)
     items = [facts.UnitToFinish(unit=unit, group=replace(group, units=())) for group in groups for unit in group.units]
     return carry_out(state, Phase(name="join facts", task=facts.finish_unit, job=job, items=items))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, cast
 
@@ -92,6 +92,24 @@ def read_rows(folder: Folder, name: str) -> pa.Table:
     """A whole Parquet file."""
     with folder.open(name) as file:
         return pq.read_table(file)
+
+
+def read_texts(out: Folder, part: str, part_rows: Sequence[int]) -> dict[int, str]:
+    """The texts of some rows of a part, reading only the row groups that hold them; a purged text is left out."""
+    found: dict[int, str] = {}
+    if not part_rows:
+        return found
+    with out.open(part) as stream:
+        file = pq.ParquetFile(stream)
+        first = 0
+        for group in range(file.num_row_groups):
+            size = file.metadata.row_group(group).num_rows
+            wanted = [row - first for row in part_rows if first <= row < first + size]
+            if wanted:
+                texts = file.read_row_group(group, columns=["text"])["text"].take(pa.array(wanted)).to_pylist()
+                found |= {first + row: text for row, text in zip(wanted, texts, strict=True) if text is not None}
+            first += size
+    return found
 
 
 def publish_marker(folder: Folder, name: str, content: dict[str, Any]) -> dict[str, Any]:

@@ -155,7 +155,7 @@ class UnitWriter:
         self._findings = rows(f"{folder}/findings.parquet", tables.FINDINGS)
         self._keys = rows(f"{folder}/keys.parquet", tables.KEYS)
         self._excerpt_rows = rows(f"{folder}/excerpts.parquet", tables.EXCERPTS)
-        self._excerpts = ExcerptKeeper(job.tables.pii)
+        self._excerpts = ExcerptKeeper()
         self._signer = Signer(job.dedup) if job.dedup.near else None
 
     def __enter__(self) -> UnitWriter:

@@ -5,141 +5,70 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from lineage.index import Index
-from lineage.sql import query
+from lineage.sql import Limits, query
 from lineage.storage import Folder
+from pipeline.clusters import largest_clusters
+from pipeline.report.compare import compare_words
+from pipeline.report.data import (
+    Bar,
+    Excerpt,
+    Funnel,
+    ReportData,
+    RuleRow,
+    ShardRow,
+    ShownCluster,
+    StepRow,
+    StepSpeed,
+)
 
-_NUM_CLUSTERS = 6
+ALL_SOURCES = "all sources"
 _BINS = 20
+_EXCERPTS_PER_RULE = 4
+_LIMITS = Limits(seconds=12 * 3600.0, memory_gib=8.0)
+"""Each question is a count over a few groups, so memory stays small; over billions of rows it takes its time."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRow:
-    """One line of the funnel. Bytes are of the records as stored in the crawl files."""
-
-    stage: str
-    num_in: int
-    num_out: int
-    num_rejected: int
-    bytes_out: int
-    chars_out: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Excerpt:
-    """A scrubbed piece of one document."""
-
-    doc_id: str
-    url: str
-    value: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleRow:
-    """A rule, how many documents it turned down, and a few of them."""
-
-    source: str
-    stage: str
-    rule: str
-    num: int
-    share: float
-    threshold: str
-    excerpts: tuple[Excerpt, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """A bar of a histogram or ranking; `share` of the longest, 0 to 1."""
-
-    label: str
-    num: int
-    share: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """A cluster of duplicates and some of its members side by side."""
-
-    cluster_id: str
-    size: int
-    kept: int
-    members: tuple[Excerpt, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardRow:
-    """A line of the shard table."""
-
-    source: str
-    shard: int
-    num_tokens: int
-    num_documents: int
-    hash: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportData:
-    """Everything on the page."""
-
-    name: str
-    totals: tuple[tuple[str, str], ...]
-    funnels: tuple[tuple[str, tuple[StepRow, ...]], ...]
-    rules: tuple[RuleRow, ...]
-    languages: tuple[Bar, ...]
-    lengths: tuple[Bar, ...]
-    scores: tuple[Bar, ...]
-    clusters: tuple[Cluster, ...]
-    edits: tuple[Bar, ...]
-    shards: tuple[ShardRow, ...]
-    unreadable: tuple[tuple[str, int, int, str], ...]
-    timeouts: tuple[str, ...]
-    purges: tuple[tuple[str, str, str, str, int, int], ...]
-    throughput: tuple[tuple[str, float, str], ...]
-    capped_buckets: int
-    recipe: str
+Texts = Mapping[str, str]
+"""The excerpt of each document that has one, by doc_id."""
 
 
 def collect(out: Folder, index: Index) -> ReportData:
     """Gather the report's data from an output whose tables are committed."""
     run = json.loads(out.read("run.json"))
     ask = _Asker(out)
-    excerpts = _excerpts(out, ask)
+    funnels = _funnels(ask, index)
+    excerpts = pq.read_table(io.BytesIO(out.read("excerpts.parquet"))).to_pylist()
     return ReportData(
         name=run["name"],
         totals=_totals(ask, index),
-        funnels=_funnels(ask, run),
+        funnels=funnels,
         rules=_rules(ask, excerpts),
         languages=_bars(
-            ask("select coalesce(language, 'none'), count(*) n from documents group by 1 order by n desc, 1 limit 15")
+            ask("SELECT coalesce(language, 'none'), count(*) n FROM documents GROUP BY 1 ORDER BY n DESC, 1 LIMIT 15")
         ),
         lengths=_lengths(ask),
         scores=_scores(ask),
-        clusters=_clusters(ask, excerpts),
-        edits=_bars(ask("select kind, sum(count)::bigint n from edits group by 1 order by n desc, 1")),
+        clusters=_clusters(out, {row["doc_id"].hex(): row["excerpt"] for row in excerpts}),
+        edits=_bars(ask("SELECT kind, sum(count)::BIGINT n FROM edits GROUP BY 1 ORDER BY n DESC, 1")),
         shards=tuple(
             ShardRow(
                 source=s.source, shard=s.shard, num_tokens=s.num_tokens, num_documents=s.num_documents, hash=s.hash
             )
             for s in index.shards
         ),
-        unreadable=tuple(
-            ask(
-                'select file, offset_, length, error from (select file, "offset" offset_, length, error from unreadable order by 1, 2 limit 50)'
-            )
-        ),
+        unreadable=tuple(ask('SELECT file, "offset", length, error FROM unreadable ORDER BY 1, 2 LIMIT 50')),
         timeouts=tuple(
-            row[0] for row in ask("select doc_id from documents where rule = 'parse.timeout' order by 1 limit 50")
+            row[0] for row in ask("SELECT doc_id FROM documents WHERE rule = 'parse.timeout' ORDER BY 1 LIMIT 50")
         ),
-        purges=tuple(ask('select purge_id, "at", "by", reason, num_documents, num_tokens from purges order by "at"')),
-        throughput=_throughput(run),
+        purges=tuple(ask('SELECT purge_id, "at", "by", reason, num_documents, num_tokens FROM purges ORDER BY "at"')),
+        speeds=_speeds(funnels[0].steps if funnels else (), run),
+        phases=tuple((phase["name"], phase["seconds"], phase["note"]) for phase in run.get("phases", [])),
         capped_buckets=int(run.get("dedup", {}).get("capped_buckets", 0)),
         recipe=out.read("recipe.toml").decode(),
     )
@@ -152,12 +81,12 @@ class _Asker:
         self._out = out
 
     def __call__(self, sql: str) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in query(self._out, sql).rows]
+        return [tuple(row) for row in query(self._out, sql, limits=_LIMITS).rows]
 
 
 def _totals(ask: _Asker, index: Index) -> tuple[tuple[str, str], ...]:
-    records, size, files = ask("select coalesce(sum(num_records), 0), coalesce(sum(bytes), 0), count(*) from inputs")[0]
-    counts = dict(ask("select status, count(*) from documents group by 1"))
+    records, size, files = ask("SELECT coalesce(sum(num_records), 0), coalesce(sum(bytes), 0), count(*) FROM inputs")[0]
+    counts = dict(ask("SELECT status, count(*) FROM documents GROUP BY 1"))
     return (
         ("input files", f"{files:,}"),
         ("records read", f"{records:,}"),
@@ -170,73 +99,113 @@ def _totals(ask: _Asker, index: Index) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _funnels(ask: _Asker, run: dict[str, Any]) -> tuple[tuple[str, tuple[StepRow, ...]], ...]:
-    lost = {
-        (source, stage): (size, chars)
+def _funnels(ask: _Asker, index: Index) -> tuple[Funnel, ...]:
+    """One for each source, after one for all where there are several."""
+    lost: dict[tuple[str, str], tuple[int, int]] = {
+        (source, stage): (size or 0, chars or 0)
         for source, stage, size, chars in ask(
-            "select source, coalesce(stage, ''), sum(warc_length)::bigint, sum(num_chars)::bigint from documents group by 1, 2"
+            "SELECT source, coalesce(stage, ''), sum(warc_length)::BIGINT, sum(num_chars)::BIGINT FROM documents"
+            " GROUP BY 1, 2"
         )
     }
-    steps = ask("select source, stage, num_in, num_out, num_rejected from steps order by source, position")
-    funnels = []
-    for source in dict.fromkeys(row[0] for row in steps):
-        size = sum(value[0] or 0 for key, value in lost.items() if key[0] == source)
-        chars = sum(value[1] or 0 for key, value in lost.items() if key[0] == source)
-        rows = []
-        for _, stage, num_in, num_out, num_rejected in (row for row in steps if row[0] == source):
-            gone = lost.get((source, stage), (0, 0))
-            size, chars = size - (gone[0] or 0), chars - (gone[1] or 0)
-            seconds = run.get("seconds", {}).get(source, {}).get(stage, 0.0)
-            rows.append(StepRow(stage=stage, num_in=num_in, num_out=num_out, num_rejected=num_rejected,
-                                bytes_out=size, chars_out=chars, seconds=seconds))  # fmt: skip
-        funnels.append((source, tuple(rows)))
-    return tuple(funnels)
+    steps: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    for source, *step in ask(
+        "SELECT source, stage, num_in, num_out, num_rejected FROM steps ORDER BY source, position"
+    ):
+        steps[source].append(tuple(step))
+    funnels = [_funnel_of(source, rows, lost, index) for source, rows in steps.items()]
+    return tuple(funnels if len(funnels) < 2 else [_joined(funnels), *funnels])
 
 
-def _excerpts(out: Folder, ask: _Asker) -> dict[tuple[str, str], list[Excerpt]]:
-    table = pq.read_table(io.BytesIO(out.read("excerpts.parquet"))).to_pylist()
-    ids = sorted({row["doc_id"].hex() for row in table})
-    known: dict[str, tuple[Any, ...]] = {}
-    for start in range(0, len(ids), 500):
-        listed = ", ".join(f"'{doc_id}'" for doc_id in ids[start : start + 500])
-        for row in ask(f"select doc_id, url, value from documents where doc_id in ({listed})"):
-            known[row[0]] = row
-    found: dict[tuple[str, str], list[Excerpt]] = {}
-    for row in table:
-        doc_id = row["doc_id"].hex()
-        _, url, value = known.get(doc_id, (doc_id, None, None))
-        excerpt = Excerpt(doc_id=doc_id, url=url or "", value=human_value(value), text=row["excerpt"])
-        found.setdefault((row["stage"], row["rule"]), []).append(excerpt)
-    return found
-
-
-def _rules(ask: _Asker, excerpts: dict[tuple[str, str], list[Excerpt]]) -> tuple[RuleRow, ...]:
-    documents = dict(ask("select source, count(*) from documents group by 1"))
-    thresholds = {(row[0], row[1]): row[2] for row in ask(
-        "select stage, rule, min(threshold) from documents where rule is not null group by 1, 2")}  # fmt: skip
+def _funnel_of(
+    source: str, steps: Sequence[tuple[Any, ...]], lost: Mapping[tuple[str, str], tuple[int, int]], index: Index
+) -> Funnel:
+    size = sum(value[0] for key, value in lost.items() if key[0] == source)
+    chars = sum(value[1] for key, value in lost.items() if key[0] == source)
     rows = []
-    for source, stage, rule, num in ask("select source, stage, rule, num from step_rules order by num desc, 1, 2, 3"):
-        rows.append(RuleRow(
-            source=source, stage=stage, rule=rule, num=num, share=num / max(1, documents.get(source, 0)),
-            threshold=human_value(thresholds.get((stage, rule))), excerpts=tuple(excerpts.get((stage, rule), ())[:4]),
+    for stage, num_in, num_out, num_rejected in steps:
+        gone = lost.get((source, stage), (0, 0))
+        size, chars = size - gone[0], chars - gone[1]
+        rows.append(StepRow(stage=stage, num_in=num_in, num_out=num_out, num_rejected=num_rejected, bytes_out=size,
+                            bytes_in=size + gone[0], chars_out=chars))  # fmt: skip
+    shards = [shard for shard in index.shards if shard.source == source]
+    return Funnel(source=source, steps=tuple(rows), num_shards=len(shards),
+                  num_tokens=sum(shard.num_tokens for shard in shards))  # fmt: skip
+
+
+def _joined(funnels: Sequence[Funnel]) -> Funnel:
+    """The funnel of all sources together; a source passes a stage that it does not have untouched."""
+    stages = max((tuple(step.stage for step in funnel.steps) for funnel in funnels), key=len)
+    stages += tuple(dict.fromkeys(s.stage for f in funnels for s in f.steps if s.stage not in stages))
+    by_stage = [{step.stage: step for step in funnel.steps} for funnel in funnels]
+    rows = []
+    for stage in stages:
+        met = [steps[stage] for steps in by_stage if stage in steps]
+        rows.append(StepRow(
+            stage=stage, num_in=sum(s.num_in for s in met), num_out=sum(s.num_out for s in met),
+            num_rejected=sum(s.num_rejected for s in met), bytes_in=sum(s.bytes_in for s in met),
+            bytes_out=sum(s.bytes_out for s in met), chars_out=sum(s.chars_out for s in met),
         ))  # fmt: skip
-    return tuple(rows)
+    return Funnel(source=ALL_SOURCES, steps=tuple(rows), num_tokens=sum(f.num_tokens for f in funnels),
+                  num_shards=sum(f.num_shards for f in funnels))  # fmt: skip
+
+
+def _rules(ask: _Asker, excerpts: Sequence[Mapping[str, Any]]) -> tuple[RuleRow, ...]:
+    known = _measured(ask, sorted({row["doc_id"].hex() for row in excerpts}))
+    examples: dict[tuple[str, str], list[Excerpt]] = defaultdict(list)
+    for row in excerpts:
+        url, value = known.get(row["doc_id"].hex(), ("", None))
+        note = "" if value is None else f"measured {human_value(value)}"
+        examples[row["stage"], row["rule"]].append(
+            Excerpt(doc_id=row["doc_id"].hex(), url=url, note=note, pieces=((row["excerpt"], False),))
+        )
+    by_source: dict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
+    for source, stage, rule, num in ask("SELECT source, stage, rule, num FROM step_rules ORDER BY num DESC, 1, 2, 3"):
+        by_source[stage, rule].append((source, num))
+    thresholds = {(stage, rule): threshold for stage, rule, threshold in ask(
+        "SELECT stage, rule, min(threshold) FROM documents WHERE rule IS NOT NULL GROUP BY 1, 2")}  # fmt: skip
+    num_documents = max(1, ask("SELECT count(*) FROM documents")[0][0])
+    rows = [
+        RuleRow(
+            stage=stage, rule=rule, num=sum(num for _, num in counts), by_source=tuple(counts),
+            share=sum(num for _, num in counts) / num_documents, threshold=human_value(thresholds.get((stage, rule))),
+            excerpts=tuple(examples[stage, rule][:_EXCERPTS_PER_RULE]),
+        )
+        for (stage, rule), counts in by_source.items()
+    ]  # fmt: skip
+    return tuple(sorted(rows, key=lambda row: (-row.num, row.stage, row.rule)))
+
+
+def _measured(ask: _Asker, doc_ids: Sequence[str]) -> dict[str, tuple[str, float | None]]:
+    """The URL of each of these documents, and what its rule measured."""
+    found = {}
+    for start in range(0, len(doc_ids), 500):
+        listed = ", ".join(f"'{doc_id}'" for doc_id in doc_ids[start : start + 500])
+        for doc_id, url, value in ask(f"SELECT doc_id, url, value FROM documents WHERE doc_id IN ({listed})"):
+            found[doc_id] = (url or "", value)
+    return found
 
 
 def _lengths(ask: _Asker) -> tuple[Bar, ...]:
     rows = ask(
-        "select floor(log2(num_chars))::int b, count(*) from documents where status = 'kept' and num_chars > 0"
-        " group by 1 order by 1"
+        "SELECT floor(log2(num_chars))::INT b, count(*) FROM documents WHERE status = 'kept' AND num_chars > 0"
+        " GROUP BY 1"
     )
-    return _bars([(f"{2**bin_:,}–{2 ** (bin_ + 1) - 1:,}", num) for bin_, num in rows])
+    return _bars([(f"{2**bin_:,}–{2 ** (bin_ + 1) - 1:,}", num) for bin_, num in _without_gaps(rows)])
 
 
 def _scores(ask: _Asker) -> tuple[Bar, ...]:
     rows = ask(
-        f"select least(floor(language_score * {_BINS})::int, {_BINS - 1}) b, count(*) from documents"
-        " where language_score is not null group by 1 order by 1"
+        f"SELECT least(floor(language_score * {_BINS})::INT, {_BINS - 1}) b, count(*) FROM documents"
+        " WHERE language_score IS NOT NULL GROUP BY 1"
     )
-    return _bars([(f"{bin_ / _BINS:.2f}–{(bin_ + 1) / _BINS:.2f}", num) for bin_, num in rows])
+    return _bars([(f"{bin_ / _BINS:.2f}–{(bin_ + 1) / _BINS:.2f}", num) for bin_, num in _without_gaps(rows)])
+
+
+def _without_gaps(rows: Sequence[tuple[Any, ...]]) -> list[tuple[int, int]]:
+    """(bin, number) from the least bin to the greatest, empty ones too."""
+    counts = {int(bin_): int(num) for bin_, num in rows}
+    return [(bin_, counts.get(bin_, 0)) for bin_ in range(min(counts), max(counts) + 1)] if counts else []
 
 
 def _bars(rows: Sequence[tuple[Any, ...]]) -> tuple[Bar, ...]:
@@ -244,28 +213,41 @@ def _bars(rows: Sequence[tuple[Any, ...]]) -> tuple[Bar, ...]:
     return tuple(Bar(label=str(label), num=int(num), share=num / most) for label, num in rows)
 
 
-def _clusters(ask: _Asker, excerpts: dict[tuple[str, str], list[Excerpt]]) -> tuple[Cluster, ...]:
-    texts = {excerpt.doc_id: excerpt for listed in excerpts.values() for excerpt in listed}
-    clusters = []
-    for cluster_id, size, kept in ask(
-        "select cluster_id, count(*) n, count(*) filter (where status = 'kept') from documents"
-        f" where cluster_id is not null group by 1 order by n desc, 1 limit {_NUM_CLUSTERS}"
-    ):
-        members = ask(
-            "select doc_id, status, similarity, stage from documents"
-            f" where cluster_id = '{cluster_id}' order by status desc, doc_id limit 40"
-        )
-        shown = []
-        for doc_id, status, similarity, stage in members:
-            if doc_id in texts:
-                note = status if similarity is None else f"{stage}, Jaccard {similarity:.3f}"
-                shown.append(Excerpt(doc_id=doc_id, url=texts[doc_id].url, value=note, text=texts[doc_id].text))
-        clusters.append(Cluster(cluster_id=cluster_id, size=size, kept=kept, members=tuple(shown[:3])))
-    return tuple(clusters)
+def _clusters(out: Folder, texts: Texts) -> tuple[ShownCluster, ...]:
+    shown = []
+    for cluster in largest_clusters(out):
+        first = texts.get(cluster.members[0].doc_id.hex(), "") if cluster.members else ""
+        members = []
+        for member in cluster.members:
+            text = texts.get(member.doc_id.hex())
+            note = "kept" if member.status == "kept" else str(member.stage)
+            if member.similarity is not None:
+                note += f", Jaccard {member.similarity:.3f}"
+            pieces = () if text is None else compare_words(first, text)
+            members.append(Excerpt(doc_id=member.doc_id.hex(), url=member.url or "", note=note, pieces=pieces))
+        shown.append(ShownCluster(cluster_id=cluster.cluster_id.hex(), num_documents=cluster.num_documents,
+                                  num_kept=cluster.num_kept, members=tuple(members)))  # fmt: skip
+    return tuple(shown)
 
 
-def _throughput(run: dict[str, Any]) -> tuple[tuple[str, float, str], ...]:
-    return tuple((phase["name"], phase["seconds"], phase["note"]) for phase in run.get("phases", []))
+def _speeds(steps: Sequence[StepRow], run: Mapping[str, Any]) -> tuple[StepSpeed, ...]:
+    """What each step took of the time of all units of work, and what else they did."""
+    seconds: dict[str, float] = defaultdict(float)
+    for of_source in run.get("seconds", {}).values():
+        for name, value in of_source.items():
+            seconds[name] += value
+    timed = [step for step in steps if step.stage in seconds]
+    if not timed:
+        return ()
+    entries = [(step.stage, step.num_in, step.bytes_in, seconds[step.stage]) for step in timed]
+    if "signature" in seconds:
+        entries.append(("signatures", timed[-1].num_out, timed[-1].bytes_out, seconds["signature"]))
+    rest = seconds["all"] - sum(entry[-1] for entry in entries)
+    entries.append(("reading and writing", steps[0].num_in, steps[0].bytes_in, max(0.0, rest)))
+    return tuple(
+        StepSpeed(stage=stage, num=num, num_bytes=size, seconds=took, share=took / max(seconds["all"], took, 1e-9))
+        for stage, num, size, took in entries
+    )
 
 
 def human_bytes(size: float) -> str:

@@ -6,7 +6,8 @@ import jinja2
 
 from lineage.index import Index
 from lineage.storage import Folder
-from pipeline.report.collect import ReportData, collect, human_bytes
+from pipeline.report.collect import collect, human_bytes
+from pipeline.report.data import ReportData
 
 REPORT = "report.html"
 

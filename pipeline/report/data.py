@@ -1,0 +1,117 @@
+"""What the report's page shows, as data: no markup and no access to the output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """One line of a funnel. Bytes are of the records as the crawl files store them; `chars` of the clean texts."""
+
+    stage: str
+    num_in: int
+    num_out: int
+    num_rejected: int
+    bytes_in: int
+    bytes_out: int
+    chars_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Funnel:
+    """The steps of a source (or of all), and what went into its shards."""
+
+    source: str
+    steps: tuple[StepRow, ...]
+    num_tokens: int
+    num_shards: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excerpt:
+    """A scrubbed piece of one document, and a note on it. `pieces` is its text cut into (words, whether they differ
+    from those of the document it is compared with); none if the excerpt is not, or no longer, kept."""
+
+    doc_id: str
+    url: str
+    note: str
+    pieces: tuple[tuple[str, bool], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleRow:
+    """A rule, how many documents it turned down, in all and of each source, and a few of them."""
+
+    stage: str
+    rule: str
+    num: int
+    by_source: tuple[tuple[str, int], ...]
+    share: float
+    threshold: str
+    excerpts: tuple[Excerpt, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A bar of a histogram or ranking; `share` of the longest, 0 to 1."""
+
+    label: str
+    num: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownCluster:
+    """A cluster of duplicates and some of its members side by side, the kept one first."""
+
+    cluster_id: str
+    num_documents: int
+    num_kept: int
+    members: tuple[Excerpt, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardRow:
+    """A line of the shard table."""
+
+    source: str
+    shard: int
+    num_tokens: int
+    num_documents: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSpeed:
+    """How fast a step was: the `seconds` of all its processes together, their `share` of what units of work took, and
+    the documents and bytes of records (as the crawl files store them) that it took in."""
+
+    stage: str
+    num: int
+    seconds: float
+    share: float
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportData:
+    """Everything on the page."""
+
+    name: str
+    totals: tuple[tuple[str, str], ...]
+    funnels: tuple[Funnel, ...]
+    rules: tuple[RuleRow, ...]
+    languages: tuple[Bar, ...]
+    lengths: tuple[Bar, ...]
+    scores: tuple[Bar, ...]
+    clusters: tuple[ShownCluster, ...]
+    edits: tuple[Bar, ...]
+    shards: tuple[ShardRow, ...]
+    unreadable: tuple[tuple[str, int, int, str], ...]
+    timeouts: tuple[str, ...]
+    purges: tuple[tuple[str, str, str, str, int, int], ...]
+    speeds: tuple[StepSpeed, ...]
+    phases: tuple[tuple[str, float, str], ...]
+    capped_buckets: int
+    recipe: str
