@@ -22,6 +22,7 @@ from trainer.permutation import Int64s
 IGNORED: Final = -100
 """The label of a position that does not count."""
 
+_LOCATED_AT_ONCE: Final = 2048  # sequences: a call of the order costs as much for one as for a few hundred
 _CHUNK_TOKENS: Final = 1 << 15  # positions worked on at once, so that they stay in the processor's cache
 
 
@@ -68,6 +69,7 @@ class Dataset:
     ) -> None:
         self.corpus, self.order, self.part = corpus, order, part
         self._reader, self._skip = reader, skip
+        self._located: tuple[int, Places] | None = None
         self._shards = [corpus.sources.get(source, ()) for source in order.plan.sources]
 
     def skipped(self, step: int) -> bool:
@@ -77,8 +79,18 @@ class Dataset:
 
     def places(self, step: int) -> tuple[Int64s, Places]:
         """The sequence numbers that this slice of batch `step` holds, as they were dealt, and their places."""
+        size = self.order.plan.global_batch
+        steps_at_once = max(1, _LOCATED_AT_ONCE // size)
+        chunk = step // steps_at_once
+        located = self._located
+        if located is None or located[0] != chunk:
+            first = chunk * steps_at_once * size
+            located = (chunk, self.order.locate(np.arange(first, first + steps_at_once * size, dtype=np.int64)))
+            self._located = located
+        rows = slice(step % steps_at_once * size, (step % steps_at_once + 1) * size)
         first, end = self._bounds(step)
-        return deal(np.arange(first, end, dtype=np.int64), self.order, self.part)
+        places = Places(*(column[rows] for column in located[1]))
+        return deal(np.arange(first, end, dtype=np.int64), places, self.part)
 
     def batch(self, step: int) -> Batch:
         """This slice of batch `step`. FileNotFoundError where a shard is gone: `reopen` the corpus."""
@@ -138,12 +150,11 @@ def _label(inputs_BT: Int64s, labels_BT: Int64s, num_tokens: list[int], eot: int
         labels_BT[row, num - 1 :] = IGNORED
 
 
-def deal(sequence: Int64s, order: Order, part: Slice) -> tuple[Int64s, Places]:
-    """The rows of a batch (sequence numbers) that fall to `part`, and their places, sorted by place.
+def deal(sequence: Int64s, places: Places, part: Slice) -> tuple[Int64s, Places]:
+    """Of a batch's rows (numbers and places) those that fall to `part`, sorted by place.
 
     All ranks sort alike, by (source, shard, start), and take neighbouring runs. Within a window the same blocks come
     back in every batch, so each run keeps to its share of them."""
-    places = order.locate(sequence)
     low, high = part.bounds(len(sequence))
     dealt = np.lexsort((places.start, places.shard, places.source))[low:high]
     return sequence[dealt], Places(*(column[dealt] for column in places))

@@ -93,7 +93,7 @@ class Schedule:
     def _needed(self, step: int) -> _Needed:
         size = self._order.plan.global_batch
         numbers = np.arange(step * size, (step + 1) * size, dtype=np.int64)
-        _, places = deal(numbers, self._order, Slice())
+        _, places = deal(numbers, self._order.locate(numbers), Slice())
         own = _blocks(places, *self._part.bounds(size))
         node = dict.fromkeys(block for part in self._node for block in _blocks(places, *part.bounds(size)))
         return _Needed(step=step, own=own, node=tuple(node))
