@@ -283,6 +283,10 @@ def test_stray_end_tags_do_not_hide_depth(make_document, stray):
     assert outcome.finding.value in (20_000, 20_001)
 
 
+def test_end_tags_of_another_long_name_do_not_hide_depth(make_document):
+    assert rule(parse(make_document(html="<longname-a></longname-b>" * 20_000))) == "parse.too_deep"
+
+
 def test_real_pages_are_far_from_the_bounds(real_pages):
     assert max(depth(page) for page in real_pages) < ParseTable().max_depth / 4
     assert max(num_tags(page) for page in real_pages) < ParseTable().max_tags / 4
