@@ -163,7 +163,7 @@ def ask(script: str, *arguments: str) -> Cost:
     began = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
     took = time.perf_counter() - began
-    processor, kib = done.stdout.split()
+    processor, kib = done.stdout.split()[-2:]
     return Cost(took, float(processor), int(kib) / 1024)
 
 

@@ -108,6 +108,7 @@ def _connection(out: Folder, version: int | None, limits: Limits) -> Iterator[du
         if limits.threads:
             connection.execute(f"SET threads = {limits.threads}")
         connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET enable_progress_bar = false")  # it goes to stdout, where answers go
         connection.execute("SET temp_directory = ''")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET python_enable_replacements = false")
