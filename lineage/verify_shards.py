@@ -115,17 +115,16 @@ def _documents(
     out: Folder, shard: Shard, rows: pa.Table, hasher: ShardHasher
 ) -> Iterator[tuple[_Row, npt.NDArray[np.uint32]]]:
     """Each document's row and tokens, the file read once by blocks; holds a block and the longest document."""
-    held = b""
+    held = memoryview(b"")
     with out.open(shard.file) as file:
         for row in (_Row(*values) for values in zip(*(column.to_pylist() for column in rows.columns), strict=True)):
-            pieces, size = [held], len(held)
-            while size < row.num_tokens * TOKEN_BYTES and (block := file.read(BLOCK_BYTES)):
+            num_bytes = row.num_tokens * TOKEN_BYTES
+            while len(held) < num_bytes and (block := file.read(BLOCK_BYTES)):
                 hasher.update(block)
-                pieces.append(block)
-                size += len(block)
-            together = b"".join(pieces) if len(pieces) > 1 else held
-            yield row, np.frombuffer(together[: row.num_tokens * TOKEN_BYTES // 4 * 4], dtype="<u4")
-            held = together[row.num_tokens * TOKEN_BYTES :]
+                held = memoryview(bytes(held) + block)
+            document = held[:num_bytes]
+            yield row, np.frombuffer(document[: len(document) // TOKEN_BYTES * TOKEN_BYTES], dtype="<u4")
+            held = held[num_bytes:]
         while block := file.read(BLOCK_BYTES):
             hasher.update(block)
 
