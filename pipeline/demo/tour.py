@@ -1,0 +1,214 @@
+"""`sluice demo`: the whole way on a crawl of our own, from crawl record to training step and out again, with the proof.
+
+1. crawl      about 3,000 documents in six languages, with planted truth
+2. run        the data pipeline; planted against found
+3. train      a tiny model on two workers
+4. trace      a leaked benchmark question: from its crawl record to the steps that saw it
+5. purge      scan for the benchmark, take it out
+6. prove      verify, and a search of every byte
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from rich.console import Console
+from rich.table import Table
+
+from lineage.problems import Verification
+from lineage.purge import Applied, Order, apply
+from lineage.purge_plan import Match
+from lineage.recipe import RecipeError, load_recipe
+from lineage.storage import Folder
+from lineage.story import Story
+from lineage.verify import verify
+from pipeline import engine, process
+from pipeline.cli.story import print_story
+from pipeline.cli.trace import make_tracer
+from pipeline.demo.check import Found, check_truth, summary_kinds
+from pipeline.demo.crawl import KEPT_LANGUAGES, LEAK, Truth, make_crawl
+from pipeline.hooks import apply_hooks, plan_hooks, verify_hooks
+from pipeline.progress import Reporter
+from pipeline.recipe import RayTable, load
+from pipeline.scan import ScanRequest, scan, write_evidence
+from stages.tokenizer import train_bpe
+
+MARKER = "sluice-demo.json"
+"""Says that a folder is a demo's: only such a folder is emptied for a new one."""
+
+_VOCAB = 1536
+_RUN = "demo-train"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where things lie in the demo's folder."""
+
+    folder: Path
+
+    @property
+    def crawl(self) -> Path:
+        return self.folder / "crawl"
+
+    @property
+    def out(self) -> Folder:
+        return Folder(str(self.folder / "out"))
+
+    @property
+    def training(self) -> Folder:
+        return Folder(str(self.folder / "training"))
+
+    def recipe(self, name: str) -> Path:
+        return self.folder / f"{name}.toml"
+
+
+def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) -> dict[str, Any]:
+    """Go the whole way in `folder`; what was found, as plain values. `ok` says whether all of it was as it must be."""
+    places = _empty(folder)
+    screen.rule("1  A small crawl with planted truth")
+    truth = make_crawl(places.crawl, num_pages)
+    screen.print(f"{truth.num_pages:,} documents in {places.crawl}, {len(truth.plants)} of them planted")
+    _write_recipes(places, steps)
+    with engine.cluster(RayTable(num_cpus=2)):
+        screen.rule("2  The data pipeline")
+        summary = process.run(load(places.recipe("data")), Reporter())
+        found = check_truth(places.out, truth)
+        _show_truth(screen, found)
+        screen.rule("3  Training")
+        trained = _train(places, screen)
+        screen.rule("4  From crawl record to training step")
+        story = _leaked_story(places, truth)
+        print_story(screen, story, 5)
+        screen.rule("5  Taking the leaked benchmark out")
+        evidence, applied = _purge(places, screen)
+    screen.rule("6  The proof")
+    verification = verify(places.out, verify_hooks(places.out))
+    left = search_bytes(places.folder / "out", _leaked_texts(places, truth))
+    _show_proof(screen, verification, left)
+    screen.print(f"\nReport: {places.out.at('report.html')}")
+    planted, met = summary_kinds(found)
+    return {
+        "folder": str(folder), "num_documents": summary["num_documents"], "num_tokens": summary["num_tokens"],
+        "planted": planted, "found": met, "truth": [asdict(row) for row in found], "training": trained,
+        "traced": story.as_json(5), "scan": {name: evidence[name] for name in ("found_items", "num_found")},
+        "purge_id": applied.purge_id, "purged_documents": applied.plan.num_documents,
+        "verified": not verification.problems, "texts_left": left,
+        "ok": planted == met and not verification.problems and not left,
+    }  # fmt: skip
+
+
+def _empty(folder: Path) -> Places:
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / MARKER).exists():
+            raise RecipeError(f"--out {folder} is not empty and is no earlier demo: name a new folder")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARKER).write_text("{}\n")
+    return Places(folder=folder.resolve())
+
+
+def _write_recipes(places: Places, steps: int) -> None:
+    """The two recipes, and a tokenizer learnt from the forum posts: a tiny model gets a tiny vocabulary."""
+    with gzip.open(places.crawl / "boards-00000.jsonl.gz", "rt", encoding="utf-8") as posts:
+        ranks = train_bpe([json.loads(line)["text"] for line in posts], _VOCAB)
+    tokenizer = places.folder / "demo.tiktoken"
+    tokenizer.write_bytes(ranks)
+    patterns = {"web": "web-*.warc.gz", "news": "news-*.warc.gz", "boards": "boards-*.jsonl.gz"}
+    data = {
+        "run": {"name": "demo", "output": places.out.url},
+        "source": [{"name": name, "inputs": [str(places.crawl / pattern)]} for name, pattern in patterns.items()],
+        "language": {"keep": list(KEPT_LANGUAGES)},
+        "tokenize": {"encoding": str(tokenizer)},
+    }
+    training = {
+        "run": {"name": _RUN},
+        "train": {
+            "data": places.out.url, "output": places.training.url, "model": "debug", "seq_len": 512, "global_batch": 16,
+            "micro_batch": 4, "steps": steps, "workers": 2, "record_batches": True, "validation": 0.02,
+            "optimizer": {"lr": 3e-3, "warmup_steps": 10}, "checkpoint": {"every": max(1, steps // 3)},
+        },
+    }  # fmt: skip
+    for name, plain in (("data", data), ("train", training)):
+        places.recipe(name).write_text(tomli_w.dumps(plain), encoding="utf-8")
+
+
+def _show_truth(screen: Console, found: Sequence[Found]) -> None:
+    table = Table(box=None, title="planted against found", title_justify="left")
+    for name, justify in (("plant", "left"), ("planted", "right"), ("found", "right")):
+        table.add_column(name, justify="right" if justify == "right" else "left")
+    for row in found:
+        table.add_row(
+            row.kind, str(row.planted), str(row.found), style=None if row.planted == row.found else "bold red"
+        )
+    screen.print(table)
+    for line in (line for row in found for line in row.astray):
+        screen.print(f"  astray: {line}", markup=False)
+
+
+def _train(places: Places, screen: Console) -> dict[str, Any]:
+    from trainer.launch import train_on_ray
+    from trainer.options import TrainRecipe
+
+    result = train_on_ray(load_recipe(places.recipe("train"), TrainRecipe))
+    screen.print(f"{result.step} steps, loss {result.loss:.3f}" if result.loss is not None else f"{result.step} steps")
+    return asdict(result)
+
+
+def _leaked_story(places: Places, truth: Truth) -> Story:
+    """The leaked page that training saw most often."""
+    tracer = make_tracer(places.out.url)
+    stories = [tracer.by_url(plant.url)[0] for plant in truth.plants if plant.kind == LEAK]
+    return max(stories, key=lambda story: len(story.exposures))
+
+
+def _purge(places: Places, screen: Console) -> tuple[dict[str, Any], Applied]:
+    evidence = scan(places.out, ScanRequest(against=str(places.crawl / "benchmark.jsonl")), Reporter())
+    write_evidence(evidence, places.out, str(places.folder / "scan.json"))
+    screen.print(f"{len(evidence['found_items'])} of {evidence['num_items']} questions found in"
+                 f" {evidence['num_found']} documents")  # fmt: skip
+    match = Match(kind="scan", values=tuple(document["doc_id"] for document in evidence["documents"]))
+    order = Order(match=match, by="demo", reason="leaked benchmark")
+    applied = apply(places.out, order, plan_hooks(places.out), apply_hooks())
+    screen.print(f"purged {applied.plan.num_documents} documents, {applied.plan.num_tokens:,} tokens,"
+                 f" as {applied.purge_id}")  # fmt: skip
+    return evidence, applied
+
+
+def _leaked_texts(places: Places, truth: Truth) -> list[str]:
+    questions = (places.crawl / "benchmark.jsonl").read_text(encoding="utf-8").splitlines()
+    num = sum(plant.kind == LEAK for plant in truth.plants)
+    return [json.loads(line)["text"] for line in questions[:num]]
+
+
+def search_bytes(folder: Path, texts: Sequence[str]) -> list[str]:
+    """Which of these texts stand, as UTF-8 or as tokens, in any file below `folder`; Parquet is read as its values."""
+    import pyarrow.parquet as pq
+
+    from stages.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(load(folder.parent / "data.toml").tokenize.encoding)
+    needles = {text: (text.encode(), tokenizer.encode(f" {text}")[2:-2].tobytes()) for text in texts}
+    left = []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        data = path.read_bytes()
+        if path.suffix == ".parquet" and "_delta_log" not in path.parts:
+            data += repr(pq.read_table(path).to_pydict()).encode()
+        left += [f"{path}: {text[:60]}" for text, forms in needles.items() if any(form in data for form in forms)]
+    return left
+
+
+def _show_proof(screen: Console, verification: Verification, left: Sequence[str]) -> None:
+    screen.print(f"verify: {len(verification.problems)} problems in {verification.num_files} files,"
+                 f" {verification.num_documents:,} documents, {verification.num_tokens:,} tokens")  # fmt: skip
+    for problem in verification.problems[:10]:
+        screen.print(f"  {problem}", markup=False)
+    screen.print(f"search of every byte for the purged texts and their tokens: {len(left)} found")
+    for line in left[:10]:
+        screen.print(f"  {line}", markup=False)
