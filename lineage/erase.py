@@ -16,11 +16,17 @@ _PROBE: Final = "work/purge/probe"
 
 
 def refuse_if_bytes_would_stay(out: Folder) -> None:
-    """PurgeError if the bucket keeps what is deleted: then a purge must not begin.
+    """PurgeError if the bucket keeps what is deleted, or does not say: then a purge must not begin.
 
     Tries it out: an object is written, deleted, and its version deleted."""
-    if not objects.keeps_old_versions(out):
-        return
+    try:
+        if not objects.keeps_old_versions(out):
+            return
+    except OSError as error:
+        raise PurgeError(
+            f"cannot tell whether the bucket of {out.url} keeps old versions ({error}), so the purge does not begin: "
+            "give this identity s3:GetBucketVersioning"
+        ) from error
     out.publish(_PROBE, b"a purge tries whether versions can be deleted")
     out.remove(_PROBE)
     try:

@@ -260,6 +260,16 @@ def test_an_out_whose_run_did_not_clean_up_is_not_purged(template: SmallOut, out
     assert read_index(out).version == 1 and not out.exists("work/purge/intent.json")
 
 
+def test_what_a_killed_writer_left_of_a_text_goes_too(template: SmallOut, out: Folder) -> None:
+    victim = template.named["original"]
+    for name in (".tmp-1-report.html", "documents/web/.tmp-2-part.parquet", "shards/web/.tmp-3-00001.bin"):
+        Path(out.at(name)).write_text(victim.text)
+    Path(out.at("lineage/purges/.tmp-4-fact")).write_bytes(b"a writer of facts may be at work")
+    purge(out, by_doc(victim))
+    assert_gone(template, of_folder(out), victim)
+    assert Path(out.at("lineage/purges/.tmp-4-fact")).exists()
+
+
 def test_two_purges_at_once_both_happen_if_they_wait(template: SmallOut, out: Folder) -> None:
     kept = [record for record in template.records if record.status == "kept"][:2]
     children = [run_child(out, record, -1, wait=30) for record in kept]

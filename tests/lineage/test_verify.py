@@ -290,6 +290,18 @@ def test_a_duplicate_of_an_earlier_output_s_document_is_accepted_when_it_is_ther
     assert verify(small.folder, hooks).problems == ()
 
 
+def test_many_small_buckets_on_disk_say_what_one_in_memory_says(
+    template: SmallOut, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doc_id = template.named["near"].doc_id
+    wrong = make_small_out(str(tmp_path / "out"), tamper=change_where("documents", doc_id, "similarity", 0.999)).folder
+    found = problems(wrong)
+    monkeypatch.setattr("lineage.verify.num_buckets", lambda _num_rows: 16)
+    monkeypatch.setattr("lineage.spill._BUFFERED_BYTES", 1000)
+    assert problems(template.folder) == ()
+    assert found and set(problems(wrong)) == set(found)
+
+
 def test_at_most_so_many_problems_are_listed(out: Folder) -> None:
     for name in out.names("documents"):
         out.remove(name)
