@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, default=Path("/tmp/loader-benchmark"))
     parser.add_argument("--blocks", type=int, default=48)
     parser.add_argument("--seq-len", type=int, default=2048)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=8, help="rows; 8 is the largest default micro-batch of a rank")
     parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--streaming-python")

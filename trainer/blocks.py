@@ -20,6 +20,7 @@ from lineage.blocks import BLOCK_BYTES, BLOCK_TOKENS, DIGEST_BYTES, TOKEN_BYTES,
 from lineage.ids import content_hash
 from lineage.storage import Folder, StorageError, local_path
 from trainer.corpus import ShardFile
+from trainer.figures import ReadFigures
 
 Tokens = npt.NDArray[np.uint32]
 
@@ -32,6 +33,10 @@ class DamagedBlockError(StorageError):
 
 class BlockReader(Protocol):
     """Where the tokens come from. FileNotFoundError: the shard is gone, as after a purge; the index says more."""
+
+    @property
+    def figures(self) -> ReadFigures:
+        """What reading has cost so far."""
 
     def at(self, step: int) -> None:
         """The batch of `step` is read next, and those after it follow: for readers that fetch ahead."""
@@ -69,6 +74,7 @@ class LocalBlocks:
     """Shards on a local disk, memory-mapped; each block is checked when this process first touches it."""
 
     def __init__(self, *, verify: bool = True) -> None:
+        self.figures = ReadFigures()
         self._verify = verify
         self._maps: OrderedDict[ShardFile, tuple[Tokens, bytearray]] = OrderedDict()
         self._lock = threading.Lock()

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from lineage.blocks import BLOCK_TOKENS
 from trainer.blocks import BlockReader
 from trainer.corpus import Corpus
+from trainer.figures import ReadFigures
 from trainer.order import Order, Places
 from trainer.permutation import Int64s
 
@@ -69,6 +70,7 @@ class Dataset:
     ) -> None:
         self.corpus, self.order, self.part = corpus, order, part
         self._reader, self._skip = reader, skip
+        self.num_tokens_read = 0
         self._located: tuple[int, Places] | None = None
         self._shards = [corpus.sources.get(source, ()) for source in order.plan.sources]
 
@@ -110,6 +112,11 @@ class Dataset:
         """The same batches from `corpus` as it is now."""
         return Dataset(corpus, self.order, reader, self.part, self._skip)
 
+    @property
+    def figures(self) -> ReadFigures:
+        """What its reader has done."""
+        return self._reader.figures
+
     def close(self) -> None:
         """Let go of the reader."""
         self._reader.close()
@@ -123,6 +130,7 @@ class Dataset:
         inputs = np.empty((max_rows, seq_len), np.int64)
         labels = np.empty_like(inputs)
         inputs[len(sequence) :], labels[len(sequence) :] = eot, IGNORED
+        self.num_tokens_read += int(places.num_tokens.sum())
         rows = list(zip(*(column.tolist() for column in places), strict=True))
         at_once = max(1, _CHUNK_TOKENS // seq_len)
         for low in range(0, len(rows), at_once):

@@ -26,6 +26,7 @@ from trainer.blocks import BlockReader
 from trainer.corpus import Corpus, reopen
 from trainer.dataset import Batch, Dataset, document_layout
 from trainer.facts import sweep_fact
+from trainer.figures import LoadFigures, load_figures
 from trainer.order import ORDER_VERSION
 
 _log = logging.getLogger(__name__)
@@ -194,6 +195,10 @@ class Feed:
             self.take(changed)
             if self._account is not None:
                 self._account.content_changed(step, changed)
+
+    def figures(self) -> LoadFigures:
+        """What loading has cost this rank since it last began to read."""
+        return load_figures(self._dataset.figures, self._dataset.num_tokens_read, self.wait_seconds)
 
     def close(self) -> None:
         """Stop the thread, write what is left of the record and let go of the reader."""

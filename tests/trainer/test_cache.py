@@ -20,12 +20,13 @@ from lineage.blocks import BLOCK_BYTES, BLOCK_TOKENS
 from lineage.storage import StorageError
 from trainer.blocks import DamagedBlockError, LocalBlocks
 from trainer.cache import fetch
-from trainer.cache.fetch import CacheFigures, fetch_block
+from trainer.cache.fetch import fetch_block
 from trainer.cache.folder import CacheFolder, key_of
 from trainer.cache.reader import CachedBlocks, CacheOptions, needed_bytes
 from trainer.cache.schedule import NEVER, Schedule
 from trainer.corpus import Corpus, open_corpus
 from trainer.dataset import Dataset, Slice
+from trainer.figures import ReadFigures
 from trainer.options import DataTable
 from trainer.order import Order, OrderOptions, make_plan
 
@@ -124,7 +125,7 @@ def test_a_cache_smaller_than_windows_and_blocks_in_flight_is_refused_with_the_n
 def test_a_shard_that_always_comes_damaged_fails_clearly(root: Path) -> None:
     with failing_server(root, Faults(wrong=1.0)) as url:
         shard = open_corpus([DataTable(out=f"{url}/bucket/out")]).sources["a"][0]
-        figures = CacheFigures()
+        figures = ReadFigures()
         with pytest.raises(DamagedBlockError, match=r"block 3 of .*00000\.bin came damaged 10 times"):
             fetch_block(shard, 3, figures)
         assert figures.damaged_blocks == 10
@@ -134,7 +135,7 @@ def test_a_server_that_only_fails_is_given_up_with_its_last_error(root: Path) ->
     with failing_server(root, Faults(error=1.0)) as url:
         shard = open_corpus([DataTable(out=f"{url}/bucket/out")]).sources["a"][0]
         with pytest.raises(StorageError, match=r"could not be read in 10 attempts; the last:.*503"):
-            fetch_block(shard, 3, CacheFigures())
+            fetch_block(shard, 3, ReadFigures())
 
 
 def test_a_shard_that_is_gone_is_told_at_once(root: Path) -> None:
@@ -142,7 +143,7 @@ def test_a_shard_that_is_gone_is_told_at_once(root: Path) -> None:
 
     with failing_server(root, Faults()) as url:
         shard = open_corpus([DataTable(out=f"{url}/bucket/out")]).sources["a"][0]
-        figures = CacheFigures()
+        figures = ReadFigures()
         with pytest.raises(FileNotFoundError):
             fetch_block(dataclasses.replace(shard, file="shards/a/77777.bin"), 0, figures)
         assert figures.failed_reads == 0

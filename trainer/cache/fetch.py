@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 import aiohttp
@@ -18,6 +16,7 @@ from lineage.blocks import BLOCK_BYTES, TOKEN_BYTES, block_digest
 from lineage.storage import Folder, StorageError, filesystem
 from trainer.blocks import DamagedBlockError, block_tokens, digest_of
 from trainer.corpus import ShardFile
+from trainer.figures import ReadFigures
 
 ATTEMPTS: Final = 10
 _FIRST_PAUSE: Final = 0.1
@@ -26,34 +25,8 @@ _READ_SECONDS: Final = 30.0  # for 8 MiB: slower than 280 kB/s is as good as hun
 _TRANSIENT: Final = (OSError, aiohttp.ClientError, BotoCoreError, ClientError)
 
 
-@dataclass(slots=True)
-class CacheFigures:
-    """What a reader did so far, counted. Bytes are of whole blocks; `wait_seconds`: how long rows waited for blocks."""
-
-    hits: int = 0
-    misses: int = 0
-    bytes_fetched: int = 0
-    failed_reads: int = 0
-    damaged_blocks: int = 0
-    disk_errors: int = 0
-    streamed_blocks: int = 0
-    evictions: int = 0
-    wait_seconds: float = 0.0
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-
-    def count(self, name: str, amount: float = 1) -> None:
-        """Add to a figure; safe from several threads."""
-        with self._lock:
-            setattr(self, name, getattr(self, name) + amount)
-
-    @property
-    def hit_share(self) -> float:
-        """Share of look-ups that found their block on disk; 1 before the first."""
-        return self.hits / max(1, self.hits + self.misses) if self.misses else 1.0
-
-
 def fetch_block(
-    shard: ShardFile, number: int, figures: CacheFigures, give_up: Callable[[], bool] = lambda: False
+    shard: ShardFile, number: int, figures: ReadFigures, give_up: Callable[[], bool] = lambda: False
 ) -> bytes:
     """The bytes of block `number` of `shard`, as its digest says. FileNotFoundError: the shard is gone.
 

@@ -20,11 +20,12 @@ import numpy as np
 from lineage.blocks import BLOCK_BYTES, TOKEN_BYTES, block_digest
 from lineage.storage import StorageError
 from trainer.blocks import Tokens, digest_of
-from trainer.cache.fetch import CacheFigures, fetch_block
+from trainer.cache.fetch import fetch_block
 from trainer.cache.folder import CacheFolder, DiskError, key_of
 from trainer.cache.schedule import NEVER, BlockAt, Schedule
 from trainer.corpus import Corpus, ShardFile
 from trainer.dataset import Slice
+from trainer.figures import ReadFigures
 from trainer.order import Order
 
 _log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class CachedBlocks:
                 f"max_bytes is {options.max_bytes}: expected at least {needed}, which hold the active windows "
                 f"(window_blocks = {order.plan.window_blocks}) and the {options.prefetch_blocks} blocks in flight"
             )
-        self.figures = CacheFigures()
+        self.figures = ReadFigures()
         self._shards = [corpus.sources.get(source, ()) for source in order.plan.sources]
         self._folder = CacheFolder(options.folder, options.max_bytes)
         node = options.node or (part,)
