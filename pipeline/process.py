@@ -78,7 +78,7 @@ def run(recipe: PipelineRecipe, reporter: Reporter) -> dict[str, Any]:
 
 
 def unit_job(recipe: PipelineRecipe) -> UnitJob:
-    """What every unit needs of the recipe; RecipeError where a step cannot be built."""
+    """What every unit needs of the recipe; RecipeError where a step cannot be built or one of its files not be read."""
     step_tables = StepTables(
         max_document_bytes=recipe.limits.max_document_bytes, url=recipe.url, parse=recipe.parse,
         language=recipe.language, quality=recipe.quality, classifier=recipe.classifier,
@@ -86,7 +86,7 @@ def unit_job(recipe: PipelineRecipe) -> UnitJob:
         purged=purged_sets(recipe.purges.honour),
     )  # fmt: skip
     for source in recipe.source:
-        build_chain(source.steps, step_tables)
+        build_chain(source.steps, step_tables).prepare()
     return UnitJob(
         key="", out=Folder(recipe.run.output).url, steps=tuple(source.steps for source in recipe.source),
         formats=tuple(source.format for source in recipe.source), tables=step_tables, dedup=recipe.dedup,
