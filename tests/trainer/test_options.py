@@ -1,0 +1,92 @@
+"""The training recipe: what is filled in, and what is refused with the key's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lineage.recipe import RecipeError, as_toml, load_recipe
+from trainer.options import TrainRecipe
+
+RECIPE = """
+[run]
+name = "r"
+[train]
+data = "out"
+output = "run"
+model = "debug"
+seq_len = 128
+global_batch = 8
+steps = 10
+"""
+
+
+def load(tmp_path: Path, *overrides: str, more: str = "") -> TrainRecipe:
+    path = tmp_path / "train.toml"
+    path.write_text(RECIPE + more)
+    return load_recipe(path, TrainRecipe, overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sizes"),
+    [
+        ((), (1, 1, 1)),
+        (("train.workers=4",), (1, 4, 1)),
+        (("train.workers=4", "train.zero=0"), (4, 1, 1)),
+        (("train.workers=4", "train.parallel.tp=2"), (1, 2, 2)),
+        (("train.workers=4", "train.parallel.dp_replicate=2"), (2, 2, 1)),
+        (("train.parallel.dp_shard=3", "train.parallel.tp=2"), (1, 3, 2)),
+    ],
+)
+def test_sizes_of_the_mesh_that_are_not_given_are_filled_in(
+    tmp_path: Path, overrides: tuple[str, ...], sizes: tuple[int, int, int]
+) -> None:
+    mesh = load(tmp_path, *overrides).train.mesh
+    assert (mesh.dp_replicate, mesh.dp_shard, mesh.tp) == sizes
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("train.workers=3", "train.parallel.tp=2"), r"train\.workers = 3: expected the product"),
+        (("train.zero=1",), r"train\.zero = 1"),
+        (("train.data=[]",), r"train\.data = \[\]"),
+        (("train.skip=[[5, 4]]",), r"train\.skip = \[5, 4\]"),
+        (("train.profile=[9, 3]",), r"train\.profile = \[9, 3\]"),
+        (("train.seq_len=4194304",), r"train\.seq_len = 4194304: expected at most 2097152"),
+        (("train.nonsense=1",), "train.nonsense"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(tmp_path: Path, overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        load(tmp_path, *overrides)
+
+
+def test_mixture_segments_start_at_step_0_and_rise(tmp_path: Path) -> None:
+    more = "[[train.mixture]]\nfirst_step = 5\nweights = {a = 1}\n"
+    with pytest.raises(RecipeError, match=r"first_step = \[5\]"):
+        load(tmp_path, more=more)
+
+
+def test_the_seed_of_the_run_holds_unless_training_has_its_own(tmp_path: Path) -> None:
+    assert load(tmp_path, "run.seed=7").seed == 7
+    assert load(tmp_path, "run.seed=7", "train.seed=8").seed == 8
+
+
+def test_a_single_output_is_a_list_of_one(tmp_path: Path) -> None:
+    assert [entry.out for entry in load(tmp_path).train.outs] == ["out"]
+    several = load(tmp_path, 'train.data=[{out = "x", prefix = "x/"}, {out = "y"}]').train.outs
+    assert [(entry.out, entry.prefix) for entry in several] == [("x", "x/"), ("y", "")]
+
+
+def test_a_planted_nan_may_be_one_step_or_several(tmp_path: Path) -> None:
+    assert load(tmp_path, "train.faults.nan_at_step=3").train.faults.nan_steps == {3}
+    assert load(tmp_path, "train.faults.nan_at_step=[3, 5]").train.faults.nan_steps == {3, 5}
+
+
+def test_a_recipe_survives_toml(tmp_path: Path) -> None:
+    recipe = load(tmp_path, "train.workers=2")
+    path = tmp_path / "again.toml"
+    path.write_text(as_toml(recipe))
+    assert load_recipe(path, TrainRecipe) == recipe
