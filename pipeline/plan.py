@@ -88,7 +88,7 @@ def make_plan(recipe: PipelineRecipe) -> Plan:
     identity = {
         "recipe": {k: v for k, v in as_plain(recipe).items() if k != "ray"},
         "inputs": probes,
-        "files": {name: _file_hash(name) for name in sorted({*files_of(recipe), *_tokenizer_files(recipe), *_function_files(recipe)})},
+        "files": {name: _file_hash(name) for name in named_files(recipe)},
         "outputs": {name: _output_identity(name) for name in sorted({*recipe.dedup.against, *recipe.purges.honour})},
         "versions": versions(),
     }
@@ -108,13 +108,15 @@ def make_plan(recipe: PipelineRecipe) -> Plan:
     return Plan(recipe=recipe, out=Folder(recipe.run.output), units=units, identity=identity, key=key)
 
 
+def named_files(recipe: PipelineRecipe) -> list[str]:
+    """Every file that the recipe names besides its inputs: lists, models, tokenizers, the user's own modules."""
+    own_steps = [file for source in recipe.source for file in function_files(source.steps)]
+    return sorted({*files_of(recipe), *_tokenizer_files(recipe), *own_steps})
+
+
 def _tokenizer_files(recipe: PipelineRecipe) -> list[str]:
     encoding = recipe.tokenize.encoding
     return [encoding] if encoding.endswith((".tiktoken", ".json")) else []
-
-
-def _function_files(recipe: PipelineRecipe) -> list[str]:
-    return [file for source in recipe.source for file in function_files(source.steps)]
 
 
 def versions() -> dict[str, str]:

@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-
 from lineage.honour import honoured
 from lineage.index import Shard, read_index
 from lineage.lock import hold
@@ -52,8 +51,8 @@ class TooManyBadRecordsError(RuntimeError):
 def run(recipe: PipelineRecipe, reporter: Reporter) -> dict[str, Any]:
     """Carry a data recipe out, or continue it; the content of OUT/run.json.
 
-    RecipeError if the recipe is wrong or the output holds another run; TooManyBadRecordsError past limits.max_bad_records;
-    engine.WorkerDiedError if a unit's worker dies on every try."""
+    RecipeError if the recipe is wrong or the output holds another run; TooManyBadRecordsError past
+    limits.max_bad_records; engine.WorkerDiedError if a unit's worker dies on every try."""
     tokenizer = load_tokenizer(recipe.tokenize.encoding)
     job = unit_job(recipe)
     plan = make_plan(recipe)
@@ -125,8 +124,8 @@ def _input_size(unit: Unit) -> float:
 
 
 def check_bad_records(read: Sequence[Done], allowed: float) -> None:
-    """TooManyBadRecordsError if more than the `allowed` share of records was unreadable. One is always forgiven, unless the
-    share is 0: a single clipped file among a few must not stop a run."""
+    """TooManyBadRecordsError if more than the `allowed` share of records was unreadable. One is always forgiven, unless
+    the share is 0: a single clipped file among a few must not stop a run."""
     bad = sum(len(unit["unreadable"]) for unit in read)
     num = bad + sum(unit["num_records"] for unit in read)
     if bad <= max(allowed * num, 1 if allowed > 0 else 0):
