@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -27,6 +29,9 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     purge(folder, "p1", [1, 2], "f0", "f1")
     train(folder, segment_row(0, 0, 3, fact=0), segment_row(0, 0, 9, fact=1))
     return folder
+
+
+ENDLESS = "SELECT count(*) FROM range(100000000) a, range(100000000) b WHERE hash(a.range + b.range) = 1"
 
 
 def every_file(folder: Path) -> dict[str, bytes]:
@@ -164,9 +169,21 @@ def test_whatever_is_not_a_select_over_the_views_is_refused_and_leaves_no_trace(
 
 
 def test_a_question_that_takes_too_long_is_stopped(out: Folder) -> None:
-    endless = "SELECT count(*) FROM range(100000000) a, range(100000000) b WHERE hash(a.range + b.range) = 1"
     with pytest.raises(QueryError, match=r"more than 0\.2 s"):
-        query(out, endless, limits=Limits(seconds=0.2))
+        query(out, ENDLESS, limits=Limits(seconds=0.2))
+
+
+@pytest.mark.slow
+def test_a_long_question_draws_no_progress_bar_where_the_answer_goes(out: Folder) -> None:
+    """DuckDB draws one on stdout after two seconds, in a process that looks interactive, such as `python -c`."""
+    asked = (
+        "from lineage.sql import *\n"
+        "from lineage.storage import Folder\n"
+        f"try: query(Folder({out.url!r}), {ENDLESS!r}, limits=Limits(seconds=4))\n"
+        "except QueryError: print('stopped')"
+    )
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("stopped\n", "")
 
 
 def test_a_question_that_needs_too_much_memory_is_stopped(out: Folder) -> None:
