@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass
 class Faults:
-    """Shares of requests for .bin files that go wrong, and the speed of the rest. A hang is silence, then a cut."""
+    """Shares of requests for shards that go wrong, and the speed of the rest. A hang is silence, then a cut."""
 
     error: float = 0.0
     short: float = 0.0
@@ -25,21 +25,23 @@ class Faults:
     hang_seconds: float = 1.0
     bytes_per_second: float = 1e12
     seed: int = 0
+    digests_too: bool = True
     counts: Counter[str] = field(default_factory=Counter)
     bytes_sent: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def draw(self, name: str) -> str:
         """What happens to this request."""
-        if not name.endswith(".bin"):
+        if not name.endswith((".bin", ".blocks") if self.digests_too else ".bin"):
             return "fine"
+        mark = "" if name.endswith(".bin") else " .blocks"
         with self.lock:
-            self.counts["requests"] += 1
-            at = random.Random(f"{self.seed}:{self.counts['requests']}").random()
+            self.counts[f"requests{mark}"] += 1
+            at = random.Random(f"{self.seed}:{self.counts[f'requests{mark}']}{mark}").random()
             for kind in ("error", "short", "wrong", "hang"):
                 share = getattr(self, kind)
                 if at < share:
-                    self.counts[kind] += 1
+                    self.counts[kind + mark] += 1
                     return kind
                 at -= share
         return "fine"

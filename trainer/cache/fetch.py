@@ -32,33 +32,51 @@ def fetch_block(
 
     StorageError or DamagedBlockError when the attempts are used up; the message tells the last reason."""
     size = block_tokens(shard, number) * TOKEN_BYTES
-    where = f"block {number} of {shard.folder}/{shard.file}"
-    damage, reason = None, "the reader was closed"
+    expected = expected_digest(shard, number, figures, give_up)
+
+    def read() -> bytes:
+        data = _read_range(Folder(shard.folder), shard.file, number * BLOCK_BYTES, size)
+        figures.count("bytes_fetched", len(data))
+        if len(data) != size:
+            raise StorageError(f"{len(data)} bytes came instead of {size}")
+        if block_digest(data) != expected:
+            raise DamagedBlockError("its digest is not what the .blocks file says")
+        return data
+
+    return _persist(read, f"block {number} of {shard.folder}/{shard.file}", figures, give_up)
+
+
+def expected_digest(
+    shard: ShardFile, number: int, figures: ReadFigures, give_up: Callable[[], bool] = lambda: False
+) -> bytes:
+    """The digest that block `number` must have; errors as those of `fetch_block`."""
+    where = f"{shard.folder}/{shard.blocks_file}"
+    return _persist(lambda: digest_of(shard, number), where, figures, give_up)
+
+
+def _persist(read: Callable[[], bytes], what: str, figures: ReadFigures, give_up: Callable[[], bool]) -> bytes:
+    """What `read` returns, in as many attempts as it takes, up to ATTEMPTS."""
+    error: BaseException = StorageError("the reader was closed")
     for attempt in range(ATTEMPTS):
         if give_up():
             break
         if attempt:
             time.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0))
         try:
-            data = _read_range(Folder(shard.folder), shard.file, number * BLOCK_BYTES, size)
+            return read()
         except FileNotFoundError:
             raise
-        except _TRANSIENT as error:
-            figures.count("failed_reads")
-            reason = f"{type(error).__name__}: {error}"
-            continue
-        figures.count("bytes_fetched", len(data))
-        if len(data) != size:
-            figures.count("failed_reads")
-            reason = f"{len(data)} bytes came instead of {size}"
-        elif block_digest(data) != digest_of(shard, number):
+        except DamagedBlockError as damage:
             figures.count("damaged_blocks")
-            reason = damage = "its digest is not what the .blocks file says"
-        else:
-            return data
-    if damage is not None and reason == damage:
-        raise DamagedBlockError(f"{where} came damaged {ATTEMPTS} times: {reason}. Run `sluice verify` and restore it")
-    raise StorageError(f"{where} could not be read in {ATTEMPTS} attempts; the last: {reason}")
+            error = damage
+        except _TRANSIENT as failure:
+            figures.count("failed_reads")
+            error = failure
+    if isinstance(error, DamagedBlockError):
+        raise DamagedBlockError(
+            f"{what} came damaged, {ATTEMPTS} attempts: {error}. Run `sluice verify` and restore it"
+        )
+    raise StorageError(f"{what} could not be read in {ATTEMPTS} attempts; the last: {type(error).__name__}: {error}")
 
 
 def _read_range(folder: Folder, name: str, start: int, length: int) -> bytes:

@@ -19,8 +19,8 @@ import numpy as np
 
 from lineage.blocks import BLOCK_BYTES, TOKEN_BYTES, block_digest
 from lineage.storage import StorageError
-from trainer.blocks import Tokens, digest_of
-from trainer.cache.fetch import fetch_block
+from trainer.blocks import Tokens
+from trainer.cache.fetch import expected_digest, fetch_block
 from trainer.cache.folder import CacheFolder, DiskError, key_of
 from trainer.cache.schedule import NEVER, BlockAt, Schedule
 from trainer.corpus import Corpus, ShardFile
@@ -140,7 +140,8 @@ class CachedBlocks:
             if tokens is None:
                 return None
             if key not in self._checked:
-                if block_digest(tokens.data.cast("B")) != digest_of(shard, number):
+                expected = expected_digest(shard, number, self.figures, self._is_closed)
+                if block_digest(tokens.data.cast("B")) != expected:
                     self.figures.count("damaged_blocks")
                     self._folder.remove(key)
                     return None
