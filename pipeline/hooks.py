@@ -14,7 +14,7 @@ from lineage.purge_plan import PlanHooks
 from lineage.storage import Folder
 from lineage.store import read_table
 from pipeline.facts import url_key
-from pipeline.recipe import PipelineRecipe, load_toml
+from pipeline.recipe import PipelineRecipe, recipe_of
 from pipeline.report.render import render_output
 from stages.dedup.shingles import jaccard, shingles
 from trainer.cache.folder import CacheFolder
@@ -47,11 +47,6 @@ class Earlier:
     def holds(self, doc_id: bytes) -> bool:
         """Whether any of them holds it."""
         return self.find(doc_id) is not None
-
-
-def recipe_of(out: Folder) -> PipelineRecipe:
-    """The resolved recipe that a finished output keeps."""
-    return load_toml(out.read("recipe.toml").decode())
 
 
 def verify_hooks(out: Folder) -> VerifyHooks:

@@ -24,6 +24,7 @@ from typing import Any
 from lineage.honour import honoured
 from lineage.index import Shard, read_index
 from lineage.lock import hold
+from lineage.recipe import RecipeError
 from lineage.storage import Folder
 from pipeline import engine, facts, tokens
 from pipeline.dedup import DedupJob, DedupResult, deduplicate
@@ -32,10 +33,12 @@ from pipeline.phases import Done, Phase, Run, carry_out
 from pipeline.plan import RUN, Plan, Unit, check_same_run, make_plan
 from pipeline.progress import Reporter
 from pipeline.publish import output_index, publish, summarise
-from pipeline.recipe import PipelineRecipe
+from pipeline.recipe import PipelineRecipe, recipe_of
 from pipeline.tokens import Group, TokenJob, UnitOfGroup, number_shards
 from pipeline.unit import UnitJob, run_unit
 from stages.chain import CORPUS_STAGES, StepTables, build_chain
+from stages.dedup.minhash import scheme_name
+from stages.dedup.options import DedupTable
 from stages.purged import PurgedSets
 from stages.tokenizer import load_tokenizer
 from stages.url import normalise_url
@@ -146,7 +149,7 @@ def compare(state: Run, read: Sequence[Done]) -> DedupResult:
     """Phase 3."""
     plan, table, started = state.plan, state.recipe.dedup, time.perf_counter()
     survivors = sum(unit["num_survivors"] for unit in read)
-    earlier, num_earlier = earlier_files(table.against)
+    earlier, num_earlier = earlier_files(table)
     job = DedupJob(
         table=table, work=plan.out.folder("work"), out=plan.out, num_rows=survivors + num_earlier,
         units=tuple(
@@ -165,11 +168,17 @@ def compare(state: Run, read: Sequence[Done]) -> DedupResult:
     return result
 
 
-def earlier_files(against: Sequence[str]) -> tuple[tuple[EarlierFile, ...], int]:
-    """The files of finished outputs to compare with, and how many documents they hold."""
+def earlier_files(table: DedupTable) -> tuple[tuple[EarlierFile, ...], int]:
+    """The files of the finished outputs to compare with, and how many documents they hold; RecipeError where one was
+    signed in another way."""
     files, num_rows = [], 0
-    for url in against:
-        index = read_index(url)
+    for url in table.against:
+        index, signed = read_index(url), scheme_name(recipe_of(Folder(url)).dedup)
+        if signed != scheme_name(table):
+            raise RecipeError(
+                f"dedup.against: {url} was signed as {signed}, this run as {scheme_name(table)}: give both the same"
+                " dedup.scheme, num_perm and shingle"
+            )
         parts = {(part.source, part.part): part.file for part in index.documents}
         for entry in index.dedup:
             own = ((entry.part, parts[entry.source, entry.part]),)

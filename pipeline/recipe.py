@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lineage.recipe import RecipeError, key, load_recipe, parse_table
+from lineage.storage import Folder
 from stages.chain import DEFAULT_STEPS
 from stages.classifier import ClassifierTable
 from stages.decontaminate import DecontaminateTable
@@ -97,9 +98,9 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> PipelineRecipe:
     return checked(load_recipe(path, PipelineRecipe, overrides))
 
 
-def load_toml(text: str) -> PipelineRecipe:
-    """The data recipe that `text` is (a resolved recipe that a run left)."""
-    return checked(parse_table(PipelineRecipe, tomllib.loads(text)))
+def recipe_of(out: Folder) -> PipelineRecipe:
+    """The resolved recipe that a finished output keeps."""
+    return checked(parse_table(PipelineRecipe, tomllib.loads(out.read("recipe.toml").decode())))
 
 
 def checked(recipe: PipelineRecipe) -> PipelineRecipe:

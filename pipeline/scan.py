@@ -22,8 +22,8 @@ from lineage.recipe import RecipeError
 from lineage.storage import Folder, local_path
 from pipeline import engine
 from pipeline.engine import Work, run_units
-from pipeline.hooks import recipe_of
 from pipeline.progress import Reporter
+from pipeline.recipe import recipe_of
 from stages.contamination import Finder
 from stages.decontaminate import read_items
 from stages.dedup.options import DedupTable

@@ -23,6 +23,7 @@ from lineage.recipe import RecipeError
 from lineage.storage import Folder
 from pipeline.cli.common import add_json, print_json
 from pipeline.cli.main import FailedError
+from pipeline.tracing import exposures_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -86,32 +87,9 @@ def _scanned(path: str) -> list[str]:
     return ids
 
 
-def _exposures(out: str, plan: PurgePlan) -> list[dict[str, Any]]:
-    """For each run that saw any of the documents: first and last step, how often, and the checkpoint to go back to."""
-    from pipeline.cli.trace import make_tracer
-    from trainer.export import checkpoints_of
-
-    tracer = make_tracer(out)
-    placed = sorted({row.doc_id for row in plan.rows if row.shard is not None})
-    steps: dict[str, list[int]] = {}
-    for story in tracer.stories(placed):
-        for exposure in story.exposures:
-            if exposure.applied:
-                steps.setdefault(exposure.run, []).append(exposure.step)
-    outputs = {run.run: run.output for run in tracer.runs()}
-    found = []
-    for name, seen in sorted(steps.items()):
-        kept = [checkpoint.step for checkpoint in checkpoints_of(Folder(outputs[name]))]
-        found.append({
-            "run": name, "output": outputs[name], "first_step": min(seen), "last_step": max(seen),
-            "num_exposures": len(seen),
-            "last_checkpoint_before": max((step for step in kept if step <= min(seen)), default=None),
-        })  # fmt: skip
-    return found
-
-
 def _tell(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None) -> None:
-    exposures = _exposures(options.out, plan)
+    placed = sorted({row.doc_id for row in plan.rows if row.shard is not None})
+    exposures = exposures_of(options.out, placed)
     if options.json:
         print_json(_as_json(plan, applied, exposures))
         return

@@ -12,14 +12,13 @@ sluice trace OUT --run NAME --step T [--row K]    the documents that a training 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 
 from lineage.ids import parse_id
 from lineage.recipe import RecipeError
-from lineage.storage import Folder
 from lineage.story import Story, documents_json
-from lineage.trace import Functions, MoreRuns, Tracer
+from lineage.trace import Tracer
 from pipeline.cli.common import add_json, console, print_json
+from pipeline.tracing import make_tracer
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -59,20 +58,6 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print(stories, options.limit, num)
     return 0
-
-
-def make_tracer(out: str, version: int | None = None, runs: Sequence[str] = ()) -> Tracer:
-    """A tracer that knows our URLs and training orders, and the runs whose facts lie in these training outputs."""
-    from stages.url import normalise_url
-    from trainer.exposure import find_readings, locate_sequences
-    from trainer.facts import read_facts
-
-    functions = Functions(normalise=normalise_url, find=find_readings, locate=locate_sequences)
-    more = MoreRuns()
-    if runs:
-        found = read_facts(runs)
-        more = MoreRuns(runs=found.runs, segments=found.segments)
-    return Tracer(Folder(out), functions, version=version, more=more)
 
 
 def _check(options: argparse.Namespace) -> None:

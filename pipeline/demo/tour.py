@@ -31,13 +31,13 @@ from lineage.story import Story
 from lineage.verify import verify
 from pipeline import engine, process
 from pipeline.cli.story import print_story
-from pipeline.cli.trace import make_tracer
 from pipeline.demo.check import Found, check_truth, summary_kinds
 from pipeline.demo.crawl import KEPT_LANGUAGES, LEAK, Truth, make_crawl
 from pipeline.hooks import apply_hooks, plan_hooks, verify_hooks
 from pipeline.progress import Reporter
 from pipeline.recipe import RayTable, load
 from pipeline.scan import ScanRequest, scan, write_evidence
+from pipeline.tracing import make_tracer
 from stages.tokenizer import train_bpe
 
 MARKER = "sluice-demo.json"

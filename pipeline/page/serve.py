@@ -1,0 +1,159 @@
+"""`sluice lineage OUT --serve`: a small page on loopback to search a document, read its story and prepare a purge.
+
+Whoever opens it needs the token of the address that is printed: it becomes a cookie that no other site can send. A
+request is refused unless its Host is the address served (so no other name can be bound to it) and, where it changes
+something, its Origin too. Everything shown is escaped, and the page may load nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from lineage.index import read_index
+from lineage.lock import HeldError
+from lineage.purge import Order, apply
+from lineage.purge_plan import Match, PurgeError, make_plan
+from lineage.recipe import RecipeError
+from lineage.storage import Folder
+from lineage.store import StoreError
+from pipeline.hooks import apply_hooks, plan_hooks
+from pipeline.page.views import Page, find_documents, read_front
+from pipeline.tracing import exposures_of, make_tracer
+
+_COOKIE = "sluice"
+_HEADERS = {
+    "Content-Security-Policy":
+        "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+}  # fmt: skip
+_MOST_SHOWN = 200
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def serve(out: Folder, port: int, *, as_json: bool = False) -> int:
+    """Serve the page of a finished output until interrupted; prints its address, token included."""
+    read_index(out)
+    token = secrets.token_urlsafe(24)
+    listener = socket.create_server(("127.0.0.1", port))
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    url = f"http://{address}/?token={token}"
+    print(json.dumps({"url": url}) if as_json else f"{url}\nCtrl-C stops it.", flush=True)
+    web.run_app(make_app(out, token, address), sock=listener, print=None, access_log=None, handle_signals=True)
+    return 0
+
+
+def make_app(out: Folder, token: str, address: str) -> web.Application:
+    """The page's application, to be served at `address` (host:port)."""
+    site = _Site(out, token)
+    app = web.Application(middlewares=[_guard(token, address), _errors(site)])
+    app.router.add_get("/", site.front)
+    app.router.add_get("/search", site.search)
+    app.router.add_get("/document/{doc_id}", site.document)
+    app.router.add_get("/purge", site.plan)
+    app.router.add_post("/purge", site.purge)
+    return app
+
+
+def _guard(token: str, address: str) -> Any:
+    """Refuse what does not come from the page itself, opened by somebody who has the token."""
+    hosts = {address, address.replace("127.0.0.1", "localhost")}
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.host not in hosts:
+            raise web.HTTPForbidden(text="refused: this page is served on loopback only", headers=_HEADERS)
+        if request.method != "GET" and request.headers.get("Origin") not in {f"http://{host}" for host in hosts}:
+            raise web.HTTPForbidden(text="refused: the request comes from another page", headers=_HEADERS)
+        given = request.query.get("token")
+        if given is not None and hmac.compare_digest(given.encode(), token.encode()):
+            answer = web.HTTPFound("/", headers=_HEADERS)
+            answer.set_cookie(_COOKIE, token, httponly=True, samesite="Strict")
+            return answer
+        if not hmac.compare_digest(request.cookies.get(_COOKIE, "").encode(), token.encode()):
+            raise web.HTTPUnauthorized(text="open the address that was printed, token included", headers=_HEADERS)
+        return await handler(request)
+
+    return guard
+
+
+def _errors(site: _Site) -> Any:
+    """What is unknown or wrong becomes a page that says so."""
+
+    @web.middleware
+    async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except (StoreError, PurgeError, RecipeError, HeldError, ValueError) as error:
+            return site.show("error", status=404 if request.method == "GET" else 409, message=str(error))
+
+    return errors
+
+
+class _Site:
+    """The handlers of one output."""
+
+    def __init__(self, out: Folder, token: str) -> None:
+        self._out, self._page, self._token = out, Page(out), token
+
+    def show(self, template: str, *, status: int = 200, **values: Any) -> web.Response:
+        """A template as an answer."""
+        html = self._page.render(template, **values)
+        return web.Response(text=html, content_type="text/html", status=status, headers=_HEADERS)
+
+    async def front(self, request: web.Request) -> web.Response:
+        return self.show("front", **await asyncio.to_thread(read_front, self._out))
+
+    async def search(self, request: web.Request) -> web.Response:
+        wanted = request.query.get("q", "").strip()
+        stories = await asyncio.to_thread(find_documents, self._out, wanted, _MOST_SHOWN)
+        if len(stories) == 1:
+            raise web.HTTPFound(f"/document/{stories[0].doc_id.hex()}", headers=_HEADERS)
+        return self.show("found", wanted=wanted, stories=stories)
+
+    async def document(self, request: web.Request) -> web.Response:
+        doc_id = request.match_info["doc_id"]
+        stories = await asyncio.to_thread(find_documents, self._out, doc_id, 1)
+        return self.show("document", story=stories[0], told=stories[0].as_json(_MOST_SHOWN))
+
+    async def plan(self, request: web.Request) -> web.Response:
+        match = _match(request.query.get("kind", ""), request.query.get("value", ""))
+        return self.show("plan", **await asyncio.to_thread(self._planned, match))
+
+    def _planned(self, match: Match) -> dict[str, Any]:
+        plan = make_plan(self._out, match, plan_hooks(self._out))
+        placed = sorted({row.doc_id for row in plan.rows if row.shard is not None})
+        urls = {story.doc_id: story.row.url for story in make_tracer(self._out.url).stories(
+            sorted({row.doc_id for row in plan.rows})[:_MOST_SHOWN])}  # fmt: skip
+        return {"match": match, "plan": plan, "urls": urls, "exposures": exposures_of(self._out.url, placed),
+                "shown": plan.rows[:_MOST_SHOWN]}  # fmt: skip
+
+    async def purge(self, request: web.Request) -> web.Response:
+        form = await request.post()
+        by, reason = str(form.get("by", "")).strip(), str(form.get("reason", "")).strip()
+        if not by or not reason:
+            raise RecipeError("a purge needs a name and a reason: go back and give both")
+        order = Order(match=_match(str(form.get("kind", "")), str(form.get("value", ""))), by=by, reason=reason)
+        applied = await asyncio.to_thread(
+            apply, self._out, order, plan_hooks(self._out), apply_hooks(), wait_seconds=10.0
+        )
+        return self.show("purged", applied=applied)
+
+
+def _match(kind: str, value: str) -> Match:
+    value = value.strip()
+    if kind == "doc":
+        return Match(kind="doc", values=(value,))
+    if kind == "url":
+        return Match(kind="url", values=(value,))
+    if kind == "host":
+        return Match(kind="host", values=(value.lower(),))
+    raise RecipeError(f"kind {kind!r}: expected doc, url or host")

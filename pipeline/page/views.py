@@ -1,0 +1,70 @@
+"""What the lineage page shows, gathered from the store, and its templates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jinja2
+
+from lineage.ids import parse_id
+from lineage.index import read_index
+from lineage.sql import query
+from lineage.storage import Folder
+from lineage.story import Story
+from lineage.trace import UnknownError
+from pipeline.report.collect import human_value
+from pipeline.tracing import make_tracer
+
+_RULES = "SELECT rule, sum(num)::bigint AS num FROM step_rules GROUP BY 1 ORDER BY 2 DESC, 1"
+
+
+class Page:
+    """The templates of one output's page; everything they show is escaped."""
+
+    def __init__(self, out: Folder) -> None:
+        self._environment = jinja2.Environment(
+            loader=jinja2.PackageLoader("pipeline.page", "templates"), autoescape=True,
+            undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        )  # fmt: skip
+        self._environment.filters |= {"number": lambda value: f"{value:,}", "value": human_value}
+        self._out = out
+
+    def render(self, template: str, **values: Any) -> str:
+        """One page as HTML."""
+        return self._environment.get_template(f"{template}.html").render(out=self._out.url, **values)
+
+
+def read_front(out: Folder) -> dict[str, Any]:
+    """The funnel, the purges and the training runs."""
+    index = read_index(out)
+    return {
+        "num_tokens": index.num_tokens,
+        "version": index.version,
+        "steps": query(out, "SELECT * FROM steps ORDER BY source, position").objects(),
+        "rules": query(
+            out, "SELECT rule, sum(num)::bigint AS num FROM step_rules GROUP BY 1 ORDER BY 2 DESC, 1"
+        ).objects(),
+        "purges": query(out, 'SELECT * FROM purges ORDER BY "at"').objects(),
+        "runs": query(out, "SELECT run, output FROM training_runs ORDER BY run").objects(),
+    }
+
+
+def find_documents(out: Folder, wanted: str, limit: int) -> list[Story]:
+    """The documents that `wanted` names: an id or hash (32 hex digits), a URL, SOURCE/N:TOKEN, or a host."""
+    tracer = make_tracer(out.url)
+    try:
+        digest = parse_id(wanted)
+    except ValueError:
+        digest = None
+    if digest is not None:
+        try:
+            return [tracer.by_id(digest)]
+        except UnknownError:
+            return tracer.by_hash(digest)[:limit]
+    if "://" in wanted:
+        return tracer.by_url(wanted)[:limit]
+    shard, colon, token = wanted.rpartition(":")
+    source, slash, number = shard.rpartition("/")
+    if colon and slash and number.isdigit() and token.isdigit():
+        return tracer.by_token(source, int(number), int(token))
+    return tracer.by_host(wanted, limit)[0]
