@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import quicktok
+import regex
 import tiktoken
 from tokenizers import Regex
 from tokenizers import Tokenizer as HfTokenizer
@@ -80,7 +81,21 @@ class Tokenizer:
         if self._fast is not None and not _disputed(text):
             ids, _ = self._fast.encode_batch([_checked(text)], 1, False)
             return np.asarray(ids, dtype=np.uint32)
-        return np.asarray(self._exact.encode_to_numpy(_checked(text), disallowed_special=()), dtype=np.uint32)
+        try:
+            ids = self._exact.encode_to_numpy(_checked(text), disallowed_special=())
+        except UnicodeEncodeError:
+            raise
+        except ValueError:  # tiktoken's regex engine gives up on a run of white space of hundreds of thousands
+            return self._encode_pieces(text)
+        return np.asarray(ids, dtype=np.uint32)
+
+    def _encode_pieces(self, text: str) -> Tokens:
+        """What tiktoken does, with an engine that has no limit: split by the pattern, merge each piece.
+
+        The ids are tiktoken's but next to a letter that Unicode 17 added."""
+        pieces = (match.group() for match in regex.finditer(self._vocabulary.pattern, text))
+        ids = [token for piece in pieces for token in self._exact._encode_single_piece(piece)]
+        return np.array(ids, dtype=np.uint32)
 
     def encode_batch(self, texts: Sequence[str]) -> list[Tokens]:
         """`encode` of each text; faster for many short ones."""

@@ -104,6 +104,23 @@ def test_a_million_repetitions_are_encoded_in_bounded_time(name: str, piece: str
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+@settings(max_examples=200, deadline=None)
+@given(text=hostile_texts())
+def test_the_engine_for_endless_runs_splits_as_tiktoken_does(text: str) -> None:
+    text = text.replace("\ua7ce", "")  # a letter since Unicode 17, which the two engines know differently
+    for name in NAMED:
+        assert loaded(name)._encode_pieces(text).tolist() == reference(name).encode_ordinary(text)
+
+
+@pytest.mark.parametrize("run", [" ", "\n", " \n", "a", "\u0301", "\u3000"])
+@pytest.mark.timeout(120)
+def test_an_endless_run_before_a_letter_is_encoded_by_any_pattern(tmp_path: Path, run: str) -> None:
+    hf_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    for tokenizer in (loaded("cl100k_base"), loaded("o200k_base"), load_tokenizer(str(tmp_path / "tokenizer.json"))):
+        for text in (run * 600_000 + "a", run * 600_000 + "\ua7ce"):
+            assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
 @pytest.mark.parametrize("text", ["a\ud800b", "\udfff", "\ua7ce \ud83d"])
 def test_a_lone_surrogate_is_refused_by_whichever_encoder(text: str) -> None:
     with pytest.raises(UnicodeEncodeError):
