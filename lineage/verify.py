@@ -61,7 +61,7 @@ def verify(out: Folder, hooks: VerifyHooks, most: int = MOST_PROBLEMS) -> Verifi
     return Verification(
         problems=problems,
         notes=tuple(sorted(facts.notes, key=lambda note: note.where)),
-        num_files=len(index.files()),
+        num_files=len(out.names()),
         num_documents=sum(total.num for total in facts.tally.by_source.values()),
         num_tokens=index.num_tokens,
     )
