@@ -115,8 +115,8 @@ def run_units(
     """`function(job, item, careful)` for every item, as Ray tasks; results as they come, in any order.
 
     `job` is shipped once. A task whose worker died (out of memory, a crash in native code, a lost node) is tried again
-    with `careful` true, at most `work.retries` times: WorkerDiedError after that. An exception of the function itself is
-    raised here at once. Leaving the iterator early cancels what is under way."""
+    with `careful` true, at most `work.retries` times: WorkerDiedError after that. An exception of the function itself
+    is raised here at once. Leaving the iterator early cancels what is under way."""
     import ray
 
     check_resources(work)

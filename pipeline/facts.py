@@ -172,12 +172,12 @@ def url_key(url: str) -> bytes:
 
 
 def write_lineage(out: Folder, units: Sequence[Unit], shards: Sequence[Shard], small: Mapping[str, pa.Table]) -> None:
-    """Write and commit every table. `small` are the tables that fit in memory: steps, step_rules, inputs, unreadable."""
+    """Write and commit every table. `small` are those that fit in memory: steps, step_rules, inputs, unreadable."""
     folders = [unit.folder for unit in units]
     num_rows = sum(_num_rows(out, f"{folder}/final.parquet") for folder in folders)
     survivors = sum(shard.num_documents for shard in shards)
-    about = {"documents": num_rows, "edits": survivors, "findings": num_rows, "placements": survivors,
-             "url_index": num_rows, "warc_index": num_rows, "hash_index": 4 * num_rows, "cluster_index": num_rows}  # fmt: skip
+    about = dict.fromkeys(("documents", "findings", "url_index", "warc_index", "cluster_index"), num_rows)
+    about |= {"edits": survivors, "placements": survivors, "hash_index": 4 * num_rows}
     with Spool(about) as spool:
         for folder in folders:
             spool.add_documents(read_rows(out, f"{folder}/final.parquet"), url_key)
