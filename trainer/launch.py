@@ -35,10 +35,10 @@ from trainer.checkpoint_store import CheckpointError
 from trainer.corpus import open_corpus
 from trainer.faults import TrainingStoppedError
 from trainer.loading import make_order
-from trainer.loop import Result, Surroundings, layout_of, train
+from trainer.loop import Result, Surroundings, train
 from trainer.metrics import StepReport
 from trainer.options import TrainRecipe
-from trainer.parallel import check_layout
+from trainer.parallel import check_layout, layout_of
 from trainer.runtime import collective_timeout, join_process_group, local_device
 from trainer.sinks import METRICS
 from trainer.sizes import model_config
@@ -97,7 +97,7 @@ def _check(recipe: TrainRecipe) -> None:
     corpus = open_corpus(recipe.train.outs)
     make_order(recipe, corpus)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
-    check_layout(layout_of(recipe, local_device()), config, recipe.train.seq_len)
+    check_layout(layout_of(recipe.train, local_device()), config, recipe.train.seq_len)
 
 
 def _connect(recipe: TrainRecipe) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import torch
@@ -15,7 +16,7 @@ from lineage.recipe import RecipeError
 from lineage.storage import Folder
 from trainer.attempts import Fence
 from trainer.checkpoint import Saver, load, load_weights, require, restore, training_state
-from trainer.checkpoint_store import COMPLETE, Position
+from trainer.checkpoint_store import COMPLETE, Position, checkpoint_name
 from trainer.export import ModelCard, publish_card
 from trainer.faults import SkipCounter, SpikeWindow
 from trainer.feed import Feed
@@ -25,7 +26,7 @@ from trainer.loading import open_feed
 from trainer.metrics import Lap, PhaseClock, Sink
 from trainer.optimizer import build_optimizer
 from trainer.options import TrainRecipe
-from trainer.parallel import Layout, Spread, check_layout, initialise, spread_model
+from trainer.parallel import Spread, check_layout, initialise, layout_of, spread_model
 from trainer.profiling import Profiler
 from trainer.reporter import Reporter
 from trainer.runtime import Process, collective_timeout
@@ -47,7 +48,8 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """How a start of the run ended."""
+    """How a start of the run ended. `loss`: of the last step that counted, None where this start had none;
+    `checkpoint`: the folder of the newest one."""
 
     step: int
     attempt: int
@@ -75,40 +77,21 @@ def train(recipe: TrainRecipe, around: Surroundings) -> Result:
     table, process = recipe.train, around.process
     output = Folder(table.output)
     checkpoints = Folder(table.checkpoint.path or output.at("checkpoints"))
-    timeout = collective_timeout(table.faults.watchdog_seconds)
+    seconds = table.faults.watchdog_seconds
+    timeout = collective_timeout(seconds)
     control, saving = (dist.new_group(backend="gloo", timeout=timeout) for _ in range(2))
-    data = open_feed(recipe, process)
-    config = model_config(table.model, data.vocab_size)
-    layout = layout_of(recipe, process.device)
-    check_layout(layout, config, table.seq_len)
-    joined = join(output, checkpoints, data, control)
-    watchdog = Watchdog(
-        table.faults.watchdog_seconds, store=process.store, rank=process.rank, world_size=process.world_size
-    )
-    try:
+    with closing(open_feed(recipe, process)) as data:
+        config = model_config(table.model, data.vocab_size)
+        layout = layout_of(table, process.device)
+        check_layout(layout, config, table.seq_len)
+        joined = join(output, checkpoints, data, control)
         run = _Run(recipe, around, data, config, spread_model(config, layout, process.device, timeout))
-        run.watch(watchdog)
         run.saver = Saver(checkpoints, output, table.checkpoint, saving)
-        run.start(joined, checkpoints, control)
-        return run.steps_until_done()
-    finally:
-        watchdog.close()
-        data.close()
-
-
-def layout_of(recipe: TrainRecipe, device: torch.device) -> Layout:
-    """The layout that the recipe asks for on this kind of device."""
-    table = recipe.train
-    names = {"bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
-    automatic = "bfloat16" if device.type == "cuda" else "float32"
-    dtype = names.get(table.dtype, automatic if table.dtype == "auto" else table.dtype)
-    return Layout(
-        mesh=table.mesh,
-        zero=table.zero,
-        dtype=getattr(torch, dtype),
-        recompute=table.activation_checkpointing,
-        compile=table.compile,
-    )
+        watchdog = Watchdog(seconds, store=process.store, rank=process.rank, world_size=process.world_size)
+        with closing(watchdog):
+            run.watch(watchdog)
+            run.start(joined, checkpoints, control)
+            return run.steps_until_done()
 
 
 class _Run:
@@ -131,6 +114,7 @@ class _Run:
     def watch(self, watchdog: Watchdog) -> None:
         """Make the parts that need the watchdog."""
         table, device = self.table, self.spread.device
+        self.watchdog = watchdog
         self.rig = Rig(
             spread=self.spread,
             batches=self.data,
@@ -183,6 +167,7 @@ class _Run:
         restore(state, self.rig.optimizer, self.rank)
         self.skips.num_in_row = position.num_skipped_in_row
         self.step = self.state.last_saved = position.step
+        self.checkpoint = folder.url
 
     def _import(self, folder: Folder, control: dist.ProcessGroup) -> None:
         if folder.exists(COMPLETE):
@@ -210,6 +195,7 @@ class _Run:
                 self.step += 1
                 self.around.after_step(self.step)
             self._resolve(keep=0)
+            self.watchdog.rest()
             if state.last_saved != self.step:
                 self._save(self.step)
             self.saver.release()
@@ -223,7 +209,7 @@ class _Run:
             attempt=self.attempt,
             loss=state.loss,
             finished=self.step >= table.steps,
-            checkpoint=self.saver.folder.url,
+            checkpoint=self.checkpoint,
         )
 
     def _one_step(self) -> None:
@@ -258,7 +244,7 @@ class _Run:
         due = (step + 1) % table.eval_every == 0 if table.eval_every else False
         if table.validation == 0 or not (due or last):
             return {}
-        sums, counts = evaluate(self.spread, self.data.validation(), self.data.num_sources)
+        sums, counts = evaluate(self.rig, self.data.validation())
         pairs = zip(self.data.sources, sums.tolist(), counts.tolist(), strict=True)
         return {name: total / count for name, total, count in pairs if count}
 
@@ -269,7 +255,8 @@ class _Run:
             outcome, lap = state.pending.popleft()
             told = self.reporter.report(outcome, lap, validation if not state.pending else None)
             state.stop = state.stop or told.stop
-            state.loss = told.report.loss
+            if told.report.skipped is None:
+                state.loss = told.report.loss
             for sink in self.sinks:
                 sink.write(told.report)
             self._note_skip(outcome.step, told.report.skipped)
@@ -291,6 +278,8 @@ class _Run:
             reason = self.reporter.reason(outcome)
             skipped += [outcome.step] if reason else []
             in_row = in_row + 1 if reason else 0
+        if self.rank == 0:
+            self.fence.check()  # what follows writes facts of the run
         self.data.commit(step, skipped)
         position = Position(
             step=step,
@@ -301,4 +290,5 @@ class _Run:
             num_skipped_in_row=in_row,
         )
         self.saver.save(self._tensors(), position)
+        self.checkpoint = self.saver.folder.at(checkpoint_name(step, self.attempt))
         self.state.last_saved = step

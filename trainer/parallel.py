@@ -42,7 +42,7 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 from lineage.recipe import RecipeError
 from trainer.attention import Kernel, Mask, kernel_for
 from trainer.model import Llama, initial_weight
-from trainer.options import Mesh
+from trainer.options import Mesh, TrainTable
 from trainer.sizes import ModelConfig
 
 Recompute = Literal["none", "selective", "full"]
@@ -115,6 +115,20 @@ class Spread:
 def plain_name(name: str) -> str:
     """A parameter's name without the prefixes of wrappers."""
     return name.replace(_RECOMPUTED, "").removeprefix("module.")
+
+
+def layout_of(table: TrainTable, device: torch.device) -> Layout:
+    """The layout that a recipe asks for on this kind of device."""
+    names = {"bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
+    automatic = "bfloat16" if device.type == "cuda" else "float32"
+    dtype = names.get(table.dtype, automatic if table.dtype == "auto" else table.dtype)
+    return Layout(
+        mesh=table.mesh,
+        zero=table.zero,
+        dtype=getattr(torch, dtype),
+        recompute=table.activation_checkpointing,
+        compile=table.compile,
+    )
 
 
 def check_layout(layout: Layout, config: ModelConfig, seq_len: int) -> None:

@@ -136,11 +136,13 @@ def _update(optimizer: torch.optim.Optimizer, lr: float, verdict: Tensor) -> Non
 
 
 @torch.no_grad()
-def evaluate(spread: Spread, batches: Iterable[Sequence[DeviceRows]], num_sources: int) -> tuple[Tensor, Tensor]:
+def evaluate(rig: Rig, batches: Iterable[Sequence[DeviceRows]]) -> tuple[Tensor, Tensor]:
     """Sums of losses and numbers of labels of each source over `batches`, summed over ranks, float64. Collective."""
-    totals = torch.zeros(2, num_sources, dtype=torch.float64, device=spread.device)
+    spread = rig.spread
+    totals = torch.zeros(2, rig.batches.num_sources, dtype=torch.float64, device=spread.device)
     spread.llama.model.when_backward_ends = None
     for micro_batches in batches:
+        rig.clock.waiting("forward")
         for micro in micro_batches:
             mask = document_mask(micro.documents_BT, spread.kernel)
             logits_BTV = spread.forward(micro.inputs_BT, micro.positions_BT, mask)
@@ -148,5 +150,6 @@ def evaluate(spread: Spread, batches: Iterable[Sequence[DeviceRows]], num_source
                 loss_B = row_losses(logits_BTV, micro.labels_BT)
             totals[0].index_add_(0, micro.sources_B, loss_B.to(totals.dtype))
             totals[1].index_add_(0, micro.sources_B, (micro.labels_BT != IGNORED).sum(-1).to(totals.dtype))
+    rig.clock.waiting("all-reduce of validation losses")
     dist.all_reduce(totals, group=spread.dp_group)
     return totals[0], totals[1]

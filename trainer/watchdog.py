@@ -7,6 +7,7 @@ wait for, and its last marker says where it stands. Nothing is exchanged until s
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import threading
@@ -69,7 +70,7 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 class Watchdog:
-    """Ends the process with EXIT_HUNG, after saying why, when `seconds` pass without a marker."""
+    """Ends the process with EXIT_HUNG, after saying why, when `seconds` pass after a marker without another."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class Watchdog:
         self._world_size = world_size
         self._tell = tell or self._end
         self._standing = Standing(num_markers=0, step=0, where="start")
-        self._since = time.monotonic()
+        self._since = math.inf
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._thread.start()
@@ -95,6 +96,10 @@ class Watchdog:
         """Pass a marker."""
         self._standing = Standing(num_markers=self._standing.num_markers + 1, step=step, where=where)
         self._since = time.monotonic()
+
+    def rest(self) -> None:
+        """What follows may take long; the next marker wakes the watchdog."""
+        self._since = math.inf
 
     def close(self) -> None:
         """Stop watching."""

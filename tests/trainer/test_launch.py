@@ -37,7 +37,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def run(corpus: str, tmp_path: Path) -> Run:
-    changes = {"workers": 2, "steps": 400, "checkpoint": {"every": 20}, "record_batches": False}
+    changes = {"workers": 2, "steps": 150, "checkpoint": {"every": 10}, "record_batches": False}
     return Run(data=corpus, output=tmp_path / "run", changes=changes)
 
 
@@ -74,12 +74,12 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
 
 def test_a_run_whose_worker_is_killed_twice_ends_with_the_same_bits(run: Run, corpus: str, tmp_path: Path) -> None:
     process = launch(run)
-    for step in (50, 200):
+    for step in (30, 90):
         wait_until(lambda step=step: reached(run, step))  # type: ignore[misc]
         os.kill(workers_of(process)[0], signal.SIGKILL)
     told, _ = process.communicate(timeout=300)
     result = json.loads(told.splitlines()[-1])
-    assert (result["step"], result["attempt"], result["finished"]) == (400, 3, True)
+    assert (result["step"], result["attempt"], result["finished"]) == (150, 3, True)
     plain = Run(data=corpus, output=tmp_path / "plain", changes=run.changes)
     plain.start()
     assert run.losses() == plain.losses()

@@ -1,0 +1,54 @@
+"""`python -m trainer`, alone and under torchrun: exit codes and the result as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_corpus import make_corpus
+from training_runs import Run
+
+from lineage.recipe import as_toml
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_corpus(str(tmp_path_factory.mktemp("out")), {"web": [1700, 530]}).url
+
+
+def call(run: Run, *launcher: str, **changes: object) -> subprocess.CompletedProcess[str]:
+    recipe = run.output.parent / "recipe.toml"
+    recipe.write_text(as_toml(run.recipe(changes)))
+    env = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {"OMP_NUM_THREADS": "1"}
+    command = [*(launcher or (sys.executable,)), "-m", "trainer", str(recipe)]
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300, check=False)
+
+
+def test_torchrun_trains_as_forked_processes_do(corpus: str, tmp_path: Path) -> None:
+    run = Run(data=corpus, output=tmp_path / "run", changes={"steps": 4, "workers": 2})
+    ended = call(run, sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2")
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(ended.stdout)
+    plain = Run(data=corpus, output=tmp_path / "plain", changes={"steps": 4, "workers": 2})
+    plain.start()
+    assert (result["step"], result["finished"], result["loss"]) == (4, True, plain.losses()[-1])
+
+
+def test_a_recipe_for_more_processes_than_were_started_is_refused(corpus: str, tmp_path: Path) -> None:
+    ended = call(Run(data=corpus, output=tmp_path / "run"), workers=2)
+    assert ended.returncode == 2
+    assert "torchrun --nproc-per-node=2" in ended.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_stops_itself_fails_and_says_why(corpus: str, tmp_path: Path) -> None:
+    ended = call(Run(data=corpus, output=tmp_path / "run"), faults={"nan_at_step": [0, 1], "max_skips": 2})
+    assert ended.returncode == 1
+    assert "2 batches in a row were skipped" in ended.stderr
+    assert "Traceback" not in ended.stderr
