@@ -76,7 +76,8 @@ class Reporter:
         if self._console.is_terminal:
             phase._live = Progress(
                 SpinnerColumn(), TextColumn(f"{name:<22}"), BarColumn(bar_width=28),
-                TextColumn("{task.percentage:3.0f}%"), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
+                TextColumn("{task.percentage:3.0f}%"),
+                TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
                 console=self._console, transient=True,
             )  # fmt: skip
             phase._live.start()
