@@ -95,12 +95,13 @@ class Saver:
         self._group = group
         self._staged: dict[str, Any] | None = None
         self._pending: Future[Any] | None = None
-        self._released = threading.Event()
+        self._decided = threading.Event()
+        self._abandoned = False
 
     def save(self, state: dict[str, Tensor], position: Position) -> None:
         """Begin to save; the one before is finished first."""
         self.wait()
-        self._released.clear()
+        self._decided.clear()
         if self._staged is None:
             self._staged = _create_cpu_state_dict(state, pin_memory=torch.cuda.is_available())
         staged = _copy_state_dict(state, self._staged)
@@ -109,7 +110,13 @@ class Saver:
 
     def release(self) -> None:
         """Let the checkpoint under way be published: all that was told of the steps before it is durable."""
-        self._released.set()
+        self._decided.set()
+
+    def close(self) -> None:
+        """Give the checkpoint under way up unless it was released: its thread would wait for that for ever."""
+        if not self._decided.is_set():
+            self._abandoned = True
+            self._decided.set()
 
     def wait(self) -> None:
         """Return when the last save is published; FencedOutError or CheckpointError where it could not be."""
@@ -127,7 +134,9 @@ class Saver:
 
     def publish(self, position: Position) -> None:
         """Called once all ranks have written: make the checkpoint count, then drop those it supersedes."""
-        self._released.wait()
+        self._decided.wait()
+        if self._abandoned:
+            raise CheckpointError(f"the checkpoint of step {position.step} was given up: the run failed in that step")
         check_fence(self._output, position.attempt)
         name = checkpoint_name(position.step, position.attempt)
         publish_complete(self.folder.folder(name), position)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Final
 
 import torch
 import torch.distributed as dist
@@ -34,6 +36,9 @@ from trainer.sinks import standard_sinks
 from trainer.sizes import ModelConfig, model_config
 from trainer.step import Outcome, Rig, evaluate, train_step
 from trainer.watchdog import Watchdog
+
+_SLOWEST_SAVE: Final = datetime.timedelta(hours=2)
+"""How long ranks wait for each other's pieces of a checkpoint, in the background."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +84,8 @@ def train(recipe: TrainRecipe, around: Surroundings) -> Result:
     checkpoints = Folder(table.checkpoint.path or output.at("checkpoints"))
     seconds = table.faults.watchdog_seconds
     timeout = collective_timeout(seconds)
-    control, saving = (dist.new_group(backend="gloo", timeout=timeout) for _ in range(2))
+    control = dist.new_group(backend="gloo", timeout=timeout)
+    saving = dist.new_group(backend="gloo", timeout=_SLOWEST_SAVE)
     with closing(open_feed(recipe, process)) as data:
         config = model_config(table.model, data.vocab_size)
         layout = layout_of(table, process.device)
@@ -201,6 +207,7 @@ class _Run:
             self.saver.release()
             self.saver.wait()
         finally:
+            self.saver.close()
             profiler.close()
             for sink in self.sinks:
                 sink.close()

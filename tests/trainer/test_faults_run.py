@@ -58,6 +58,12 @@ def test_a_run_stops_after_too_many_skips_in_a_row(run: Run) -> None:
     assert sorted(run.metrics()) == [0, 1, 2, 3, 4]
 
 
+def test_a_run_that_stops_in_the_step_of_a_checkpoint_ends_and_leaves_none_of_that_step(run: Run) -> None:
+    with pytest.raises(ChildFailedError, match="2 batches in a row"):
+        run.start(workers=2, faults={"nan_at_step": [2, 3], "max_skips": 2}, checkpoint={"every": 2})
+    assert [name.split(".")[0] for name in run.checkpoints()] == ["step-00000002"]
+
+
 def test_skips_in_a_row_are_counted_across_a_restart(run: Run) -> None:
     changes = {"faults": {"nan_at_step": [3, 4], "max_skips": 2}}
     run.start_and_kill(4, **changes)
