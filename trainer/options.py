@@ -227,6 +227,12 @@ class PlanTable:
     inter_gbps: float = key(400.0, above=0, help="gigabits a second and GPU between nodes, one way")
     mtbf_hours: float = key(8.0, above=0, help="mean hours between failures of the whole job")
     price: float = key(2.5, at_least=0, help="price of a GPU hour")
+    efficiency: float = key(
+        0.5, above=0, at_most=1, help="share of the GPU's peak that its kernels reach between communications"
+    )
+    virtual_stages: int = key(1, at_least=1, help="model chunks of a pipeline rank (interleaved schedule)")
+    storage_gbps: float = key(1.0, above=0, help="gigabits a second and GPU to where checkpoints go")
+    restart_seconds: float = key(300.0, at_least=0, help="from a failure until steps run again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
