@@ -44,15 +44,18 @@ def _warcinfo(name: str) -> bytes:
 
 
 def _response(page: Page, source: str) -> bytes:
-    http = (
-        f"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len(page.html)}\r\n\r\n"
-    ).encode()
-    block = http + page.html
-    seconds = int.from_bytes(hashlib.sha256(page.url.encode()).digest()[:3], "big") % 86_400
-    moment = f"2026-01-{1 + seconds % 28:02d}T{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}Z"
     record_id = _uuid(source.encode() + page.url.encode())
+    return response_member(page.url, "text/html; charset=utf-8", page.html, record_id)
+
+
+def response_member(url: str, content_type: str, html: bytes, record_id: uuid.UUID) -> bytes:
+    """A WARC response record with HTTP status 200, as one gzip member."""
+    http = (f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nContent-Length: {len(html)}\r\n\r\n").encode()
+    block = http + html
+    seconds = int.from_bytes(hashlib.sha256(url.encode()).digest()[:3], "big") % 86_400
+    moment = f"2026-01-{1 + seconds % 28:02d}T{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}Z"
     head = (f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:{record_id}>\r\n"
-            f"WARC-Target-URI: {page.url}\r\nWARC-Date: {moment}\r\n"
+            f"WARC-Target-URI: {url}\r\nWARC-Date: {moment}\r\n"
             f"Content-Type: application/http; msgtype=response\r\nContent-Length: {len(block)}\r\n\r\n")  # fmt: skip
     return _member(head, block)
 

@@ -1,0 +1,39 @@
+"""`make bench`: every benchmark in turn, each a ratio against a named peer or bound in one run.
+
+The pipeline's own needs real pages: a folder of crawl files named by SLUICE_TEST_DATA or lying beside the checkout;
+without one it runs on the demo's crawl.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from pipeline.demo.crawl import make_crawl
+
+_BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def main() -> int:
+    """Run them all; the number of those that failed."""
+    real = Path(os.environ.get("SLUICE_TEST_DATA", _BESIDE)) / "crawl"
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch:
+        crawl = real
+        if not real.is_dir():
+            crawl = Path(scratch)
+            make_crawl(crawl)
+        commands = [["rules"], ["dedup"], ["loader"], ["store", "--rows", "1000000"], ["pipeline", str(crawl)]]
+        failed = 0
+        for name, *arguments in commands:
+            print(f"== {name}", flush=True)
+            failed += (
+                subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *arguments], check=False).returncode != 0
+            )
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""More pages of the same kind: the records of a crawl again under new ids and URLs, their text altered."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from pathlib import Path
+from typing import Any
+
+from fastwarc.warc import ArchiveIterator, WarcRecordType
+
+from pipeline.demo.warcs import response_member
+
+_WORD = re.compile(rb">([^<]{40,})<")
+
+
+def enlarge(crawl: Path, target: Path, times: int) -> int:
+    """Write each `*.warc.gz` of `crawl` `times` over to `target`; the number of pages. In every copy but the first each
+    stretch of text gains a word of its own, so that no copy is a near-duplicate of another by accident of shingles."""
+    target.mkdir(parents=True, exist_ok=True)
+    num = 0
+    for path in sorted(crawl.glob("*.warc.gz")):
+        with open(path, "rb") as stream:
+            pages = [_read(record) for record in ArchiveIterator(stream, record_types=WarcRecordType.response)]
+        for copy in range(times):
+            with open(target / f"{path.name.removesuffix('.warc.gz')}-{copy:03d}.warc.gz", "wb") as file:
+                for url, kind, charset, html in pages:
+                    told = f"{kind}; charset={charset}" if charset else kind
+                    address = f"{url}{'&' if '?' in url else '?'}copy={copy}" if copy else url
+                    file.write(response_member(address, told, _altered(html, copy), uuid.uuid4()))
+                    num += 1
+    return num
+
+
+def _read(record: Any) -> tuple[str, str, str | None, bytes]:
+    """URL, media type, charset and payload of a response record."""
+    kind = record.http_content_type or "text/html"
+    return record.headers.get("WARC-Target-URI") or "", kind, record.http_charset, record.reader.read()
+
+
+def _altered(html: bytes, copy: int) -> bytes:
+    if not copy:
+        return html
+    words = iter(range(1_000_000))
+
+    def alter(match: re.Match[bytes]) -> bytes:
+        parts = match[1].split(b" ")
+        for place in range(0, len(parts), 4):
+            parts[place] += b" v%dx%d" % (copy, next(words))
+        return b">" + b" ".join(parts) + b"<"
+
+    return _WORD.sub(alter, html)

@@ -1,0 +1,53 @@
+"""Wall time, processor time and peak memory of a command with all its descendants."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psutil
+
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """`cpu_s` is user and system time of every process seen; `peak_mb` the largest sum of their unique memory."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+
+
+def measure(command: Sequence[str]) -> Cost:
+    """Run a command to its end; RuntimeError with its output if it fails."""
+    started = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    root = psutil.Process(process.pid)
+    seen: dict[tuple[int, float], float] = {}
+    peak = 0.0
+    while process.poll() is None:
+        memory = 0.0
+        for member in _tree(root):
+            try:
+                times = member.cpu_times()
+                seen[member.pid, member.create_time()] = times.user + times.system
+                memory += member.memory_info().rss - member.memory_info().shared
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        peak = max(peak, memory)
+        time.sleep(_POLL_SECONDS)
+    wall = time.perf_counter() - started
+    output = process.stdout.read() if process.stdout else ""
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed with {process.returncode}:\n{output[-4000:]}")
+    return Cost(wall_s=wall, cpu_s=sum(seen.values()), peak_mb=peak / 1e6)
+
+
+def _tree(root: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []

@@ -1,0 +1,118 @@
+"""The whole pipeline beside datatrove's FineWeb-like one: the same files, rules and extractor call, two workers each.
+
+    python -m benchmarks.pipeline CRAWL [--times 1 3] [--rounds 1] [--ours trafilatura prefilter resiliparse]
+
+For each size both sides run in turn; given are the whole and, from two sizes, the cost of one more page, so that
+start-up is seen and not mistaken for work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+import tomli_w
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
+
+from benchmarks.enlarge import enlarge
+from benchmarks.measure import Cost, measure
+
+VARIANTS = {
+    "trafilatura": {"parse": {"extractor": "trafilatura", "favor": "precision"}},
+    "prefilter": {"parse": {"extractor": "trafilatura", "favor": "precision"}, "language": {"prefilter": True}},
+    "resiliparse": {"parse": {"extractor": "resiliparse"}},
+}
+
+
+def main() -> None:
+    """Print a line a run, then the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("crawl", type=Path)
+    parser.add_argument("--times", type=int, nargs=2, default=[1, 3], help="the two sizes, as multiples of the crawl")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--ours", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch:
+        compare(options, Path(scratch))
+
+
+def compare(options: argparse.Namespace, scratch: Path) -> None:
+    """Run every side at both sizes, in turn, `rounds` times."""
+    tokenizer = _tokenizer(scratch)
+    costs: dict[tuple[str, int], list[Cost]] = {}
+    pages = {}
+    for times in options.times:
+        crawl = scratch / f"crawl-{times}"
+        pages[times] = enlarge(options.crawl, crawl, times)
+        for _ in range(options.rounds):
+            for side in ["datatrove", *options.ours]:
+                out = scratch / "out"
+                command = _peer(crawl, out, tokenizer) if side == "datatrove" else _ours(side, crawl, out, scratch)
+                cost = measure(command)
+                shutil.rmtree(out)
+                costs.setdefault((side, times), []).append(cost)
+                shown = {"wall_s": round(cost.wall_s, 1), "cpu_s": round(cost.cpu_s, 1), "peak_mb": round(cost.peak_mb)}
+                print(json.dumps({"side": side, "pages": pages[times], **shown}), flush=True)
+    small, large = options.times
+    extra = pages[large] - pages[small]
+
+    def per_page(side: str, what: str) -> float:
+        median = {
+            times: statistics.median(getattr(cost, what) for cost in costs[side, times]) for times in (small, large)
+        }
+        return 1000 * (median[large] - median[small]) / extra
+
+    for side in options.ours:
+        for what in ("wall_s", "cpu_s"):
+            theirs, ours = per_page("datatrove", what), per_page(side, what)
+            print(f"{side}: one more page costs {ours:.1f} ms of {what[:-2]} time, datatrove's {theirs:.1f}:"
+                  f" {theirs / ours:.2f} times faster")  # fmt: skip
+
+
+def _tokenizer(scratch: Path) -> Path:
+    """A byte-level BPE for the peer, which wants a tokenizer.json with an end-of-text token."""
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    texts = [
+        Path(path).read_text(encoding="utf-8", errors="replace") for path in Path(__file__).parents[1].glob("*/*.py")
+    ]
+    trainer = BpeTrainer(vocab_size=8000, special_tokens=["<|endoftext|>"], initial_alphabet=ByteLevel.alphabet(),
+                         show_progress=False)  # fmt: skip
+    tokenizer.train_from_iterator(texts, trainer)
+    path = scratch / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path
+
+
+def _peer(crawl: Path, out: Path, tokenizer: Path) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.peer", str(crawl), str(out), str(tokenizer), "en"]
+
+
+def _ours(variant: str, crawl: Path, out: Path, scratch: Path) -> list[str]:
+    recipe = {
+        "run": {"name": "bench", "output": str(out)},
+        "source": [{"name": "crawl", "inputs": [str(crawl / "*.warc.gz")]}],
+        "quality": {
+            "rules": ["gopher_repetition", "gopher_quality", "c4", "fineweb"],
+            "c4_terminal_punctuation": False,
+        },
+        "pii": {"kinds": []},
+        "dedup": {"url": False, "bands": 14, "rows": 8},
+        "ray": {"num_cpus": 2},
+        **VARIANTS[variant],
+    }
+    path = scratch / f"{variant}.toml"
+    path.write_text(tomli_w.dumps(recipe))
+    return [sys.executable, "-m", "pipeline", "run", str(path), "--json"]
+
+
+if __name__ == "__main__":
+    main()
