@@ -273,10 +273,10 @@ def from_s3(setting: Setting) -> dict[str, float]:
         options = OrderOptions(seed=1, seq_len=setting.seq_len, global_batch=setting.batch, window_blocks=8)
         order = Order(make_plan(corpus.lengths, options))
         folder = setting.scratch / f"cache-{os.getpid()}"
-        cache = CacheOptions(folder=str(folder), max_bytes=32 * BLOCK_BYTES, prefetch_blocks=8)
+        num_steps = int(order.num_train[0]) // setting.batch
+        cache = CacheOptions(folder=str(folder), max_bytes=32 * BLOCK_BYTES, prefetch_blocks=8, num_steps=num_steps)
         reader = CachedBlocks(corpus, order, WHOLE, cache)
         dataset = Dataset(corpus, order, reader, WHOLE)
-        num_steps = int(order.num_train[0]) // setting.batch
         began = time.perf_counter()
         for step in range(num_steps):
             dataset.batch(step)

@@ -53,7 +53,7 @@ class Geometry:
     def place(self, source: Int64s, block: Int64s, within: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         """(shard, start, num_tokens) of sequence `within` of each source's `block`."""
         number = self.source_first_block[source] + block
-        shard = np.searchsorted(self.first_block, number, side="right") - 1
+        shard = _searchsorted(self.first_block, number) - 1
         start = (number - self.first_block[shard]) * BLOCK_TOKENS + within * self.seq_len
         return shard - self.first_shard[source], start, self._tokens_at(shard, start)
 
@@ -87,6 +87,15 @@ class Geometry:
     def _sequence_at(self, token: int) -> int:
         """The sequence of its shard that holds `token`."""
         return token // BLOCK_TOKENS * self.per_block + token % BLOCK_TOKENS // self.seq_len
+
+
+def _searchsorted(edges: Int64s, values: Int64s) -> Int64s:
+    """`edges.searchsorted(values, "right")`; on values in no order it is several times faster to sort them first, since
+    then neither the cache nor the branch predictor is surprised."""
+    order = np.argsort(values)
+    found = np.empty(len(values), np.int64)
+    found[order] = edges.searchsorted(values[order], side="right")
+    return found
 
 
 class Pass(NamedTuple):
@@ -155,6 +164,12 @@ class Passes:
 
     def locate(self, pair: Int64s, index: Int64s) -> tuple[Int64s, Int64s]:
         """(block, within) of the `index`-th sequence of each pass."""
+        block, within = np.empty_like(index), np.empty_like(index)
+        order = np.argsort(index + pair * self._stride)  # see _searchsorted
+        block[order], within[order] = self._locate_sorted(pair[order], index[order])
+        return block, within
+
+    def _locate_sorted(self, pair: Int64s, index: Int64s) -> tuple[Int64s, Int64s]:
         start, size, key = self._window(pair, self._padded(pair, index) // self._geometry.per_block)
         shuffled = start + permute(index - start, domain(size, key))
         position, within = np.divmod(self._padded(pair, shuffled), self._geometry.per_block)

@@ -57,7 +57,11 @@ def open_reader(recipe: TrainRecipe, corpus: Corpus, order: Order, part: Slice) 
         return LocalBlocks()
     table = recipe.train.cache
     options = CacheOptions(
-        folder=folder, max_bytes=table.max_bytes, prefetch_blocks=table.prefetch_blocks, node=node_of(recipe, part)
+        folder=folder,
+        max_bytes=table.max_bytes,
+        prefetch_blocks=table.prefetch_blocks,
+        node=node_of(recipe, part),
+        num_steps=recipe.train.steps,
     )
     try:
         return CachedBlocks(corpus, order, part, options)

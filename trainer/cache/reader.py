@@ -36,12 +36,13 @@ _LOOKS: Final = 8  # times a block is looked up again because it was dropped bet
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheOptions:
     """Where the cache lies, its bound, and how many blocks a node fetches ahead at once. `node`: the slices of the
-    ranks that share the folder (none: only this rank's)."""
+    ranks that share the folder (none: only this rank's). `num_steps`: nothing is fetched ahead for later ones."""
 
     folder: str
     max_bytes: int
     prefetch_blocks: int
     node: tuple[Slice, ...] = ()
+    num_steps: int = NEVER
 
 
 def needed_bytes(corpus: Corpus, order: Order, prefetch_blocks: int) -> int:
@@ -69,7 +70,8 @@ class CachedBlocks:
         self._shards = [corpus.sources.get(source, ()) for source in order.plan.sources]
         self._folder = CacheFolder(options.folder, options.max_bytes)
         node = options.node or (part,)
-        self._schedule = Schedule(order, part, node, 2 * options.max_bytes // BLOCK_BYTES)
+        most = 2 * options.max_bytes // BLOCK_BYTES
+        self._schedule = Schedule(order, part, node, num_blocks=most, num_steps=options.num_steps)
         self._places_of: dict[str, list[tuple[int, int]]] = {}
         for source, shards in enumerate(self._shards):
             for number, shard in enumerate(shards):

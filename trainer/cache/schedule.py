@@ -38,10 +38,13 @@ class _Needed:
 class Schedule:
     """The blocks of the steps ahead: of this rank's rows (`part`), and of all rows of its node (`node`).
 
-    Looks ahead until it has seen `num_blocks` different ones. Safe from several threads."""
+    Looks ahead until it has seen `num_blocks` different ones, or to the run's end. Safe from several threads."""
 
-    def __init__(self, order: Order, part: Slice, node: tuple[Slice, ...], num_blocks: int) -> None:
-        self._order, self._part, self._node, self._num_blocks = order, part, node, num_blocks
+    def __init__(
+        self, order: Order, part: Slice, node: tuple[Slice, ...], *, num_blocks: int, num_steps: int = NEVER
+    ) -> None:
+        self._order, self._part, self._node = order, part, node
+        self._num_blocks, self._num_steps = num_blocks, num_steps
         self._ahead: deque[_Needed] = deque()
         self._uses: dict[BlockAt, deque[int]] = {}
         self._upcoming: list[BlockAt] | None = None
@@ -76,7 +79,8 @@ class Schedule:
 
     def _extend(self, first: int, num_steps: int) -> None:
         for step in range(first, first + num_steps):
-            if len(self._uses) >= self._num_blocks or len(self._ahead) >= _MOST_STEPS:
+            far = len(self._uses) >= self._num_blocks or len(self._ahead) >= _MOST_STEPS or step >= self._num_steps
+            if self._ahead and far:
                 return
             needed = self._needed(step)
             self._ahead.append(needed)
