@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar, cast
 
 from pipeline.recipe import RayTable
 
@@ -59,7 +61,8 @@ def cluster(table: RayTable) -> Iterator[None]:
     import ray
 
     if ray.is_initialized():
-        yield
+        with _without_rays_prints():
+            yield
         return
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
     if table.address == "local":
@@ -71,10 +74,35 @@ def cluster(table: RayTable) -> Iterator[None]:
         ray.init(**options)
     except ConnectionError as error:
         raise ResourceError(f"ray.address = {table.address!r}: no Ray cluster answers there ({error})") from error
-    try:
+    with _without_rays_prints():
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def _without_rays_prints() -> Iterator[None]:
+    """Keep what Ray's listener for errors prints off stdout, which belongs to our answers: it goes to the log. (What is
+    wrong reaches the user as an exception of ours.)"""
+    with contextlib.redirect_stdout(cast(TextIO, _WithoutListener(sys.stdout))):
         yield
-    finally:
-        ray.shutdown()
+
+
+class _WithoutListener:
+    """A stream that logs what one thread of Ray's writes and passes on everything else."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        if threading.current_thread().name == "ray_listen_error_messages":
+            logging.getLogger(__name__).debug("ray: %s", text)
+            return len(text)
+        return self._stream.write(text)
 
 
 def _store_bytes() -> int:

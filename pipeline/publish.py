@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lineage.cover import cover
+from lineage.erase import remove_leftovers
 from lineage.index import Index, PartFile, Shard, TokenizerIdentity, make_index, publish_index
 from lineage.recipe import as_toml
 from pipeline.dedup import DedupResult
@@ -74,6 +75,8 @@ def publish(plan: Plan, index: Index, summary: dict[str, Any]) -> None:
     out.publish(RECIPE, as_toml(plan.recipe).encode())
     out.publish(RUN, json.dumps(summary, indent=1, sort_keys=True).encode())
     out.publish(REPORT, render_output(out, index))
-    cover(out, index)
+    # A killed call may have left another run.json or report of the same size: their sums must not be taken over.
+    cover(out, index, rewritten=(EXCERPTS, RECIPE, RUN, REPORT))
+    remove_leftovers(out)
     publish_index(out, index)
     clear_work(out)

@@ -1,0 +1,432 @@
+"""Killed at any moment and called again, a run ends as if nothing had happened and repeats nothing that was done."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dying_steps
+import pytest
+from runs import fingerprint, recipe, run, write_recipe
+
+from lineage.lock import hold
+from lineage.storage import Folder
+from lineage.verify import verify
+from pipeline import engine, publish
+from pipeline.cli.main import main
+from pipeline.demo.crawl import make_crawl
+from pipeline.engine import Work, WorkerDiedError
+from pipeline.hooks import verify_hooks
+from pipeline.process import run as run_recipe
+from pipeline.progress import Reporter
+from pipeline.recipe import load
+
+SOURCES = {"web": "web-*.warc.gz", "news": "news-*.warc.gz", "boards": "boards-*.jsonl.gz"}
+DEADLINE = 300.0
+STEPS = ["url", "parse", "language", "quality", "pii"]
+
+pytestmark = pytest.mark.usefixtures("ray_with_steps")
+
+Stamps = dict[str, tuple[int, int]]
+"""When each file was written, and its inode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The moment when at least `num` files stand that match `pattern`."""
+
+    pattern: str
+    num: int
+
+    def __str__(self) -> str:
+        return f"{self.num} of {self.pattern}"
+
+    def has_come(self, out: Path) -> bool:
+        found = (path for path in out.glob(self.pattern) if not path.name.startswith("."))
+        return sum(1 for _ in found) >= self.num
+
+
+DRIVER_MOMENTS = (
+    Moment("work/plan.json", 1),
+    Moment("documents/*/*.parquet", 1),
+    Moment("work/units/*/unit.json", 3),
+    Moment("work/dedup/*/done.json", 2),
+    Moment("work/units/*/run.json", 1),
+    Moment("work/groups/*/cut.json", 1),
+    Moment("shards/*/*.bin", 2),
+    Moment("work/units/*/final.json", 2),
+    Moment("lineage/*/*.parquet", 3),
+    Moment("excerpts.parquet", 1),
+    Moment("checksums.json", 1),
+    Moment("index.json", 1),
+)
+WORKER_MOMENTS = (
+    Moment("work/plan.json", 1),
+    Moment("documents/*/*.parquet", 1),
+    Moment("work/units/*/unit.json", 1),
+    Moment("work/units/*/unit.json", 4),
+    Moment("work/units/*/unit.json", 6),
+    Moment("work/dedup/*/done.json", 3),
+    Moment("work/units/*/run.json", 1),
+    Moment("work/units/*/run.json", 4),
+    Moment("work/groups/*/cut.json", 1),
+    Moment("shards/*/*.bin", 1),
+    Moment("work/units/*/final.json", 2),
+)
+
+
+@pytest.fixture(scope="module")
+def ray_with_steps(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A cluster whose workers find dying_steps."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", str(Path(__file__).parent))
+        request.getfixturevalue("small_ray")
+        yield
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, ...]]:
+    folder = tmp_path_factory.mktemp("crawl")
+    make_crawl(folder, num_pages=450)
+    return {name: (str(folder / pattern),) for name, pattern in SOURCES.items()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(sources: dict[str, tuple[str, ...]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The fingerprint of a run that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    run(folder, recipe(str(folder / "out"), sources))
+    return fingerprint(str(folder / "out"))
+
+
+@pytest.fixture(scope="module")
+def few_sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, ...]]:
+    """Three small files."""
+    folder = tmp_path_factory.mktemp("few")
+    make_crawl(folder, num_pages=450)
+    return {"news": (str(folder / "news-*.warc.gz"),), "boards": (str(folder / "boards-*.jsonl.gz"),)}
+
+
+@pytest.fixture(scope="module")
+def few_undisturbed(
+    few_sources: dict[str, tuple[str, ...]], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    """The fingerprint of a run over the few sources that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("few-undisturbed")
+    run(folder, recipe(str(folder / "out"), few_sources))
+    return fingerprint(str(folder / "out"))
+
+
+def stamps(out: Path, names: list[str]) -> Stamps:
+    return {name: (os.stat(out / name).st_mtime_ns, os.stat(out / name).st_ino) for name in names}
+
+
+def finished(out: Path) -> Stamps:
+    """The files of every unit whose marker stands."""
+    names: list[str] = []
+    for marker in Folder(str(out)).names("work"):
+        content = json.loads((out / marker).read_bytes()) if marker.endswith(".json") else {}
+        here = Path(marker).parent
+        match Path(marker).name.split("-")[0]:
+            case "unit.json":
+                of_unit = [
+                    *(f"{here}/{name}.parquet" for name in ("documents", "edits", "findings", "keys", "excerpts"))
+                ]
+                names += [*of_unit, content["part"]["file"]]
+            case "run.json":
+                names += [f"{here}/tokens.bin", f"{here}/run.parquet"]
+            case "final.json":
+                names += [f"{here}/final.parquet", f"{here}/final_edits.parquet", content["dedup"]["file"]]
+            case "cut.json":
+                names += [f"{here}/cuts.npy", f"{here}/placements.parquet"]
+            case "shard":
+                names += [content["file"], content["index_file"]]
+            case "done.json":
+                names += [str(path.relative_to(out)) for path in (out / here).glob("*.parquet")]
+            case _:
+                continue
+        names.append(marker)
+    return stamps(out, names)
+
+
+@contextlib.contextmanager
+def files_at_the_end(out: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stamps]:
+    """Every file under `out` as it stood before the last act of a run, which clears work/ away."""
+    seen: Stamps = {}
+    clear_work = publish.clear_work
+
+    def look_and_clear(folder: Folder) -> None:
+        seen.update(stamps(out, folder.names()))
+        clear_work(folder)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(publish, "clear_work", look_and_clear)
+        yield seen
+
+
+def command(path: Path) -> subprocess.Popen[bytes]:
+    """`sluice run` in a session of its own."""
+    with open(path.parent / "log.txt", "ab") as log:
+        return subprocess.Popen([sys.executable, "-m", "pipeline", "run", str(path)], stdout=log, stderr=log,
+                                start_new_session=True)  # fmt: skip
+
+
+def wait_for(moment: Moment, out: Path, driver: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not moment.has_come(out):
+        assert driver.poll() is None, f"the run ended before {moment}"
+        assert time.monotonic() < deadline, f"{moment} did not come"
+        time.sleep(0.001)
+
+
+def processes() -> dict[int, tuple[int, int, str]]:
+    """(parent, session, command line) of every process, by its id."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                stat = (folder / "stat").read_text().rpartition(")")[2].split()
+                line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                found[int(folder.name)] = (int(stat[1]), int(stat[3]), line)
+    return found
+
+
+def busy_workers() -> list[int]:
+    """The processes below this one that carry a unit of work out."""
+    known = processes()
+
+    def is_ours(pid: int) -> bool:
+        while pid in known and pid != os.getpid():
+            pid = known[pid][0]
+        return pid == os.getpid()
+
+    return [pid for pid, (_, _, line) in known.items() if line.startswith("ray::_call") and is_ours(pid)]
+
+
+def shared_cluster() -> str:
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def continue_and_compare(path: Path, out: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same command again, here: it ends well, leaves what was finished alone, and nothing else is different."""
+    before = finished(out)
+    with files_at_the_end(out, monkeypatch) as after:
+        assert main(["run", str(path)]) == 0
+    assert {name: after.get(name) for name in before} == before or not after
+    check_whole(out, expected)
+
+
+def check_whole(out: Path, expected: dict[str, str]) -> None:
+    assert fingerprint(str(out)) == expected
+    assert not (out / "work").exists()
+    assert not list(out.rglob(".tmp-*")), "texts of attempts that were killed"
+    assert not verify(Folder(str(out)), verify_hooks(Folder(str(out)))).problems
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", DRIVER_MOMENTS, ids=str)
+def test_a_killed_driver_called_again_gives_the_same_bytes(
+    moment: Moment, sources: dict[str, tuple[str, ...]], undisturbed: dict[str, str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    out = tmp_path / "out"
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": shared_cluster()}))
+    driver = command(path)
+    wait_for(moment, out, driver)
+    driver.kill()
+    assert driver.wait() == -signal.SIGKILL
+    continue_and_compare(path, out, undisturbed, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", WORKER_MOMENTS, ids=str)
+def test_killed_workers_change_no_byte(
+    moment: Moment, sources: dict[str, tuple[str, ...]], undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": shared_cluster()}))
+    driver = command(path)
+    try:
+        wait_for(moment, out, driver)
+        killed: list[int] = []
+        while not killed:
+            assert driver.poll() is None, "the run ended before a worker could be killed"
+            killed = busy_workers()
+        for pid in killed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert driver.wait(DEADLINE) == 0, (tmp_path / "log.txt").read_text()
+    finally:
+        driver.kill()
+    check_whole(out, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", [Moment("work/units/*/unit.json", 2), Moment("shards/*/*.bin", 1)], ids=str)
+def test_a_driver_killed_with_a_cluster_of_its_own_can_be_called_again(
+    moment: Moment, sources: dict[str, tuple[str, ...]], undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources))
+    driver = command(path)
+    wait_for(moment, out, driver)
+    driver.kill()
+    driver.wait()
+    try:
+        again = command(path)
+        assert again.wait(DEADLINE) == 0, (tmp_path / "log.txt").read_text()
+    finally:
+        end_sessions(driver.pid, again.pid)
+    check_whole(out, undisturbed)
+
+
+def end_sessions(*sessions: int) -> None:
+    """End what Ray left behind in these sessions, process by process."""
+    for pid, (_, session, _) in processes().items():
+        if session in sessions:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+class Interrupting(Reporter):
+    """Sends this process SIGINT, as Ctrl-C does, when a phase has done a number of its units."""
+
+    def __init__(self, phase: str, num: int) -> None:
+        super().__init__(quiet=True)
+        self._phase, self._left = phase, num
+
+    @contextlib.contextmanager
+    def phase(self, name: str, total: float, unit: str = "") -> Iterator[Any]:
+        self._is_ours = name == self._phase
+        with super().phase(name, total, unit):
+            yield self
+
+    def step(self, amount: float, note: str = "") -> None:
+        if self._is_ours:
+            self._left -= 1
+            if self._left < 0:  # the first call of a phase tells what stood before
+                signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("phase", ["read and filter", "join facts"])
+def test_an_interrupted_run_keeps_its_finished_units_and_the_next_call_ends_it(
+    phase: str, few_sources: dict[str, tuple[str, ...]], few_undisturbed: dict[str, str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    out = tmp_path / "out"
+    plain = recipe(str(out), few_sources, ray={"max_in_flight": 1})
+    path = write_recipe(tmp_path / "recipe.toml", plain)
+    with pytest.raises(KeyboardInterrupt):
+        run_recipe(load(path), Interrupting(phase, 1))
+    marker = {"read and filter": "unit.json", "join facts": "final.json"}[phase]
+    assert len(list(out.glob(f"work/units/*/{marker}"))) in (1, 2)
+    assert not (out / "index.json").exists()
+    continue_and_compare(path, out, few_undisturbed, monkeypatch)
+
+
+def test_ctrl_c_says_that_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "A harbour."}\n')
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), {"a": (str(tmp_path / "a.jsonl"),)}))
+    monkeypatch.setattr("pipeline.cli.run.Reporter", lambda: Interrupting("read and filter", 0))
+    assert main(["run", str(path)]) == 130
+    assert "nothing is lost" in capsys.readouterr().err
+
+
+def test_a_unit_whose_worker_dies_once_is_done_again_with_the_same_result(
+    few_sources: dict[str, tuple[str, ...]], tmp_path: Path
+) -> None:
+    name = f"boards-{uuid.uuid4().hex}"
+    sources = {name: few_sources["boards"]}
+    dying = recipe(str(tmp_path / "out"), sources)
+    dying["source"][0]["steps"] = [*STEPS[:1], "dying_steps:die_once", *STEPS[1:]]
+    try:
+        assert run(tmp_path, dying)["num_documents"] > 0
+        assert dying_steps.scar(name).exists()
+        unharmed = {**dying, "run": {"name": "again", "output": str(tmp_path / "unharmed")}}
+        run(tmp_path, unharmed)
+    finally:
+        dying_steps.scar(name).unlink(missing_ok=True)
+    assert fingerprint(str(tmp_path / "out")) == fingerprint(str(tmp_path / "unharmed"))
+
+
+def test_a_page_that_kills_every_worker_stops_the_run_naming_its_file(
+    few_sources: dict[str, tuple[str, ...]], tmp_path: Path
+) -> None:
+    dying = recipe(str(tmp_path / "out"), {"boards": few_sources["boards"]}, ray={"retries": 1})
+    dying["source"][0]["steps"] = [*STEPS[:1], "dying_steps:die_always", *STEPS[1:]]
+    with pytest.raises(WorkerDiedError, match=r"boards-00000\.jsonl\.gz.*died 2 times"):
+        run(tmp_path, dying)
+    assert not list((tmp_path / "out").glob("documents/*/part-*")), "a unit that did not end leaves no part"
+
+
+@pytest.mark.parametrize("deaths", [0, 1, 2])
+def test_every_try_after_a_death_is_careful(deaths: int, tmp_path: Path) -> None:
+    [(_, tries)] = engine.run_units(_dying_unit, str(tmp_path), [deaths], Work(retries=2))
+    assert tries == [False, True, True][: deaths + 1]
+
+
+def test_a_unit_is_tried_once_more_than_it_may_be_retried(tmp_path: Path) -> None:
+    with pytest.raises(WorkerDiedError, match="died 3 times"):
+        list(engine.run_units(_dying_unit, str(tmp_path), [9], Work(retries=2)))
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def _dying_unit(folder: str, deaths: int, careful: bool) -> list[bool]:
+    return dying_steps.unit(folder, deaths, careful)
+
+
+def test_what_a_unit_raises_is_raised_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        list(engine.run_units(_fail, str(tmp_path / "nowhere"), ["one"], Work(retries=2)))
+
+
+def _fail(folder: str, item: str, careful: bool) -> None:
+    Path(folder).read_bytes()
+
+
+def test_a_run_that_another_process_holds_is_refused(
+    few_sources: dict[str, tuple[str, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), few_sources))
+    with hold(Folder(str(out)), "a test"):
+        assert main(["run", str(path)]) == 1
+    assert "is held by another process" in capsys.readouterr().err
+
+
+def test_sums_that_a_killed_call_left_are_taken_again(
+    few_sources: dict[str, tuple[str, ...]], few_undisturbed: dict[str, str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    # Killed between checksums.json and index.json: the next call writes run.json anew, with other times.
+    out = tmp_path / "out"
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), few_sources))
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(publish, "publish_index", _interrupt)
+        run_recipe(load(path), Reporter(quiet=True))
+    summary = (out / "run.json").read_bytes()
+    digits = bytes.maketrans(b"123456789", b"234567891")
+    monkeypatch.setattr(publish, "json", SimpleNamespace(dumps=lambda *_, **__: summary.translate(digits).decode()))
+    run_recipe(load(path), Reporter(quiet=True))
+    monkeypatch.undo()
+    assert (out / "run.json").stat().st_size == len(summary)
+    assert not [p for p in verify(Folder(str(out)), verify_hooks(Folder(str(out)))).problems if "run.json" in p.where]
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
