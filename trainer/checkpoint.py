@@ -10,6 +10,7 @@ import io
 import os
 import pickle
 import threading
+import warnings
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -158,7 +159,10 @@ def load(folder: Folder, state: dict[str, Tensor], group: dist.ProcessGroup | No
             raise CheckpointError(
                 f"checkpoint {folder.url}: {name} is {found}, expected {tuple(tensor.shape)}; does train.model differ?"
             )
-    load_state(cast(dict[str, Any], wanted), storage_reader=reader, process_group=group, no_dist=group is None)
+    with warnings.catch_warnings():
+        # It warns that one process loads alone, which is what a call without a group asks for.
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+        load_state(cast(dict[str, Any], wanted), storage_reader=reader, process_group=group, no_dist=group is None)
     return frozenset(state) - frozenset(wanted)
 
 
