@@ -13,11 +13,12 @@ def make_tracer(out: str, version: int | None = None, runs: Sequence[str] = ()) 
     """A tracer that knows our URLs and training orders, and the runs whose facts lie in these training outputs."""
     from stages.url import normalise_url
     from trainer.exposure import find_readings, locate_sequences
-    from trainer.facts import read_facts
 
     functions = Functions(normalise=normalise_url, find=find_readings, locate=locate_sequences)
     more = MoreRuns()
     if runs:
+        from trainer.facts import read_facts  # Arrow takes a moment to load, and few questions need it
+
         more = read_facts(runs, out)
     return Tracer(Folder(out), functions, version=version, more=more)
 
