@@ -25,14 +25,16 @@ def make_tracer(out: str, version: int | None = None, runs: Sequence[str] = ()) 
 
 def exposures_of(out: str, doc_ids: Sequence[bytes]) -> list[dict[str, Any]]:
     """Each run that saw any of these placed documents: first and last step, how often, the checkpoint to go back to."""
-    from trainer.export import checkpoints_of
-
     tracer = make_tracer(out)
     steps: dict[str, list[int]] = {}
     for story in tracer.stories(doc_ids):
         for exposure in story.exposures:
             if exposure.applied:
                 steps.setdefault(exposure.run, []).append(exposure.step)
+    if not steps:
+        return []
+    from trainer.export import checkpoints_of  # torch takes seconds to load
+
     outputs = {run.run: run.output for run in tracer.runs()}
     found = []
     for name, seen in sorted(steps.items()):
