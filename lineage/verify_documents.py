@@ -186,14 +186,17 @@ class _Bucket:
 
     def problems(self) -> Iterator[Problem]:
         kept = Counter(row["doc_id"] for row in self._documents if row["status"] == "kept")
-        places = Counter((row["source"], row["warc_file"], row["warc_offset"]) for row in self._documents)
+        # A place in the crawl is no name: one member of a file may hold several records. (Rejected rows that came
+        # twice show in the balance of the steps.)
+        places = Counter(
+            (row["source"], row["part"], row["part_row"]) for row in self._documents if row["part"] is not None
+        )
         for doc_id in sorted(doc_id for doc_id, number in kept.items() if number > 1):
             yield Problem("documents.unique", _document(doc_id), f"{kept[doc_id]} kept rows have this id")
-        for (source, file, offset), number in sorted(places.items()):
+        for (source, part, part_row), number in sorted(places.items()):
             if number > 1:
-                yield Problem(
-                    "documents.repeated", "lineage/documents", f"{number} rows for {source}, {file} at {offset}"
-                )
+                where = f"{number} rows for {source}, row {part_row} of part {part}"
+                yield Problem("documents.repeated", "lineage/documents", where)
         for row in self._documents:
             yield from self._check_status(row)
             yield from self._check_text(row)
