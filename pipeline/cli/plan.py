@@ -1,0 +1,156 @@
+"""What a training recipe asks of the machines that its [plan] names: memory, communication, bubble, MFU, checkpoint
+cadence, days and cost.
+
+  sluice plan recipes/train.toml
+  sluice plan recipes/train.toml --set train.model=8B --set train.parallel.dp_shard=64 --set plan.gpu=H200
+
+Nothing is started and no GPU is needed. Where train.data has no finished output yet, the vocabulary is that of the
+model's config.json, or Llama 3's 128,256 for a named size. Every figure is an estimate; its formula and source stand in
+trainer/planning. The exit is 0 also where the model does not fit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from pipeline.cli.common import add_json, add_recipe, console, print_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from trainer.planning.plan import TrainingPlan
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_recipe(parser, "a training run")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from lineage.recipe import load_recipe
+    from trainer.options import TrainRecipe
+    from trainer.planning.plan import make_plan
+
+    plan = make_plan(load_recipe(options.recipe, TrainRecipe, options.overrides))
+    if options.json:
+        print_json(as_json(plan))
+    else:
+        _print(plan)
+    return 0
+
+
+def as_json(plan: TrainingPlan) -> dict[str, Any]:
+    """The plan as one object; bytes, seconds, and shares of 1."""
+    layout, config = plan.layout, plan.layout.config
+    return {
+        "run": plan.run,
+        "model": {
+            "name": plan.model,
+            "parameters": config.num_parameters,
+            "embedding_parameters": config.num_embedding_parameters,
+            "vocabulary": dataclasses.asdict(plan.vocabulary),
+            "flops_per_token": config.flops_per_token(layout.seq_len),
+        },
+        "layout": {
+            **dataclasses.asdict(layout.mesh),
+            "workers": layout.mesh.num_workers,
+            "zero": layout.zero,
+            "activation_checkpointing": layout.recompute,
+            "compute_bytes": layout.compute_bytes,
+            "seq_len": layout.seq_len,
+            "global_batch": layout.global_batch,
+            "micro_batch": layout.micro_batch,
+            "micro_batches": layout.num_micro_batches,
+        },
+        "gpu": dataclasses.asdict(plan.gpu),
+        "memory": {**dataclasses.asdict(plan.memory), "total": plan.memory.total, "fits": plan.fits},
+        "communication": [{**dataclasses.asdict(kind), "seconds": kind.seconds} for kind in plan.traffic],
+        "throughput": dataclasses.asdict(plan.throughput),
+        "checkpoint": dataclasses.asdict(plan.checkpoints),
+        "budget": dataclasses.asdict(plan.budget),
+        "notes": list(plan.notes),
+    }
+
+
+def _print(plan: TrainingPlan) -> None:
+    out = console()
+    layout, config = plan.layout, plan.layout.config
+    sizes = " × ".join(f"{name} {size}" for name, size in dataclasses.asdict(layout.mesh).items() if size > 1)
+    out.print(f"[bold]{plan.run}[/]: {plan.model}, {config.num_parameters / 1e9:,.3f} B parameters,"
+              f" vocabulary {config.vocab_size:,} ({plan.vocabulary.origin})")  # fmt: skip
+    out.print(f"{layout.mesh.num_workers:,} × {plan.gpu.name} ({sizes or 'one process'}), zero {layout.zero},"
+              f" {layout.global_batch:,} × {layout.seq_len:,} tokens a step,"
+              f" {layout.num_micro_batches} micro-batches of {layout.micro_batch} a rank\n")  # fmt: skip
+    for table in (_memory_table(plan), _traffic_table(plan), _step_table(plan), _checkpoint_table(plan),
+                  _budget_table(plan)):  # fmt: skip
+        out.print(table)
+    for note in plan.notes:
+        out.print(f"Note: {note}")
+
+
+def _table(title: str, *columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=bool(columns))
+    for index, column in enumerate(columns or ("", "")):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    return table
+
+
+def _memory_table(plan: TrainingPlan) -> Table:
+    memory, room = plan.memory, plan.gpu.memory_bytes
+    table = _table("Memory of the fullest GPU", "bucket", "GB", "share")
+    for name, size in dataclasses.asdict(memory).items():
+        table.add_row(name.replace("_", " "), f"{size / 1e9:,.2f}", f"{size / room:.1%}")
+    verdict = "fits" if plan.fits else "[bold red]does not fit[/]"
+    table.add_row(f"[bold]total[/] of {room / 1e9:,.0f} GB: {verdict}", f"{memory.total / 1e9:,.2f}",
+                  f"{memory.total / room:.1%}")  # fmt: skip
+    return table
+
+
+def _traffic_table(plan: TrainingPlan) -> Table:
+    table = _table("Communication of a GPU in a step", "axis", "what", "GPUs", "link", "Gb/s", "GB", "seconds")
+    for kind in plan.traffic:
+        table.add_row(kind.axis, kind.what, f"{kind.num_gpus:,}", kind.link, f"{kind.gbps:,.0f}",
+                      f"{kind.num_bytes / 1e9:,.3f}", f"{kind.seconds:,.4f}")  # fmt: skip
+    if not plan.traffic:
+        table.add_row("none", "", "", "", "", "0", "0")
+    return table
+
+
+def _step_table(plan: TrainingPlan) -> Table:
+    speed = plan.throughput
+    table = _table("A step")
+    table.add_row("time", f"{speed.step_seconds:,.4f} s")
+    table.add_row("computing", f"{speed.compute_seconds:,.4f} s")
+    table.add_row("communication not hidden", f"{speed.exposed_seconds:,.4f} s")
+    table.add_row("pipeline bubble", f"{speed.bubble:.1%}")
+    table.add_row("MFU, HFU", f"{speed.mfu:.1%}, {speed.hfu:.1%}")
+    table.add_row("tokens a second, and of a GPU",
+                  f"{speed.tokens_per_second:,.0f}, {speed.tokens_per_second_per_gpu:,.0f}")  # fmt: skip
+    return table
+
+
+def _checkpoint_table(plan: TrainingPlan) -> Table:
+    saved = plan.checkpoints
+    table = _table("Checkpoints")
+    table.add_row("size, time to save", f"{saved.num_bytes / 1e9:,.2f} GB, {saved.save_seconds:,.1f} s")
+    table.add_row("every (Young)", f"{saved.young_seconds:,.0f} s = {saved.young_steps:,} steps")
+    table.add_row("every (availability)", f"{saved.availability_seconds:,.0f} s = {saved.availability_steps:,} steps")
+    table.add_row("every (this recipe)", f"{saved.every_seconds:,.0f} s = {saved.every_steps:,} steps")
+    table.add_row("saving and lost steps, restarts", f"{saved.overhead:.2%}, {saved.restart_overhead:.2%}")
+    return table
+
+
+def _budget_table(plan: TrainingPlan) -> Table:
+    budget = plan.budget
+    table = _table("The run")
+    epochs = f" = {budget.epochs:,.2f} epochs" if budget.epochs is not None else ""
+    table.add_row("steps, tokens", f"{budget.steps:,}, {budget.num_tokens:,}{epochs}")
+    table.add_row("operations", f"{budget.num_flops:.3g}")
+    table.add_row("days, without interruptions", f"{budget.days:,.2f}, {budget.ideal_days:,.2f}")
+    table.add_row("GPU hours, cost", f"{budget.gpu_hours:,.1f}, {budget.cost:,.2f}")
+    return table

@@ -1,0 +1,198 @@
+"""`sluice plan`: what a training recipe asks of the machines that its [plan] names.
+
+1. vocabulary    from the data's index, the model's config.json, or Llama 3's
+2. layout        the model over the mesh, micro-batches                       layout.py
+3. memory        four buckets of the fullest GPU                              memory.py
+4. communication volume and time by axis and link                             communication.py
+5. throughput    bubble, time of a step, utilisation                          throughput.py
+6. checkpoints   size, time to save, how often                                cadence.py
+7. budget        tokens, epochs, days, cost
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lineage.index import NotFinishedError
+from trainer.corpus import Corpus, open_corpus
+from trainer.options import PlanTable, TrainRecipe, TrainTable
+from trainer.planning import cadence
+from trainer.planning.communication import Traffic, traffic
+from trainer.planning.gpus import Gpu, gpu_named
+from trainer.planning.layout import Layout, layout_of
+from trainer.planning.memory import Memory, memory
+from trainer.planning.throughput import Throughput, throughput
+from trainer.sizes import SIZES, ModelConfig, model_config
+
+LLAMA_3_VOCABULARY: Final = 128_256
+"""Ids of Llama 3, whose shapes the larger named models have (2407.21783, table 3: 128K): taken where no data says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    """Bytes, seconds, and shares of useful time. `every_seconds` is what the recipe asks for. Overheads count saving
+    and steps done again, at the recipe's interval: `overhead` as the trainer saves, while the loop runs on;
+    `blocking_overhead` if it waited, which is what the two intervals assume; `young_overhead` so at
+    Young's interval."""
+
+    num_bytes: float
+    save_seconds: float
+    mtbf_seconds: float
+    young_seconds: float
+    young_steps: int
+    availability_seconds: float
+    availability_steps: int
+    every_steps: int
+    every_seconds: float
+    overhead: float
+    blocking_overhead: float
+    young_overhead: float
+    restart_overhead: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The whole run. `ideal_days` without failures and checkpoints; cost in the currency of `plan.price`."""
+
+    steps: int
+    num_tokens: int
+    corpus_tokens: int | None
+    epochs: float | None
+    num_flops: float
+    ideal_days: float
+    days: float
+    gpu_hours: float
+    cost: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """How many ids the model reckons with, and who says so."""
+
+    size: int
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPlan:
+    """All that `sluice plan` shows."""
+
+    run: str
+    model: str
+    vocabulary: Vocabulary
+    layout: Layout
+    gpu: Gpu
+    memory: Memory
+    traffic: tuple[Traffic, ...]
+    throughput: Throughput
+    checkpoints: Checkpoints
+    budget: Budget
+    notes: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the fullest GPU has room. (A GPU reports up to 7% more than its data sheet promises; that is left to
+        the driver, the communication library and fragmentation.)"""
+        return self.memory.total <= self.gpu.memory_bytes
+
+
+def make_plan(recipe: TrainRecipe) -> TrainingPlan:
+    """The plan of a recipe; reads at most the data's index. RecipeError where the recipe cannot be carried out."""
+    table, gpu = recipe.train, gpu_named(recipe.plan.gpu)
+    corpus = _corpus(table)
+    config, vocabulary = _model(table, corpus)
+    layout = layout_of(table, config)
+    sent = traffic(layout, recipe.plan)
+    speed = throughput(layout, sent, recipe.plan, gpu)
+    checkpoints = plan_checkpoints(layout, recipe.plan, table.checkpoint.every, speed.step_seconds)
+    return TrainingPlan(
+        run=recipe.run.name, model=table.model, vocabulary=vocabulary, layout=layout, gpu=gpu, memory=memory(layout),
+        traffic=sent, throughput=speed, checkpoints=checkpoints,
+        budget=plan_budget(recipe, layout, speed, checkpoints, corpus), notes=_notes(layout, recipe.plan),
+    )  # fmt: skip
+
+
+def _corpus(table: TrainTable) -> Corpus | None:
+    try:
+        return open_corpus(table.outs)
+    except NotFinishedError:
+        return None
+
+
+def _model(table: TrainTable, corpus: Corpus | None) -> tuple[ModelConfig, Vocabulary]:
+    """The model with the vocabulary that training would give it, or the nearest that can be known without data."""
+    if corpus is not None:
+        config = model_config(table.model, corpus.tokenizer.vocab_size)
+        return config, Vocabulary(size=config.vocab_size, origin=f"the data's tokenizer, {corpus.tokenizer.name}")
+    if table.model in SIZES:
+        config = model_config(table.model, LLAMA_3_VOCABULARY)
+        return config, Vocabulary(size=config.vocab_size, origin="Llama 3's: train.data has no finished output yet")
+    config = model_config(table.model, 0)
+    origin = f"{Path(table.model)}: train.data has no finished output yet"
+    return config, Vocabulary(size=config.vocab_size, origin=origin)
+
+
+def checkpoint_bytes(layout: Layout) -> float:
+    """Weights and two moments of the whole model in `weight_bytes` each; the rest of a checkpoint is small."""
+    return 3.0 * layout.weight_bytes * layout.config.num_parameters
+
+
+def plan_checkpoints(layout: Layout, plan: PlanTable, every_steps: int, step_seconds: float) -> Checkpoints:
+    """Size and cadence; every GPU writes its share at `plan.storage_gbps`."""
+    size = checkpoint_bytes(layout)
+    save = size / (layout.mesh.num_workers * plan.storage_gbps * 1e9 / 8)
+    mtbf = plan.mtbf_hours * 3600
+    young = cadence.young_interval(save, mtbf)
+    available = cadence.availability_interval(save, mtbf, plan.restart_seconds)
+    every = every_steps * step_seconds
+    return Checkpoints(
+        num_bytes=size, save_seconds=save, mtbf_seconds=mtbf,
+        young_seconds=young, young_steps=max(1, round(young / step_seconds)),
+        availability_seconds=available, availability_steps=max(1, round(available / step_seconds)),
+        every_steps=every_steps, every_seconds=every,
+        overhead=cadence.asynchronous_overhead(every, save, mtbf),
+        blocking_overhead=cadence.cadence_overhead(every, save, mtbf),
+        young_overhead=cadence.cadence_overhead(young, save, mtbf),
+        restart_overhead=cadence.restart_overhead(plan.restart_seconds, mtbf),
+    )  # fmt: skip
+
+
+def plan_budget(
+    recipe: TrainRecipe, layout: Layout, speed: Throughput, checkpoints: Checkpoints, corpus: Corpus | None
+) -> Budget:
+    """Tokens, days and cost of all steps, with what saving, failures and restarts add."""
+    steps = recipe.train.steps
+    num_tokens = steps * layout.global_batch * layout.seq_len
+    available = sum(map(sum, corpus.lengths.values())) if corpus is not None else None
+    ideal = steps * speed.step_seconds
+    seconds = ideal * (1 + checkpoints.overhead + checkpoints.restart_overhead)
+    gpu_hours = seconds / 3600 * layout.mesh.num_workers
+    return Budget(
+        steps=steps, num_tokens=num_tokens, corpus_tokens=available,
+        epochs=num_tokens / available if available else None,
+        num_flops=layout.config.flops_per_token(layout.seq_len) * num_tokens,
+        ideal_days=ideal / 86400, days=seconds / 86400, gpu_hours=gpu_hours, cost=gpu_hours * recipe.plan.price,
+    )  # fmt: skip
+
+
+def _notes(layout: Layout, plan: PlanTable) -> tuple[str, ...]:
+    """What a reader must know before trusting the figures."""
+    mesh, notes = layout.mesh, []
+    for name in ("pp", "cp"):
+        if getattr(mesh, name) > 1:
+            notes.append(f"train.parallel.{name} = {getattr(mesh, name)}: `sluice train` refuses it; only planned here")
+    if mesh.pp == 1 and plan.virtual_stages > 1:
+        notes.append(f"plan.virtual_stages = {plan.virtual_stages}: without pipeline stages it changes nothing")
+    if mesh.tp > plan.gpus_per_node:
+        notes.append(
+            f"train.parallel.tp = {mesh.tp}: more than a node's {plan.gpus_per_node} GPUs, so each layer waits for the "
+            "slow link"
+        )
+    if layout.global_batch % (mesh.dp * layout.micro_batch):
+        notes.append(
+            f"train.global_batch = {layout.global_batch}: not a multiple of {mesh.dp} ranks × {layout.micro_batch} "
+            "sequences, so some micro-batches are padding"
+        )
+    return tuple(notes)
