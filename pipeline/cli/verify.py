@@ -20,12 +20,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from lineage.index import read_index
     from lineage.verify import verify
     from pipeline.hooks import verify_hooks
 
     out = Folder(options.out)
-    read_index(out)
     found = verify(out, verify_hooks(out))
     if options.json:
         print_json({
