@@ -1,0 +1,54 @@
+"""Jobs on a Ray cluster: list them, read a log, stop one.
+
+  sluice jobs --address http://127.0.0.1:8265
+  sluice jobs --address http://127.0.0.1:8265 --logs sluice-run-0123456789ab
+  sluice jobs --address http://127.0.0.1:8265 --stop sluice-run-0123456789ab
+
+A stopped run loses nothing: submit it again and it continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.cli.common import add_json, console, print_json
+from pipeline.cli.submit import add_address, connect
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_address(parser)
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--logs", metavar="ID", help="what this job has printed so far")
+    way.add_argument("--stop", metavar="ID", help="end this job, and wait until it has ended")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    cluster = connect(options.address)
+    if options.logs:
+        logs = cluster.logs(options.logs)
+        if options.json:
+            print_json({"id": options.logs, "logs": logs})
+        else:
+            print(logs, end="")
+        return 0
+    if options.stop:
+        job = cluster.stop(options.stop)
+        if options.json:
+            print_json(asdict(job))
+        else:
+            print(f"job {job.id}: {job.status}")
+        return 0
+    jobs = cluster.jobs()
+    if options.json:
+        print_json([asdict(job) for job in jobs])
+        return 0
+    table = Table("job", "status", "command", box=None)
+    for job in jobs:
+        table.add_row(job.id, job.status, Text(job.command))
+    console().print(table)
+    return 0

@@ -1,0 +1,115 @@
+"""Run a command as a job on a Ray cluster, and follow it.
+
+  sluice submit run recipes/crawl.toml --set run.output=s3://bucket/out --address http://127.0.0.1:8265
+  sluice submit train recipes/train.toml --address http://127.0.0.1:8265 --detach
+  sluice submit verify s3://bucket/out --address http://127.0.0.1:8265
+
+For run, train, scan, purge, report and verify. Inputs and outputs must be URLs, or absolute paths that every node sees;
+the recipe and the files that it names (block lists, models, tokenizers) are shipped, and Sluice's own code. The AWS_*
+variables of this shell reach the job without appearing in its description. The cluster's token is taken from
+RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token.
+
+The same submission again is the same job: it attaches. One that failed or was stopped is continued by a new job.
+Ctrl-C detaches and leaves the job running. The exit code is the command's own.
+
+Options of submit may stand anywhere; what follows a `--` belongs to the command:
+  sluice submit --address http://127.0.0.1:8265 -- verify s3://bucket/out --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lineage.recipe import RecipeError
+from pipeline.cli.common import print_json
+
+if TYPE_CHECKING:
+    from pipeline.jobs import Cluster, Job
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    _add_options(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND…", help="as you would call sluice")
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    add_address(parser)
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--follow", action="store_true", help="print the job's log until it ends (the default)")
+    way.add_argument("--detach", action="store_true", help="start it and return")
+    parser.add_argument("--again", action="store_true", help="start it anew although the same job has succeeded")
+    parser.add_argument("--project", choices=["ship", "image"], default="ship",
+                        help="the code that runs: this one, shipped (ship), or what the image holds")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout; the log goes to stderr")
+
+
+def add_address(parser: argparse.ArgumentParser) -> None:
+    """`--address`, for the commands that talk to a cluster."""
+    parser.add_argument("--address", metavar="URL", help="of the cluster's dashboard, as http://127.0.0.1:8265")
+
+
+def connect(address: str | None) -> Cluster:
+    """The cluster at `address`, with the token that this shell holds."""
+    if not address or not address.startswith(("http://", "https://")):
+        raise RecipeError(f"--address {address or ''}: expected the URL of the dashboard, as http://127.0.0.1:8265")
+    from pipeline.jobs import Cluster, find_token
+
+    return Cluster(address, find_token(os.environ, Path.home()))
+
+
+def split_command(options: argparse.Namespace) -> list[str]:
+    """Take the options of submit that stand behind COMMAND into `options`; the command that is left."""
+    told = options.command
+    cut = told.index("--") if "--" in told else len(told)
+    behind = argparse.ArgumentParser(prog="sluice submit", add_help=False, allow_abbrev=False)
+    _add_options(behind)
+    _, command = behind.parse_known_args(told[:cut], options)
+    return [*command, *told[cut + 1 :]]
+
+
+def run(options: argparse.Namespace) -> int:
+    from pipeline.submit import make_submission, settings_to_ship
+
+    command = split_command(options)
+    submission = make_submission(command, ship_project=options.project == "ship")
+    cluster = connect(options.address)
+    job, was_there = cluster.start(submission, settings_to_ship(os.environ), again=options.again)
+    _say(_greeting(job, was_there))
+    if not options.detach:
+        try:
+            job = cluster.follow(job.id, _to_stderr if options.json else _to_stdout)
+        except KeyboardInterrupt:
+            _say(
+                f"\ndetached: job {job.id} goes on. Attach by the same call again; or look:\n"
+                f"  sluice jobs --address {options.address} --logs {job.id}\n"
+                f"  sluice jobs --address {options.address} --stop {job.id}"
+            )
+            return 130
+        _say(f"job {job.id}: {job.status}. {job.message if job.status != 'SUCCEEDED' else ''}".rstrip())
+    if options.json:
+        print_json({**asdict(job), "attached": was_there})
+    return 0 if options.detach and not job.ended else job.code
+
+
+def _greeting(job: Job, was_there: bool) -> str:
+    if not was_there:
+        return f"job {job.id}: submitted"
+    again = "; --again runs it anew" if job.status == "SUCCEEDED" else ""
+    return f"job {job.id}: there already, {job.status}{again}"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _to_stdout(text: str) -> None:
+    print(text, end="", flush=True)
+
+
+def _to_stderr(text: str) -> None:
+    print(text, end="", file=sys.stderr, flush=True)

@@ -1,0 +1,340 @@
+"""Submissions: what is shipped and under which id, what is refused, and jobs on a real cluster."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import fingerprint, recipe, run, s3_server, write_recipe
+
+from lineage.recipe import RecipeError
+from lineage.storage import Folder
+from pipeline.cli.main import main
+from pipeline.cli.submit import configure, split_command
+from pipeline.jobs import ClusterError, Job, find_token
+from pipeline.on_cluster import SETTINGS, take_settings
+from pipeline.submit import Submission, make_submission, project_files, settings_to_ship, write_package
+
+IN = "s3://bucket/in/*.jsonl"
+OUT = "s3://bucket/out"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def submit_run(*arguments: str, **tables: dict[str, Any]) -> Submission:
+    """The submission of a data recipe in the working folder, without the project's code."""
+    write_recipe(Path("recipe.toml"), recipe(OUT, {"web": (IN,)}, **tables))
+    return make_submission(["run", "recipe.toml", *arguments], ship_project=False)
+
+
+def shipped_recipe(submission: Submission) -> dict[str, Any]:
+    return tomllib.loads(submission.files[submission.arguments[1]].decode())
+
+
+def test_the_same_submission_has_the_same_id(here: Path) -> None:
+    assert submit_run().id == submit_run().id
+    assert submit_run().id.startswith("sluice-run-")
+
+
+@pytest.mark.parametrize("change", ["recipe", "override", "argument", "shipped file"])
+def test_another_submission_has_another_id(here: Path, change: str) -> None:
+    (here / "hosts.txt").write_text("spam.example\n")
+    before = submit_run(url={"block_hosts": ["hosts.txt"]})
+    if change == "shipped file":
+        (here / "hosts.txt").write_text("ham.example\n")
+    after = submit_run(
+        *{"override": ["--set", "run.seed=7"], "argument": ["--json"]}.get(change, []),
+        url={"block_hosts": ["hosts.txt"]},
+        **({"limits": {"max_bad_records": 0.5}} if change == "recipe" else {}),
+    )
+    assert before.id != after.id
+
+
+def test_a_change_of_the_shipped_code_changes_the_id(here: Path) -> None:
+    with_code = make_submission(["verify", OUT], ship_project=True)
+    changed = Submission(command="verify", arguments=with_code.arguments, project=with_code.project,
+                         files={**with_code.files, "pipeline/phases.py": b"pass"})  # fmt: skip
+    assert changed.id != with_code.id != make_submission(["verify", OUT], ship_project=False).id
+
+
+def test_overrides_are_applied_before_shipping_and_leave_the_command(here: Path) -> None:
+    submission = submit_run("--set", "run.seed=7", "--set=source.0.limit=2", "--json")
+    assert submission.arguments == ("run", "recipe.toml", "--json")
+    plain = shipped_recipe(submission)
+    assert (plain["run"]["seed"], plain["source"][0]["limit"]) == (7, 2)
+
+
+def test_the_job_joins_the_cluster_that_it_runs_on(here: Path) -> None:
+    assert shipped_recipe(submit_run(ray={"address": "local"}))["ray"]["address"] == "auto"
+
+
+def test_a_file_below_the_working_folder_keeps_its_name(here: Path) -> None:
+    (here / "lists").mkdir()
+    (here / "lists" / "hosts.txt").write_text("spam.example\n")
+    submission = submit_run(url={"block_hosts": ["lists/hosts.txt"]})
+    assert submission.files["lists/hosts.txt"] == b"spam.example\n"
+    assert shipped_recipe(submission)["url"]["block_hosts"] == ["lists/hosts.txt"]
+
+
+def test_a_file_elsewhere_is_renamed_in_the_recipe_and_in_the_command(
+    here: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "words.txt"
+    elsewhere.write_text('{"text": "casino"}\n')
+    submission = submit_run(url={"block_words": [str(elsewhere)]})
+    (name,) = shipped_recipe(submission)["url"]["block_words"]
+    assert submission.files[name] == elsewhere.read_bytes()
+    assert str(elsewhere) not in submission.files[submission.arguments[1]].decode()
+    scan = make_submission(["scan", OUT, f"--against={elsewhere}", "--to", f"{OUT}.json"], ship_project=False)
+    assert scan.arguments == ("scan", OUT, f"--against={name}", "--to", f"{OUT}.json")
+
+
+def test_the_shipped_project_holds_what_its_packages_import() -> None:
+    files = project_files()
+    assert {"pipeline/on_cluster.py", "lineage/ids.py", "stages/chain.py", "trainer/order.py"} <= files.keys()
+    assert "pipeline/report/report.html" in files
+    assert not [name for name in files if "__pycache__" in name or name.startswith("tests")]
+    assert [name for name in files if name.endswith(".dist-info/METADATA")]
+
+
+@pytest.mark.parametrize(
+    ("tables", "named"),
+    [
+        ({"run": {"output": "out"}}, "run.output"),
+        ({"dedup": {"against": ["earlier"]}}, "dedup.against"),
+        ({"purges": {"honour": ["earlier"]}}, "purges.honour"),
+        ({"url": {"block_hosts": ["missing.txt"]}}, "missing.txt"),
+    ],
+)
+def test_a_place_that_the_cluster_cannot_see_is_refused(here: Path, tables: dict[str, Any], named: str) -> None:
+    with pytest.raises(RecipeError, match=named):
+        submit_run(**tables)
+
+
+def test_a_training_recipe_is_checked_as_well(here: Path) -> None:
+    table = {"data": OUT, "output": "out", "model": "debug", "seq_len": 64, "global_batch": 4, "steps": 2}
+    write_recipe(Path("train.toml"), {"run": {"name": "t"}, "train": table})
+    with pytest.raises(RecipeError, match=r"train\.output = 'out' is relative"):
+        make_submission(["train", "train.toml"], ship_project=False)
+    submission = make_submission(["train", "train.toml", "--set", f"train.output={OUT}-t"], ship_project=False)
+    assert shipped_recipe(submission)["train"]["output"] == f"{OUT}-t"
+
+
+def test_steps_of_ones_own_and_other_commands_are_refused(here: Path) -> None:
+    plain = recipe(OUT, {"web": (IN,)})
+    plain["source"][0]["steps"] = ["parse", "mine:step"]
+    write_recipe(Path("recipe.toml"), plain)
+    with pytest.raises(RecipeError, match="mine:step"):
+        make_submission(["run", "recipe.toml"], ship_project=False)
+    with pytest.raises(RecipeError, match="cannot submit 'demo': expected one of run"):
+        make_submission(["demo"], ship_project=False)
+
+
+def test_a_file_of_ours_is_not_overwritten_by_one_that_is_shipped(here: Path) -> None:
+    (here / "pipeline").mkdir()
+    (here / "pipeline" / "phases.py").write_text("spam.example\n")
+    write_recipe(Path("r.toml"), recipe(OUT, {"web": (IN,)}, url={"block_hosts": ["pipeline/phases.py"]}))
+    with pytest.raises(RecipeError, match=r"pipeline/phases\.py would overwrite"):
+        make_submission(["run", "r.toml"], ship_project=True)
+
+
+def test_keys_travel_in_a_file_of_their_own_and_nowhere_else(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_to_ship({"AWS_SECRET_ACCESS_KEY": "hunter2", "RAY_AUTH_TOKEN": "token", "HOME": "/root"})
+    assert settings == {"AWS_SECRET_ACCESS_KEY": "hunter2"}
+    submission = submit_run()
+    write_package(submission, settings, here / "package")
+    holding = [path for path in (here / "package").rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]
+    assert holding == [here / "package" / SETTINGS]
+    assert holding[0].stat().st_mode & 0o077 == 0
+    assert "hunter2" not in submission.entrypoint
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+    monkeypatch.chdir(here / "package")
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    take_settings()
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] == "hunter2"
+
+
+def test_the_token_is_found_where_ray_looks(here: Path) -> None:
+    (here / ".ray").mkdir()
+    (here / ".ray" / "auth_token").write_text("from home\n")
+    (here / "named").write_text("from file\n")
+    assert find_token({}, here) == "from home"
+    assert find_token({"RAY_AUTH_TOKEN_PATH": str(here / "named")}, here) == "from file"
+    assert find_token({"RAY_AUTH_TOKEN": "given", "RAY_AUTH_TOKEN_PATH": str(here / "named")}, here) == "given"
+    assert find_token({}, here / "empty") is None
+    with pytest.raises(ClusterError, match="RAY_AUTH_TOKEN_PATH names /nowhere"):
+        find_token({"RAY_AUTH_TOKEN_PATH": "/nowhere"}, here)
+
+
+@pytest.mark.parametrize(
+    ("status", "exit_code", "code"),
+    [("SUCCEEDED", 0, 0), ("FAILED", 2, 2), ("FAILED", None, 1), ("FAILED", -9, 1), ("STOPPED", 0, 1)],
+)
+def test_the_exit_code_is_the_commands_own_or_1_where_it_has_none(
+    status: str, exit_code: int | None, code: int
+) -> None:
+    assert Job(id="j", status=status, command="", message="", exit_code=exit_code).code == code
+
+
+def test_options_of_submit_may_stand_before_and_behind_the_command() -> None:
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    options = parser.parse_args(["--detach", "verify", OUT, "--address", "http://h:1", "--", "--json"])
+    assert split_command(options) == ["verify", OUT, "--json"]
+    assert (options.address, options.detach, options.json) == ("http://h:1", True, False)
+
+
+def test_an_address_that_is_no_url_and_a_cluster_that_is_not_there_are_said(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["jobs", "--address", "127.0.0.1:8265"]) == 2
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    assert main(["jobs", "--address", address]) == 1
+    told = capsys.readouterr().err
+    assert "expected the URL of the dashboard" in told
+    assert f"no Ray cluster answers at {address}" in told
+
+
+# A real cluster.
+
+TOKEN = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """A Ray head of our own, tokens on, started without any key of the object store."""
+
+    address: str
+
+    def sluice(self, *arguments: str, token: str | None = TOKEN) -> subprocess.CompletedProcess[str]:
+        """A sluice command that talks to it, in a process of its own."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        environment |= {"RAY_AUTH_TOKEN": token} if token else {"RAY_AUTH_TOKEN_PATH": os.devnull}
+        command = [sys.executable, "-m", "pipeline", *arguments, "--address", self.address]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+
+    def answer(self, path: str) -> str:
+        """What the dashboard says to someone with the token."""
+        request = urllib.request.Request(self.address + path, headers={"Authorization": f"Bearer {TOKEN}"})
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return str(response.read().decode())
+
+
+@pytest.fixture
+def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
+    """One node; stopped by the signal that its `--block` waits for."""
+    ports = _free_ports(6)
+    folder = Path("/tmp") / f"sl{os.getpid()}"  # Ray's sockets need a short path
+    command = [
+        str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={ports[0]}", "--num-cpus=2",
+        "--object-store-memory=100000000", "--dashboard-host=127.0.0.1", f"--dashboard-port={ports[1]}",
+        f"--metrics-export-port={ports[2]}", f"--ray-client-server-port={ports[3]}",
+        f"--dashboard-agent-listen-port={ports[4]}", "--node-ip-address=127.0.0.1", "--min-worker-port=0",
+        "--max-worker-port=0", f"--temp-dir={folder}", "--disable-usage-stats",
+    ]  # fmt: skip
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "RAY_"))}
+    environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+    log = (tmp_path_factory.mktemp("head") / "log").open("w+")
+    process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=log, stderr=log)
+    head = Head(address=f"http://127.0.0.1:{ports[1]}")
+    try:
+        _wait_until_up(head, process, log)
+        yield head
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        log.close()
+
+
+def _free_ports(num: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(num)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def _wait_until_up(head: Head, process: subprocess.Popen[bytes], log: Any) -> None:
+    for _ in range(240):
+        try:
+            head.answer("/api/jobs/")
+            return
+        except OSError:
+            assert process.poll() is None, Path(log.name).read_text()
+            time.sleep(0.5)
+    raise TimeoutError(f"no head after two minutes: {Path(log.name).read_text()}")
+
+
+WORDS = """the of and to in that it with for was on are by this from people river stone green
+house walked after""".split()  # noqa: SIM905 - prose reads better
+
+
+def put_crawl(bucket: str) -> None:
+    """Two small files of prose in the object store."""
+    for number in range(2):
+        lines = [
+            json.dumps({
+                "id": f"{number}-{row}", "url": f"https://site{row}.example/{number}",
+                "text": " ".join(WORDS[(row * 7 + word * (3 + row) + number) % len(WORDS)] for word in range(120)),
+            })
+            for row in range(12)
+        ]  # fmt: skip
+        Folder(f"s3://{bucket}/in").publish(f"{number}.jsonl", "\n".join(lines).encode())
+
+
+@pytest.mark.slow
+def test_a_job_gives_the_bytes_of_a_local_run_once_and_only_to_who_has_the_token(head: Head, tmp_path: Path) -> None:
+    with s3_server("bucket"):
+        put_crawl("bucket")
+        plain = recipe("s3://bucket/there", {"web": ("s3://bucket/in/*.jsonl",)},
+                       quality={"rules": []}, language={"keep": ["en"], "min_score": 0.0})  # fmt: skip
+        path = write_recipe(tmp_path / "recipe.toml", plain)
+        submit = ("submit", "run", str(path), "--json")
+
+        refused = head.sluice(*submit, token=None)
+        assert refused.returncode == 1
+        assert "its token is missing (401)" in refused.stderr
+        assert head.sluice(*submit, token="f" * 64).returncode == 1
+        assert not Folder("s3://bucket/there").exists("index.json")
+
+        first = head.sluice(*submit)
+        assert first.returncode == 0, first.stderr
+        told = json.loads(first.stdout)
+        assert (told["status"], told["attached"]) == ("SUCCEEDED", False)
+
+        second = json.loads(head.sluice(*submit).stdout)
+        assert (second["id"], second["attached"]) == (told["id"], True)
+        jobs = json.loads(head.sluice("jobs", "--json").stdout)
+        assert [job["id"] for job in jobs] == [told["id"]]
+        assert os.environ["AWS_ENDPOINT_URL"] not in head.answer("/api/jobs/")
+
+        wrong = head.sluice("submit", "verify", "s3://bucket/nothing")
+        assert wrong.returncode == 1
+        assert "s3://bucket/nothing" in wrong.stdout
+
+        run(tmp_path / "local", {**plain, "run": {**plain["run"], "output": "s3://bucket/here"}})
+        assert fingerprint("s3://bucket/there") == fingerprint("s3://bucket/here")
