@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lineage.recipe import RecipeError, key
+from trainer.mix.options import MixTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +252,7 @@ class TrainRecipe:
     train: TrainTable
     plan: PlanTable = key(PlanTable())
     ray: RayTable = key(RayTable())
+    mix: MixTable | None = key(None, help="the ablation that decides train.mixture; a training run ignores it")
 
     @property
     def seed(self) -> int:

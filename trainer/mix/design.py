@@ -1,0 +1,83 @@
+"""Which mixtures an ablation runs: corners, uniform, natural, drawn ones, replicates, and some that are held out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from lineage.recipe import RecipeError
+from trainer.mix.options import MixTable
+from trainer.mix.space import Space, draw
+from trainer.mix.swarm import Floats
+from trainer.mixture import quantise
+
+Role = Literal["natural", "uniform", "corner", "drawn", "replicate", "held_out"]
+
+_NEAR: Final = 0.02
+"""Two mixtures nearer than this (total variation) teach the same."""
+_TRIES: Final = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One proxy run: its mixture as it is trained on (shares of the mixture block) and its seed."""
+
+    name: str
+    role: Role
+    weights: dict[str, float]
+    seed: int
+
+
+def make_design(space: Space, table: MixTable, seed: int, mixture_block: int) -> tuple[Point, ...]:
+    """Every run of the ablation, a function of its arguments. RecipeError where there are too few runs for any law, or
+    too few mixtures that differ."""
+    least = int((space.upper > 0).sum()) + 2
+    if table.runs < least:
+        raise RecipeError(
+            f"mix.runs = {table.runs}: expected at least {least} for {least - 2} sources, "
+            f"best {3 * (least - 1)} (three for each parameter of the mixing law)"
+        )
+    chosen: list[tuple[Role, Floats]] = []
+    for role, mixture in _candidates(space, table, seed):
+        shares = snap(mixture, space, mixture_block)
+        if all(np.abs(shares - other).sum() / 2 >= _NEAR for _, other in chosen):
+            chosen.append((role, shares))
+        if len(chosen) == table.runs + table.held_out:
+            break
+    else:
+        raise RecipeError(
+            f"mix.runs = {table.runs} and mix.held_out = {table.held_out}: only {len(chosen)} mixtures within "
+            f"mix.caps and mix.floors differ by {_NEAR}; ask for fewer or widen the bounds"
+        )
+    roles: list[Role] = [role for role, _ in chosen[: table.runs]] + ["held_out"] * table.held_out
+    natural = snap(space.project(space.prior[None])[0], space, mixture_block)
+    rows: list[tuple[Role, Floats, int]] = [
+        (role, shares, seed) for role, (_, shares) in zip(roles, chosen, strict=True)
+    ]
+    rows += [("replicate", natural, seed + number) for number in range(1, table.replicates + 1)]
+    return tuple(
+        Point(name=f"{number:04d}-{role}", role=role, weights=space.named(shares), seed=own_seed)
+        for number, (role, shares, own_seed) in enumerate(rows)
+    )
+
+
+def _candidates(space: Space, table: MixTable, seed: int) -> Iterator[tuple[Role, Floats]]:
+    open_sources = (space.upper > 0).astype(np.float64)
+    yield "natural", space.project(space.prior[None])[0]
+    yield "uniform", space.project(open_sources[None] / open_sources.sum())[0]
+    for corner in np.eye(len(space.sources))[open_sources > 0]:
+        yield "corner", space.project(corner[None])[0]
+    drawn = draw(space, _TRIES, np.random.default_rng(seed), round_prior=table.design == "dirichlet")
+    for mixture in drawn:
+        yield "drawn", mixture
+
+
+def snap(mixture: Floats, space: Space, mixture_block: int) -> Floats:
+    """The mixture in whole sequences of the block; shares below one sequence become 0. ValueError where such a share
+    has a floor."""
+    kept = np.where((mixture * mixture_block < 1.0) & (space.lower == 0), 0.0, mixture)
+    counts = quantise(dict(zip(space.sources, kept.tolist(), strict=True)), mixture_block)
+    return np.array([count for _, count in counts], dtype=np.float64) / mixture_block

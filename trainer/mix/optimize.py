@@ -1,0 +1,180 @@
+"""The mixture that fitted models like best within the bounds, and the regret that their uncertainty allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import tomli_w
+from scipy.optimize import minimize
+
+from trainer.mix.design import snap
+from trainer.mix.models import Fitter, Model
+from trainer.mix.space import Space, check_bounds, draw, token_value
+from trainer.mix.swarm import Floats, Swarm
+
+_CANDIDATES: Final = 2048
+_TOP: Final = 64
+_RESAMPLES: Final = 20
+_STEP: Final = 1e-5
+
+Objective = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What to minimise: Σ target_weights · predicted losses + kl · KL(w ‖ prior), in nats.
+
+    `target_weights`: (targets,), summing to one; `budget_tokens`: 0 for no count of epochs; `smooth`: whether the
+    model has slopes (trees have none: the mean of the best candidates is taken, as RegMix does)."""
+
+    target_weights: Floats
+    kl: float = 0.0
+    budget_tokens: int = 0
+    max_epochs: float = 4.0
+    smooth: bool = True
+    mixture_block: int = 1000
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A recommended mixture. Losses in nats. `regret`: predicted loss above each resampled model's own optimum, mean
+    and 95th percentile; `epochs` and `token_value` (new tokens are worth 1) by source under the budget."""
+
+    weights: dict[str, float]
+    predicted: float
+    interval: tuple[float, float]
+    regret: tuple[float, float]
+    natural: float
+    uniform: float
+    kl: float
+    epochs: dict[str, float]
+    token_value: dict[str, float]
+
+    def as_toml(self) -> str:
+        """The `[[train.mixture]]` block to paste into the training recipe."""
+        return tomli_w.dumps({"train": {"mixture": [{"first_step": 0, "weights": self.weights}]}})
+
+
+def recommend(space: Space, swarm: Swarm, fit: Fitter, goal: Goal) -> Choice:
+    """Fit one model a target on all runs, choose, then fit on resampled runs for interval and regret. RecipeError where
+    the budget leaves no mixture."""
+    space = bounded(space, goal)
+    models = _fit_all(fit, swarm)
+    found = choose(space, _objective(models, space, goal), goal)
+    shares = snap(found, space, goal.mixture_block)
+    predicted, regrets = _resampled(space, swarm, fit, goal, shares)
+    loss = _expected(models, space, goal)
+    both = np.stack((space.project(space.prior[None])[0], space.project(np.where(space.upper > 0, 1.0, 0.0)[None])[0]))
+    natural, uniform = loss(both)
+    epochs = _epochs(shares, space, goal)
+    return Choice(
+        weights=space.named(shares),
+        predicted=float(loss(shares[None])[0]),
+        interval=_quantiles(predicted, 0.025, 0.975),
+        regret=(float(np.mean(regrets)), float(np.quantile(regrets, 0.95))),
+        natural=float(natural),
+        uniform=float(uniform),
+        kl=float(divergence(shares[None], space.prior)[0]),
+        epochs=space.named(epochs),
+        token_value=space.named(token_value(epochs)),
+    )
+
+
+def bounded(space: Space, goal: Goal) -> Space:
+    """The space with each share at most what `max_epochs` of its source give under the budget."""
+    if not goal.budget_tokens:
+        return space
+    upper = np.minimum(space.upper, goal.max_epochs * space.tokens / goal.budget_tokens)
+    check_bounds(space.sources, space.lower, upper, f"{goal.max_epochs:g} epochs under {goal.budget_tokens:,} tokens")
+    return replace(space, upper=upper)
+
+
+def choose(space: Space, objective: Objective, goal: Goal, starts: Sequence[Floats] = ()) -> Floats:
+    """The allowed mixture with the least objective: of candidates drawn over the whole space, the mean of the best
+    where the model has no slopes, else the end of a constrained descent (SLSQP) from the best few and `starts`."""
+    rng = np.random.default_rng(goal.seed)
+    half = _CANDIDATES // 2
+    candidates = np.vstack((draw(space, half, rng, round_prior=True), draw(space, half, rng, round_prior=False)))
+    order = np.argsort(objective(candidates), kind="stable")
+    if not goal.smooth:
+        mean: Floats = candidates[order[:_TOP]].mean(axis=0)
+        return mean
+    begin = [*starts, *candidates[order[: 1 if starts else 3]]]
+    ends = np.stack([*begin, *(_descend(space, objective, start) for start in begin)])
+    least: Floats = ends[int(np.argmin(objective(ends)))]
+    return least
+
+
+def _descend(space: Space, objective: Objective, start: Floats) -> Floats:
+    steps = np.eye(len(start)) * _STEP
+
+    def slope(weights: Floats) -> Floats:
+        slopes: Floats = (objective(weights + steps) - objective(weights - steps)) / (2 * _STEP)
+        return slopes
+
+    found = minimize(
+        lambda weights: float(objective(weights[None])[0]), start, jac=slope, method="SLSQP",
+        bounds=list(zip(space.lower, space.upper, strict=True)),
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1.0, "jac": np.ones_like},
+        options={"maxiter": 200, "ftol": 1e-10},
+    )  # fmt: skip
+    return space.project(np.nan_to_num(found.x)[None])[0]
+
+
+def divergence(weights: Floats, prior: Floats) -> Floats:
+    """KL(w ‖ prior) in nats of each row; sources without a prior are never trained on and do not count."""
+    held = prior > 0
+    shares = np.maximum(weights[:, held], 1e-12)
+    total: Floats = (shares * np.log(shares / prior[held])).sum(axis=1)
+    return total
+
+
+def _epochs(weights: Floats, space: Space, goal: Goal) -> Floats:
+    epochs: Floats = weights * goal.budget_tokens / np.maximum(space.tokens, 1.0)
+    return epochs
+
+
+def _expected(models: Sequence[Model], space: Space, goal: Goal) -> Objective:
+    """Predicted loss of mixtures (n, sources), a repeated token counting for what it is worth."""
+
+    def loss(weights: Floats) -> Floats:
+        worth = weights * token_value(_epochs(weights, space, goal))
+        worth = worth / worth.sum(axis=1, keepdims=True)
+        total: Floats = np.stack([model.predict(worth) for model in models], axis=1) @ goal.target_weights
+        return total
+
+    return loss
+
+
+def _objective(models: Sequence[Model], space: Space, goal: Goal) -> Objective:
+    loss = _expected(models, space, goal)
+    if not goal.kl:
+        return loss
+    return lambda weights: loss(weights) + goal.kl * divergence(weights, space.prior)
+
+
+def _fit_all(fit: Fitter, swarm: Swarm) -> list[Model]:
+    return [fit(swarm.weights, losses) for losses in swarm.losses.T]
+
+
+def _resampled(space: Space, swarm: Swarm, fit: Fitter, goal: Goal, shares: Floats) -> tuple[list[float], list[float]]:
+    """Predicted loss of `shares` and its regret, by models of runs drawn with replacement."""
+    rng = np.random.default_rng(goal.seed + 1)
+    predicted, regrets = [], []
+    for _ in range(_RESAMPLES):
+        rows = rng.integers(0, swarm.num_runs, swarm.num_runs)
+        models = _fit_all(fit, replace(swarm, weights=swarm.weights[rows], losses=swarm.losses[rows]))
+        loss, objective = _expected(models, space, goal), _objective(models, space, goal)
+        ideal = choose(space, objective, goal, starts=(shares,))
+        predicted.append(float(loss(shares[None])[0]))
+        regrets.append(max(float((objective(shares[None]) - objective(ideal[None]))[0]), 0.0))
+    return predicted, regrets
+
+
+def _quantiles(values: Sequence[float], low: float, high: float) -> tuple[float, float]:
+    ends = np.quantile(values, (low, high))
+    return float(ends[0]), float(ends[1])
