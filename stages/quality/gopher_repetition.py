@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from stages.quality.grams import Grams
 from stages.quality.options import Variant
 from stages.quality.page import (
     Measure,
@@ -33,20 +34,11 @@ from stages.quality.page import (
     paragraphs,
     repeats,
     share,
-    solid,
     uax29_words,
     windows,
 )
 from stages.quality.rules import Rule, RuleSet
-from stages.quality.windows import (
-    Windows,
-    covered_chars,
-    greedy_duplicate_chars,
-    longest_of_most_common,
-    most_common,
-    occurring_twice,
-    windows_of,
-)
+from stages.quality.windows import greedy_duplicate_chars, most_common
 
 _TOP: Final = (2, 3, 4)
 _DUPLICATE: Final = (5, 6, 7, 8, 9, 10)
@@ -93,13 +85,12 @@ def _greedy_duplicates(page: Page, *, n: int) -> float:
     return share(greedy_duplicate_chars(page.once(windows), n), len(page.text))
 
 
-def _chunk_windows(page: Page) -> Windows:
-    return windows_of(page.once(chunks), page.once(solid))
+def _chunk_grams(page: Page) -> Grams:
+    return Grams(page.once(chunks))
 
 
-def _uax29_windows(page: Page) -> Windows:
-    words = page.once(uax29_words)
-    return windows_of(words, "".join(words))
+def _uax29_grams(page: Page) -> Grams:
+    return Grams(page.once(uax29_words))
 
 
 def _stripped_segments(page: Page, *, separator: str) -> list[str]:
@@ -146,33 +137,30 @@ def _dolma_line_share(page: Page) -> float:
 
 
 def _dolma_line_chars(page: Page) -> float:
-    return share(_all_occurrences(page.once(feed_lines))[1], max(len(page.once(solid)), 1))
+    return share(_all_occurrences(page.once(feed_lines))[1], sum(map(len, page.once(chunks))))
 
 
-def _longest_top_gram(page: Page, *, n: int, grams: Reader[Windows]) -> float:
+def _longest_top_gram(page: Page, *, n: int, grams: Reader[Grams]) -> float:
     found = page.once(grams)
-    size, count = longest_of_most_common(found, n)
-    return share(size * count, len(found.solid))
+    size, count = found.longest_of_most_common(n)
+    return share(size * count, found.num_chars)
 
 
-def _covered_duplicates(page: Page, *, n: int, grams: Reader[Windows]) -> float:
+def _covered_duplicates(page: Page, *, n: int, grams: Reader[Grams]) -> float:
     found = page.once(grams)
-    return share(covered_chars(found, occurring_twice(found, n), n), len(found.solid))
+    return share(found.covered_chars(n), found.num_chars)
 
 
 def _dolma_top_gram(page: Page, *, n: int) -> float:
-    grams = page.once(_chunk_windows)
-    found = most_common(grams, n)
-    if found is None:
-        return 0.0
-    start, count = found
-    return share(len(grams.characters(start, n)) * count, len(grams.solid))
+    grams = page.once(_chunk_grams)
+    size, count = grams.most_common(n)
+    return share(size * count, grams.num_chars)
 
 
 def _dolma_duplicates(page: Page, *, n: int) -> float:
-    grams = page.once(_chunk_windows)
-    sizes = grams.num_chars(n)
-    return share(int(sizes[occurring_twice(grams, n)].sum()), int(sizes.sum()))
+    grams = page.once(_chunk_grams)
+    sizes = grams.sizes(n)
+    return share(int(sizes[grams.counts(n) > 1].sum()), int(sizes.sum()))
 
 
 _Table = tuple[tuple[str, Measure, str], ...]
@@ -183,7 +171,7 @@ def _segment_rules(name: str, share_of: Measure, chars_of: Measure) -> tuple[tup
     return (f"duplicate_{name}_share", share_of, f"{limit}s"), (f"duplicate_{name}_chars", chars_of, f"{limit}_chars")
 
 
-def _gram_rules(top: Callable[..., float], duplicate: Callable[..., float], **grams: Reader[Windows]) -> _Table:
+def _gram_rules(top: Callable[..., float], duplicate: Callable[..., float], **grams: Reader[Grams]) -> _Table:
     tops = tuple((f"top_{n}_gram", partial(top, n=n, **grams), f"max_top_{n}_gram") for n in _TOP)
     rest = tuple(
         (f"duplicate_{n}_grams", partial(duplicate, n=n, **grams), f"max_duplicate_{n}_grams") for n in _DUPLICATE
@@ -210,14 +198,14 @@ _PAPER: Final[_Table] = (
         _segment_rules("line", _of(_later_share, _stripped_lines), _of(_later_chars, _stripped_lines)),
         _segment_rules("paragraph", _of(_later_share, _stripped_paragraphs), _of(_later_chars, _stripped_paragraphs)),
     ),
-    *_gram_rules(_longest_top_gram, _covered_duplicates, grams=_chunk_windows),
+    *_gram_rules(_longest_top_gram, _covered_duplicates, grams=_chunk_grams),
 )
 _DCLM: Final[_Table] = (
     *_shares_first(
         _segment_rules("line", _of(_every_share, _stripped_lines), _of(_every_chars, _stripped_lines)),
         _segment_rules("paragraph", _of(_every_share, _stripped_paragraphs), _of(_every_chars, _stripped_paragraphs)),
     ),
-    *_gram_rules(_longest_top_gram, _covered_duplicates, grams=_uax29_windows),
+    *_gram_rules(_longest_top_gram, _covered_duplicates, grams=_uax29_grams),
 )
 _DOLMA: Final[_Table] = (
     *_segment_rules("line", _dolma_line_share, _dolma_line_chars),

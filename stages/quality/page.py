@@ -70,11 +70,6 @@ def uax29_words(page: Page) -> list[str]:
     return _UAX29_WORD.findall(page.text)
 
 
-def solid(page: Page) -> str:
-    """The text without white space."""
-    return "".join(page.once(chunks))
-
-
 def windows(page: Page) -> Windows:
     """N-grams of the page's words."""
     words = page.once(split)

@@ -48,6 +48,11 @@ def _splitter(language: str | None, stop_words: tuple[str, ...]) -> Splitter:
     return Splitter(language, stop_words)
 
 
+def forget_splitters() -> None:
+    """Drops this process's splitters and their memos (to measure what a cold start costs)."""
+    _splitter.cache_clear()
+
+
 def quality_step(table: QualityTable, languages: tuple[str, ...] = ("en",)) -> QualityStep:
     """The step for documents of `languages` (those that the language step keeps; none: English).
 

@@ -9,12 +9,11 @@ occurs twice, and on no others. Most pages have few of those.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from stages.quality.words import BASE, Hashes, Ints, Tokens, hash_of
+from stages.quality.words import BASE, Hashes, Ints, Tokens
 
 _SEPARATOR: Final = np.uint64(0xD6E8FEB86659FD93)
 _NUM_POWERS: Final = 256
@@ -56,11 +55,6 @@ class Windows:
             self._joined = self._joined[:-1] * powers + hashes
             self._separate = self._separate[:-1] * _SEPARATOR + hashes
             self._n += 1
-
-    def num_chars(self, n: int) -> Ints:
-        """Characters of each n-gram, white space left out."""
-        sizes: Ints = self.ends[n - 1 :] - self.starts[: max(len(self) - n + 1, 0)]
-        return sizes
 
     def characters(self, start: int, n: int) -> str:
         """The n-gram at `start` without separators."""
@@ -137,37 +131,3 @@ def greedy_duplicate_chars(windows: Windows, n: int) -> int:
         else:
             seen.add(gram)
     return chars
-
-
-def occurring_twice(windows: Windows, n: int) -> Ints:
-    """Positions, ascending, of all occurrences of n-grams that occur more than once, word for word."""
-    candidates = repeated(windows.worded(n)).tolist()
-    counts = Counter(grams := [windows.words(start, n) for start in candidates])
-    return np.array([start for start, gram in zip(candidates, grams, strict=True) if counts[gram] > 1], np.int64)
-
-
-def covered_chars(windows: Windows, starts: Ints, n: int) -> int:
-    """Characters of the words that lie in an n-gram at one of `starts`, each word once."""
-    depth = np.zeros(len(windows) + 1, np.int64)
-    depth[starts] += 1
-    np.subtract.at(depth, starts + n, 1)
-    covered = np.cumsum(depth)[:-1] > 0
-    return int((windows.ends - windows.starts)[covered].sum())
-
-
-def longest_of_most_common(windows: Windows, n: int) -> tuple[int, int]:
-    """Characters and occurrences of the most common n-gram, the longest of equals; (0, 0) where none occurs twice."""
-    starts = occurring_twice(windows, n)
-    if not len(starts):
-        return 0, 0
-    counts = Counter(windows.words(start, n) for start in starts.tolist())
-    most = max(counts.values())
-    return max(sum(map(len, gram)) for gram, count in counts.items() if count == most), most
-
-
-def windows_of(words: Sequence[str], solid: str) -> Windows:
-    """The n-grams of a list of words; `solid` is their concatenation."""
-    known = {word: hash_of(word) for word in dict.fromkeys(words)}
-    lengths = np.fromiter(map(len, words), np.int64, len(words))
-    hashes = np.fromiter(map(known.__getitem__, words), np.uint64, len(words))
-    return Windows(Tokens(lengths=lengths, hashes=hashes), solid)

@@ -241,7 +241,7 @@ class Splitter:
         hard: list[str] = []
         for chunk in chunks:
             if chunk.isalpha() and chunk not in rules:
-                self._remember(chunk, [chunk])
+                self._remember_word(chunk)
             elif _WORD_AND_MARK.fullmatch(chunk) and chunk not in rules and chunk[:-1] not in rules:
                 self._remember(chunk, [chunk[:-1], chunk[-1]])
             else:
@@ -264,6 +264,17 @@ class Splitter:
             self._work -= work
             return [chunk]
         return [chunk[start : start + _SHORT] for start in range(0, len(chunk), _SHORT)]
+
+    def _remember_word(self, word: str) -> None:
+        """`_remember` for a chunk of letters alone, which is one token: most of what is new."""
+        start, length = len(self._lengths), len(word)
+        self._lengths.append(length)
+        self._hashes.append(hash_of(word))
+        self._kinds.append(0)
+        first, last = (0, 0) if self._spacy is None else self._spacy.ends((word,))
+        self._memo[word] = len(self._table) // _COLUMNS
+        self._table.extend((start, 1, 1, length, 1, self._stop_bits.get(word, 0), first, last))
+        self._bytes += _ROW_BYTES + _TOKEN_BYTES + length
 
     def _remember(self, chunk: str, tokens: Sequence[str]) -> None:
         num_words = word_chars = num_alphabetic = stop = 0

@@ -10,17 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.quality.windows import (
-    Windows,
-    covered_chars,
-    greedy_duplicate_chars,
-    longest_of_most_common,
-    most_common,
-    occurring_twice,
-    repeated,
-    windows_of,
-)
-from stages.quality.words import Tokens
+from stages.quality.grams import Grams
+from stages.quality.windows import Windows, greedy_duplicate_chars, most_common, repeated
+from stages.quality.words import Tokens, hash_of
 
 words = st.lists(st.sampled_from(["a", "b", "ab", "ba", "aa", "c", "bc", "abc", "字", "x🙂"]), max_size=80)
 sizes = st.integers(2, 10)
@@ -51,7 +43,9 @@ def plain_covered(words: Sequence[str], n: int) -> int:
 
 
 def windows(words: Sequence[str]) -> Windows:
-    return windows_of(words, "".join(words))
+    lengths = np.array([len(word) for word in words], np.int64)
+    hashes = np.array([hash_of(word) for word in words], np.uint64)
+    return Windows(Tokens(lengths=lengths, hashes=hashes), "".join(words))
 
 
 def colliding(words: Sequence[str]) -> Windows:
@@ -81,23 +75,20 @@ def test_greedy_duplicates_are_those_of_the_plain_scan(make: type, words: list[s
     assert greedy_duplicate_chars(make(words), n) == plain_greedy(words, n)
 
 
-@pytest.mark.parametrize("make", [windows, colliding], ids=["hashed", "all hashes collide"])
 @settings(max_examples=150, deadline=None)
 @given(words=words, n=sizes)
-def test_covered_characters_are_those_of_the_plain_count(make: type, words: list[str], n: int) -> None:
-    grams = make(words)
-    assert covered_chars(grams, occurring_twice(grams, n), n) == plain_covered(words, n)
-
-
-@settings(max_examples=150, deadline=None)
-@given(words=words, n=sizes)
-def test_the_longest_of_the_most_common_is_found(words: list[str], n: int) -> None:
-    counts = Counter(tuple(words[start : start + n]) for start in range(len(words) - n + 1))
+def test_grams_of_words_are_counted_as_plain_counting_does(words: list[str], n: int) -> None:
+    listed = [tuple(words[start : start + n]) for start in range(len(words) - n + 1)]
+    counts = Counter(listed)
+    grams = Grams(words)
+    assert grams.counts(n).tolist() == [counts[gram] for gram in listed]
+    assert grams.sizes(n).tolist() == [len("".join(gram)) for gram in listed]
+    assert grams.covered_chars(n) == plain_covered(words, n)
+    top = counts.most_common(1)
+    assert grams.most_common(n) == ((len("".join(top[0][0])), top[0][1]) if top else (0, 0))
     most = max(counts.values(), default=0)
-    expected = (0, 0)
-    if most > 1:
-        expected = max(len("".join(gram)) for gram, count in counts.items() if count == most), most
-    assert longest_of_most_common(windows(words), n) == expected
+    longest = max((len("".join(gram)) for gram, count in counts.items() if count == most), default=0)
+    assert grams.longest_of_most_common(n) == ((longest, most) if most > 1 else (0, 0))
 
 
 @settings(max_examples=100, deadline=None)
@@ -113,6 +104,9 @@ def test_windows_can_be_asked_in_any_order() -> None:
     up, down = windows(text), windows(text)
     ascending = [up.worded(n).tolist() for n in range(1, 8)]
     assert [down.worded(n).tolist() for n in range(7, 0, -1)] == ascending[::-1]
+    rising, falling = Grams(text), Grams(text)
+    numbers = [rising.numbers(n).tolist() for n in range(1, 8)]
+    assert [falling.numbers(n).tolist() for n in range(7, 0, -1)] == numbers[::-1]
 
 
 def test_words_longer_than_the_table_of_powers_keep_their_place_in_the_hash() -> None:

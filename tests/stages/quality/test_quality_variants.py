@@ -162,7 +162,7 @@ def test_dolma_allows_more_characters_in_duplicate_lines() -> None:
     row = " ".join(fillers(1, 30))
     text = lines(row, *(" ".join(fillers(7, 6, 20 * number)) for number in range(5)), row)
     assert 0.2 < measured(text, R, "duplicate_line_chars", "dolma") < 0.3
-    assert verdict(text, R, variant="dolma") is None
+    assert verdict(text, R, variant="dolma", max_top_2_gram=1.0, max_top_3_gram=1.0, max_top_4_gram=1.0) is None
 
 
 def test_a_top_gram_that_occurs_once() -> None:

@@ -186,6 +186,10 @@ def test_token_kinds_follow_unicode_categories() -> None:
     assert all(unicodedata.category(character)[0] in "PSCLN" for character in PUNCTUATION)
 
 
+def test_no_punctuation_is_a_letter() -> None:
+    assert not any(map(str.isalpha, PUNCTUATION))
+
+
 def test_the_character_tables_are_those_of_datatrove() -> None:
     text = pytest.importorskip("datatrove.utils.text")
     assert text.PUNCTUATION_SET == PUNCTUATION
