@@ -74,8 +74,12 @@ class Cluster:
         from ray.job_submission import JobSubmissionClient
 
         # Ray logs each upload and each closed log stream.
-        for module in ("ray.dashboard.modules.job.sdk", "ray.dashboard.modules.dashboard_sdk"):
-            logging.getLogger(module).setLevel(logging.WARNING)
+        for module in (
+            "dashboard.modules.job.sdk",
+            "dashboard.modules.dashboard_sdk",
+            "_private.runtime_env.packaging",
+        ):
+            logging.getLogger(f"ray.{module}").setLevel(logging.WARNING)
         headers = {"Authorization": f"Bearer {token}"} if token else None
         with self._errors():
             self._client = JobSubmissionClient(self._address, headers=headers)

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from lineage.storage import Folder
 from pipeline.engine import Work, run_units
+from pipeline.metrics import PhaseMetrics
 from pipeline.plan import Plan
 from pipeline.progress import Reporter
 from pipeline.recipe import PipelineRecipe
@@ -73,9 +74,11 @@ def carry_out(run: Run, phase: Phase[Item]) -> list[Done]:
     with run.reporter.phase(phase.name, sum(map(phase.size, phase.items))) as progress:
         left = [item for item in phase.items if item.marker not in standing]
         progress.step(sum(phase.size(item) for item in phase.items if item.marker in standing))
+        metrics = PhaseMetrics(run.recipe.run.name, phase.name, len(left))
         for item, done in run_units(phase.task, phase.job, left, run.work):
             standing[item.marker] = done
             fresh.append(done)
+            metrics.done(done)
             note = phase.note(fresh, time.perf_counter() - started)
             progress.step(phase.size(item), note)
     run.took(phase.name, started, note)

@@ -254,6 +254,8 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
     ]  # fmt: skip
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "RAY_"))}
     environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+    # As in our images: `python` is the one that has the libraries.
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     log = (tmp_path_factory.mktemp("head") / "log").open("w+")
     process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=log, stderr=log)
     head = Head(address=f"http://127.0.0.1:{ports[1]}")
