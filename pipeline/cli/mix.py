@@ -1,29 +1,64 @@
 """Mixing weights: how much of each source to train on, from many small runs.
 
-  sluice mix fit --weights W.csv --losses L.csv --target pile_cc --model log_linear
+sluice mix design recipes/train.toml       which mixtures an ablation runs ([mix] in the training recipe)
+sluice mix run recipes/train.toml          runs them; the same call again continues
+sluice mix fit recipes/train.toml --target web --model log_linear
+sluice mix optimize recipes/train.toml     the [[train.mixture]] block to paste
 
-`fit` tells how well a model ranks mixtures that it was not fitted on, beside trivial baselines.
+sluice mix fit --weights W.csv --losses L.csv --target pile_cc --model log_linear      on published tables
+sluice mix em RECIPE --against target.jsonl                 the sources' shares that a target's words look like
+sluice mix dsir RECIPE --against target.jsonl --keep 1000 --to chosen.jsonl        documents like a target
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from lineage.recipe import RecipeError
-from pipeline.cli.common import add_json, console, print_json
+from lineage.recipe import RecipeError, load_recipe
+from pipeline.cli.common import add_json, add_recipe, console, print_json
 
 if TYPE_CHECKING:
+    from trainer.ablation import Ablation
     from trainer.mix.fit import Fit, Score
+    from trainer.mix.optimize import Choice
+    from trainer.mix.swarm import Swarm
+    from trainer.options import DataTable
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    for name, what in (("design", "which mixtures are run"), ("run", "run them, resumable")):
+        action = actions.add_parser(name, help=what)
+        add_recipe(action, "a training run, with [mix]")
+        add_json(action)
+        if name == "run":
+            action.add_argument("--parallel", type=int, default=1, metavar="N", help="proxy runs at once (1)")
     _configure_fit(actions.add_parser("fit", help="how well a model ranks mixtures it has not seen"))
+    optimize = actions.add_parser("optimize", help="the mixture to train on, with its regret")
+    add_recipe(optimize, "a training run, with [mix]")
+    optimize.add_argument("--model", default="log_linear", metavar="NAME", help="log_linear, quadratic, lightgbm, …")
+    add_json(optimize)
+    for name, what in (
+        ("dsir", "choose documents like a target"),
+        ("em", "shares of sources that a target looks like"),
+    ):
+        action = actions.add_parser(name, help=what)
+        add_recipe(action, "a training run, whose train.data is compared")
+        action.add_argument("--against", required=True, metavar="FILE.jsonl", help="the target, a text a line")
+        action.add_argument("--field", default="text", help="the key of the text (text)")
+        if name == "dsir":
+            action.add_argument("--keep", type=int, required=True, metavar="K", help="documents to choose")
+            action.add_argument("--to", required=True, metavar="FILE.jsonl", help="where to write the chosen ones' ids")
+            action.add_argument("--seed", type=int, default=0, help="of the choice (0)")
+        add_json(action)
 
 
 def _configure_fit(fit: argparse.ArgumentParser) -> None:
+    fit.add_argument("recipe", nargs="?", metavar="RECIPE", help="whose ablation to fit; or published tables:")
+    fit.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="override a key")
     fit.add_argument("--weights", metavar="W.csv", help="a published table: a column a source, a row a run")
     fit.add_argument("--losses", metavar="L.csv", help="its losses: a column a target, the same runs")
     fit.add_argument("--test-weights", metavar="W2.csv", help="runs to score on; else folds are left out in turn")
@@ -35,25 +70,85 @@ def _configure_fit(fit: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    return _fit(options)
+    actions = {"design": _design, "run": _run, "fit": _fit, "optimize": _optimize, "dsir": _dsir, "em": _em}
+    actions[options.action](options)
+    return 0
 
 
-def _fit(options: argparse.Namespace) -> int:
+def _open(options: argparse.Namespace) -> Ablation:
+    from trainer.ablation import open_ablation
+    from trainer.options import TrainRecipe
+
+    return open_ablation(load_recipe(options.recipe, TrainRecipe, options.overrides))
+
+
+def _design(options: argparse.Namespace) -> None:
+    from trainer.ablation import write_design
+
+    ablation = _open(options)
+    write_design(ablation)
+    if options.json:
+        told = {"file": ablation.folder.at("design.json"), "runs": [asdict(point) for point in ablation.points]}
+        print_json(told | {"tokens_per_run": ablation.tokens})
+        return
+    for point in ablation.points:
+        shares = "  ".join(f"{source} {share:.3f}" for source, share in point.weights.items())
+        print(f"{point.name:<16} seed {point.seed:<6} {shares}")
+    print(f"{len(ablation.points)} runs of {ablation.tokens:,} tokens; next: sluice mix run {options.recipe}")
+
+
+def _run(options: argparse.Namespace) -> None:
+    from pipeline.progress import Reporter
+    from trainer.ablation import noise_floor, results, run_ablation
+
+    if options.parallel < 1:
+        raise RecipeError(f"--parallel {options.parallel}: expected at least 1")
+    ablation = _open(options)
+    run_ablation(ablation, options.parallel, Reporter().say)
+    floor = noise_floor(results(ablation), ablation.goal())
+    if options.json:
+        print_json({"runs": [asdict(result) for result in results(ablation)], "noise_floor": floor})
+    else:
+        print(f"Done: {len(ablation.points)} runs, tables in {ablation.folder.url}; noise floor {_nats(floor)}")
+
+
+def _nats(value: float | None) -> str:
+    return "unknown (no replicates)" if value is None else f"{value:.4f} nats"
+
+
+def _fit(options: argparse.Namespace) -> None:
     from trainer.mix.fit import Judgement, judge
-    from trainer.mix.swarm import read_swarm
 
-    if not options.weights or not options.losses:
-        raise RecipeError("mix fit needs --weights and --losses")
-    if bool(options.test_weights) != bool(options.test_losses):
-        raise RecipeError("--test-weights and --test-losses belong together: give both or neither")
-    train = read_swarm(options.weights, options.losses)
-    test = read_swarm(options.test_weights, options.test_losses) if options.test_weights else None
+    train, test = _swarms(options)
     fit = judge(train, test, Judgement(target=options.target, model=options.model, force=options.force))
     if options.json:
         print_json(_fit_json(fit))
     else:
         _print_fit(fit)
-    return 0
+
+
+def _swarms(options: argparse.Namespace) -> tuple[Swarm, Swarm | None]:
+    """The runs to fit on and those to score on: of the recipe's ablation, or of published tables."""
+    from trainer.mix.swarm import read_swarm
+
+    tables = (options.weights, options.losses)
+    if options.recipe and not any(tables):
+        return _swarms_of_ablation(options)
+    if options.recipe or not all(tables):
+        raise RecipeError("mix fit needs either a RECIPE or --weights and --losses")
+    if bool(options.test_weights) != bool(options.test_losses):
+        raise RecipeError("--test-weights and --test-losses belong together: give both or neither")
+    test = read_swarm(options.test_weights, options.test_losses) if options.test_weights else None
+    return read_swarm(*tables), test
+
+
+def _swarms_of_ablation(options: argparse.Namespace) -> tuple[Swarm, Swarm | None]:
+    from trainer.ablation import results, swarm_of
+
+    found = results(_open(options))
+    held_out = [result for result in found if result.role == "held_out"]
+    fitted = [result for result in found if result.role not in ("held_out", "replicate")]
+    return swarm_of(fitted), swarm_of(held_out) if len(held_out) >= 3 else None
 
 
 def _fit_json(fit: Fit) -> dict[str, object]:
@@ -76,3 +171,74 @@ def _cells(score: Score) -> tuple[str, str, str]:
     if score.spearman is None or score.interval is None:
         return "none: constant", "", f"{score.mae:.4f}"
     return f"{score.spearman:.4f}", f"{score.interval[0]:.4f} to {score.interval[1]:.4f}", f"{score.mae:.4f}"
+
+
+def _optimize(options: argparse.Namespace) -> None:
+    from dataclasses import replace
+
+    from trainer.ablation import noise_floor, results, swarm_of
+    from trainer.mix.models import fitter
+    from trainer.mix.optimize import recommend
+
+    ablation = _open(options)
+    found = results(ablation)
+    fitted = swarm_of([result for result in found if result.role not in ("held_out", "replicate")])
+    if options.model in ("stratified", "natural", "best"):
+        raise RecipeError(f"--model {options.model}: it is a baseline, there is nothing to optimise")
+    fit = fitter(options.model, fitted.num_runs, len(fitted.sources))
+    goal = replace(ablation.goal(), smooth=options.model != "lightgbm")
+    choice, floor = recommend(ablation.space, fitted, fit, goal), noise_floor(found, goal)
+    if options.json:
+        told = asdict(choice) | {"toml": choice.as_toml(), "noise_floor": floor}
+        print_json(told | {"budget_tokens": goal.budget_tokens})
+    else:
+        _print_choice(choice, floor)
+
+
+def _print_choice(choice: Choice, floor: float | None) -> None:
+    print(choice.as_toml())
+    low, high = choice.interval
+    print(f"# predicted loss {choice.predicted:.4f} ({low:.4f} to {high:.4f}); natural {choice.natural:.4f}, "
+          f"uniform {choice.uniform:.4f}; noise floor {_nats(floor)}")  # fmt: skip
+    mean, high = choice.regret
+    print(f"# regret that the runs allow: {mean:.4f} on average, {high:.4f} at the 95th percentile")
+    for source, epochs in choice.epochs.items():
+        print(f"# {source}: {epochs:.2f} epochs, a token is worth {choice.token_value[source]:.3f} of a new one")
+
+
+def _compared(options: argparse.Namespace) -> tuple[tuple[DataTable, ...], list[str]]:
+    from pipeline.likeness import target_texts
+    from trainer.options import TrainRecipe
+
+    recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
+    return recipe.train.outs, target_texts(options.against, options.field)
+
+
+def _dsir(options: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from lineage.storage import Folder
+    from pipeline.likeness import choose_documents
+
+    summary, rows = choose_documents(*_compared(options), options.keep, options.seed)
+    target = Path(options.to).resolve()
+    Folder(str(target.parent)).publish(target.name, "".join(json.dumps(row) + "\n" for row in rows).encode())
+    if options.json:
+        print_json(summary.as_plain() | {"file": options.to})
+        return
+    effect = "none" if summary.length_effect is None else f"{summary.length_effect:.3f}"
+    print(f"{summary.num_chosen} of {summary.num_documents} documents, listed in {options.to}; effective sample size"
+          f" {summary.effective_sample_size:.1f}; correlation of weight and length {effect}")  # fmt: skip
+    for source, num in summary.by_source.items():
+        print(f"{source}: {num}")
+
+
+def _em(options: argparse.Namespace) -> None:
+    from pipeline.likeness import likely_shares
+
+    shares = likely_shares(*_compared(options))
+    if options.json:
+        print_json({"shares": shares})
+    else:
+        for source, share in shares.items():
+            print(f"{source}: {share:.4f}")

@@ -32,6 +32,12 @@ def features(text: str) -> Floats:
     return np.bincount([bucket(ngram) for ngram in ngrams], minlength=BUCKETS).astype(np.float64)
 
 
+def unigrams(text: str) -> Floats:
+    """Counts of the hashed words of the lower-cased text, (BUCKETS,)."""
+    words = _WORD.findall(text.lower())
+    return np.bincount([bucket(word) for word in words], minlength=BUCKETS).astype(np.float64)
+
+
 def log_ratio(target: Floats, raw: Floats) -> Floats:
     """log(p + 1e-8) − log(q + 1e-8) by bucket, from summed counts of the target and of the whole, (BUCKETS,)."""
     p, q = target / target.sum(), raw / raw.sum()

@@ -122,7 +122,8 @@ def _descend(space: Space, objective: Objective, start: Floats) -> Floats:
         constraints={"type": "eq", "fun": lambda w: w.sum() - 1.0, "jac": np.ones_like},
         options={"maxiter": 200, "ftol": 1e-10},
     )  # fmt: skip
-    return space.project(np.nan_to_num(found.x)[None])[0]
+    end: Floats = space.project(np.nan_to_num(found.x)[None])[0]
+    return end
 
 
 def divergence(weights: Floats, prior: Floats) -> Floats:
