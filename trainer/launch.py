@@ -24,6 +24,7 @@ from typing import Any, Final, cast
 import pyarrow.fs
 import ray
 import ray.train
+import torch.distributed as dist
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.metrics import Gauge
@@ -31,7 +32,7 @@ from ray.util.metrics import Gauge
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage import Folder, filesystem
 from trainer.attempts import FencedOutError, attempts, failures, record_failure
-from trainer.checkpoint_store import CheckpointError
+from trainer.checkpoint_store import CheckpointError, complete_checkpoints
 from trainer.corpus import open_corpus
 from trainer.faults import TrainingStoppedError
 from trainer.loading import make_order
@@ -54,10 +55,10 @@ _FINAL: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """What a worker is told. `first_attempt`: the newest attempt when this launch began."""
+    """What a worker is told. `launch` names this call."""
 
     recipe: dict[str, Any]
-    first_attempt: int
+    launch: str
 
 
 def train_on_ray(recipe: TrainRecipe) -> Result:
@@ -69,8 +70,8 @@ def train_on_ray(recipe: TrainRecipe) -> Result:
     output = Folder(recipe.train.output)
     output.remove(STOP)
     _connect(recipe)
-    begun = attempts(output)
-    order = _Order(recipe=as_plain(recipe), first_attempt=max((attempt.number for attempt in begun), default=0))
+    # A name of its own: Ray would otherwise take an earlier launch's end for this one's.
+    order = _Order(recipe=as_plain(recipe), launch=f"{recipe.run.name.rsplit('/', 1)[-1]}-{uuid.uuid4().hex[:8]}")
     has_gpus = ray.cluster_resources().get("GPU", 0) >= recipe.train.num_workers
     timeout = collective_timeout(recipe.train.faults.watchdog_seconds)
     trainer = TorchTrainer(
@@ -80,7 +81,7 @@ def train_on_ray(recipe: TrainRecipe) -> Result:
             backend="cpu:gloo,cuda:nccl" if has_gpus else "gloo", timeout_s=int(timeout.total_seconds())
         ),
         scaling_config=ScalingConfig(num_workers=recipe.train.num_workers, use_gpu=has_gpus),
-        run_config=_run_config(recipe, output),
+        run_config=_run_config(order.launch, output),
     )
     with _stopping(output), _telling(output, recipe.train.steps):
         ended = trainer.fit()
@@ -115,15 +116,13 @@ def _connect(recipe: TrainRecipe) -> None:
     ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
 
 
-def _run_config(recipe: TrainRecipe, output: Folder) -> RunConfig:
+def _run_config(launch: str, output: Folder) -> RunConfig:
     where: dict[str, Any] = {"storage_path": output.at("ray")}
     if output.is_remote:
         handler = pyarrow.fs.FSSpecHandler(filesystem(output.url))
         where["storage_filesystem"] = pyarrow.fs.PyFileSystem(handler)
         where["storage_path"] = output.at("ray").split("://", 1)[1]
-    # A name of its own: Ray would otherwise take an earlier launch's end for this one's.
-    name = f"{recipe.run.name}-{uuid.uuid4().hex[:8]}"
-    return RunConfig(name=name, failure_config=FailureConfig(max_failures=-1), **where)
+    return RunConfig(name=launch, failure_config=FailureConfig(max_failures=-1), **where)
 
 
 def _work(told: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +138,7 @@ def _work(told: dict[str, Any]) -> dict[str, Any]:
         stop_requested=_StopFile(output) if is_first else lambda: False,
     )
     try:
-        _check_progress(output, order.first_attempt)
+        _check_progress(recipe, order.launch)
         return dataclasses.asdict(train(recipe, around))
     except tuple(_FINAL.values()) as error:
         return {"error": type(error).__name__, "message": str(error)}
@@ -148,15 +147,31 @@ def _work(told: dict[str, Any]) -> dict[str, Any]:
         raise
 
 
-def _check_progress(output: Folder, first_attempt: int) -> None:
-    """TrainingStoppedError where the last starts of this launch all began at the same step."""
-    own = [attempt for attempt in attempts(output) if attempt.number > first_attempt]
-    last = own[-_STARTS_WITHOUT_PROGRESS:]
-    if len(last) == _STARTS_WITHOUT_PROGRESS and len({attempt.first_step for attempt in last}) == 1:
-        raise TrainingStoppedError(
-            f"{len(last)} starts in a row got from step {last[0].first_step} to no new checkpoint. Last errors: "
-            f"{'; '.join(failures(output)[-3:]) or 'none recorded: workers were killed'}"
-        )
+def _check_progress(recipe: TrainRecipe, launch: str) -> None:
+    """TrainingStoppedError on every rank where the last starts of this launch all found the run at the same step, or
+    where a stop was asked for between two starts."""
+    told: list[str | None] = [None]
+    if dist.get_rank() == 0:
+        told = [_no_use_in_starting(recipe, Folder(recipe.train.output), launch)]
+    dist.broadcast_object_list(told, src=0)
+    if told[0] is not None:
+        raise TrainingStoppedError(told[0])
+
+
+def _no_use_in_starting(recipe: TrainRecipe, output: Folder, launch: str) -> str | None:
+    if output.exists(STOP):
+        return "a stop was asked for while the workers were being started again; the same call goes on"
+    saved = complete_checkpoints(Folder(recipe.train.checkpoint.path or output.at("checkpoints")), attempts(output))
+    step = saved[-1].step if saved else 0
+    starts = f"ray/starts/{launch}"
+    before = [int(output.read(name)) for name in output.names(starts)]
+    output.publish(f"{starts}/{len(before):06d}", str(step).encode())
+    if before[-_STARTS_WITHOUT_PROGRESS:] != [step] * _STARTS_WITHOUT_PROGRESS:
+        return None
+    errors = "; ".join(failures(output)[-3:]) or "none recorded: workers were killed"
+    return (
+        f"{_STARTS_WITHOUT_PROGRESS} starts in a row got from step {step} to no new checkpoint. Last errors: {errors}"
+    )
 
 
 class _StopFile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_corpus import make_corpus
@@ -56,6 +58,12 @@ def launch(run: Run, **changes: object) -> Iterator[subprocess.Popen[str]]:
         process.wait()
 
 
+def result_of(told: str) -> dict[str, Any]:
+    """The result in what a launch printed; Ray may print lines of its own."""
+    found: dict[str, Any] = json.loads([line for line in told.splitlines() if line.startswith("{")][-1])
+    return found
+
+
 def wait_until(ready: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 600
     while not ready():
@@ -85,7 +93,7 @@ def test_a_run_whose_worker_is_killed_twice_ends_with_the_same_bits(run: Run, co
             wait_until(lambda step=step: reached(run, step))  # type: ignore[misc]
             os.kill(workers_of(process)[0], signal.SIGKILL)
         told, _ = process.communicate(timeout=600)
-    result = json.loads(told.splitlines()[-1])
+    result = result_of(told)
     assert (result["step"], result["attempt"], result["finished"]) == (40, 3, True)
     plain = Run(data=corpus, output=tmp_path / "plain", changes=run.changes)
     plain.start()
@@ -97,7 +105,7 @@ def test_a_launch_that_is_told_to_end_saves_a_checkpoint_first(run: Run) -> None
         wait_until(lambda: reached(run, 10))
         process.send_signal(signal.SIGTERM)
         told, _ = process.communicate(timeout=300)
-    result = json.loads(told.splitlines()[-1])
+    result = result_of(told)
     assert not result["finished"]
     assert run.checkpoints()[-1].startswith(f"step-{result['step']:08d}")
 
@@ -105,5 +113,15 @@ def test_a_launch_that_is_told_to_end_saves_a_checkpoint_first(run: Run) -> None
 def test_too_many_skips_end_a_launch_without_another_try(run: Run) -> None:
     with launch(run, faults={"nan_at_step": [2, 3], "max_skips": 2}) as process:
         told, _ = process.communicate(timeout=300)
-    assert "2 batches in a row were skipped" in json.loads(told.splitlines()[-1])["stopped"]
+    assert "2 batches in a row were skipped" in result_of(told)["stopped"]
     assert len(list((run.output / "attempts").glob("*.claim"))) == 1
+
+
+def test_a_launch_that_gets_nowhere_gives_up_and_says_why(run: Run, tmp_path: Path) -> None:
+    data = make_corpus(str(tmp_path / "own"), {"web": [1700]})
+    shutil.rmtree(data.at("shards"))
+    with launch(run, data=data.url) as process:
+        told, _ = process.communicate(timeout=800)
+    stopped = result_of(told)["stopped"]
+    assert "4 starts in a row got from step 0 to no new checkpoint" in stopped
+    assert "FileNotFoundError" in stopped
