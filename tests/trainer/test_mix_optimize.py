@@ -103,7 +103,8 @@ class TestRecommendation:
         assert choice.predicted < choice.uniform
         assert choice.interval[0] < choice.interval[1]
         assert 0.0 <= choice.regret[0] <= choice.regret[1]
-        block = tomllib.loads(choice.as_toml())["train"]["mixture"]
+        pasted = f'[train]\nmodel = "debug"\n\n{choice.as_toml()}\n[train.optimizer]\nlr = 1e-3\n'
+        block = tomllib.loads(pasted)["train"]["mixture"]
         assert block == [{"first_step": 0, "weights": choice.weights}]
         quantised = {name: count / 1000 for name, count in quantise(choice.weights, 1000)}
         assert quantised == choice.weights

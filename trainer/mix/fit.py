@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -61,13 +61,16 @@ def judge(train: Swarm, test: Swarm | None, asked: Judgement) -> Fit:
     trivial: dict[str, Fitter] = {"mean": mean, "stratified": stratified, "natural": natural, "best": best}
     if own is not None:
         trivial["own_share"] = own_share(own)
+    baselines = {name: _score(way, train, test, target, asked.seed) for name, way in trivial.items()}
+    # Fold by fold a mean moves against what was left out: that is no ranking.
+    baselines["mean"] = replace(baselines["mean"], spearman=None, interval=None)
     return Fit(
         model=asked.model,
         target=train.targets[target],
         num_runs=train.num_runs,
         held_out="folds" if test is None else "test",
         score=_score(fit, train, test, target, asked.seed),
-        baselines={name: _score(way, train, test, target, asked.seed) for name, way in trivial.items()},
+        baselines=baselines,
     )
 
 

@@ -56,7 +56,7 @@ class Choice:
 
     def as_toml(self) -> str:
         """The `[[train.mixture]]` block to paste into the training recipe."""
-        return tomli_w.dumps({"train": {"mixture": [{"first_step": 0, "weights": self.weights}]}})
+        return f"[[train.mixture]]\nfirst_step = 0\n\n[train.mixture.weights]\n{tomli_w.dumps(self.weights)}"
 
 
 def recommend(space: Space, swarm: Swarm, fit: Fitter, goal: Goal) -> Choice:
