@@ -123,7 +123,7 @@ def check_resources(work: Work) -> None:
     import ray
 
     wanted = {"CPU": work.cpus, "memory": float(work.memory)} | ({work.resource: 0.001} if work.resource else {})
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]] + _nodes_to_come()
     if any(all(node.get(name, 0.0) >= amount for name, amount in wanted.items()) for node in nodes):
         return
     most = {name: max((node.get(name, 0.0) for node in nodes), default=0.0) for name in wanted}
@@ -131,6 +131,16 @@ def check_resources(work: Work) -> None:
         f"no node has {_show(wanted)}, which a unit needs; the largest nodes have {_show(most)}."
         " Lower ray.unit_cpus, ray.unit_memory or ray.unit_resource, or add such a node."
     )
+
+
+def _nodes_to_come() -> list[dict[str, float]]:
+    """The resources of each kind of node that the cluster's autoscaler may add: on one that scales from zero no node
+    is there yet."""
+    from ray._private.state import state
+
+    config = state.get_cluster_config()
+    groups = config.node_group_configs if config is not None else ()
+    return [dict(group.resources) for group in groups if group.max_count]
 
 
 def _show(resources: dict[str, float]) -> str:

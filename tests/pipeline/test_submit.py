@@ -225,13 +225,16 @@ class Head:
     """A Ray head of our own, tokens on, started without any key of the object store."""
 
     address: str
+    project: Path
 
     def sluice(self, *arguments: str, token: str | None = TOKEN) -> subprocess.CompletedProcess[str]:
         """A sluice command that talks to it, in a process of its own."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         environment |= {"RAY_AUTH_TOKEN": token} if token else {"RAY_AUTH_TOKEN_PATH": os.devnull}
         command = [sys.executable, "-m", "pipeline", *arguments, "--address", self.address]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+        return subprocess.run(
+            command, cwd=self.project, env=environment, capture_output=True, text=True, timeout=600, check=False
+        )
 
     def answer(self, path: str) -> str:
         """What the dashboard says to someone with the token."""
@@ -258,7 +261,10 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     log = (tmp_path_factory.mktemp("head") / "log").open("w+")
     process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=log, stderr=log)
-    head = Head(address=f"http://127.0.0.1:{ports[1]}")
+    # A copy of the code: what is edited during the test would make another submission.
+    project = tmp_path_factory.mktemp("project")
+    write_package(Submission(command="run", arguments=(), files=project_files()), {}, project)
+    head = Head(address=f"http://127.0.0.1:{ports[1]}", project=project)
     try:
         _wait_until_up(head, process, log)
         yield head
