@@ -18,28 +18,34 @@ from typing import Any
 
 import dying_steps
 import pytest
-from runs import fingerprint, recipe, run, write_recipe
+import runs
+from runs import fingerprint, run, write_recipe
+from tiny_crawl import make_tiny_crawl
 
 from lineage.lock import hold
 from lineage.storage import Folder
 from lineage.verify import verify
 from pipeline import engine, publish
 from pipeline.cli.main import main
-from pipeline.demo.crawl import make_crawl
 from pipeline.engine import Work, WorkerDiedError
 from pipeline.hooks import verify_hooks
 from pipeline.process import run as run_recipe
 from pipeline.progress import Reporter
 from pipeline.recipe import load
 
-SOURCES = {"web": "web-*.warc.gz", "news": "news-*.warc.gz", "boards": "boards-*.jsonl.gz"}
-DEADLINE = 300.0
+DEADLINE = 800.0
 STEPS = ["url", "parse", "language", "quality", "pii"]
 
 pytestmark = pytest.mark.usefixtures("ray_with_steps")
 
+Sources = dict[str, tuple[str, ...]]
 Stamps = dict[str, tuple[int, int]]
 """When each file was written, and its inode."""
+
+
+def recipe(out: str, sources: Sources, **tables: dict[str, Any]) -> dict[str, Any]:
+    """As `runs.recipe`, with a few small shards."""
+    return runs.recipe(out, sources, **{"tokenize": {"shard_tokens": 8_000}, **tables})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,7 @@ WORKER_MOMENTS = (
     Moment("documents/*/*.parquet", 1),
     Moment("work/units/*/unit.json", 1),
     Moment("work/units/*/unit.json", 4),
-    Moment("work/units/*/unit.json", 6),
+    Moment("work/units/*/unit.json", 5),
     Moment("work/dedup/*/done.json", 3),
     Moment("work/units/*/run.json", 1),
     Moment("work/units/*/run.json", 4),
@@ -96,35 +102,15 @@ def ray_with_steps(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, ...]]:
-    folder = tmp_path_factory.mktemp("crawl")
-    make_crawl(folder, num_pages=450)
-    return {name: (str(folder / pattern),) for name, pattern in SOURCES.items()}
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
+    return make_tiny_crawl(tmp_path_factory.mktemp("crawl"))
 
 
 @pytest.fixture(scope="module")
-def undisturbed(sources: dict[str, tuple[str, ...]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def undisturbed(sources: Sources, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The fingerprint of a run that nobody disturbed."""
     folder = tmp_path_factory.mktemp("undisturbed")
     run(folder, recipe(str(folder / "out"), sources))
-    return fingerprint(str(folder / "out"))
-
-
-@pytest.fixture(scope="module")
-def few_sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, ...]]:
-    """Three small files."""
-    folder = tmp_path_factory.mktemp("few")
-    make_crawl(folder, num_pages=450)
-    return {"news": (str(folder / "news-*.warc.gz"),), "boards": (str(folder / "boards-*.jsonl.gz"),)}
-
-
-@pytest.fixture(scope="module")
-def few_undisturbed(
-    few_sources: dict[str, tuple[str, ...]], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, str]:
-    """The fingerprint of a run over the few sources that nobody disturbed."""
-    folder = tmp_path_factory.mktemp("few-undisturbed")
-    run(folder, recipe(str(folder / "out"), few_sources))
     return fingerprint(str(folder / "out"))
 
 
@@ -175,11 +161,17 @@ def files_at_the_end(out: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sta
         yield seen
 
 
-def command(path: Path) -> subprocess.Popen[bytes]:
-    """`sluice run` in a session of its own."""
+@contextlib.contextmanager
+def command(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`sluice run` in a session of its own, dead at the end of the block."""
     with open(path.parent / "log.txt", "ab") as log:
-        return subprocess.Popen([sys.executable, "-m", "pipeline", "run", str(path)], stdout=log, stderr=log,
-                                start_new_session=True)  # fmt: skip
+        driver = subprocess.Popen([sys.executable, "-m", "pipeline", "run", str(path)], stdout=log, stderr=log,
+                                  start_new_session=True)  # fmt: skip
+    try:
+        yield driver
+    finally:
+        driver.kill()
+        driver.wait()
 
 
 def wait_for(moment: Moment, out: Path, driver: subprocess.Popen[bytes]) -> None:
@@ -239,27 +231,25 @@ def check_whole(out: Path, expected: dict[str, str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", DRIVER_MOMENTS, ids=str)
 def test_a_killed_driver_called_again_gives_the_same_bytes(
-    moment: Moment, sources: dict[str, tuple[str, ...]], undisturbed: dict[str, str], tmp_path: Path,
+    moment: Moment, sources: Sources, undisturbed: dict[str, str], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     out = tmp_path / "out"
     path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": shared_cluster()}))
-    driver = command(path)
-    wait_for(moment, out, driver)
-    driver.kill()
-    assert driver.wait() == -signal.SIGKILL
+    with command(path) as driver:
+        wait_for(moment, out, driver)
+    assert driver.returncode == -signal.SIGKILL
     continue_and_compare(path, out, undisturbed, monkeypatch)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", WORKER_MOMENTS, ids=str)
 def test_killed_workers_change_no_byte(
-    moment: Moment, sources: dict[str, tuple[str, ...]], undisturbed: dict[str, str], tmp_path: Path
+    moment: Moment, sources: Sources, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": shared_cluster()}))
-    driver = command(path)
-    try:
+    with command(path) as driver:
         wait_for(moment, out, driver)
         killed: list[int] = []
         while not killed:
@@ -269,27 +259,21 @@ def test_killed_workers_change_no_byte(
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         assert driver.wait(DEADLINE) == 0, (tmp_path / "log.txt").read_text()
-    finally:
-        driver.kill()
     check_whole(out, undisturbed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", [Moment("work/units/*/unit.json", 2), Moment("shards/*/*.bin", 1)], ids=str)
 def test_a_driver_killed_with_a_cluster_of_its_own_can_be_called_again(
-    moment: Moment, sources: dict[str, tuple[str, ...]], undisturbed: dict[str, str], tmp_path: Path
+    moment: Moment, sources: Sources, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources))
-    driver = command(path)
-    wait_for(moment, out, driver)
-    driver.kill()
-    driver.wait()
-    try:
-        again = command(path)
+    with command(path) as driver:
+        wait_for(moment, out, driver)
+    with command(path) as again:
         assert again.wait(DEADLINE) == 0, (tmp_path / "log.txt").read_text()
-    finally:
-        end_sessions(driver.pid, again.pid)
+    end_sessions(driver.pid, again.pid)
     check_whole(out, undisturbed)
 
 
@@ -323,18 +307,18 @@ class Interrupting(Reporter):
 
 @pytest.mark.parametrize("phase", ["read and filter", "join facts"])
 def test_an_interrupted_run_keeps_its_finished_units_and_the_next_call_ends_it(
-    phase: str, few_sources: dict[str, tuple[str, ...]], few_undisturbed: dict[str, str], tmp_path: Path,
+    phase: str, sources: Sources, undisturbed: dict[str, str], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     out = tmp_path / "out"
-    plain = recipe(str(out), few_sources, ray={"max_in_flight": 1})
+    plain = recipe(str(out), sources, ray={"max_in_flight": 1})
     path = write_recipe(tmp_path / "recipe.toml", plain)
     with pytest.raises(KeyboardInterrupt):
         run_recipe(load(path), Interrupting(phase, 1))
     marker = {"read and filter": "unit.json", "join facts": "final.json"}[phase]
     assert len(list(out.glob(f"work/units/*/{marker}"))) in (1, 2)
     assert not (out / "index.json").exists()
-    continue_and_compare(path, out, few_undisturbed, monkeypatch)
+    continue_and_compare(path, out, undisturbed, monkeypatch)
 
 
 def test_ctrl_c_says_that_nothing_is_lost(
@@ -347,11 +331,32 @@ def test_ctrl_c_says_that_nothing_is_lost(
     assert "nothing is lost" in capsys.readouterr().err
 
 
-def test_a_unit_whose_worker_dies_once_is_done_again_with_the_same_result(
-    few_sources: dict[str, tuple[str, ...]], tmp_path: Path
-) -> None:
-    name = f"boards-{uuid.uuid4().hex}"
-    sources = {name: few_sources["boards"]}
+def test_sums_that_a_killed_call_left_are_taken_again(
+    sources: Sources, undisturbed: dict[str, str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    # Killed between checksums.json and index.json: the next call writes run.json anew, with other times.
+    out = tmp_path / "out"
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources))
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(publish, "publish_index", _interrupt)
+        run_recipe(load(path), Reporter(quiet=True))
+    summary = (out / "run.json").read_bytes()
+    digits = bytes.maketrans(b"123456789", b"234567891")
+    monkeypatch.setattr(publish, "json", SimpleNamespace(dumps=lambda *_, **__: summary.translate(digits).decode()))
+    run_recipe(load(path), Reporter(quiet=True))
+    monkeypatch.undo()
+    assert (out / "run.json").stat().st_size == len(summary)
+    assert not [p for p in verify(Folder(str(out)), verify_hooks(Folder(str(out)))).problems if "run.json" in p.where]
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_unit_whose_worker_dies_once_is_done_again_with_the_same_result(sources: Sources, tmp_path: Path) -> None:
+    name = f"posts-{uuid.uuid4().hex}"
+    sources = {name: sources["posts"]}
     dying = recipe(str(tmp_path / "out"), sources)
     dying["source"][0]["steps"] = [*STEPS[:1], "dying_steps:die_once", *STEPS[1:]]
     try:
@@ -364,12 +369,10 @@ def test_a_unit_whose_worker_dies_once_is_done_again_with_the_same_result(
     assert fingerprint(str(tmp_path / "out")) == fingerprint(str(tmp_path / "unharmed"))
 
 
-def test_a_page_that_kills_every_worker_stops_the_run_naming_its_file(
-    few_sources: dict[str, tuple[str, ...]], tmp_path: Path
-) -> None:
-    dying = recipe(str(tmp_path / "out"), {"boards": few_sources["boards"]}, ray={"retries": 1})
+def test_a_page_that_kills_every_worker_stops_the_run_naming_its_file(sources: Sources, tmp_path: Path) -> None:
+    dying = recipe(str(tmp_path / "out"), {"posts": sources["posts"]}, ray={"retries": 1})
     dying["source"][0]["steps"] = [*STEPS[:1], "dying_steps:die_always", *STEPS[1:]]
-    with pytest.raises(WorkerDiedError, match=r"boards-00000\.jsonl\.gz.*died 2 times"):
+    with pytest.raises(WorkerDiedError, match=r"posts-\d\.jsonl.*died 2 times"):
         run(tmp_path, dying)
     assert not list((tmp_path / "out").glob("documents/*/part-*")), "a unit that did not end leaves no part"
 
@@ -400,33 +403,10 @@ def _fail(folder: str, item: str, careful: bool) -> None:
 
 
 def test_a_run_that_another_process_holds_is_refused(
-    few_sources: dict[str, tuple[str, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sources: Sources, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), few_sources))
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources))
     with hold(Folder(str(out)), "a test"):
         assert main(["run", str(path)]) == 1
     assert "is held by another process" in capsys.readouterr().err
-
-
-def test_sums_that_a_killed_call_left_are_taken_again(
-    few_sources: dict[str, tuple[str, ...]], few_undisturbed: dict[str, str], tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    # Killed between checksums.json and index.json: the next call writes run.json anew, with other times.
-    out = tmp_path / "out"
-    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), few_sources))
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(publish, "publish_index", _interrupt)
-        run_recipe(load(path), Reporter(quiet=True))
-    summary = (out / "run.json").read_bytes()
-    digits = bytes.maketrans(b"123456789", b"234567891")
-    monkeypatch.setattr(publish, "json", SimpleNamespace(dumps=lambda *_, **__: summary.translate(digits).decode()))
-    run_recipe(load(path), Reporter(quiet=True))
-    monkeypatch.undo()
-    assert (out / "run.json").stat().st_size == len(summary)
-    assert not [p for p in verify(Folder(str(out)), verify_hooks(Folder(str(out)))).problems if "run.json" in p.where]
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
