@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stages.quality.words import Ints
+from stages.quality.tokens import Ints
 
 
 class Grams:
@@ -57,7 +57,7 @@ class Grams:
         return int(self._lengths[np.cumsum(depth)[:-1] > 0].sum())
 
     def most_common(self, n: int) -> tuple[int, int]:
-        """Characters and occurrences of the most common n-gram, the first seen of equals; (0, 0) where there is none."""
+        """Characters and occurrences of the most common n-gram, the first seen of equals; (0, 0) for none."""
         counts = self.counts(n)
         if not len(counts):
             return 0, 0
@@ -65,7 +65,7 @@ class Grams:
         return int(self.sizes(n)[start]), int(counts[start])
 
     def longest_of_most_common(self, n: int) -> tuple[int, int]:
-        """Characters and occurrences of the most common n-gram, the longest of equals; (0, 0) where none occurs twice."""
+        """Characters and occurrences of the most common n-gram, the longest of equals; (0, 0) if none comes twice."""
         counts = self.counts(n)
         most = int(counts.max(initial=0))
         return (int(self.sizes(n)[counts == most].max()), most) if most > 1 else (0, 0)

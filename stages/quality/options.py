@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from lineage.recipe import RecipeError, key
 from stages.quality.languages import SPLIT_BY_SPACY, STOP_WORDS
+from stages.quality.words import MAX_STOP_WORDS
 
 RULE_SETS: Final = ("gopher_quality", "gopher_repetition", "c4", "fineweb")
 Variant = Literal["datatrove", "paper", "dclm", "dolma"]
@@ -138,8 +139,8 @@ def stop_words_of(table: QualityTable, language: str) -> tuple[str, ...]:
 def check_languages(table: QualityTable, languages: tuple[str, ...]) -> None:
     """RecipeError where a rule set needs words or stop words of a kept language that has none, naming the way out."""
     for language, words in table.stop_words.items():
-        if not 0 < len(words) <= 63:
-            raise RecipeError(f"quality.stop_words.{language} has {len(words)} words: expected 1 to 63")
+        if not 0 < len(words) <= MAX_STOP_WORDS:
+            raise RecipeError(f"quality.stop_words.{language} has {len(words)} words: expected 1 to {MAX_STOP_WORDS}")
     for language in languages:
         if _needs_words(table) and language not in SPLIT_BY_SPACY and language not in table.white_space_words:
             raise RecipeError(

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, Protocol, TypeVar, cast
 
+from stages.quality.tokens import Counts
 from stages.quality.windows import Windows
-from stages.quality.words import Counts, Split, Splitter
+from stages.quality.words import Split, Splitter
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")

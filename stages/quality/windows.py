@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from stages.quality.words import BASE, Hashes, Ints, Tokens
+from stages.quality.tokens import BASE, Hashes, Ints, Tokens
 
 _SEPARATOR: Final = np.uint64(0xD6E8FEB86659FD93)
 _NUM_POWERS: Final = 256

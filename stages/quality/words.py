@@ -6,9 +6,9 @@ document is a gather over them. One thing reaches across chunks: spaCy looks for
 neighbouring tokens, and a match across a single space can hide one inside a chunk. Chunks whose touching tokens are
 neighbours in some special case are therefore split together.
 
-The memo changes no result: it only saves work. It is emptied when it is full; a document of many chunks starts with an
-empty one. Text without white space is where spaCy's time grows with the square of the length, so the work that one
-document may cause there is bounded (`WORK`); beyond it chunks are cut every 64 characters.
+The memo changes no result: it only saves work, and it is emptied when it is full. Text without white space is where
+spaCy's time grows with the square of the length, so the work that one text may cause there is bounded (`WORK`): where
+its long chunks exceed it, they are cut every 64 characters, and special cases are not looked for across chunks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -24,16 +23,14 @@ import numpy.typing as npt
 
 from stages.quality.characters import PUNCTUATION, TERMINAL_PUNCTUATION
 from stages.quality.spacy_tokens import ENDS_SENTENCE, SpacyTokens
+from stages.quality.tokens import Counts, Ints, Tokens, hash_of
 
-Ints = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint64]
+Facts = npt.NDArray[np.int32]
 
 MEMO_BYTES: Final = 64 * 2**20
 WORK: Final = 20_000_000
-"""Sum over a text's chunks of more than 64 characters of characters times marks: about a second of spaCy's time."""
-BASE: Final = 0x9E3779B97F4A7C15
-"""Odd base of the polynomial hashes mod 2^64: a token's is the sum of its characters times BASE^(places after)."""
-_MASK: Final = 2**64 - 1
+"""Sum over a text's different chunks of more than 64 characters of characters times marks: a second of spaCy's time."""
+MAX_STOP_WORDS: Final = 31
 _SEGMENT: Final = 65_536
 _SHORT: Final = 64
 _ROW_BYTES: Final = 250
@@ -47,37 +44,16 @@ _CHUNK: Final = re.compile(r"\S+")
 _SENTENCE_ENDS: Final = re.compile("[" + re.escape("".join(sorted(TERMINAL_PUNCTUATION))) + "]+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """Sums over a text's tokens. A *word* is a token with a character that is no punctuation; `word_chars` are the
-    characters of words; an alphabetic token has a letter; `num_stop_words` counts distinct stop words."""
-
-    num_tokens: int
-    num_words: int
-    word_chars: int
-    num_alphabetic: int
-    num_stop_words: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens:
-    """A text's tokens in order: number of characters and hash of each, shape (num_tokens,)."""
-
-    lengths: Ints
-    hashes: Hashes
-
-
 class Split:
     """One text split into words; `tokens` is worked out when asked for."""
 
-    __slots__ = ("_generation", "_joined", "_rows", "_spaced", "_splitter", "chunks", "counts")
+    __slots__ = ("_generation", "_joined", "_rows", "_splitter", "chunks", "counts")
 
     def __init__(
         self, splitter: Splitter, chunks: Sequence[str], rows: Ints | None, counts: Counts, *, joined: bool
     ) -> None:
         self._splitter = splitter
         self._joined = joined
-        self._spaced = splitter.spaced
         self.chunks = chunks
         self._rows = rows
         self._generation = splitter.generation
@@ -88,8 +64,7 @@ class Split:
         Spanish "EE. UU.", hold a space.)"""
         if not self._joined:
             return "".join(self.chunks)
-        spaced, ask = self._spaced, self._splitter.solid
-        return "".join((spaced.get(chunk) or ask(chunk)) if " " in chunk else chunk for chunk in self.chunks)
+        return "".join(self._splitter.solid(chunk) if " " in chunk else chunk for chunk in self.chunks)
 
     def tokens(self) -> Tokens:
         """Length and hash of every token."""
@@ -111,19 +86,16 @@ class Splitter:
     def __init__(
         self, language: str | None, stop_words: Sequence[str] = (), memo_bytes: int = MEMO_BYTES, work: int = WORK
     ) -> None:
-        if len(stop_words) > 63:
-            raise ValueError(f"{len(stop_words)} stop words for {language}: expected at most 63")
+        if len(stop_words) > MAX_STOP_WORDS:
+            raise ValueError(f"{len(stop_words)} stop words for {language}: expected at most {MAX_STOP_WORDS}")
         self._stop_bits = {word: 1 << position for position, word in enumerate(dict.fromkeys(stop_words))}
         self._spacy = SpacyTokens(language) if language is not None else None
         self._memo_bytes = memo_bytes
-        self._budget = work
+        self._work = work
         self.generation = 0
         self._memo: dict[str, int] = {}
-        self._long: list[str] = []
-        self.spaced: dict[str, str] = {}
         self._bytes = 0
-        self._work = self._budget
-        self._table, self._lengths, self._hashes, self._kinds = array("q"), array("q"), array("Q"), array("B")
+        self._table, self._lengths, self._hashes, self._kinds = array("i"), array("q"), array("Q"), array("B")
 
     @property
     def memo_bytes_used(self) -> int:
@@ -133,12 +105,15 @@ class Splitter:
     def split(self, text: str) -> Split:
         """The words of `text`."""
         chunks: Sequence[str] = text.split()
+        whole = len(max(chunks, key=len, default="")) <= _SHORT or self._is_affordable(chunks)
+        if not whole:
+            chunks = [piece for chunk in chunks for piece in _cut(chunk)]
         parts, touching, previous, start = [], [], 0, 0
         rows: Ints | None = None
         for rows in self.rows_of(chunks):
             facts = self._facts(rows)
             parts.append(_sums(facts))
-            if self._spacy is not None:
+            if self._spacy is not None and whole:
                 touching += (self._touching(facts, previous) + (start - 1)).tolist()
                 previous, start = int(facts[-1, _LAST]), start + len(rows)
         joined = _joined(text, touching) if touching else None
@@ -157,10 +132,9 @@ class Splitter:
 
     def rows_of(self, chunks: Sequence[str]) -> Iterator[Ints]:
         """The memo's rows of one text's `chunks`, segment by segment; each is valid until the next is asked for."""
-        self._begin(len(chunks))
         for start in range(0, len(chunks), _SEGMENT):
             part = chunks[start : start + _SEGMENT] if len(chunks) > _SEGMENT else chunks
-            if start and self._bytes > self._memo_bytes:
+            if self._bytes > self._memo_bytes:
                 self._clear()
             try:
                 rows = list(map(self._memo.__getitem__, part))
@@ -172,7 +146,7 @@ class Splitter:
     def gather(self, rows: Ints) -> Tokens:
         """The tokens of chunks given by their rows."""
         facts = self._facts(rows)
-        counts = facts[:, _TOKENS]
+        counts = facts[:, _TOKENS].astype(np.int64)
         ends = np.cumsum(counts)
         where = np.repeat(facts[:, _START] - ends + counts, counts) + np.arange(ends[-1])
         return Tokens(
@@ -195,7 +169,7 @@ class Splitter:
         for rows in self.rows_of(chunks):
             for row in rows.tolist():
                 found = line.index(chunks[at], position)
-                if seen and line[position:found] != " ":
+                if seen and line[position:found] not in ("", " "):
                     count, seen = count + 1, False
                 position, at = found + len(chunks[at]), at + 1
                 start, num = self._table[row * _COLUMNS + _START], self._table[row * _COLUMNS + _TOKENS]
@@ -206,25 +180,16 @@ class Splitter:
                         seen = True
         return count + (seen and line[position:] not in ("", " "))
 
-    def _begin(self, num_chunks: int) -> None:
-        """A new text: its budget of work is whole, and what was charged to an earlier one's is forgotten."""
-        self._work = self._budget
-        for chunk in self._long:
-            self._memo.pop(chunk, None)
-        self._long, self.spaced = [], {}
-        if self._bytes > self._memo_bytes or (num_chunks > _SEGMENT and self._memo):
-            self._clear()
-
     def _clear(self) -> None:
         self.generation += 1
-        self._memo, self._long, self._bytes = {}, [], 0
-        self._table, self._lengths, self._hashes, self._kinds = array("q"), array("q"), array("Q"), array("B")
+        self._memo, self._bytes = {}, 0
+        self._table, self._lengths, self._hashes, self._kinds = array("i"), array("q"), array("Q"), array("B")
 
-    def _facts(self, rows: Ints) -> Ints:
-        facts: Ints = np.frombuffer(self._table, np.int64).reshape(-1, _COLUMNS)[rows]
+    def _facts(self, rows: Ints) -> Facts:
+        facts: Facts = np.frombuffer(self._table, np.int32).reshape(-1, _COLUMNS)[rows]
         return facts
 
-    def _touching(self, facts: Ints, previous: int) -> Ints:
+    def _touching(self, facts: Facts, previous: int) -> Ints:
         """Positions k for which the last token of chunk k-1 and the first of chunk k are neighbours in a special case;
         `previous` is the last token of the chunk before position 0."""
         assert self._spacy is not None
@@ -246,24 +211,15 @@ class Splitter:
                 self._remember(chunk, [chunk[:-1], chunk[-1]])
             else:
                 hard.append(chunk)
-        pieces = [self._affordable(chunk) for chunk in hard]
-        tokens = iter(self._spacy.split([piece for parts in pieces for piece in parts]))
-        for chunk, parts in zip(hard, pieces, strict=True):
-            found = [token for _ in parts for token in next(tokens)]
-            self._remember(chunk, found)
-            if len(chunk) > _SHORT and " " in chunk:
-                self.spaced[chunk] = "".join(found)
+        for chunk, tokens in zip(hard, self._spacy.split(hard), strict=True):
+            self._remember(chunk, tokens)
 
-    def _affordable(self, chunk: str) -> list[str]:
-        """The chunk, or its cuts where splitting it whole exceeds what this text may still cost."""
-        if len(chunk) <= _SHORT:
-            return [chunk]
-        work = sum(len(part) * (1 + len(_NOT_ALPHANUMERIC.findall(part))) for part in chunk.split(" "))
-        self._long.append(chunk)
-        if work <= self._work:
-            self._work -= work
-            return [chunk]
-        return [chunk[start : start + _SHORT] for start in range(0, len(chunk), _SHORT)]
+    def _is_affordable(self, chunks: Sequence[str]) -> bool:
+        """Whether the long ones of a text's chunks may be split whole."""
+        if self._spacy is None:
+            return True
+        long = {chunk for chunk in chunks if len(chunk) > _SHORT and not chunk.isalpha()}
+        return sum(len(chunk) * (1 + len(_NOT_ALPHANUMERIC.findall(chunk))) for chunk in long) <= self._work
 
     def _remember_word(self, word: str) -> None:
         """`_remember` for a chunk of letters alone, which is one token: most of what is new."""
@@ -310,15 +266,13 @@ def _joined(text: str, touching: Sequence[int]) -> list[str] | None:
     return joined
 
 
-def hash_of(token: str) -> int:
-    """The polynomial hash of a token's characters mod 2^64."""
-    value = 0
-    for code in map(ord, token):
-        value = (value * BASE + code) & _MASK
-    return value
+def _cut(chunk: str) -> list[str]:
+    if len(chunk) <= _SHORT or chunk.isalpha():
+        return [chunk]
+    return [chunk[start : start + _SHORT] for start in range(0, len(chunk), _SHORT)]
 
 
-def _sums(facts: Ints) -> tuple[int, ...]:
+def _sums(facts: Facts) -> tuple[int, ...]:
     """Sums of the counting columns, and the union of the stop words as bits."""
     sums = facts[:, _TOKENS : _ALPHABETIC + 1].sum(axis=0).tolist()
     return (*sums, int(np.bitwise_or.reduce(facts[:, _STOP])))

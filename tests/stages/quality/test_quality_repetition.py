@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.quality.grams import Grams
+from stages.quality.tokens import Tokens, hash_of
 from stages.quality.windows import Windows, greedy_duplicate_chars, most_common, repeated
-from stages.quality.words import Tokens, hash_of
 
 words = st.lists(st.sampled_from(["a", "b", "ab", "ba", "aa", "c", "bc", "abc", "字", "x🙂"]), max_size=80)
 sizes = st.integers(2, 10)

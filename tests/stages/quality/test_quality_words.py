@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from stages.quality.characters import PUNCTUATION, TERMINAL_PUNCTUATION
 from stages.quality.languages import SPLIT_BY_SPACY, STOP_WORDS
-from stages.quality.words import BASE, Splitter, hash_of
+from stages.quality.tokens import BASE, hash_of
+from stages.quality.words import Splitter
 
 ENGLISH = Splitter("en", STOP_WORDS["en"])
 
