@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_corpus import make_corpus
 
 from lineage.recipe import RecipeError, load_recipe
 from pipeline.cli.main import main
@@ -270,6 +271,34 @@ def test_gathering_and_reducing_are_counted_for_each_micro_batch(tmp_path: Path)
     assert sent == {"all-reduce of gradients": 2 * 4 * size}
 
 
+def test_peers_of_a_layer_send_the_stream_and_context_peers_keys_and_values(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "train.parallel.dp_shard=1", "train.parallel.tp=4", "train.parallel.cp=2")
+    sent = {kind.axis: kind.num_bytes for kind in plan.traffic}
+    stream = 8192 / 2 * 4096 * 2
+    assert sent["tp"] == 64 * (8 * 32 + 4) * stream * 3 / 4
+    # Eight key-value heads of width 128, of which each tensor peer has two.
+    assert sent["cp"] == 64 * 32 * 3 * (8192 * 2 * 2 * 128 * 2) / 2
+    again = plan_of(tmp_path, "train.parallel.dp_shard=1", "train.parallel.tp=4", "train.activation_checkpointing=full")
+    assert again.traffic[0].num_bytes == 64 * (11 * 32 + 4) * 2 * stream * 3 / 4
+
+
+def test_an_all_reduce_longer_than_the_last_backward_shows_in_the_step(tmp_path: Path) -> None:
+    slow, fast = (plan_of(tmp_path, "train.zero=0", f"plan.intra_gbps={gbps}").throughput for gbps in (36, 3600))
+    assert fast.exposed_seconds == 0
+    # Backward of a micro-batch is two thirds of its operations.
+    backward = fast.compute_seconds / 8 * 2 / 3
+    assert slow.exposed_seconds == pytest.approx(slow.communication_seconds - backward)
+    assert slow.step_seconds == pytest.approx(fast.step_seconds + slow.exposed_seconds)
+
+
+@pytest.mark.parametrize(("global_batch", "in_flight"), [(16, 4), (3, 3)])
+def test_a_first_stage_keeps_as_many_micro_batches_as_are_under_way(
+    tmp_path: Path, global_batch: int, in_flight: int
+) -> None:
+    plan = plan_of(tmp_path, "train.parallel.dp_shard=1", "train.parallel.pp=4", f"train.global_batch={global_batch}")
+    assert plan.memory.activations == in_flight * 8 * layer_activations(plan.layout)
+
+
 def test_a_ring_that_leaves_the_node_is_as_fast_as_its_members_adapters() -> None:
     table = PlanTable(gpus_per_node=8, intra_gbps=3600, inter_gbps=400)
     assert link_of(1, 8, table) == ("intra", 3600)
@@ -342,6 +371,15 @@ def test_the_vocabulary_is_the_configs_where_there_is_no_data(tmp_path: Path) ->
     plan = plan_of(tmp_path, f"train.model={path}")
     assert plan.vocabulary.size == 1000
     assert str(path) in plan.vocabulary.origin
+
+
+def test_vocabulary_and_epochs_are_the_datas_where_there_is_some(tmp_path: Path) -> None:
+    make_corpus(str(tmp_path / "out"), {"web": [3000, 1000], "code": [4096]})
+    plan = plan_of(tmp_path, f"train.data={tmp_path / 'out'}", "train.model=debug", "train.seq_len=1024")
+    assert plan.vocabulary.size == 256
+    assert "tiny" in plan.vocabulary.origin
+    assert plan.budget.corpus_tokens == 8096
+    assert plan.budget.epochs == 1000 * 64 * 1024 / 8096
 
 
 @pytest.mark.parametrize(

@@ -114,8 +114,8 @@ def layer_activations(layout: Layout) -> float:
 def kept_activations(layout: Layout) -> float:
     """Bytes that a layer keeps for backward of one micro-batch, as `activation_checkpointing` says.
 
-    full: its input. selective: also attention's output and every second matrix product (of the seven: queries,
-    values, gate, down)."""
+    full: its input. selective: also attention's output and every second matrix product, of the seven of a layer the
+    larger choice: queries, values, gate, down."""
     if layout.recompute == "none":
         return layer_activations(layout)
     config, tp = layout.config, layout.mesh.tp
