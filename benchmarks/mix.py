@@ -3,7 +3,7 @@
 Five bigram sources over 64 symbols, a target of .40/.25/.20/.10/.05 of them, proxies of 50,000 tokens; regret is the
 loss of the recommended mixture, with endless data, above that of the target's own shares. Means over worlds.
 
-    python benchmarks/mix.py [--worlds 5]
+    python benchmarks/mix.py [--worlds 8]
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNIFORM = np.full(len(TARGET), 1 / len(TARGET))
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--worlds", type=int, default=5)
+    parser.add_argument("--worlds", type=int, default=8)
     parser.add_argument("--models", nargs="+", default=MODELS)
     options = parser.parse_args()
     warnings.filterwarnings("ignore")  # the Gaussian process tells of bounds it meets
