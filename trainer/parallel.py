@@ -226,8 +226,13 @@ def _recomputation(recompute: Recompute) -> dict[str, Any]:
         return {"preserve_rng_state": False}
     return {
         "preserve_rng_state": False,
-        "context_fn": partial(create_selective_checkpoint_contexts, _keep_products()),
+        "context_fn": _selective_contexts,
     }
+
+
+def _selective_contexts() -> Any:
+    """A layer's contexts: the count of products begins anew with every forward pass."""
+    return create_selective_checkpoint_contexts(_keep_products())  # type: ignore[no-untyped-call]
 
 
 def _keep_products() -> Callable[..., CheckpointPolicy]:
