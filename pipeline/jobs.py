@@ -184,7 +184,6 @@ class Cluster:
 
     @contextlib.contextmanager
     def _errors(self, job_id: str = "") -> Iterator[None]:
-        import requests
         from ray.exceptions import AuthenticationError
 
         try:
@@ -194,7 +193,7 @@ class Cluster:
                 f"{self._address} refuses the request: its token is missing (401) or wrong (403). Put the cluster's"
                 f" token into RAY_AUTH_TOKEN, or into a file named by RAY_AUTH_TOKEN_PATH. ({_first_line(error)})"
             ) from error
-        except (ConnectionError, requests.exceptions.RequestException) as error:
+        except OSError as error:  # the client's own errors of connection and HTTP are such
             raise ClusterError(
                 f"no Ray cluster answers at {self._address}: is it up, and is this the address of its dashboard"
                 f" (http://HOST:8265, or a forwarded port)? ({_first_line(error)})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -276,6 +277,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
         log.close()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _free_ports(num: int) -> list[int]:
