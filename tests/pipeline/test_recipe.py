@@ -1,0 +1,107 @@
+"""The data recipe as a whole: its defaults, what sources must look like, and which keys of two recipes differ."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lineage.recipe import RecipeError, as_plain, as_toml
+from lineage.storage import Folder
+from pipeline.recipe import differing_keys, load, recipe_of
+from stages.document import STAGES
+
+LEAST = '[run]\nname = "a"\noutput = "out"\n[[source]]\nname = "web"\ninputs = ["a.warc.gz"]\n'
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "recipe.toml").write_text(LEAST)
+    return tmp_path / "recipe.toml"
+
+
+def test_the_least_recipe_has_the_defaults_that_are_documented(path: Path) -> None:
+    plain = as_plain(load(path))
+    for dotted, value in {
+        "run.seed": 0, "parse.extractor": "trafilatura", "parse.fast": False, "language.keep": ["en"],
+        "language.min_score": 0.65, "language.model": "bundled", "language.prefilter": False,
+        "quality.rules": ["gopher_quality", "gopher_repetition"], "quality.variant": "datatrove",
+        "quality.ledger": "first", "decontaminate.against": [], "decontaminate.field": "text",
+        "decontaminate.ngram": "13w", "decontaminate.ratio": 0.5, "pii.action": "replace", "dedup.url": True,
+        "pii.kinds": ["email", "phone", "ip", "credit_card", "iban", "us_ssn", "secret"], "dedup.exact": True,
+        "dedup.near": True, "dedup.num_perm": 128, "dedup.bands": 16, "dedup.rows": 8, "dedup.shingle": 5,
+        "dedup.scheme": "fast", "dedup.threshold": 0.8, "dedup.keep": "longest", "dedup.against": [],
+        "tokenize.encoding": "cl100k_base", "tokenize.shard_tokens": 2**28, "tokenize.group_files": 1000,
+        "limits.max_bad_records": 0.01, "purges.honour": [], "ray.address": "local", "classifier": [],
+    }.items():  # fmt: skip
+        found: Any = plain
+        for part in dotted.split("."):
+            found = found[part]
+        assert found == value, dotted
+    assert plain["source"] == [{"name": "web", "inputs": ["a.warc.gz"], "format": "auto", "steps": list(STAGES)}]
+
+
+def test_a_resolved_recipe_reads_back_equal(path: Path, tmp_path: Path) -> None:
+    recipe = load(path, ["source.0.limit=2", "ray.num_cpus=3", "quality.rules=['c4', 'fineweb']"])
+    (tmp_path / "resolved.toml").write_text(as_toml(recipe))
+    assert load(tmp_path / "resolved.toml") == recipe
+    Folder(str(tmp_path / "out")).publish("recipe.toml", as_toml(recipe).encode())
+    assert recipe_of(Folder(str(tmp_path / "out"))) == recipe
+
+
+@pytest.mark.parametrize("name", ["web", "a", "A-1_b.c", "0", "x" * 100])
+def test_names_of_sources_are_names_of_folders(name: str, path: Path) -> None:
+    assert load(path, [f'source.0.name="{name}"']).source[0].name == name
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\\b", "-a", "_a", "a b", "ż", "x" * 101, "a\n"])
+def test_names_that_could_leave_their_folder_are_refused(name: str, path: Path) -> None:
+    escaped = name.replace("\\", "\\\\").replace("\n", "\\n")
+    with pytest.raises(RecipeError, match=r"source\.name = "):
+        load(path, [f'source.0.name="{escaped}"'])
+
+
+def test_two_sources_need_two_names(path: Path) -> None:
+    path.write_text(LEAST + LEAST[LEAST.index("[[source]]") :])
+    with pytest.raises(RecipeError, match=r"source\.name = 'web' is given twice"):
+        load(path)
+
+
+def test_differing_keys_are_named_with_both_values() -> None:
+    ours = {"a": {"b": 1, "c": 2}, "source": [{"n": 1}, {"n": 2}], "new": 5, "ray": {"x": 1}}
+    theirs = {"a": {"b": 1, "c": 3}, "source": [{"n": 1}, {"n": 7}], "old": 6, "ray": {"x": 2}}
+    assert differing_keys(ours, theirs) == [
+        "a.c is 2 now and was 3",
+        "new is 5 now and was None",
+        "old is None now and was 6",
+        "source[1].n is 2 now and was 7",
+    ]
+    longer = {"source": [1, 2]}, {"source": [1]}
+    assert differing_keys(*longer) == ["source is [1, 2] now and was [1]"]
+
+
+TREES = st.recursive(
+    st.integers(0, 3) | st.text("ab", max_size=2),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3) | st.lists(inner, max_size=2),
+    max_leaves=8,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from("xyz"), TREES, max_size=3),
+    st.dictionaries(st.sampled_from("xyz"), TREES, max_size=3),
+)
+def test_two_recipes_differ_in_a_key_just_when_they_are_not_equal(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    assert bool(differing_keys(ours, theirs)) == (ours != theirs)
+    assert differing_keys(ours, ours) == []
+
+
+def test_every_recipe_that_we_ship_is_right() -> None:
+    recipes = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
+    for shipped in recipes:
+        if "source" in tomllib.loads(shipped.read_text()):
+            load(shipped)
