@@ -31,16 +31,20 @@ class SpacyTokens:
         self.rules: frozenset[str] = frozenset(self._tokenizer.rules)
         self._sentence_ends = frozenset(Sentencizer.default_punct_chars)
         self._any_sentence_end = re.compile("[" + re.escape("".join(sorted(self._sentence_ends))) + "]")
-        pairs = self._neighbours()
-        self._lasts = {token: number for number, token in enumerate(sorted({last for last, _ in pairs}), 1)}
-        self._firsts = {token: number for number, token in enumerate(sorted({first for _, first in pairs}), 1)}
-        self.neighbours = np.zeros((len(self._lasts) + 1, len(self._firsts) + 1), bool)
-        for last, first in pairs:
-            self.neighbours[self._lasts[last], self._firsts[first]] = True
+        patterns = self._patterns()
+        self._pairs = {pair for pattern in patterns.values() for pair in pairwise(pattern)}
+        self._rights = frozenset(right for _, right in self._pairs)
+        self._lefts = frozenset(left for left, _ in self._pairs)
+        self._openings = {rule: found[0] for rule, found in patterns.items() if found[0] in self._rights}
+        self._closings = {rule: found[-1] for rule, found in patterns.items() if found[-1] in self._lefts}
+        self._opens, self._closes = tuple(sorted(self._openings)), tuple(sorted(self._closings))
+        self._first_sets: dict[frozenset[str], int] = {frozenset(): 0}
+        self._last_sets: dict[frozenset[str], int] = {frozenset(): 0}
+        self.neighbours = np.zeros((1, 1), bool)
 
-    def _neighbours(self) -> set[tuple[str, str]]:
-        """The neighbours in what spaCy's matcher of special cases looks for: the tokens that a special case with an
-        affix becomes when it is split as other text is (Tokenizer.add_special_case)."""
+    def _patterns(self) -> dict[str, list[str]]:
+        """What spaCy's matcher of special cases looks for, by special case: the tokens that one with an affix becomes
+        when it is split as other text is (Tokenizer.add_special_case)."""
         asked = self._tokenizer
         plain = _copy(asked, self._vocab, with_rules=False)
         matched = [
@@ -49,7 +53,7 @@ class SpacyTokens:
             if not asked.faster_heuristics
             or asked.find_prefix(rule) or asked.find_infix(rule) or asked.find_suffix(rule) or " " in rule
         ]  # fmt: skip
-        return {pair for rule in matched for pair in pairwise(token.text for token in plain(rule))}
+        return {rule: [token.text for token in plain(rule)] for rule in matched}
 
     def split(self, chunks: Sequence[str]) -> list[list[str]]:
         """The tokens of each chunk; a chunk holds no white space but single spaces.
@@ -76,9 +80,27 @@ class SpacyTokens:
             at += at < len(marks) and marks[at][0] < start
         return split
 
-    def ends(self, tokens: Sequence[str]) -> tuple[int, int]:
-        """Numbers of the first token (as the second of a pair) and of the last one (as the first); 0: in no pair."""
-        return (self._firsts.get(tokens[0], 0), self._lasts.get(tokens[-1], 0)) if tokens else (0, 0)
+    def ends(self, chunk: str, tokens: Sequence[str]) -> tuple[int, int]:
+        """Column and row of the chunk in `neighbours`: for the token it may begin with, as the right of a pair, and
+        for the one it may end with, as the left.
+
+        The matcher sees tokens as they are before special cases replace them; the first of those is the chunk's first
+        token, or that of a special case that the chunk starts with. So each end is a set of tokens (mostly empty)."""
+        first = self._rights.intersection(tokens[:1])
+        if chunk.startswith(self._opens):
+            first |= {token for rule, token in self._openings.items() if chunk.startswith(rule)}
+        last = self._lefts.intersection(tokens[-1:])
+        if chunk.endswith(self._closes):
+            last |= {token for rule, token in self._closings.items() if chunk.endswith(rule)}
+        if first in self._first_sets and last in self._last_sets:
+            return self._first_sets[first], self._last_sets[last]
+        numbers = (self._first_sets.setdefault(first, len(self._first_sets)),
+                   self._last_sets.setdefault(last, len(self._last_sets)))  # fmt: skip
+        self.neighbours = np.array([
+            [any((left, right) in self._pairs for left in lefts for right in rights) for rights in self._first_sets]
+            for lefts in self._last_sets
+        ])  # fmt: skip
+        return numbers
 
     def kind(self, token: str) -> int:
         """The token's kinds, as bits."""

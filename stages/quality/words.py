@@ -227,7 +227,7 @@ class Splitter:
         self._lengths.append(length)
         self._hashes.append(hash_of(word))
         self._kinds.append(0)
-        first, last = (0, 0) if self._spacy is None else self._spacy.ends((word,))
+        first, last = (0, 0) if self._spacy is None else self._spacy.ends(word, (word,))
         self._memo[word] = len(self._table) // _COLUMNS
         self._table.extend((start, 1, 1, length, 1, self._stop_bits.get(word, 0), first, last))
         self._bytes += _ROW_BYTES + _TOKEN_BYTES + length
@@ -245,7 +245,7 @@ class Splitter:
                 word_chars += length
             num_alphabetic += letters or any(map(str.isalpha, token))
             stop |= self._stop_bits.get(token, 0)
-        first, last = (0, 0) if spacy is None else spacy.ends(tokens)
+        first, last = (0, 0) if spacy is None else spacy.ends(chunk, tokens)
         self._memo[chunk] = len(self._table) // _COLUMNS
         self._table.extend((start, len(tokens), num_words, word_chars, num_alphabetic, stop, first, last))
         self._bytes += _ROW_BYTES + len(chunk) + _TOKEN_BYTES * len(tokens)

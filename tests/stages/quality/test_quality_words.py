@@ -79,6 +79,20 @@ def test_any_text_has_the_words_that_spacy_gives_it(text: str) -> None:
     assert counts.num_stop_words == len(set(words) & set(STOP_WORDS["en"]))
 
 
+emoticons = st.text(alphabet=":;()-8=D'>_<.o0*^/\\ \n", max_size=40)
+
+
+@settings(max_examples=400, deadline=None)
+@given(emoticons)
+def test_any_row_of_emoticons_has_the_words_that_spacy_gives_it(text: str) -> None:
+    assert words_of(ENGLISH, text) == spacy_words(text)
+
+
+def test_special_cases_hidden_by_special_cases_still_reach_across_a_space() -> None:
+    for text in (":):): ):):)", "): ):", ":( (:", "x' ''s"):
+        assert words_of(ENGLISH, text) == spacy_words(text)
+
+
 @settings(max_examples=300, deadline=None)
 @given(texts)
 def test_any_line_has_the_sentences_that_spacy_gives_it(line: str) -> None:
