@@ -28,4 +28,9 @@ def make_tiny_crawl(folder: Path) -> dict[str, tuple[str, ...]]:
         texts = [write_article("en", rng, 10).text for _ in range(14)] + ["Too few words.", articles[3].text]
         rows = [{"id": str(number), "text": text} for number, text in enumerate(texts)]
         (folder / f"posts-{file}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return inputs_of(folder)
+
+
+def inputs_of(folder: Path) -> dict[str, tuple[str, ...]]:
+    """The inputs of each source of a crawl that lies below `folder`."""
     return {name: (str(folder / pattern),) for name, pattern in SOURCES.items()}
