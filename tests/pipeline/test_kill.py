@@ -96,7 +96,7 @@ WORKER_MOMENTS = (
 def ray_with_steps(request: pytest.FixtureRequest) -> Iterator[None]:
     """A cluster whose workers find dying_steps."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYTHONPATH", str(Path(__file__).parent))
+        patched.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
         request.getfixturevalue("small_ray")
         yield
 

@@ -1,4 +1,4 @@
-"""Units of work and the plan that names them: no state between documents, and another name for whatever shapes a byte."""
+"""Units of work and the plan that names them: no state between documents; whatever shapes a byte renames them."""
 
 from __future__ import annotations
 
