@@ -92,15 +92,26 @@ class SpacyTokens:
         last = self._lefts.intersection(tokens[-1:])
         if chunk.endswith(self._closes):
             last |= {token for rule, token in self._closings.items() if chunk.endswith(rule)}
-        if first in self._first_sets and last in self._last_sets:
-            return self._first_sets[first], self._last_sets[last]
-        numbers = (self._first_sets.setdefault(first, len(self._first_sets)),
-                   self._last_sets.setdefault(last, len(self._last_sets)))  # fmt: skip
-        self.neighbours = np.array([
-            [any((left, right) in self._pairs for left in lefts for right in rights) for rights in self._first_sets]
-            for lefts in self._last_sets
-        ])  # fmt: skip
-        return numbers
+        return self._first_number(first), self._last_number(last)
+
+    def _first_number(self, rights: frozenset[str]) -> int:
+        """The number of a set of first tokens; a new one gets its column of `neighbours`."""
+        if rights not in self._first_sets:
+            column = [self._touch(lefts, rights) for lefts in self._last_sets]
+            self.neighbours = np.column_stack([self.neighbours, column])
+            self._first_sets[rights] = len(self._first_sets)
+        return self._first_sets[rights]
+
+    def _last_number(self, lefts: frozenset[str]) -> int:
+        """The number of a set of last tokens; a new one gets its row of `neighbours`."""
+        if lefts not in self._last_sets:
+            row = [self._touch(lefts, rights) for rights in self._first_sets]
+            self.neighbours = np.vstack([self.neighbours, row])
+            self._last_sets[lefts] = len(self._last_sets)
+        return self._last_sets[lefts]
+
+    def _touch(self, lefts: frozenset[str], rights: frozenset[str]) -> bool:
+        return any((left, right) in self._pairs for left in lefts for right in rights)
 
     def kind(self, token: str) -> int:
         """The token's kinds, as bits."""
