@@ -139,6 +139,11 @@ def train_superseded(recipe: TrainRecipe, process: Process) -> Result:
 
     def after_step(step: int) -> None:
         if step == 3:
+            published = Path(recipe.train.output, "checkpoints")
+            for _ in range(600):  # the checkpoint of step 2 is written beside the steps after it
+                if any(published.glob("*/complete.json")):
+                    break
+                time.sleep(0.1)
             claim(Folder(recipe.train.output))
 
     return train(recipe, Surroundings(process=process, after_step=after_step))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import fasttext
 import pytest
@@ -21,11 +22,21 @@ def model(tmp_path_factory) -> str:
     folder: Path = tmp_path_factory.mktemp("models")
     lines = [f"__label__good {GOOD}", f"__label__bad {BAD}"] * 200
     (folder / "train.txt").write_text("\n".join(lines) + "\n")
-    # With hardly any parameters fastText's trainer reads memory that nobody has set, and ends in NaN every other time.
-    size = {"dim": 8, "wordNgrams": 2, "bucket": 200_000}
-    trained = fasttext.train_supervised(str(folder / "train.txt"), thread=1, seed=1, verbose=0, **size)
+    trained = _train(str(folder / "train.txt"))
     trained.save_model(str(folder / "small.bin"))
     return str(folder / "small.bin")
+
+
+def _train(path: str) -> Any:
+    """fastText's trainer reads memory that nobody has set, and then ends in NaN: often with few parameters, sometimes
+    with these. It says so, and trying again is all that helps."""
+    for _ in range(100):
+        try:
+            return fasttext.train_supervised(path, thread=1, seed=1, verbose=0, dim=8, wordNgrams=2, bucket=200_000)
+        except RuntimeError as error:
+            if "NaN" not in str(error):
+                raise
+    raise AssertionError("a hundred trainings in a row ended in NaN")
 
 
 def rule(outcome: Document | Rejection) -> str:
