@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -35,9 +35,8 @@ class SpacyTokens:
         self._pairs = {pair for pattern in patterns.values() for pair in pairwise(pattern)}
         self._rights = frozenset(right for _, right in self._pairs)
         self._lefts = frozenset(left for left, _ in self._pairs)
-        self._openings = {rule: found[0] for rule, found in patterns.items() if found[0] in self._rights}
-        self._closings = {rule: found[-1] for rule, found in patterns.items() if found[-1] in self._lefts}
-        self._opens, self._closes = tuple(sorted(self._openings)), tuple(sorted(self._closings))
+        self._openings = _by_edge((rule, found[0], rule[0]) for rule, found in patterns.items())
+        self._closings = _by_edge((rule, found[-1], rule[-1]) for rule, found in patterns.items())
         self._first_sets: dict[frozenset[str], int] = {frozenset(): 0}
         self._last_sets: dict[frozenset[str], int] = {frozenset(): 0}
         self.neighbours = np.zeros((1, 1), bool)
@@ -86,13 +85,12 @@ class SpacyTokens:
 
         The matcher sees tokens as they are before special cases replace them; the first of those is the chunk's first
         token, or that of a special case that the chunk starts with. So each end is a set of tokens (mostly empty)."""
-        first = self._rights.intersection(tokens[:1])
-        if chunk.startswith(self._opens):
-            first |= {token for rule, token in self._openings.items() if chunk.startswith(rule)}
-        last = self._lefts.intersection(tokens[-1:])
-        if chunk.endswith(self._closes):
-            last |= {token for rule, token in self._closings.items() if chunk.endswith(rule)}
-        return self._first_number(first), self._last_number(last)
+        first = {token for token, rules in self._openings.get(chunk[0], ()) if chunk.startswith(rules)}
+        last = {token for token, rules in self._closings.get(chunk[-1], ()) if chunk.endswith(rules)}
+        first.update(tokens[:1])
+        last.update(tokens[-1:])
+        rights, lefts = self._rights & first, self._lefts & last
+        return (self._first_number(rights), self._last_number(lefts)) if rights or lefts else (0, 0)
 
     def _first_number(self, rights: frozenset[str]) -> int:
         """The number of a set of first tokens; a new one gets its column of `neighbours`."""
@@ -121,6 +119,14 @@ class SpacyTokens:
     def has_sentence_end(self, text: str) -> bool:
         """Whether a character of `text` can end a sentence."""
         return self._any_sentence_end.search(text) is not None
+
+
+def _by_edge(rules: Iterable[tuple[str, str, str]]) -> dict[str, list[tuple[str, tuple[str, ...]]]]:
+    """For (special case, its token at an edge, its character there): by character, the tokens with their cases."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for rule, token, character in rules:
+        found.setdefault(character, {}).setdefault(token, []).append(rule)
+    return {edge: [(token, tuple(cases)) for token, cases in tokens.items()] for edge, tokens in found.items()}
 
 
 def _copy(tokenizer: Any, vocab: Any, *, with_rules: bool) -> Any:

@@ -93,6 +93,7 @@ class Splitter:
         self._memo_bytes = memo_bytes
         self._work = work
         self.generation = 0
+        self._marks: dict[str, tuple[int, bool, bool, int]] = {}
         self._memo: dict[str, int] = {}
         self._bytes = 0
         self._table, self._lengths, self._hashes, self._kinds = array("i"), array("q"), array("Q"), array("B")
@@ -236,19 +237,33 @@ class Splitter:
         num_words = word_chars = num_alphabetic = stop = 0
         start, spacy = len(self._lengths), self._spacy
         for token in tokens:
-            length, letters = len(token), token.isalpha()
+            length = len(token)
+            if token.isalpha():
+                kind, is_word, has_letter, code = 0, True, True, hash_of(token)
+            else:
+                kind, is_word, has_letter, code = self._marks.get(token) or self._odd_token(token)
             self._lengths.append(length)
-            self._hashes.append(hash_of(token))
-            self._kinds.append(0 if letters or spacy is None else spacy.kind(token))
-            if not PUNCTUATION.issuperset(token):
+            self._hashes.append(code)
+            self._kinds.append(kind)
+            if is_word:
                 num_words += 1
                 word_chars += length
-            num_alphabetic += letters or any(map(str.isalpha, token))
-            stop |= self._stop_bits.get(token, 0)
+            num_alphabetic += has_letter
+            if token in self._stop_bits:
+                stop |= self._stop_bits[token]
         first, last = (0, 0) if spacy is None else spacy.ends(chunk, tokens)
         self._memo[chunk] = len(self._table) // _COLUMNS
         self._table.extend((start, len(tokens), num_words, word_chars, num_alphabetic, stop, first, last))
         self._bytes += _ROW_BYTES + len(chunk) + _TOKEN_BYTES * len(tokens)
+
+    def _odd_token(self, token: str) -> tuple[int, bool, bool, int]:
+        """Kind of a token that is not letters alone, whether it is a word, has a letter, and its hash; single
+        characters are remembered."""
+        kind = 0 if self._spacy is None else self._spacy.kind(token)
+        facts = kind, not PUNCTUATION.issuperset(token), any(map(str.isalpha, token)), hash_of(token)
+        if len(token) == 1:
+            self._marks[token] = facts
+        return facts
 
 
 def _joined(text: str, touching: Sequence[int]) -> list[str] | None:
