@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Final
 
 from lineage import objects
@@ -52,11 +53,12 @@ def erase_old_versions(out: Folder) -> None:
         objects.delete_versions(out, [v for v in found if not v.is_latest or v.is_marker])
 
 
-def remove_leftovers(out: Folder) -> None:
-    """Remove temporary files that writers of text left when they died. Whoever calls holds the OUT."""
+def remove_leftovers(out: Folder, also: Sequence[str] = ()) -> None:
+    """Remove temporary files that writers of text left when they died, and those of other folders, `also`. Whoever
+    calls holds the OUT."""
     if out.is_remote:
         return
-    tops = [name.rstrip("/") for name in _TEXT_BEARING if name.endswith("/")]
+    tops = [name.rstrip("/") for name in (*_TEXT_BEARING, *also) if name.endswith("/")]
     folders = [out.url, *(folder for top in tops for folder, _, _ in os.walk(out.at(top)))]
     for folder in folders:
         for file in os.listdir(folder):

@@ -77,6 +77,6 @@ def publish(plan: Plan, index: Index, summary: dict[str, Any]) -> None:
     out.publish(REPORT, render_output(out, index))
     # A killed call may have left another run.json or report of the same size: their sums must not be taken over.
     cover(out, index, rewritten=(EXCERPTS, RECIPE, RUN, REPORT))
-    remove_leftovers(out)
+    remove_leftovers(out, also=("lineage/",))
     publish_index(out, index)
     clear_work(out)

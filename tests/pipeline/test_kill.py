@@ -224,7 +224,7 @@ def continue_and_compare(path: Path, out: Path, expected: dict[str, str], monkey
 def check_whole(out: Path, expected: dict[str, str]) -> None:
     assert fingerprint(str(out)) == expected
     assert not (out / "work").exists()
-    assert not list(out.rglob(".tmp-*")), "texts of attempts that were killed"
+    assert not list(out.rglob(".tmp-*")), "what attempts that were killed had begun to write"
     assert not verify(Folder(str(out)), verify_hooks(Folder(str(out)))).problems
 
 
@@ -354,7 +354,9 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_unit_whose_worker_dies_once_is_done_again_with_the_same_result(sources: Sources, tmp_path: Path) -> None:
+def test_a_unit_whose_worker_dies_once_is_done_again_with_the_same_result(
+    sources: Sources, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name = f"posts-{uuid.uuid4().hex}"
     sources = {name: sources["posts"]}
     dying = recipe(str(tmp_path / "out"), sources)
@@ -362,6 +364,7 @@ def test_a_unit_whose_worker_dies_once_is_done_again_with_the_same_result(source
     try:
         assert run(tmp_path, dying)["num_documents"] > 0
         assert dying_steps.scar(name).exists()
+        assert capsys.readouterr().out == "", "what Ray has to say does not mix with answers"
         unharmed = {**dying, "run": {"name": "again", "output": str(tmp_path / "unharmed")}}
         run(tmp_path, unharmed)
     finally:
@@ -394,8 +397,9 @@ def _dying_unit(folder: str, deaths: int, careful: bool) -> list[bool]:
 
 
 def test_what_a_unit_raises_is_raised_as_it_is(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere"):
+    with pytest.raises(FileNotFoundError, match="nowhere") as error:
         list(engine.run_units(_fail, str(tmp_path / "nowhere"), ["one"], Work(retries=2)))
+    assert type(error.value) is FileNotFoundError
 
 
 def _fail(folder: str, item: str, careful: bool) -> None:

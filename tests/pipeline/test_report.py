@@ -38,7 +38,14 @@ def out(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
     request.getfixturevalue("small_ray")
     folder = tmp_path_factory.mktemp("report")
     make_crawl(folder / "crawl", num_pages=450)
-    rows = [{"id": str(n), "url": f"https://evil.example/{n}?{ATTACK}", "text": f"{ATTACK} {n}"} for n in range(3)]
+    rows = [
+        {
+            "id": str(n),
+            "url": f"https://evil.example/{n}?{ATTACK}",
+            "text": f"{ATTACK} The boats came home in the rain {n}.",
+        }
+        for n in range(3)
+    ]
     lines = [f"The {word} boats came home before the rain, said the keeper of the harbour." for word in "abcdefghij"]
     twice = {"url": f"https://evil.example/kept?{ATTACK}", "text": f"{ATTACK}\n" + "\n".join(lines)}
     rows += [{"id": "kept", **twice}, *({"id": f"copy{n}", **twice} for n in range(4))]
