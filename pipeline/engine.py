@@ -54,9 +54,11 @@ class Work:
 def cluster(table: RayTable) -> Iterator[None]:
     """A Ray cluster for the time of the block: a local one of our own, or the one at `address`. One that this process
     is connected to already is used as it is and left running."""
-    # Set before the import: Ray reads them then, and its notices belong in its log folder, not in a user's terminal.
+    # Set before the import: Ray reads them then. Its notices belong in its log folder, not in a user's terminal; its
+    # workers, which it would start at niceness 15, are what the user waits for.
     for name, value in (("RAY_DEDUP_LOGS", "0"), ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"),
-                        ("RAY_DISABLE_IMPORT_WARNING", "1"), ("RAY_USAGE_STATS_ENABLED", "0")):  # fmt: skip
+                        ("RAY_DISABLE_IMPORT_WARNING", "1"), ("RAY_USAGE_STATS_ENABLED", "0"),
+                        ("RAY_worker_niceness", "0")):  # fmt: skip
         os.environ.setdefault(name, value)
     import ray
 

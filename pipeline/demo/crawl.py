@@ -22,6 +22,7 @@ from pipeline.demo.warcs import Page, break_records, write_gzip, write_source
 
 KEPT_LANGUAGES = ("en", "de", "fr", "es")
 _SHARES = {"en": 0.46, "de": 0.16, "fr": 0.13, "es": 0.12, "it": 0.07, "nl": 0.06}
+LEAST_PAGES = 450
 NUM_LEAKED = 10
 LEAK = "benchmark"
 """How many of the benchmark's questions leak, and the kind of plant that they are."""
@@ -62,7 +63,11 @@ class Truth:
 
 
 def make_crawl(folder: Path, num_pages: int = 3000, seed: int = 0) -> Truth:
-    """Write the crawl below `folder`: the same bytes for the same arguments."""
+    """Write the crawl below `folder`: the same bytes for the same arguments. ValueError: too few to plant on."""
+    if num_pages < LEAST_PAGES:
+        raise ValueError(
+            f"a demo crawl of {num_pages} pages: expected at least {LEAST_PAGES}, to have room for its plants"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(seed)
     crawl = _Crawl(rng, num_web=int(num_pages * 0.66), num_news=int(num_pages * 0.24))
