@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,7 @@ def small_ray() -> Iterator[None]:
 
     Ray keeps as many idle workers as there are CPUs, and a shuffle has two kinds of them: with two CPUs each exchange
     would start its workers anew (7 s instead of .3)."""
+    os.environ.setdefault("RAY_worker_niceness", "0")  # as pipeline.engine does
     import ray
 
     assert not ray.is_initialized()
