@@ -66,6 +66,7 @@ def browser(tmp_path: Path) -> Iterator[Any]:
                      f"--user-data-dir={tmp_path / 'chromium'}"):  # fmt: skip
         options.add_argument(argument)
     driver = webdriver.Chrome(options=options, service=Service(str(shutil.which("chromedriver"))))
+    driver.implicitly_wait(60)  # a click returns before the page that it leads to is there
     yield driver
     driver.quit()
 
@@ -102,7 +103,7 @@ def test_markup_in_a_url_is_shown_and_never_run(page: tuple[str, str], browser: 
     browser.get(address.split("?")[0] + "document/" + doc_id_of(out, HOSTILE))
     assert browser.find_element(By.TAG_NAME, "h1").text == HOSTILE
     assert "stolen" not in browser.title
-    assert not browser.find_elements(By.TAG_NAME, "script")
+    assert "<script" not in browser.page_source
 
 
 def test_without_the_token_nothing_is_shown(page: tuple[str, str]) -> None:

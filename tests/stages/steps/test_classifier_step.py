@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
-import fasttext
 import pytest
 
 from lineage.recipe import RecipeError
@@ -15,6 +15,14 @@ from stages.document import Document, Rejection
 GOOD = "the theorem follows from the lemma and its proof is short"
 BAD = "buy cheap pills now best casino win money fast"
 
+# fastText's trainer reads memory that nobody has set and then ends in NaN where that memory was used before: so it
+# trains in a process of its own, whose matrices (6 MB) the kernel hands out zeroed.
+TRAIN = """
+import sys, fasttext
+model = fasttext.train_supervised(sys.argv[1], thread=1, seed=1, verbose=0, dim=8, wordNgrams=2, bucket=200_000)
+model.save_model(sys.argv[2])
+"""
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> str:
@@ -22,21 +30,8 @@ def model(tmp_path_factory) -> str:
     folder: Path = tmp_path_factory.mktemp("models")
     lines = [f"__label__good {GOOD}", f"__label__bad {BAD}"] * 200
     (folder / "train.txt").write_text("\n".join(lines) + "\n")
-    trained = _train(str(folder / "train.txt"))
-    trained.save_model(str(folder / "small.bin"))
+    subprocess.run([sys.executable, "-c", TRAIN, str(folder / "train.txt"), str(folder / "small.bin")], check=True)
     return str(folder / "small.bin")
-
-
-def _train(path: str) -> Any:
-    """fastText's trainer reads memory that nobody has set, and then ends in NaN: often with few parameters, sometimes
-    with these. It says so, and trying again is all that helps."""
-    for _ in range(100):
-        try:
-            return fasttext.train_supervised(path, thread=1, seed=1, verbose=0, dim=8, wordNgrams=2, bucket=200_000)
-        except RuntimeError as error:
-            if "NaN" not in str(error):
-                raise
-    raise AssertionError("a hundred trainings in a row ended in NaN")
 
 
 def rule(outcome: Document | Rejection) -> str:
