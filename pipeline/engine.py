@@ -13,9 +13,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
+from pipeline.capacity import A_LITTLE, Nodes, ResourceError, Wanted, check_capacity
 from pipeline.recipe import RayTable
+
+if TYPE_CHECKING:
+    from trainer.placement import Workers
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -23,10 +27,6 @@ Result = TypeVar("Result")
 
 class WorkerDiedError(RuntimeError):
     """A unit's worker process died on every try."""
-
-
-class ResourceError(ValueError):
-    """The recipe asks for a resource that the cluster does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,12 @@ class Work:
             retries=table.retries,
             max_in_flight=table.max_in_flight,
         )
+
+    @property
+    def reserved(self) -> dict[str, float]:
+        """What a unit takes of its node, by Ray's names; memory in bytes."""
+        wanted = {"CPU": self.cpus, "memory": float(self.memory)} | ({self.resource: A_LITTLE} if self.resource else {})
+        return {name: amount for name, amount in wanted.items() if amount}
 
 
 @contextlib.contextmanager
@@ -122,31 +128,29 @@ def num_cpus() -> int:
 
 def check_resources(work: Work) -> None:
     """Raise ResourceError at once where no node could ever run a unit, instead of waiting for ever."""
+    keys = "ray.unit_cpus, ray.unit_memory or ray.unit_resource"
+    check_capacity(Wanted(what="unit", keys=keys, each=work.reserved), _nodes())
+
+
+def check_workers(workers: Workers) -> None:
+    """Raise ResourceError at once where the cluster could never hold the workers of a training run."""
+    wanted = Wanted(
+        what="training worker", keys="train.workers or [train.resources]", each=workers.each, num=workers.num,
+        together=workers.together, per_node=workers.per_node,
+    )  # fmt: skip
+    check_capacity(wanted, _nodes())
+
+
+def _nodes() -> list[Nodes]:
+    """The nodes that are there, and each kind of node that the cluster's autoscaler may add: on one that scales from
+    zero none is there yet."""
     import ray
-
-    wanted = {"CPU": work.cpus, "memory": float(work.memory)} | ({work.resource: 0.001} if work.resource else {})
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]] + _nodes_to_come()
-    if any(all(node.get(name, 0.0) >= amount for name, amount in wanted.items()) for node in nodes):
-        return
-    most = {name: max((node.get(name, 0.0) for node in nodes), default=0.0) for name in wanted}
-    raise ResourceError(
-        f"no node has {_show(wanted)}, which a unit needs; the largest nodes have {_show(most)}."
-        " Lower ray.unit_cpus, ray.unit_memory or ray.unit_resource, or add such a node."
-    )
-
-
-def _nodes_to_come() -> list[dict[str, float]]:
-    """The resources of each kind of node that the cluster's autoscaler may add: on one that scales from zero no node
-    is there yet."""
     from ray._private.state import state
 
     config = state.get_cluster_config()
     groups = config.node_group_configs if config is not None else ()
-    return [dict(group.resources) for group in groups if group.max_count]
-
-
-def _show(resources: dict[str, float]) -> str:
-    return ", ".join(f"{name} {amount:g}" for name, amount in resources.items() if amount or name == "CPU")
+    to_come = [Nodes(resources=dict(group.resources), num=group.max_count) for group in groups if group.max_count]
+    return [Nodes(resources=node["Resources"]) for node in ray.nodes() if node["Alive"]] + to_come
 
 
 def run_units(
@@ -162,7 +166,7 @@ def run_units(
     check_resources(work)
     options: dict[str, Any] = {"num_cpus": work.cpus, "max_retries": 0, "memory": work.memory or None}
     if work.resource:
-        options["resources"] = {work.resource: 0.001}
+        options["resources"] = {work.resource: A_LITTLE}
     remote = ray.remote(**options)(_call)
     shared = ray.put((function, job, object_store_settings()))
     limit = work.max_in_flight or 2 * num_cpus()

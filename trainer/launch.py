@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final, cast
@@ -40,6 +40,7 @@ from trainer.loop import Result, Surroundings, train
 from trainer.metrics import StepReport
 from trainer.options import TrainRecipe
 from trainer.parallel import check_layout, layout_of
+from trainer.placement import Workers, local_cpus, split_peers, workers_of
 from trainer.runtime import collective_timeout, join_process_group, local_device
 from trainer.sinks import METRICS
 from trainer.sizes import model_config
@@ -59,20 +60,24 @@ class _Order:
 
     recipe: dict[str, Any]
     launch: str
+    on_gpus: bool
 
 
-def train_on_ray(recipe: TrainRecipe) -> Result:
+def train_on_ray(recipe: TrainRecipe, check_workers: Callable[[Workers], None] = lambda workers: None) -> Result:
     """Train on Ray until the run is done, SIGTERM or SIGINT comes, or trying again does not help.
 
-    RecipeError before anything is started where the recipe is wrong; CheckpointError, FencedOutError and
-    TrainingStoppedError as `trainer.loop.train`; the last also where several starts in a row got nowhere."""
+    `check_workers` raises where the connected cluster can never hold the workers, which Ray would wait for. RecipeError
+    before anything is started where the recipe is wrong; CheckpointError, FencedOutError and TrainingStoppedError as
+    `trainer.loop.train`; the last also where several starts in a row got nowhere."""
     _check(recipe)
     output = Folder(recipe.train.output)
-    output.remove(STOP)
     _connect(recipe)
+    workers = workers_of(recipe.train, ray.cluster_resources().get("GPU", 0.0))
+    check_workers(workers)
+    output.remove(STOP)
     # A name of its own: Ray would otherwise take an earlier launch's end for this one's.
-    order = _Order(recipe=as_plain(recipe), launch=f"{recipe.run.name.rsplit('/', 1)[-1]}-{uuid.uuid4().hex[:8]}")
-    has_gpus = ray.cluster_resources().get("GPU", 0) >= recipe.train.num_workers
+    launch, has_gpus = f"{recipe.run.name.rsplit('/', 1)[-1]}-{uuid.uuid4().hex[:8]}", "GPU" in workers.each
+    order = _Order(recipe=as_plain(recipe), launch=launch, on_gpus=has_gpus)
     timeout = collective_timeout(recipe.train.faults.watchdog_seconds)
     trainer = TorchTrainer(
         _work,
@@ -80,7 +85,12 @@ def train_on_ray(recipe: TrainRecipe) -> Result:
         torch_config=TorchConfig(
             backend="cpu:gloo,cuda:nccl" if has_gpus else "gloo", timeout_s=int(timeout.total_seconds())
         ),
-        scaling_config=ScalingConfig(num_workers=recipe.train.num_workers, use_gpu=has_gpus),
+        scaling_config=ScalingConfig(
+            num_workers=workers.num,
+            use_gpu=has_gpus,
+            resources_per_worker=dict(workers.each),
+            placement_strategy=recipe.train.resources.placement,
+        ),
         run_config=_run_config(order.launch, output),
     )
     with _stopping(output), _telling(output, recipe.train.steps):
@@ -105,14 +115,16 @@ def _connect(recipe: TrainRecipe) -> None:
     logging.getLogger("ray.train").setLevel(logging.WARNING)
     if ray.is_initialized():
         return
-    table, workers = recipe.ray, recipe.train.num_workers
+    table, needed = recipe.ray, local_cpus(recipe.train)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if table.address != "local":
         ray.init(address=table.address, **quiet)
         return
-    if table.num_cpus is not None and table.num_cpus < workers:
-        raise RecipeError(f"ray.num_cpus = {table.num_cpus}: expected at least train.workers, {workers}")
-    num_cpus = table.num_cpus or max(os.cpu_count() or 1, workers)
+    if table.num_cpus is not None and table.num_cpus < needed:
+        raise RecipeError(
+            f"ray.num_cpus = {table.num_cpus}: expected at least {needed}, train.workers times train.resources.cpus"
+        )
+    num_cpus = table.num_cpus or max(os.cpu_count() or 1, needed)
     ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
 
 
@@ -130,6 +142,8 @@ def _work(told: dict[str, Any]) -> dict[str, Any]:
     order = _Order(**told)
     recipe = parse_table(TrainRecipe, order.recipe)
     output = Folder(recipe.train.output)
+    if not order.on_gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # those of the node are not ours
     process = join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)
     is_first = process.rank == 0
     around = Surroundings(
@@ -138,6 +152,7 @@ def _work(told: dict[str, Any]) -> dict[str, Any]:
         stop_requested=_StopFile(output) if is_first else lambda: False,
     )
     try:
+        _check_peers(recipe.train.mesh.tp)
         _check_progress(recipe, order.launch)
         return dataclasses.asdict(train(recipe, around))
     except tuple(_FINAL.values()) as error:
@@ -145,6 +160,14 @@ def _work(told: dict[str, Any]) -> dict[str, Any]:
     except BaseException as error:
         record_failure(output, process.rank, f"{type(error).__name__}: {error}")
         raise
+
+
+def _check_peers(tp: int) -> None:
+    """RecipeError on every rank where tensor-parallel peers were put on different nodes."""
+    nodes = [""] * dist.get_world_size()
+    dist.all_gather_object(nodes, f"node {ray.get_runtime_context().get_node_id()[:12]}")
+    if wrong := split_peers(nodes, tp):
+        raise RecipeError(wrong)
 
 
 def _check_progress(recipe: TrainRecipe, launch: str) -> None:

@@ -124,6 +124,20 @@ class FaultsTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResourcesTable:
+    """`[train.resources]`: what a process reserves on a Ray cluster, and where it may lie; nothing of it under
+    torchrun."""
+
+    cpus: float = key(1.0, at_least=0, help="processors that a worker reserves")
+    gpus: int | None = key(None, at_least=0, help="GPUs that a worker reserves; not given: 1 if all can have one")
+    memory: int = key(0, at_least=0, help="bytes that a worker reserves (0: none)")
+    resource: str = key("", help="a custom resource that its node must have, such as gpu_node")
+    placement: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = key(
+        "PACK", help="few nodes or many, if possible or strictly; tensor-parallel peers always share a node"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureTable:
     """One `[[train.mixture]]`: the weights from `first_step` on."""
 
@@ -168,6 +182,7 @@ class TrainTable:
     cache: CacheTable = key(CacheTable())
     order: OrderTable = key(OrderTable())
     faults: FaultsTable = key(FaultsTable())
+    resources: ResourcesTable = key(ResourcesTable())
     mixture: tuple[MixtureTable, ...] = key((), help="none: in proportion to tokens")
 
     def __post_init__(self) -> None:
@@ -181,7 +196,11 @@ class TrainTable:
             raise RecipeError(f"train.mixture: first_step = {steps}: expected 0 first, then rising numbers")
         if not self.outs:
             raise RecipeError("train.data = []: expected at least one output of a data run")
-        _ = self.mesh
+        if self.mesh.tp > 1 and "SPREAD" in self.resources.placement:
+            raise RecipeError(
+                f'train.resources.placement = "{self.resources.placement}": expected "PACK" or "STRICT_PACK" where '
+                f"train.parallel.tp > 1 ({self.mesh.tp}): tensor-parallel peers share a node"
+            )
 
     @property
     def outs(self) -> tuple[DataTable, ...]:

@@ -21,11 +21,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from lineage.recipe import load_recipe
+    from pipeline.engine import check_workers
     from trainer.launch import train_on_ray
     from trainer.options import TrainRecipe
 
     recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
-    result = train_on_ray(recipe)
+    result = train_on_ray(recipe, check_workers)
     if options.json:
         print_json(asdict(result))
     elif result.finished:

@@ -1,0 +1,60 @@
+"""What the processes of a run reserve on a cluster, and where they may lie: tensor-parallel peers share a node."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from trainer.options import TrainTable
+
+_A_LITTLE: Final = 0.001
+"""Of a custom resource that only says where processes may run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """`num` processes that reserve `each` (Ray's resource names; memory in bytes): `together` of them always on one
+    node, at most `per_node` (None: any number) on a node."""
+
+    each: Mapping[str, float]
+    num: int
+    together: int
+    per_node: int | None
+
+
+def workers_of(table: TrainTable, cluster_gpus: float) -> Workers:
+    """The workers of a run on a cluster that has `cluster_gpus` GPUs now: where the recipe does not say, each gets a
+    GPU if there is one for each."""
+    asked, num = table.resources, table.num_workers
+    gpus = asked.gpus if asked.gpus is not None else int(cluster_gpus >= num)
+    each = {"CPU": asked.cpus, "GPU": float(gpus), "memory": float(asked.memory)}
+    each |= {asked.resource: _A_LITTLE} if asked.resource else {}
+    return Workers(
+        each={name: amount for name, amount in each.items() if amount},
+        num=num,
+        together=num if asked.placement == "STRICT_PACK" else table.mesh.tp,
+        per_node=1 if asked.placement == "STRICT_SPREAD" else None,
+    )
+
+
+def local_cpus(table: TrainTable) -> int:
+    """Processors that a machine must offer for all workers of the run."""
+    return math.ceil(table.resources.cpus * table.num_workers)
+
+
+def split_peers(nodes: Sequence[str], tp: int) -> str | None:
+    """What is wrong with a placement, None if nothing is: `nodes` names the node of each rank.
+
+    Tensor parallelism exchanges activations in every layer, so its `tp` consecutive ranks (it is the mesh's innermost
+    dimension) must not talk over the network between nodes."""
+    for first in range(0, len(nodes), tp):
+        if len(set(nodes[first : first + tp])) > 1:
+            where = ", ".join(f"rank {first + at} on {node}" for at, node in enumerate(nodes[first : first + tp]))
+            return (
+                f"train.parallel.tp = {tp}: these share every layer but not a node: {where}. Nodes must have room for "
+                f"multiples of {tp} workers: set train.resources.cpus or gpus so, or train.resources.placement = "
+                '"STRICT_PACK" where one node holds them all'
+            )
+    return None
