@@ -10,6 +10,7 @@ import io
 import os
 import pickle
 import threading
+import time
 import warnings
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future
@@ -98,6 +99,11 @@ class Saver:
         self._pending: Future[Any] | None = None
         self._decided = threading.Event()
         self._abandoned = False
+        self._published_at = time.monotonic()
+
+    def age_seconds(self) -> float:
+        """Since this saver last published a checkpoint, or was made. On the group's first rank: it publishes."""
+        return time.monotonic() - self._published_at
 
     def save(self, state: dict[str, Tensor], position: Position) -> None:
         """Begin to save; the one before is finished first."""
@@ -141,6 +147,7 @@ class Saver:
         check_fence(self._output, position.attempt)
         name = checkpoint_name(position.step, position.attempt)
         publish_complete(self.folder.folder(name), position)
+        self._published_at = time.monotonic()
         complete = complete_checkpoints(self.folder, attempts(self._output))
         for entry in superseded(complete, self._table.keep, self._table.keep_every):
             delete(self.folder, entry.name)

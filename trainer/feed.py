@@ -7,7 +7,6 @@ copy. What is recorded is what the step was given.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from trainer.blocks import BlockReader
 from trainer.corpus import Corpus, reopen
 from trainer.dataset import Batch, Dataset, document_layout
 from trainer.facts import sweep_fact
-from trainer.figures import LoadFigures, load_figures
+from trainer.figures import NUM_COUNTED
 from trainer.order import ORDER_VERSION
 
 _log = logging.getLogger(__name__)
@@ -86,9 +85,7 @@ class _Ready:
 
 
 class Feed:
-    """The micro-batches of each step for this rank; every rank has as many, of the same sizes.
-
-    `wait_seconds`: how long the last step waited for its data."""
+    """The micro-batches of each step for this rank; every rank has as many, of the same sizes."""
 
     def __init__(self, source: Source, options: FeedOptions) -> None:
         self._source, self._options, self._dataset = source, options, source.dataset
@@ -101,7 +98,7 @@ class Feed:
         self._made: dict[int, Future[_Ready]] = {}
         self._account: Account | None = None
         self._recorder: BatchRecorder | None = None
-        self.wait_seconds = 0.0
+        self._counted_before = [0.0] * NUM_COUNTED
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -154,7 +151,6 @@ class Feed:
     def micro_batches(self, step: int) -> Sequence[DeviceRows]:
         """This rank's rows of batch `step`. A shard that is gone, as after a purge, makes the feed read the indexes
         again and go on with the content as it is now; FileNotFoundError if they still name it."""
-        began = time.perf_counter()
         try:
             ready = self._take(step)
         except FileNotFoundError:
@@ -163,7 +159,6 @@ class Feed:
                 raise
             self.take(now)
             ready = self._take(step)
-        self.wait_seconds = time.perf_counter() - began
         if ready.copied is not None:
             stream = torch.cuda.current_stream(self._options.device)
             stream.wait_event(ready.copied)
@@ -196,9 +191,10 @@ class Feed:
             if self._account is not None:
                 self._account.content_changed(step, changed)
 
-    def figures(self) -> LoadFigures:
-        """What loading has cost this rank since it last began to read."""
-        return load_figures(self._dataset.figures, self._dataset.num_tokens_read, self.wait_seconds)
+    def counted(self) -> list[float]:
+        """What loading has cost this rank up to now, as numbers that add up over ranks (see `load_figures`)."""
+        now = self._dataset.figures.counted(self._dataset.num_tokens_read)
+        return [before + number for before, number in zip(self._counted_before, now, strict=True)]
 
     def close(self) -> None:
         """Stop the thread, write what is left of the record and let go of the reader."""
@@ -229,6 +225,7 @@ class Feed:
         self._worker.shutdown(wait=True, cancel_futures=True)
         self._worker = ThreadPoolExecutor(1, "feed")
         self._made.clear()
+        self._counted_before = self.counted()
         self._dataset.close()
         self._dataset = self._dataset.reading(corpus, self._source.open_reader(corpus))
 

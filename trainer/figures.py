@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
+
+from lineage.blocks import TOKEN_BYTES
+
+_COUNTED: Final = (
+    "hits", "misses", "bytes_fetched", "failed_reads", "damaged_blocks", "disk_errors", "streamed_blocks", "evictions",
+)  # fmt: skip
+NUM_COUNTED: Final = len(_COUNTED) + 1
 
 
 @dataclass(slots=True)
@@ -28,30 +37,35 @@ class ReadFigures:
         with self._lock:
             setattr(self, name, getattr(self, name) + amount)
 
-    @property
-    def hit_share(self) -> float:
-        """Share of look-ups that found their block on disk; 1 before the first."""
-        return self.hits / max(1, self.hits + self.misses) if self.misses else 1.0
+    def counted(self, num_tokens: int) -> list[float]:
+        """NUM_COUNTED numbers that add up over readers and ranks, for `load_figures`; the reader's batches held
+        `num_tokens` tokens."""
+        return [*(float(getattr(self, name)) for name in _COUNTED), float(num_tokens)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadFigures:
-    """The loading of one rank up to now. `wait_seconds`: how long the last step waited for its batch;
+    """The loading of all ranks up to now.
+
+    `hit_share`: of the blocks that rows asked for, those that were on disk or in memory (1 where nothing is fetched);
     `read_amplification`: bytes fetched over bytes of the sequences read (0 where nothing is fetched)."""
 
-    wait_seconds: float
     hit_share: float
     bytes_fetched: int
     read_amplification: float
     failed_reads: int
     damaged_blocks: int
     disk_errors: int
+    streamed_blocks: int
+    evictions: int
 
 
-def load_figures(reading: ReadFigures, num_tokens: int, wait_seconds: float) -> LoadFigures:
-    """The figures of a rank whose batches held `num_tokens` tokens."""
+def load_figures(counted: Sequence[float], num_peers: int) -> LoadFigures:
+    """The figures of ranks whose `counted` add up to these; `num_peers` ranks each were given the same tokens."""
+    hits, misses, fetched, failed, damaged, disk, streamed, evictions, tokens = counted
+    read = tokens / num_peers * TOKEN_BYTES
     return LoadFigures(
-        wait_seconds=wait_seconds, hit_share=reading.hit_share, bytes_fetched=reading.bytes_fetched,
-        read_amplification=reading.bytes_fetched / max(1, 4 * num_tokens), failed_reads=reading.failed_reads,
-        damaged_blocks=reading.damaged_blocks, disk_errors=reading.disk_errors,
+        hit_share=hits / (hits + misses) if misses else 1.0, bytes_fetched=int(fetched),
+        read_amplification=fetched / read if read else 0.0, failed_reads=int(failed), damaged_blocks=int(damaged),
+        disk_errors=int(disk), streamed_blocks=int(streamed), evictions=int(evictions),
     )  # fmt: skip

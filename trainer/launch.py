@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 import uuid
@@ -35,15 +33,16 @@ from trainer.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.checkpoint_store import CheckpointError, complete_checkpoints
 from trainer.corpus import open_corpus
 from trainer.faults import TrainingStoppedError
+from trainer.gauges import GAUGES, values
 from trainer.loading import make_order
 from trainer.loop import Result, Surroundings, train
-from trainer.metrics import StepReport
 from trainer.options import TrainRecipe
 from trainer.parallel import check_layout, layout_of
 from trainer.placement import Workers, local_cpus, split_peers, workers_of
 from trainer.runtime import collective_timeout, join_process_group, local_device
-from trainer.sinks import METRICS
+from trainer.sinks import METRICS, Terminal
 from trainer.sizes import model_config
+from trainer.step_report import StepReport
 
 STOP: Final = "stop-requested"
 """The file in the output that asks a run to save a checkpoint and end."""
@@ -246,7 +245,7 @@ def _telling(output: Folder, steps: int) -> Iterator[None]:
 
 
 def _follow(output: Folder, steps: int, ended: threading.Event) -> None:
-    path = output.at(METRICS)
+    path, terminal = output.at(METRICS), Terminal(steps)
     seen = os.path.getsize(path) if os.path.exists(path) else 0
     last = False
     while not last:
@@ -259,39 +258,25 @@ def _follow(output: Folder, steps: int, ended: threading.Event) -> None:
         for line in lines:
             if line.endswith(b"\n"):
                 seen += len(line)
-                _tell(json.loads(line), steps)
-
-
-def _tell(row: dict[str, Any], steps: int) -> None:
-    if not row["skipped"] and row["step"] % 10 and row["step"] != steps - 1 and "validation_loss" not in row:
-        return
-    loss = f"skipped ({row['reason']})" if row["skipped"] else f"loss {row['loss']:.4f}"
-    sys.stderr.write(f"step {row['step']}/{steps}  {loss}  {row['tokens_per_second']:,.0f} tokens/s\n")
+                terminal.write(StepReport.from_json(line))
 
 
 class RayMetrics:
-    """Gauges that Ray exports to Prometheus, named ray_sluice_train_*, with the run as a tag."""
-
-    _NAMES: Final = (
-        "step", "loss", "gradient_norm", "lr", "tokens_per_second", "mfu", "data_wait_share", "seconds",
-    )  # fmt: skip
+    """Gauges that Ray exports to Prometheus, named ray_sluice_train_*, with the run as a tag (see `trainer.gauges`)."""
 
     def __init__(self, run: str) -> None:
         self._tags = {"run": run}
         self._gauges = {
-            name: Gauge(f"sluice_train_{name}", description=f"{name} of the last step", tag_keys=("run",))
-            for name in self._NAMES
+            name: Gauge(f"sluice_train_{name}", description=description, tag_keys=("run", *labels))
+            for name, (description, labels) in GAUGES.items()
         }
-        self._skipped = Gauge("sluice_train_skipped", description="batches skipped since the start", tag_keys=("run",))
         self._num_skipped = 0
 
     def write(self, report: StepReport) -> None:
-        for name, gauge in self._gauges.items():
-            value = getattr(report, name)
-            if value is not None:
-                gauge.set(float(value), tags=self._tags)
+        for value in values(report):
+            self._gauges[value.name].set(value.value, tags={**self._tags, **value.labels})
         self._num_skipped += report.skipped is not None
-        self._skipped.set(float(self._num_skipped), tags=self._tags)
+        self._gauges["skipped"].set(float(self._num_skipped), tags=self._tags)
 
     def flush(self) -> None:
         """Ray collects gauges by itself."""

@@ -25,7 +25,7 @@ from trainer.feed import Feed
 from trainer.joining import Joined, check_together, join
 from trainer.llama_io import import_weights
 from trainer.loading import open_feed
-from trainer.metrics import Lap, PhaseClock, Sink
+from trainer.metrics import Lap, PhaseClock
 from trainer.optimizer import build_optimizer
 from trainer.options import TrainRecipe
 from trainer.parallel import Spread, check_layout, initialise, layout_of, spread_model
@@ -35,6 +35,7 @@ from trainer.runtime import Process, collective_timeout
 from trainer.sinks import standard_sinks
 from trainer.sizes import ModelConfig, model_config
 from trainer.step import Outcome, Rig, evaluate, train_step
+from trainer.step_report import Sink
 from trainer.watchdog import Watchdog
 
 _SLOWEST_SAVE: Final = datetime.timedelta(hours=2)
@@ -139,7 +140,10 @@ class _Run:
         self.attempt = joined.attempt.number
         self.fence = Fence(self.output, self.attempt)
         torch.manual_seed(self.recipe.seed * 1_000_003 + self.rank)
-        self.reporter = Reporter(self.recipe, self.config, self.data.sources, self.attempt, self.spread)
+        self.reporter = Reporter(
+            self.recipe, self.config, self.data, self.spread,
+            attempt=self.attempt, checkpoint_age=self.saver.age_seconds,
+        )  # fmt: skip
         self.sinks = standard_sinks(self.output, self.table.steps, self.around.more_sinks) if self.rank == 0 else ()
         if joined.position is not None and joined.name is not None:
             self._load(checkpoints.folder(joined.name), joined.position, control)

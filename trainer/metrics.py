@@ -1,13 +1,10 @@
-"""Measuring a step without stopping the device, and telling people and machines about it."""
+"""Measuring a step without stopping the device."""
 
 from __future__ import annotations
 
-import json
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, cast
 
 import torch
 from torch import Tensor
@@ -45,19 +42,28 @@ def peak_flops(device: torch.device) -> float | None:
 class Lap:
     """The phase times of one step, to be read when the device has got there."""
 
-    def __init__(self, marks: list[tuple[Phase, Any]], end: Any) -> None:
+    def __init__(self, marks: list[tuple[Phase, Any]], data_came: Any, end: Any) -> None:
         self._marks = marks
+        self._data_came = data_came
         self._end = end
 
     def seconds(self) -> dict[Phase, float]:
-        """Seconds of each phase that occurred. On a GPU this waits for the step's last event."""
-        if isinstance(self._end, torch.cuda.Event):
-            self._end.synchronize()
+        """Seconds of each phase. On a GPU this waits for the step's last event."""
+        self._wait()
         totals: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
         ends = [mark for _, mark in self._marks[1:]] + [self._end]
         for (phase, begin), end in zip(self._marks, ends, strict=True):
             totals[phase] += _between(begin, end)
         return totals
+
+    def data_wait_seconds(self) -> float:
+        """From the step's begin until its batch was there; on a GPU, what the device waited for it."""
+        self._wait()
+        return _between(self._marks[0][1], self._data_came)
+
+    def _wait(self) -> None:
+        if isinstance(self._end, torch.cuda.Event):
+            self._end.synchronize()
 
 
 def _event(*, timed: bool) -> torch.cuda.Event:
@@ -78,12 +84,17 @@ class PhaseClock:
         self._on_gpu = device.type == "cuda"
         self._watcher = watcher
         self._marks: list[tuple[Phase, Any]] = []
+        self._data_came: Any = None
 
     def enter(self, phase: Phase) -> None:
         """The phase that runs from now until the next `enter` or `lap`."""
         if self._watcher is not None:
             self._watcher(phase)
         self._marks.append((phase, self._now()))
+
+    def data_came(self) -> None:
+        """The step's batch is there: what is left of its first phase is the ranks' waiting for each other."""
+        self._data_came = self._now()
 
     def waiting(self, collective: str) -> None:
         """Name the collective that comes next, for the watchdog."""
@@ -93,7 +104,7 @@ class PhaseClock:
     def lap(self) -> Lap:
         """End the step."""
         marks, self._marks = self._marks, []
-        return Lap(marks, self._now())
+        return Lap(marks, self._data_came, self._now())
 
     def _now(self) -> Any:
         if not self._on_gpu:
@@ -118,92 +129,3 @@ class Figures:
         if self._event is not None:
             self._event.synchronize()
         return [float(value) for value in self._host.tolist()]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverRanks:
-    """Seconds of one phase over the ranks."""
-
-    least: float
-    mean: float
-    most: float
-    slowest_rank: int
-
-    @staticmethod
-    def of(seconds: Sequence[float]) -> OverRanks:
-        """From one value a rank."""
-        return OverRanks(
-            least=min(seconds),
-            mean=sum(seconds) / len(seconds),
-            most=max(seconds),
-            slowest_rank=max(range(len(seconds)), key=seconds.__getitem__),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepReport:
-    """One step as it is told. Seconds; losses in nats a token; tokens are counted labels."""
-
-    step: int
-    attempt: int
-    loss: float | None
-    loss_by_source: Mapping[str, float] = field(default_factory=dict)
-    tokens_by_source: Mapping[str, int] = field(default_factory=dict)
-    gradient_norm: float | None = None
-    lr: float = 0.0
-    skipped: str | None = None
-    first_sequence: int = 0
-    last_sequence: int = 0
-    seconds: float = 0.0
-    tokens_per_second: float = 0.0
-    mfu: float | None = None
-    phases: Mapping[str, float] = field(default_factory=dict)
-    data_wait_share: float = 0.0
-    ranks: Mapping[str, OverRanks] = field(default_factory=dict)
-    validation_loss: Mapping[str, float] = field(default_factory=dict)
-    max_memory_bytes: int = 0
-
-    def as_json(self) -> str:
-        """One line of metrics.jsonl; what is not finite is null."""
-        row: dict[str, Any] = {
-            "step": self.step,
-            "attempt": self.attempt,
-            "loss": _finite(self.loss),
-            "loss_by_source": {name: _finite(value) for name, value in self.loss_by_source.items()},
-            "tokens_by_source": dict(self.tokens_by_source),
-            "grad_norm": _finite(self.gradient_norm),
-            "lr": self.lr,
-            "skipped": self.skipped is not None,
-            "seconds": self.seconds,
-            "tokens_per_second": self.tokens_per_second,
-            "mfu": self.mfu,
-            "phases": dict(self.phases),
-            "data_wait_share": self.data_wait_share,
-        }
-        if self.skipped is not None:
-            row |= {"reason": self.skipped, "sequences": [self.first_sequence, self.last_sequence]}
-        if self.ranks:
-            row["ranks"] = {phase: _row(times) for phase, times in self.ranks.items()}
-        if self.validation_loss:
-            row["validation_loss"] = {name: _finite(value) for name, value in self.validation_loss.items()}
-        if self.max_memory_bytes:
-            row["max_memory_bytes"] = self.max_memory_bytes
-        return json.dumps(row, allow_nan=False)
-
-
-def _row(times: OverRanks) -> dict[str, float]:
-    return {"min": times.least, "mean": times.mean, "max": times.most, "slowest": times.slowest_rank}
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-class Sink(Protocol):
-    """Where reports go. Rank 0 owns them all."""
-
-    def write(self, report: StepReport) -> None: ...
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...

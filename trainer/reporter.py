@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 import torch.distributed as dist
 
 from trainer.faults import VERDICTS, Reason
-from trainer.metrics import PHASES, Lap, OverRanks, StepReport, mfu, peak_flops
+from trainer.figures import LoadFigures, load_figures
+from trainer.metrics import PHASES, Lap, mfu, peak_flops
 from trainer.options import TrainRecipe
 from trainer.parallel import Spread
 from trainer.sizes import ModelConfig
 from trainer.step import Outcome
+from trainer.step_report import OverRanks, StepReport
 
 RANKS_EVERY: Final = 10
-"""Steps between two comparisons of the ranks' phase times (each costs an all-gather of seven numbers)."""
+"""Steps between two comparisons of the ranks' times and sums of their loading (an all-gather of 17 numbers)."""
+DATA_WAIT: Final = "data wait"
+"""What `StepReport.ranks` calls the wait for data, beside the seven phases."""
+
+
+class Loading(Protocol):
+    """What is told of the data: names of the sources, and this rank's counts (see `load_figures`)."""
+
+    @property
+    def sources(self) -> tuple[str, ...]: ...
+
+    def counted(self) -> list[float]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,26 +45,38 @@ class Reporter:
     """Reads figures and makes reports; every rank has one, since the ranks' times are gathered."""
 
     def __init__(
-        self, recipe: TrainRecipe, config: ModelConfig, sources: tuple[str, ...], attempt: int, spread: Spread
+        self,
+        recipe: TrainRecipe,
+        config: ModelConfig,
+        data: Loading,
+        spread: Spread,
+        *,
+        attempt: int,
+        checkpoint_age: Callable[[], float],
     ) -> None:
         self._table = recipe.train
         self._config = config
-        self._sources = sources
+        self._data = data
+        self._sources = data.sources
         self._attempt = attempt
         self._device = spread.device
         self._peak = peak_flops(spread.device)
-        self._last_end = time.perf_counter()
+        self._num_peers = recipe.train.num_workers // spread.dp_size
+        self._checkpoint_age = checkpoint_age
 
     def reason(self, outcome: Outcome) -> Reason | None:
         """Why the step was skipped, if it was. Waits for the device."""
         return VERDICTS[int(outcome.figures.read()[0])]
 
     def report(self, outcome: Outcome, lap: Lap, validation: dict[str, float] | None) -> Told:
-        """The report of a step. Collective at every RANKS_EVERY-th step; waits until the device has finished it."""
+        """The report of a step. Collective at every RANKS_EVERY-th step and the last; waits until the device has finished it."""
         verdict, stop, loss, norm, *by_source = outcome.figures.read()
         losses, counts = by_source[: len(self._sources)], by_source[len(self._sources) :]
-        phases = lap.seconds()
+        phases, waited = lap.seconds(), lap.data_wait_seconds()
         seconds = sum(phases.values())
+        times = {**{str(phase): phases[phase] for phase in PHASES}, DATA_WAIT: waited}
+        compares = outcome.step % RANKS_EVERY == 0 or outcome.step == self._table.steps - 1
+        ranks, loading = self._over_ranks(times) if compares else ({}, None)
         table = self._table
         speed = table.global_batch * table.seq_len / seconds if seconds else 0.0
         per_device = speed / table.num_workers
@@ -71,8 +96,10 @@ class Reporter:
             tokens_per_second=speed,
             mfu=mfu(self._config, table.seq_len, per_device, self._peak) if self._peak else None,
             phases={str(phase): phases[phase] for phase in PHASES},
-            data_wait_share=phases["data loading"] / seconds if seconds else 0.0,
-            ranks=self._over_ranks([phases[phase] for phase in PHASES]) if outcome.step % RANKS_EVERY == 0 else {},
+            data_wait_seconds=waited,
+            ranks=ranks,
+            loading=loading,
+            checkpoint_age_seconds=self._checkpoint_age(),
             validation_loss=validation or {},
             max_memory_bytes=torch.cuda.max_memory_allocated() if self._device.type == "cuda" else 0,
         )
@@ -90,9 +117,10 @@ class Reporter:
             last_sequence=(step + 1) * size - 1,
         )
 
-    def _over_ranks(self, seconds: list[float]) -> dict[str, OverRanks]:
-        mine = torch.tensor(seconds, dtype=torch.float32, device=self._device)
+    def _over_ranks(self, times: dict[str, float]) -> tuple[dict[str, OverRanks], LoadFigures]:
+        mine = torch.tensor([*times.values(), *self._data.counted()], dtype=torch.float64, device=self._device)
         every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
         dist.all_gather(every, mine)
-        by_phase = torch.stack(every).T.tolist()
-        return {phase: OverRanks.of(row) for phase, row in zip(PHASES, by_phase, strict=True)}
+        columns: Sequence[Sequence[float]] = torch.stack(every).T.tolist()
+        ranks = {phase: OverRanks.of(seconds) for phase, seconds in zip(times, columns, strict=False)}
+        return ranks, load_figures([sum(column) for column in columns[len(times) :]], self._num_peers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import tempfile
@@ -10,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lineage.storage import Folder
-from trainer.metrics import Sink, StepReport
+from trainer.figures import LoadFigures
+from trainer.step_report import Sink, StepReport
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 METRICS: Final = "metrics.jsonl"
-_TERMINAL_EVERY: Final = 10
+TERMINAL_EVERY: Final = 10
 
 
 class JsonLines:
@@ -61,13 +63,12 @@ def _end_last_line(path: Path) -> None:
 class Terminal:
     """A line on stderr every few steps, and for every skipped one."""
 
-    def __init__(self, every: int, steps: int) -> None:
-        self._every = every
+    def __init__(self, steps: int) -> None:
         self._steps = steps
 
     def write(self, report: StepReport) -> None:
         last = report.step == self._steps - 1
-        if report.skipped or report.validation_loss or report.step % self._every == 0 or last:
+        if report.skipped or report.validation_loss or report.step % TERMINAL_EVERY == 0 or last:
             sys.stderr.write(describe(report, self._steps) + "\n")
 
     def flush(self) -> None:
@@ -90,11 +91,23 @@ def describe(report: StepReport, steps: int) -> str:
     if report.mfu is not None:
         parts.append(f"MFU {report.mfu:.1%}")
     parts.append(f"data wait {report.data_wait_share:.1%}")
-    if report.ranks:
-        slowest = max(report.ranks.values(), key=lambda times: times.most - times.mean)
-        parts.append(f"slowest rank {slowest.slowest_rank}")
+    if report.slowest is not None:
+        phase, times = report.slowest
+        parts.append(f"slowest rank {times.slowest_rank} ({phase} {times.most:.2f} s, mean {times.mean:.2f})")
+    if report.loading is not None and report.loading.bytes_fetched:
+        parts.append(_describe_loading(report.loading))
     parts += [f"validation {name} {loss:.4f}" for name, loss in report.validation_loss.items()]
     return "  ".join(parts)
+
+
+def _describe_loading(loading: LoadFigures) -> str:
+    troubles = {
+        "failed reads": loading.failed_reads, "damaged blocks": loading.damaged_blocks,
+        "disk errors": loading.disk_errors, "blocks streamed": loading.streamed_blocks,
+    }  # fmt: skip
+    told = f"cache hits {loading.hit_share:.1%}, {loading.bytes_fetched / 1e6:,.0f} MB fetched"
+    told += f" ({loading.read_amplification:.2f} of what was read)"
+    return ", ".join([told, *(f"{count} {trouble}" for trouble, count in troubles.items() if count)])
 
 
 class TensorBoard:
@@ -113,11 +126,17 @@ class TensorBoard:
             "speed/tokens_per_second": report.tokens_per_second,
             "speed/mfu": report.mfu,
             "speed/data_wait_share": report.data_wait_share,
+            "speed/data_wait_seconds": report.data_wait_seconds,
+            "checkpoint/age_seconds": report.checkpoint_age_seconds,
             "faults/skipped": float(report.skipped is not None),
         }
         scalars |= {f"loss/source/{name}": value for name, value in report.loss_by_source.items()}
         scalars |= {f"loss/validation/{name}": value for name, value in report.validation_loss.items()}
         scalars |= {f"seconds/{name}": value for name, value in report.phases.items()}
+        for name, times in report.ranks.items():
+            scalars |= {f"ranks/{name}/slowest": times.most, f"ranks/{name}/mean": times.mean}
+        if report.loading is not None:
+            scalars |= {f"loading/{name}": value for name, value in dataclasses.asdict(report.loading).items()}
         for name, value in scalars.items():
             if value is not None:
                 events.add_scalar(name, value, step)
@@ -140,7 +159,7 @@ class TensorBoard:
 
 def standard_sinks(output: Folder, steps: int, more: Sequence[Sink] = ()) -> Sequence[Sink]:
     """The sinks of every run, and `more`."""
-    sinks: list[Sink] = [JsonLines(output), Terminal(_TERMINAL_EVERY, steps), *more]
+    sinks: list[Sink] = [JsonLines(output), Terminal(steps), *more]
     if not output.is_remote:
         sinks.append(TensorBoard(output))
     return sinks

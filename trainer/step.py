@@ -65,6 +65,7 @@ def train_step(rig: Rig, step: int) -> tuple[Outcome, Lap]:
     spread, clock = rig.spread, rig.clock
     clock.enter("data loading")
     micro_batches = rig.batches.micro_batches(step)
+    clock.data_came()
     counts_S, stop = _count_labels(rig, micro_batches)
     num_counted = counts_S.sum().clamp_min(1)
     losses_S = torch.zeros_like(counts_S)

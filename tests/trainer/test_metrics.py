@@ -10,11 +10,14 @@ import pytest
 import torch
 
 from lineage.storage import Folder
-from trainer.metrics import PHASES, OverRanks, PhaseClock, StepReport, mfu
+from trainer.figures import ReadFigures, load_figures
+from trainer.gauges import GAUGES, values
+from trainer.metrics import PHASES, PhaseClock, mfu
 from trainer.optimizer import learning_rate
 from trainer.options import OptimizerTable
 from trainer.sinks import JsonLines, describe
 from trainer.sizes import model_config
+from trainer.step_report import OverRanks, StepReport
 from trainer.watchdog import Standing, diagnose
 
 
@@ -25,6 +28,7 @@ def test_utilisation_of_llama_3_8b_is_as_published(tokens_per_second: float, sha
 
 def test_phases_add_up_to_the_step() -> None:
     clock = PhaseClock(torch.device("cpu"))
+    clock.data_came()
     for phase in ("data loading", "forward", "loss", "backward", "forward", "optimizer"):
         clock.enter(phase)  # type: ignore[arg-type]
     lap = clock.lap()
@@ -34,8 +38,64 @@ def test_phases_add_up_to_the_step() -> None:
     assert seconds["checkpoint"] == 0.0
 
 
+def test_what_a_step_waits_for_data_is_a_part_of_its_first_phase() -> None:
+    clock = PhaseClock(torch.device("cpu"))
+    clock.enter("data loading")
+    clock.data_came()
+    clock.enter("forward")
+    lap = clock.lap()
+    assert 0 < lap.data_wait_seconds() < lap.seconds()["data loading"]
+
+
 def test_the_slowest_rank_is_named() -> None:
     assert OverRanks.of([0.1, 0.5, 0.3]) == OverRanks(least=0.1, mean=pytest.approx(0.3), most=0.5, slowest_rank=1)
+    ranks = {"forward": OverRanks.of([0.3, 0.3, 0.4]), "data wait": OverRanks.of([0.0, 2.0, 0.1])}
+    told = describe(StepReport(step=3, attempt=1, loss=2.0, gradient_norm=1.0, ranks=ranks), 9)
+    assert "slowest rank 1 (data wait 2.00 s, mean 0.70)" in told
+
+
+LOADING = ReadFigures(hits=90, misses=10, bytes_fetched=12_000_000, damaged_blocks=2, disk_errors=1, evictions=3)
+
+
+def test_loading_is_told_for_all_ranks_and_counts_tokens_of_peers_once() -> None:
+    counted = [sum(pair) for pair in zip(*([LOADING.counted(num_tokens=1_000_000)] * 4), strict=True)]
+    figures = load_figures(counted, num_peers=2)
+    assert (figures.hit_share, figures.bytes_fetched, figures.damaged_blocks) == (0.9, 48_000_000, 8)
+    assert figures.read_amplification == 48e6 / (2 * 1_000_000 * 4)
+    told = describe(StepReport(step=3, attempt=1, loss=2.0, gradient_norm=1.0, loading=figures), 9)
+    assert "cache hits 90.0%, 48 MB fetched (6.00 of what was read), 8 damaged blocks, 4 disk errors" in told
+
+
+def test_nothing_fetched_is_all_hits() -> None:
+    figures = load_figures(ReadFigures(hits=5).counted(100), num_peers=1)
+    assert (figures.hit_share, figures.read_amplification) == (1.0, 0.0)
+
+
+def test_a_line_of_the_metrics_file_tells_the_whole_report() -> None:
+    report = StepReport(
+        step=10, attempt=2, loss=3.5, loss_by_source={"web": 3.5}, tokens_by_source={"web": 7}, gradient_norm=0.5,
+        lr=1e-3, skipped="spike", first_sequence=70, last_sequence=76, seconds=2.0, tokens_per_second=99.0, mfu=0.4,
+        phases={"forward": 1.0}, data_wait_seconds=0.5, ranks={"forward": OverRanks.of([0.1, 0.2])},
+        loading=load_figures(LOADING.counted(1000), 1), checkpoint_age_seconds=60.0, validation_loss={"web": 3.0},
+        max_memory_bytes=5,
+    )  # fmt: skip
+    assert StepReport.from_json(report.as_json()) == report
+    plain = StepReport(step=0, attempt=1, loss=None)
+    assert StepReport.from_json(plain.as_json()) == plain
+
+
+def test_every_gauge_is_set_from_a_report_and_has_its_labels() -> None:
+    report = StepReport(
+        step=10, attempt=2, loss=3.5, loss_by_source={"web": math.nan, "books": 3.5}, gradient_norm=0.5, mfu=0.4,
+        phases=dict.fromkeys(PHASES, 1.0), ranks={"data wait": OverRanks.of([0.1, 0.2])}, checkpoint_age_seconds=60.0,
+        loading=load_figures(LOADING.counted(1000), 1), validation_loss={"web": 3.0},
+    )  # fmt: skip
+    told = list(values(report))
+    assert {value.name for value in told} == set(GAUGES) - {"skipped"}
+    assert all(set(value.labels) == set(GAUGES[value.name][1]) for value in told)
+    assert [value.labels for value in told if value.name == "source_loss"] == [{"source": "books"}]
+    (slowest,) = [value for value in told if value.name == "slowest_rank"]
+    assert (slowest.value, slowest.labels) == (1.0, {"phase": "data wait"})
 
 
 def test_a_line_is_json_whatever_the_figures() -> None:
