@@ -69,7 +69,7 @@ class Reporter:
         return VERDICTS[int(outcome.figures.read()[0])]
 
     def report(self, outcome: Outcome, lap: Lap, validation: dict[str, float] | None) -> Told:
-        """The report of a step. Collective at every RANKS_EVERY-th step and the last; waits until the device has finished it."""
+        """The report of a step. Collective at every RANKS_EVERY-th step and the last. Waits for the device."""
         verdict, stop, loss, norm, *by_source = outcome.figures.read()
         losses, counts = by_source[: len(self._sources)], by_source[len(self._sources) :]
         phases, waited = lap.seconds(), lap.data_wait_seconds()

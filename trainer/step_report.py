@@ -37,7 +37,7 @@ class StepReport:
     """One step. Seconds, rank 0's own where `ranks` does not say otherwise; losses in nats a token; tokens are counted
     labels. `data_wait_seconds`: from asking for the batch until it was on the device (on a GPU: what the device waited
     for it); `ranks` compares that too, as "data wait". `loading`: of all ranks since this start. Both are there at
-    every tenth step and the last only. `checkpoint_age_seconds`: since this start last published a checkpoint, or began."""
+    every tenth step and the last only. `checkpoint_age_seconds`: since this start published a checkpoint, or began."""
 
     step: int
     attempt: int
