@@ -1,4 +1,5 @@
-"""A command inside a cluster job: takes the object store's settings out of what was shipped, then is `sluice` itself.
+"""A command inside a cluster job: takes the object store's settings out of what was shipped, connects to the cluster
+that the job runs on, whatever a recipe or an output's own recipe says, and is `sluice` from there on.
 
   python -m pipeline.on_cluster run recipe.toml
 
@@ -28,8 +29,16 @@ def take_settings() -> None:
     os.environ.update(settings)
 
 
-if __name__ == "__main__":
-    from pipeline.cli.main import main
+def main() -> int:
+    """The command's exit code."""
+    from pipeline.cli.main import main as sluice
+    from pipeline.engine import cluster
+    from pipeline.recipe import RayTable
 
     take_settings()
+    with cluster(RayTable(address="auto")):
+        return sluice()
+
+
+if __name__ == "__main__":
     sys.exit(main())

@@ -29,12 +29,12 @@ from pipeline.plan import named_files
 from pipeline.recipe import PipelineRecipe
 from trainer.options import TrainRecipe
 
-SUBMITTABLE: Final = ("run", "train", "scan", "purge", "report", "verify")
+SUBMITTABLE: Final = ("run", "train", "mix", "scan", "purge", "report", "verify")
 """Commands that read and write URLs only, besides files small enough to ship."""
 PACKAGES: Final = ("lineage", "stages", "pipeline", "trainer")
 MAX_SHIPPED_BYTES: Final = 400_000_000
 """Ray refuses packages above 500 MiB."""
-_SHIPPED_OPTIONS: Final = ("against", "control", "scan")
+_SHIPPED_OPTIONS: Final = ("against", "control", "scan", "weights", "losses", "test_weights", "test_losses")
 _LASTING_OPTIONS: Final = ("out", "to")
 
 
@@ -69,16 +69,15 @@ def make_submission(argv: Sequence[str], *, ship_project: bool) -> Submission:
         raise RecipeError(f"cannot submit {command!r}: expected one of {', '.join(SUBMITTABLE)}")
     options = _parse(command, rest)
     files: dict[str, bytes] = {}
-    if command in ("run", "train"):
-        arguments = _without_overrides(rest)
+    for option in _LASTING_OPTIONS:
+        _check_lasting(getattr(options, option, None), "OUT" if option == "out" else f"--{option}")
+    paths = [path for option in _SHIPPED_OPTIONS if (path := getattr(options, option, None)) is not None]
+    names = _ship_files(paths, files)
+    if getattr(options, "recipe", None) is not None:
+        rest = _without_overrides(rest)
         name, data = _ship_recipe(command, options, files)
-        arguments = _renamed(arguments, {options.recipe: _add(files, name, data)})
-    else:
-        for option in _LASTING_OPTIONS:
-            _check_lasting(getattr(options, option, None), "OUT" if option == "out" else f"--{option}")
-        names = [path for option in _SHIPPED_OPTIONS if (path := getattr(options, option, None)) is not None]
-        arguments = _renamed(rest, _ship_files(names, files))
-    submission = Submission(command=command, arguments=(command, *arguments), files=files)
+        names[options.recipe] = _add(files, name, data)
+    submission = Submission(command=command, arguments=(command, *_renamed(rest, names)), files=files)
     if ship_project:
         project = project_files()
         clash = sorted(files.keys() & project.keys())
@@ -143,8 +142,9 @@ def _ship_recipe(command: str, options: argparse.Namespace, files: dict[str, byt
     else:
         train = load_recipe(options.recipe, TrainRecipe, options.overrides)
         _check_train_places(train)
-        model = [train.train.model] if train.train.model.endswith(".json") else []
-        plain = _with_names(as_plain(train), _ship_files(model, files), keep=("run",))
+        models = [train.train.model, train.mix.proxy.model if train.mix is not None else ""]
+        named = _ship_files([model for model in models if model.endswith(".json")], files)
+        plain = _with_names(as_plain(train), named, keep=("run",))
     plain["ray"]["address"] = "auto"
     text = tomli_w.dumps(plain).encode()
     return shipped_name(options.recipe, text), text

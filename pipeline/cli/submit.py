@@ -2,9 +2,10 @@
 
   sluice submit run recipes/crawl.toml --set run.output=s3://bucket/out --address http://127.0.0.1:8265
   sluice submit train recipes/train.toml --address http://127.0.0.1:8265 --detach
+  sluice submit mix run recipes/train.toml --address http://127.0.0.1:8265
   sluice submit verify s3://bucket/out --address http://127.0.0.1:8265
 
-For run, train, scan, purge, report and verify. Inputs and outputs must be URLs, or absolute paths that every node sees;
+For run, train, mix, scan, purge, report and verify. Inputs and outputs must be URLs, or absolute paths that every node sees;
 the recipe and the files that it names (block lists, models, tokenizers) are shipped, and Sluice's own code. The AWS_*
 variables of this shell reach the job without appearing in its description. The cluster's token is taken from
 RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token.

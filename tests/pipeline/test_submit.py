@@ -139,6 +139,62 @@ def test_a_training_recipe_is_checked_as_well(here: Path) -> None:
     assert shipped_recipe(submission)["train"]["output"] == f"{OUT}-t"
 
 
+def write_mix_recipe(**mix: Any) -> None:
+    table = {"data": OUT, "output": f"{OUT}-t", "model": "debug", "seq_len": 64, "global_batch": 4, "steps": 2}
+    write_recipe(Path("train.toml"), {"run": {"name": "t"}, "train": table, "mix": mix})
+
+
+def test_an_ablation_is_shipped_with_its_recipe_and_the_files_that_it_names(
+    here: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    model = tmp_path_factory.mktemp("models") / "proxy.json"
+    model.write_text("{}")
+    write_mix_recipe(proxy={"model": str(model)})
+    submission = make_submission(["mix", "run", "train.toml", "--set", "mix.runs=7", "--json"], ship_project=False)
+    assert submission.arguments == ("mix", "run", "train.toml", "--json")
+    assert submission.id.startswith("sluice-mix-")
+    shipped = tomllib.loads(submission.files["train.toml"].decode())
+    assert (shipped["mix"]["runs"], shipped["ray"]["address"]) == (7, "auto")
+    assert submission.files[shipped["mix"]["proxy"]["model"]] == b"{}"
+
+
+def test_what_an_ablation_is_compared_with_is_shipped_and_what_it_writes_must_last(here: Path) -> None:
+    write_mix_recipe()
+    (here / "target.jsonl").write_text('{"text": "like this"}\n')
+    dsir = ["mix", "dsir", "train.toml", "--against", "target.jsonl", "--keep", "3", "--to"]
+    assert "target.jsonl" in make_submission([*dsir, f"{OUT}.jsonl"], ship_project=False).files
+    with pytest.raises(RecipeError, match=r"--to = 'chosen\.jsonl' is relative"):
+        make_submission([*dsir, "chosen.jsonl"], ship_project=False)
+
+
+def test_published_tables_of_a_fit_are_shipped(here: Path) -> None:
+    tables = [
+        word for name in ("weights", "losses", "test-weights", "test-losses") for word in (f"--{name}", f"{name}.csv")
+    ]
+    for name in tables[1::2]:
+        (here / name).write_text(name)
+    fit = ["mix", "fit", *tables, "--target", "web", "--model", "log_linear"]
+    submission = make_submission(fit, ship_project=False)
+    assert submission.files == {name: name.encode() for name in tables[1::2]}
+    assert submission.arguments == tuple(fit)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["scan", OUT, "--against", "b.jsonl", "--to", f"{OUT}.json"],
+        ["purge", OUT, "--host", "spam.example", "--reason", "asked to", "--by", "me", "--apply"],
+        ["report", OUT],
+        ["verify", OUT],
+    ],
+)
+def test_a_command_on_an_output_goes_as_it_is(here: Path, command: list[str]) -> None:
+    (here / "b.jsonl").write_text('{"text": "a leaked question"}\n')
+    submission = make_submission(command, ship_project=False)
+    assert submission.arguments == tuple(command)
+    assert submission.entrypoint.startswith(f"python -m pipeline.on_cluster {command[0]} {OUT}")
+
+
 def test_steps_of_ones_own_and_other_commands_are_refused(here: Path) -> None:
     plain = recipe(OUT, {"web": (IN,)})
     plain["source"][0]["steps"] = ["parse", "mine:step"]
