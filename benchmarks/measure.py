@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +24,19 @@ class Cost:
 
 def measure(command: Sequence[str]) -> Cost:
     """Run a command to its end; RuntimeError with its output if it fails."""
-    started = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with tempfile.TemporaryFile("w+") as output:  # a pipe that nobody reads would stop the command when it is full
+        started = time.perf_counter()
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, text=True)
+        cpu, peak = _watch(process)
+        wall = time.perf_counter() - started
+        if process.returncode:
+            output.seek(0)
+            raise RuntimeError(f"{' '.join(command)} failed with {process.returncode}:\n{output.read()[-4000:]}")
+    return Cost(wall_s=wall, cpu_s=cpu, peak_mb=peak / 1e6)
+
+
+def _watch(process: subprocess.Popen[str]) -> tuple[float, float]:
+    """Processor seconds and largest memory in bytes of a process and its descendants, until it ends."""
     root = psutil.Process(process.pid)
     seen: dict[tuple[int, float], float] = {}
     peak = 0.0
@@ -39,11 +51,7 @@ def measure(command: Sequence[str]) -> Cost:
                 continue
         peak = max(peak, memory)
         time.sleep(_POLL_SECONDS)
-    wall = time.perf_counter() - started
-    output = process.stdout.read() if process.stdout else ""
-    if process.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed with {process.returncode}:\n{output[-4000:]}")
-    return Cost(wall_s=wall, cpu_s=sum(seen.values()), peak_mb=peak / 1e6)
+    return sum(seen.values()), peak
 
 
 def _tree(root: psutil.Process) -> list[psutil.Process]:

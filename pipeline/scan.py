@@ -1,36 +1,42 @@
 """`sluice scan`: which documents of a run hold the texts of a benchmark, with the evidence that `purge --from` takes.
 
-Two passes over the clean texts, part by part: the first counts in how many documents each n-gram of the items stands
-and remembers the documents that hold any; the second looks at those documents again, leaving common n-grams out.
+Two passes over the clean texts, part by part, or over the shards where n-grams of tokens are asked for: the first
+counts in how many documents each n-gram of the items stands and remembers the documents that hold any; the second looks
+at those documents again, leaving common n-grams out.
 """
 
 from __future__ import annotations
 
 import functools
+import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from lineage.index import PartFile, read_index
+from lineage.index import PartFile, Shard, read_index
+from lineage.lookup import Lookup
 from lineage.recipe import RecipeError
 from lineage.storage import Folder, local_path
 from pipeline import engine
 from pipeline.engine import Work, run_units
 from pipeline.progress import Reporter
 from pipeline.recipe import recipe_of
-from stages.contamination import Finder
+from stages.contamination import Evidence, Finder
 from stages.decontaminate import read_items
 from stages.dedup.options import DedupTable
+from stages.ngrams import Tokens
 from stages.tokenizer import load_tokenizer
 
 COMMON_IN = 10
 """An n-gram that stands in more documents than this is common and counts for nothing (GPT-3, appendix C)."""
+
+_AT_ONCE = 256  # documents that the lineage store is asked for at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +65,22 @@ class ScanJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartToScan:
-    """A part of clean texts; in the second pass only some of its rows."""
+class Piece:
+    """What one task reads: a part of the clean texts, or, for n-grams of tokens, a shard; in the second pass only some
+    of its documents, by their number in it."""
 
-    part: PartFile
+    held: PartFile | Shard
     rows: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """A document as a piece holds it; `tokens` where it came from a shard."""
+
+    row: int
+    doc_id: bytes
+    text: str
+    tokens: Tokens | None = None
 
 
 @functools.lru_cache(maxsize=2)
@@ -78,55 +95,81 @@ def _common_mask(finder: Finder, job: ScanJob) -> npt.NDArray[np.bool_]:
     return ignore
 
 
-def _rows(job: ScanJob, item: PartToScan) -> Iterator[tuple[int, bytes, str, str]]:
-    """(row, doc_id, url, text) of the rows asked for; purged texts are not there any more."""
-    wanted = None if item.rows is None else frozenset(item.rows)
+def _documents(job: ScanJob, piece: Piece) -> Iterator[_Read]:
+    """The documents asked for; purged ones are not there any more."""
+    wanted = None if piece.rows is None else frozenset(piece.rows)
+    if isinstance(piece.held, Shard):
+        return _of_shard(job, piece.held, wanted)
+    return _of_part(job, piece.held, wanted)
+
+
+def _of_part(job: ScanJob, part: PartFile, wanted: frozenset[int] | None) -> Iterator[_Read]:
     first = 0
-    with Folder(job.out).open(item.part.file) as stream:
-        for batch in pq.ParquetFile(stream).iter_batches(batch_size=512, columns=["doc_id", "url", "text"]):
-            for offset, row in enumerate(batch.to_pylist()):
-                if row["text"] is not None and (wanted is None or first + offset in wanted):
-                    yield first + offset, row["doc_id"], row["url"] or "", row["text"]
+    with Folder(job.out).open(part.file) as stream:
+        for batch in pq.ParquetFile(stream).iter_batches(batch_size=512, columns=["doc_id", "text"]):
+            for row, plain in enumerate(batch.to_pylist(), first):
+                if plain["text"] is not None and (wanted is None or row in wanted):
+                    yield _Read(row=row, doc_id=plain["doc_id"], text=plain["text"])
             first += batch.num_rows
 
 
-def look(job: ScanJob, item: PartToScan, careful: bool) -> dict[str, Any]:
-    """First pass over a part: how many documents it has, which rows hold any item, and how often each n-gram stands."""
-    finder = _finder(replace_common(job, ()))
+def _of_shard(job: ScanJob, shard: Shard, wanted: frozenset[int] | None) -> Iterator[_Read]:
+    """From the tokens themselves, so that what is found is what a training run would read."""
+    folder, tokenizer = Folder(job.out), load_tokenizer(job.encoding)
+    placed = pq.read_table(io.BytesIO(folder.read(shard.index_file)), columns=["doc_id", "start", "num_tokens"])
+    with folder.open(shard.file) as stream:
+        for row, plain in enumerate(placed.to_pylist()):
+            if wanted is not None and row not in wanted:
+                continue
+            stream.seek(plain["start"] * 4)
+            tokens = np.frombuffer(stream.read(plain["num_tokens"] * 4), "<u4")[:-1]
+            if not len(tokens) or tokens[0] != tokenizer.eot_id:
+                yield _Read(row=row, doc_id=plain["doc_id"], text=tokenizer.decode(tokens), tokens=tokens)
+
+
+def look(job: ScanJob, piece: Piece, careful: bool) -> dict[str, Any]:
+    """First pass over a piece: how many documents it has, which of them hold any item, and in how many of them each
+    n-gram stands."""
+    finder = _finder(replace(job, common=()))
     seen: Counter[int] = Counter()
     rows, num = [], 0
-    for row, _, _, text in _rows(job, item):
+    for document in _documents(job, piece):
         num += 1
-        present = finder.ngrams_in(text).tolist()
+        present = finder.ngrams_in(document.text, document.tokens).tolist()
         seen.update(present)
-        if present or finder.find(text):
-            rows.append(row)
+        if present or finder.resembles(document.text):
+            rows.append(document.row)
     return {"num": num, "rows": rows, "seen": dict(seen)}
 
 
-def show(job: ScanJob, item: PartToScan, careful: bool) -> list[dict[str, Any]]:
-    """Second pass: the documents of a part that hold an item, with the evidence."""
-    finder = _finder(replace_common(job, ()))
+def show(job: ScanJob, piece: Piece, careful: bool) -> list[dict[str, Any]]:
+    """Second pass: the documents of a piece that hold an item, with the evidence."""
+    finder = _finder(replace(job, common=()))
     ignore = _common_mask(finder, job)
     found = []
-    for _, doc_id, url, text in _rows(job, item):
-        evidence = finder.find(text, ignore)
+    for document in _documents(job, piece):
+        evidence = finder.find(document.text, ignore, document.tokens)
         if evidence:
-            found.append({
-                "doc_id": doc_id.hex(), "url": url,
-                "matches": [asdict(one) | {"text": [text[a:b] for a, b in one.spans[:1]]} for one in evidence],
-            })  # fmt: skip
+            matches = [asdict(one) | {"text": _quoted(job, document, one)} for one in evidence]
+            found.append({"doc_id": document.doc_id.hex(), "matches": matches})
     return found
 
 
-def replace_common(job: ScanJob, common: Sequence[int]) -> ScanJob:
-    """The job with other common n-grams."""
-    return ScanJob(**{name: getattr(job, name) for name in ScanJob.__dataclass_fields__ if name != "common"},
-                   common=tuple(common))  # fmt: skip
+def _quoted(job: ScanJob, document: _Read, evidence: Evidence) -> str:
+    """What the longest span says."""
+    start, end = evidence.spans[0]
+    if evidence.unit == "words":
+        return document.text[start:end]
+    tokenizer = load_tokenizer(job.encoding)
+    tokens = tokenizer.encode(document.text) if document.tokens is None else document.tokens
+    return tokenizer.decode(tokens[start:end])
 
 
 def scan(out: Folder, request: ScanRequest, reporter: Reporter) -> dict[str, Any]:
-    """The evidence: what was looked for, how much was found, and `documents` with their matches, by doc_id."""
+    """The evidence: what was looked for, how much was found, and `documents` with their matches, by doc_id.
+
+    n-grams of words are looked for in the clean texts, duplicates of kept ones among them; n-grams of tokens in the
+    shards."""
     index = read_index(out)
     recipe = recipe_of(out)
     items = read_items(request.against, request.field)
@@ -140,10 +183,11 @@ def scan(out: Folder, request: ScanRequest, reporter: Reporter) -> dict[str, Any
     if len(finder.skipped) == len(items):
         raise RecipeError(f"--against {request.against}: none of its {len(items)} items has five words to look for")
     with engine.cluster(recipe.ray):
-        common, num_documents, parts = _first_pass(job, index.documents, Work.of(recipe.ray), reporter)
-        job = replace_common(job, common)
-        documents = _second_pass(job, parts, Work.of(recipe.ray), reporter)
-    share = len(documents) / max(1, num_documents)
+        held: Sequence[PartFile | Shard] = index.shards if request.ngram == "8t" else index.documents
+        common, num_documents, pieces = _first_pass(job, held, Work.of(recipe.ray), reporter)
+        job = replace(job, common=tuple(common))
+        found = _second_pass(job, pieces, Work.of(recipe.ray), reporter)
+    share = len(found) / max(1, num_documents)
     return {
         "format": 1,
         "against": request.against,
@@ -151,40 +195,51 @@ def scan(out: Folder, request: ScanRequest, reporter: Reporter) -> dict[str, Any
         "content_fingerprint": index.content_fingerprint,
         "num_items": len(items),
         "skipped_items": list(finder.skipped),
-        "found_items": sorted({match["item"] for document in documents for match in document["matches"]}),
+        "found_items": sorted({match["item"] for matches in found.values() for match in matches}),
         "common_ngrams": len(common),
         "num_documents": num_documents,
-        "num_found": len(documents),
+        "num_found": len(found),
         "share": share,
         "max_share": request.max_share,
         "refused": share > request.max_share,
         "control": None if request.control is None else _control(finder, job, request),
-        "documents": sorted(documents, key=lambda document: str(document["doc_id"])),
+        "documents": [
+            {"doc_id": doc_id, "url": url, "matches": found[doc_id]} for doc_id, url in _urls(out, sorted(found))
+        ],
     }
 
 
+def _urls(out: Folder, doc_ids: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    lookup = Lookup(out)
+    for first in range(0, len(doc_ids), _AT_ONCE):
+        chunk = doc_ids[first : first + _AT_ONCE]
+        known = {row.doc_id.hex(): row.url for row in lookup.documents([bytes.fromhex(doc_id) for doc_id in chunk])}
+        yield from ((doc_id, known[doc_id]) for doc_id in chunk)
+
+
 def _first_pass(
-    job: ScanJob, parts: Sequence[PartFile], work: Work, reporter: Reporter
-) -> tuple[list[int], int, list[PartToScan]]:
+    job: ScanJob, held: Sequence[PartFile | Shard], work: Work, reporter: Reporter
+) -> tuple[list[int], int, list[Piece]]:
     seen: Counter[int] = Counter()
     num, again = 0, []
-    with reporter.phase("scan", len(parts)) as phase:
-        for item, done in run_units(look, job, [PartToScan(part=part) for part in parts], work):
+    with reporter.phase("scan", len(held)) as phase:
+        for piece, done in run_units(look, job, [Piece(held=one) for one in held], work):
             seen.update(done["seen"])
             num += done["num"]
             if done["rows"]:
-                again.append(PartToScan(part=item.part, rows=tuple(done["rows"])))
+                again.append(Piece(held=piece.held, rows=tuple(done["rows"])))
             phase.step(1, f"{num:,} documents")
     return [number for number, count in seen.items() if count > COMMON_IN], num, again
 
 
-def _second_pass(job: ScanJob, parts: Sequence[PartToScan], work: Work, reporter: Reporter) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    with reporter.phase("evidence", len(parts)) as phase:
-        for _, documents in run_units(show, job, parts, work):
-            found.update({document["doc_id"]: document for document in documents})
+def _second_pass(job: ScanJob, pieces: Sequence[Piece], work: Work, reporter: Reporter) -> dict[str, list[Any]]:
+    """The matches of each document that holds an item, by doc_id."""
+    found: dict[str, list[Any]] = {}
+    with reporter.phase("evidence", len(pieces)) as phase:
+        for _, documents in run_units(show, job, pieces, work):
+            found.update({document["doc_id"]: document["matches"] for document in documents})
             phase.step(1, f"{len(found):,} documents hold an item")
-    return list(found.values())
+    return found
 
 
 def _control(finder: Finder, job: ScanJob, request: ScanRequest) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from stages.dedup.bands import band_keys, unpack_signatures
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
-from stages.ngrams import Encode, NgramIndex, character_spans
+from stages.ngrams import Encode, NgramIndex, Tokens, Unit, character_spans
 from stages.parse import clean_text
 from stages.pii.scrub import scrub
 
@@ -25,20 +25,22 @@ LEAST_OVERLAP: Final = {"13w": 0.0, "8t": 0.5}
 """A document counts as holding an item when their n-gram overlap is above this. A shared 13-gram of words is evidence
 by itself (GPT-3, 2005.14165, appendix C); of 8-grams of tokens more than half of the item (Tülu 3, 2411.15124, 3.2)."""
 
+_STRENGTH: Final[dict[Kind, int]] = {"ngram": 0, "near": 1, "exact": 2}
+
 _SHOWN_SPANS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """One item found in one document. `overlap` is the share of the item that the document holds (its Jaccard where
-    `kind` is near); `spans` are half-open ranges of characters of the document's clean text, the longest first;
-    `longest` counts words or tokens."""
+    `kind` is near); `longest` counts `unit`s; `spans` are half-open ranges, the longest first: of characters of the
+    document's clean text where the unit is words, of its tokens where it is tokens."""
 
     item: int
     kind: Kind
     overlap: float
     longest: int
-    unit: str
+    unit: Unit
     spans: tuple[tuple[int, int], ...]
 
 
@@ -79,26 +81,33 @@ class Finder:
         """Items too short to be looked for."""
         return tuple(sorted({self._variants[place][0] for place in self._index.skipped}))
 
-    def ngrams_in(self, text: str) -> npt.NDArray[np.int64]:
+    def ngrams_in(self, text: str, tokens: Tokens | None = None) -> npt.NDArray[np.int64]:
         """The numbers of the items' n-grams that a text holds."""
-        return self._index.ngrams_in(text)
+        return self._index.ngrams_in(text, tokens)
 
-    def find(self, text: str, ignore: npt.NDArray[np.bool_] | None = None) -> list[Evidence]:
+    def resembles(self, text: str) -> bool:
+        """Whether `find` finds anything in a text that holds none of the n-grams: an item shorter than an n-gram, or
+        one that the text is or nearly is."""
+        return bool(self._index.match_short(text) or self._nearly_equal(text) or self._equal(text))
+
+    def find(
+        self, text: str, ignore: npt.NDArray[np.bool_] | None = None, tokens: Tokens | None = None
+    ) -> list[Evidence]:
         """The items that a clean text holds, each with its best evidence, in order of item; n-gram k is left out where
-        `ignore[k]`."""
+        `ignore[k]`. Who has the text's tokens already gives them."""
         best: dict[int, Evidence] = {}
-        for found in (*self._by_ngram(text, ignore), *self._nearly_equal(text), *self._equal(text)):
+        for found in (*self._by_ngram(text, ignore, tokens), *self._nearly_equal(text), *self._equal(text)):
             known = best.get(found.item)
-            if known is None or (found.kind != "ngram", found.overlap) > (known.kind != "ngram", known.overlap):
+            if known is None or (_STRENGTH[found.kind], found.overlap) > (_STRENGTH[known.kind], known.overlap):
                 best[found.item] = found
         return [best[item] for item in sorted(best)]
 
-    def _by_ngram(self, text: str, ignore: npt.NDArray[np.bool_] | None) -> list[Evidence]:
+    def _by_ngram(self, text: str, ignore: npt.NDArray[np.bool_] | None, tokens: Tokens | None) -> list[Evidence]:
         found = []
-        for match in self._index.match(text, ignore):
+        for match in self._index.match(text, ignore, tokens):
             if match.overlap > LEAST_OVERLAP[self._ngram]:
                 spans = match.spans[:_SHOWN_SPANS]
-                places = character_spans(text, spans) if match.unit == "words" else ()
+                places = character_spans(text, spans) if match.unit == "words" else spans
                 found.append(Evidence(item=self._variants[match.item][0], kind="ngram", overlap=round(match.overlap, 4),
                                       longest=match.longest, unit=match.unit, spans=tuple(places)))  # fmt: skip
         return found

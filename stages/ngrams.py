@@ -24,7 +24,8 @@ import numpy.typing as npt
 Unit = Literal["words", "tokens"]
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
-Encode = Callable[[str], npt.NDArray[np.uint32]]
+Tokens = npt.NDArray[np.uint32]
+Encode = Callable[[str], Tokens]
 
 NGRAM_SIZES: Final = {"13w": 13, "8t": 8}
 LEAST_WORDS: Final = 5
@@ -93,24 +94,32 @@ class NgramIndex:
         """How many distinct n-grams the items have (whole short items not among them)."""
         return self._windows.num_ngrams
 
-    def ngrams_in(self, text: str) -> Places:
-        """The numbers (0 to num_ngrams - 1, the same in every process) of the n-grams that a text holds, sorted."""
-        return self._windows.ngrams_in(self._units(text))
+    def ngrams_in(self, text: str, tokens: Tokens | None = None) -> Places:
+        """The numbers (0 to num_ngrams - 1, the same in every process) of the n-grams that a text holds, sorted. Who
+        has the text's `tokens` already gives them, and nothing is encoded."""
+        return self._windows.ngrams_in(self._units(text, tokens))
 
-    def match(self, text: str, ignore: npt.NDArray[np.bool_] | None = None) -> list[Match]:
+    def match(
+        self, text: str, ignore: npt.NDArray[np.bool_] | None = None, tokens: Tokens | None = None
+    ) -> list[Match]:
         """The items that share an n-gram with `text`, by item number; `ignore[k]` leaves n-gram k out (then nothing
         that is common to many documents counts)."""
         unit: Unit = "words" if self._encode is None else "tokens"
-        units = self._units(text)
-        matches = self._windows.match(units, unit, ignore)
-        if self._whole:
-            words = units if unit == "words" else words_of(text)
-            for table in self._whole.values():
-                matches += table.match(words, "words", None)
-        return sorted(matches, key=lambda match: match.item)
+        found = self._windows.match(self._units(text, tokens), unit, ignore)
+        return sorted([*found, *self.match_short(text)], key=lambda match: match.item)
 
-    def _units(self, text: str) -> Sequence[object]:
-        return words_of(text) if self._encode is None else [int(token) for token in self._encode(text)]
+    def match_short(self, text: str) -> list[Match]:
+        """The items of fewer units than an n-gram that stand in `text` as a whole."""
+        if not self._whole:
+            return []
+        words = words_of(text)
+        return [match for table in self._whole.values() for match in table.match(words, "words", None)]
+
+    def _units(self, text: str, tokens: Tokens | None = None) -> Sequence[object]:
+        if self._encode is None:
+            return words_of(text)
+        found: list[object] = (self._encode(text) if tokens is None else tokens).tolist()
+        return found
 
     def _sort_out(
         self, items: Sequence[str]
