@@ -35,13 +35,14 @@ class Account:
 
     def __init__(self, output: Folder, run: str, plan: Plan, attempt: Attempt, corpus: Corpus) -> None:
         self._output, self._run, self._plan, self._attempt = output, run, plan, attempt
-        self._log = FactLog(output)
+        self._log = FactLog(output, attempt.number)
         self._changes = [(attempt.first_step, corpus)]
         self._worker = ThreadPoolExecutor(1, "lineage")
         self._committing: Future[bool] | None = None
 
     def start(self, sweeps: Sequence[SweepFact] = ()) -> None:
-        """Say that the attempt begins, and how earlier ones ended. StoreError if the run's name is taken."""
+        """Say that the attempt begins, and how earlier ones ended. StoreError if the run's name is taken;
+        FencedOutError if a later attempt has begun already."""
         check_name(self._run, self._output, self._changes[-1][1].outputs)
         first = self._stretches(self._attempt.first_step, ())
         self._log.add(run_fact(self._run, self._output, self._plan), *self._closed(), *sweeps, *first)
@@ -54,7 +55,8 @@ class Account:
     def commit(self, step: int, skipped: Sequence[int]) -> None:
         """Say that the steps below `step` are done and about to be in a checkpoint; `skipped` of them were not applied.
 
-        The stores take it in the background; where one does not, the next commit or start makes up for it."""
+        The stores take it in the background; where one does not, the next commit or start makes up for it.
+        FencedOutError if a later attempt has begun."""
         self._log.add(*self._stretches(step, skipped))
         if self._committing is None or self._committing.done():
             self._committing = self._worker.submit(commit, self._log, self._changes[-1][1].outputs)

@@ -18,13 +18,14 @@ from typing import Final, Literal
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from lineage import store
+from lineage import objects, store
 from lineage.cover import cover
 from lineage.lock import hold
 from lineage.rows import RunRow, SegmentRow
 from lineage.storage import Folder, StorageError
 from lineage.tables import CACHE_SWEEPS, TRAINING_RUNS, TRAINING_SEGMENTS
 from lineage.trace import MoreRuns
+from trainer.attempts import check_fence
 from trainer.corpus import Output
 from trainer.order import ORDER_VERSION, Plan
 
@@ -105,26 +106,57 @@ def sweep_fact(run: str, output: Output, folder: str) -> SweepFact:
 
 
 class FactLog:
-    """`<output>/lineage.jsonl`; one process of a run writes it."""
+    """`<output>/lineage.jsonl`. Whoever only reads it gives no `attempt`; what an attempt adds comes behind all that is
+    there by then, and it adds nothing once a later attempt has begun."""
 
-    def __init__(self, output: Folder) -> None:
-        self._output = output
-        self._lines = output.read(FACTS_FILE).splitlines() if output.exists(FACTS_FILE) else []
+    def __init__(self, output: Folder, attempt: int | None = None) -> None:
+        self._output, self._attempt = output, attempt
+        self._lines = _lines_in(output)
 
     def add(self, *facts: Fact) -> None:
-        """Write the facts down, durably, before anything else."""
+        """Write the facts down, durably, before anything else. FencedOutError: a later attempt has begun."""
         kinds = {shape: kind for kind, shape in _KINDS.items()}
-        lines = [
+        more = [
             json.dumps({"fact": kinds[type(fact)], **dataclasses.asdict(fact)}, separators=(",", ":")).encode()
             for fact in facts
         ]
-        self._lines = [*self._lines, *lines]
-        # Whole files only: a killed process leaves the old lines or the new, never half of one.
-        self._output.publish(FACTS_FILE, b"".join(line + b"\n" for line in self._lines))
+        if self._output.is_remote:
+            while not self._put_behind(more):  # another attempt was faster: what it wrote comes first
+                pass
+        else:
+            with hold(self._output, "sluice train", wait_seconds=_LOCK_SECONDS):
+                self._check_fence()
+                self._lines = [*_lines_in(self._output), *more]
+                # Whole files only: a killed process leaves the old lines or the new, never half of one.
+                self._output.publish(FACTS_FILE, _joined(self._lines))
 
     def facts(self) -> list[tuple[int, Fact]]:
         """Every fact with its number, in the order they were written."""
         return [(number, _parse(line)) for number, line in enumerate(self._lines)]
+
+    def _put_behind(self, more: list[bytes]) -> bool:
+        url = self._output.at(FACTS_FILE)
+        stored = objects.get(url)
+        # Asked after reading: an attempt that claims the run from here on writes later, and this put fails or is seen.
+        self._check_fence()
+        lines = [*(stored.data.splitlines() if stored else ()), *more]
+        data = _joined(lines)
+        etag = objects.put_over(url, data, stored.etag) if stored else objects.put_new(url, data)
+        if etag is not None:
+            self._lines = lines
+        return etag is not None
+
+    def _check_fence(self) -> None:
+        assert self._attempt is not None, "a log that was opened for reading"
+        check_fence(self._output, self._attempt)
+
+
+def _lines_in(output: Folder) -> list[bytes]:
+    return output.read(FACTS_FILE).splitlines() if output.exists(FACTS_FILE) else []
+
+
+def _joined(lines: list[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
 
 
 def _parse(line: bytes) -> Fact:

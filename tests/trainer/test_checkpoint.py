@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +16,6 @@ from hypothesis import strategies as st
 from tiny_corpus import make_corpus
 from training_runs import Run
 
-from lineage import storage
 from lineage.recipe import parse_table
 from lineage.storage import Folder
 from trainer.attempts import Attempt, FencedOutError, attempts, begin, check_fence, claim, counts
@@ -147,36 +142,6 @@ def test_metadata_that_names_a_function_runs_nothing(tmp_path: Path, monkeypatch
     assert not (tmp_path / "harmed").exists()
 
 
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    """An empty bucket `runs` on a server of its own; gives the environment that leads there."""
-    pytest.importorskip("moto.server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    there = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1", "AWS_REGION": "us-east-1",
-    }  # fmt: skip
-    for name, value in there.items():
-        monkeypatch.setenv(name, value)
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    storage._filesystem.cache_clear()
-    try:
-        for _ in range(600):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        storage.filesystem("s3://runs").mkdir("runs")
-        yield there
-    finally:
-        server.kill()
-        server.wait()
-        storage._filesystem.cache_clear()
-
-
 @pytest.mark.slow
 def test_a_run_whose_output_is_an_object_store_is_resumed_from_there(s3: dict[str, str], tmp_path: Path) -> None:
     data = make_corpus(str(tmp_path / "out"), {"web": [1700, 530]}).url
@@ -204,10 +169,12 @@ def test_a_run_whose_output_is_an_object_store_is_resumed_from_there(s3: dict[st
 
 def train_there(env: dict[str, str], recipe: TrainRecipe, kill_after: int | None, process: Process) -> Result:
     os.environ.update(env)
+    checkpoints = Folder(recipe.train.output).folder("checkpoints")
 
     def after_step(step: int) -> None:
         if step == kill_after:
-            time.sleep(2)  # the checkpoint before is published
+            while not complete_checkpoints(checkpoints, ()):
+                time.sleep(0.05)
             os.kill(os.getpid(), 9)
 
     return train(recipe, Surroundings(process=process, after_step=after_step))
