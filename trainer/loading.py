@@ -61,6 +61,7 @@ def open_reader(recipe: TrainRecipe, corpus: Corpus, order: Order, part: Slice) 
         max_bytes=table.max_bytes,
         prefetch_blocks=table.prefetch_blocks,
         node=node_of(recipe, part),
+        num_processes=_local_processes(),
         num_steps=recipe.train.steps,
     )
     try:
@@ -72,9 +73,13 @@ def open_reader(recipe: TrainRecipe, corpus: Corpus, order: Order, part: Slice) 
 def node_of(recipe: TrainRecipe, part: Slice) -> tuple[Slice, ...]:
     """The slices of the ranks on this node, as torchrun and Ray Train tell how many those are."""
     peers = recipe.train.num_workers // part.num_ranks
-    size = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")) // peers)
+    size = max(1, _local_processes() // peers)
     first = part.rank // size * size
     return tuple(Slice(rank=rank, num_ranks=part.num_ranks) for rank in range(first, min(first + size, part.num_ranks)))
+
+
+def _local_processes() -> int:
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def slice_of(recipe: TrainRecipe, process: Process) -> Slice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import resource
@@ -139,8 +140,6 @@ def test_a_server_that_only_fails_is_given_up_with_its_last_error(root: Path) ->
 
 
 def test_a_shard_that_is_gone_is_told_at_once(root: Path) -> None:
-    import dataclasses
-
     with failing_server(root, Faults()) as url:
         shard = open_corpus([DataTable(out=f"{url}/bucket/out")]).sources["a"][0]
         figures = ReadFigures()
@@ -197,8 +196,13 @@ def run_all(children: list[Callable[[], None]]) -> None:
     assert [process.exitcode for process in processes] == [0] * len(children)
 
 
-def test_ranks_of_a_node_fetch_each_block_once_between_them(root: Path, tmp_path: Path) -> None:
-    parts = tuple(Slice(rank=rank, num_ranks=2) for rank in range(2))
+HALVES = (Slice(rank=0, num_ranks=2), Slice(rank=1, num_ranks=2))
+
+
+@pytest.mark.parametrize("parts", [HALVES, (WHOLE, WHOLE)], ids=["data parallel ranks", "tensor parallel peers"])
+def test_processes_of_a_node_fetch_each_block_once_between_them(
+    root: Path, tmp_path: Path, parts: tuple[Slice, Slice]
+) -> None:
     faults = Faults()
     with failing_server(root, faults) as url:
 
@@ -206,7 +210,9 @@ def test_ranks_of_a_node_fetch_each_block_once_between_them(root: Path, tmp_path
             def child() -> None:
                 remote = open_corpus([DataTable(out=f"{url}/bucket/out")])
                 here = open_corpus([DataTable(out=str(root / "bucket" / "out"))])
-                reader = CachedBlocks(remote, order_of(remote), part, options_of(tmp_path, 9, 2, parts))
+                node = tuple(dict.fromkeys(parts))
+                options = dataclasses.replace(options_of(tmp_path, 9, 4, node), num_processes=2)
+                reader = CachedBlocks(remote, order_of(remote), part, options)
                 assert_same_batches(remote, here, reader, 49, part)
                 reader.close()
 
@@ -214,6 +220,16 @@ def test_ranks_of_a_node_fetch_each_block_once_between_them(root: Path, tmp_path
 
         run_all([rank(part) for part in parts])
     assert faults.counts["requests"] == 8
+
+
+def test_what_another_process_fetches_is_not_waited_for_where_it_is_not_needed_yet(tmp_path: Path) -> None:
+    folder = CacheFolder(str(tmp_path), 1000)
+    folder.prepare(())
+    claim = folder.claim(KEYS[0], lambda: False)
+    assert claim is not None
+    assert folder.claim(KEYS[0], lambda: False, wait=False) is None
+    claim.drop()
+    assert folder.claim(KEYS[0], lambda: False, wait=False) is not None
 
 
 def test_a_fetcher_that_is_killed_leaves_its_block_to_others(tmp_path: Path) -> None:

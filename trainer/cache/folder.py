@@ -122,8 +122,9 @@ class CacheFolder:
         with _disk(f"{key} cannot be removed"):
             (self.path / (key + _BLOCK)).unlink(missing_ok=True)
 
-    def claim(self, key: str, give_up: Callable[[], bool]) -> Claim | None:
-        """The right to fetch the block; waits while another process fetches it. None: it is there now, or `give_up`."""
+    def claim(self, key: str, give_up: Callable[[], bool], *, wait: bool = True) -> Claim | None:
+        """The right to fetch the block. None: it is there now, or `give_up`, or another process fetches it and we do
+        not `wait` for that."""
         part, block = self.path / (key + _PART), self.path / (key + _BLOCK)
         while not give_up():
             with _disk(f"{part} cannot be made"):
@@ -131,6 +132,8 @@ class CacheFolder:
             claim = Claim(descriptor, part, block)
             if not _lock(descriptor):
                 os.close(descriptor)
+                if not wait:
+                    return None
                 time.sleep(_POLL_SECONDS)
             elif not _is_at(descriptor, part):
                 os.close(descriptor)  # published or dropped between opening and locking

@@ -2,6 +2,8 @@
 
 1. The schedule says which blocks the next steps need; a few threads fetch those that are missing.
 2. A block that a row needs now and that is not there is fetched at once, or waited for where somebody fetches it.
+   Ranks of a node that need the same tokens (tensor, pipeline and context peers) so read once: one process fetches a
+   block, whoever needs it maps the same pages, and each copies its rows from there, as its own device wants them.
 3. Room is made by dropping what the node needs furthest ahead.
 4. A full or failing disk, or a cache full of blocks needed now, costs speed only: the block is kept in memory a while.
 """
@@ -21,7 +23,7 @@ from lineage.blocks import BLOCK_BYTES, TOKEN_BYTES, block_digest
 from lineage.storage import StorageError
 from trainer.blocks import Tokens
 from trainer.cache.fetch import expected_digest, fetch_block
-from trainer.cache.folder import CacheFolder, DiskError, key_of
+from trainer.cache.folder import CacheFolder, Claim, DiskError, key_of
 from trainer.cache.schedule import NEVER, BlockAt, Schedule
 from trainer.corpus import Corpus, ShardFile
 from trainer.dataset import Slice
@@ -36,12 +38,14 @@ _LOOKS: Final = 8  # times a block is looked up again because it was dropped bet
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheOptions:
     """Where the cache lies, its bound, and how many blocks a node fetches ahead at once. `node`: the slices of the
-    ranks that share the folder (none: only this rank's). `num_steps`: nothing is fetched ahead for later ones."""
+    ranks that share the folder (none: only this rank's); `num_processes`: how many processes those are, peers that get
+    the same slice counted too (none: one a slice). `num_steps`: nothing is fetched ahead for later ones."""
 
     folder: str
     max_bytes: int
     prefetch_blocks: int
     node: tuple[Slice, ...] = ()
+    num_processes: int | None = None
     num_steps: int = NEVER
 
 
@@ -84,7 +88,7 @@ class CachedBlocks:
         self._lock = threading.Lock()
         self._wake, self._closed = threading.Condition(), False
         self._prepare(corpus)
-        num_threads = max(1, options.prefetch_blocks // len(node))
+        num_threads = max(1, options.prefetch_blocks // (options.num_processes or len(node)))
         self._threads = [threading.Thread(target=self._fetch_ahead, daemon=True) for _ in range(num_threads)]
         for thread in self._threads:
             thread.start()
@@ -159,7 +163,7 @@ class CachedBlocks:
         """The block, whatever it takes: through the folder, or past it."""
         for _ in range(_LOOKS):
             try:
-                data = self._fetch_into_folder(shard, number, key, self._schedule.step, urgent=True)
+                data = self._fetch_into_folder(shard, number, key)
             except DiskError as error:
                 self._lament(error)
                 break
@@ -170,26 +174,32 @@ class CachedBlocks:
                 return tokens
         return self._keep_in_memory(key, fetch_block(shard, number, self.figures, self._is_closed))
 
-    def _fetch_into_folder(self, shard: ShardFile, number: int, key: str, use: int, *, urgent: bool) -> bytes | None:
-        """Fetch a block that step `use` needs, unless another process does or it would push out what is needed sooner.
-
-        In that case one that is `urgent` is fetched past the folder: its bytes are returned."""
+    def _fetch_into_folder(self, shard: ShardFile, number: int, key: str) -> bytes | None:
+        """Fetch a block that is needed now, or wait until another process has. Where it would push out what is needed
+        as soon, it is fetched past the folder: then its bytes are returned."""
         claim = self._folder.claim(key, self._is_closed)
         if claim is None:
             return None
-        published = False
+        return self._fetch_claimed(claim, shard, number, self._schedule.step, urgent=True)[1]
+
+    def _fetch_claimed(
+        self, claim: Claim, shard: ShardFile, number: int, use: int, *, urgent: bool
+    ) -> tuple[bool, bytes | None]:
+        """Whether the claimed block, which step `use` needs, is in the folder now; if not, and it is `urgent`, its
+        bytes."""
+        key, published = key_of(shard, number), False
         try:
             dropped = self._folder.make_room(key, claim, self._rank, use)
             self.figures.count("evictions", dropped or 0)
             if dropped is None and not urgent:
-                return None
+                return False, None
             data = fetch_block(shard, number, self.figures, self._is_closed)
             if dropped is None:
-                return data
+                return False, data
             claim.publish(data)
             published = True
             self._checked.add(key)
-            return None
+            return True, None
         finally:
             if not published:
                 claim.drop()
@@ -199,21 +209,24 @@ class CachedBlocks:
 
     def _fetch_ahead(self) -> None:
         """What each of the fetching threads does until the reader is closed."""
+        elsewhere: set[BlockAt] = set()
         while not self._closed:
-            block = self._next_missing()
-            fetched = False
+            block = self._next_missing(elsewhere)
+            goes_on = False
             if block is not None:
                 try:
-                    fetched = self._fetch_one_ahead(block)
+                    goes_on = self._fetch_one_ahead(block, elsewhere)
                 finally:
                     with self._lock:
                         self._in_hand.discard(block)
-            if not fetched:
+            if not goes_on:
+                elsewhere.clear()
                 with self._wake:
                     self._wake.wait_for(lambda: self._closed, _IDLE_SECONDS)
 
-    def _next_missing(self) -> BlockAt | None:
-        """The block that is needed first of those that nobody here has or fetches; it is in hand from now on."""
+    def _next_missing(self, elsewhere: set[BlockAt]) -> BlockAt | None:
+        """The block that is needed first of those that nobody here has or fetches and that are not `elsewhere`; it is
+        in hand from now on."""
         try:
             present = self._folder.keys()
         except DiskError as error:
@@ -221,18 +234,21 @@ class CachedBlocks:
             return None
         with self._lock:
             for block in self._schedule.upcoming():
-                if block not in self._in_hand and key_of(*self._shard_at(block)) not in present:
+                taken = block in self._in_hand or block in elsewhere
+                if not taken and key_of(*self._shard_at(block)) not in present:
                     self._in_hand.add(block)
                     return block
         return None
 
-    def _fetch_one_ahead(self, block: BlockAt) -> bool:
-        """Whether the block is in the folder now."""
+    def _fetch_one_ahead(self, block: BlockAt, elsewhere: set[BlockAt]) -> bool:
+        """Fetch a block unless another process does, then it is `elsewhere`; False: to go on is of no use now."""
         shard, number = self._shard_at(block)
-        key = key_of(shard, number)
         try:
-            self._fetch_into_folder(shard, number, key, self._schedule.next_use(block), urgent=False)
-            return self._folder.has(key)
+            claim = self._folder.claim(key_of(shard, number), self._is_closed, wait=False)
+            if claim is None:
+                elsewhere.add(block)
+                return True
+            return self._fetch_claimed(claim, shard, number, self._schedule.next_use(block), urgent=False)[0]
         except DiskError as error:
             self._lament(error)
         except (StorageError, FileNotFoundError) as error:
