@@ -45,6 +45,26 @@ def cover(out: Folder, index: Index | None = None, rewritten: Collection[str] = 
     return checksums
 
 
+def cover_tables(out: Folder, tables: Collection[str]) -> Checksums:
+    """`cover` after nothing but appends to `tables`: only their folders are listed, and only what is new there is read,
+    however large the OUT is. StorageError if it has no checksums yet."""
+    known = read_checksums(out)
+    folders = tuple(f"{FOLDER}/{name}/" for name in tables)
+    sums = {entry.file: entry for entry in known.files if not entry.file.startswith(folders)}
+    before = {entry.file: entry for entry in known.files if entry.file.startswith(folders)}
+    for name in (name for folder in folders for name in out.names(folder.rstrip("/"))):
+        entry = None if _is_pointer(name) else before.get(name)
+        sums[name] = entry or _named_sum(out, name) or sum_file(out, name)
+    table_sums_now = {entry.table: entry for entry in known.tables}
+    table_sums_now |= {name: _table_sum(out, name) for name in tables}
+    checksums = Checksums(
+        files=tuple(sums[name] for name in sorted(sums)),
+        tables=tuple(table_sums_now[name] for name in sorted(table_sums_now)),
+    )
+    out.publish(CHECKSUMS_FILE, encode_checksums(checksums))
+    return checksums
+
+
 def uncovered(out: Folder, index: Index) -> list[str]:
     """The files under `out` that `index` does not cover and checksums.json must, sorted."""
     covered = {*index.files(), INDEX_FILE, CHECKSUMS_FILE}
@@ -54,8 +74,12 @@ def uncovered(out: Folder, index: Index) -> list[str]:
 def table_sums(out: Folder) -> Iterator[TableSum]:
     """Every lineage table as it stands, in order of name."""
     for name in sorted({**WRITTEN_ONCE, **APPENDED}):
-        now = state(out, name)
-        yield TableSum(table=name, version=now.version, num_rows=now.num_rows)
+        yield _table_sum(out, name)
+
+
+def _table_sum(out: Folder, name: str) -> TableSum:
+    now = state(out, name)
+    return TableSum(table=name, version=now.version, num_rows=now.num_rows)
 
 
 def named_hash(name: str) -> str | None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from lineage import objects, store
-from lineage.cover import cover
+from lineage.cover import cover_tables
 from lineage.lock import hold
 from lineage.rows import RunRow, SegmentRow
 from lineage.storage import Folder, StorageError
@@ -30,6 +30,7 @@ from trainer.corpus import Output
 from trainer.order import ORDER_VERSION, Plan
 
 FACTS_FILE: Final = "lineage.jsonl"
+_TABLES: Final = ("training_runs", "training_segments", "cache_sweeps")
 _LOCK_SECONDS: Final = 20.0
 _STORE_IS_DOWN: Final = (store.StoreError, OSError, DeltaError)
 _log = logging.getLogger(__name__)
@@ -192,7 +193,7 @@ def commit(log: FactLog, outputs: Sequence[Output]) -> bool:
         try:
             with hold(folder, "sluice train", wait_seconds=_LOCK_SECONDS):
                 if _commit_into(folder, log.facts()):
-                    cover(folder)
+                    cover_tables(folder, _TABLES)
         except _STORE_IS_DOWN as error:
             _log.warning("the lineage store of %s did not take the facts; the next start will: %s", folder.url, error)
             whole = False

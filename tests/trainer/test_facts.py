@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from synthetic import made_up_tokens, write_output
 
+from lineage.checksums import read_checksums
+from lineage.cover import cover
 from lineage.storage import Folder
 from trainer import facts
 from trainer.attempts import FencedOutError, check_fence, claim
-from trainer.facts import FACTS_FILE, FactLog, SweepFact
+from trainer.corpus import open_corpus
+from trainer.facts import FACTS_FILE, FactLog, SweepFact, commit
+from trainer.options import DataTable
 
 
 def fact(host: str) -> SweepFact:
@@ -96,3 +102,23 @@ def test_writers_at_the_same_time_each_keep_their_lines(output: Folder) -> None:
     assert len(told) == 20
     for writer in range(4):
         assert [host for host in told if host[0] == str(writer)] == [f"{writer}-{number}" for number in range(5)]
+
+
+def test_a_commit_of_facts_covers_them_and_lists_nothing_but_their_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, output = Folder(str(tmp_path / "out")), Folder(str(tmp_path / "run"))
+    write_output(tmp_path / "out", {"web": [made_up_tokens(5_000)]}, store=True)
+    outputs = open_corpus([DataTable(out=out.url)]).outputs
+    log = FactLog(output, claim(output))
+    listed: list[str] = []
+    names = Folder.names
+    with monkeypatch.context() as watched:
+        watched.setattr(Folder, "names", lambda self, under="": listed.append(under) or names(self, under))
+        for number in range(12):  # Delta writes a checkpoint of its log on the way
+            log.add(dataclasses.replace(fact(f"host-{number}"), out=out.url))
+            assert commit(log, outputs)
+    assert set(listed) == {"lineage/training_runs", "lineage/training_segments", "lineage/cache_sweeps"}
+    covered = read_checksums(out)
+    assert {entry.table: entry.num_rows for entry in covered.tables}["cache_sweeps"] == 12
+    assert cover(out) == covered
