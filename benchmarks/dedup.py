@@ -59,9 +59,9 @@ def rates(texts: Sequence[str], ways: dict[str, Callable[[str], object]]) -> dic
     return best
 
 
-def write_corpus(root: Path, texts: Sequence[str]) -> DedupJob:
+def write_corpus(root: Path, texts: Sequence[str], table: DedupTable) -> DedupJob:
     """The texts as four units, as a run would leave them."""
-    table, work, out = DedupTable(), Folder(str(root / "work")), Folder(str(root))
+    work, out = Folder(str(root / "work")), Folder(str(root))
     signer, units = Signer(table), []
     for file in range(4):
         unit = DedupUnit(source_index=0, file_index=file, keys=f"{file}.parquet", part=f"part-{file}.parquet")
@@ -114,7 +114,7 @@ def main() -> None:
     pages = make_texts(options.corpus * 3 // 4, seed=1)
     pages += [f"{text} and a few words more" for text in pages[: options.corpus - len(pages)]]
     with tempfile.TemporaryDirectory() as folder:
-        job = write_corpus(Path(folder), pages)
+        job = write_corpus(Path(folder), pages, DedupTable())
         print(f"{options.corpus:,} documents, a quarter of them near-duplicates, in one process:")
         spent = list(phases(job))
         for name, seconds in spent:

@@ -16,6 +16,37 @@ WORKERS = 2
 def main(crawl: str, out: str, tokenizer: str, languages: list[str]) -> None:
     """Filter, sign, bucket, cluster, then tokenize what stays."""
     from datatrove.executor import LocalPipelineExecutor
+    from datatrove.pipeline.tokens import DocumentTokenizer
+    from datatrove.pipeline.writers.jsonl import JsonlWriter
+
+    tasks = len(list(Path(crawl).glob("*.warc.gz")))
+    filtered = str(Path(out) / "filtered")
+    tokens = DocumentTokenizer(str(Path(out) / "tokens"), tokenizer, eos_token="<|endoftext|>", shuffle_documents=False)
+    stages = duplicate_stages(filtered, Path(out), tasks)
+    stages[-1][0].append(tokens)
+    first = [*_reading(crawl, languages), *quality_filters(), JsonlWriter(filtered)]
+    for number, (steps, num_tasks) in enumerate([(first, tasks), *stages]):
+        logs = str(Path(out) / f"logs-{number}")
+        LocalPipelineExecutor(pipeline=steps, tasks=num_tasks, workers=WORKERS, logging_dir=logs).run()
+
+
+def quality_filters() -> list[Any]:
+    """The rules, in FineWeb's order."""
+    from datatrove.pipeline.filters import (
+        C4QualityFilter,
+        FineWebQualityFilter,
+        GopherQualityFilter,
+        GopherRepetitionFilter,
+    )
+
+    return [
+        GopherRepetitionFilter(), GopherQualityFilter(), C4QualityFilter(filter_no_terminal_punct=False),
+        FineWebQualityFilter(),
+    ]  # fmt: skip
+
+
+def duplicate_stages(filtered: str, out: Path, tasks: int) -> list[tuple[list[Any], int]]:
+    """MinHash over the documents in `filtered`: (steps, tasks) of each stage; the last one hands on those that stay."""
     from datatrove.pipeline.dedup import (
         MinhashDedupBuckets,
         MinhashDedupCluster,
@@ -24,36 +55,23 @@ def main(crawl: str, out: str, tokenizer: str, languages: list[str]) -> None:
     )
     from datatrove.pipeline.dedup.minhash import MinhashConfig
     from datatrove.pipeline.readers import JsonlReader
-    from datatrove.pipeline.tokens import DocumentTokenizer
-    from datatrove.pipeline.writers.jsonl import JsonlWriter
     from datatrove.utils.hashing import HashConfig
 
-    tasks = len(list(Path(crawl).glob("*.warc.gz")))
     # datatrove 0.10.1 hands text to xxhash, which xxhash 4 refuses; sha1 is its other choice.
     config = MinhashConfig(n_grams=5, num_buckets=14, hashes_per_bucket=8,
                            hash_config=HashConfig(precision=64, hash_fc="sha1"))  # fmt: skip
-    at = lambda name: str(Path(out) / name)  # noqa: E731
-    stages: list[tuple[list[Any], int]] = [
-        ([*_filters(crawl, languages), JsonlWriter(at("filtered"))], tasks),
-        ([JsonlReader(at("filtered")), MinhashDedupSignature(at("signatures"), config=config)], tasks),
-        ([MinhashDedupBuckets(at("signatures"), at("buckets"), config=config)], config.num_buckets),
-        ([MinhashDedupCluster(at("buckets"), at("remove"), config=config)], 1),
-        ([JsonlReader(at("filtered")), MinhashDedupFilter(at("remove")),
-          DocumentTokenizer(at("tokens"), tokenizer, eos_token="<|endoftext|>", shuffle_documents=False)], tasks),
-    ]  # fmt: skip
-    for number, (steps, num_tasks) in enumerate(stages):
-        LocalPipelineExecutor(pipeline=steps, tasks=num_tasks, workers=WORKERS, logging_dir=at(f"logs-{number}")).run()
+    signatures, buckets, remove = (str(out / name) for name in ("signatures", "buckets", "remove"))
+    return [
+        ([JsonlReader(filtered), MinhashDedupSignature(signatures, config=config)], tasks),
+        ([MinhashDedupBuckets(signatures, buckets, config=config)], config.num_buckets),
+        ([MinhashDedupCluster(buckets, remove, config=config)], 1),
+        ([JsonlReader(filtered), MinhashDedupFilter(remove)], tasks),
+    ]
 
 
-def _filters(crawl: str, languages: list[str]) -> list[Any]:
+def _reading(crawl: str, languages: list[str]) -> list[Any]:
     from datatrove.pipeline.extractors import Trafilatura
-    from datatrove.pipeline.filters import (
-        C4QualityFilter,
-        FineWebQualityFilter,
-        GopherQualityFilter,
-        GopherRepetitionFilter,
-        LanguageFilter,
-    )
+    from datatrove.pipeline.filters import LanguageFilter
     from datatrove.pipeline.readers import WarcReader
     from datatrove.utils.lid import FT176LID
 
@@ -70,11 +88,7 @@ def _filters(crawl: str, languages: list[str]) -> list[Any]:
 
     language = LanguageFilter(languages)
     language.model = BundledModel(languages)
-    return [
-        WarcReader(crawl, glob_pattern="*.warc.gz"), Trafilatura(favour_precision=True, timeout=5.0), language,
-        GopherRepetitionFilter(), GopherQualityFilter(), C4QualityFilter(filter_no_terminal_punct=False),
-        FineWebQualityFilter(),
-    ]  # fmt: skip
+    return [WarcReader(crawl, glob_pattern="*.warc.gz"), Trafilatura(favour_precision=True, timeout=5.0), language]
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """The whole pipeline beside datatrove's FineWeb-like one: the same files, rules and extractor call, two workers each.
 
-    python -m benchmarks.pipeline CRAWL [--times 1 3] [--rounds 1] [--ours trafilatura prefilter resiliparse]
-                                        [--english]
+    python -m benchmarks.pipeline CRAWL [--times 1 9] [--rounds 1] [--english]
+                                        [--sides datatrove trafilatura prefilter resiliparse plain]
 
-For each size both sides run in turn, with one tokenizer; given are the whole and, from two sizes, the cost of one more
-page, so that start-up is seen and not mistaken for work.
+For each size the sides run in turn, with one tokenizer; given are the whole and, from two sizes, the cost of one more
+page beside the first side's, so that start-up is seen and not mistaken for work. `plain` is our `trafilatura` without
+Ray. Peak memory is that of all processes together; an idle Ray's own is measured first.
 """
 
 from __future__ import annotations
@@ -31,15 +32,22 @@ VARIANTS = {
     "prefilter": {"parse": {"extractor": "trafilatura", "favor": "precision"}, "language": {"prefilter": True}},
     "resiliparse": {"parse": {"extractor": "resiliparse"}},
 }
+VARIANTS["plain"] = VARIANTS["trafilatura"]  # without Ray: see benchmarks/plain.py
+
+_IDLE = (
+    "import ray, time; ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level='error');"
+    " time.sleep(5)"
+)
 
 
 def main() -> None:
     """Print a line a run, then the ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("crawl", type=Path)
-    parser.add_argument("--times", type=int, nargs=2, default=[1, 3], help="the two sizes, as multiples of the crawl")
+    parser.add_argument("--times", type=int, nargs=2, default=[1, 9], help="the two sizes, as multiples of the crawl")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--ours", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
+    every = ["datatrove", *VARIANTS]
+    parser.add_argument("--sides", nargs="+", choices=every, default=every, help="the first is what others are held to")
     parser.add_argument("--english", action="store_true", help="only the pages that are in English")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch:
@@ -49,13 +57,14 @@ def main() -> None:
 def compare(options: argparse.Namespace, scratch: Path) -> None:
     """Run every side at both sizes, in turn, `rounds` times."""
     tokenizer = _tokenizer(scratch)
+    print(json.dumps({"side": "an idle Ray", "peak_mb": round(measure([sys.executable, "-c", _IDLE]).peak_mb)}))
     costs: dict[tuple[str, int], list[Cost]] = {}
     pages = {}
     for times in options.times:
         crawl = scratch / f"crawl-{times}"
         pages[times] = enlarge(options.crawl, crawl, times, is_english if options.english else None)
         for _ in range(options.rounds):
-            for side in ["datatrove", *options.ours]:
+            for side in options.sides:
                 out = scratch / "out"
                 command = _peer(crawl, out, tokenizer) if side == "datatrove" else _ours(side, crawl, out, tokenizer)
                 cost = measure(command)
@@ -72,10 +81,11 @@ def compare(options: argparse.Namespace, scratch: Path) -> None:
         }
         return 1000 * (median[large] - median[small]) / extra
 
-    for side in options.ours:
+    first, *others = options.sides
+    for side in others:
         for what in ("wall_s", "cpu_s"):
-            theirs, ours = per_page("datatrove", what), per_page(side, what)
-            print(f"{side}: one more page costs {ours:.1f} ms of {what[:-2]} time, datatrove's {theirs:.1f}:"
+            theirs, ours = per_page(first, what), per_page(side, what)
+            print(f"{side}: one more page costs {ours:.1f} ms of {what[:-2]} time, {first}'s {theirs:.1f}:"
                   f" {theirs / ours:.2f} times faster")  # fmt: skip
 
 
@@ -114,6 +124,8 @@ def _ours(variant: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
     }
     path = tokenizer.with_name(f"{variant}.toml")
     path.write_text(tomli_w.dumps(recipe))
+    if variant == "plain":
+        return [sys.executable, "-m", "benchmarks.plain", str(path)]
     return [sys.executable, "-m", "pipeline", "run", str(path), "--json"]
 
 

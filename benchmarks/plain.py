@@ -1,0 +1,47 @@
+"""`sluice run` with its units in a plain pool of processes instead of Ray tasks: what Ray costs is the difference.
+
+python -m benchmarks.plain RECIPE
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from unittest import mock
+
+from pipeline import engine, phases, process
+from pipeline.engine import Work
+from pipeline.progress import Reporter
+from pipeline.recipe import load
+
+WORKERS = 2
+
+
+def main(recipe: str) -> None:
+    """Carry the recipe out."""
+    with (
+        concurrent.futures.ProcessPoolExecutor(WORKERS) as pool,
+        mock.patch.object(engine, "cluster", contextlib.nullcontext),
+        mock.patch.object(phases, "run_units", _runner(pool)),
+    ):
+        process.run(load(recipe, []), Reporter(quiet=True))
+
+
+def _runner(pool: concurrent.futures.Executor) -> Callable[..., Iterator[tuple[Any, Any]]]:
+    """`engine.run_units` on the pool."""
+
+    def run_units(
+        function: Callable[[Any, Any, bool], Any], job: Any, items: Iterable[Any], work: Work, retried: object
+    ) -> Iterator[tuple[Any, Any]]:
+        pending = {pool.submit(function, job, item, False): item for item in items}
+        for done in concurrent.futures.as_completed(pending):
+            yield pending[done], done.result()
+
+    return run_units
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

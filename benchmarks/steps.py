@@ -1,0 +1,100 @@
+"""What lies between extraction and tokens, ours against datatrove's: processor time in one process, one core each.
+
+    python -m benchmarks.steps CRAWL [--times 1 9] [--rounds 2]
+
+Both sides get the same English texts (trafilatura for precision) and go all the way from them to the list of documents
+that stay: Gopher repetition and quality, C4, FineWeb, MinHash signatures, buckets, clusters and removal, with the files
+that each writes in between. Languages are told before, so that neither side's time holds fastText's. Given are the
+whole and, from two sizes, the cost of one more page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.dedup import write_corpus
+from benchmarks.peer import duplicate_stages, quality_filters
+from benchmarks.rules import FINEWEB_ORDER
+from benchmarks.rules import ours as judged
+from benchmarks.texts import english, extracted
+from pipeline.dedup import deduplicate
+from stages.dedup.options import DedupTable
+
+
+def altered(texts: Sequence[str], times: int) -> list[str]:
+    """The texts `times` over; in every copy but the first each fourth word becomes one that no other copy has."""
+    found = list(texts)
+    for copy in range(1, times):
+        for text in texts:
+            words = text.split(" ")
+            words[::4] = [f"{word} v{copy}x{place}" for place, word in enumerate(words[::4])]
+            found.append(" ".join(words))
+    return found
+
+
+def theirs(texts: Sequence[str], scratch: Path) -> tuple[int, int]:
+    """Documents that datatrove's filters keep, and those that stay after deduplication."""
+    from datatrove.data import Document
+    from datatrove.executor import LocalPipelineExecutor
+    from datatrove.pipeline.writers.jsonl import JsonlWriter
+
+    documents = [Document(text=text, id=str(number), metadata={"language": "en"}) for number, text in enumerate(texts)]
+    filtered = str(scratch / "filtered")
+    stages = [([documents, *quality_filters(), JsonlWriter(filtered)], 1), *duplicate_stages(filtered, scratch, 1)]
+    counts = []
+    for number, (steps, tasks) in enumerate(stages):
+        executor = LocalPipelineExecutor(pipeline=steps, tasks=tasks, workers=1, logging_dir=str(scratch / f"{number}"))
+        counts.append(executor.run().stats[-1].stats)
+    return int(counts[0]["total"].total), int(counts[-1]["forwarded"].total)
+
+
+def ours(texts: Sequence[str], scratch: Path) -> tuple[int, int]:
+    """The same of our steps."""
+    kept = [text for text, stays in zip(texts, judged(texts, FINEWEB_ORDER), strict=True) if stays]
+    result = deduplicate(write_corpus(scratch, kept, DedupTable(url=False, bands=14, rows=8)))
+    return len(kept), len(kept) - sum(result.counts.values())
+
+
+def spent(
+    side: Callable[[Sequence[str], Path], tuple[int, int]], texts: Sequence[str]
+) -> tuple[float, tuple[int, int]]:
+    """Processor seconds of one side, and what it kept."""
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch:
+        begun = time.process_time()
+        kept = side(texts, Path(scratch))
+        return time.process_time() - begun, kept
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("crawl", type=Path)
+    parser.add_argument("--times", type=int, nargs=2, default=[1, 9], help="the two sizes, as multiples of the crawl")
+    parser.add_argument("--rounds", type=int, default=2)
+    asked = parser.parse_args()
+    pages = english(extracted(asked.crawl, "trafilatura", 1_000_000))
+    sides = {"datatrove": theirs, "ours": ours}
+    for side in sides.values():
+        spent(side, pages[:20])  # models and tables are loaded
+    best: dict[tuple[str, int], float] = {}
+    for times in asked.times:
+        texts = altered(pages, times)
+        for _ in range(asked.rounds):
+            for name, side in sides.items():
+                seconds, (kept, stay) = spent(side, texts)
+                best[name, times] = min(best.get((name, times), seconds), seconds)
+                print(json.dumps({"side": name, "pages": len(texts), "kept": kept, "after_dedup": stay,
+                                  "cpu_s": round(seconds, 2)}), flush=True)  # fmt: skip
+    small, large = asked.times
+    extra = len(pages) * (large - small)
+    each = {name: 1000 * (best[name, large] - best[name, small]) / extra for name in sides}
+    print(f"one more English page costs {each['ours']:.2f} ms of processor time, datatrove's {each['datatrove']:.2f}:"
+          f" {each['datatrove'] / each['ours']:.1f} times less")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
