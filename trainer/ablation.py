@@ -1,262 +1,224 @@
-"""Runs an ablation: each mixture of the design is an ordinary training run in a process of its own, with a result file.
+"""Runs the proxies of an ablation, as many at once as the machine or the cluster holds.
 
-What is finished is never run again, and what was killed goes on from its newest checkpoint: the same call continues.
-Under `<train.output>/mix`: design.json, runs/<name>/ (training outputs), results/<name>.json, weights.csv, losses.csv.
+Each is an ordinary training run in a process of its own. What is finished is never run again, and what was killed goes
+on from its newest checkpoint: the same call continues. No proxy outlives the call.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import math
+import contextlib
+import logging
+import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import IO, Any, Final
 
-import numpy as np
+from lineage.lock import hold
+from lineage.recipe import as_toml
+from trainer.mix.design import Point
+from trainer.mix.proxies import Ablation, AblationError, pending, publish_result, write_design, write_tables
+from trainer.options import ParallelTable
+from trainer.placement import Workers, workers_of
 
-from lineage.ids import content_hash
-from lineage.recipe import RecipeError, as_toml
-from lineage.storage import Folder
-from trainer.corpus import Corpus, open_corpus
-from trainer.mix.design import Point, make_design
-from trainer.mix.optimize import Goal
-from trainer.mix.options import MixTable
-from trainer.mix.space import Space, make_space
-from trainer.mix.swarm import Swarm
-from trainer.options import CheckpointTable, MixtureTable, ParallelTable, TrainRecipe
-
-
-class AblationError(RuntimeError):
-    """A proxy run failed, or results are missing."""
+_LOOK_EVERY_SECONDS: Final = 0.1
+_RETRIES: Final = 3
+"""How often a proxy is started again whose node is lost."""
+_END_SECONDS: Final = 60.0
+"""How long a proxy on a cluster may take to save and end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """A finished proxy run. `losses`: its last validation loss by source, nats; `tokens`: trained on."""
+class Work:
+    """A training run to carry out: its recipe as TOML, and what its process gets."""
 
     name: str
-    role: str
-    weights: dict[str, float]
-    seed: int
-    losses: dict[str, float]
-    tokens: int
-    order_fingerprints: tuple[str, ...]
+    recipe: str
+    module: str = "trainer.mix.child"
+    threads: int = 1
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ablation:
-    """An ablation as its recipe describes it."""
-
-    recipe: TrainRecipe
-    table: MixTable
-    space: Space
-    points: tuple[Point, ...]
-    order_fingerprints: tuple[str, ...]
-
-    @property
-    def folder(self) -> Folder:
-        """Where it keeps everything."""
-        return Folder(self.recipe.train.output).folder("mix")
-
-    @property
-    def steps(self) -> int:
-        """Of one proxy run."""
-        return _steps(self.recipe, self.table)
-
-    @property
-    def tokens(self) -> int:
-        """Of one proxy run."""
-        return self.steps * self.recipe.train.global_batch * self.recipe.train.seq_len
-
-    def proxy(self, point: Point) -> TrainRecipe:
-        """The training recipe of one run: one process, the proxy's model and rate, the point's mixture and seed."""
-        train, proxy = self.recipe.train, self.table.proxy
-        optimizer = replace(
-            train.optimizer,
-            lr=proxy.lr or train.optimizer.lr,
-            warmup_steps=min(train.optimizer.warmup_steps, max(self.steps // 10, 1)),
-        )
-        changed = replace(
-            train, output=self.folder.at(f"runs/{point.name}"), model=proxy.model, steps=self.steps, seed=point.seed,
-            workers=None, parallel=ParallelTable(), optimizer=optimizer, eval_every=0, profile=None,
-            checkpoint=CheckpointTable(every=max(self.steps // 4, 1), keep=1), record_batches=False, skip=(),
-            order=replace(train.order, mixture_block=mixture_block(self.recipe, self.table)),
-            mixture=(MixtureTable(weights=point.weights),),
-        )  # fmt: skip
-        run = replace(self.recipe.run, name=f"{self.recipe.run.name}-mix-{point.name}")
-        return replace(self.recipe, run=run, train=changed, mix=None)
-
-    def goal(self) -> Goal:
-        """What the mixture is chosen for."""
-        targets = self.table.targets or dict.fromkeys(self.space.sources, 1.0)
-        weights = np.array([targets.get(source, 0.0) for source in self.space.sources])
-        train = self.recipe.train
-        return Goal(
-            target_weights=weights / weights.sum(), kl=self.table.kl, max_epochs=self.table.max_epochs,
-            budget_tokens=self.table.budget_tokens or train.steps * train.global_batch * train.seq_len,
-            mixture_block=train.order.mixture_block, seed=self.recipe.seed,
-        )  # fmt: skip
+class _Running:
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+    slot: int
 
 
-def open_ablation(recipe: TrainRecipe) -> Ablation:
-    """The ablation of a training recipe with `[mix]`. RecipeError where the recipe asks for what cannot be."""
-    if recipe.mix is None:
-        raise RecipeError("the recipe has no [mix]: add at least an empty one, its keys have defaults")
-    if recipe.train.validation == 0:
-        raise RecipeError("train.validation = 0: mixtures are judged by validation loss; hold out some, such as 0.05")
-    corpus = open_corpus(recipe.train.outs)
-    space = make_space(_tokens(corpus), recipe.mix)
-    return Ablation(
-        recipe=recipe,
-        table=recipe.mix,
-        space=space,
-        points=make_design(space, recipe.mix, recipe.seed, mixture_block(recipe, recipe.mix)),
-        order_fingerprints=tuple(output.order_fingerprint for output in corpus.outputs),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """How runs are carried out. `num_parallel`: at once on this machine (None: all that there is room for; a cluster
+    decides by `train.resources`); `check_workers` raises where the connected cluster can never hold a run."""
+
+    num_parallel: int | None = None
+    tell: Callable[[str], None] = lambda line: None
+    check_workers: Callable[[Workers], None] = lambda workers: None
 
 
-def _tokens(corpus: Corpus) -> dict[str, int]:
-    return {source: sum(lengths) for source, lengths in corpus.lengths.items()}
+def run_ablation(ablation: Ablation, means: Means) -> None:
+    """Run what is pending, then write the tables.
+
+    AblationError where a proxy run failed, or SIGTERM came: those that had begun are told to save and end first.
+    HeldError where another call runs the same ablation."""
+    with hold(ablation.folder, "sluice mix run"):
+        write_design(ablation)
+        waiting = pending(ablation)
+        means.tell(f"{len(ablation.points) - len(waiting)} of {len(ablation.points)} runs are done")
+        carry_out(ablation, waiting, means)
+        write_tables(ablation)
 
 
-def _steps(recipe: TrainRecipe, table: MixTable) -> int:
-    return math.ceil(table.proxy.tokens / (recipe.train.global_batch * recipe.train.seq_len))
+def carry_out(ablation: Ablation, points: Sequence[Point], means: Means) -> None:
+    """Run these points and publish the result of each as it ends. Errors as `run_ablation`."""
+    by_name = {point.name: point for point in points}
+    left = len(points)
+    with contextlib.closing(run_all(ablation, [work_of(ablation, point) for point in points], means)) as ended:
+        for name in ended:
+            publish_result(ablation, by_name[name])
+            left -= 1
+            means.tell(f"{name} is done, {left} left")
 
 
-def mixture_block(recipe: TrainRecipe, table: MixTable) -> int:
-    """The proxy's: no longer than its run, so that a short run has its shares exactly."""
-    return min(recipe.train.order.mixture_block, _steps(recipe, table) * recipe.train.global_batch)
+def work_of(ablation: Ablation, point: Point) -> Work:
+    """The process of one proxy run."""
+    threads = max(int(ablation.recipe.train.resources.cpus), 1)
+    return Work(name=point.name, recipe=as_toml(ablation.proxy(point)), threads=threads)
 
 
-def write_design(ablation: Ablation) -> bool:
-    """Publish the design once; whether it was new. RecipeError where another one is there already."""
-    recipes = [as_toml(ablation.proxy(point)) for point in ablation.points]
-    fingerprint = content_hash(json.dumps([ablation.order_fingerprints, recipes]).encode()).hex()
-    folder = ablation.folder
-    if folder.exists("design.json"):
-        if json.loads(folder.read("design.json"))["fingerprint"] != fingerprint:
-            raise RecipeError(
-                f"{folder.at('design.json')} is of another design: the recipe, [mix] or the data changed since. "
-                "Restore them, or take another train.output"
-            )
-        return False
-    design = {"fingerprint": fingerprint, "points": [asdict(point) for point in ablation.points]}
-    folder.publish("design.json", json.dumps(design, indent=1).encode())
-    return True
+def run_all(ablation: Ablation, work: Sequence[Work], means: Means) -> Generator[str, None, None]:
+    """The name of each piece of work as it ends. Close it early and the rest is told to save and end."""
+    if not work:
+        return
+    with _terminable():
+        if ablation.recipe.ray.address == "local":
+            yield from _on_this_machine(work, means.num_parallel or _room(ablation))
+        else:
+            yield from _on_cluster(ablation, work, means.check_workers)
 
 
-def pending(ablation: Ablation) -> tuple[Point, ...]:
-    """The runs without a result."""
-    return tuple(point for point in ablation.points if not ablation.folder.exists(_result_file(point)))
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM raises AblationError, as long as this lasts."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise AblationError("SIGTERM: nothing is lost, the same call again continues")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
-def run_ablation(ablation: Ablation, num_parallel: int, tell: Callable[[str], None]) -> None:
-    """Run what is pending, so many at once; then write the tables. AblationError where a proxy run failed: the others
-    that had begun are told to save and end."""
-    write_design(ablation)
-    waiting = list(pending(ablation))
-    tell(f"{len(ablation.points) - len(waiting)} of {len(ablation.points)} runs are done")
-    running: dict[str, tuple[Point, subprocess.Popen[bytes]]] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        try:
-            while waiting or running:
-                while waiting and len(running) < num_parallel:
-                    point = waiting.pop(0)
-                    running[point.name] = point, _start(ablation.proxy(point), Path(scratch) / point.name)
-                point = _await_any(running, Path(scratch))
-                _publish(ablation, point)
-                tell(f"{point.name} is done, {len(waiting) + len(running)} left")
-        finally:
-            for _, process in running.values():
-                process.terminate()
-            for _, process in running.values():
-                process.wait()
-    _write_tables(ablation.folder, results(ablation))
+def _room(ablation: Ablation) -> int:
+    """Proxies that fit this machine at once: one a GPU, or what `train.resources.cpus` leaves of the processors."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.device_count()
+    cpus = ablation.recipe.ray.num_cpus or len(os.sched_getaffinity(0))
+    return max(cpus // max(int(ablation.recipe.train.resources.cpus), 1), 1)
 
 
-def _start(recipe: TrainRecipe, path: Path) -> subprocess.Popen[bytes]:
-    path.with_suffix(".toml").write_text(as_toml(recipe), encoding="utf-8")
-    with path.with_suffix(".log").open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "trainer", str(path.with_suffix(".toml"))], stdout=log, stderr=log
-        )
+def _on_this_machine(work: Sequence[Work], num_parallel: int) -> Generator[str, None, None]:
+    waiting = list(work)
+    running: dict[str, _Running] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < num_parallel:
+                slot = min(set(range(num_parallel)) - {one.slot for one in running.values()})
+                running[waiting[0].name] = _start(waiting.pop(0), slot)
+            name = _await_any(running)
+            _check(name, running.pop(name))
+            yield name
+    finally:
+        for one in running.values():
+            one.process.terminate()
+        for one in running.values():
+            one.process.wait()
 
 
-def _await_any(running: dict[str, tuple[Point, subprocess.Popen[bytes]]], scratch: Path) -> Point:
-    """Wait until one ends and take it out. AblationError where it failed."""
-    while True:
-        for name, (point, process) in running.items():
-            try:
-                code = process.wait(timeout=0.2)
-            except subprocess.TimeoutExpired:
-                continue
-            del running[name]
-            if code != 0:
-                log = (scratch / name).with_suffix(".log").read_text(encoding="utf-8", errors="replace")
-                raise AblationError(f"proxy run {name} ended with exit code {code}: {log.strip()[-800:]}")
-            return point
-
-
-def _publish(ablation: Ablation, point: Point) -> None:
-    rows = [json.loads(line) for line in ablation.folder.read(f"runs/{point.name}/metrics.jsonl").splitlines()]
-    told = [row["validation_loss"] for row in rows if row["step"] == ablation.steps - 1 and "validation_loss" in row]
-    missing = [source for source in ablation.space.sources if not told or told[-1].get(source) is None]
-    if missing:
-        raise AblationError(
-            f"proxy run {point.name} has no validation loss of {', '.join(missing)}: it was stopped or diverged, or "
-            "train.validation holds out no sequence of a source so small. The same call continues"
-        )
-    result = Result(
-        name=point.name, role=point.role, weights=point.weights, seed=point.seed, losses=told[-1],
-        tokens=ablation.tokens, order_fingerprints=ablation.order_fingerprints,
+def _start(work: Work, slot: int) -> _Running:
+    """Start the process in a session of its own: Ctrl-C reaches the parent alone, which tells it to save and end."""
+    own = {"OMP_NUM_THREADS": str(work.threads), "LOCAL_RANK": str(slot), "PYTHONPATH": os.pathsep.join(sys.path)}
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+    process = subprocess.Popen(
+        [sys.executable, "-m", work.module, str(os.getpid())], stdin=subprocess.PIPE, stdout=log, stderr=log,
+        env={**os.environ, **dict(work.environment), **own}, start_new_session=True,
     )  # fmt: skip
-    ablation.folder.publish(_result_file(point), json.dumps(asdict(result)).encode())
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it died at once: its exit code and log say why
+        process.stdin.write(work.recipe.encode())
+        process.stdin.close()
+    return _Running(process=process, log=log, slot=slot)
 
 
-def _result_file(point: Point) -> str:
-    return f"results/{point.name}.json"
+def _await_any(running: dict[str, _Running]) -> str:
+    while True:
+        for name, one in running.items():
+            if one.process.poll() is not None:
+                return name
+        time.sleep(_LOOK_EVERY_SECONDS)
 
 
-def results(ablation: Ablation) -> tuple[Result, ...]:
-    """Every result. AblationError while runs are pending."""
-    left = pending(ablation)
-    if left:
-        raise AblationError(f"{len(left)} of {len(ablation.points)} runs are not done: call `sluice mix run` first")
-    rows = (json.loads(ablation.folder.read(_result_file(point))) for point in ablation.points)
-    return tuple(Result(**row) for row in rows)
+def _check(name: str, ended: _Running) -> None:
+    """AblationError with the end of its log where a run failed."""
+    with ended.log as log:
+        log.seek(0)
+        said = log.read().decode(errors="replace").strip()
+    if ended.process.returncode != 0:
+        raise AblationError(f"proxy run {name} ended with exit code {ended.process.returncode}: {said[-800:]}")
 
 
-def swarm_of(found: Sequence[Result]) -> Swarm:
-    """Results as a table, sources and targets by name."""
-    sources = tuple(sorted(found[0].weights))
-    return Swarm(
-        sources=sources,
-        targets=sources,
-        weights=np.array([[result.weights[source] for source in sources] for result in found]),
-        losses=np.array([[result.losses[source] for source in sources] for result in found]),
-    )
+def _on_cluster(
+    ablation: Ablation, work: Sequence[Work], check_workers: Callable[[Workers], None]
+) -> Generator[str, None, None]:
+    """Every run as a Ray task with a process of its own; Ray runs as many at once as `train.resources` lets it."""
+    import ray
+
+    if not ray.is_initialized():
+        ray.init(address=ablation.recipe.ray.address, log_to_driver=False, logging_level=logging.ERROR)
+    alone = replace(ablation.recipe.train, workers=None, parallel=ParallelTable())
+    workers = workers_of(alone, ray.cluster_resources().get("GPU", 0.0))
+    check_workers(workers)
+    settings = tuple((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
+    remote = ray.remote(max_retries=_RETRIES, **_ray_options(workers.each))(_run_one)
+    tasks = {remote.remote(replace(one, environment=settings)): one.name for one in work}
+    try:
+        while tasks:
+            done, _ = ray.wait(list(tasks), num_returns=1)
+            name = tasks.pop(done[0])
+            try:
+                ray.get(done[0])
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause if isinstance(error.cause, AblationError) else error from None
+            except ray.exceptions.RayError as error:
+                raise AblationError(f"proxy run {name}: its worker was lost {_RETRIES + 1} times: {error}") from error
+            yield name
+    finally:
+        for task in tasks:
+            ray.cancel(task)
+        if tasks:
+            ray.wait(list(tasks), num_returns=len(tasks), timeout=_END_SECONDS)
 
 
-def noise_floor(found: Sequence[Result], goal: Goal) -> float | None:
-    """Standard deviation of the goal's loss over the natural mixture and its replicates, nats; None without any."""
-    alike = [result for result in found if result.role in ("natural", "replicate")]
-    if len(alike) < 2:
-        return None
-    return float(np.std(swarm_of(alike).losses @ goal.target_weights, ddof=1))
+def _ray_options(each: Mapping[str, float]) -> dict[str, Any]:
+    named = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+    options: dict[str, Any] = {"num_cpus": 0} | {named[name]: each[name] for name in each if name in named}
+    return options | {"resources": {name: amount for name, amount in each.items() if name not in named}}
 
 
-def _write_tables(folder: Folder, found: Sequence[Result]) -> None:
-    for name in ("weights", "losses"):
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        sources = sorted(found[0].weights)
-        writer.writerow(["run", *sources])
-        for result in found:
-            values = result.weights if name == "weights" else result.losses
-            writer.writerow([result.name, *(values[source] for source in sources)])
-        folder.publish(f"{name}.csv", text.getvalue().encode())
+def _run_one(work: Work) -> None:
+    """One run inside a Ray task, on the GPU that the task was given."""
+    for _ in _on_this_machine([work], 1):
+        pass

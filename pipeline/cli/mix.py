@@ -4,6 +4,7 @@ sluice mix design recipes/train.toml       which mixtures an ablation runs ([mix
 sluice mix run recipes/train.toml          runs them; the same call again continues
 sluice mix fit recipes/train.toml --target web --model log_linear
 sluice mix optimize recipes/train.toml     the [[train.mixture]] block to paste
+sluice mix report recipes/train.toml       one page: predicted and measured, responses, noise, cost, what fewer runs say
 
 sluice mix fit --weights W.csv --losses L.csv --target pile_cc --model log_linear      on published tables
 sluice mix em RECIPE --against target.jsonl                 the sources' shares that a target's words look like
@@ -21,9 +22,9 @@ from lineage.recipe import RecipeError, load_recipe
 from pipeline.cli.common import add_json, add_recipe, console, print_json
 
 if TYPE_CHECKING:
-    from trainer.ablation import Ablation
     from trainer.mix.fit import Fit, Score
     from trainer.mix.optimize import Choice
+    from trainer.mix.proxies import Ablation
     from trainer.mix.swarm import Swarm
     from trainer.options import DataTable
 
@@ -35,12 +36,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         add_recipe(action, "a training run, with [mix]")
         add_json(action)
         if name == "run":
-            action.add_argument("--parallel", type=int, default=1, metavar="N", help="proxy runs at once (1)")
+            action.add_argument("--parallel", type=int, metavar="N", help="proxy runs at once (all that fit)")
     _configure_fit(actions.add_parser("fit", help="how well a model ranks mixtures it has not seen"))
-    optimize = actions.add_parser("optimize", help="the mixture to train on, with its regret")
-    add_recipe(optimize, "a training run, with [mix]")
-    optimize.add_argument("--model", default="log_linear", metavar="NAME", help="log_linear, quadratic, lightgbm, …")
-    add_json(optimize)
+    for name, what in (("optimize", "the mixture to train on, with its regret"), ("report", "one page on all of it")):
+        action = actions.add_parser(name, help=what)
+        add_recipe(action, "a training run, with [mix]")
+        action.add_argument("--model", default="log_linear", metavar="NAME", help="log_linear, quadratic, lightgbm, …")
+        add_json(action)
     for name, what in (
         ("dsir", "choose documents like a target"),
         ("em", "shares of sources that a target looks like"),
@@ -70,20 +72,22 @@ def _configure_fit(fit: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    actions = {"design": _design, "run": _run, "fit": _fit, "optimize": _optimize, "dsir": _dsir, "em": _em}
+    actions = {
+        "design": _design, "run": _run, "fit": _fit, "optimize": _optimize, "report": _report, "dsir": _dsir, "em": _em,
+    }  # fmt: skip
     actions[options.action](options)
     return 0
 
 
 def _open(options: argparse.Namespace) -> Ablation:
-    from trainer.ablation import open_ablation
+    from trainer.mix.proxies import open_ablation
     from trainer.options import TrainRecipe
 
     return open_ablation(load_recipe(options.recipe, TrainRecipe, options.overrides))
 
 
 def _design(options: argparse.Namespace) -> None:
-    from trainer.ablation import write_design
+    from trainer.mix.proxies import write_design
 
     ablation = _open(options)
     write_design(ablation)
@@ -98,13 +102,15 @@ def _design(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
+    from pipeline.engine import check_workers
     from pipeline.progress import Reporter
-    from trainer.ablation import noise_floor, results, run_ablation
+    from trainer.ablation import Means, run_ablation
+    from trainer.mix.proxies import noise_floor, results
 
-    if options.parallel < 1:
+    if options.parallel is not None and options.parallel < 1:
         raise RecipeError(f"--parallel {options.parallel}: expected at least 1")
     ablation = _open(options)
-    run_ablation(ablation, options.parallel, Reporter().say)
+    run_ablation(ablation, Means(num_parallel=options.parallel, tell=Reporter().say, check_workers=check_workers))
     floor = noise_floor(results(ablation), ablation.goal())
     if options.json:
         print_json({"runs": [asdict(result) for result in results(ablation)], "noise_floor": floor})
@@ -143,12 +149,11 @@ def _swarms(options: argparse.Namespace) -> tuple[Swarm, Swarm | None]:
 
 
 def _swarms_of_ablation(options: argparse.Namespace) -> tuple[Swarm, Swarm | None]:
-    from trainer.ablation import results, swarm_of
+    from trainer.mix.proxies import fitted, results, swarm_of
 
     found = results(_open(options))
     held_out = [result for result in found if result.role == "held_out"]
-    fitted = [result for result in found if result.role not in ("held_out", "replicate")]
-    return swarm_of(fitted), swarm_of(held_out) if len(held_out) >= 3 else None
+    return swarm_of(fitted(found)), swarm_of(held_out) if len(held_out) >= 3 else None
 
 
 def _fit_json(fit: Fit) -> dict[str, object]:
@@ -174,20 +179,15 @@ def _cells(score: Score) -> tuple[str, str, str]:
 
 
 def _optimize(options: argparse.Namespace) -> None:
-    from dataclasses import replace
-
-    from trainer.ablation import noise_floor, results, swarm_of
-    from trainer.mix.models import fitter
     from trainer.mix.optimize import recommend
+    from trainer.mix.proxies import fitted, noise_floor, results, swarm_of
+    from trainer.mix.report import optimisable
 
     ablation = _open(options)
     found = results(ablation)
-    fitted = swarm_of([result for result in found if result.role not in ("held_out", "replicate")])
-    if options.model in ("stratified", "natural", "best"):
-        raise RecipeError(f"--model {options.model}: it is a baseline, there is nothing to optimise")
-    fit = fitter(options.model, fitted.num_runs, len(fitted.sources))
-    goal = replace(ablation.goal(), smooth=options.model != "lightgbm")
-    choice, floor = recommend(ablation.space, fitted, fit, goal), noise_floor(found, goal)
+    swarm, goal = swarm_of(fitted(found)), ablation.goal().smoothed_for(options.model)
+    choice = recommend(ablation.space, swarm, optimisable(options.model, swarm), goal)
+    floor = noise_floor(found, goal)
     if options.json:
         told = asdict(choice) | {"toml": choice.as_toml(), "noise_floor": floor}
         print_json(told | {"budget_tokens": goal.budget_tokens})
@@ -204,6 +204,19 @@ def _print_choice(choice: Choice, floor: float | None) -> None:
     print(f"# regret that the runs allow: {mean:.4f} on average, {high:.4f} at the 95th percentile")
     for source, epochs in choice.epochs.items():
         print(f"# {source}: {epochs:.2f} epochs, a token is worth {choice.token_value[source]:.3f} of a new one")
+
+
+def _report(options: argparse.Namespace) -> None:
+    from pipeline.report.mix import REPORT, as_plain, render_mix
+    from trainer.mix.report import make_report
+
+    ablation = _open(options)
+    report = make_report(ablation, options.model)
+    ablation.folder.publish(REPORT, render_mix(report).encode())
+    if options.json:
+        print_json(as_plain(report) | {"file": ablation.folder.at(REPORT)})
+    else:
+        print(ablation.folder.at(REPORT))
 
 
 def _compared(options: argparse.Namespace) -> tuple[tuple[DataTable, ...], list[str]]:

@@ -10,7 +10,8 @@ import pytest
 from tiny_corpus import make_corpus
 
 from lineage.recipe import RecipeError, as_toml, load_recipe, parse_table
-from trainer.ablation import AblationError, open_ablation, pending, results, run_ablation, swarm_of, write_design
+from trainer.ablation import Means, run_ablation
+from trainer.mix.proxies import AblationError, open_ablation, pending, results, swarm_of, write_design
 from trainer.options import TrainRecipe
 
 
@@ -70,8 +71,8 @@ def test_a_killed_ablation_repeats_no_finished_run(corpus: str, tmp_path: Path) 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_ablation(ablation, 1, stop_after_two)
-    run_ablation(ablation, 1, lambda line: None)
+        run_ablation(ablation, Means(num_parallel=1, tell=stop_after_two))
+    run_ablation(ablation, Means())
     assert not pending(ablation)
     found = results(ablation)
     assert swarm_of(found).losses.shape == (5, 2)

@@ -200,6 +200,10 @@ MODELS: Final[dict[str, Fitter]] = {
     "lightgbm": fit_lightgbm,
 }
 
+BASELINES: Final = ("mean", "stratified", "natural", "best")
+SLOW_MODELS: Final = ("gaussian_process", "lightgbm")
+"""Seconds a fit, with hundreds of runs."""
+
 
 def least_runs(name: str, num_sources: int) -> int:
     """The fewest runs that a model may be fitted on: one more than it has parameters, and LEAST_RUNS_LIGHTGBM."""

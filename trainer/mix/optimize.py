@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -38,6 +38,10 @@ class Goal:
     mixture_block: int = 1000
     seed: int = 0
 
+    def smoothed_for(self, model: str) -> Goal:
+        """This goal for a model of that name."""
+        return replace(self, smooth=model != "lightgbm")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
@@ -63,11 +67,11 @@ def recommend(space: Space, swarm: Swarm, fit: Fitter, goal: Goal) -> Choice:
     """Fit one model a target on all runs, choose, then fit on resampled runs for interval and regret. RecipeError where
     the budget leaves no mixture."""
     space = bounded(space, goal)
-    models = _fit_all(fit, swarm)
-    found = choose(space, _objective(models, space, goal), goal)
+    models = fit_all(fit, swarm)
+    found = choose(space, objective_of(models, space, goal), goal)
     shares = snap(found, space, goal.mixture_block)
     predicted, regrets = _resampled(space, swarm, fit, goal, shares)
-    loss = _expected(models, space, goal)
+    loss = expected(models, space, goal)
     both = np.stack((space.project(space.prior[None])[0], space.project(np.where(space.upper > 0, 1.0, 0.0)[None])[0]))
     natural, uniform = loss(both)
     epochs = _epochs(shares, space, goal)
@@ -139,7 +143,7 @@ def _epochs(weights: Floats, space: Space, goal: Goal) -> Floats:
     return epochs
 
 
-def _expected(models: Sequence[Model], space: Space, goal: Goal) -> Objective:
+def expected(models: Sequence[Model], space: Space, goal: Goal) -> Objective:
     """Predicted loss of mixtures (n, sources), a repeated token counting for what it is worth."""
 
     def loss(weights: Floats) -> Floats:
@@ -151,25 +155,32 @@ def _expected(models: Sequence[Model], space: Space, goal: Goal) -> Objective:
     return loss
 
 
-def _objective(models: Sequence[Model], space: Space, goal: Goal) -> Objective:
-    loss = _expected(models, space, goal)
+def objective_of(models: Sequence[Model], space: Space, goal: Goal) -> Objective:
+    """What `choose` minimises: the expected loss and the pull to the prior."""
+    loss = expected(models, space, goal)
     if not goal.kl:
         return loss
     return lambda weights: loss(weights) + goal.kl * divergence(weights, space.prior)
 
 
-def _fit_all(fit: Fitter, swarm: Swarm) -> list[Model]:
+def fit_all(fit: Fitter, swarm: Swarm) -> list[Model]:
+    """A model for each target."""
     return [fit(swarm.weights, losses) for losses in swarm.losses.T]
 
 
-def _resampled(space: Space, swarm: Swarm, fit: Fitter, goal: Goal, shares: Floats) -> tuple[list[float], list[float]]:
-    """Predicted loss of `shares` and its regret, by models of runs drawn with replacement."""
+def refits(swarm: Swarm, fit: Fitter, goal: Goal) -> Iterator[list[Model]]:
+    """Models of every target, fitted on runs drawn with replacement, again and again."""
     rng = np.random.default_rng(goal.seed + 1)
-    predicted, regrets = [], []
     for _ in range(_RESAMPLES):
         rows = rng.integers(0, swarm.num_runs, swarm.num_runs)
-        models = _fit_all(fit, replace(swarm, weights=swarm.weights[rows], losses=swarm.losses[rows]))
-        loss, objective = _expected(models, space, goal), _objective(models, space, goal)
+        yield fit_all(fit, replace(swarm, weights=swarm.weights[rows], losses=swarm.losses[rows]))
+
+
+def _resampled(space: Space, swarm: Swarm, fit: Fitter, goal: Goal, shares: Floats) -> tuple[list[float], list[float]]:
+    """Predicted loss of `shares` and its regret, by models of resampled runs."""
+    predicted, regrets = [], []
+    for models in refits(swarm, fit, goal):
+        loss, objective = expected(models, space, goal), objective_of(models, space, goal)
         ideal = choose(space, objective, goal, starts=(shares,))
         predicted.append(float(loss(shares[None])[0]))
         regrets.append(max(float((objective(shares[None]) - objective(ideal[None]))[0]), 0.0))

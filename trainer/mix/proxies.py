@@ -1,0 +1,259 @@
+"""The proxy runs of an ablation: the training recipe of each, and the results that they leave.
+
+Under `<train.output>/mix`: design.json, runs/<name>/ (training outputs), results/<name>.json; once all are done
+results.csv (one row a run), and weights.csv and losses.csv as `mix fit --weights --losses` reads them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from lineage.ids import content_hash
+from lineage.recipe import RecipeError, as_toml
+from lineage.storage import Folder
+from trainer.corpus import Corpus, open_corpus
+from trainer.mix.design import Point, make_design
+from trainer.mix.optimize import Goal
+from trainer.mix.options import MixTable
+from trainer.mix.space import Space, make_space
+from trainer.mix.swarm import Floats, Swarm
+from trainer.options import (
+    CheckpointTable,
+    MixtureTable,
+    ParallelTable,
+    PlanTable,
+    RayTable,
+    ResourcesTable,
+    TrainRecipe,
+)
+from trainer.sizes import model_config
+
+
+class AblationError(RuntimeError):
+    """A proxy run failed, or results are missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A finished proxy run. `losses`: its last validation loss by source, nats; `tokens`: trained on; `seconds`: of its
+    training steps, those of attempts that were killed included."""
+
+    name: str
+    role: str
+    weights: dict[str, float]
+    seed: int
+    losses: dict[str, float]
+    tokens: int
+    seconds: float
+    order_fingerprints: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ablation:
+    """An ablation as its recipe describes it. `flops_per_token`: of training the proxy."""
+
+    recipe: TrainRecipe
+    table: MixTable
+    space: Space
+    points: tuple[Point, ...]
+    order_fingerprints: tuple[str, ...]
+    flops_per_token: float
+
+    @property
+    def folder(self) -> Folder:
+        """Where it keeps everything."""
+        return Folder(self.recipe.train.output).folder("mix")
+
+    @property
+    def steps(self) -> int:
+        """Of one proxy run."""
+        return _steps(self.recipe, self.table)
+
+    @property
+    def tokens(self) -> int:
+        """Of one proxy run."""
+        return self.steps * self.recipe.train.global_batch * self.recipe.train.seq_len
+
+    def proxy(self, point: Point) -> TrainRecipe:
+        """The training recipe of one run: one process, the proxy's model and rate, the point's mixture and seed. Where
+        it runs is no part of it: an ablation may move to another machine."""
+        train, proxy = self.recipe.train, self.table.proxy
+        optimizer = replace(
+            train.optimizer,
+            lr=proxy.lr or train.optimizer.lr,
+            warmup_steps=min(train.optimizer.warmup_steps, max(self.steps // 10, 1)),
+        )
+        changed = replace(
+            train, output=self.output(point).url, model=proxy.model, steps=self.steps, seed=point.seed,
+            workers=None, parallel=ParallelTable(), optimizer=optimizer, eval_every=0, profile=None,
+            checkpoint=CheckpointTable(every=max(self.steps // 4, 1), keep=1), record_batches=False, skip=(),
+            order=replace(train.order, mixture_block=mixture_block(self.recipe, self.table)),
+            mixture=(MixtureTable(weights=point.weights),), resources=ResourcesTable(),
+        )  # fmt: skip
+        run = replace(self.recipe.run, name=f"{self.recipe.run.name}-mix-{point.name}")
+        return replace(self.recipe, run=run, train=changed, mix=None, plan=PlanTable(), ray=RayTable())
+
+    def output(self, point: Point) -> Folder:
+        """The training output of one run."""
+        return self.folder.folder(f"runs/{point.name}")
+
+    def goal(self) -> Goal:
+        """What the mixture is chosen for."""
+        targets = self.table.targets or dict.fromkeys(self.space.sources, 1.0)
+        weights = np.array([targets.get(source, 0.0) for source in self.space.sources])
+        train = self.recipe.train
+        return Goal(
+            target_weights=weights / weights.sum(), kl=self.table.kl, max_epochs=self.table.max_epochs,
+            budget_tokens=self.table.budget_tokens or train.steps * train.global_batch * train.seq_len,
+            mixture_block=train.order.mixture_block, seed=self.recipe.seed,
+        )  # fmt: skip
+
+
+def open_ablation(recipe: TrainRecipe) -> Ablation:
+    """The ablation of a training recipe with `[mix]`. RecipeError where the recipe asks for what cannot be."""
+    if recipe.mix is None:
+        raise RecipeError("the recipe has no [mix]: add at least an empty one, its keys have defaults")
+    if recipe.train.validation == 0:
+        raise RecipeError("train.validation = 0: mixtures are judged by validation loss; hold out some, such as 0.05")
+    corpus = open_corpus(recipe.train.outs)
+    space = make_space(_tokens(corpus), recipe.mix)
+    config = model_config(recipe.mix.proxy.model, corpus.tokenizer.vocab_size)
+    return Ablation(
+        recipe=recipe,
+        table=recipe.mix,
+        space=space,
+        points=make_design(space, recipe.mix, recipe.seed, mixture_block(recipe, recipe.mix)),
+        order_fingerprints=tuple(output.order_fingerprint for output in corpus.outputs),
+        flops_per_token=config.flops_per_token(recipe.train.seq_len),
+    )
+
+
+def _tokens(corpus: Corpus) -> dict[str, int]:
+    return {source: sum(lengths) for source, lengths in corpus.lengths.items()}
+
+
+def _steps(recipe: TrainRecipe, table: MixTable) -> int:
+    return math.ceil(table.proxy.tokens / (recipe.train.global_batch * recipe.train.seq_len))
+
+
+def mixture_block(recipe: TrainRecipe, table: MixTable) -> int:
+    """The proxy's: no longer than its run, so that a short run has its shares exactly."""
+    return min(recipe.train.order.mixture_block, _steps(recipe, table) * recipe.train.global_batch)
+
+
+def write_design(ablation: Ablation) -> bool:
+    """Publish the design once; whether it was new. RecipeError where another one is there already."""
+    recipes = [as_toml(ablation.proxy(point)) for point in ablation.points]
+    fingerprint = content_hash(json.dumps([ablation.order_fingerprints, recipes]).encode()).hex()
+    folder = ablation.folder
+    if folder.exists("design.json"):
+        if json.loads(folder.read("design.json"))["fingerprint"] != fingerprint:
+            raise RecipeError(
+                f"{folder.at('design.json')} is of another design: the recipe, [mix] or the data changed since. "
+                "Restore them, or take another train.output"
+            )
+        return False
+    design = {"fingerprint": fingerprint, "points": [asdict(point) for point in ablation.points]}
+    folder.publish("design.json", json.dumps(design, indent=1).encode())
+    return True
+
+
+def pending(ablation: Ablation) -> tuple[Point, ...]:
+    """The runs without a result."""
+    return tuple(point for point in ablation.points if not ablation.folder.exists(_result_file(point)))
+
+
+def publish_result(ablation: Ablation, point: Point) -> Result:
+    """The result of a run that has ended, published. AblationError where it has none."""
+    rows = [json.loads(line) for line in ablation.output(point).read("metrics.jsonl").splitlines()]
+    told = [row["validation_loss"] for row in rows if row["step"] == ablation.steps - 1 and "validation_loss" in row]
+    missing = [source for source in ablation.space.sources if not told or told[-1].get(source) is None]
+    if missing:
+        raise AblationError(
+            f"proxy run {point.name} has no validation loss of {', '.join(missing)}: it was stopped or diverged, or "
+            "train.validation holds out no sequence of a source so small. The same call continues"
+        )
+    result = Result(
+        name=point.name, role=point.role, weights=point.weights, seed=point.seed, losses=told[-1],
+        tokens=ablation.tokens, seconds=sum(row.get("seconds", 0.0) for row in rows),
+        order_fingerprints=ablation.order_fingerprints,
+    )  # fmt: skip
+    ablation.folder.publish(_result_file(point), json.dumps(asdict(result)).encode())
+    return result
+
+
+def _result_file(point: Point) -> str:
+    return f"results/{point.name}.json"
+
+
+def results(ablation: Ablation) -> tuple[Result, ...]:
+    """Every result. AblationError while runs are pending."""
+    left = pending(ablation)
+    if left:
+        raise AblationError(f"{len(left)} of {len(ablation.points)} runs are not done: call `sluice mix run` first")
+    return tuple(read_result(ablation, point) for point in ablation.points)
+
+
+def read_result(ablation: Ablation, point: Point) -> Result:
+    """The published result of one run."""
+    row = json.loads(ablation.folder.read(_result_file(point)))
+    return Result(**row | {"order_fingerprints": tuple(row["order_fingerprints"])})
+
+
+def fitted(found: Sequence[Result]) -> list[Result]:
+    """The runs that models are fitted on: neither held out nor repeats."""
+    return [result for result in found if result.role not in ("held_out", "replicate")]
+
+
+def swarm_of(found: Sequence[Result]) -> Swarm:
+    """Results as a table, sources and targets by name."""
+    sources = tuple(sorted(found[0].weights))
+    return Swarm(
+        sources=sources,
+        targets=sources,
+        weights=np.array([[result.weights[source] for source in sources] for result in found]),
+        losses=np.array([[result.losses[source] for source in sources] for result in found]),
+    )
+
+
+def goal_losses(found: Sequence[Result], goal: Goal) -> Floats:
+    """The goal's loss of each run, nats, (runs,)."""
+    losses: Floats = swarm_of(found).losses @ goal.target_weights
+    return losses
+
+
+def noise_floor(found: Sequence[Result], goal: Goal) -> float | None:
+    """Standard deviation of the goal's loss over the natural mixture and its replicates, nats; None without any."""
+    alike = [result for result in found if result.role in ("natural", "replicate")]
+    return float(np.std(goal_losses(alike, goal), ddof=1)) if len(alike) > 1 else None
+
+
+def write_tables(ablation: Ablation) -> None:
+    """Publish results.csv, weights.csv and losses.csv."""
+    found = results(ablation)
+    sources = sorted(found[0].weights)
+    weights = [[result.weights[source] for source in sources] for result in found]
+    losses = [[result.losses[source] for source in sources] for result in found]
+    names = [[result.name] for result in found]
+    head = ["run", "role", "seed", "tokens", "seconds", "order_fingerprint"]
+    facts = [[r.role, r.seed, r.tokens, round(r.seconds, 3), " ".join(r.order_fingerprints)] for r in found]
+    columns = [*head, *(f"weight.{source}" for source in sources), *(f"loss.{source}" for source in sources)]
+    folder = ablation.folder
+    folder.publish("results.csv", _csv(columns, names, facts, weights, losses))
+    folder.publish("weights.csv", _csv(["run", *sources], names, weights))
+    folder.publish("losses.csv", _csv(["run", *sources], names, losses))
+
+
+def _csv(header: Sequence[str], *columns: Sequence[Sequence[object]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([cell for part in parts for cell in part] for parts in zip(*columns, strict=True))
+    return text.getvalue().encode()
