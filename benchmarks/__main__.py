@@ -25,7 +25,14 @@ def main() -> int:
         if not real.is_dir():
             crawl = Path(scratch)
             make_crawl(crawl)
-        commands = [["rules"], ["dedup"], ["loader"], ["store", "--rows", "1000000"], ["pipeline", str(crawl)]]
+        commands = [
+            ["rules"],
+            ["dedup"],
+            ["loader"],
+            ["checkpoint"],
+            ["store", "--rows", "1000000"],
+            ["pipeline", str(crawl)],
+        ]
         failed = 0
         for name, *arguments in commands:
             print(f"== {name}", flush=True)
