@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTAINERS = sorted((ROOT / "deploy").glob("Containerfile.*"))
 SLURM = ROOT / "deploy" / "slurm" / "sluice.sbatch"
+CONSTRAINTS = ROOT / "deploy" / "constraints.txt"
+
+
+def tool(name: str) -> str:
+    """A linter that was installed beside this Python."""
+    return str(Path(sys.executable).with_name(name))
 
 
 def instructions(path: Path) -> list[tuple[str, str]]:
@@ -52,10 +60,25 @@ def test_an_image_holds_the_torch_and_all_the_packages_of_the_project(path: Path
     assert all((ROOT / source).exists() for source in sources)
 
 
+@pytest.mark.parametrize("path", CONTAINERS, ids=lambda path: path.name)
+def test_a_container_file_passes_hadolint(path: Path) -> None:
+    ended = subprocess.run([tool("hadolint"), str(path)], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout
+
+
+def test_every_library_of_the_project_is_pinned_to_a_version_that_it_allows() -> None:
+    lines = [line for line in CONSTRAINTS.read_text().splitlines() if not line.startswith("#")]
+    pins = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [Requirement(line) for line in (*project["dependencies"], *project["optional-dependencies"]["mix"])]
+    for requirement in wanted:
+        if requirement.name != "torch":  # pinned by the container files, differently for each kind
+            assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)], prereleases=True)
+
+
 def test_the_slurm_script_is_sound_shell() -> None:
-    subprocess.run(["bash", "-n", str(SLURM)], check=True)
-    if shutil.which("shellcheck"):
-        subprocess.run(["shellcheck", str(SLURM)], check=True)
+    ended = subprocess.run([tool("shellcheck"), str(SLURM)], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout
 
 
 def test_the_slurm_script_without_a_command_says_how_to_call_it() -> None:
