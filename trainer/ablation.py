@@ -7,6 +7,7 @@ on from its newest checkpoint: the same call continues. No proxy outlives the ca
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -16,13 +17,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import FrameType
 from typing import IO, Any, Final
 
 from lineage.lock import hold
 from lineage.recipe import as_toml
 from trainer.mix.design import Point
+from trainer.mix.doremi_job import Answer, doremi_job, read_answer
 from trainer.mix.proxies import Ablation, AblationError, pending, publish_result, write_design, write_tables
 from trainer.options import ParallelTable
 from trainer.placement import Workers, workers_of
@@ -36,12 +38,13 @@ _END_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """A training run to carry out: its recipe as TOML, and what its process gets."""
+    """A process to carry out: `main(arguments)` of a module, what it reads on stdin, and what it gets."""
 
     name: str
-    recipe: str
-    module: str = "trainer.mix.child"
-    threads: int = 1
+    module: str
+    arguments: tuple[str, ...]
+    stdin: str
+    threads: int
     environment: tuple[tuple[str, str], ...] = ()
 
 
@@ -88,8 +91,41 @@ def carry_out(ablation: Ablation, points: Sequence[Point], means: Means) -> None
 
 def work_of(ablation: Ablation, point: Point) -> Work:
     """The process of one proxy run."""
-    threads = max(int(ablation.recipe.train.resources.cpus), 1)
-    return Work(name=point.name, recipe=as_toml(ablation.proxy(point)), threads=threads)
+    return Work(
+        name=point.name, module="trainer.__main__", arguments=("/dev/stdin",), stdin=as_toml(ablation.proxy(point)),
+        threads=_threads(ablation),
+    )  # fmt: skip
+
+
+def _threads(ablation: Ablation) -> int:
+    """Of one process: so many, whatever the machine has, since sums in another order would be other losses."""
+    return max(int(ablation.recipe.train.resources.cpus), 1)
+
+
+def run_doremi(ablation: Ablation, means: Means) -> Answer:
+    """DoReMi over the sources that may be trained on: its reference is the ablation's run of the natural mixture, its
+    proxy one more run on an even mixture. Both go on where they were, and neither is repeated. Errors as
+    `run_ablation`."""
+    with hold(ablation.folder, "sluice mix doremi"):
+        write_design(ablation)
+        reference = ablation.points[0]
+        if reference in pending(ablation):
+            means.tell("the reference: a run of the natural mixture")
+            carry_out(ablation, [reference], means)
+        job, output = doremi_job(ablation, reference)
+        answer = read_answer(output)
+        if answer is None:
+            means.tell("the proxy: a run of the even mixture, its loss weighted")
+            work = Work(
+                name="doremi", module="trainer.mix.doremi_run", arguments=(), stdin=json.dumps(asdict(job)),
+                threads=_threads(ablation),
+            )  # fmt: skip
+            with contextlib.closing(run_all(ablation, [work], means)) as ended:
+                list(ended)
+            answer = read_answer(output)
+        if answer is None:
+            raise AblationError("the proxy was stopped: the same call continues")
+        return answer
 
 
 def run_all(ablation: Ablation, work: Sequence[Work], means: Means) -> Generator[str, None, None]:
@@ -127,7 +163,7 @@ def _room(ablation: Ablation) -> int:
     if torch.cuda.is_available():
         return torch.cuda.device_count()
     cpus = ablation.recipe.ray.num_cpus or len(os.sched_getaffinity(0))
-    return max(cpus // max(int(ablation.recipe.train.resources.cpus), 1), 1)
+    return max(cpus // _threads(ablation), 1)
 
 
 def _on_this_machine(work: Sequence[Work], num_parallel: int) -> Generator[str, None, None]:
@@ -153,12 +189,13 @@ def _start(work: Work, slot: int) -> _Running:
     own = {"OMP_NUM_THREADS": str(work.threads), "LOCAL_RANK": str(slot), "PYTHONPATH": os.pathsep.join(sys.path)}
     log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
     process = subprocess.Popen(
-        [sys.executable, "-m", work.module, str(os.getpid())], stdin=subprocess.PIPE, stdout=log, stderr=log,
-        env={**os.environ, **dict(work.environment), **own}, start_new_session=True,
+        [sys.executable, "-m", "trainer.mix.child", str(os.getpid()), work.module, *work.arguments],
+        stdin=subprocess.PIPE, stdout=log, stderr=log, env={**os.environ, **dict(work.environment), **own},
+        start_new_session=True,
     )  # fmt: skip
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it died at once: its exit code and log say why
-        process.stdin.write(work.recipe.encode())
+        process.stdin.write(work.stdin.encode())
         process.stdin.close()
     return _Running(process=process, log=log, slot=slot)
 

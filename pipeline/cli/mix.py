@@ -7,6 +7,7 @@ sluice mix optimize recipes/train.toml     the [[train.mixture]] block to paste
 sluice mix report recipes/train.toml       one page: predicted and measured, responses, noise, cost, what fewer runs say
 
 sluice mix fit --weights W.csv --losses L.csv --target pile_cc --model log_linear      on published tables
+sluice mix doremi RECIPE                    a reference, a proxy with group weights, the weights averaged
 sluice mix em RECIPE --against target.jsonl                 the sources' shares that a target's words look like
 sluice mix dsir RECIPE --against target.jsonl --keep 1000 --to chosen.jsonl        documents like a target
 """
@@ -31,7 +32,11 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    for name, what in (("design", "which mixtures are run"), ("run", "run them, resumable")):
+    for name, what in (
+        ("design", "which mixtures are run"),
+        ("run", "run them, resumable"),
+        ("doremi", "weights that follow where a proxy is worse than a reference"),
+    ):
         action = actions.add_parser(name, help=what)
         add_recipe(action, "a training run, with [mix]")
         add_json(action)
@@ -74,6 +79,7 @@ def _configure_fit(fit: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     actions = {
         "design": _design, "run": _run, "fit": _fit, "optimize": _optimize, "report": _report, "dsir": _dsir, "em": _em,
+        "doremi": _doremi,
     }  # fmt: skip
     actions[options.action](options)
     return 0
@@ -217,6 +223,24 @@ def _report(options: argparse.Namespace) -> None:
         print_json(as_plain(report) | {"file": ablation.folder.at(REPORT)})
     else:
         print(ablation.folder.at(REPORT))
+
+
+def _doremi(options: argparse.Namespace) -> None:
+    from pipeline.engine import check_workers
+    from pipeline.progress import Reporter
+    from trainer.ablation import Means, run_doremi
+    from trainer.mix.doremi_job import trainable
+    from trainer.mix.optimize import mixture_toml
+
+    ablation = _open(options)
+    answer = run_doremi(ablation, Means(tell=Reporter().say, check_workers=check_workers))
+    toml = mixture_toml(trainable(ablation, answer))
+    if options.json:
+        print_json(asdict(answer) | {"toml": toml})
+        return
+    print(toml)
+    for source, excess in answer.excess.items():
+        print(f"# {source}: {answer.last[source]:.4f} at the end, excess loss {excess:.4f} nats")
 
 
 def _compared(options: argparse.Namespace) -> tuple[tuple[DataTable, ...], list[str]]:

@@ -1,6 +1,6 @@
-"""A training run that dies with the process that started it: `python -m trainer` of a recipe on stdin.
+"""A process that dies with the one that started it: `main(arguments)` of a module, in this process.
 
-    python -m trainer.mix.child PARENT < RECIPE
+    python -m trainer.mix.child PARENT trainer.__main__ /dev/stdin < RECIPE
 
 PARENT is the starter's process id. The kernel kills this process when the thread that started it ends, however it ends,
 so an ablation that is killed leaves no run behind. Its checkpoints stand, and the next start goes on from them.
@@ -9,6 +9,7 @@ so an ablation that is killed leaves no run behind. Its checkpoints stand, and t
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import signal
 import sys
@@ -32,7 +33,6 @@ def die_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
+    # Before any import that takes seconds: the parent may die meanwhile.
     die_with(int(sys.argv[1]))
-    from trainer.__main__ import main
-
-    sys.exit(main(["/dev/stdin"]))
+    sys.exit(importlib.import_module(sys.argv[2]).main(sys.argv[3:]))

@@ -60,7 +60,12 @@ class Choice:
 
     def as_toml(self) -> str:
         """The `[[train.mixture]]` block to paste into the training recipe."""
-        return f"[[train.mixture]]\nfirst_step = 0\n\n[train.mixture.weights]\n{tomli_w.dumps(self.weights)}"
+        return mixture_toml(self.weights)
+
+
+def mixture_toml(weights: dict[str, float]) -> str:
+    """A mixture as a `[[train.mixture]]` block."""
+    return f"[[train.mixture]]\nfirst_step = 0\n\n[train.mixture.weights]\n{tomli_w.dumps(weights)}"
 
 
 def recommend(space: Space, swarm: Swarm, fit: Fitter, goal: Goal) -> Choice:

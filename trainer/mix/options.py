@@ -18,6 +18,14 @@ class ProxyTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DoremiTable:
+    """`mix.doremi`: the constants of 2305.10429, section 3.1."""
+
+    step_size: float = key(1.0, above=0, help="how fast weights follow the excess loss")
+    smoothing: float = key(1e-3, at_least=0, at_most=1, help="share of the uniform mixture that is mixed in each step")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MixTable:
     """`[mix]`. Sources are those of `train.data`; one whose cap is 0 is only evaluated, never trained on."""
 
@@ -34,6 +42,8 @@ class MixTable:
     budget_tokens: int = key(0, at_least=0, help="tokens of the run to come; 0: steps x global_batch x seq_len")
     max_epochs: float = key(4.0, above=0, help="most epochs of a source under the budget (2305.16264: 4 cost little)")
     kl: float = key(0.01, at_least=0, help="nats of loss that one nat of divergence from the token prior costs")
+
+    doremi: DoremiTable = key(DoremiTable())
 
     def __post_init__(self) -> None:
         for source, floor in self.floors.items():
