@@ -95,6 +95,11 @@ def record_failure(output: Folder, rank: int, message: str) -> None:
     output.publish(f"{_FOLDER}/{number:05d}.rank-{rank:05d}.error", message.encode())
 
 
-def failures(output: Folder) -> list[str]:
-    """What `record_failure` kept, by attempt and rank."""
-    return [output.read(name).decode() for name in output.names(_FOLDER) if name.endswith(".error")]
+def failures(output: Folder) -> dict[tuple[int, int], str]:
+    """What `record_failure` kept, by (attempt, rank)."""
+    found = {}
+    for name in output.names(_FOLDER):
+        attempt, _, rank = name.rsplit("/", 1)[-1].removesuffix(".error").partition(".rank-")
+        if name.endswith(".error"):
+            found[int(attempt), int(rank)] = output.read(name).decode()
+    return found

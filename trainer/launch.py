@@ -33,6 +33,7 @@ from trainer.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.checkpoint_store import CheckpointError, complete_checkpoints
 from trainer.corpus import open_corpus
 from trainer.faults import TrainingStoppedError
+from trainer.following import following
 from trainer.gauges import GAUGES, values
 from trainer.loading import make_order
 from trainer.loop import Result, Surroundings, train
@@ -40,7 +41,7 @@ from trainer.options import TrainRecipe
 from trainer.parallel import check_layout, layout_of
 from trainer.placement import Workers, local_cpus, split_peers, workers_of
 from trainer.runtime import collective_timeout, join_process_group, local_device
-from trainer.sinks import METRICS, Terminal
+from trainer.sinks import tell_epochs
 from trainer.sizes import model_config
 from trainer.step_report import StepReport
 
@@ -92,7 +93,7 @@ def train_on_ray(recipe: TrainRecipe, check_workers: Callable[[Workers], None] =
         ),
         run_config=_run_config(order.launch, output),
     )
-    with _stopping(output), _telling(output, recipe.train.steps):
+    with _stopping(output), following(output, recipe.train.steps):
         ended = trainer.fit()
     output.remove(STOP)
     output.remove_tree("ray")
@@ -103,9 +104,9 @@ def train_on_ray(recipe: TrainRecipe, check_workers: Callable[[Workers], None] =
 
 
 def _check(recipe: TrainRecipe) -> None:
-    """RecipeError now for what every worker would find out later."""
+    """RecipeError now for what every worker would find out later; and how many epochs the run will see."""
     corpus = open_corpus(recipe.train.outs)
-    make_order(recipe, corpus)
+    tell_epochs(make_order(recipe, corpus), recipe.train.steps)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
     check_layout(layout_of(recipe.train, local_device()), config, recipe.train.seq_len)
 
@@ -190,7 +191,7 @@ def _no_use_in_starting(recipe: TrainRecipe, output: Folder, launch: str) -> str
     output.publish(f"{starts}/{len(before):06d}", str(step).encode())
     if before[-_STARTS_WITHOUT_PROGRESS:] != [step] * _STARTS_WITHOUT_PROGRESS:
         return None
-    errors = "; ".join(failures(output)[-3:]) or "none recorded: workers were killed"
+    errors = "; ".join([*failures(output).values()][-3:]) or "none recorded: workers were killed"
     return (
         f"{_STARTS_WITHOUT_PROGRESS} starts in a row got from step {step} to no new checkpoint. Last errors: {errors}"
     )
@@ -227,38 +228,6 @@ def _stopping(output: Folder) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _telling(output: Folder, steps: int) -> Iterator[None]:
-    """Show on stderr what the run writes to its metrics (outputs on a disk that this process sees)."""
-    ended = threading.Event()
-    thread = threading.Thread(target=_follow, args=(output, steps, ended), daemon=True)
-    if not output.is_remote:
-        thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        if thread.is_alive():
-            thread.join()
-
-
-def _follow(output: Folder, steps: int, ended: threading.Event) -> None:
-    path, terminal = output.at(METRICS), Terminal(steps)
-    seen = os.path.getsize(path) if os.path.exists(path) else 0
-    last = False
-    while not last:
-        last = ended.wait(1.0)
-        if not os.path.exists(path):
-            continue
-        with open(path, "rb") as file:
-            file.seek(seen)
-            lines = file.read().splitlines(keepends=True)
-        for line in lines:
-            if line.endswith(b"\n"):
-                seen += len(line)
-                terminal.write(StepReport.from_json(line))
 
 
 class RayMetrics:

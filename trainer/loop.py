@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lineage.recipe import RecipeError
 from lineage.storage import Folder
-from trainer.attempts import Fence
+from trainer.attempts import Fence, record_failure
 from trainer.checkpoint import Saver, load, load_weights, require, restore, training_state
 from trainer.checkpoint_store import COMPLETE, Position, checkpoint_name
 from trainer.export import ModelCard, publish_card
@@ -32,7 +32,7 @@ from trainer.parallel import Spread, check_layout, initialise, layout_of, spread
 from trainer.profiling import Profiler
 from trainer.reporter import Reporter
 from trainer.runtime import Process, collective_timeout
-from trainer.sinks import standard_sinks
+from trainer.sinks import standard_sinks, tell_epochs
 from trainer.sizes import ModelConfig, model_config
 from trainer.step import Outcome, Rig, evaluate, train_step
 from trainer.step_report import Sink
@@ -94,7 +94,10 @@ def train(recipe: TrainRecipe, around: Surroundings) -> Result:
         joined = join(output, checkpoints, data, control)
         run = _Run(recipe, around, data, config, spread_model(config, layout, process.device, timeout))
         run.saver = Saver(checkpoints, output, table.checkpoint, saving)
-        watchdog = Watchdog(seconds, store=process.store, rank=process.rank, world_size=process.world_size)
+        watchdog = Watchdog(
+            seconds, store=process.store, rank=process.rank, world_size=process.world_size,
+            record=partial(record_failure, output, process.rank),
+        )  # fmt: skip
         with closing(watchdog):
             run.watch(watchdog)
             run.start(joined, checkpoints, control)
@@ -153,7 +156,7 @@ class _Run:
             initialise(self.spread, self.recipe.seed)
         self.data.start(joined.attempt)
         if self.rank == 0:
-            self._tell_epochs()
+            tell_epochs(self.data.dataset.order, self.table.steps)
             publish_card(self.output, self._card(checkpoints))
 
     def _card(self, checkpoints: Folder) -> ModelCard:
@@ -164,11 +167,6 @@ class _Run:
             tokenizer=self.data.dataset.corpus.tokenizer,
             checkpoints=checkpoints.url,
         )
-
-    def _tell_epochs(self) -> None:
-        steps = self.table.steps
-        for source, epochs in self.data.dataset.order.epochs(steps * self.table.global_batch).items():
-            sys.stderr.write(f"source {source}: {epochs:.2f} epochs in {steps} steps\n")
 
     def _load(self, folder: Folder, position: Position, control: dist.ProcessGroup) -> None:
         check_together(folder, control)

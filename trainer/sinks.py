@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lineage.storage import Folder
 from trainer.figures import LoadFigures
+from trainer.order import Order
 from trainer.step_report import Sink, StepReport
 
 if TYPE_CHECKING:
@@ -155,6 +156,12 @@ class TensorBoard:
     def close(self) -> None:
         if self._events is not None:
             self._events.close()
+
+
+def tell_epochs(order: Order, steps: int) -> None:
+    """Say on stderr how often a run of `steps` steps will see each source."""
+    for source, epochs in order.epochs(steps * order.plan.global_batch).items():
+        sys.stderr.write(f"source {source}: {epochs:.2f} epochs in {steps} steps\n")
 
 
 def standard_sinks(output: Folder, steps: int, more: Sequence[Sink] = ()) -> Sequence[Sink]:

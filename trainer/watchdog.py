@@ -19,6 +19,8 @@ from typing import Final, Protocol
 EXIT_HUNG: Final = 75
 """Exit code of a process that its watchdog ended (EX_TEMPFAIL of sysexits.h: trying again may help)."""
 
+_RECORD_SECONDS: Final = 10.0
+
 IMPLIED_COLLECTIVE: Final[Mapping[str, str]] = {
     "forward": "all-gather of parameters",
     "loss": "all-reduce over the split vocabulary",
@@ -70,7 +72,9 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 class Watchdog:
-    """Ends the process with EXIT_HUNG, after saying why, when `seconds` pass after a marker without another."""
+    """Ends the process with EXIT_HUNG, after saying why, when `seconds` pass after a marker without another.
+
+    `record` keeps the message where people will look; it is given a few seconds."""
 
     def __init__(
         self,
@@ -79,13 +83,13 @@ class Watchdog:
         store: Store,
         rank: int,
         world_size: int,
-        tell: Callable[[str], None] | None = None,
+        record: Callable[[str], None],
     ) -> None:
         self._seconds = seconds
         self._store = store
         self._rank = rank
         self._world_size = world_size
-        self._tell = tell or self._end
+        self._record = record
         self._standing = Standing(num_markers=0, step=0, where="start")
         self._since = math.inf
         self._stopped = threading.Event()
@@ -109,7 +113,7 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._stopped.wait(min(self._seconds / 10, 1.0)):
             if time.monotonic() - self._since > self._seconds:
-                self._tell(self._compare())
+                self._end(self._compare())
                 return
 
     def _compare(self) -> str:
@@ -139,8 +143,10 @@ class Watchdog:
         name = f"watchdog/{rank}"
         return Standing(**json.loads(self._store.get(name))) if self._store.check([name]) else None
 
-    @staticmethod
-    def _end(message: str) -> None:
+    def _end(self, message: str) -> None:
         sys.stderr.write(f"sluice: {message}\n")
         sys.stderr.flush()
+        recording = threading.Thread(target=self._record, args=(message,), daemon=True)
+        recording.start()
+        recording.join(_RECORD_SECONDS)  # the storage may be what hangs
         os._exit(EXIT_HUNG)  # the main thread hangs in a collective that nothing can interrupt

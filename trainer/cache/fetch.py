@@ -22,7 +22,8 @@ ATTEMPTS: Final = 10
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0  # seconds; the ten attempts wait for about 20 together
 _READ_SECONDS: Final = 30.0  # for 8 MiB: slower than 280 kB/s is as good as hung
-_TRANSIENT: Final = (OSError, aiohttp.ClientError, BotoCoreError, ClientError)
+TRANSIENT: Final = (OSError, aiohttp.ClientError, BotoCoreError, ClientError)
+"""What a store or the way to it may raise, and trying again may mend."""
 
 
 def fetch_block(
@@ -69,7 +70,7 @@ def _persist(read: Callable[[], bytes], what: str, figures: ReadFigures, give_up
         except DamagedBlockError as damage:
             figures.count("damaged_blocks")
             error = damage
-        except _TRANSIENT as failure:
+        except TRANSIENT as failure:
             figures.count("failed_reads")
             error = failure
     if isinstance(error, DamagedBlockError):
