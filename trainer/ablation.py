@@ -173,7 +173,8 @@ def _on_this_machine(work: Sequence[Work], num_parallel: int) -> Generator[str, 
         while waiting or running:
             while waiting and len(running) < num_parallel:
                 slot = min(set(range(num_parallel)) - {one.slot for one in running.values()})
-                running[waiting[0].name] = _start(waiting.pop(0), slot)
+                begun = waiting.pop(0)
+                running[begun.name] = _start(begun, slot)
             name = _await_any(running)
             _check(name, running.pop(name))
             yield name
