@@ -167,11 +167,8 @@ class Feed:
             self._recorder.add(ready.recorded)
         return self._cut(ready.rows)
 
-    def validation(self) -> list[Sequence[DeviceRows]]:
+    def validation(self) -> Iterator[Sequence[DeviceRows]]:
         """The held-out sequences, source by source, in as many micro-batches on every rank."""
-        return list(self._validation())
-
-    def _validation(self) -> Iterator[Sequence[DeviceRows]]:
         for source in range(self.num_sources):
             held = int(self._order.num_validation[source])
             for first in range(0, held, self._order.plan.global_batch):
