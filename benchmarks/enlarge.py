@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import uuid
 from collections.abc import Callable
@@ -23,8 +24,8 @@ Page = tuple[str, str, str | None, bytes]
 def enlarge(crawl: Path, target: Path, times: int, wanted: Callable[[bytes], bool] | None = None) -> int:
     """Write each `*.warc.gz` of `crawl` `times` over to `target`, or of its pages the `wanted`; how many those are.
 
-    In every copy but the first each stretch of text gains a word of its own, so that no copy is a near-duplicate of
-    another by accident of shingles."""
+    In every copy but the first the words are mixed within each page, so that no copy is a near-duplicate of another and
+    the vocabulary stays what it is."""
     target.mkdir(parents=True, exist_ok=True)
     num = 0
     for path in sorted(crawl.glob("*.warc.gz")):
@@ -52,14 +53,16 @@ def _read(record: Any) -> Page:
 
 
 def _altered(html: bytes, copy: int) -> bytes:
+    """The page with each third word of its stretches of text replaced by another word of the same page."""
     if not copy:
         return html
-    words = iter(range(1_000_000))
+    rng = random.Random(copy)
+    words = [word for stretch in _WORD.findall(html) for word in stretch.split(b" ")]
 
     def alter(match: re.Match[bytes]) -> bytes:
         parts = match[1].split(b" ")
-        for place in range(0, len(parts), 4):
-            parts[place] += b" v%dx%d" % (copy, next(words))
+        for place in range(0, len(parts), 3):
+            parts[place] = rng.choice(words)
         return b">" + b" ".join(parts) + b"<"
 
     return _WORD.sub(alter, html)

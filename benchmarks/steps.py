@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -27,12 +28,14 @@ from stages.dedup.options import DedupTable
 
 
 def altered(texts: Sequence[str], times: int) -> list[str]:
-    """The texts `times` over; in every copy but the first each fourth word becomes one that no other copy has."""
+    """The texts `times` over; in every copy but the first each third word is another one of the same text, so that no
+    copy is a near-duplicate of another and the vocabulary stays what it is."""
     found = list(texts)
     for copy in range(1, times):
+        rng = random.Random(copy)
         for text in texts:
             words = text.split(" ")
-            words[::4] = [f"{word} v{copy}x{place}" for place, word in enumerate(words[::4])]
+            words[::3] = rng.choices(words, k=len(words[::3]))
             found.append(" ".join(words))
     return found
 

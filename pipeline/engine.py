@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from pipeline.capacity import A_LITTLE, Nodes, ResourceError, Wanted, check_capacity
-from pipeline.recipe import RayTable
+from pipeline.recipe import RayStageTable, RayTable
 
 if TYPE_CHECKING:
     from trainer.placement import Workers
@@ -40,13 +40,15 @@ class Work:
     max_in_flight: int = 0
 
     @classmethod
-    def of(cls, table: RayTable) -> Work:
+    def of(cls, table: RayTable, stage: str = "") -> Work:
+        """For the units of a stage (RAY_STAGES), or of no stage in particular."""
+        own = table.stages.get(stage, RayStageTable())
         return cls(
-            cpus=table.unit_cpus,
-            memory=table.unit_memory,
-            resource=table.unit_resource,
+            cpus=table.unit_cpus if own.cpus is None else own.cpus,
+            memory=table.unit_memory if own.memory is None else own.memory,
+            resource=table.unit_resource if own.resource is None else own.resource,
             retries=table.retries,
-            max_in_flight=table.max_in_flight,
+            max_in_flight=table.max_in_flight if own.max_in_flight is None else own.max_in_flight,
         )
 
     @property
@@ -128,7 +130,7 @@ def num_cpus() -> int:
 
 def check_resources(work: Work) -> None:
     """Raise ResourceError at once where no node could ever run a unit, instead of waiting for ever."""
-    keys = "ray.unit_cpus, ray.unit_memory or ray.unit_resource"
+    keys = "ray.unit_cpus, ray.unit_memory or ray.unit_resource (or the stage's own in [ray.stages])"
     check_capacity(Wanted(what="unit", keys=keys, each=work.reserved), _nodes())
 
 
@@ -154,13 +156,17 @@ def _nodes() -> list[Nodes]:
 
 
 def run_units(
-    function: Callable[[Any, Item, bool], Result], job: Any, items: Iterable[Item], work: Work
+    function: Callable[[Any, Item, bool], Result],
+    job: Any,
+    items: Iterable[Item],
+    work: Work,
+    retried: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[Item, Result]]:
     """`function(job, item, careful)` for every item, as Ray tasks; results as they come, in any order.
 
     `job` is shipped once. A task whose worker died (out of memory, a crash in native code, a lost node) is tried again
-    with `careful` true, at most `work.retries` times: WorkerDiedError after that. An exception of the function itself
-    is raised here at once. Leaving the iterator early cancels what is under way."""
+    with `careful` true and `retried` is told, at most `work.retries` times: WorkerDiedError after that. An exception of
+    the function itself is raised here at once. Leaving the iterator early cancels what is under way."""
     import ray
 
     check_resources(work)
@@ -192,6 +198,7 @@ def run_units(
                 if tries >= work.retries:
                     raise WorkerDiedError(f"{item}: its worker died {tries + 1} times; last: {error}") from error
                 pending[remote.remote(shared, item, True)] = (item, tries + 1)
+                retried()
                 continue
             except ray.exceptions.RayTaskError as error:
                 raise error.cause if isinstance(error.cause, Exception) else error from None

@@ -35,7 +35,6 @@ class Run:
 
     plan: Plan
     reporter: Reporter
-    work: Work
     phases: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -55,9 +54,11 @@ class Run:
 class Phase(Generic[Item]):
     """`task(job, item, careful)` publishes the item's files, then its marker, and returns the marker's content.
 
-    `size` weighs an item for the progress bar; `note` turns what is done so far and the seconds into a line."""
+    `stage` is one of RAY_STAGES: what its units reserve. `size` weighs an item for the progress bar; `note` turns what
+    is done so far and the seconds into a line."""
 
     name: str
+    stage: str
     task: Callable[[Any, Item, bool], Done]
     job: Any
     items: Sequence[Item]
@@ -74,8 +75,9 @@ def carry_out(run: Run, phase: Phase[Item]) -> list[Done]:
     with run.reporter.phase(phase.name, sum(map(phase.size, phase.items))) as progress:
         left = [item for item in phase.items if item.marker not in standing]
         progress.step(sum(phase.size(item) for item in phase.items if item.marker in standing))
-        metrics = PhaseMetrics(run.recipe.run.name, phase.name, len(left))
-        for item, done in run_units(phase.task, phase.job, left, run.work):
+        metrics = PhaseMetrics(run.recipe, phase.name, len(left))
+        work = Work.of(run.recipe.ray, phase.stage)
+        for item, done in run_units(phase.task, phase.job, left, work, metrics.retried):
             standing[item.marker] = done
             fresh.append(done)
             metrics.done(done)

@@ -33,7 +33,7 @@ from pipeline.phases import Done, Phase, Run, carry_out
 from pipeline.plan import RUN, Plan, Unit, check_same_run, make_plan
 from pipeline.progress import Reporter
 from pipeline.publish import output_index, publish, summarise
-from pipeline.recipe import PipelineRecipe, recipe_of
+from pipeline.recipe import RAY_STAGES, PipelineRecipe, recipe_of
 from pipeline.tokens import Group, TokenJob, UnitOfGroup, number_shards
 from pipeline.unit import UnitJob, run_unit
 from stages.chain import CORPUS_STAGES, StepTables, build_chain
@@ -64,8 +64,10 @@ def run(recipe: PipelineRecipe, reporter: Reporter) -> dict[str, Any]:
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             finished_before: dict[str, Any] = json.loads(plan.out.read(RUN))
             return finished_before
-        state = Run(plan=plan, reporter=reporter, work=engine.Work.of(recipe.ray))
+        state = Run(plan=plan, reporter=reporter)
         with engine.cluster(recipe.ray):
+            for stage in RAY_STAGES:  # now, and not when the stage comes
+                engine.check_resources(engine.Work.of(recipe.ray, stage))
             read = read_inputs(state, replace(job, key=plan.key))
             compared = compare(state, read)
             groups = make_groups(plan, compared)
@@ -116,7 +118,8 @@ def read_inputs(state: Run, job: UnitJob) -> list[Done]:
 
     units = state.plan.units
     read = carry_out(
-        state, Phase(name="read and filter", task=run_unit, job=job, items=units, note=note, size=_input_size)
+        state,
+        Phase(name="read and filter", stage="read", task=run_unit, job=job, items=units, note=note, size=_input_size),
     )
     check_bad_records(read, state.recipe.limits.max_bad_records)
     return read
@@ -220,15 +223,20 @@ def tokenize(state: Run, groups: Sequence[Group]) -> None:
         return f"{num:,} tokens, {chars / 1e6 / seconds:.1f} M characters/s"
 
     items = [UnitOfGroup(unit=unit, verdicts=group.verdicts) for group in groups for unit in group.units]
-    carry_out(state, Phase(name="tokenize", task=tokens.tokenize_unit, job=_token_job(state), items=items, note=note))
+    phase = Phase(
+        name="tokenize", stage="tokenize", task=tokens.tokenize_unit, job=_token_job(state), items=items, note=note
+    )
+    carry_out(state, phase)
 
 
 def write_shards(state: Run, groups: Sequence[Group]) -> list[Shard]:
     """Phase 5. All shards, by (source, number)."""
     job = _token_job(state)
-    cuts = carry_out(state, Phase(name="cut groups", task=tokens.cut_group_task, job=job, items=groups))
+    cuts = carry_out(state, Phase(name="cut groups", stage="cut", task=tokens.cut_group_task, job=job, items=groups))
     items = number_shards(groups, [cut["num_shards"] for cut in cuts])
-    written = carry_out(state, Phase(name="write shards", task=tokens.write_shard_task, job=job, items=items))
+    written = carry_out(
+        state, Phase(name="write shards", stage="write", task=tokens.write_shard_task, job=job, items=items)
+    )
     return [Shard(**shard) for shard in written]
 
 
@@ -242,7 +250,7 @@ def finish_units(state: Run, groups: Sequence[Group], shards: Sequence[Shard]) -
     assert sum(next_shard.values()) == len(shards)
     job = facts.FinishJob(out=state.out.url, first_shard=first_shard)
     items = [facts.UnitToFinish(unit=unit, group=replace(group, units=())) for group in groups for unit in group.units]
-    return carry_out(state, Phase(name="join facts", task=facts.finish_unit, job=job, items=items))
+    return carry_out(state, Phase(name="join facts", stage="join", task=facts.finish_unit, job=job, items=items))
 
 
 def record(state: Run, job: UnitJob, read: Sequence[Done], finished: Sequence[Done], shards: Sequence[Shard]) -> None:

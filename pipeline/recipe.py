@@ -61,6 +61,20 @@ class PurgesTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RayStageTable:
+    """[ray.stages.NAME]: what the units of one stage reserve, where it is not what [ray] says."""
+
+    cpus: float | None = key(None, above=0, help="processors (ray.unit_cpus)")
+    memory: int | None = key(None, at_least=0, help="bytes (ray.unit_memory)")
+    resource: str | None = key(None, help="a custom resource (ray.unit_resource)")
+    max_in_flight: int | None = key(None, at_least=0, help="units submitted at once (ray.max_in_flight)")
+
+
+RAY_STAGES = ("read", "tokenize", "cut", "write", "join")
+"""Read and filter inputs; tokenize; cut groups into shards; write shards; join the facts of each unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RayTable:
     """[ray]: where it runs. Nothing here changes a byte of the result."""
 
@@ -71,6 +85,11 @@ class RayTable:
     unit_memory: int = key(0, at_least=0, help="bytes a unit of work reserves (0: none)")
     unit_resource: str = key("", help="a custom resource that units need, such as data")
     max_in_flight: int = key(0, at_least=0, help="units submitted at once (0: twice the processors)")
+    stages: dict[str, RayStageTable] = key({}, help="stage = what its units reserve instead")
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(self.stages.keys() - set(RAY_STAGES)):
+            raise RecipeError(f"ray.stages.{unknown[0]}: expected one of {', '.join(RAY_STAGES)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

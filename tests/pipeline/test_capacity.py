@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lineage.recipe import RecipeError, parse_table
 from pipeline.capacity import Nodes, ResourceError, Wanted, check_capacity
+from pipeline.engine import Work
+from pipeline.recipe import RayTable
 
 HEAD = Nodes(resources={"CPU": 4.0, "memory": 16.0 * 2**30})
 DATA = Nodes(resources={"CPU": 16.0, "memory": 64.0 * 2**30, "data": 1.0}, num=3)
@@ -69,3 +72,21 @@ def test_it_fits_exactly_where_groups_can_be_dealt_to_nodes(cpus: list[int], gro
             check_capacity(ask, cluster)
     else:
         check_capacity(ask, cluster)
+
+
+def test_the_units_of_a_stage_reserve_what_ray_says_or_what_the_stage_says() -> None:
+    table = parse_table(
+        RayTable,
+        {
+            "unit_cpus": 2.0, "unit_resource": "data", "retries": 5, "max_in_flight": 64,
+            "stages": {"write": {"memory": 1 << 30, "resource": "", "max_in_flight": 8}},
+        },
+    )  # fmt: skip
+    read, write = Work.of(table, "read"), Work.of(table, "write")
+    assert (read.reserved, read.max_in_flight, read.retries) == ({"CPU": 2.0, "data": 0.001}, 64, 5)
+    assert (write.reserved, write.max_in_flight) == ({"CPU": 2.0, "memory": float(1 << 30)}, 8)
+
+
+def test_a_stage_that_there_is_not_is_refused() -> None:
+    with pytest.raises(RecipeError, match=r"ray\.stages\.raed: expected one of read, tokenize, cut, write, join"):
+        parse_table(RayTable, {"stages": {"raed": {"cpus": 2.0}}})

@@ -72,8 +72,9 @@ def payload_by_warcio(story: Story, crawl: Path) -> bytes:
     """The same payload by somebody else's reader."""
     with open(crawl / story.row.warc_file, "rb") as stream:
         stream.seek(story.row.warc_offset)
-        (record,) = warcio.archiveiterator.ArchiveIterator(io.BytesIO(stream.read(story.row.warc_length)))
-        payload: bytes = record.content_stream().read()
+        member = io.BytesIO(stream.read(story.row.warc_length))
+    record = next(warcio.archiveiterator.ArchiveIterator(member))
+    payload: bytes = record.content_stream().read()
     return payload
 
 

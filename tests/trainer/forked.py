@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import multiprocessing
+import os
 import pickle
 import signal
 import time
@@ -45,8 +46,9 @@ def run_forked(folder: Path, world_size: int, work: Work) -> list[Any]:
 def start_forked(folder: Path, world_size: int, work: Work) -> list[BaseProcess]:
     """Start the processes and leave them running."""
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("error-*"):
-        old.unlink()
+    for kind in ("error", "stderr"):
+        for old in folder.glob(f"{kind}-*"):
+            old.unlink()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_SLOW_IMPORTS)
     store = folder / f"store-{time.monotonic_ns()}"
@@ -73,8 +75,8 @@ def wait(processes: list[BaseProcess]) -> list[int]:
 
 
 def said(folder: Path) -> str:
-    """The errors of the processes that failed."""
-    return "\n".join(file.read_text() for file in sorted(folder.glob("error-*")))
+    """What the processes wrote to stderr, and the errors of those that failed."""
+    return "\n".join(file.read_text() for kind in ("stderr", "error") for file in sorted(folder.glob(f"{kind}-*")))
 
 
 def killed(codes: list[int]) -> bool:
@@ -84,6 +86,7 @@ def killed(codes: list[int]) -> bool:
 
 def _child(folder: Path, store: Path, rank: int, world_size: int, work: Work) -> None:
     torch.set_num_threads(1)
+    os.dup2(os.open(folder / f"stderr-{rank}", os.O_CREAT | os.O_WRONLY), 2)
     dist.init_process_group(
         "gloo",
         rank=rank,

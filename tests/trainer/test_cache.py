@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from failing_server import Faults, failing_server
+from peaks import peak_bytes
 from synthetic import made_up_tokens, write_output
 
 from lineage.blocks import BLOCK_BYTES, BLOCK_TOKENS
@@ -350,7 +351,7 @@ def test_two_ranks_and_a_throttled_failing_s3_with_a_cache_of_a_tenth_of_the_dat
 ) -> None:
     served, folder = tmp_path / "served", tmp_path / "cache"
     write_output(served / "bucket" / "out", {"a": [made_up_tokens(11 * BLOCK_TOKENS, seed) for seed in (1, 2)]})
-    parts = tuple(Slice(rank=rank, num_ranks=2) for rank in range(2))
+    parts = HALVES
     bound = 2 * BLOCK_BYTES  # of 22 blocks, 184 MB
     barrier = FORK.Barrier(2)
     faults = Faults(error=0.05, short=0.05, wrong=0.05, hang=0.02, hang_seconds=0.5, bytes_per_second=60e6)
@@ -373,23 +374,7 @@ def test_two_ranks_and_a_throttled_failing_s3_with_a_cache_of_a_tenth_of_the_dat
 
             return child
 
-        stop, peaks = threading.Event(), [0]
-
-        def watch() -> None:
-            while not stop.wait(0.005):
-                if folder.is_dir():
-                    peaks[0] = max(peaks[0], sum(entry.stat().st_size for entry in _entries(folder)))
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        run_all([rank(part) for part in parts])
-        stop.set()
-        watcher.join()
-    assert 0 < peaks[0] <= bound
+        with peak_bytes(folder) as peak:
+            run_all([rank(part) for part in parts])
+    assert 0 < peak.bytes <= bound
     assert min(faults.counts[kind] for kind in ("error", "short", "wrong")) > 0
-
-
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    for entry in os.scandir(folder):
-        if entry.name.endswith((".block", ".part")) and os.path.exists(entry.path):
-            yield entry

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,24 @@ def test_torchrun_trains_as_forked_processes_do(corpus: str, tmp_path: Path) -> 
     plain = Run(data=corpus, output=tmp_path / "plain", changes={"steps": 4, "workers": 2})
     plain.start()
     assert (result["step"], result["finished"], result["loss"]) == (4, True, plain.losses()[-1])
+
+
+def test_sigterm_saves_a_checkpoint_and_ends_without_an_error(corpus: str, tmp_path: Path) -> None:
+    run = Run(data=corpus, output=tmp_path / "run", changes={"steps": 1_000_000, "checkpoint": {"every": 500_000}})
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(as_toml(run.recipe()))
+    env = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "trainer", str(recipe)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+        while not (run.output / "metrics.jsonl").exists() or len(run.metrics()) < 3:
+            assert process.poll() is None, "it ended before it was told to"
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        told, _ = process.communicate()
+    result = json.loads(told)
+    assert (process.returncode, result["finished"]) == (0, False)
+    assert result["step"] >= 3
+    assert run.checkpoints() == [f"step-{result['step']:08d}.attempt-1"]
 
 
 def test_a_recipe_for_more_processes_than_were_started_is_refused(corpus: str, tmp_path: Path) -> None:

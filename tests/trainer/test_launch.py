@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,11 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from tiny_corpus import make_corpus
 from training_runs import Run
+
+from lineage.storage import Folder
+from trainer.attempts import failures
 
 pytestmark = pytest.mark.slow
 
@@ -45,12 +49,13 @@ def run(corpus: str, tmp_path: Path) -> Run:
 
 
 @contextmanager
-def launch(run: Run, **changes: object) -> Iterator[subprocess.Popen[str]]:
+def launch(run: Run, stderr: IO[str] | None = None, **changes: object) -> Iterator[subprocess.Popen[str]]:
     from lineage.recipe import as_plain
 
     recipe = json.dumps(as_plain(run.recipe(changes)))
     env = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([sys.executable, "-c", LAUNCH, recipe], stdout=subprocess.PIPE, text=True, env=env)
+    command = [sys.executable, "-c", LAUNCH, recipe]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=env)
     try:
         yield process
     finally:
@@ -95,6 +100,24 @@ def test_a_run_whose_worker_is_killed_twice_ends_with_the_same_bits(run: Run, co
         told, _ = process.communicate(timeout=600)
     result = result_of(told)
     assert (result["step"], result["attempt"], result["finished"]) == (40, 3, True)
+    plain = Run(data=corpus, output=tmp_path / "plain", changes=run.changes)
+    plain.start()
+    assert run.losses() == plain.losses()
+
+
+def test_a_run_whose_worker_hangs_is_started_again_and_ends_with_the_same_bits(
+    run: Run, corpus: str, tmp_path: Path
+) -> None:
+    shown = tmp_path / "stderr"
+    with shown.open("w") as stderr, launch(run, stderr, faults={"watchdog_seconds": 15.0}) as process:
+        wait_until(lambda: reached(run, 8))
+        os.kill(workers_of(process)[1], signal.SIGSTOP)
+        told, _ = process.communicate(timeout=600)
+    result = result_of(told)
+    assert (result["step"], result["attempt"], result["finished"]) == (40, 2, True)
+    (why,) = failures(Folder(str(run.output))).values()  # rank 0 holds the store that ranks compare themselves in
+    assert re.search(r"rank 1 gives no sign of life; others wait in step \d+ in the|\(rank 0\) does not answer", why)
+    assert why in shown.read_text()
     plain = Run(data=corpus, output=tmp_path / "plain", changes=run.changes)
     plain.start()
     assert run.losses() == plain.losses()

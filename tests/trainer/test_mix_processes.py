@@ -222,7 +222,7 @@ class TestCluster:
         def fail_one() -> None:
             publish(tmp_path / f"{min(started(tmp_path))}.go", "7")
 
-        with pytest.raises(AblationError, match="ended with exit code 7: . was told to go"):
+        with pytest.raises(AblationError, match=r"ended with exit code 7: . was told to go"):
             self.run(ablation, tmp_path, fail_one)
         assert until(lambda: [path.read_text() for path in tmp_path.glob("*.stopped")])[0] == "SIGTERM"
         until(lambda: not any(alive(told["pid"]) for told in started(tmp_path).values()))

@@ -5,9 +5,13 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from synthetic import EOT, made_up_tokens, purge_tokens, write_output
 from tiny_corpus import make_corpus
 from training_runs import Run
+
+from lineage.ids import tokens_hash
 
 STEPS = 12
 FSDP_2 = {"workers": 2}
@@ -86,3 +90,21 @@ def test_a_finished_run_started_with_more_steps_goes_on(corpus: str, whole: Run,
     again = run.start(optimizer={"lr": 3e-3, "warmup_steps": 3, "min_lr_ratio": 1.0})
     assert (again.step, again.attempt) == (STEPS, 2)
     assert run.sequences() == whole.sequences()
+
+
+def test_a_run_resumed_after_a_purge_reads_end_of_text_there_and_the_same_elsewhere(tmp_path: Path) -> None:
+    tokens = made_up_tokens(3_000, 7)
+    write_output(tmp_path / "out", {"web": [tokens]}, store=True)
+    run = Run(data=str(tmp_path / "out"), output=tmp_path / "run", changes=FSDP_2 | {"steps": 30})
+    run.start_and_kill(14)
+    purge_tokens(tmp_path / "out", "web", 0, 500, 900)
+    assert run.start().finished
+    purged = tokens.copy()
+    purged[500:1400] = EOT
+    fed = [row for file in (run.output / "batches").glob("*") for row in pq.read_table(file).to_pylist()]
+    for row in fed:
+        expected = (tokens if row["attempt"] == 1 else purged)[row["start"] :][: row["num_tokens"]]
+        assert row["tokens_hash"] == tokens_hash(expected).hex()
+    again = [row for row in fed if row["attempt"] == 2]
+    assert min(row["step"] for row in again) == 12
+    assert sum(row["start"] < 1400 and row["start"] + row["num_tokens"] > 500 for row in again) > 10
