@@ -82,10 +82,15 @@ def reference(corpus: str) -> Trained:
     return train_plainly(dataset(corpus, Slice()))
 
 
-def train_plainly(data: Dataset) -> Trained:
+@pytest.fixture(scope="module")
+def float32_reference(corpus: str) -> Trained:
+    return train_plainly(dataset(corpus, Slice()), torch.float32)
+
+
+def train_plainly(data: Dataset, drawn_in: torch.dtype = torch.float64) -> Trained:
     """Training as a textbook has it: one process, no wrapper, each document run by itself, torch's plain AdamW."""
     torch.set_num_threads(1)
-    model = first_model()
+    model = first_model(drawn_in)
     matrices = [p for p in model.parameters() if p.ndim > 1]
     norms = [p for p in model.parameters() if p.ndim == 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": norms, "weight_decay": 0.0}]
@@ -104,13 +109,13 @@ def train_plainly(data: Dataset) -> Trained:
     return Trained(losses=losses, norms=gradient_norms, weights=weights)
 
 
-def first_model() -> Llama:
-    """A model with its first weights, unwrapped."""
-    config = model_config("debug", VOCAB)
+def first_model(drawn_in: torch.dtype = torch.float64) -> Llama:
+    """A model in float64 with the first weights of one whose weights are kept in `drawn_in`, unwrapped."""
+    config, like = model_config("debug", VOCAB), torch.empty(0, dtype=drawn_in)
     model = Llama(config).to(torch.float64)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(initial_weight(name, parameter.shape, config, SEED, parameter))
+            parameter.copy_(initial_weight(name, parameter.shape, config, SEED, like))
     return model
 
 
@@ -240,21 +245,24 @@ def near(trained: Sequence[Trained], reference: Trained, loss: float, weight: fl
 @pytest.mark.parametrize(
     ("name", "weight"), [("ddp 2", 1e-5), ("fsdp 2", 1e-5), ("zero-2 form 2", 1e-5), ("tensor parallel 2", 3e-4)]
 )
-def test_float32_differs_by_rounding(name: str, weight: float, corpus: str, reference: Trained, tmp_path: Path) -> None:
+def test_float32_differs_by_rounding(
+    name: str, weight: float, corpus: str, float32_reference: Trained, tmp_path: Path
+) -> None:
     layout = dataclasses.replace(LAYOUTS[name], dtype=torch.float32)
-    assert near(spread_over(tmp_path, corpus, layout), reference, 1e-5, weight)
+    assert near(spread_over(tmp_path, corpus, layout), float32_reference, 1e-5, weight)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ddp 2", "fsdp 2", "tensor parallel 2"])
 def test_bfloat16_trains_nearly_the_same_and_keeps_its_weights_in_float32(
-    name: str, corpus: str, reference: Trained, tmp_path: Path
+    name: str, corpus: str, float32_reference: Trained, tmp_path: Path
 ) -> None:
-    """bfloat16 has 8 bits of mantissa: 0.4% of a loss of 5.5."""
+    """Rounded to 8 bits, forward and backward leave the loss within 2e-3 of 5.5; AdamW's first steps have the size of
+    the learning rate whatever the gradient's, so weights differ by up to a few of them."""
     layout = dataclasses.replace(LAYOUTS[name], dtype=torch.bfloat16)
     trained = spread_over(tmp_path, corpus, layout)
-    assert near(trained, reference, 0.02, 0.02)
-    assert not near(trained, reference, 1e-5, 1e-5)  # it was not float32 after all
+    assert near(trained, float32_reference, 2e-3, 5 * TABLE.lr)
+    assert not near(trained, float32_reference, 1e-5, 1e-5)  # it was not float32 after all
     assert {weights.dtype for one in trained for weights in one.weights.values()} == {np.dtype(np.float32)}
 
 

@@ -27,8 +27,8 @@ from trainer.options import DataTable
 from trainer.order import Order, OrderOptions, make_plan
 
 SHARDS = {
-    "books": [made_up_tokens(9_000, 1), made_up_tokens(3_333, 2)],
-    "web": [made_up_tokens(7_777, 3)],
+    "books": [made_up_tokens(9_000, 1, mean_document=30), made_up_tokens(3_333, 2, mean_document=30)],
+    "web": [made_up_tokens(7_777, 3, mean_document=30)],
 }
 WORLD = 3
 OPTIONS = OrderOptions(
@@ -87,6 +87,7 @@ def documents(limit: int) -> list[Span]:
             ends = np.flatnonzero(tokens == EOT) + 1
             starts = np.concatenate(([0], ends[:-1]))
             spans += [Span(source, shard, int(a), int(b - a)) for a, b in zip(starts, ends, strict=True)]
+    assert len(spans) >= limit
     chosen = np.random.default_rng(0).permutation(len(spans))[:limit]
     return [spans[i] for i in chosen]
 
