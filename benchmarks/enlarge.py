@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 import uuid
@@ -14,7 +15,8 @@ from fastwarc.warc import ArchiveIterator, WarcRecordType
 from benchmarks.texts import decoded, english, main_text
 from pipeline.demo.warcs import response_member
 
-_WORD = re.compile(rb">([^<]{40,})<")
+_STRETCH = re.compile(rb">[^<]{40,}<")
+_WORD = re.compile(rb"(?<![^\s>])[a-z]{4,}(?![^\s<,.])")
 
 
 Page = tuple[str, str, str | None, bytes]
@@ -24,8 +26,8 @@ Page = tuple[str, str, str | None, bytes]
 def enlarge(crawl: Path, target: Path, times: int, wanted: Callable[[bytes], bool] | None = None) -> int:
     """Write each `*.warc.gz` of `crawl` `times` over to `target`, or of its pages the `wanted`; how many those are.
 
-    In every copy but the first the words are mixed within each page, so that no copy is a near-duplicate of another and
-    the vocabulary stays what it is."""
+    In every copy but the first the plain words are mixed within each page: no copy is a near-duplicate of another, and
+    what rules look at (lines, punctuation, stop words, vocabulary) stays as it is."""
     target.mkdir(parents=True, exist_ok=True)
     num = 0
     for path in sorted(crawl.glob("*.warc.gz")):
@@ -53,16 +55,14 @@ def _read(record: Any) -> Page:
 
 
 def _altered(html: bytes, copy: int) -> bytes:
-    """The page with each third word of its stretches of text replaced by another word of the same page."""
+    """The page with each third plain word of its stretches of text replaced by another one of the same page."""
     if not copy:
         return html
     rng = random.Random(copy)
-    words = [word for stretch in _WORD.findall(html) for word in stretch.split(b" ")]
+    words = [word for stretch in _STRETCH.findall(html) for word in _WORD.findall(stretch)]
+    places = itertools.count()
 
     def alter(match: re.Match[bytes]) -> bytes:
-        parts = match[1].split(b" ")
-        for place in range(0, len(parts), 3):
-            parts[place] = rng.choice(words)
-        return b">" + b" ".join(parts) + b"<"
+        return rng.choice(words) if next(places) % 3 == 0 else match[0]
 
-    return _WORD.sub(alter, html)
+    return _STRETCH.sub(lambda stretch: _WORD.sub(alter, stretch[0]), html)

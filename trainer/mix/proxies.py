@@ -124,7 +124,10 @@ def open_ablation(recipe: TrainRecipe) -> Ablation:
         raise RecipeError("train.validation = 0: mixtures are judged by validation loss; hold out some, such as 0.05")
     corpus = open_corpus(recipe.train.outs)
     space = make_space(_tokens(corpus), recipe.mix)
-    config = model_config(recipe.mix.proxy.model, corpus.tokenizer.vocab_size)
+    try:
+        config = model_config(recipe.mix.proxy.model, corpus.tokenizer.vocab_size)
+    except RecipeError as error:
+        raise RecipeError(f"mix.proxy.model: {error}") from error
     return Ablation(
         recipe=recipe,
         table=recipe.mix,
