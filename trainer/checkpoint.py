@@ -1,37 +1,31 @@
 """Saving and loading the whole state of a run with torch's distributed checkpoint, on disk or in an object store.
 
-Only tensors are saved, so loading never unpickles a value; the metadata's pickle goes through an allow-list. Any
-layout can load what another has saved: pieces are found by name and offset.
+Only tensors are saved, so loading never unpickles a value. Any layout can load what another has saved: pieces are found
+by name and offset.
 """
 
 from __future__ import annotations
 
-import io
-import os
-import pickle
 import threading
 import time
 import warnings
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any, Final, cast
+from functools import partial
+from typing import Any, Final, cast
 
 import torch
 import torch.distributed as dist
-from blake3 import blake3
 from torch import Tensor, nn
 from torch.distributed._state_dict_utils import _copy_state_dict, _create_cpu_state_dict
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemBase, FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_state
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
-from lineage.ids import ID_BYTES
-from lineage.storage import Folder, filesystem, is_remote
+from lineage.storage import Folder
 from trainer.attempts import FencedOutError, attempts, check_fence
+from trainer.checkpoint_io import CheckpointReader, CheckpointWriter
 from trainer.checkpoint_store import (
     CheckpointError,
     Position,
@@ -39,7 +33,6 @@ from trainer.checkpoint_store import (
     complete_checkpoints,
     delete,
     publish_complete,
-    record_sums,
     superseded,
 )
 from trainer.options import CheckpointTable
@@ -112,7 +105,8 @@ class Saver:
         if self._staged is None:
             self._staged = _create_cpu_state_dict(state, pin_memory=torch.cuda.is_available())
         staged = _copy_state_dict(state, self._staged)
-        writer = _Writer(self, position, dist.get_rank(self._group))
+        folder = self.folder.folder(checkpoint_name(position.step, position.attempt))
+        writer = CheckpointWriter(folder, dist.get_rank(self._group), partial(self._publish, position))
         self._pending = cast("Future[Any]", async_save(staged, storage_writer=writer, process_group=self._group))
 
     def release(self) -> None:
@@ -139,7 +133,7 @@ class Saver:
                 raise fenced from error
             raise CheckpointError(f"a checkpoint under {self.folder.url} could not be written: {causes}") from error
 
-    def publish(self, position: Position) -> None:
+    def _publish(self, position: Position) -> None:
         """Called once all ranks have written: make the checkpoint count, then drop those it supersedes."""
         self._decided.wait()
         if self._abandoned:
@@ -156,7 +150,7 @@ class Saver:
 def load(folder: Folder, state: dict[str, Tensor], group: dist.ProcessGroup | None) -> frozenset[str]:
     """Read a complete checkpoint into the tensors of `state`; gives the names that it does not hold. Collective over
     `group`; None: this process alone."""
-    reader = _Reader(folder)
+    reader = CheckpointReader(folder)
     held = reader.read_metadata().state_dict_metadata
     wanted = {name: tensor for name, tensor in state.items() if name in held}
     for name, tensor in wanted.items():
@@ -175,148 +169,8 @@ def load(folder: Folder, state: dict[str, Tensor], group: dist.ProcessGroup | No
 
 def held_tensors(folder: Folder) -> dict[str, TensorStorageMetadata]:
     """Name, shape and dtype of every tensor in a checkpoint."""
-    held = _Reader(folder).read_metadata().state_dict_metadata
+    held = CheckpointReader(folder).read_metadata().state_dict_metadata
     return {name: entry for name, entry in held.items() if isinstance(entry, TensorStorageMetadata)}
-
-
-class _Files(FileSystemBase):
-    """Files of a checkpoint, hashed while they are written."""
-
-    def __init__(self) -> None:
-        self.sums: dict[str, tuple[int, str]] = {}
-
-    @contextmanager
-    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Generator[io.IOBase, None, None]:
-        with filesystem(str(path)).open(str(path), mode) if is_remote(str(path)) else open(path, mode) as file:
-            if mode == "rb":
-                yield cast(io.IOBase, file)
-                return
-            stream = _HashingStream(file)
-            yield cast(io.IOBase, stream)
-            stream.flush()
-            self.sums[str(path).rsplit("/", 1)[-1]] = (stream.tell(), stream.hash())
-
-    def concat_path(self, path: str | os.PathLike[str], suffix: str) -> str:
-        return f"{path}/{suffix}"
-
-    def init_path(self, path: str | os.PathLike[str]) -> str:
-        return str(path)
-
-    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
-        if is_remote(str(path)):
-            filesystem(str(path)).mv(str(path), str(new_path))
-        else:
-            os.replace(path, new_path)
-
-    def mkdir(self, path: str | os.PathLike[str]) -> None:
-        if not is_remote(str(path)):
-            Path(path).mkdir(parents=True, exist_ok=True)
-
-    def exists(self, path: str | os.PathLike[str]) -> bool:
-        return bool(filesystem(str(path)).exists(str(path)))
-
-    def rm_file(self, path: str | os.PathLike[str]) -> None:
-        filesystem(str(path)).rm_file(str(path))
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return True
-
-
-class _HashingStream:
-    """A file being written, and the hash of what went in."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._hasher = blake3()
-        self._size = 0
-
-    def write(self, data: bytes | memoryview) -> int:
-        self._hasher.update(data)
-        self._size += len(data)
-        return self._file.write(data)
-
-    def tell(self) -> int:
-        return self._size
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        """Nothing: torch closes the stream after each tensor, and the file goes on."""
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def hash(self) -> str:
-        return self._hasher.hexdigest(length=ID_BYTES)
-
-
-class _Writer(FileSystemWriter):
-    """Writes one checkpoint; its `finish`, on the coordinator once every rank is done, publishes it."""
-
-    def __init__(self, saver: Saver, position: Position, rank: int) -> None:
-        folder = saver.folder.folder(checkpoint_name(position.step, position.attempt))
-        super().__init__(folder.url, sync_files=not folder.is_remote)
-        self._files = _Files()
-        self.fs = cast(Any, self._files)
-        self.path = folder.url
-        self._folder = folder
-        self._saver = saver
-        self._position = position
-        self._own_rank = rank
-
-    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        return state_dict  # the saver has copied it already, into memory that it uses again
-
-    def write_data(self, plan: Any, planner: Any) -> Any:
-        written = super().write_data(plan, planner)
-        record_sums(self._folder, self._own_rank, self._files.sums)
-        return written
-
-    def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
-        super().finish(metadata, results)
-        self._saver.publish(self._position)
-
-
-class _Reader(FileSystemReader):
-    def __init__(self, folder: Folder) -> None:
-        super().__init__(folder.url)
-        self.fs = cast(Any, _Files())
-        self.path = folder.url
-
-    def read_metadata(self, *arguments: Any, **named: Any) -> Metadata:
-        with self.fs.create_stream(self._get_metadata_path(), "rb") as file:
-            metadata = _MetadataUnpickler(cast(IO[bytes], file)).load()
-        if not isinstance(metadata, Metadata):
-            raise CheckpointError(f"{self.path}: its metadata is a {type(metadata).__name__}, not a checkpoint's")
-        metadata.storage_meta = metadata.storage_meta or StorageMeta()
-        metadata.storage_meta.load_id = self.load_id
-        return metadata
-
-
-_CHECKPOINT_CLASSES: Final = "torch.distributed.checkpoint"
-_ALLOWED: Final = {
-    f"{_CHECKPOINT_CLASSES}.metadata": {
-        "Metadata", "TensorStorageMetadata", "BytesStorageMetadata", "ChunkStorageMetadata", "TensorProperties",
-        "MetadataIndex", "StorageMeta", "_MEM_FORMAT_ENCODING",
-    },
-    f"{_CHECKPOINT_CLASSES}.filesystem": {"_StorageInfo"},
-    "torch": {"Size", *(str(d).removeprefix("torch.") for d in vars(torch).values() if isinstance(d, torch.dtype))},
-    "torch.serialization": {"_get_layout"},
-    "collections": {"OrderedDict"},
-}  # fmt: skip
-
-
-class _MetadataUnpickler(pickle.Unpickler):
-    """Makes a checkpoint's metadata and nothing else: a pickle from elsewhere could name any function."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if name not in _ALLOWED.get(module, ()):
-            raise CheckpointError(
-                f"the metadata of a checkpoint names {module}.{name}, which no checkpoint of ours does: refused"
-            )
-        return super().find_class(module, name)
 
 
 def load_weights(folder: Folder, parameters: dict[str, nn.Parameter], group: dist.ProcessGroup | None) -> None:
