@@ -96,6 +96,7 @@ class Feed:
         self._stream = torch.cuda.Stream(options.device) if on_gpu else None  # type: ignore[no-untyped-call]
         self._worker = ThreadPoolExecutor(1, "feed")
         self._made: dict[int, Future[_Ready]] = {}
+        self._agreed = source.dataset.corpus  # what every rank reads at least as new as
         self._account: Account | None = None
         self._recorder: BatchRecorder | None = None
         self._counted_before = [0.0] * NUM_COUNTED
@@ -150,7 +151,10 @@ class Feed:
 
     def micro_batches(self, step: int) -> Sequence[DeviceRows]:
         """This rank's rows of batch `step`. A shard that is gone, as after a purge, makes the feed read the indexes
-        again and go on with the content as it is now; FileNotFoundError if they still name it."""
+        again and go on with the content as it is now; FileNotFoundError if they still name it.
+
+        Other ranks may still read what they hold of the old content, so the account changes at the next `commit` only:
+        until then lineage tells exposures rather than miss one."""
         try:
             ready = self._take(step)
         except FileNotFoundError:
@@ -184,7 +188,9 @@ class Feed:
             self._account.commit(step, skipped_steps)
         changed = self._changed_corpus()
         if changed is not None:
-            self.take(changed)
+            self._agreed = changed
+            if changed.outputs != self._dataset.corpus.outputs:
+                self.take(changed)
             if self._account is not None:
                 self._account.content_changed(step, changed)
 
@@ -203,12 +209,12 @@ class Feed:
             self._account.close()
 
     def _changed_corpus(self) -> Corpus | None:
-        """The corpus as rank 0 finds it, None where its content is what it was. Collective."""
+        """The corpus as rank 0 finds it, None where its content is what all ranks read. Collective."""
         told: list[Corpus | None] = [None]
         if self._options.keeps_account:
             try:
-                now = reopen(self._dataset.corpus)
-                told = [now if now.outputs != self._dataset.corpus.outputs else None]
+                now = reopen(self._agreed)
+                told = [now if now.outputs != self._agreed.outputs else None]
             except OSError as error:
                 _log.warning("the index cannot be read now; the next checkpoint looks again: %s", error)
         if self._options.group is not None:

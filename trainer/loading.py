@@ -89,8 +89,10 @@ def slice_of(recipe: TrainRecipe, process: Process) -> Slice:
 
 
 def open_feed(recipe: TrainRecipe, process: Process) -> Feed:
-    """The data of the run as this process sees it. Collective."""
-    corpus = open_corpus(recipe.train.outs)
+    """The data of the run as this process sees it: all read the indexes as rank 0 found them. Collective; errors as
+    those of `open_corpus` and `make_order`, on every rank."""
+    group = dist.new_group(backend="gloo") if process.world_size > 1 else None
+    corpus = _same_corpus(recipe, process, group)
     order = make_order(recipe, corpus)
     part = slice_of(recipe, process)
     peers = recipe.train.num_workers // part.num_ranks
@@ -103,6 +105,23 @@ def open_feed(recipe: TrainRecipe, process: Process) -> Feed:
         run=recipe.run.name, output=Folder(recipe.train.output), device=process.device,
         micro_batch=recipe.train.micro_batch, keeps_account=process.rank == 0,
         records=recipe.train.record_batches and process.rank % peers == 0,
-        group=dist.new_group(backend="gloo") if process.world_size > 1 else None,
+        group=group,
     )  # fmt: skip
     return Feed(source, options)
+
+
+def _same_corpus(recipe: TrainRecipe, process: Process, group: dist.ProcessGroup | None) -> Corpus:
+    # A purge may be published while the processes start: the account of what is read is one for all of them.
+    told: list[Corpus | Exception | None] = [None]
+    if process.rank == 0:
+        try:
+            told = [open_corpus(recipe.train.outs)]
+        except (ValueError, OSError) as error:
+            told = [error]
+    if group is not None:
+        dist.broadcast_object_list(told, src=0, group=group)
+    (found,) = told
+    if isinstance(found, Exception):
+        raise found
+    assert found is not None
+    return found

@@ -262,3 +262,25 @@ def test_a_purge_during_the_run_opens_a_stretch_and_empties_every_later_batch(tm
     latest = {(s.attempt, s.first_step): s for s in sorted(facts_of(out)[1], key=lambda s: s.fact or 0)}
     assert [(key, s.last_step) for key, s in latest.items()] == [((1, 0), 9), ((1, 10), 39)]
     assert latest[1, 0].content_fingerprint != latest[1, 10].content_fingerprint
+
+
+def test_where_one_rank_meets_a_purge_first_the_stretch_ends_at_the_next_checkpoint(tmp_path: Path) -> None:
+    out, output = tmp_path / "out", tmp_path / "run"
+    output.mkdir()
+    write_output(out, {"web": SHARDS["web"]}, store=True)
+    options = OrderOptions(seed=5, seq_len=64, global_batch=8, window_blocks=2, mixture_block=20)
+    ranks = feeds(open_corpus([DataTable(out=str(out))]), output, options)
+    run_steps(ranks, output, Attempt(number=1, first_step=0, parent=None), 10)
+    purge_tokens(out, "web", 0, 0, 5000)
+    ranks[0].dataset.close()  # its maps: the others still have the old shard open
+    for first in (10, 20):
+        for feed in ranks:
+            for step in range(first, first + 10):
+                feed.micro_batches(step)
+        for feed in ranks:
+            feed.commit(first + 10, ())
+    for feed in ranks:
+        feed.close()
+    latest = {(s.attempt, s.first_step): s for s in sorted(facts_of(out)[1], key=lambda s: s.fact or 0)}
+    assert [(key, s.last_step) for key, s in latest.items()] == [((1, 0), 19), ((1, 20), 29)]
+    assert latest[1, 20].content_fingerprint == open_corpus([DataTable(out=str(out))]).outputs[0].content_fingerprint

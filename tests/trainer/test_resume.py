@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from forked import run_forked
 from synthetic import EOT, made_up_tokens, purge_tokens, write_output
 from tiny_corpus import make_corpus
 from training_runs import Run
 
 from lineage.ids import tokens_hash
+from trainer.facts import read_facts
+from trainer.loop import Result, Surroundings, train
+from trainer.options import TrainRecipe
+from trainer.runtime import Process
 
 STEPS = 12
 FSDP_2 = {"workers": 2}
@@ -108,3 +114,29 @@ def test_a_run_resumed_after_a_purge_reads_end_of_text_there_and_the_same_elsewh
     again = [row for row in fed if row["attempt"] == 2]
     assert min(row["step"] for row in again) == 12
     assert sum(row["start"] < 1400 and row["start"] + row["num_tokens"] > 500 for row in again) > 10
+
+
+def test_a_purge_under_a_running_run_is_read_by_every_rank_from_the_next_checkpoint_on(tmp_path: Path) -> None:
+    tokens = made_up_tokens(3_000, 7)
+    write_output(tmp_path / "out", {"web": [tokens]}, store=True)
+    run = Run(data=str(tmp_path / "out"), output=tmp_path / "run", changes=FSDP_2 | {"steps": 30})
+    run_forked(run.scratch, 2, partial(train_and_purge, run.recipe()))
+    purged = tokens.copy()
+    purged[500:1400] = EOT
+    fed = [row for file in (run.output / "batches").glob("*") for row in pq.read_table(file).to_pylist()]
+    assert len(fed) == 30 * 7
+    for row in fed:
+        expected = (tokens if row["step"] < 8 else purged)[row["start"] :][: row["num_tokens"]]
+        assert row["tokens_hash"] == tokens_hash(expected).hex()
+    segments = read_facts([str(run.output)]).segments
+    assert {segment.first_step: segment.last_step for segment in segments} == {0: 7, 8: 29}
+
+
+def train_and_purge(recipe: TrainRecipe, process: Process) -> Result:
+    """Rank 0 purges after step 6; a checkpoint is due after every fourth."""
+
+    def after_step(step: int) -> None:
+        if step == 6 and process.rank == 0:
+            purge_tokens(Path(str(recipe.train.data)), "web", 0, 500, 900)
+
+    return train(recipe, Surroundings(process=process, after_step=after_step))
