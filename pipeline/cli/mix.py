@@ -191,7 +191,7 @@ def _optimize(options: argparse.Namespace) -> None:
 
     ablation = _open(options)
     found = results(ablation)
-    swarm, goal = swarm_of(fitted(found)), ablation.goal().smoothed_for(options.model)
+    swarm, goal = swarm_of(fitted(found)), ablation.goal().for_model(options.model)
     choice = recommend(ablation.space, swarm, optimisable(options.model, swarm), goal)
     floor = noise_floor(found, goal)
     if options.json:

@@ -7,9 +7,9 @@ from __future__ import annotations
 import numpy as np
 
 from trainer.mix.models import MODELS
-from trainer.mix.optimize import Goal, choose
+from trainer.mix.optimize import Goal, settle
 from trainer.mix.space import Space, draw
-from trainer.mix.swarm import Floats
+from trainer.mix.swarm import Floats, Swarm
 
 SYMBOLS = 64
 TARGET = np.array([0.40, 0.25, 0.20, 0.10, 0.05])
@@ -63,6 +63,5 @@ def chosen(model: str, weights: Floats, losses: Floats) -> Floats:
     """The mixture that a model recommends from these runs."""
     if model == "best":
         return weights[int(np.argmin(losses @ TARGET))]
-    models = [MODELS[model](weights, column) for column in losses.T]
-    goal = Goal(target_weights=TARGET, smooth=model != "lightgbm")
-    return choose(SPACE, lambda w: np.stack([m.predict(w) for m in models], axis=1) @ TARGET, goal)
+    swarm = Swarm(sources=SPACE.sources, targets=SPACE.sources, weights=weights, losses=losses)
+    return settle(SPACE, swarm, MODELS[model], Goal(target_weights=TARGET).for_model(model))[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from mix_world import SPACE, TARGET, World, chosen
 from lineage.recipe import RecipeError, parse_table
 from trainer.mix.design import make_design
 from trainer.mix.models import MODELS
-from trainer.mix.optimize import Goal, bounded, recommend
+from trainer.mix.optimize import Goal, bounded, recommend, settle
 from trainer.mix.options import MixTable
 from trainer.mix.space import make_space, project, token_value
 from trainer.mix.swarm import Swarm
@@ -108,6 +109,21 @@ class TestRecommendation:
         assert block == [{"first_step": 0, "weights": choice.weights}]
         quantised = {name: count / 1000 for name, count in quantise(choice.weights, 1000)}
         assert quantised == choice.weights
+
+    def test_the_law_is_fitted_again_near_its_choice_only_where_runs_are_many(self) -> None:
+        plain, local = Goal(target_weights=TARGET), Goal(target_weights=TARGET).for_model("log_linear")
+        regrets = []
+        for world in map(World, range(8)):
+            weights, losses = world.swarm(160)
+            swarm = Swarm(sources=SPACE.sources, targets=SPACE.sources, weights=weights, losses=losses)
+            few = replace(swarm, weights=weights[:40], losses=losses[:40])
+            # Half of 40 is fewer than ten for each of the law's six parameters.
+            once, again = (settle(SPACE, few, MODELS["log_linear"], goal)[1] for goal in (plain, local))
+            assert again.tolist() == once.tolist()
+            both = (settle(SPACE, swarm, MODELS["log_linear"], goal)[1] for goal in (plain, local))
+            regrets.append([world.regret(mixture) for mixture in both])
+        once, again = np.mean(regrets, axis=0)
+        assert again < once - 0.001
 
     def test_no_source_is_read_for_more_epochs_than_allowed(self) -> None:
         goal = Goal(target_weights=TARGET, budget_tokens=4_000_000_000, max_epochs=1.0)

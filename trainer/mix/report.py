@@ -12,7 +12,7 @@ from lineage.recipe import RecipeError
 from trainer.mix.design import snap
 from trainer.mix.fit import Score, left_out, score
 from trainer.mix.models import BASELINES, MODELS, SLOW_MODELS, Fitter, fitter, least_runs, mean
-from trainer.mix.optimize import Choice, Goal, bounded, choose, expected, fit_all, objective_of, recommend, refits
+from trainer.mix.optimize import Choice, Goal, bounded, expected, fit_all, objective_of, recommend, resampled, settle
 from trainer.mix.proxies import Ablation, Result, fitted, goal_losses, noise_floor, results, swarm_of
 from trainer.mix.space import Space
 from trainer.mix.swarm import Floats, Swarm
@@ -104,7 +104,7 @@ def make_report(ablation: Ablation, model: str) -> MixReport:
     a baseline, or has too few runs."""
     found = results(ablation)
     swarm = swarm_of(fitted(found))
-    goal = ablation.goal().smoothed_for(model)
+    goal = ablation.goal().for_model(model)
     fit = optimisable(model, swarm)
     space = bounded(ablation.space, goal)
     choice = recommend(ablation.space, swarm, fit, goal)
@@ -122,7 +122,7 @@ def make_report(ablation: Ablation, model: str) -> MixReport:
         fits=fits,
         scores=_scores(found, goal, model),
         responses=_responses(space, swarm, fit, goal, choice),
-        cheaper=_cheaper(space, swarm, model, goal),
+        cheaper=_cheaper(space, swarm, model, goal, choice),
         cost=Cost(
             num_runs=len(found), tokens=sum(result.tokens for result in found),
             flops=ablation.flops_per_token * sum(result.tokens for result in found),
@@ -193,7 +193,7 @@ def _scores(found: Sequence[Result], goal: Goal, model: str) -> dict[str, Score]
 def _responses(space: Space, swarm: Swarm, fit: Fitter, goal: Goal, choice: Choice) -> tuple[Response, ...]:
     chosen = np.array([choice.weights[source] for source in space.sources])
     loss = expected(fit_all(fit, swarm), space, goal)
-    others = [expected(models, space, goal) for models in refits(swarm, fit, goal)]
+    others = [expected(fit_all(fit, runs), space, goal) for runs in resampled(swarm, goal)]
     found = []
     for source in np.flatnonzero(space.upper > 0):
         shares = np.linspace(space.lower[source], space.upper[source], _GRID)
@@ -221,16 +221,16 @@ def _along(space: Space, chosen: Floats, source: int, shares: Floats) -> Floats:
     return along
 
 
-def _cheaper(space: Space, swarm: Swarm, model: str, goal: Goal) -> tuple[Cheaper, ...]:
+def _cheaper(space: Space, swarm: Swarm, model: str, goal: Goal, choice: Choice) -> tuple[Cheaper, ...]:
     whole = objective_of(fit_all(MODELS[model], swarm), space, goal)
-    best = whole(snap(choose(space, whole, goal), space, goal.mixture_block)[None])[0]
+    best = whole(np.array([[choice.weights[source] for source in space.sources]]))[0]
     least = least_runs(model, len(swarm.sources))
     sizes = sorted({int(size) for size in np.linspace(least, swarm.num_runs, _CHEAPER + 1)[:-1]} - {swarm.num_runs})
     found = []
     for size in sizes:
         part = replace(swarm, weights=swarm.weights[:size], losses=swarm.losses[:size])
-        models = fit_all(MODELS[model], part)
-        shares = snap(choose(space, objective_of(models, space, goal), goal), space, goal.mixture_block)
+        models, ideal = settle(space, part, MODELS[model], goal)
+        shares = snap(ideal, space, goal.mixture_block)
         found.append(
             Cheaper(
                 num_runs=size, weights=space.named(shares),
