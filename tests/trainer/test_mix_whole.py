@@ -1,0 +1,105 @@
+"""An ablation from its design to a mixture that is measured to be better, killed twice on the way."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from mix_demo import make_output, write_recipe
+
+from lineage.recipe import load_recipe
+from trainer.ablation import Means, carry_out
+from trainer.mix.design import Point
+from trainer.mix.proxies import Ablation, goal_losses, noise_floor, open_ablation, read_result, results
+from trainer.options import TrainRecipe
+
+pytestmark = pytest.mark.slow
+
+
+def sluice(*arguments: str) -> dict[str, Any]:
+    """What a command tells as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", *arguments, "--json"], stdout=subprocess.PIPE, check=True, text=True
+    )
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def kill_after(num_results: int, recipe: Path, folder: Path) -> None:
+    """Start `sluice mix run`, and kill it alone once so many runs are finished. Its proxies end with it."""
+    process = subprocess.Popen([sys.executable, "-m", "pipeline", "mix", "run", str(recipe)])
+    try:
+        while len(list(folder.glob("results/*.json"))) < num_results:
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.05)
+        proxies = psutil.Process(process.pid).children(recursive=True)
+    finally:
+        process.kill()
+        process.wait()
+    assert proxies
+    psutil.wait_procs(proxies, timeout=60)
+    assert not any(proxy.is_running() for proxy in proxies)
+
+
+def state_of_finished(folder: Path) -> dict[str, tuple[int, int]]:
+    """Inode and time of every file that the finished runs left."""
+    names = [path.stem for path in folder.glob("results/*.json")]
+    files = [folder / f"results/{name}.json" for name in names]
+    files += [path for name in names for path in (folder / "runs" / name).rglob("*") if path.is_file()]
+    return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
+
+
+def measure(ablation: Ablation, name: str, weights: dict[str, float], seeds: range) -> np.ndarray:
+    """The goal's loss of a mixture, trained with each of these seeds."""
+    points = [Point(name=f"{name}-{seed}", role="held_out", weights=weights, seed=seed) for seed in seeds]
+    carry_out(ablation, points, Means())
+    return goal_losses([read_result(ablation, point) for point in points], ablation.goal())
+
+
+def test_the_recommended_mixture_is_measured_to_be_better_than_uniform_and_natural(tmp_path: Path) -> None:
+    recipe = write_recipe(make_output(tmp_path / "data"), tmp_path)
+    folder = tmp_path / "run" / "mix"
+    assert len(sluice("mix", "design", str(recipe))["runs"]) == 25
+
+    kill_after(5, recipe, folder)
+    first = state_of_finished(folder)
+    kill_after(14, recipe, folder)
+    second = state_of_finished(folder)
+    told = sluice("mix", "run", str(recipe))
+    last = state_of_finished(folder)
+    assert {name: last[name] for name in first} == first
+    assert {name: last[name] for name in second} == second
+    with (folder / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["run"] for row in rows] == sorted({row["run"] for row in rows})
+    assert len(rows) == len(told["runs"]) == 25
+
+    fits = {target: sluice("mix", "fit", str(recipe), "--target", target, "--model", "log_linear") for target in
+            ("exam_en", "exam_de")}  # fmt: skip
+    assert all(fit["spearman"] > 0.8 and fit["held_out"] == "test" for fit in fits.values())
+    choice = sluice("mix", "optimize", str(recipe))
+    assert Path(sluice("mix", "report", str(recipe))["file"]).exists()
+
+    ablation = open_ablation(load_recipe(recipe, TrainRecipe))
+    found, goal = results(ablation), ablation.goal()
+    natural = goal_losses([result for result in found if result.role in ("natural", "replicate")], goal)
+    seeds = range(found[0].seed, found[0].seed + len(natural))
+    uniform = measure(ablation, "uniform", found[1].weights, seeds)
+    recommended = measure(ablation, "recommended", choice["weights"], seeds)
+    floor = noise_floor(found, goal)
+    figures = {name: round(float(losses.mean()), 4) for name, losses in
+               (("recommended", recommended), ("uniform", uniform), ("natural", natural))}  # fmt: skip
+    print(json.dumps(figures | {"noise_floor": floor, "predicted": choice["predicted"], "weights": choice["weights"],
+                                "spearman": {name: fit["spearman"] for name, fit in fits.items()}}))  # fmt: skip
+    assert found[1].role == "uniform"
+    assert floor is not None
+    assert recommended.mean() < uniform.mean() - floor
+    assert recommended.mean() < natural.mean() - floor
