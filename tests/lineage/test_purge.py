@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import random
@@ -15,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
+from byte_search import everything, of_folder
 from s3_server import s3_server
 from small_out import (
     Record,
@@ -64,24 +63,6 @@ def purge(out: Folder, match: Match) -> Applied:
 
 def roles(out: Folder, match: Match) -> dict[bytes, str]:
     return {row.doc_id: row.role for row in make_plan(out, match, plan_hooks()).rows}
-
-
-def everything(contents: Iterator[bytes]) -> Iterator[bytes]:
-    """Each content as it is, and compressed Parquet opened: every value of every column as bytes."""
-    for data in contents:
-        yield data
-        if data[:4] == b"PAR1":
-            table = pq.read_table(io.BytesIO(data))
-            for column in table.columns:
-                yield b"\0".join(v if isinstance(v, bytes) else str(v).encode() for v in column.to_pylist())
-
-
-def of_folder(out: Folder) -> Iterator[bytes]:
-    """Every byte under OUT: of temporary and hidden files too."""
-    if out.is_remote:
-        yield from (out.read(name) for name in out.names())
-    else:
-        yield from (Path(folder, file).read_bytes() for folder, _, files in os.walk(out.url) for file in files)
 
 
 def traces_of(small: SmallOut, record: Record) -> list[bytes]:

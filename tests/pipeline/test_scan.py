@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
+from byte_search import everything, of_folder
 from runs import recipe, run
 
+from lineage.index import Index, read_index
 from lineage.recipe import RecipeError
 from lineage.sql import query
 from lineage.storage import Folder
+from pipeline.cli.main import main
 from pipeline.demo.pages import Article, drop_words, render_page, write_article
 from pipeline.demo.questions import question
 from pipeline.demo.warcs import Page, write_source
 from pipeline.progress import Reporter
 from pipeline.scan import ScanRequest, scan, write_evidence
+from stages.tokenizer import load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -160,11 +168,6 @@ def test_n_grams_of_tokens_are_found_in_the_shards(planted: tuple[Path, list[str
 
 
 def test_evidence_of_tokens_names_the_span_of_the_shard_that_reads_so(planted: tuple[Path, list[str]]) -> None:
-    import numpy as np
-
-    from lineage.index import read_index
-    from stages.tokenizer import load_tokenizer
-
     out = Folder(str(planted[0] / "out"))
     tokenizer, files = load_tokenizer("cl100k_base"), {(s.source, s.shard): s.file for s in read_index(out).shards}
     told = [d for d in scanned(planted[0], ngram="8t")["documents"] if d["matches"][0]["unit"] == "tokens"]
@@ -199,3 +202,44 @@ def test_evidence_is_not_written_into_the_output_that_it_quotes(planted: tuple[P
 def test_too_large_a_share_is_refused_unless_told(planted: tuple[Path, list[str]]) -> None:
     asked = ScanRequest(against=str(planted[0] / "benchmark.jsonl"), field="question")
     assert scan(Folder(str(planted[0] / "out")), asked, Reporter(quiet=True))["refused"]
+
+
+def tokens_of(out: Folder, index: Index) -> dict[bytes, bytes]:
+    """The bytes of each document's tokens in the shards."""
+    found = {}
+    for shard in index.shards:
+        data = out.read(shard.file)
+        for row in pq.read_table(io.BytesIO(out.read(shard.index_file))).to_pylist():
+            found[row["doc_id"]] = data[row["start"] * 4 : (row["start"] + row["num_tokens"]) * 4]
+    return found
+
+
+def test_what_the_scan_found_is_purged_and_nothing_of_it_is_left(
+    planted: tuple[Path, list[str]], by_words: dict[str, Any], tmp_path: Path
+) -> None:
+    shutil.copytree(planted[0] / "out", tmp_path / "out")
+    out, tokenizer = Folder(str(tmp_path / "out")), load_tokenizer("cl100k_base")
+    before, found = read_index(out), {bytes.fromhex(document["doc_id"]) for document in by_words["documents"]}
+    old = tokens_of(out, before)
+    texts = {tokenizer.decode(np.frombuffer(old[doc_id], "<u4")[:-1]) for doc_id in found & set(old)}
+    matched = [match["text"] for document in by_words["documents"] for match in document["matches"]]
+    needles = [text.encode() for text in [*texts, *matched]]
+    needles += [old[doc_id][40:-40] for doc_id in found & set(old)]
+
+    def left() -> list[bytes]:
+        return [needle for data in everything(of_folder(out)) for needle in needles if needle in data]
+
+    assert set(needles) == set(left()), "the search finds what is there"
+    write_evidence(by_words, out, str(tmp_path / "scan.json"))
+    command = ["purge", out.url, "--from", str(tmp_path / "scan.json"), "--by", "test", "--reason", "leaked", "--apply"]
+    assert main(command) == 0
+    assert left() == []
+    assert main(["verify", out.url]) == 0
+    after = read_index(out)
+    assert after.order_fingerprint == before.order_fingerprint
+    new = tokens_of(out, after)
+    assert {doc_id: data for doc_id, data in new.items() if doc_id not in found} == {
+        doc_id: data for doc_id, data in old.items() if doc_id not in found
+    }
+    for doc_id in found & set(old):
+        assert set(np.frombuffer(new[doc_id], "<u4").tolist()) == {tokenizer.eot_id}
