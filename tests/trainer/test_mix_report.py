@@ -14,7 +14,7 @@ from tiny_corpus import make_corpus
 
 from pipeline.cli.main import main
 from pipeline.report.charts import Axes, spanning, ticks
-from pipeline.report.mix import render_mix
+from pipeline.report.mix import as_plain, render_mix
 from trainer.mix.models import least_runs
 from trainer.mix.proxies import Ablation
 from trainer.mix.report import MixReport, make_report
@@ -128,6 +128,21 @@ class TestPage:
         assert told["choice"]["weights"] == make_report(ablation, "log_linear").choice.weights
         assert main(["mix", "report", str(path), "--model", "quadratic"]) == 0
         assert "By the model quadratic" in Path(capsys.readouterr().out.strip()).read_text()
+
+    @pytest.mark.parametrize(
+        "mix",
+        [
+            {"replicates": 0, "held_out": 0},
+            {"caps": {"code": 0.0}, "targets": {"code": 1.0}},
+            {"floors": {"web": 0.3, "books": 0.3, "code": 0.3}, "runs": 7, "held_out": 1},
+        ],
+    )
+    def test_every_kind_of_recipe_has_a_page(self, corpus: str, tmp_path: Path, mix: dict[str, object]) -> None:
+        report = make_report(finished(write_recipe(corpus, tmp_path, **mix)), "least_squares")
+        page = _Page()
+        page.feed(render_mix(report))
+        assert page.open == []
+        assert "nan" not in json.dumps(as_plain(report)).lower()
 
     def test_a_gain_within_the_noise_is_called_no_reason_to_change(self, corpus: str, tmp_path: Path) -> None:
         noisy = make_report(finished(write_recipe(corpus, tmp_path), noise=0.5), "least_squares")

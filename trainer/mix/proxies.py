@@ -160,7 +160,7 @@ def write_design(ablation: Ablation) -> bool:
         if json.loads(folder.read("design.json"))["fingerprint"] != fingerprint:
             raise RecipeError(
                 f"{folder.at('design.json')} is of another design: the recipe, [mix] or the data changed since. "
-                "Restore them, or take another train.output"
+                "Restore them, or take another train.output and run.name"
             )
         return False
     design = {"fingerprint": fingerprint, "points": [asdict(point) for point in ablation.points]}
