@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import logging
 import os
 import signal
@@ -29,6 +30,7 @@ from ray.util.metrics import Gauge
 
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage import Folder, filesystem
+from lineage.store import StoreError
 from trainer.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.checkpoint_store import CheckpointError, complete_checkpoints
 from trainer.corpus import open_corpus
@@ -50,8 +52,10 @@ STOP: Final = "stop-requested"
 _STARTS_WITHOUT_PROGRESS: Final = 4
 _LOOK_EVERY_SECONDS: Final = 5.0
 _FINAL: Final = {
-    error.__name__: error for error in (RecipeError, CheckpointError, FencedOutError, TrainingStoppedError)
+    error.__name__: error for error in (RecipeError, CheckpointError, FencedOutError, StoreError, TrainingStoppedError)
 }
+_ON_ONE_RANK: Final = (FencedOutError, StoreError)
+"""Errors that the process which writes meets, while the others wait for it in a collective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +71,8 @@ def train_on_ray(recipe: TrainRecipe, check_workers: Callable[[Workers], None] =
     """Train on Ray until the run is done, SIGTERM or SIGINT comes, or trying again does not help.
 
     `check_workers` raises where the connected cluster can never hold the workers, which Ray would wait for. RecipeError
-    before anything is started where the recipe is wrong; CheckpointError, FencedOutError and TrainingStoppedError as
-    `trainer.loop.train`; the last also where several starts in a row got nowhere."""
+    before anything is started where the recipe is wrong; CheckpointError, FencedOutError, StoreError and
+    TrainingStoppedError as `trainer.loop.train`; the last also where several starts in a row got nowhere."""
     _check(recipe)
     output = Folder(recipe.train.output)
     _connect(recipe)
@@ -156,7 +160,12 @@ def _work(told: dict[str, Any]) -> dict[str, Any]:
         _check_progress(recipe, order.launch)
         return dataclasses.asdict(train(recipe, around))
     except tuple(_FINAL.values()) as error:
-        return {"error": type(error).__name__, "message": str(error)}
+        why = {"error": type(error).__name__, "message": str(error)}
+        if isinstance(error, _ON_ONE_RANK) and not output.exists(_ended(order.launch)):
+            # This worker's failure makes Ray end the others; the start that follows finds why, and ends on every rank.
+            output.publish(_ended(order.launch), json.dumps(why).encode())
+            raise
+        return why
     except BaseException as error:
         record_failure(output, process.rank, f"{type(error).__name__}: {error}")
         raise
@@ -171,14 +180,24 @@ def _check_peers(tp: int) -> None:
 
 
 def _check_progress(recipe: TrainRecipe, launch: str) -> None:
-    """TrainingStoppedError on every rank where the last starts of this launch all found the run at the same step, or
-    where a stop was asked for between two starts."""
-    told: list[str | None] = [None]
+    """On every rank: the error that ended this launch where one did; TrainingStoppedError where its last starts all
+    found the run at the same step, or where a stop was asked for between two starts."""
+    told: list[tuple[str, str] | None] = [None]
     if dist.get_rank() == 0:
-        told = [_no_use_in_starting(recipe, Folder(recipe.train.output), launch)]
+        output = Folder(recipe.train.output)
+        if output.exists(_ended(launch)):
+            why = json.loads(output.read(_ended(launch)))
+            told = [(why["error"], why["message"])]
+        elif message := _no_use_in_starting(recipe, output, launch):
+            told = [(TrainingStoppedError.__name__, message)]
     dist.broadcast_object_list(told, src=0)
     if told[0] is not None:
-        raise TrainingStoppedError(told[0])
+        error, message = told[0]
+        raise _FINAL[error](message)
+
+
+def _ended(launch: str) -> str:
+    return f"ray/ended/{launch}.json"
 
 
 def _no_use_in_starting(recipe: TrainRecipe, output: Folder, launch: str) -> str | None:
