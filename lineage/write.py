@@ -5,8 +5,8 @@
 3. `write_bucket` writes all rows of one bucket as files named by the bucket and the BLAKE3-128 of their bytes.
 4. `lineage.store.commit_tables` makes them tables.
 
-Each call of 1 to 3 needs only its own rows, so many processes can share the work; `Spool` does it in one process, on
-local disk, for any size. Files depend on the rows alone, not on the order or the batches in which they came.
+Each call of 1 to 3 needs only its own rows: `Spool` does it all in one process, on local disk; `lineage.deal` lets many
+processes share the work. Files depend on the rows alone, not on the order or the batches in which they came.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def write_bucket(out: Folder, name: str, bucket: int, rows: pa.Table) -> list[Ta
 
     `rows` may come in any order; columns that are missing are null. Nothing is written for no rows. Writing the same
     rows again replaces the same files with the same bytes."""
-    ordered = _sorted(name, _conform(rows, WRITTEN_ONCE[name]))
+    ordered = _sorted(name, conform(rows, WRITTEN_ONCE[name]))
     step = 2 * ROWS_PER_BUCKET
     return [_write_file(out, name, bucket, ordered.slice(start, step)) for start in range(0, ordered.num_rows, step)]
 
@@ -155,13 +155,13 @@ def index_rows(documents: pa.Table, url_key: UrlKey) -> dict[str, pa.Table]:
     url_keys = [None if url is None else url_key(url) for url in documents["url"].to_pylist()]
     hashes.append((pa.array(url_keys, pa.binary()), doc_k))
     return {
-        "url_index": _conform(with_host.drop_columns("k").append_column("k", _name_keys(with_host["host"])),
+        "url_index": conform(with_host.drop_columns("k").append_column("k", _name_keys(with_host["host"])),
                               WRITTEN_ONCE["url_index"]),
-        "warc_index": _conform(
+        "warc_index": conform(
             with_place.rename_columns({"k": "doc_k"}).append_column("k", _name_keys(with_place["warc_file"])),
             WRITTEN_ONCE["warc_index"]),
         "hash_index": _hash_rows(hashes),
-        "cluster_index": _conform(
+        "cluster_index": conform(
             clustered.drop_columns("k").append_column("k", _hash_keys(clustered["cluster_id"].combine_chunks())),
             WRITTEN_ONCE["cluster_index"]),
     }  # fmt: skip
@@ -213,7 +213,7 @@ class Spool:
 
     def add(self, name: str, rows: pa.Table, bucket: int | None = None) -> None:
         """Rows of table `name`, to the bucket of their `k` or to the given one (`placements`: see `shard_chunks`)."""
-        rows = _conform(rows, WRITTEN_ONCE[name])
+        rows = conform(rows, WRITTEN_ONCE[name])
         dealt = split_by_bucket(rows, self._buckets[name]) if bucket is None else [(bucket, rows)]
         for owner, piece in dealt:
             self._buffers.setdefault((name, owner), []).append(piece)
@@ -223,7 +223,7 @@ class Spool:
 
     def add_documents(self, rows: pa.Table, url_key: UrlKey) -> None:
         """Rows of `documents`, and of every index table that is derived from them."""
-        rows = _conform(rows, WRITTEN_ONCE["documents"])
+        rows = conform(rows, WRITTEN_ONCE["documents"])
         self.add("documents", rows)
         for name, derived in index_rows(rows, url_key).items():
             self.add(name, derived)
@@ -254,7 +254,7 @@ def _read_spilled(path: str) -> pa.Table:
         return pa.ipc.open_file(source).read_all()
 
 
-def _conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """`rows` with exactly the columns of `schema`, missing ones null, others dropped."""
     columns = [
         rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)

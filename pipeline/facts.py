@@ -1,8 +1,7 @@
-"""The last phase: what every unit found out, joined with verdicts and placements, written as the lineage store.
+"""What every unit found out, joined with verdicts and placements: its final rows of the lineage store.
 
 work/units/<key>/final.parquet, final.json     a unit's final rows of `documents`, and its counts
 dedup/<source>/part-NNNNN.parquet              what later runs compare with
-lineage/                                       the tables, one commit each
 """
 
 from __future__ import annotations
@@ -20,10 +19,8 @@ import pyarrow.parquet as pq
 
 from lineage import tables
 from lineage.ids import add_digests, content_hash, id_digest, show_digest
-from lineage.index import PartFile, Shard, part_name
+from lineage.index import PartFile, part_name
 from lineage.storage import Folder
-from lineage.store import commit_tables
-from lineage.write import Spool, shard_chunks
 from pipeline.clusters import cluster_excerpts
 from pipeline.excerpts import PER_RULE, ExcerptKeeper
 from pipeline.finalize import join_unit, kept_keys
@@ -31,7 +28,6 @@ from pipeline.phases import Done
 from pipeline.plan import Unit
 from pipeline.rows import publish_marker, publish_table, read_rows, read_texts
 from pipeline.tokens import Group, unit_placements, unit_verdicts
-from stages.url import normalise_url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,45 +159,6 @@ def input_tables(read: Sequence[Done]) -> tuple[pa.Table, pa.Table]:
         ]
     return pa.Table.from_pylist(inputs, schema=tables.INPUTS), pa.Table.from_pylist(
         unreadable, schema=tables.UNREADABLE
-    )
-
-
-def url_key(url: str) -> bytes:
-    """What the URL index is keyed by: the BLAKE3-128 of the normalised URL."""
-    return content_hash(normalise_url(url).encode("utf-8", "surrogatepass"))
-
-
-def write_lineage(out: Folder, units: Sequence[Unit], shards: Sequence[Shard], small: Mapping[str, pa.Table]) -> None:
-    """Write and commit every table. `small` are those that fit in memory: steps, step_rules, inputs, unreadable."""
-    folders = [unit.folder for unit in units]
-    num_rows = sum(_num_rows(out, f"{folder}/final.parquet") for folder in folders)
-    survivors = sum(shard.num_documents for shard in shards)
-    about = dict.fromkeys(("documents", "findings", "url_index", "warc_index", "cluster_index"), num_rows)
-    about |= {"edits": survivors, "placements": survivors, "hash_index": 4 * num_rows}
-    with Spool(about) as spool:
-        for folder in folders:
-            spool.add_documents(read_rows(out, f"{folder}/final.parquet"), url_key)
-            spool.add("edits", read_rows(out, f"{folder}/final_edits.parquet"))
-            spool.add("findings", read_rows(out, f"{folder}/findings.parquet"))
-        for name, rows in small.items():
-            spool.add(name, rows)
-        by_place = {(shard.source, shard.shard): shard for shard in shards}
-        sizes = [(shard.source, shard.shard, shard.num_documents) for shard in shards]
-        for bucket, chunk in enumerate(shard_chunks(sorted(sizes))):
-            for place in chunk:
-                spool.add("placements", _placements(out, by_place[place]), bucket)
-        commit_tables(out, spool.files(out))
-
-
-def _num_rows(out: Folder, name: str) -> int:
-    with out.open(name) as file:
-        return int(pq.read_metadata(file).num_rows)
-
-
-def _placements(out: Folder, shard: Shard) -> pa.Table:
-    rows = read_rows(out, shard.index_file)
-    return rows.append_column("source", pa.array([shard.source] * rows.num_rows, pa.string())).append_column(
-        "shard", pa.array([shard.shard] * rows.num_rows, pa.int64())
     )
 
 

@@ -12,8 +12,8 @@ from lineage.purge import ApplyHooks
 from lineage.purge_plan import PlanHooks
 from lineage.storage import Folder
 from lineage.store import read_table
-from pipeline.facts import url_key
 from pipeline.recipe import recipe_of
+from pipeline.record import url_key
 from pipeline.report.render import render_output
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles

@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from lineage.honour import honoured
 from lineage.index import Shard, read_index
 from lineage.lock import hold
@@ -34,6 +36,7 @@ from pipeline.plan import RUN, Plan, Unit, check_same_run, make_plan
 from pipeline.progress import Reporter
 from pipeline.publish import output_index, publish, summarise
 from pipeline.recipe import RAY_STAGES, PipelineRecipe, recipe_of
+from pipeline.record import record
 from pipeline.tokens import Group, TokenJob, UnitOfGroup, number_shards
 from pipeline.unit import UnitJob, run_unit
 from stages.chain import CORPUS_STAGES, StepTables, build_chain
@@ -74,7 +77,7 @@ def run(recipe: PipelineRecipe, reporter: Reporter) -> dict[str, Any]:
             tokenize(state, groups)
             shards = write_shards(state, groups)
             finished = finish_units(state, groups, shards)
-        record(state, job, read, finished, shards)
+            record(state, finished, shards, small_tables(state, job, read, finished))
         index = output_index(tokenizer, shards, plan.units, read, finished)
         summary = summarise(state, index, read, finished, compared)
         publish(plan, index, summary)
@@ -253,17 +256,11 @@ def finish_units(state: Run, groups: Sequence[Group], shards: Sequence[Shard]) -
     return carry_out(state, Phase(name="join facts", stage="join", task=facts.finish_unit, job=job, items=items))
 
 
-def record(state: Run, job: UnitJob, read: Sequence[Done], finished: Sequence[Done], shards: Sequence[Shard]) -> None:
-    """Phase 6, second half: the lineage tables."""
-    started = time.perf_counter()
-    with state.reporter.phase("write lineage", 1) as progress:
-        steps, step_rules = facts.step_tables(stages_of(state.recipe, job), read, finished)
-        inputs, unreadable = facts.input_tables(read)
-        small = {"steps": steps, "step_rules": step_rules, "inputs": inputs, "unreadable": unreadable}
-        facts.write_lineage(state.out, state.plan.units, shards, small)
-        note = f"{sum(unit['num_rows'] for unit in finished):,} documents"
-        progress.step(1, note)
-    state.took("write lineage", started, note)
+def small_tables(state: Run, job: UnitJob, read: Sequence[Done], finished: Sequence[Done]) -> dict[str, pa.Table]:
+    """The lineage tables that fit in memory, by name."""
+    steps, step_rules = facts.step_tables(stages_of(state.recipe, job), read, finished)
+    inputs, unreadable = facts.input_tables(read)
+    return {"steps": steps, "step_rules": step_rules, "inputs": inputs, "unreadable": unreadable}
 
 
 def stages_of(recipe: PipelineRecipe, job: UnitJob) -> dict[str, tuple[str, ...]]:

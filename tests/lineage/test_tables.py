@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from made_store import NUM, doc_id, documents_table, make_store, purge_rows, run_row, table_of, url_key
 
 from lineage import store, write
+from lineage.deal import Deal, gather
 from lineage.digest import logical_digest
 from lineage.ids import sort_key, sort_keys
 from lineage.storage import Folder
@@ -66,6 +67,40 @@ def test_files_depend_on_the_rows_alone_and_not_on_their_order_batches_or_spilli
             written.append(spool.files(out))
     assert written[0] == written[1]
     assert data_files(straight) == data_files(mixed)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 30), st.integers(1, 5))
+def test_rows_dealt_by_many_and_gathered_bucket_by_bucket_give_the_files_of_one_process(
+    tmp_path_factory: pytest.TempPathFactory, shuffled: random.Random, batch: int, num_deals: int
+) -> None:
+    one, many, scratch = (Folder(str(tmp_path_factory.mktemp("out"))) for _ in range(3))
+    order = list(range(NUM))
+    shuffled.shuffle(order)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(write, "ROWS_PER_BUCKET", 16)
+        about = {"documents": NUM, "hash_index": 4 * NUM}
+        with Spool(about) as spool:
+            spool.add_documents(documents_table(), url_key)
+            expected = {name: files for name, files in spool.files(one).items() if files}
+        buckets = {name: num_buckets(about.get(name, 0)) for name in WRITTEN_ONCE}
+        deals: dict[str, list[str]] = {}
+        for number in range(num_deals):
+            deal, share = Deal(buckets), order[number::num_deals]
+            for start in range(0, len(share), batch):
+                deal.add_documents(documents_table(share[start : start + batch]), url_key)
+            for name in deal.publish(scratch, f"{number:05d}"):
+                deals.setdefault(name, []).append(f"{number:05d}")
+        found = {
+            name: [
+                file
+                for bucket in range(buckets[name])
+                for file in write_bucket(many, name, bucket, gather(scratch, name, keys, bucket))
+            ]
+            for name, keys in deals.items()
+        }
+    assert found == expected
+    assert data_files(many) == data_files(one)
 
 
 def test_each_file_is_sorted_within_its_bucket_and_named_by_its_bytes(

@@ -16,6 +16,7 @@ from lineage.index import read_index
 from lineage.recipe import RecipeError
 from lineage.sql import query
 from lineage.storage import Folder
+from pipeline import record
 from pipeline.demo.check import check_truth
 from pipeline.demo.crawl import Truth, make_crawl
 from pipeline.process import TooManyBadRecordsError
@@ -137,6 +138,20 @@ def test_a_source_that_lies_elsewhere_gives_the_same_bytes(
     moved = {name: (str(tmp_path / "moved" / pattern),) for name, pattern in SOURCES.items()}
     run(tmp_path, recipe(str(tmp_path / "out"), moved))
     assert fingerprint(str(tmp_path / "out")) == fingerprint(finished)
+
+
+def test_lineage_written_by_many_tasks_is_that_of_one_process(
+    finished: str, sources: dict[str, tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "IN_PROCESS_ROWS", 100)
+    out = str(tmp_path / "out")
+    run(tmp_path, recipe(out, sources))
+    phases = {phase["name"] for phase in runs.summary_of(out)["phases"]}
+    assert {"deal facts", "write lineage"} <= phases
+    assert fingerprint(out) == fingerprint(finished)
+    assert sorted(name for name in Folder(out).names("lineage") if name.endswith(".parquet")) == sorted(
+        name for name in Folder(finished).names("lineage") if name.endswith(".parquet")
+    )
 
 
 def test_running_a_finished_run_again_does_nothing(
