@@ -3,7 +3,7 @@
 Each question is asked by a fresh process (interpreter start, imports and all), in turns between the sizes, and medians
 are told beside a bound: a process that makes the same imports and asks nothing.
 
-    python benchmarks/store.py --rows 1000000 10000000 --scratch /tmp/store-benchmark
+    python -m benchmarks.store --rows 1000000 10000000
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -207,30 +207,29 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="sizes to compare")
     parser.add_argument("--rounds", type=int, default=7, help="fresh processes for each question and size")
     parser.add_argument(
-        "--scratch", type=Path, required=True, help="an empty folder for the stores; emptied at the end"
+        "--scratch", type=Path, help="where the stores go for the time of the run (the temporary folder)"
     )
     options = parser.parse_args()
-    options.scratch.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-", dir=options.scratch) as scratch:
+        compare(Path(scratch), options.rows, options.rounds)
+
+
+def compare(scratch: Path, sizes: list[int], rounds: int) -> None:
+    """Build the stores, ask them in turn, and print what that took."""
     stores, built = {}, {}
-    try:
-        for rows in options.rows:
-            out = Folder(str(options.scratch / str(rows)))
-            began = time.perf_counter()
-            stores[rows] = (out, build(out, rows, str(options.scratch)))
-            size = sum(out.size(name) for name in out.names())
-            files = {
-                name: len(state(out, name).files) for name in ("documents", "hash_index", "url_index", "placements")
-            }
-            built[rows] = {"seconds": round(time.perf_counter() - began), "mb": round(size / 2**20), "files": files}
-            print(f"{rows:,} documents: {built[rows]}", file=sys.stderr)
-        answers = measure(stores, options.rounds)
-        purge = {rows: round(overlay(out, samples), 3) for rows, (out, samples) in stores.items()}
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        print(json.dumps({"built": built, "builder_peak_mb": peak, "questions": answers, "record_purge_of_1000": purge},
-                         indent=1))  # fmt: skip
-    finally:
-        for out, _ in stores.values():
-            shutil.rmtree(out.url, ignore_errors=True)
+    for rows in sizes:
+        out = Folder(str(scratch / str(rows)))
+        began = time.perf_counter()
+        stores[rows] = (out, build(out, rows, str(scratch)))
+        size = sum(out.size(name) for name in out.names())
+        files = {name: len(state(out, name).files) for name in ("documents", "hash_index", "url_index", "placements")}
+        built[rows] = {"seconds": round(time.perf_counter() - began), "mb": round(size / 2**20), "files": files}
+        print(f"{rows:,} documents: {built[rows]}", file=sys.stderr)
+    answers = measure(stores, rounds)
+    purge = {rows: round(overlay(out, samples), 3) for rows, (out, samples) in stores.items()}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(json.dumps({"built": built, "builder_peak_mb": peak, "questions": answers, "record_purge_of_1000": purge},
+                     indent=1))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 A local server that speaks S3 logs every request; each question is asked by a fresh process. With a round trip of 20 to
 50 ms and a few of them in parallel, requests are what a question takes on a real object store.
 
-    python benchmarks/store_requests.py --rows 50000 500000
+    python -m benchmarks.store_requests --rows 50000 500000
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import store
-
+from benchmarks import store
 from lineage.storage import Folder, filesystem
 
 BUCKET = "sluice-benchmark"
