@@ -29,6 +29,7 @@ def main() -> int:
             ["rules"],
             ["dedup"],
             ["loader"],
+            ["training"],
             ["checkpoint"],
             ["store", "--rows", "1000000"],
             ["pipeline", str(crawl)],
