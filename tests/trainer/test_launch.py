@@ -20,19 +20,24 @@ from tiny_corpus import make_corpus
 from training_runs import Run
 
 from lineage.storage import Folder
-from trainer.attempts import failures
+from trainer.attempts import claim, failures
+from trainer.corpus import open_corpus
+from trainer.facts import FactLog, RunFact, commit
+from trainer.options import DataTable
 
 pytestmark = pytest.mark.slow
 
 LAUNCH = """
 import dataclasses, json, sys
 from lineage.recipe import parse_table
+from lineage.store import StoreError
+from trainer.attempts import FencedOutError
 from trainer.faults import TrainingStoppedError
 from trainer.launch import train_on_ray
 from trainer.options import TrainRecipe
 try:
     print(json.dumps(dataclasses.asdict(train_on_ray(parse_table(TrainRecipe, json.loads(sys.argv[1]))))))
-except TrainingStoppedError as error:
+except (TrainingStoppedError, FencedOutError, StoreError) as error:
     print(json.dumps({"stopped": str(error)}))
 """
 
@@ -138,6 +143,30 @@ def test_too_many_skips_end_a_launch_without_another_try(run: Run) -> None:
         told, _ = process.communicate(timeout=300)
     assert "2 batches in a row were skipped" in result_of(told)["stopped"]
     assert len(list((run.output / "attempts").glob("*.claim"))) == 1
+
+
+def test_a_launch_that_another_one_superseded_ends_and_does_not_begin_again(run: Run) -> None:
+    with launch(run, steps=100_000) as process:
+        wait_until(lambda: reached(run, 8))
+        assert claim(Folder(str(run.output))) == 2
+        told, _ = process.communicate(timeout=600)
+    assert "attempt 1" in result_of(told)["stopped"]
+    assert "has been superseded" in result_of(told)["stopped"]
+    assert len(list((run.output / "attempts").glob("*.claim"))) == 2
+
+
+def test_a_run_name_that_is_taken_ends_a_launch_on_every_rank(run: Run, tmp_path: Path) -> None:
+    data = make_corpus(str(tmp_path / "own"), {"web": [1700]})
+    name = run.recipe().run.name
+    other = RunFact(
+        run=name, output="/elsewhere", plan_fingerprint="", order_version=1, seed=0, seq_len=1, global_batch=1, plan="",
+    )  # fmt: skip
+    log = FactLog(Folder(str(tmp_path / "other")), claim(Folder(str(tmp_path / "other"))))
+    log.add(other)
+    assert commit(log, open_corpus([DataTable(out=data.url)]).outputs)
+    with launch(run, data=data.url) as process:
+        told, _ = process.communicate(timeout=600)
+    assert "give this run another run.name" in result_of(told)["stopped"]
 
 
 def test_a_launch_that_gets_nowhere_gives_up_and_says_why(run: Run, tmp_path: Path) -> None:
