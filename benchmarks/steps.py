@@ -47,7 +47,9 @@ def theirs(texts: Sequence[str], scratch: Path) -> tuple[int, int]:
     from datatrove.data import Document
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.writers.jsonl import JsonlWriter
+    from loguru import logger
 
+    logger.remove()  # it tells of every task
     documents = [Document(text=text, id=str(number), metadata={"language": "en"}) for number, text in enumerate(texts)]
     filtered = str(scratch / "filtered")
     stages = [([documents, *quality_filters(), JsonlWriter(filtered)], 1), *duplicate_stages(filtered, scratch, 1)]
