@@ -11,6 +11,7 @@ import bisect
 import dataclasses
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
@@ -40,6 +41,9 @@ _KEYS_A_QUESTION: Final = 16
 """DataFusion prunes by a list of up to 20 keys; a longer list would read every file."""
 _KEYS_AT_MOST: Final = 2048
 _SPANS_A_QUESTION: Final = 64
+_REACHES: Final = (1 << 14, 1 << 20, 1 << 62)
+"""How many tokens before a span to look for the placement of its first one: bounds of `start` prune row groups, and
+nearly every document is shorter than the first. A longer one is found at the second or third try."""
 
 _HASH_COLUMNS: Final = ("raw_hash", "text_hash", "clean_hash", "tokens_hash")
 _SESSION: Final = {"datafusion.execution.parquet.pushdown_filters": "true"}
@@ -92,16 +96,20 @@ class Lookup:
 
     def at_spans(self, spans: Sequence[Span]) -> list[list[PlacementRow]]:
         """For each span of a shard the placements that any of its tokens belong to, in order."""
-        found: dict[tuple[str, int], list[PlacementRow]] = {}
-        for place in dict.fromkeys((span.source, span.shard) for span in spans):
-            here = [span for span in spans if (span.source, span.shard) == place]
-            rows: dict[int, PlacementRow] = {}
-            for first in range(0, len(here), _SPANS_A_QUESTION):
-                wanted = " OR ".join(map(_overlaps, here[first : first + _SPANS_A_QUESTION]))
-                where = f"source = {_text(place[0])} AND shard = {int(place[1])} AND ({wanted})"
-                rows.update((row.start, row) for row in self._rows("placements", PlacementRow, where))
-            found[place] = [rows[start] for start in sorted(rows)]
-        return [_within(span, found[span.source, span.shard]) for span in spans]
+        known: dict[tuple[str, int], dict[int, PlacementRow]] = defaultdict(dict)
+        left = list(dict.fromkeys(spans))
+        for reach in _REACHES:
+            for place in dict.fromkeys((span.source, span.shard) for span in left):
+                here = [span for span in left if (span.source, span.shard) == place]
+                known[place].update((row.start, row) for row in self._reaching(place, here, reach))
+            left = [span for span in left if not _is_begun(span, known[span.source, span.shard].values())]
+        return [_within(span, known[span.source, span.shard].values()) for span in spans]
+
+    def _reaching(self, place: tuple[str, int], spans: Sequence[Span], reach: int) -> Iterator[PlacementRow]:
+        for first in range(0, len(spans), _SPANS_A_QUESTION):
+            wanted = " OR ".join(_overlaps(span, reach) for span in spans[first : first + _SPANS_A_QUESTION])
+            where = f"source = {_text(place[0])} AND shard = {int(place[1])} AND ({wanted})"
+            yield from self._rows("placements", PlacementRow, where)
 
     def edits(self, doc_ids: Sequence[bytes]) -> list[EditRow]:
         """What was changed in the texts of these documents."""
@@ -205,13 +213,20 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _overlaps(span: Span) -> str:
-    return f"(start < {int(span.start + span.num_tokens)} AND start + num_tokens > {int(span.start)})"
+def _overlaps(span: Span, reach: int) -> str:
+    end = int(span.start + span.num_tokens)
+    return f"(start < {end} AND start > {int(span.start - reach)} AND start + num_tokens > {int(span.start)})"
 
 
-def _within(span: Span, placements: list[PlacementRow]) -> list[PlacementRow]:
+def _within(span: Span, placements: Iterable[PlacementRow]) -> list[PlacementRow]:
     end = span.start + span.num_tokens
-    return [row for row in placements if row.start < end and row.start + row.num_tokens > span.start]
+    here = (row for row in placements if row.start < end and row.start + row.num_tokens > span.start)
+    return sorted(here, key=lambda row: row.start)
+
+
+def _is_begun(span: Span, placements: Iterable[PlacementRow]) -> bool:
+    """Whether the placement of the span's first token is among these."""
+    return any(row.start <= span.start < row.start + row.num_tokens for row in placements)
 
 
 def _text(value: str) -> str:

@@ -119,6 +119,16 @@ def test_every_direction_leads_to_the_same_story(out: Folder, number: int) -> No
             assert ask.by_token("web", made["shard"], token) == [story]  # type: ignore[arg-type]
 
 
+def test_a_token_far_behind_the_start_of_its_document_leads_to_it(out: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = query(out, "SELECT doc_id, source, shard, start, num_tokens FROM placements").rows
+    monkeypatch.setattr(lookup, "_REACHES", (2, 3, 1 << 62))
+    ask = tracer(out)
+    for doc_id, source, shard, start, num_tokens in rows[:5]:
+        for offset in range(int(str(num_tokens))):
+            (story,) = ask.by_token(str(source), int(str(shard)), int(str(start)) + offset)
+            assert story.doc_id.hex() == doc_id
+
+
 def test_a_host_is_listed_in_order_of_url_and_cut_with_its_count(out: Folder) -> None:
     stories, num = tracer(out).by_host("host1.example", limit=3)
     urls = sorted(f"https://host1.example/page/{n}" for n in range(NUM) if n % 4 == 1)
