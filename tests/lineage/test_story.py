@@ -123,10 +123,10 @@ def test_a_token_far_behind_the_start_of_its_document_leads_to_it(out: Folder, m
     rows = query(out, "SELECT doc_id, source, shard, start, num_tokens FROM placements").rows
     monkeypatch.setattr(lookup, "_REACHES", (2, 3, 1 << 62))
     ask = tracer(out)
-    for doc_id, source, shard, start, num_tokens in rows[:5]:
+    for known, source, shard, start, num_tokens in rows[:5]:
         for offset in range(int(str(num_tokens))):
             (story,) = ask.by_token(str(source), int(str(shard)), int(str(start)) + offset)
-            assert story.doc_id.hex() == doc_id
+            assert story.doc_id.hex() == known
 
 
 def test_a_host_is_listed_in_order_of_url_and_cut_with_its_count(out: Folder) -> None:
