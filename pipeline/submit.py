@@ -192,11 +192,12 @@ def _check_lasting(place: str | None, where: str) -> None:
 
 def shipped_name(path: str, data: bytes) -> str:
     """Where a file lies in the job's folder: where it lies here if that is below the working folder, so that the
-    recipe stays as it is; else under a name made from its content."""
+    recipe stays as it is; else in a folder named by its content, under its own name, which a run's index tells of its
+    tokenizer."""
     relative = PurePosixPath(os.path.normpath(path))
     if not relative.is_absolute() and ".." not in relative.parts:
         return str(relative)
-    return f"files/{content_hash(data).hex()[:12]}-{relative.name}"
+    return f"files/{content_hash(data).hex()[:12]}/{relative.name}"
 
 
 def _ship_files(paths: Sequence[str], files: dict[str, bytes]) -> dict[str, str]:

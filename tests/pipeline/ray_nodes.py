@@ -118,6 +118,8 @@ class RayCluster:
             self.folder / f"node-{len(self.nodes)}.log", self.environment, f"--address=127.0.0.1:{self.port}",
             f"--num-cpus={num_cpus}", f"--resources={json.dumps(resources or {})}",
             f"--dashboard-agent-listen-port={ports[0]}", f"--metrics-export-port={ports[1]}",
+            # Not the head's: each node unpacks what a job ships, and would do so while the other reads it.
+            f"--temp-dir={self.temp}/{len(self.nodes)}",
         )  # fmt: skip
         self.nodes.append(node)
         _wait_for(node, lambda: len(self.alive()) > before)

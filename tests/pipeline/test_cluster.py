@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from ray_nodes import Node, RayCluster, ray_cluster, wait_until
 from runs import fingerprint, recipe, run, s3_server, write_recipe
-from tiny_crawl import inputs_of, make_tiny_crawl
+from tiny_crawl import inputs_of, make_tiny_crawl, tiny_tokenizer
 
 from lineage.storage import Folder
 
@@ -32,22 +32,23 @@ class World:
     """An object store with a crawl and what one machine made of it; `data` and `training` are recipes for the rest."""
 
     folder: Path
+    tokenizer: str
     bytes: dict[str, str]
     batches: list[tuple[Any, ...]]
     losses: dict[int, float]
 
     def data(self, name: str) -> str:
         """The recipe of a data run into `name`."""
-        return str(write_recipe(self.folder / f"{name}.toml", data_recipe(name)))
+        return str(write_recipe(self.folder / f"{name}.toml", data_recipe(name, self.tokenizer)))
 
     def training(self, name: str, **resources: Any) -> str:
         """The recipe of a training run into `name`, with [train.resources]."""
         return str(write_recipe(self.folder / f"{name}.toml", training_recipe(name, **resources)))
 
 
-def data_recipe(name: str) -> dict[str, Any]:
+def data_recipe(name: str, tokenizer: str) -> dict[str, Any]:
     sources = {source: (f"{BUCKET}/in/{Path(pattern).name}",) for source, (pattern,) in inputs_of(Path()).items()}
-    return recipe(f"{BUCKET}/{name}", sources, tokenize={"shard_tokens": 8_000})
+    return recipe(f"{BUCKET}/{name}", sources, tokenize={"shard_tokens": 8_000, "encoding": tokenizer})
 
 
 def training_recipe(name: str, **resources: Any) -> dict[str, Any]:
@@ -67,12 +68,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         make_tiny_crawl(folder / "crawl")
         for path in sorted((folder / "crawl").iterdir()):
             Folder(f"{BUCKET}/in").publish(path.name, path.read_bytes())
-        run(folder / "here", data_recipe("here"))
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
+        tokenizer = tiny_tokenizer(folder / "crawl")
+        run(folder / "here", data_recipe("here", tokenizer))
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
         path = write_recipe(folder / "trained-here.toml", training_recipe("trained-here"))
         subprocess.run([*torchrun, "-m", "trainer", str(path)], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
         yield World(
-            folder=folder, bytes=fingerprint(f"{BUCKET}/here"), batches=batches("trained-here"),
+            folder=folder, tokenizer=tokenizer, bytes=fingerprint(f"{BUCKET}/here"), batches=batches("trained-here"),
             losses=losses("trained-here"),
         )  # fmt: skip
 
@@ -138,6 +140,12 @@ def test_without_its_token_nothing_is_submitted(cluster: RayCluster, world: Worl
     assert not Folder(f"{BUCKET}/never").names()
 
 
+def test_the_exit_code_and_the_message_are_the_commands_own(cluster: RayCluster, world: World) -> None:
+    wrong = cluster.sluice("submit", "verify", f"{BUCKET}/nothing")
+    assert wrong.returncode == 1
+    assert f"{BUCKET}/nothing" in wrong.stdout
+
+
 def test_a_run_outlives_its_submitter_and_gives_the_bytes_of_one_machine(
     cluster: RayCluster, worker: Node, world: World
 ) -> None:
@@ -167,8 +175,8 @@ def test_a_training_on_two_nodes_outlives_its_submitter_and_is_fed_the_same_batc
     job = submitted(first)
     first.send_signal(signal.SIGKILL)
     first.wait()
-    wait_until(lambda: worker.works_at("RayTrainWorker"), "a worker of the run lies on the second node")
-    assert cluster.head.works_at("RayTrainWorker")
+    nodes = (worker, cluster.head)
+    wait_until(lambda: all(node.works_at("RayTrainWorker") for node in nodes), "each node has a worker of the run")
     again = cluster.told(*submit)
     assert (again["id"], again["status"], again["attached"]) == (job, "SUCCEEDED", True)
     assert batches("trained-there") == world.batches

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from ray_nodes import RayCluster, free_ports, ray_cluster, wait_until
 from runs import recipe, s3_server, write_recipe
-from tiny_crawl import inputs_of, make_tiny_crawl
+from tiny_crawl import inputs_of, make_tiny_crawl, tiny_tokenizer
 
 from lineage.storage import Folder
 
@@ -116,7 +116,8 @@ def test_every_metric_of_the_dashboards_is_scraped_from_a_real_run_and_every_que
         for path in sorted((tmp_path / "crawl").iterdir()):
             Folder("s3://bucket/in").publish(path.name, path.read_bytes())
         sources = {name: (f"s3://bucket/in/{Path(p).name}",) for name, (p,) in inputs_of(Path()).items()}
-        data = write_recipe(tmp_path / "data.toml", recipe("s3://bucket/out", sources))
+        encoding = {"encoding": tiny_tokenizer(tmp_path / "crawl")}
+        data = write_recipe(tmp_path / "data.toml", recipe("s3://bucket/out", sources, tokenize=encoding))
         cluster.told("submit", "run", str(data))
         job = cluster.told("submit", "train", str(write_recipe(tmp_path / "t.toml", training_recipe())), "--detach")
         wanted = metrics_named()

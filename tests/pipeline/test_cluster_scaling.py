@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ray_nodes import ray_cluster, wait_until
 from runs import fingerprint, recipe, run, write_recipe
-from tiny_crawl import make_tiny_crawl
+from tiny_crawl import make_tiny_crawl, tiny_tokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -15,8 +15,9 @@ pytestmark = pytest.mark.slow
 def test_nodes_come_for_a_run_and_for_a_training_and_go_when_they_are_done(tmp_path: Path) -> None:
     (tmp_path / "crawl").mkdir()
     sources = make_tiny_crawl(tmp_path / "crawl")
-    ray = {"unit_resource": "data", "max_in_flight": 4}
-    path = str(write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "there"), sources, ray=ray)))
+    encoding, ray = {"encoding": tiny_tokenizer(tmp_path / "crawl")}, {"unit_resource": "data", "max_in_flight": 4}
+    there = recipe(str(tmp_path / "there"), sources, tokenize=encoding, ray=ray)
+    path = str(write_recipe(tmp_path / "recipe.toml", there))
     table = {
         "data": str(tmp_path / "there"), "output": str(tmp_path / "trained"), "model": "debug", "seq_len": 64,
         "global_batch": 4, "steps": 10, "workers": 2, "resources": {"resource": "data", "placement": "STRICT_SPREAD"},
@@ -33,5 +34,5 @@ def test_nodes_come_for_a_run_and_for_a_training_and_go_when_they_are_done(tmp_p
             out, err = process.communicate()
             assert process.returncode == 0, out + err
             wait_until(lambda: len(cluster.alive()) == 1, "the nodes have gone again")
-    run(tmp_path / "local", recipe(str(tmp_path / "here"), sources))
+    run(tmp_path / "local", recipe(str(tmp_path / "here"), sources, tokenize=encoding))
     assert fingerprint(str(tmp_path / "there")) == fingerprint(str(tmp_path / "here"))

@@ -1,28 +1,18 @@
-"""Submissions: what is shipped and under which id, what is refused, and jobs on a real cluster."""
+"""Submissions: what is shipped and under which id, and what is refused. (On a real cluster: test_cluster.py.)"""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import shutil
-import signal
 import socket
-import subprocess
-import sys
-import time
 import tomllib
-import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import fingerprint, recipe, run, s3_server, write_recipe
+from runs import recipe, write_recipe
 
 from lineage.recipe import RecipeError
-from lineage.storage import Folder
 from pipeline.cli.main import main
 from pipeline.cli.submit import configure, split_command
 from pipeline.jobs import ClusterError, Job, find_token
@@ -102,6 +92,7 @@ def test_a_file_elsewhere_is_renamed_in_the_recipe_and_in_the_command(
     elsewhere.write_text('{"text": "casino"}\n')
     submission = submit_run(url={"block_words": [str(elsewhere)]})
     (name,) = shipped_recipe(submission)["url"]["block_words"]
+    assert Path(name).name == "words.txt"  # of a tokenizer the name is a part of the result
     assert submission.files[name] == elsewhere.read_bytes()
     assert str(elsewhere) not in submission.files[submission.arguments[1]].decode()
     scan = make_submission(["scan", OUT, f"--against={elsewhere}", "--to", f"{OUT}.json"], ship_project=False)
@@ -270,137 +261,3 @@ def test_an_address_that_is_no_url_and_a_cluster_that_is_not_there_are_said(
     told = capsys.readouterr().err
     assert "expected the URL of the dashboard" in told
     assert f"no Ray cluster answers at {address}" in told
-
-
-# A real cluster.
-
-TOKEN = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
-    """A Ray head of our own, tokens on, started without any key of the object store."""
-
-    address: str
-    project: Path
-
-    def sluice(self, *arguments: str, token: str | None = TOKEN) -> subprocess.CompletedProcess[str]:
-        """A sluice command that talks to it, in a process of its own."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        environment |= {"RAY_AUTH_TOKEN": token} if token else {"RAY_AUTH_TOKEN_PATH": os.devnull}
-        command = [sys.executable, "-m", "pipeline", *arguments, "--address", self.address]
-        return subprocess.run(
-            command, cwd=self.project, env=environment, capture_output=True, text=True, timeout=600, check=False
-        )
-
-    def answer(self, path: str) -> str:
-        """What the dashboard says to someone with the token."""
-        request = urllib.request.Request(self.address + path, headers={"Authorization": f"Bearer {TOKEN}"})
-        with urllib.request.urlopen(request, timeout=30) as response:
-            return str(response.read().decode())
-
-
-@pytest.fixture
-def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
-    """One node; stopped by the signal that its `--block` waits for."""
-    ports = _free_ports(6)
-    folder = Path("/tmp") / f"sl{os.getpid()}"  # Ray's sockets need a short path
-    command = [
-        str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={ports[0]}", "--num-cpus=2",
-        "--object-store-memory=100000000", "--dashboard-host=127.0.0.1", f"--dashboard-port={ports[1]}",
-        f"--metrics-export-port={ports[2]}", f"--ray-client-server-port={ports[3]}",
-        f"--dashboard-agent-listen-port={ports[4]}", "--node-ip-address=127.0.0.1", "--min-worker-port=0",
-        "--max-worker-port=0", f"--temp-dir={folder}", "--disable-usage-stats",
-    ]  # fmt: skip
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "RAY_"))}
-    environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
-    # As in our images: `python` is the one that has the libraries.
-    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
-    log = (tmp_path_factory.mktemp("head") / "log").open("w+")
-    process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=log, stderr=log)
-    # A copy of the code: what is edited during the test would make another submission.
-    project = tmp_path_factory.mktemp("project")
-    write_package(Submission(command="run", arguments=(), files=project_files()), {}, project)
-    head = Head(address=f"http://127.0.0.1:{ports[1]}", project=project)
-    try:
-        _wait_until_up(head, process, log)
-        yield head
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-        log.close()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _free_ports(num: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(num)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
-def _wait_until_up(head: Head, process: subprocess.Popen[bytes], log: Any) -> None:
-    for _ in range(240):
-        try:
-            head.answer("/api/jobs/")
-            return
-        except OSError:
-            assert process.poll() is None, Path(log.name).read_text()
-            time.sleep(0.5)
-    raise TimeoutError(f"no head after two minutes: {Path(log.name).read_text()}")
-
-
-WORDS = """the of and to in that it with for was on are by this from people river stone green
-house walked after""".split()  # noqa: SIM905 - prose reads better
-
-
-def put_crawl(bucket: str) -> None:
-    """Two small files of prose in the object store."""
-    for number in range(2):
-        lines = [
-            json.dumps({
-                "id": f"{number}-{row}", "url": f"https://site{row}.example/{number}",
-                "text": " ".join(WORDS[(row * 7 + word * (3 + row) + number) % len(WORDS)] for word in range(120)),
-            })
-            for row in range(12)
-        ]  # fmt: skip
-        Folder(f"s3://{bucket}/in").publish(f"{number}.jsonl", "\n".join(lines).encode())
-
-
-@pytest.mark.slow
-def test_a_job_gives_the_bytes_of_a_local_run_once_and_only_to_who_has_the_token(head: Head, tmp_path: Path) -> None:
-    with s3_server("bucket"):
-        put_crawl("bucket")
-        plain = recipe("s3://bucket/there", {"web": ("s3://bucket/in/*.jsonl",)},
-                       quality={"rules": []}, language={"keep": ["en"], "min_score": 0.0})  # fmt: skip
-        path = write_recipe(tmp_path / "recipe.toml", plain)
-        submit = ("submit", "run", str(path), "--json")
-
-        refused = head.sluice(*submit, token=None)
-        assert refused.returncode == 1
-        assert "its token is missing (401)" in refused.stderr
-        assert head.sluice(*submit, token="f" * 64).returncode == 1
-        assert not Folder("s3://bucket/there").exists("index.json")
-
-        first = head.sluice(*submit)
-        assert first.returncode == 0, first.stderr
-        told = json.loads(first.stdout)
-        assert (told["status"], told["attached"]) == ("SUCCEEDED", False)
-
-        second = json.loads(head.sluice(*submit).stdout)
-        assert (second["id"], second["attached"]) == (told["id"], True)
-        jobs = json.loads(head.sluice("jobs", "--json").stdout)
-        assert [job["id"] for job in jobs] == [told["id"]]
-        assert os.environ["AWS_ENDPOINT_URL"] not in head.answer("/api/jobs/")
-
-        wrong = head.sluice("submit", "verify", "s3://bucket/nothing")
-        assert wrong.returncode == 1
-        assert "s3://bucket/nothing" in wrong.stdout
-
-        run(tmp_path / "local", {**plain, "run": {**plain["run"], "output": "s3://bucket/here"}})
-        assert fingerprint("s3://bucket/there") == fingerprint("s3://bucket/here")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipeline.demo.pages import drop_words, render_page, write_article
 from pipeline.demo.warcs import Page, write_source
+from stages.tokenizer import train_bpe
 
 SOURCES = {"web": "web-*.warc.gz", "posts": "posts-*.jsonl"}
 
@@ -29,6 +30,15 @@ def make_tiny_crawl(folder: Path) -> dict[str, tuple[str, ...]]:
         rows = [{"id": str(number), "text": text} for number, text in enumerate(texts)]
         (folder / f"posts-{file}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return inputs_of(folder)
+
+
+def tiny_tokenizer(folder: Path) -> str:
+    """A tokenizer of 1,024 ids, learnt from the posts of a crawl below `folder`: a debug model over it takes steps of
+    milliseconds. The path of its file."""
+    lines = [line for path in sorted(folder.glob("posts-*.jsonl")) for line in path.read_text().splitlines()]
+    path = folder / "tiny.tiktoken"
+    path.write_bytes(train_bpe([json.loads(line)["text"] for line in lines], 1024))
+    return str(path)
 
 
 def inputs_of(folder: Path) -> dict[str, tuple[str, ...]]:
