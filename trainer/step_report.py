@@ -67,8 +67,9 @@ class StepReport:
 
     @property
     def slowest(self) -> tuple[str, OverRanks] | None:
-        """The phase in which one rank is furthest above the mean."""
-        return max(self.ranks.items(), key=lambda item: item[1].most - item[1].mean, default=None)
+        """The phase in which one rank is furthest above the mean; None where ranks were not compared or are one."""
+        behind = {phase: times for phase, times in self.ranks.items() if times.most > times.mean}
+        return max(behind.items(), key=lambda item: item[1].most - item[1].mean, default=None)
 
     def as_json(self) -> str:
         """One line of metrics.jsonl; what is not finite is null."""

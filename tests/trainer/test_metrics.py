@@ -52,6 +52,8 @@ def test_the_slowest_rank_is_named() -> None:
     ranks = {"forward": OverRanks.of([0.3, 0.3, 0.4]), "data wait": OverRanks.of([0.0, 2.0, 0.1])}
     told = describe(StepReport(step=3, attempt=1, loss=2.0, gradient_norm=1.0, ranks=ranks), 9)
     assert "slowest rank 1 (data wait 2.00 s, mean 0.70)" in told
+    alone = {"forward": OverRanks.of([0.3])}
+    assert StepReport(step=3, attempt=1, loss=2.0, ranks=alone).slowest is None
 
 
 LOADING = ReadFigures(hits=90, misses=10, bytes_fetched=12_000_000, damaged_blocks=2, disk_errors=1, evictions=3)
