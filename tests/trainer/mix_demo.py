@@ -21,7 +21,7 @@ from pipeline.demo.spam import SPAM
 from stages.tokenizer import train_bpe
 
 TARGETS = {"exam_en": 0.6, "exam_de": 0.4}
-_VOCAB = 512
+_VOCAB = 1536
 _NUM_TEXTS = {"books": 300, "news": 300, "boards": 1100, "exam_en": 120, "exam_de": 120}
 
 
@@ -37,7 +37,8 @@ def make_output(folder: Path) -> Path:
     recipe = {
         "run": {"name": "mix-demo", "output": str(folder / "out")},
         "source": [
-            {"name": source, "inputs": [str(folder / f"{source}.jsonl")], "steps": ["identity"]} for source in texts
+            {"name": source, "inputs": [str(folder / f"{source}.jsonl")], "steps": ["parse", "identity"]}
+            for source in texts
         ],
         "tokenize": {"encoding": str(folder / "small.tiktoken")},
         "ray": {"num_cpus": 2},
@@ -58,12 +59,12 @@ def write_recipe(out: Path, folder: Path) -> Path:
     recipe = {
         "run": {"name": "mix-demo-train", "seed": 1},
         "train": {
-            "data": str(out), "output": str(folder / "run"), "model": "debug", "seq_len": 128, "global_batch": 8,
+            "data": str(out), "output": str(folder / "run"), "model": "debug", "seq_len": 64, "global_batch": 8,
             "steps": 200, "validation": 0.05, "order": {"mixture_block": 200},
         },
         "mix": {
             "runs": 18, "replicates": 3, "held_out": 4, "caps": dict.fromkeys(TARGETS, 0.0), "targets": TARGETS,
-            "proxy": {"tokens": 200 * 8 * 128, "lr": 3e-3},
+            "proxy": {"tokens": 200 * 8 * 64, "lr": 3e-3},
         },
     }  # fmt: skip
     path = folder / "train.toml"

@@ -36,17 +36,25 @@ def sluice(*arguments: str) -> dict[str, Any]:
 def kill_after(num_results: int, recipe: Path, folder: Path) -> None:
     """Start `sluice mix run`, and kill it alone once so many runs are finished. Its proxies end with it."""
     process = subprocess.Popen([sys.executable, "-m", "pipeline", "mix", "run", str(recipe)])
+    proxies: list[psutil.Process] = []
     try:
-        while len(list(folder.glob("results/*.json"))) < num_results:
+        while not proxies or len(list(folder.glob("results/*.json"))) < num_results:
             assert process.poll() is None, "it ended before it could be killed"
             time.sleep(0.05)
-        proxies = psutil.Process(process.pid).children(recursive=True)
+            proxies = psutil.Process(process.pid).children(recursive=True)
     finally:
         process.kill()
         process.wait()
-    assert proxies
-    psutil.wait_procs(proxies, timeout=60)
-    assert not any(proxy.is_running() for proxy in proxies)
+    while any(map(alive, proxies)):
+        time.sleep(0.05)
+
+
+def alive(process: psutil.Process) -> bool:
+    """Whether it still runs; nobody may have taken note of its end yet."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def state_of_finished(folder: Path) -> dict[str, tuple[int, int]]:
