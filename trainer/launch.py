@@ -122,7 +122,10 @@ def _connect(recipe: TrainRecipe) -> None:
     table, needed = recipe.ray, local_cpus(recipe.train)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if table.address != "local":
-        ray.init(address=table.address, **quiet)
+        try:
+            ray.init(address=table.address, **quiet)
+        except ConnectionError as error:
+            raise ConnectionError(f"ray.address = {table.address!r}: no Ray cluster answers there ({error})") from error
         return
     if table.num_cpus is not None and table.num_cpus < needed:
         raise RecipeError(
