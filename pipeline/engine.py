@@ -7,6 +7,7 @@ costs about a millisecond, a Ray Data block sixteen); Ray Data serves where rows
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import sys
@@ -170,42 +171,62 @@ def run_units(
     import ray
 
     check_resources(work)
+    start = _starter(function, job, work)
+    limit = work.max_in_flight or 2 * num_cpus()
+    pending: dict[Any, tuple[Item, int]] = {}
+    waiting = iter(items)
+    try:
+        while True:
+            for item in itertools.islice(waiting, limit - len(pending)):
+                pending[start(item, False)] = (item, 0)
+            if not pending:
+                return
+            ray.wait(list(pending), num_returns=1)
+            # All that are ready at once: asking for one at a time would be slow where tens of thousands are pending.
+            ready, _ = ray.wait(list(pending), num_returns=len(pending), timeout=0)
+            for reference in ready:
+                item, tries = pending.pop(reference)
+                try:
+                    result = _result(reference)
+                except _LostWorkerError as error:
+                    if tries >= work.retries:
+                        raise WorkerDiedError(f"{item}: its worker died {tries + 1} times; last: {error}") from error
+                    pending[start(item, True)] = (item, tries + 1)
+                    retried()
+                    continue
+                yield item, result
+    finally:
+        for reference in pending:
+            ray.cancel(reference, force=True)
+
+
+class _LostWorkerError(Exception):
+    """A task's worker died; the message says how."""
+
+
+def _starter(function: Callable[[Any, Any, bool], Any], job: Any, work: Work) -> Callable[[Any, bool], Any]:
+    """What starts a task for an item, carefully or not, and returns its reference."""
+    import ray
+
     options: dict[str, Any] = {"num_cpus": work.cpus, "max_retries": 0, "memory": work.memory or None}
     if work.resource:
         options["resources"] = {work.resource: A_LITTLE}
     remote = ray.remote(**options)(_call)
     shared = ray.put((function, job, object_store_settings()))
-    limit = work.max_in_flight or 2 * num_cpus()
-    pending: dict[Any, tuple[Item, int]] = {}
-    waiting, exhausted = iter(items), False
+    return lambda item, careful: remote.remote(shared, item, careful)
+
+
+def _result(reference: Any) -> Any:
+    """A task's result; _LostWorkerError if its worker died, the function's own exception if it raised one."""
+    import ray
+
     try:
-        while pending or not exhausted:
-            while not exhausted and len(pending) < limit:
-                try:
-                    item = next(waiting)
-                except StopIteration:
-                    exhausted = True
-                    break
-                pending[remote.remote(shared, item, False)] = (item, 0)
-            if not pending:
-                break
-            done, _ = ray.wait(list(pending), num_returns=1)
-            item, tries = pending.pop(done[0])
-            try:
-                result = ray.get(done[0])
-            except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.OutOfMemoryError,
-                    ray.exceptions.ObjectLostError, ray.exceptions.LocalRayletDiedError) as error:  # fmt: skip
-                if tries >= work.retries:
-                    raise WorkerDiedError(f"{item}: its worker died {tries + 1} times; last: {error}") from error
-                pending[remote.remote(shared, item, True)] = (item, tries + 1)
-                retried()
-                continue
-            except ray.exceptions.RayTaskError as error:
-                raise error.cause if isinstance(error.cause, Exception) else error from None
-            yield item, result
-    finally:
-        for reference in pending:
-            ray.cancel(reference, force=True)
+        return ray.get(reference)
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.OutOfMemoryError,
+            ray.exceptions.ObjectLostError, ray.exceptions.LocalRayletDiedError) as error:  # fmt: skip
+        raise _LostWorkerError(str(error)) from error
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause if isinstance(error.cause, Exception) else error from None
 
 
 def object_store_settings() -> dict[str, str]:
