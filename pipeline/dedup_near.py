@@ -22,13 +22,14 @@ from stages.dedup.candidates import BandRows, candidate_pairs, collapse_equal_te
 from stages.dedup.minhash import estimate_floor
 from stages.dedup.shingles import jaccard, shingles
 
+_BAND_COLUMNS: Final = ("key", "text", "k", "order", "preference", "node")
 _ESTIMATED_AT_ONCE: Final = 1 << 16
 
 
 def band_rows(context: Context, chunk: Chunk) -> pa.Table:
     """A row for each band of each distinct text of the chunk, by bucket."""
-    columns = {"key": [], "text": [], "k": [], "order": [], "node": []}  # type: dict[str, list[I64]]
-    for _, table in first_documents(context, chunk, ["doc_id", "clean_hash", "signature"]):
+    columns: dict[str, list[I64]] = {name: [] for name in _BAND_COLUMNS}
+    for _, table in first_documents(context, chunk, ["doc_id", "clean_hash", "signature", "num_chars", "captured_at"]):
         found = _bands_of(context, table.filter(pc.is_valid(table["signature"])))
         for name, values in columns.items():
             values.append(getattr(found, name))
@@ -45,21 +46,25 @@ def _bands_of(context: Context, table: pa.Table) -> BandRows:
         text=np.repeat(prefix(table, "clean_hash"), times),
         k=np.repeat(sort_keys(table["doc_id"].to_pylist()), times),
         order=band_orders(signatures, context.table).ravel(),
+        preference=np.repeat(_preferences(table, context.table.keep), times),
         node=node,
         earlier=is_earlier(node),
     )
     return collapse_equal_texts(rows)
 
 
+def _preferences(table: pa.Table, keep: Literal["longest", "earliest"]) -> I64:
+    """Numbers in the order in which documents are kept: the digits of the time up to seconds, where that decides."""
+    if keep == "longest":
+        return -ints(table, "num_chars")
+    digits = ("".join(filter(str.isdigit, time[:19])) if time else "" for time in table["captured_at"].to_pylist())
+    return np.array([int(found) if found else np.iinfo(np.int64).max for found in digits], np.int64)
+
+
 def candidates(_: int, rows: pa.Table) -> Reduced:
     """The pairs that the partition's buckets propose."""
-    node = ints(rows, "node")
-    pairs = candidate_pairs(
-        BandRows(
-            key=ints(rows, "key"), text=ints(rows, "text"), k=ints(rows, "k"), order=ints(rows, "order"),
-            node=node, earlier=is_earlier(node),
-        )
-    )  # fmt: skip
+    columns = {name: ints(rows, name) for name in _BAND_COLUMNS}
+    pairs = candidate_pairs(BandRows(**columns, earlier=is_earlier(columns["node"])))
     return Reduced(pa.table({"a": pairs.a, "b": pairs.b}), {"capped_buckets": pairs.num_capped})
 
 

@@ -71,7 +71,7 @@ class RayStageTable:
 
 
 RAY_STAGES = ("read", "tokenize", "cut", "write", "join")
-"""Read and filter inputs; tokenize; cut groups into shards; write shards; join the facts of each unit and record them."""
+"""Read and filter inputs; tokenize; cut groups into shards; write shards; join and record the facts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,20 +17,22 @@ MAX_ALL_PAIRS: Final = 64
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandRows:
     """Entries of buckets, parallel arrays: bucket `key`, `text` (a prefix of the clean hash: equal texts have equal
-    ones), `k` (prefix of the doc_id), place in the signature `order`, `node` (the document, unique) and whether it is
-    a document of an `earlier` run."""
+    ones), `k` (prefix of the doc_id), place in the signature `order`, `preference` (the least is kept first), `node` (the
+    document, unique) and whether it is a document of an `earlier` run."""
 
     key: I64
     text: I64
     k: I64
     order: I64
+    preference: I64
     node: I64
     earlier: npt.NDArray[np.bool_]
 
     def take(self, rows: npt.NDArray[np.intp]) -> BandRows:
         return BandRows(
             key=self.key[rows], text=self.text[rows], k=self.k[rows],
-            order=self.order[rows], node=self.node[rows], earlier=self.earlier[rows],
+            order=self.order[rows], preference=self.preference[rows], node=self.node[rows],
+            earlier=self.earlier[rows],
         )  # fmt: skip
 
 
@@ -53,9 +55,10 @@ def collapse_equal_texts(rows: BandRows) -> BandRows:
 def candidate_pairs(rows: BandRows, max_all_pairs: int = MAX_ALL_PAIRS) -> Pairs:
     """The pairs worth comparing among whole buckets, in any order of rows.
 
-    A bucket of up to `max_all_pairs` distinct texts gives every pair; a larger one pairs each with the least doc_id and
-    with its two neighbours in signature order, which is linear in its size. Two documents of earlier runs are never
-    paired: their run compared them."""
+    A bucket of up to `max_all_pairs` distinct texts gives every pair; a larger one pairs each with the least doc_id,
+    with the one that is kept first (for whose sake those that resemble it are dropped) and with its two neighbours in
+    signature order, which is linear in its size. Two documents of earlier runs are never paired: their run compared
+    them."""
     rows = collapse_equal_texts(rows)
     rows = rows.take(np.lexsort((rows.node, rows.k, rows.key)))
     first, size = _runs(rows.key)
@@ -75,13 +78,16 @@ def candidate_pairs(rows: BandRows, max_all_pairs: int = MAX_ALL_PAIRS) -> Pairs
 def _linear_pairs(
     rows: BandRows, first: npt.NDArray[np.intp], size: npt.NDArray[np.intp]
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Row numbers of (least, each other) and (each, its successor in signature order) of the runs given."""
+    """Row numbers of (least, each other), (kept first, each other) and (each, its successor in signature order) of the
+    runs given."""
     lefts, rights = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
     for begin, members in zip(first, size, strict=True):
         everyone = np.arange(begin, begin + members)
         ranked = everyone[np.argsort(rows.order[begin : begin + members], kind="stable")]
-        lefts += [np.full(members - 1, begin), ranked[:-1]]
-        rights += [everyone[1:], ranked[1:]]
+        kept_first = min(everyone, key=lambda row: (not rows.earlier[row], rows.preference[row], row))
+        others = everyone[everyone != kept_first]
+        lefts += [np.full(members - 1, begin), np.full(members - 1, kept_first), ranked[:-1]]
+        rights += [everyone[1:], others, ranked[1:]]
     return np.concatenate(lefts), np.concatenate(rights)
 
 

@@ -22,11 +22,12 @@ ROWS = st.lists(
 )
 
 
-def band_rows(rows: list[Row], order: list[int] | None = None) -> BandRows:
+def band_rows(rows: list[Row], order: list[int] | None = None, preference: dict[int, int] | None = None) -> BandRows:
     numbered = [(*row, node) for node, row in enumerate(rows)]
     chosen = numbered if order is None else [numbered[index] for index in order]
     key, text, k, place, earlier, node = zip(*chosen, strict=True) if chosen else ((),) * 6
-    columns = {"key": key, "text": text, "k": k, "order": place, "node": node}
+    wanted = [(preference or {}).get(number, 0) for number in node]
+    columns = {"key": key, "text": text, "k": k, "order": place, "preference": wanted, "node": node}
     return BandRows(**{n: np.array(v, np.int64) for n, v in columns.items()}, earlier=np.array(earlier, np.bool_))
 
 
@@ -53,6 +54,16 @@ def test_the_order_of_rows_does_not_matter(rows: list[Row], random: object, limi
     order = list(range(len(rows)))
     random.shuffle(order)  # type: ignore[attr-defined]
     assert pairs_of(rows, limit) == pairs_of(rows, limit, order)
+
+
+def test_a_large_bucket_pairs_each_with_the_one_that_is_kept_first() -> None:
+    rows: list[Row] = [(7, k, k, -k, k == 8) for k in range(9)]
+    found = candidate_pairs(band_rows(rows[:8], preference={5: -1}), 3)
+    assert {(min(5, n), max(5, n)) for n in range(8) if n != 5} <= set(
+        zip(found.a.tolist(), found.b.tolist(), strict=True)
+    )
+    found = candidate_pairs(band_rows(rows, preference={5: -1}), 3)
+    assert {(n, 8) for n in range(8)} <= set(zip(found.a.tolist(), found.b.tolist(), strict=True)), "an earlier run's"
 
 
 def test_a_large_bucket_pairs_each_with_the_least_and_with_its_neighbours() -> None:
