@@ -43,7 +43,7 @@ def check_capacity(wanted: Wanted, cluster: Sequence[Nodes]) -> None:
         return
     at_once = {name: amount * wanted.together for name, amount in wanted.each.items()}
     has = _describe(list(wanted.each), cluster)
-    advice = f"Change {wanted.keys}, or add such nodes."
+    advice = f"Change {wanted.keys}, or add such nodes; where they come when they are asked for, set ray.grows = true."
     if room == 0:
         need = f"{wanted.together} {wanted.what}s on one node need" if wanted.together > 1 else f"a {wanted.what} needs"
         raise ResourceError(f"no node has {_show(at_once)}, which {need}; {has}. {advice}")

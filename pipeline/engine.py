@@ -39,6 +39,7 @@ class Work:
     resource: str = ""
     retries: int = 2
     max_in_flight: int = 0
+    grows: bool = False
 
     @classmethod
     def of(cls, table: RayTable, stage: str = "") -> Work:
@@ -50,6 +51,7 @@ class Work:
             resource=table.unit_resource if own.resource is None else own.resource,
             retries=table.retries,
             max_in_flight=table.max_in_flight if own.max_in_flight is None else own.max_in_flight,
+            grows=table.grows,
         )
 
     @property
@@ -130,13 +132,15 @@ def num_cpus() -> int:
 
 
 def check_resources(work: Work) -> None:
-    """Raise ResourceError at once where no node could ever run a unit, instead of waiting for ever."""
+    """Raise ResourceError at once where no node can run a unit, instead of waiting for ever: unless the cluster grows,
+    since Ray does not tell what nodes its autoscaler may add."""
     keys = "ray.unit_cpus, ray.unit_memory or ray.unit_resource (or the stage's own in [ray.stages])"
-    check_capacity(Wanted(what="unit", keys=keys, each=work.reserved), _nodes())
+    if not work.grows:
+        check_capacity(Wanted(what="unit", keys=keys, each=work.reserved), _nodes())
 
 
 def check_workers(workers: Workers) -> None:
-    """Raise ResourceError at once where the cluster could never hold the workers of a training run."""
+    """Raise ResourceError at once where the nodes that are there can never hold the workers of a training run."""
     wanted = Wanted(
         what="training worker", keys="train.workers or [train.resources]", each=workers.each, num=workers.num,
         together=workers.together, per_node=workers.per_node,
@@ -145,15 +149,9 @@ def check_workers(workers: Workers) -> None:
 
 
 def _nodes() -> list[Nodes]:
-    """The nodes that are there, and each kind of node that the cluster's autoscaler may add: on one that scales from
-    zero none is there yet."""
     import ray
-    from ray._private.state import state
 
-    config = state.get_cluster_config()
-    groups = config.node_group_configs if config is not None else ()
-    to_come = [Nodes(resources=dict(group.resources), num=group.max_count) for group in groups if group.max_count]
-    return [Nodes(resources=node["Resources"]) for node in ray.nodes() if node["Alive"]] + to_come
+    return [Nodes(resources=node["Resources"]) for node in ray.nodes() if node["Alive"]]
 
 
 def run_units(

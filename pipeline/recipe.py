@@ -85,6 +85,7 @@ class RayTable:
     unit_memory: int = key(0, at_least=0, help="bytes a unit of work reserves (0: none)")
     unit_resource: str = key("", help="a custom resource that units need, such as data")
     max_in_flight: int = key(0, at_least=0, help="units submitted at once (0: twice the processors)")
+    grows: bool = key(False, help="nodes come when they are asked for: what none has yet is waited for, not refused")
     stages: dict[str, RayStageTable] = key({}, help="stage = what its units reserve instead")
 
     def __post_init__(self) -> None:

@@ -77,7 +77,8 @@ def train_on_ray(recipe: TrainRecipe, check_workers: Callable[[Workers], None] =
     output = Folder(recipe.train.output)
     _connect(recipe)
     workers = workers_of(recipe.train, ray.cluster_resources().get("GPU", 0.0))
-    check_workers(workers)
+    if not recipe.ray.grows:
+        check_workers(workers)
     output.remove(STOP)
     # A name of its own: Ray would otherwise take an earlier launch's end for this one's.
     launch, has_gpus = f"{recipe.run.name.rsplit('/', 1)[-1]}-{uuid.uuid4().hex[:8]}", "GPU" in workers.each

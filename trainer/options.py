@@ -261,6 +261,7 @@ class RayTable:
 
     address: str = key("local", help='"local", "auto" or "ray://…"')
     num_cpus: int | None = key(None, at_least=1, help="not given: all")
+    grows: bool = key(False, help="nodes come when they are asked for: what none has yet is waited for, not refused")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

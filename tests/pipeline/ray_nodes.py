@@ -205,11 +205,12 @@ def _autoscaling(scratch: Path, port: int, num_cpus: int, grows: Mapping[str, An
     it is named as an external one.)"""
     nothing = {name: [] for name in (
         "initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands",
-        "head_start_ray_commands", "worker_start_ray_commands",
+        "head_start_ray_commands", "worker_start_ray_commands", "cluster_synced_files", "rsync_exclude", "rsync_filter",
     )}  # fmt: skip
     config = {
         "cluster_name": "fake", "max_workers": grows["max_workers"], "idle_timeout_minutes": 0.1,
-        "upscaling_speed": 10.0, "auth": {}, "file_mounts": {}, "head_node_type": "ray.head.default",
+        "upscaling_speed": 10.0, "auth": {}, "docker": {}, "file_mounts": {},
+        "file_mounts_sync_continuously": False, "head_node_type": "ray.head.default",
         "provider": {
             "type": "external", "module": _FAKE_PROVIDER, "launch_multiple": True, "head_node_id": _HEAD_ID,
             "gcs_address": f"127.0.0.1:{port}",

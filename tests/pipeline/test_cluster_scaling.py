@@ -26,10 +26,10 @@ def test_nodes_come_for_a_run_and_for_a_training_and_go_when_they_are_done(tmp_p
     grows = {"resources": {"CPU": 1, "data": 1}, "max_workers": 2}
     with ray_cluster(tmp_path, num_cpus=0, grows=grows, OMP_NUM_THREADS="1") as cluster:
         never = cluster.sluice("submit", "run", path, "--set", "ray.unit_cpus=3")
-        assert "no node has CPU 3" in never.stdout
+        assert "no node has CPU 3" in never.stdout and "set ray.grows = true" in never.stdout
         for submission in (("run", path), ("train", training)):
             assert len(cluster.alive()) == 1
-            process = cluster.start_sluice("submit", *submission)
+            process = cluster.start_sluice("submit", *submission, "--set", "ray.grows=true")
             wait_until(lambda: len(cluster.alive()) == 3 or process.poll() is not None, "two nodes have come")  # noqa: B023 - waited for here
             out, err = process.communicate()
             assert process.returncode == 0, out + err
