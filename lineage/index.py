@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from lineage.checksums import seal, unseal
 from lineage.ids import content_hash
-from lineage.storage import Folder, StorageError
+from lineage.storage import Folder, StorageError, split
 
 INDEX_FILE: Final = "index.json"
 FORMAT: Final = 1
@@ -164,6 +164,17 @@ def read_index(out: Folder | str) -> Index:
             "continues it)"
         ) from error
     return decode_index(data, folder.at(INDEX_FILE))
+
+
+def enclosing_output(target: str) -> str | None:
+    """The finished output that `target` lies under, if any: only purges and training facts are added to one."""
+    folder, _ = split(target)
+    while not (folder.exists(INDEX_FILE) and folder.exists("checksums.json")):
+        parent, name = split(folder.url)
+        if not name or parent.url.endswith(":/"):
+            return None
+        folder = parent
+    return folder.url
 
 
 def shard_names(source: str, shard: int, generation: int = 0) -> tuple[str, str, str]:

@@ -58,7 +58,10 @@ def hold(folder: Folder, what: str, wait_seconds: float = 0.0, lease_seconds: fl
 
 @contextmanager
 def _locked(folder: Folder, wait_seconds: float) -> Iterator[None]:
-    os.makedirs(folder.url, exist_ok=True)
+    try:
+        os.makedirs(folder.url, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{folder.url} cannot be a folder ({error.strerror}): name another output") from error
     descriptor = os.open(folder.url, os.O_RDONLY | os.O_DIRECTORY)
     try:
         deadline = time.monotonic() + wait_seconds

@@ -89,6 +89,12 @@ class Lookup:
         where = f"k = {_name_key(host)} AND host = {_text(host)} ORDER BY url, doc_id, source, warc_file, warc_offset"
         return list(self._rows("url_index", ListedRow, where + _limit(limit)))
 
+    def last_of_host(self, host: str) -> ListedRow:
+        """The last document of a host that has some, in order of URL."""
+        where = f"k = {_name_key(host)} AND host = {_text(host)}"
+        order = "url DESC, doc_id DESC, source DESC, warc_file DESC, warc_offset DESC"
+        return next(self._rows("url_index", ListedRow, f"{where} ORDER BY {order}" + _limit(1)))
+
     def num_of_host(self, host: str) -> int:
         """How many document records a host has."""
         where = f"k = {_name_key(host)} AND host = {_text(host)}"

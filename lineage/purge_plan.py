@@ -182,7 +182,7 @@ class _Planner:
             if target.status != "duplicate" or target.duplicate_of is None or target.stage == "identity":
                 continue
             kept = rows.get(target.duplicate_of)
-            if kept is None:
+            if kept is None or kept.status != "kept":  # in an earlier output, this run may have met its record too
                 found = self._hooks.find_elsewhere(target.duplicate_of)
                 self.elsewhere.append(Elsewhere(doc_id=target.duplicate_of, repeated_by=target.doc_id, out=found))
             elif self._copies(target, kept):

@@ -27,7 +27,11 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
 class QueryError(ValueError):
-    """The question is not one that may be asked, is wrong, or took too long or too much memory."""
+    """The question could not be answered: it took too long or too much memory."""
+
+
+class WrongQueryError(QueryError):
+    """The question is wrong, or not one that may be asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,7 @@ def query(out: Folder, sql: str, version: int | None = None, limits: Limits = Li
         except (duckdb.IOException, duckdb.InvalidInputException) as error:
             raise _about_files(error) from error
         except duckdb.Error as error:
-            raise QueryError(f"{error} (views: {', '.join(COLUMNS)})") from error
+            raise WrongQueryError(f"{error} (views: {', '.join(COLUMNS)})") from error
         finally:
             timer.cancel()
     return Result(columns=columns, rows=rows)
@@ -142,11 +146,11 @@ def _the_select(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.State
     try:
         statements = connection.extract_statements(sql)
     except duckdb.Error as error:
-        raise QueryError(f"{error} (views: {', '.join(COLUMNS)})") from error
+        raise WrongQueryError(f"{error} (views: {', '.join(COLUMNS)})") from error
     if len(statements) != 1:
-        raise QueryError(f"expected one SELECT statement, got {len(statements)} statements")
+        raise WrongQueryError(f"expected one SELECT statement, got {len(statements)} statements")
     if statements[0].type != duckdb.StatementType.SELECT:
-        raise QueryError(f"only SELECT is answered here, not {statements[0].type.name}: the store is read-only")
+        raise WrongQueryError(f"only SELECT is answered here, not {statements[0].type.name}: the store is read-only")
     return statements[0]
 
 

@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 
 import fsspec
 
+from lineage.recipe import RecipeError
+
 REMOTE_SCHEMES = ("s3", "https", "http")
 _TEMPORARY = ".tmp-"
 
@@ -28,8 +30,11 @@ class StorageError(OSError):
 
 
 def is_remote(url: str) -> bool:
-    """Whether `url` lies in an object store or on a web server."""
-    return urlsplit(url).scheme in REMOTE_SCHEMES
+    """Whether `url` lies in an object store or on a web server; RecipeError for a scheme that we do not read."""
+    scheme, found, _ = url.partition("://")
+    if found and scheme not in (*REMOTE_SCHEMES, "file"):
+        raise RecipeError(f"{url!r}: expected a path, file://, s3:// or https://, and not {scheme}://")
+    return found != "" and scheme in REMOTE_SCHEMES
 
 
 def local_path(url: str) -> str:
@@ -87,6 +92,12 @@ def delta_options(url: str) -> dict[str, str]:
     if _s3_anonymous():
         options["AWS_SKIP_SIGNATURE"] = "true"
     return options
+
+
+def split(url: str) -> tuple[Folder, str]:
+    """The folder that a file lies in, and its name there."""
+    folder, _, name = (url if is_remote(url) else local_path(url)).rpartition("/")
+    return Folder(folder or "/"), name
 
 
 class Folder:

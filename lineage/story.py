@@ -84,13 +84,16 @@ class Story:
         return told
 
     def _cluster(self, limit: int | None) -> Json:
-        if self.cluster is None:
-            return None
+        """A document that nothing repeats is a cluster of its own; a rejected one was compared with none."""
+        alone = () if self.row.status == "rejected" else (self.doc_id,)
+        found = self.cluster or Cluster(
+            id=self.doc_id, duplicate_of=self.row.duplicate_of, similarity=self.row.similarity, members=alone
+        )
         told: dict[str, Json] = {
-            "id": self.cluster.id.hex(), "size": len(self.cluster.members),
-            "duplicate_of": _hex(self.cluster.duplicate_of), "similarity": _number(self.cluster.similarity),
+            "id": found.id.hex() if found.members else None, "size": len(found.members),
+            "duplicate_of": _hex(found.duplicate_of), "similarity": _number(found.similarity),
         }  # fmt: skip
-        _put_cut(told, "members", [member.hex() for member in self.cluster.members], limit)
+        _put_cut(told, "members", [member.hex() for member in found.members], limit)
         return told
 
     def _placements(self) -> Json:
@@ -100,26 +103,25 @@ class Story:
         return [{"source": row.source, "shard": row.shard, "start": row.start, "num_tokens": row.num_tokens}]
 
 
-def documents_json(stories: Sequence[Story], limit: int | None = None, num: int | None = None) -> dict[str, Json]:
-    """`{"documents": […]}`: the answer in every direction but by id. `num`: how many there are, where `stories` are
-    only the first of them."""
+def documents_json(
+    stories: Sequence[Story], limit: int | None = None, num: int | None = None, last: Story | None = None
+) -> dict[str, Json]:
+    """`{"documents": […]}`: the answer in every direction but by id. `num` and `last`: how many there are and the last
+    of them, where `stories` are only the first."""
     told: dict[str, Json] = {}
-    _put_cut(told, "documents", [story.as_json(limit) for story in stories], limit, num)
+    _put_cut(told, "documents", [story.as_json(limit) for story in stories], limit)
+    if last is not None:
+        told["documents_cut"] = {
+            "count": num, "first": stories[0].as_json(limit) if stories else None, "last": last.as_json(limit),
+        }  # fmt: skip
     return told
 
 
-def _put_cut(
-    told: dict[str, Json], name: str, items: Sequence[Json], limit: int | None, num: int | None = None
-) -> None:
+def _put_cut(told: dict[str, Json], name: str, items: Sequence[Json], limit: int | None) -> None:
     shown = items if limit is None else items[:limit]
     told[name] = list(shown)
-    count = len(items) if num is None else num
-    if limit is not None and count > len(shown):
-        told[f"{name}_cut"] = {
-            "count": count,
-            "first": items[0] if items else None,
-            "last": items[-1] if len(items) == count else None,
-        }
+    if len(items) > len(shown):
+        told[f"{name}_cut"] = {"count": len(items), "first": items[0], "last": items[-1]}
 
 
 def _decision(decision: Decision) -> Json:

@@ -93,13 +93,18 @@ class Tracer:
     def by_host(self, host: str, limit: int | None = None) -> tuple[list[Story], int]:
         """The documents of a host in order of URL, the first `limit` of them, and how many records it has."""
         host = host.strip().lower()
-        listed = self._lookup.host(host, limit)
+        listed = self._lookup.host(host, None if limit is None else max(limit, 1))
         if not listed:
             raise UnknownError(f"no document of host {host!r} in {self._out.url}")
         ids = list(dict.fromkeys(row.doc_id for row in listed))
         stories = {story.doc_id: story for story in self.stories(ids)}
         num = len(listed) if limit is None or len(listed) < limit else self._lookup.num_of_host(host)
         return [stories[doc_id] for doc_id in ids], num
+
+    def last_of_host(self, host: str) -> Story:
+        """The last of the documents that `by_host` gives without a limit."""
+        (story,) = self.stories([self._lookup.last_of_host(host.strip().lower()).doc_id])
+        return story
 
     def by_place(self, warc_file: str, offset: int) -> list[Story]:
         """The document read from the member at byte `offset` of a crawl file, named as in `warc_file`."""

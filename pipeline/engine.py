@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
+from lineage.recipe import RecipeError
 from pipeline.capacity import A_LITTLE, Nodes, ResourceError, Wanted, check_capacity
 from pipeline.recipe import RayStageTable, RayTable
 
@@ -87,6 +88,10 @@ def cluster(table: RayTable) -> Iterator[None]:
         ray.init(**options)
     except ConnectionError as error:
         raise ResourceError(f"ray.address = {table.address!r}: no Ray cluster answers there ({error})") from error
+    except ValueError as error:
+        raise RecipeError(
+            f'ray.address = {table.address!r}: expected "local", "auto" or "host:port" ({error})'
+        ) from error
     with _without_rays_prints():
         try:
             yield

@@ -63,10 +63,7 @@ def finish_unit(job: FinishJob, item: UnitToFinish, careful: bool) -> Done:
     joined = join_unit(read_rows(out, f"{folder}/documents.parquet"), verdicts, placements)
     publish_table(out, f"{folder}/final.parquet", joined)
     kept = joined.filter(pc.equal(joined["status"], "kept"))
-    edits = read_rows(out, f"{folder}/edits.parquet")
-    publish_table(
-        out, f"{folder}/final_edits.parquet", edits.filter(pc.is_in(edits["doc_id"], kept["doc_id"].combine_chunks()))
-    )
+    publish_table(out, f"{folder}/final_edits.parquet", _edits_of(kept, read_rows(out, f"{folder}/edits.parquet")))
     dedup = _publish_dedup(out, unit, kept_keys(read_rows(out, f"{folder}/keys.parquet"), joined, unit.source))
     duplicates = joined.filter(pc.equal(joined["status"], "duplicate"))
     _publish_duplicate_excerpts(out, unit, duplicates)
@@ -74,6 +71,13 @@ def finish_unit(job: FinishJob, item: UnitToFinish, careful: bool) -> Done:
         "dedup": asdict(dedup), "dropped": _count_dropped(duplicates), "num_rows": joined.num_rows,
         "num_kept": kept.num_rows,
     })  # fmt: skip
+
+
+def _edits_of(kept: pa.Table, edits: pa.Table) -> pa.Table:
+    """The edits of documents that were kept. A record that the file holds twice has one id and was edited twice alike:
+    its edits count once, as it does."""
+    of_kept = edits.filter(pc.is_in(edits["doc_id"], kept["doc_id"].combine_chunks()))
+    return of_kept.group_by(of_kept.column_names, use_threads=False).aggregate([]).cast(tables.EDITS)
 
 
 def _publish_dedup(out: Folder, unit: Unit, rows: pa.Table) -> PartFile:

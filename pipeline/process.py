@@ -28,6 +28,7 @@ from lineage.index import Shard, read_index
 from lineage.lock import hold
 from lineage.recipe import RecipeError
 from lineage.storage import Folder
+from lineage.store import StoreError
 from pipeline import engine, facts, tokens
 from pipeline.dedup import DedupJob, DedupResult, deduplicate
 from pipeline.dedup_inputs import DedupUnit, EarlierFile
@@ -35,7 +36,7 @@ from pipeline.phases import Done, Phase, Run, carry_out
 from pipeline.plan import RUN, Plan, Unit, check_same_run, make_plan
 from pipeline.progress import Reporter
 from pipeline.publish import output_index, publish, summarise
-from pipeline.recipe import RAY_STAGES, PipelineRecipe, recipe_of
+from pipeline.recipe import RAY_STAGES, PipelineRecipe, comparing, recipe_of
 from pipeline.record import record
 from pipeline.tokens import Group, TokenJob, UnitOfGroup, number_shards
 from pipeline.unit import UnitJob, run_unit
@@ -96,7 +97,7 @@ def unit_job(recipe: PipelineRecipe) -> UnitJob:
         build_chain(source.steps, step_tables).prepare()
     return UnitJob(
         key="", out=Folder(recipe.run.output).url, steps=tuple(source.steps for source in recipe.source),
-        formats=tuple(source.format for source in recipe.source), tables=step_tables, dedup=recipe.dedup,
+        formats=tuple(source.format for source in recipe.source), tables=step_tables, dedup=comparing(recipe),
         whole_ledger=recipe.quality.ledger == "all",
     )  # fmt: skip
 
@@ -105,7 +106,10 @@ def purged_sets(honour: Sequence[str]) -> PurgedSets | None:
     """What earlier outputs purged, as the steps look for it; None where the recipe honours none."""
     if not honour:
         return None
-    found = honoured(honour)
+    try:
+        found = honoured(honour)
+    except StoreError as error:
+        raise RecipeError(f"purges.honour: {error}") from error
     return PurgedSets(
         doc_ids=found.doc_ids, raw_hashes=found.hashes, text_hashes=found.hashes, clean_hashes=found.hashes,
         urls=frozenset(map(normalise_url, found.urls)), hosts=found.hosts,
@@ -153,7 +157,7 @@ def check_bad_records(read: Sequence[Done], allowed: float) -> None:
 
 def compare(state: Run, read: Sequence[Done]) -> DedupResult:
     """Phase 3."""
-    plan, table, started = state.plan, state.recipe.dedup, time.perf_counter()
+    plan, table, started = state.plan, comparing(state.recipe), time.perf_counter()
     survivors = sum(unit["num_survivors"] for unit in read)
     earlier, num_earlier = earlier_files(table)
     job = DedupJob(
@@ -265,7 +269,7 @@ def small_tables(state: Run, job: UnitJob, read: Sequence[Done], finished: Seque
 
 def stages_of(recipe: PipelineRecipe, job: UnitJob) -> dict[str, tuple[str, ...]]:
     """The stages that each source's documents meet, in order: those of its chain, then those that compare."""
-    table = recipe.dedup
+    table = comparing(recipe)
     switched_on = {"identity": True, "dedup.url": table.url, "dedup.exact": table.exact, "dedup.near": table.near}
-    comparing = tuple(stage for stage in CORPUS_STAGES if switched_on[stage])
-    return {source.name: (*build_chain(source.steps, job.tables).stages, *comparing) for source in recipe.source}
+    last = tuple(stage for stage in CORPUS_STAGES if switched_on[stage])
+    return {source.name: (*build_chain(source.steps, job.tables).stages, *last) for source in recipe.source}

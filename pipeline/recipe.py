@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from lineage.recipe import RecipeError, key, load_recipe, parse_table
-from lineage.storage import Folder
+from lineage.storage import Folder, is_remote
 from stages.chain import DEFAULT_STEPS
 from stages.classifier import ClassifierTable
 from stages.decontaminate import DecontaminateTable
@@ -132,11 +132,28 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
             raise RecipeError(f"source.name = {source.name!r}: expected letters, digits, '.', '-' or '_', at most 100")
         if not source.inputs:
             raise RecipeError(f"source.inputs of {source.name!r} is empty: name at least one file, glob or URL")
+    for name, value in (("run.name", recipe.run.name), ("run.output", recipe.run.output)):
+        if not value.strip():
+            raise RecipeError(f"{name} is empty: give a name, and as output a folder or an s3:// URL")
+    try:
+        is_remote(recipe.run.output)
+    except RecipeError as error:
+        raise RecipeError(f"run.output = {error}") from error
     names = [source.name for source in recipe.source]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise RecipeError(f"source.name = {repeated[0]!r} is given twice: each source needs a name of its own")
     return recipe
+
+
+def comparing(recipe: PipelineRecipe) -> DedupTable:
+    """[dedup] as the sources' `steps` leave it: a stage that none of them names is off. One that any of them names
+    compares the documents of all: a corpus has one graph of duplicates."""
+    named, table = {step for source in recipe.source for step in source.steps}, recipe.dedup
+    return replace(
+        table, url=table.url and "dedup.url" in named, exact=table.exact and "dedup.exact" in named,
+        near=table.near and "dedup.near" in named,
+    )  # fmt: skip
 
 
 def differing_keys(

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from lineage.index import PartFile, Shard, read_index
 from lineage.lookup import Lookup
 from lineage.recipe import RecipeError
-from lineage.storage import Folder, local_path
+from lineage.storage import Folder, split
 from pipeline import engine
 from pipeline.engine import Work, run_units
 from pipeline.progress import Reporter
@@ -251,10 +251,15 @@ def _control(finder: Finder, job: ScanJob, request: ScanRequest) -> dict[str, An
     return {"file": request.control, "num": len(texts), "flagged": flagged, "rate": flagged / max(1, len(texts))}
 
 
+def check_target(out: Folder, to: str) -> None:
+    """RecipeError if a file for evidence lies under `out`."""
+    folder, name = split(to)
+    if f"{folder.at(name)}/".startswith(f"{out.url}/"):
+        raise RecipeError(f"--to {to} lies under {out.url}: evidence quotes documents, so it must lie elsewhere")
+
+
 def write_evidence(evidence: dict[str, Any], out: Folder, to: str) -> None:
     """Write the evidence to a file that does not lie under `out`: it quotes documents."""
-    target = to if "://" in to else local_path(to)
-    if target == out.url or target.startswith(out.url.rstrip("/") + "/"):
-        raise RecipeError(f"--to {to} lies under {out.url}: evidence quotes documents, so it must lie elsewhere")
-    folder, _, name = target.rpartition("/")
-    Folder(folder).publish(name, json.dumps(evidence, indent=1, ensure_ascii=False).encode())
+    check_target(out, to)
+    folder, name = split(to)
+    folder.publish(name, json.dumps(evidence, indent=1, ensure_ascii=False).encode())

@@ -36,7 +36,8 @@ DEFAULT_STEPS: Final = STAGES
 classifier, nothing to decontaminate against, no kinds of personal data) is left out of the chain and of lineage."""
 
 CORPUS_STAGES: Final = ("identity", "dedup.url", "dedup.exact", "dedup.near")
-"""Stages that compare documents: they may stand in `steps`, after all others, and are not part of a chain."""
+"""Stages that compare documents: they stand in `steps` after all others, and are not part of a chain. `identity` always
+runs, since ids name documents; the others run over the whole corpus where the `steps` of any source name them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

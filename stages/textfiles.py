@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lineage.recipe import RecipeError
-from lineage.storage import Folder, is_remote, local_path
+from lineage.storage import is_remote, local_path, split
 
 
 def read_named_file(name: str) -> bytes:
     """The content of a file that the recipe names, decompressed where it ends in .gz; RecipeError if unreadable."""
-    folder, _, file = (name if is_remote(name) else local_path(name)).rpartition("/")
+    folder, file = split(name)
     try:
-        data = Folder(folder or "/").read(file)
+        data = folder.read(file)
         return gzip.decompress(data) if name.endswith(".gz") else data
     except (OSError, EOFError, zlib.error) as error:
         raise RecipeError(f"the recipe names {name!r}, which cannot be read: {error}") from error

@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError
 
 from lineage import objects, store
 from lineage.cover import cover_tables
+from lineage.index import read_index
 from lineage.lock import hold
 from lineage.rows import RunRow, SegmentRow
 from lineage.storage import Folder, StorageError
@@ -236,10 +237,18 @@ def _sweep_row(fact: SweepFact) -> dict[str, object]:
     return {name: getattr(fact, name) for name in CACHE_SWEEPS.names}
 
 
+def _contents(out: Folder) -> frozenset[str]:
+    """What the output held from its run on: a copy of it, or one that was moved, is the same output."""
+    purges = store.read_table(out, "purges").select(["content_fingerprint_before", "content_fingerprint_after"])
+    known = {fingerprint for column in purges.columns for fingerprint in column.to_pylist() if fingerprint}
+    return frozenset({read_index(out).content_fingerprint, *known})
+
+
 def read_facts(runs: Iterable[str], out: str | None = None) -> MoreRuns:
     """The facts that lie in the training outputs `runs`, for `sluice trace --runs`; with `out` only those about that
     output, as its store would hold them. StorageError if a folder has no facts."""
-    run_rows, segment_rows = [], []
+    run_rows, segment_rows, others = [], [], set()
+    contents = frozenset() if out is None else _contents(Folder(out))
     for url in runs:
         folder = Folder(url)
         if not folder.exists(FACTS_FILE):
@@ -247,6 +256,11 @@ def read_facts(runs: Iterable[str], out: str | None = None) -> MoreRuns:
         for number, fact in FactLog(folder).facts():
             if isinstance(fact, RunFact):
                 run_rows.append(RunRow(**dataclasses.asdict(fact), fact=number))
-            elif isinstance(fact, SegmentFact) and (out is None or Folder(fact.out).url == Folder(out).url):
-                segment_rows.append(SegmentRow(**_segment_row(number, fact)))  # type: ignore[arg-type]
+            elif isinstance(fact, SegmentFact):
+                if out is None or Folder(fact.out).url == Folder(out).url or fact.content_fingerprint in contents:
+                    segment_rows.append(SegmentRow(**_segment_row(number, fact)))  # type: ignore[arg-type]
+                else:
+                    others.add(fact.out)
+    if others and not segment_rows:
+        raise StorageError(f"the facts in {', '.join(runs)} are about {', '.join(sorted(others))}, not about {out}")
     return MoreRuns(runs=tuple(run_rows), segments=tuple(segment_rows))

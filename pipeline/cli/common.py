@@ -9,8 +9,10 @@ from typing import Any
 
 from rich.console import Console
 
+from lineage.recipe import RecipeError
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+
+def add_json(parser: argparse._ActionsContainer) -> None:
     """`--json`: one JSON document on stdout, everything else on stderr."""
     parser.add_argument("--json", action="store_true", help="print one JSON document on stdout; logs go to stderr")
 
@@ -22,6 +24,40 @@ def add_recipe(parser: argparse.ArgumentParser, what: str) -> None:
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
         help="override one key, as in --set run.seed=7 or --set source.0.limit=2; may be given again",
     )  # fmt: skip
+
+
+def count(text: str) -> int:
+    """An option's whole number from 0."""
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 0 or more")
+    return int(text)
+
+
+def share(text: str) -> float:
+    """An option's share, from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a share from 0 to 1")
+    return value
+
+
+def words(text: str) -> str:
+    """An option's text, which must say something."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty: it is kept as an answer to whoever asks later")
+    return text
+
+
+def check_outside(flag: str, target: str) -> None:
+    """RecipeError if what a command is to write lies under a finished output."""
+    from lineage.index import enclosing_output
+
+    out = enclosing_output(target)
+    if out is not None:
+        raise RecipeError(f"{flag} {target} lies under {out}, a finished output: nothing is added to it. Name another")
 
 
 def print_json(value: Any) -> None:

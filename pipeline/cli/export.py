@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from lineage.storage import Folder
-from pipeline.cli.common import add_json, print_json
+from pipeline.cli.common import add_json, check_outside, print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +24,7 @@ def run(options: argparse.Namespace) -> int:
     from stages.tokenizer import load_tokenizer
     from trainer.export import export_run, read_card
 
+    check_outside("--to", options.to)
     output = Folder(options.output)
     named = read_card(output).tokenizer
     tokenizer = load_tokenizer(named.name)

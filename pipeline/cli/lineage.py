@@ -26,10 +26,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
     parser.add_argument("sql", metavar="SELECT", nargs="?", help="one SELECT over the views")
     parser.add_argument("--version", type=int, help="the corpus as of this version (1 after its run, one more a purge)")
-    parser.add_argument("--csv", action="store_true", help="print CSV")
     parser.add_argument("--serve", action="store_true", help="serve the page on loopback and print its address")
     parser.add_argument("--port", type=int, default=0, help="of the page (any free one)")
-    add_json(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="print CSV")
+    add_json(form)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -39,9 +40,12 @@ def run(options: argparse.Namespace) -> int:
         from pipeline.page.serve import serve
 
         return serve(Folder(options.out), options.port, as_json=options.json)
-    from lineage.sql import query
+    from lineage.sql import WrongQueryError, query
 
-    result = query(Folder(options.out), options.sql, options.version)
+    try:
+        result = query(Folder(options.out), options.sql, options.version)
+    except WrongQueryError as error:
+        raise RecipeError(str(error)) from error
     if options.json:
         print_json(result.objects())
     elif options.csv:

@@ -68,7 +68,7 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
         prog=f"sluice {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     module.configure(parser)
-    options = parser.parse_args(argv)
+    options = _parse(parser, argv)
     try:
         return int(module.run(options))
     except RecipeError as error:
@@ -79,6 +79,14 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
         return _complain(name, error, 1)
     except KeyboardInterrupt:
         return _complain(name, "interrupted; nothing is lost: the same call again continues", 130)
+
+
+def _parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """The options, which may stand between positional arguments; but where a command takes another one's call, whose
+    options are its own."""
+    if any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in parser._actions):
+        return parser.parse_args(argv)
+    return parser.parse_intermixed_args(argv)
 
 
 def _complain(name: str, error: object, code: int) -> int:

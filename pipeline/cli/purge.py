@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
@@ -21,9 +22,9 @@ from lineage.index import read_index
 from lineage.purge import Applied, Order, apply
 from lineage.purge_plan import Match, PurgePlan, make_plan
 from lineage.recipe import RecipeError
-from lineage.storage import Folder
+from lineage.storage import Folder, split
 from lineage.sweeps import unswept
-from pipeline.cli.common import add_json, print_json
+from pipeline.cli.common import add_json, print_json, words
 from pipeline.cli.main import FailedError
 from pipeline.tracing import exposures_of
 
@@ -35,8 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     way.add_argument("--url", nargs="+", metavar="URL", help="all documents of these URLs, in any spelling")
     way.add_argument("--host", nargs="+", metavar="HOST", help="all documents of these hosts")
     way.add_argument("--from", dest="scan", metavar="SCAN.json", help="what `sluice scan` found")
-    parser.add_argument("--reason", required=True, metavar="TEXT", help="why; kept in the audit row")
-    parser.add_argument("--by", required=True, metavar="NAME", help="who wants it; kept in the audit row")
+    parser.add_argument("--reason", type=words, required=True, metavar="TEXT", help="why; kept in the audit row")
+    parser.add_argument("--by", type=words, required=True, metavar="NAME", help="who wants it; kept in the audit row")
     parser.add_argument("--apply", action="store_true", help="carry it out (without: only show the plan)")
     add_json(parser)
 
@@ -73,9 +74,9 @@ def _match(options: argparse.Namespace) -> Match:
 
 
 def _scanned(path: str) -> list[str]:
-    folder, _, name = path.rpartition("/")
+    folder, name = split(path)
     try:
-        evidence: dict[str, Any] = json.loads(Folder(folder or ".").read(name))
+        evidence: dict[str, Any] = json.loads(folder.read(name))
         ids = [str(document["doc_id"]) for document in evidence["documents"]]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise RecipeError(f"--from {path} is not what `sluice scan` wrote: {error}") from error
@@ -96,10 +97,11 @@ def _tell(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None)
         caches = [asdict(cache) for cache in unswept(Folder(options.out), read_index(options.out))]
         print_json(_as_json(plan, applied, exposures) | {"unswept_caches": caches})
         return
-    roles = {role: sum(row.role == role for row in plan.rows) for role in ("target", "twin", "kept_copy")}
     if not plan.rows:
         print(f"Nothing to purge: {len(plan.already):,} documents are purged already.")
+        _tell_elsewhere(plan)
         return
+    roles = Counter(dict(sorted((row.doc_id, row.role) for row in plan.rows)).values())
     print(f"{plan.num_documents:,} documents: {roles['target']:,} targets, {roles['twin']:,} suppressed twins,"
           f" {roles['kept_copy']:,} kept copies of suppressed targets")  # fmt: skip
     print(f"{plan.num_tokens:,} tokens in {len(plan.shards):,} shards:", *(f"{s}/{n:05d}" for s, n in plan.shards[:20]))
@@ -108,15 +110,19 @@ def _tell(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None)
         print(f"training run {exposure['run']} saw them {exposure['num_exposures']:,} times, in steps"
               f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before:"
               f" {'none kept' if before is None else before}")  # fmt: skip
-    for entry in plan.elsewhere:
-        print(f"{entry.doc_id.hex()} lies in {entry.out or 'an earlier output'}: purge it there with"
-              f" sluice purge {entry.out or 'OUT'} --doc {entry.doc_id.hex()} --reason … --by … --apply")  # fmt: skip
+    _tell_elsewhere(plan)
     if applied is None:
         print("\nThis is the plan. To carry it out, add --apply.")
     else:
         print(f"\nPurged as {applied.purge_id}. Proof: sluice verify {options.out}")
         for cache in unswept(Folder(options.out), read_index(options.out)):
             print(f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there")
+
+
+def _tell_elsewhere(plan: PurgePlan) -> None:
+    for entry in plan.elsewhere:
+        print(f"{entry.doc_id.hex()} lies in {entry.out or 'an earlier output'}: purge it there with"
+              f" sluice purge {entry.out or 'OUT'} --doc {entry.doc_id.hex()} --reason … --by … --apply")  # fmt: skip
 
 
 def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str, Any]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 
 from lineage.storage import Folder
-from pipeline.cli.common import add_json, print_json
+from pipeline.cli.common import add_json, print_json, share
 from pipeline.cli.main import FailedError
 from pipeline.progress import Reporter
 
@@ -28,15 +28,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--field", default="text", help="the key of the text (text); a.b for b within a")
     parser.add_argument("--ngram", choices=["13w", "8t"], default="13w", help="13-grams of words, or 8-grams of tokens")
     parser.add_argument("--control", metavar="FILE.jsonl", help="clean texts: how many would be called contaminated?")
-    parser.add_argument("--max-share", type=float, default=0.01, metavar="X",
+    parser.add_argument("--max-share", type=share, default=0.01, metavar="X",
                         help="share of documents above which a purge refuses the evidence (0.01)")  # fmt: skip
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from pipeline.scan import ScanRequest, scan, write_evidence
+    from pipeline.scan import ScanRequest, check_target, scan, write_evidence
 
     out = Folder(options.out)
+    check_target(out, options.to)
     evidence = scan(
         out,
         ScanRequest(against=options.against, field=options.field, ngram=options.ngram, control=options.control,

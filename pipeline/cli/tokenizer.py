@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lineage.index import read_index
 from lineage.storage import Folder
-from pipeline.cli.common import add_json, print_json
+from pipeline.cli.common import add_json, check_outside, print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +32,7 @@ def run(options: argparse.Namespace) -> int:
     from stages.tokenizer import load_tokenizer, train_bpe
 
     target = Path(options.to)
+    check_outside("--to", options.to)
     ranks = train_bpe(clean_texts(Folder(options.out)), options.vocab)
     Folder(str(target.resolve().parent)).publish(target.name, ranks)
     tokenizer = load_tokenizer(str(target))

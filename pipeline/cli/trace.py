@@ -17,7 +17,7 @@ from lineage.ids import parse_id
 from lineage.recipe import RecipeError
 from lineage.story import Story, documents_json
 from lineage.trace import Tracer
-from pipeline.cli.common import add_json, console, print_json
+from pipeline.cli.common import add_json, console, count, print_json
 from pipeline.tracing import make_tracer
 
 
@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--runs", nargs="+", default=[], metavar="DIR", help="training outputs whose facts the store lacks"
     )
     parser.add_argument("--version", type=int, help="the corpus as of this version (1 after its run, one more a purge)")
-    parser.add_argument("--limit", type=int, help="cut lists to this many entries, and add how many there are")
+    parser.add_argument("--limit", type=count, help="cut lists to this many entries, and add how many there are")
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument("--doc", metavar="ID", help="a document id: 32 hex digits")
     way.add_argument("--url")
@@ -36,9 +36,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     way.add_argument("--warc", metavar="FILE", help="a crawl file; with --offset")
     way.add_argument("--shard", metavar="SOURCE/N", help="a token shard; with --offset")
     way.add_argument("--run", metavar="NAME", help="a training run; with --step")
-    parser.add_argument("--offset", type=int, metavar="N", help="byte offset in the crawl file, or token in the shard")
-    parser.add_argument("--step", type=int, metavar="T")
-    parser.add_argument("--row", type=int, metavar="K")
+    parser.add_argument(
+        "--offset", type=count, metavar="N", help="byte offset in the crawl file, or token in the shard"
+    )
+    parser.add_argument("--step", type=count, metavar="T")
+    parser.add_argument("--row", type=count, metavar="K")
     add_json(parser)
 
 
@@ -54,7 +56,9 @@ def run(options: argparse.Namespace) -> int:
         return 0
     stories, num = _find(tracer, options)
     if options.json:
-        print_json(documents_json(stories, options.limit, num))
+        is_cut = options.host is not None and num is not None and num > len(stories)
+        last = tracer.last_of_host(options.host) if is_cut else None
+        print_json(documents_json(stories, options.limit, num, last))
     else:
         _print(stories, options.limit, num)
     return 0

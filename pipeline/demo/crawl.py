@@ -14,6 +14,7 @@ import random
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from lineage.recipe import RecipeError
 from pipeline.demo.pages import Article, drop_words, render_page, write_article
 from pipeline.demo.prose import LANGUAGES
 from pipeline.demo.questions import question
@@ -63,9 +64,9 @@ class Truth:
 
 
 def make_crawl(folder: Path, num_pages: int = 3000, seed: int = 0) -> Truth:
-    """Write the crawl below `folder`: the same bytes for the same arguments. ValueError: too few to plant on."""
+    """Write the crawl below `folder`: the same bytes for the same arguments. RecipeError: too few to plant on."""
     if num_pages < LEAST_PAGES:
-        raise ValueError(
+        raise RecipeError(
             f"a demo crawl of {num_pages} pages: expected at least {LEAST_PAGES}, to have room for its plants"
         )
     folder.mkdir(parents=True, exist_ok=True)

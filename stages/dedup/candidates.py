@@ -17,8 +17,8 @@ MAX_ALL_PAIRS: Final = 64
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandRows:
     """Entries of buckets, parallel arrays: bucket `key`, `text` (a prefix of the clean hash: equal texts have equal
-    ones), `k` (prefix of the doc_id), place in the signature `order`, `preference` (the least is kept first), `node` (the
-    document, unique) and whether it is a document of an `earlier` run."""
+    ones), `k` (prefix of the doc_id), place in the signature `order`, `preference` (the least is kept first), `node`
+    (the document, unique) and whether it is a document of an `earlier` run."""
 
     key: I64
     text: I64
