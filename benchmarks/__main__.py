@@ -26,13 +26,14 @@ def main() -> int:
             crawl = Path(scratch)
             make_crawl(crawl)
         commands = [
-            ["rules"],
+            ["rules", str(crawl)],
             ["dedup"],
             ["loader"],
             ["training"],
             ["checkpoint"],
             ["store", "--rows", "1000000"],
-            ["pipeline", str(crawl)],
+            ["steps", str(crawl), "--times", "1", "3"],
+            ["pipeline", str(crawl), "--times", "1", "3"],
         ]
         failed = 0
         for name, *arguments in commands:
