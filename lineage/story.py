@@ -110,9 +110,10 @@ def documents_json(
     of them, where `stories` are only the first."""
     told: dict[str, Json] = {}
     _put_cut(told, "documents", [story.as_json(limit) for story in stories], limit)
-    if last is not None:
+    if num is not None and num > len(stories):
         told["documents_cut"] = {
-            "count": num, "first": stories[0].as_json(limit) if stories else None, "last": last.as_json(limit),
+            "count": num, "first": stories[0].as_json(limit) if stories else None,
+            "last": None if last is None else last.as_json(limit),
         }  # fmt: skip
     return told
 

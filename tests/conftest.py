@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import settings
 # A busy machine must not fail a property: no example is judged by the clock.
 settings.register_profile("sluice", deadline=None)
 settings.load_profile("sluice")
+
+# A shell starts its background jobs with SIGINT ignored, which we and the processes that tests start would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -8,6 +8,7 @@ import os
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_store import (
@@ -133,8 +134,9 @@ def test_a_host_is_listed_in_order_of_url_and_cut_with_its_count(out: Folder) ->
     stories, num = tracer(out).by_host("host1.example", limit=3)
     urls = sorted(f"https://host1.example/page/{n}" for n in range(NUM) if n % 4 == 1)
     assert ([story.row.url for story in stories], num) == (urls[:3], 15)
-    told = documents_json(stories, 3, num)
-    assert told["documents_cut"]["count"] == 15  # type: ignore[index,call-overload]
+    told: Any = documents_json(stories, 3, num, tracer(out).last_of_host("host1.example"))
+    cut = told["documents_cut"]
+    assert (cut["count"], cut["first"]["url"], cut["last"]["url"]) == (15, urls[0], urls[-1])
     assert "documents_cut" not in documents_json(tracer(out).by_host("host1.example")[0])
 
 

@@ -4,7 +4,6 @@ Started as `python mix_parent.py RECIPE FOLDER NUM_PARALLEL`."""
 
 from __future__ import annotations
 
-import signal
 import sys
 from contextlib import closing
 
@@ -24,7 +23,6 @@ def sleepers(folder: str, num: int) -> list[Work]:
 
 if __name__ == "__main__":
     recipe, folder, num_parallel = sys.argv[1:]
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started without it
     ablation = open_ablation(load_recipe(recipe, TrainRecipe))
     try:
         with closing(run_all(ablation, sleepers(folder, 4), Means(num_parallel=int(num_parallel)))) as ended:
