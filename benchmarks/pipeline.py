@@ -113,7 +113,8 @@ def _their_steps(out: Path) -> dict[str, float]:
     for stats in sorted(out.glob("logs-*/stats.json")):
         for step in json.loads(stats.read_text()):
             name = step["name"].split(" ", 2)[-1]
-            seconds[name] = seconds.get(name, 0.0) + step["time_stats"].get("total", 0.0)
+            spent = step["time_stats"]  # a plain number where a step timed a single thing
+            seconds[name] = seconds.get(name, 0.0) + (spent["total"] if isinstance(spent, dict) else spent)
     return seconds
 
 
