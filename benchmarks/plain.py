@@ -25,6 +25,7 @@ def main(recipe: str) -> None:
     with (
         concurrent.futures.ProcessPoolExecutor(WORKERS) as pool,
         mock.patch.object(engine, "cluster", contextlib.nullcontext),
+        mock.patch.object(engine, "check_resources"),
         mock.patch.object(phases, "run_units", _runner(pool)),
     ):
         process.run(load(recipe, []), Reporter(quiet=True))
