@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from lineage.checksums import seal, unseal
 from lineage.ids import content_hash
+from lineage.recipe import RecipeError
 from lineage.storage import Folder, StorageError, split
 
 INDEX_FILE: Final = "index.json"
@@ -166,15 +167,17 @@ def read_index(out: Folder | str) -> Index:
     return decode_index(data, folder.at(INDEX_FILE))
 
 
-def enclosing_output(target: str) -> str | None:
-    """The finished output that `target` lies under, if any: only purges and training facts are added to one."""
+def check_outside(flag: str, target: str) -> None:
+    """RecipeError if `target`, which the option `flag` names to be written, lies under a finished output."""
     folder, _ = split(target)
     while not (folder.exists(INDEX_FILE) and folder.exists("checksums.json")):
         parent, name = split(folder.url)
         if not name or parent.url.endswith(":/"):
-            return None
+            return
         folder = parent
-    return folder.url
+    raise RecipeError(
+        f"{flag} {target} lies under {folder.url}, a finished output, to which nothing is added: it must lie elsewhere"
+    )
 
 
 def shard_names(source: str, shard: int, generation: int = 0) -> tuple[str, str, str]:

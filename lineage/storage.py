@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
@@ -47,6 +47,11 @@ def join(url: str, *names: str) -> str:
     return "/".join([url.rstrip("/"), *(name.strip("/") for name in names)])
 
 
+def object_store_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The AWS_* variables of an environment, by name: how it reaches the object store."""
+    return {name: value for name, value in sorted(environment.items()) if name.startswith("AWS_")}
+
+
 def filesystem(url: str) -> Any:
     """The fsspec file system that `url` belongs to. S3 takes its endpoint, region and keys from the usual AWS_*
     variables and goes anonymous where there are no keys (or with AWS_NO_SIGN_REQUEST=1). The role of an EC2 instance is
@@ -55,7 +60,7 @@ def filesystem(url: str) -> Any:
     if scheme != "s3":
         return _filesystem(scheme, os.getpid(), False, ())
     # A process may come to other settings (a worker that serves one job after another): they get a client of their own.
-    settings = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_")))
+    settings = tuple(object_store_settings().items())
     return _filesystem(scheme, os.getpid(), _s3_anonymous(), settings)
 
 
@@ -85,7 +90,7 @@ def delta_options(url: str) -> dict[str, str]:
     """The storage_options that deltalake wants for `url` (its own names for the AWS_* variables)."""
     if urlsplit(url).scheme != "s3":
         return {}
-    options = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    options = object_store_settings()
     options.setdefault("AWS_REGION", os.environ.get("AWS_DEFAULT_REGION", "us-east-1"))
     if options.get("AWS_ENDPOINT_URL", "").startswith("http://"):
         options["AWS_ALLOW_HTTP"] = "true"

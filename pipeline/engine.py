@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from lineage.recipe import RecipeError
+from lineage.storage import object_store_settings
 from pipeline.capacity import A_LITTLE, Nodes, ResourceError, Wanted, check_capacity
 from pipeline.recipe import RayStageTable, RayTable
 
@@ -215,6 +216,8 @@ def _starter(function: Callable[[Any, Any, bool], Any], job: Any, work: Work) ->
     if work.resource:
         options["resources"] = {work.resource: A_LITTLE}
     remote = ray.remote(**options)(_call)
+    # How the tasks reach the object store on nodes that were started without these variables. They travel in Ray's
+    # object store and not in a runtime environment, which dashboards and logs show.
     shared = ray.put((function, job, object_store_settings()))
     return lambda item, careful: remote.remote(shared, item, careful)
 
@@ -230,12 +233,6 @@ def _result(reference: Any) -> Any:
         raise _LostWorkerError(str(error)) from error
     except ray.exceptions.RayTaskError as error:
         raise error.cause if isinstance(error.cause, Exception) else error from None
-
-
-def object_store_settings() -> dict[str, str]:
-    """The AWS_* variables of this process: how its tasks reach the object store on nodes that were started without
-    them. They travel in Ray's object store, not in a runtime environment, which dashboards and logs show."""
-    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
 
 
 def _call(shared: tuple[Callable[[Any, Any, bool], Any], Any, dict[str, str]], item: Any, careful: bool) -> Any:

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from lineage.index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage import Folder
+from pipeline.rows import clean_texts
 from stages.decontaminate import read_items
 from trainer.mix.dsir import (
     BUCKETS,
@@ -57,12 +57,8 @@ def texts_of(outs: tuple[DataTable, ...]) -> Iterator[Text]:
     for table in outs:
         folder = Folder(table.out)
         for part in read_index(folder).documents:
-            with folder.open(part.file) as stream:
-                for batch in pq.ParquetFile(stream).iter_batches(batch_size=1024, columns=["doc_id", "text"]):
-                    for row in batch.to_pylist():
-                        if row["text"] is not None:
-                            doc_id = row["doc_id"].hex() if isinstance(row["doc_id"], bytes) else row["doc_id"]
-                            yield Text(table.prefix + part.source, doc_id, row["text"])
+            for found in clean_texts(folder, part):
+                yield Text(table.prefix + part.source, found.doc_id.hex(), found.text)
 
 
 def target_texts(file: str, field: str) -> list[str]:

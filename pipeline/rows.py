@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from blake3 import blake3
 
 from lineage.ids import ID_BYTES
+from lineage.index import PartFile
 from lineage.storage import Folder
 
 _MAX_ROWS = 4096
@@ -92,6 +93,25 @@ def read_rows(folder: Folder, name: str) -> pa.Table:
     """A whole Parquet file."""
     with folder.open(name) as file:
         return pq.read_table(file)
+
+
+class CleanText(NamedTuple):
+    """A document's clean text, and its row in its part."""
+
+    row: int
+    doc_id: bytes
+    text: str
+
+
+def clean_texts(out: Folder, part: PartFile) -> Iterator[CleanText]:
+    """The texts of a part of `documents/` in order; purged ones are not there any more."""
+    first = 0
+    with out.open(part.file) as stream:
+        for batch in pq.ParquetFile(stream).iter_batches(batch_size=512, columns=["doc_id", "text"]):
+            for row, plain in enumerate(batch.to_pylist(), first):
+                if plain["text"] is not None:
+                    yield CleanText(row, plain["doc_id"], plain["text"])
+            first += batch.num_rows
 
 
 def read_texts(out: Folder, part: str, part_rows: Sequence[int]) -> dict[int, str]:

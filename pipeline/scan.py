@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from lineage.index import PartFile, Shard, read_index
+from lineage.index import PartFile, Shard, check_outside, read_index
 from lineage.lookup import Lookup
 from lineage.recipe import RecipeError
 from lineage.storage import Folder, split
@@ -27,11 +27,12 @@ from pipeline import engine
 from pipeline.engine import Work, run_units
 from pipeline.progress import Reporter
 from pipeline.recipe import recipe_of
+from pipeline.rows import clean_texts
+from pipeline.tokens import kept_tokenizer
 from stages.contamination import Evidence, Finder
 from stages.decontaminate import read_items
 from stages.dedup.options import DedupTable
 from stages.ngrams import Tokens
-from stages.tokenizer import load_tokenizer
 
 COMMON_IN = 10
 """An n-gram that stands in more documents than this is common and counts for nothing (GPT-3, appendix C)."""
@@ -85,7 +86,7 @@ class _Read:
 
 @functools.lru_cache(maxsize=2)
 def _finder(job: ScanJob) -> Finder:
-    encode = load_tokenizer(job.encoding).encode if job.ngram == "8t" else None
+    encode = kept_tokenizer(job.encoding).encode if job.ngram == "8t" else None
     return Finder(job.items, job.ngram, job.dedup, job.kinds, encode)
 
 
@@ -104,18 +105,14 @@ def _documents(job: ScanJob, piece: Piece) -> Iterator[_Read]:
 
 
 def _of_part(job: ScanJob, part: PartFile, wanted: frozenset[int] | None) -> Iterator[_Read]:
-    first = 0
-    with Folder(job.out).open(part.file) as stream:
-        for batch in pq.ParquetFile(stream).iter_batches(batch_size=512, columns=["doc_id", "text"]):
-            for row, plain in enumerate(batch.to_pylist(), first):
-                if plain["text"] is not None and (wanted is None or row in wanted):
-                    yield _Read(row=row, doc_id=plain["doc_id"], text=plain["text"])
-            first += batch.num_rows
+    for row, doc_id, text in clean_texts(Folder(job.out), part):
+        if wanted is None or row in wanted:
+            yield _Read(row=row, doc_id=doc_id, text=text)
 
 
 def _of_shard(job: ScanJob, shard: Shard, wanted: frozenset[int] | None) -> Iterator[_Read]:
     """From the tokens themselves, so that what is found is what a training run would read."""
-    folder, tokenizer = Folder(job.out), load_tokenizer(job.encoding)
+    folder, tokenizer = Folder(job.out), kept_tokenizer(job.encoding)
     placed = pq.read_table(io.BytesIO(folder.read(shard.index_file)), columns=["doc_id", "start", "num_tokens"])
     with folder.open(shard.file) as stream:
         for row, plain in enumerate(placed.to_pylist()):
@@ -160,7 +157,7 @@ def _quoted(job: ScanJob, document: _Read, evidence: Evidence) -> str:
     start, end = evidence.spans[0]
     if evidence.unit == "words":
         return document.text[start:end]
-    tokenizer = load_tokenizer(job.encoding)
+    tokenizer = kept_tokenizer(job.encoding)
     tokens = tokenizer.encode(document.text) if document.tokens is None else document.tokens
     return tokenizer.decode(tokens[start:end])
 
@@ -251,15 +248,8 @@ def _control(finder: Finder, job: ScanJob, request: ScanRequest) -> dict[str, An
     return {"file": request.control, "num": len(texts), "flagged": flagged, "rate": flagged / max(1, len(texts))}
 
 
-def check_target(out: Folder, to: str) -> None:
-    """RecipeError if a file for evidence lies under `out`."""
-    folder, name = split(to)
-    if f"{folder.at(name)}/".startswith(f"{out.url}/"):
-        raise RecipeError(f"--to {to} lies under {out.url}: evidence quotes documents, so it must lie elsewhere")
-
-
-def write_evidence(evidence: dict[str, Any], out: Folder, to: str) -> None:
-    """Write the evidence to a file that does not lie under `out`: it quotes documents."""
-    check_target(out, to)
+def write_evidence(evidence: dict[str, Any], to: str) -> None:
+    """Write the evidence to a file, which must not lie under an output: it quotes documents."""
+    check_outside("--to", to)
     folder, name = split(to)
     folder.publish(name, json.dumps(evidence, indent=1, ensure_ascii=False).encode())

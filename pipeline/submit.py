@@ -88,11 +88,6 @@ def make_submission(argv: Sequence[str], *, ship_project: bool) -> Submission:
     return submission
 
 
-def settings_to_ship(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that the job needs from here: how to reach the object store."""
-    return {name: value for name, value in sorted(environment.items()) if name.startswith("AWS_")}
-
-
 def write_package(submission: Submission, settings: Mapping[str, str], folder: Path) -> None:
     """Lay the job's working folder out in `folder`; the settings are readable by their owner only."""
     for name, data in submission.files.items():

@@ -93,7 +93,8 @@ class ShardOfGroup:
 
 
 @functools.lru_cache(maxsize=2)
-def _tokenizer(encoding: str) -> Tokenizer:
+def kept_tokenizer(encoding: str) -> Tokenizer:
+    """The tokenizer that `encoding` names, loaded once in each process."""
     return load_tokenizer(encoding)
 
 
@@ -118,7 +119,7 @@ def tokenize_unit(job: TokenJob, item: UnitOfGroup, careful: bool) -> Done:
             texts.append(text)
             part_rows.append(part_row)
     with out.writing(f"{folder}/tokens.bin") as tokens:
-        run = write_run(doc_ids, texts, _tokenizer(job.encoding), job.seed, tokens)
+        run = write_run(doc_ids, texts, kept_tokenizer(job.encoding), job.seed, tokens)
     row_of = dict(zip(doc_ids, part_rows, strict=True))
     assert len(row_of) == len(doc_ids), "the identity stage leaves one document of each id"
     rows = pa.array([row_of[doc_id] for doc_id in run["doc_id"].to_pylist()], pa.int64())

@@ -23,6 +23,7 @@ from typing import IO, Any, Final
 
 from lineage.lock import hold
 from lineage.recipe import as_toml
+from lineage.storage import object_store_settings
 from trainer.mix.design import Point
 from trainer.mix.doremi_job import Answer, doremi_job, read_answer
 from trainer.mix.proxies import Ablation, AblationError, pending, publish_result, write_design, write_tables
@@ -229,7 +230,7 @@ def _on_cluster(
     alone = replace(ablation.recipe.train, workers=None, parallel=ParallelTable())
     workers = workers_of(alone, ray.cluster_resources().get("GPU", 0.0))
     check_workers(workers)
-    settings = tuple((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
+    settings = tuple(object_store_settings().items())
     remote = ray.remote(max_retries=_RETRIES, **_ray_options(workers.each))(_run_one)
     tasks = {remote.remote(replace(one, environment=settings)): one.name for one in work}
     try:

@@ -9,8 +9,6 @@ from typing import Any
 
 from rich.console import Console
 
-from lineage.recipe import RecipeError
-
 
 def add_json(parser: argparse._ActionsContainer) -> None:
     """`--json`: one JSON document on stdout, everything else on stderr."""
@@ -49,15 +47,6 @@ def words(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("it is empty: it is kept as an answer to whoever asks later")
     return text
-
-
-def check_outside(flag: str, target: str) -> None:
-    """RecipeError if what a command is to write lies under a finished output."""
-    from lineage.index import enclosing_output
-
-    out = enclosing_output(target)
-    if out is not None:
-        raise RecipeError(f"{flag} {target} lies under {out}, a finished output: nothing is added to it. Name another")
 
 
 def print_json(value: Any) -> None:

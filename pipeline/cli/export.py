@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from lineage.index import check_outside
 from lineage.storage import Folder
-from pipeline.cli.common import add_json, check_outside, print_json
+from pipeline.cli.common import add_json, print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

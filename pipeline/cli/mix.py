@@ -252,14 +252,12 @@ def _compared(options: argparse.Namespace) -> tuple[tuple[DataTable, ...], list[
 
 
 def _dsir(options: argparse.Namespace) -> None:
-    from pathlib import Path
-
-    from lineage.storage import Folder
+    from lineage.storage import split
     from pipeline.likeness import choose_documents
 
     summary, rows = choose_documents(*_compared(options), options.keep, options.seed)
-    target = Path(options.to).resolve()
-    Folder(str(target.parent)).publish(target.name, "".join(json.dumps(row) + "\n" for row in rows).encode())
+    folder, name = split(options.to)
+    folder.publish(name, "".join(json.dumps(row) + "\n" for row in rows).encode())
     if options.json:
         print_json(summary.as_plain() | {"file": options.to})
         return

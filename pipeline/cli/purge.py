@@ -101,7 +101,7 @@ def _tell(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None)
         print(f"Nothing to purge: {len(plan.already):,} documents are purged already.")
         _tell_elsewhere(plan)
         return
-    roles = Counter(dict(sorted((row.doc_id, row.role) for row in plan.rows)).values())
+    roles = Counter({row.doc_id: row.role for row in plan.rows}.values())
     print(f"{plan.num_documents:,} documents: {roles['target']:,} targets, {roles['twin']:,} suppressed twins,"
           f" {roles['kept_copy']:,} kept copies of suppressed targets")  # fmt: skip
     print(f"{plan.num_tokens:,} tokens in {len(plan.shards):,} shards:", *(f"{s}/{n:05d}" for s, n in plan.shards[:20]))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 
+from lineage.index import check_outside
 from lineage.storage import Folder
 from pipeline.cli.common import add_json, print_json, share
 from pipeline.cli.main import FailedError
@@ -34,17 +35,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pipeline.scan import ScanRequest, check_target, scan, write_evidence
+    from pipeline.scan import ScanRequest, scan, write_evidence
 
-    out = Folder(options.out)
-    check_target(out, options.to)
+    check_outside("--to", options.to)
     evidence = scan(
-        out,
+        Folder(options.out),
         ScanRequest(against=options.against, field=options.field, ngram=options.ngram, control=options.control,
                     max_share=options.max_share),
         Reporter(),
     )  # fmt: skip
-    write_evidence(evidence, out, options.to)
+    write_evidence(evidence, options.to)
     if options.json:
         print_json({name: value for name, value in evidence.items() if name != "documents"} | {"evidence": options.to})
     else:

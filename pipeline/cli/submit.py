@@ -74,12 +74,13 @@ def split_command(options: argparse.Namespace) -> list[str]:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pipeline.submit import make_submission, settings_to_ship
+    from lineage.storage import object_store_settings
+    from pipeline.submit import make_submission
 
     command = split_command(options)
     submission = make_submission(command, ship_project=options.project == "ship")
     cluster = connect(options.address)
-    job, was_there = cluster.start(submission, settings_to_ship(os.environ), again=options.again)
+    job, was_there = cluster.start(submission, object_store_settings(), again=options.again)
     _say(_greeting(job, was_there))
     if not options.detach:
         try:

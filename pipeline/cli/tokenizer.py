@@ -9,14 +9,11 @@ A byte-level BPE over every text in OUT/documents; the same texts give the same 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from pathlib import Path
 
-import pyarrow.parquet as pq
-
-from lineage.index import read_index
-from lineage.storage import Folder
-from pipeline.cli.common import add_json, check_outside, print_json
+from lineage.index import check_outside, read_index
+from lineage.storage import Folder, split
+from pipeline.cli.common import add_json, print_json
+from pipeline.rows import clean_texts
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,22 +28,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from stages.tokenizer import load_tokenizer, train_bpe
 
-    target = Path(options.to)
     check_outside("--to", options.to)
-    ranks = train_bpe(clean_texts(Folder(options.out)), options.vocab)
-    Folder(str(target.resolve().parent)).publish(target.name, ranks)
-    tokenizer = load_tokenizer(str(target))
-    result = {"file": str(target), "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash}
+    out, (folder, name) = Folder(options.out), split(options.to)
+    texts = (found.text for part in read_index(out).documents for found in clean_texts(out, part))
+    folder.publish(name, train_bpe(texts, options.vocab))
+    tokenizer = load_tokenizer(options.to)
+    result = {"file": options.to, "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash}
     if options.json:
         print_json(result)
     else:
-        print(f"{target}: {tokenizer.vocab_size} ids, hash {tokenizer.hash}")
+        print(f"{options.to}: {tokenizer.vocab_size} ids, hash {tokenizer.hash}")
     return 0
-
-
-def clean_texts(out: Folder) -> Iterator[str]:
-    """Every clean text of a run that was not purged, part by part."""
-    for part in read_index(out).documents:
-        with out.open(part.file) as stream:
-            for batch in pq.ParquetFile(stream).iter_batches(batch_size=1024, columns=["text"]):
-                yield from (text for text in batch["text"].to_pylist() if text is not None)

@@ -170,7 +170,7 @@ def _leaked_story(places: Places, truth: Truth) -> Story:
 
 def _purge(places: Places, screen: Console) -> tuple[dict[str, Any], Applied]:
     evidence = scan(places.out, ScanRequest(against=str(places.crawl / "benchmark.jsonl")), Reporter())
-    write_evidence(evidence, places.out, str(places.folder / "scan.json"))
+    write_evidence(evidence, str(places.folder / "scan.json"))
     screen.print(f"{len(evidence['found_items'])} of {evidence['num_items']} questions found in"
                  f" {evidence['num_found']} documents")  # fmt: skip
     match = Match(kind="scan", values=tuple(document["doc_id"] for document in evidence["documents"]))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jinja2
-
 from lineage.ids import parse_id
 from lineage.index import read_index
 from lineage.sql import query
@@ -13,6 +11,7 @@ from lineage.storage import Folder
 from lineage.story import Story
 from lineage.trace import UnknownError
 from pipeline.report.collect import human_value
+from pipeline.report.render import escaping
 from pipeline.tracing import make_tracer
 
 _RULES = "SELECT rule, sum(num)::bigint AS num FROM step_rules GROUP BY 1 ORDER BY 2 DESC, 1"
@@ -22,11 +21,8 @@ class Page:
     """The templates of one output's page; everything they show is escaped."""
 
     def __init__(self, out: Folder) -> None:
-        self._environment = jinja2.Environment(
-            loader=jinja2.PackageLoader("pipeline.page", "templates"), autoescape=True,
-            undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        )  # fmt: skip
-        self._environment.filters |= {"number": lambda value: f"{value:,}", "value": human_value}
+        self._environment = escaping("pipeline.page", "templates")
+        self._environment.filters["value"] = human_value
         self._out = out
 
     def render(self, template: str, **values: Any) -> str:
@@ -41,9 +37,7 @@ def read_front(out: Folder) -> dict[str, Any]:
         "num_tokens": index.num_tokens,
         "version": index.version,
         "steps": query(out, "SELECT * FROM steps ORDER BY source, position").objects(),
-        "rules": query(
-            out, "SELECT rule, sum(num)::bigint AS num FROM step_rules GROUP BY 1 ORDER BY 2 DESC, 1"
-        ).objects(),
+        "rules": query(out, _RULES).objects(),
         "purges": query(out, 'SELECT * FROM purges ORDER BY "at"').objects(),
         "runs": query(out, "SELECT run, output FROM training_runs ORDER BY run").objects(),
     }

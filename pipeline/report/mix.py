@@ -6,9 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Final
 
-import jinja2
-
 from pipeline.report.charts import HEIGHT, WIDTH, Axes, spanning
+from pipeline.report.render import escaping
 from trainer.mix.report import MixReport, Response, TargetFit
 
 REPORT: Final = "report.html"
@@ -48,14 +47,8 @@ class Curve:
 
 def render_mix(report: MixReport) -> str:
     """The page. Names from the recipe are escaped."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pipeline.report", "."), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters |= {
-        "number": lambda value: f"{value:,}", "nats": lambda value: f"{value:.4f}",
-        "percent": lambda value: f"{100 * value:.1f}%",
-    }  # fmt: skip
+    environment = escaping("pipeline.report", ".")
+    environment.filters |= {"nats": lambda value: f"{value:.4f}", "percent": lambda value: f"{100 * value:.1f}%"}
     return environment.get_template("mix.html").render(
         report=report, tiles=_tiles(report), scatters=_scatters(report), curves=_curves(report),
         size={"width": WIDTH, "height": HEIGHT},

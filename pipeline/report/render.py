@@ -12,13 +12,21 @@ from pipeline.report.data import ReportData
 REPORT = "report.html"
 
 
-def render(data: ReportData) -> str:
-    """The page. Everything that came from the crawl is escaped."""
+def escaping(package: str, folder: str) -> jinja2.Environment:
+    """The templates of a package's folder. Whatever they show is escaped, and a name that they do not know is an error;
+    the filter `number` sets commas."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pipeline.report", "."), autoescape=True, undefined=jinja2.StrictUndefined,
+        loader=jinja2.PackageLoader(package, folder), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {"bytes": human_bytes, "number": lambda value: f"{value:,}"}
+    environment.filters["number"] = lambda value: f"{value:,}"
+    return environment
+
+
+def render(data: ReportData) -> str:
+    """The page. Everything that came from the crawl is escaped."""
+    environment = escaping("pipeline.report", ".")
+    environment.filters["bytes"] = human_bytes
     return environment.get_template("report.html").render(data=data)
 
 

@@ -194,9 +194,8 @@ def test_an_n_gram_of_many_documents_counts_for_nothing(tmp_path: Path) -> None:
 
 
 def test_evidence_is_not_written_into_the_output_that_it_quotes(planted: tuple[Path, list[str]]) -> None:
-    out = Folder(str(planted[0] / "out"))
     with pytest.raises(RecipeError, match="lies under"):
-        write_evidence({"documents": []}, out, str(planted[0] / "out" / "scan.json"))
+        write_evidence({"documents": []}, str(planted[0] / "out" / "scan.json"))
 
 
 def test_too_large_a_share_is_refused_unless_told(planted: tuple[Path, list[str]]) -> None:
@@ -230,7 +229,7 @@ def test_what_the_scan_found_is_purged_and_nothing_of_it_is_left(
         return [needle for data in everything(of_folder(out)) for needle in needles if needle in data]
 
     assert set(needles) == set(left()), "the search finds what is there"
-    write_evidence(by_words, out, str(tmp_path / "scan.json"))
+    write_evidence(by_words, str(tmp_path / "scan.json"))
     command = ["purge", out.url, "--from", str(tmp_path / "scan.json"), "--by", "test", "--reason", "leaked", "--apply"]
     assert main(command) == 0
     assert left() == []

@@ -13,11 +13,12 @@ import pytest
 from runs import recipe, write_recipe
 
 from lineage.recipe import RecipeError
+from lineage.storage import object_store_settings
 from pipeline.cli.main import main
 from pipeline.cli.submit import configure, split_command
 from pipeline.jobs import ClusterError, Job, find_token
 from pipeline.on_cluster import SETTINGS, take_settings
-from pipeline.submit import Submission, make_submission, project_files, settings_to_ship, write_package
+from pipeline.submit import Submission, make_submission, project_files, write_package
 
 IN = "s3://bucket/in/*.jsonl"
 OUT = "s3://bucket/out"
@@ -205,7 +206,7 @@ def test_a_file_of_ours_is_not_overwritten_by_one_that_is_shipped(here: Path) ->
 
 
 def test_keys_travel_in_a_file_of_their_own_and_nowhere_else(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = settings_to_ship({"AWS_SECRET_ACCESS_KEY": "hunter2", "RAY_AUTH_TOKEN": "token", "HOME": "/root"})
+    settings = object_store_settings({"AWS_SECRET_ACCESS_KEY": "hunter2", "RAY_AUTH_TOKEN": "token", "HOME": "/root"})
     assert settings == {"AWS_SECRET_ACCESS_KEY": "hunter2"}
     submission = submit_run()
     write_package(submission, settings, here / "package")

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from lineage import storage
+from lineage.storage import Folder
 
 
 @pytest.fixture
@@ -41,3 +43,12 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
         server.kill()
         server.wait()
         storage._filesystem.cache_clear()
+
+
+@pytest.fixture(params=["disk", pytest.param("s3", marks=pytest.mark.slow)])
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
+    """A run's output, empty: on disk, and in a bucket."""
+    if request.param == "disk":
+        return Folder(str(tmp_path))
+    request.getfixturevalue("s3")
+    return Folder("s3://runs/one")

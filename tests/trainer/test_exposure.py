@@ -234,14 +234,20 @@ def test_two_outputs_each_get_their_own_facts_with_their_prefix(tmp_path: Path) 
         assert told == {(r["step"], r["row"]) for r in held if r["start"] < 600 and r["start"] + r["num_tokens"] > 100}
 
 
-def test_a_purge_during_the_run_opens_a_stretch_and_empties_every_later_batch(tmp_path: Path) -> None:
-    out, output = tmp_path / "out", tmp_path / "run"
+def ten_steps_then_a_purge(folder: Path) -> tuple[Path, Path, list[Feed]]:
+    """The data, the run's output, and its ranks: they have fed ten steps when tokens that lie ahead are purged."""
+    out, output = folder / "out", folder / "run"
     output.mkdir()
     write_output(out, {"web": SHARDS["web"]}, store=True)
     options = OrderOptions(seed=5, seq_len=64, global_batch=8, window_blocks=2, mixture_block=20)
     ranks = feeds(open_corpus([DataTable(out=str(out))]), output, options)
     run_steps(ranks, output, Attempt(number=1, first_step=0, parent=None), 10)
     purge_tokens(out, "web", 0, 0, 5000)
+    return out, output, ranks
+
+
+def test_a_purge_during_the_run_opens_a_stretch_and_empties_every_later_batch(tmp_path: Path) -> None:
+    out, _, ranks = ten_steps_then_a_purge(tmp_path)
     for feed in ranks:
         feed.commit(10, ())
     changed = Dataset(open_corpus([DataTable(out=str(out))]), ranks[0].dataset.order, LocalBlocks(), Slice())
@@ -265,13 +271,7 @@ def test_a_purge_during_the_run_opens_a_stretch_and_empties_every_later_batch(tm
 
 
 def test_where_one_rank_meets_a_purge_first_the_stretch_ends_at_the_next_checkpoint(tmp_path: Path) -> None:
-    out, output = tmp_path / "out", tmp_path / "run"
-    output.mkdir()
-    write_output(out, {"web": SHARDS["web"]}, store=True)
-    options = OrderOptions(seed=5, seq_len=64, global_batch=8, window_blocks=2, mixture_block=20)
-    ranks = feeds(open_corpus([DataTable(out=str(out))]), output, options)
-    run_steps(ranks, output, Attempt(number=1, first_step=0, parent=None), 10)
-    purge_tokens(out, "web", 0, 0, 5000)
+    out, _, ranks = ten_steps_then_a_purge(tmp_path)
     ranks[0].dataset.close()  # its maps: the others still have the old shard open
     for first in (10, 20):
         for feed in ranks:

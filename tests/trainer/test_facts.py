@@ -29,14 +29,6 @@ def hosts(output: Folder) -> list[str]:
     return [json.loads(line)["host"] for line in output.read(FACTS_FILE).splitlines()]
 
 
-@pytest.fixture(params=["disk", pytest.param("s3", marks=pytest.mark.slow)])
-def output(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
-    if request.param == "disk":
-        return Folder(str(tmp_path))
-    request.getfixturevalue("s3")
-    return Folder("s3://runs/one")
-
-
 def test_a_superseded_attempt_adds_nothing(output: Folder) -> None:
     first = FactLog(output, claim(output))
     first.add(fact("a"))

@@ -17,14 +17,6 @@ def report(step: int) -> StepReport:
     return StepReport(step=step, attempt=1, loss=2.0 + step, gradient_norm=1.0)
 
 
-@pytest.fixture(params=["disk", pytest.param("s3", marks=pytest.mark.slow)])
-def output(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
-    if request.param == "disk":
-        return Folder(str(tmp_path))
-    request.getfixturevalue("s3")
-    return Folder("s3://runs/one")
-
-
 def test_only_what_is_new_is_shown_and_only_once(output: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     sink = JsonLines(output)
     for step in (10, 20):
