@@ -1,0 +1,111 @@
+"""trafilatura's expressions, compiled to ask for less: they find the same elements, and its texts stay as they are."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trafilatura.xpaths
+from fastwarc.warc import ArchiveIterator, WarcRecordType
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree, html
+
+from stages.extraction import Extractor, extract
+from stages.trafilatura_xpaths import compiled
+
+UNTOUCHED = """
+import json, logging, sys, trafilatura
+from trafilatura.deduplication import LRUCache
+logging.disable()
+pages, favors = json.load(sys.stdin)
+print(json.dumps([[trafilatura.extract(page, favor_precision=favor == "precision", favor_recall=favor == "recall",
+    include_comments=False, deduplicate=LRUCache(maxsize=4096)) or "" for page in pages] for favor in favors]))
+"""
+
+
+def paths() -> list[str]:
+    """trafilatura's expressions as it writes them."""
+    spec = importlib.util.find_spec("trafilatura.xpaths")
+    untouched = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(untouched)
+    lists = [value for value in vars(untouched).values() if isinstance(value, list)]
+    return [one.path for expressions in lists for one in expressions if isinstance(one, etree.XPath)]
+
+
+PATHS = paths()
+WORDS = [
+    "post", "entry", "comment-list", "Commentary", "social", "share-", "nav", "menu", "cookie", "footer", "hidden",
+    "bar", "related", "widget", "byline", "author", "article", "story", "main", "content", "teaser", "bottom", "link",
+    "caption", "display:none", "reply-1", "reader-comments", "mvp-post-add-box", "infinite-scroll", "text", "",
+]  # fmt: skip
+attributes = st.dictionaries(
+    st.sampled_from(["id", "class", "role", "style", "itemprop", "aria-hidden", "data-component", "rel", "title"]),
+    st.lists(st.sampled_from(WORDS), max_size=3).map(" ".join) | st.text("abcCS -_:", max_size=6),
+    max_size=3,
+)
+names = st.sampled_from(
+    ["div", "section", "article", "main", "p", "span", "list", "item", "ul", "details", "h1", "a", "time", "aside"]
+)
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> html.HtmlElement:
+    """A page of up to 25 elements, each under one of those before it."""
+    elements = [html.Element("body")]
+    for _ in range(draw(st.integers(1, 25))):
+        under = elements[draw(st.integers(0, len(elements) - 1))]
+        element = html.Element(draw(names), draw(attributes))
+        under.append(element)
+        elements.append(element)
+    return elements[0]
+
+
+@given(trees())
+def test_every_expression_finds_the_same_elements_in_the_same_order(tree):
+    for path in PATHS:
+        theirs = etree.XPath(path, namespaces={"re": "http://exslt.org/regular-expressions"})
+        assert compiled(path)(tree) == theirs(tree), path
+
+
+def test_a_test_that_an_empty_string_passes_is_left_as_it_is():
+    assert "and" not in compiled(".//*[re:test(@id, 'x*')]").path
+    assert compiled(".//*[re:test(@id, 'x+')]").path == ".//*[(@id and re:test(@id, 'x+'))]"
+
+
+def test_a_process_that_extracts_has_every_expression_compiled_again_and_once():
+    extract("<p>x</p>", Extractor(name="trafilatura", favor="recall", fast=True, timeout_seconds=60))
+    extract("<p>x</p>", Extractor(name="trafilatura", favor="balance", fast=True, timeout_seconds=60))
+    lists = [value for value in vars(trafilatura.xpaths).values() if isinstance(value, list)]
+    now = [one.path for expressions in lists for one in expressions if isinstance(one, etree.XPath)]
+    assert now == [compiled(path).path for path in PATHS]
+    assert sum(before != after for before, after in zip(PATHS, now, strict=True)) > 10
+
+
+def read_pages(file: Path) -> list[str]:
+    with open(file, "rb") as stream:
+        records = ArchiveIterator(stream, record_types=WarcRecordType.response, parse_http=True)
+        return [record.reader.read().decode("utf-8", "replace") for record in records]
+
+
+def check_texts(pages: list[str], favors: list[str]) -> None:
+    asked = json.dumps([pages, favors])
+    theirs = subprocess.run([sys.executable, "-c", UNTOUCHED], input=asked, capture_output=True, text=True, check=True)
+    for favor, texts in zip(favors, json.loads(theirs.stdout), strict=True):
+        ours = Extractor(name="trafilatura", favor=favor, fast=False, timeout_seconds=60)
+        assert [extract(page, ours) for page in pages] == texts
+        assert sum(map(bool, texts)) > len(texts) / 2
+
+
+def test_the_texts_of_real_pages_are_those_of_a_trafilatura_left_alone(real_data):
+    check_texts(read_pages(sorted((real_data / "crawl").glob("*.warc.gz"))[0])[:60], ["precision", "balance", "recall"])
+
+
+@pytest.mark.slow
+def test_all_texts_of_a_crawl_are_those_of_a_trafilatura_left_alone(real_data):
+    for file in sorted((real_data / "crawl").glob("*.warc.gz")):
+        check_texts(read_pages(file), ["precision"])
