@@ -77,6 +77,12 @@ def test_a_test_that_an_empty_string_passes_is_left_as_it_is():
     assert compiled(".//*[re:test(@id, 'x+')]").path == ".//*[(@id and re:test(@id, 'x+'))]"
 
 
+def test_an_expression_in_which_positions_count_is_not_taken_apart_by_names():
+    assert compiled(".//*[self::p or self::q][@id='a'][1]").path.startswith(".//*")
+    assert compiled(".//*[self::p or self::q][@id='a']").path == "descendant::p[@id='a']|descendant::q[@id='a']"
+    assert compiled(".//*[self::p or self::q][@id='a']|.//i[b]").path.startswith(".//*")
+
+
 def test_a_process_that_extracts_has_every_expression_compiled_again_and_once():
     extract("<p>x</p>", Extractor(name="trafilatura", favor="recall", fast=True, timeout_seconds=60))
     extract("<p>x</p>", Extractor(name="trafilatura", favor="balance", fast=True, timeout_seconds=60))
