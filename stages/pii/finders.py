@@ -100,15 +100,16 @@ def find_ibans(data: bytes) -> Iterator[Span]:
         if start and data[start - 1] in _ALPHANUMERIC:
             continue
         wanted = IBAN_LENGTHS.get(match[0][:2].decode("ascii"), 0)
-        end = _end_of_letters(data, start, wanted)
+        end = _end_of_letters(data, start, match.end(), wanted)
         if end and is_iban(data[start:end].replace(b" ", b"").decode("ascii")):
             yield start, end
 
 
-def _end_of_letters(data: bytes, start: int, wanted: int) -> int:
-    """Where `wanted` letters and digits end, counted from `start` over single spaces; 0 if they do not end a word."""
+def _end_of_letters(data: bytes, start: int, last: int, wanted: int) -> int:
+    """Where `wanted` letters and digits end, counted from `start` over single spaces; 0 if there are fewer up to
+    `last`, or they do not end a word."""
     position = start
-    while wanted and position < len(data):
+    while wanted and position < last:
         wanted -= data[position] != 0x20
         position += 1
     if wanted or position == start or (position < len(data) and data[position] in _ALPHANUMERIC):
