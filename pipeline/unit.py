@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from lineage import tables
 from lineage.ids import add_digests, content_hash, show_digest, sort_key, text_hash
@@ -29,6 +30,9 @@ from stages.document import Document, Outcome, Rejection
 from stages.reading.options import Format, InputCounts, ReadOptions, Unreadable
 from stages.reading.reader import read_documents
 from stages.url import normalise_url, url_host
+
+_BATCH_DOCUMENTS: Final = 64
+_BATCH_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +132,28 @@ def run_unit(job: UnitJob, unit: Unit, careful: bool) -> dict[str, Any]:
             format=job.formats[unit.source_index],
             max_document_bytes=job.tables.max_document_bytes,
         )
-        for item in read_documents(stream, options, summary.counts):
-            if isinstance(item, Unreadable):
-                summary.unreadable.append(item)
-                continue
-            summary.count(item)
-            writer.add(chain.run(item, summary.seconds))
+        for documents in _batches(read_documents(stream, options, summary.counts), summary):
+            for outcome in chain.run(documents, summary.seconds):
+                writer.add(outcome)
     summary.seconds["all"] = time.perf_counter() - started
     return publish_marker(out, unit.marker, summary.as_plain() | writer.published())
+
+
+def _batches(items: Iterable[Document | Unreadable], summary: UnitSummary) -> Iterator[list[Document]]:
+    """The documents, a few megabytes at a time; all items are counted."""
+    batch: list[Document] = []
+    num_bytes = 0
+    for item in items:
+        if isinstance(item, Unreadable):
+            summary.unreadable.append(item)
+            continue
+        summary.count(item)
+        batch.append(item)
+        num_bytes += len(item.payload) + len(item.text)
+        if len(batch) == _BATCH_DOCUMENTS or num_bytes >= _BATCH_BYTES:
+            yield batch
+            batch, num_bytes = [], 0
+    yield batch
 
 
 class UnitWriter:

@@ -15,7 +15,7 @@ from typing import Final, Protocol, runtime_checkable
 from lineage.recipe import RecipeError
 from stages.classifier import ClassifierStep, ClassifierTable, check_classifiers
 from stages.decontaminate import DecontaminateStep, DecontaminateTable
-from stages.document import STAGES, Document, Outcome, Rejection, Step
+from stages.document import STAGES, Document, Outcome, Step
 from stages.extraction import extract
 from stages.extraction_child import IsolatedExtraction
 from stages.fasttext_model import BUNDLED
@@ -126,18 +126,25 @@ class Chain:
         return build_chain, self._specification
 
     def __call__(self, document: Document) -> Outcome:
-        return self.run(document, {})
+        return self.run([document], {})[0]
 
-    def run(self, document: Document, seconds: dict[str, float]) -> Outcome:
-        """As calling the chain; the time that each step took is added to `seconds[stage]`."""
+    def run(self, documents: Sequence[Document], seconds: dict[str, float]) -> list[Outcome]:
+        """What calling the chain gives for each document; the time that each step took is added to `seconds[stage]`.
+
+        Each step sees all documents before the next step sees any, so that its tables stay in the processor's caches:
+        fastText's predictions take two thirds of the time that they take one document at a time."""
+        outcomes: list[Outcome] = list(documents)
+        live = list(enumerate(documents))
         for step in self.steps:
+            if not live:
+                break
             begun = time.perf_counter()
-            outcome = step(document)
+            for i, document in live:
+                outcomes[i] = step(document)
             seconds[step.stage] = seconds.get(step.stage, 0.0) + time.perf_counter() - begun
-            if isinstance(outcome, Rejection):
-                return outcome
-            document = outcome
-        return document
+            live = [(i, kept) for i, _ in live if isinstance(kept := outcomes[i], Document)]
+        self._pages.forget()
+        return outcomes
 
     def prepare(self) -> None:
         """Load now what the steps would load on their first document. RecipeError for everything that is wrong with

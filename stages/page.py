@@ -84,17 +84,24 @@ class PageReader:
         self._bounds = bounds
         self._fast = Extractor(name="resiliparse", favor="balance", fast=True, timeout_seconds=timeout_seconds)
         self.extract: Extract = extract
-        self._last: tuple[Document, Page] | None = None
+        self._read: dict[int, tuple[Document, Page]] = {}
 
     def read(self, document: Document) -> Page:
-        """The document's page. The last one is remembered by identity, for the step that comes after this one."""
-        if self._last is None or self._last[0] is not document:
-            self._last = (document, read_page(document, self._bounds))
-        return self._last[1]
+        """The document's page, kept by the document's identity for the step that takes it, until `forget`."""
+        found = self._read.get(id(document))
+        if found is None:
+            found = self._read[id(document)] = document, read_page(document, self._bounds)
+        return found[1]
+
+    def take(self, document: Document) -> Page:
+        """The document's page, for the last step that asks for it."""
+        page = self.read(document)
+        del self._read[id(document)]
+        return page
 
     def forget(self) -> None:
-        """Let go of the page that was read last."""
-        self._last = None
+        """Let go of the pages that no step took."""
+        self._read.clear()
 
     def fast_text(self, document: Document) -> str | None:
         """The fast extractor's text of an HTML document; None where there is none to judge by."""

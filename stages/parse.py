@@ -51,8 +51,7 @@ class ParseStep:
     def __call__(self, document: Document, /) -> Outcome:
         findings: tuple[Finding, ...] = ()
         if document.is_html or document.payload or not document.text:
-            page = self._pages.read(document)
-            self._pages.forget()
+            page = self._pages.take(document)
             document, findings = replace(document, charset=page.charset), page.findings
             if page.too_much is not None:
                 return self._reject(document, page.too_much, findings[:-1])

@@ -174,7 +174,7 @@ def test_a_user_s_step_that_fails_on_a_document_rejects_it_and_the_run_goes_on(m
 
 def test_the_time_of_each_step_is_added_up_for_the_caller(make_document):
     chain, seconds = build_chain(SHORT, tables()), {"url": 1.0}
-    assert chain.run(make_document(html=PAGE), seconds) == chain(make_document(html=PAGE))
+    assert chain.run([make_document(html=PAGE)], seconds) == [chain(make_document(html=PAGE))]
     assert list(seconds) == list(SHORT)
     assert seconds["url"] > 1.0
 

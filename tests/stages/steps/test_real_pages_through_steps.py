@@ -51,6 +51,13 @@ def test_every_outcome_is_the_same_in_any_order_and_in_a_fresh_chain(documents):
     assert outcomes(documents) == outcomes(documents[::-1])
 
 
+@pytest.mark.parametrize("prefilter", [False, True])
+def test_documents_that_go_through_the_steps_together_come_out_as_each_alone(documents, prefilter):
+    language = LanguageTable(prefilter=prefilter)
+    chain = build_chain(DEFAULT_STEPS, StepTables(max_document_bytes=10**7, language=language))
+    assert chain.run(documents, {}) == [chain(document) for document in documents]
+
+
 @pytest.mark.parametrize(("keep", "least"), [(("en",), 0.65), (("de", "fr"), 0.65), (("en", "de"), 0.3), ((), 0.65)])
 def test_languages_are_kept_as_datatrove_keeps_them(make_document, texts, keep, least):
     filters = pytest.importorskip("datatrove.pipeline.filters.language_filter")
