@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
+from lineage.loopback import on_loopback
 from lineage.recipe import RecipeError
 from lineage.storage import object_store_settings
 from pipeline.capacity import A_LITTLE, Nodes, ResourceError, Wanted, check_capacity
@@ -86,7 +87,8 @@ def cluster(table: RayTable) -> Iterator[None]:
     else:
         options["address"] = table.address
     try:
-        ray.init(**options)
+        with on_loopback() if table.address == "local" else contextlib.nullcontext():
+            ray.init(**options)
     except ConnectionError as error:
         raise ResourceError(f"ray.address = {table.address!r}: no Ray cluster answers there ({error})") from error
     except ValueError as error:

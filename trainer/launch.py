@@ -28,6 +28,7 @@ from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.metrics import Gauge
 
+from lineage.loopback import on_loopback
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage import Folder, filesystem
 from lineage.store import StoreError
@@ -133,7 +134,8 @@ def _connect(recipe: TrainRecipe) -> None:
             f"ray.num_cpus = {table.num_cpus}: expected at least {needed}, train.workers times train.resources.cpus"
         )
     num_cpus = table.num_cpus or max(os.cpu_count() or 1, needed)
-    ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
+    with on_loopback():
+        ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
 
 
 def _run_config(launch: str, output: Folder) -> RunConfig:

@@ -1,0 +1,31 @@
+"""A Ray of our own on this machine: its servers listen on loopback alone.
+
+A Ray node runs what anybody sends it who reaches its ports, and without this it opens them to the whole network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+_SWITCH: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Off, a node's address is 127.0.0.1 (Ray's default on Windows and macOS). Ray has no other way to ask for it: the
+address itself, given to `ray.init`, it turns into the machine's outer one (ray 2.60, `resolve_ip_for_localhost`)."""
+
+
+@contextmanager
+def on_loopback() -> Iterator[None]:
+    """What `ray.init` starts in the block listens on 127.0.0.1. Not for a cluster: no other machine can join."""
+    from ray._private import ray_constants
+
+    environment, constant = os.environ.get(_SWITCH), ray_constants.ENABLE_RAY_CLUSTER
+    os.environ[_SWITCH], ray_constants.ENABLE_RAY_CLUSTER = "0", False  # for what is started, and for this process
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = constant
+        if environment is None:
+            del os.environ[_SWITCH]
+        else:
+            os.environ[_SWITCH] = environment
