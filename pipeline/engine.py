@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
-from lineage.loopback import on_loopback
 from lineage.recipe import RecipeError
 from lineage.storage import object_store_settings
 from pipeline.capacity import A_LITTLE, Nodes, ResourceError, Wanted, check_capacity
 from pipeline.recipe import RayStageTable, RayTable
+from trainer.loopback import on_loopback
 
 if TYPE_CHECKING:
     from trainer.placement import Workers

@@ -28,7 +28,6 @@ from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.metrics import Gauge
 
-from lineage.loopback import on_loopback
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage import Folder, filesystem
 from lineage.store import StoreError
@@ -40,6 +39,7 @@ from trainer.following import following
 from trainer.gauges import GAUGES, values
 from trainer.loading import make_order
 from trainer.loop import Result, Surroundings, train
+from trainer.loopback import on_loopback
 from trainer.options import TrainRecipe
 from trainer.parallel import check_layout, layout_of
 from trainer.placement import Workers, local_cpus, split_peers, workers_of
