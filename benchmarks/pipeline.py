@@ -35,10 +35,13 @@ VARIANTS = {
 }
 VARIANTS["plain"] = VARIANTS["trafilatura"]  # without Ray: see benchmarks/plain.py
 
-_IDLE = (
-    "import ray, time; ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level='error');"
-    " time.sleep(5)"
-)
+_IDLE = """
+import time, ray
+from trainer.loopback import on_loopback
+with on_loopback():
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+time.sleep(5)
+"""
 
 
 def main() -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from trainer.loopback import on_loopback
+
 
 @pytest.fixture(scope="module")
 def small_ray() -> Iterator[None]:
@@ -19,9 +21,10 @@ def small_ray() -> Iterator[None]:
     import ray
 
     assert not ray.is_initialized()
-    ray.init(
-        address="local", num_cpus=4, object_store_memory=150_000_000, include_dashboard=False, log_to_driver=False,
-        logging_level=logging.ERROR,
-    )  # fmt: skip
+    with on_loopback():
+        ray.init(
+            address="local", num_cpus=4, object_store_memory=150_000_000, include_dashboard=False, log_to_driver=False,
+            logging_level=logging.ERROR,
+        )  # fmt: skip
     yield
     ray.shutdown()
