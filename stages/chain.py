@@ -25,7 +25,7 @@ from stages.page import PageReader
 from stages.parse import ParseStep, ParseTable
 from stages.pii.options import PiiTable
 from stages.pii.step import PiiStep
-from stages.prefilter import PrefilterStep
+from stages.prefilter import FastTextStep, PrefilterStep
 from stages.purged import Honouring, PurgedSets
 from stages.quality.options import QualityTable
 from stages.url import UrlStep, UrlTable
@@ -183,7 +183,10 @@ class Chain:
     @cached_property
     def _plain_steps(self) -> tuple[Step, ...]:
         _, tables = self._specification
-        return tuple(self._make(name, tables) for name in self.stages)
+        steps = [self._make(name, tables) for name in self.stages]
+        if "prefilter" in self.stages:
+            steps.insert(self.stages.index("prefilter"), FastTextStep(self._pages))
+        return tuple(steps)
 
     def _make(self, name: str, tables: StepTables) -> Step:
         ledger = tables.quality.ledger == "all"

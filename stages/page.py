@@ -85,6 +85,7 @@ class PageReader:
         self._fast = Extractor(name="resiliparse", favor="balance", fast=True, timeout_seconds=timeout_seconds)
         self.extract: Extract = extract
         self._read: dict[int, tuple[Document, Page]] = {}
+        self._fast_texts: dict[int, tuple[Document, str | None]] = {}
 
     def read(self, document: Document) -> Page:
         """The document's page, kept by the document's identity for the step that takes it, until `forget`."""
@@ -100,11 +101,18 @@ class PageReader:
         return page
 
     def forget(self) -> None:
-        """Let go of the pages that no step took."""
+        """Let go of the pages that no step took, and of the fast texts."""
         self._read.clear()
+        self._fast_texts.clear()
 
     def fast_text(self, document: Document) -> str | None:
-        """The fast extractor's text of an HTML document; None where there is none to judge by."""
+        """The fast extractor's text of an HTML document, kept as its page is; None where there is none to judge by."""
+        found = self._fast_texts.get(id(document))
+        if found is None:
+            found = self._fast_texts[id(document)] = document, self._extract_fast(document)
+        return found[1]
+
+    def _extract_fast(self, document: Document) -> str | None:
         if not document.is_html:
             return None
         page = self.read(document)

@@ -72,9 +72,26 @@ def test_every_expression_finds_the_same_elements_in_the_same_order(tree):
         assert compiled(path)(tree) == theirs(tree), path
 
 
-def test_a_test_that_an_empty_string_passes_is_left_as_it_is():
-    assert "and" not in compiled(".//*[re:test(@id, 'x*')]").path
-    assert compiled(".//*[re:test(@id, 'x+')]").path == ".//*[(@id and re:test(@id, 'x+'))]"
+def found(path: str) -> list[str]:
+    """The ids that the compiled path finds, which EXSLT's own finds too."""
+    tree = html.fromstring("<div><p/><p id='x'/><p id='y' class='X'/><p class='x'/><p id='xy' class='z'/></div>")
+    theirs = etree.XPath(path, namespaces={"re": "http://exslt.org/regular-expressions"})
+    assert compiled(path)(tree) == theirs(tree), path
+    return [element.get("id", "") for element in compiled(path)(tree)]
+
+
+def test_a_test_that_an_empty_string_passes_is_asked_of_elements_without_the_attribute_too():
+    assert found(".//p[re:test(@id, 'z*')]") == ["", "x", "y", "", "xy"]
+    assert found(".//p[re:test(@id, 'z*') or re:test(@class, 'q')]") == ["", "x", "y", "", "xy"]
+    assert found(".//p[re:test(@id, 'x+')]") == ["x", "xy"]
+
+
+def test_tests_that_stand_beside_one_another_are_one_call_unless_an_and_binds_stronger():
+    several = ".//p[re:test(@id, '^y') or re:test(@class, 'x', 'i') or re:test(@id|@class, 'z')]"
+    assert found(several) == ["y", ""]
+    assert compiled(several).path.count("t:any") == 1
+    assert found(".//p[@class and re:test(@id, 'y') or re:test(@id, '^x$')]") == ["x", "y", "xy"]
+    assert found(".//p[re:test(@id, '^x$') or re:test(@id, 'y') and @class='z']") == ["x", "xy"]
 
 
 def test_an_expression_in_which_positions_count_is_not_taken_apart_by_names():
