@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from mix_world import SPACE, TARGET, World, chosen
 
 from lineage.recipe import RecipeError, parse_table
 from trainer.mix.design import make_design
-from trainer.mix.models import MODELS
+from trainer.mix.models import MODELS, fit_log_linear
 from trainer.mix.optimize import Goal, bounded, recommend, settle
 from trainer.mix.options import MixTable
 from trainer.mix.space import make_space, project, token_value
@@ -110,20 +109,30 @@ class TestRecommendation:
         quantised = {name: count / 1000 for name, count in quantise(choice.weights, 1000)}
         assert quantised == choice.weights
 
-    def test_the_law_is_fitted_again_near_its_choice_only_where_runs_are_many(self) -> None:
-        plain, local = Goal(target_weights=TARGET), Goal(target_weights=TARGET).for_model("log_linear")
-        regrets = []
-        for world in map(World, range(8)):
-            weights, losses = world.swarm(160)
-            swarm = Swarm(sources=SPACE.sources, targets=SPACE.sources, weights=weights, losses=losses)
-            few = replace(swarm, weights=weights[:40], losses=losses[:40])
-            # Half of 40 is fewer than ten for each of the law's six parameters.
-            once, again = (settle(SPACE, few, MODELS["log_linear"], goal)[1] for goal in (plain, local))
-            assert again.tolist() == once.tolist()
-            both = (settle(SPACE, swarm, MODELS["log_linear"], goal)[1] for goal in (plain, local))
-            regrets.append([world.regret(mixture) for mixture in both])
-        once, again = np.mean(regrets, axis=0)
-        assert again < once - 0.001
+    def test_the_law_fitted_again_near_its_choice_chooses_better_with_few_runs_and_with_many(self) -> None:
+        plain, near = Goal(target_weights=TARGET), Goal(target_weights=TARGET).for_model("log_linear")
+        worlds = [World(seed) for seed in range(8)]
+        swarms = [world.swarm(160) for world in worlds]
+        for num_runs in (20, 40, 160):
+            regrets = []
+            for world, (weights, losses) in zip(worlds, swarms, strict=True):
+                runs = Swarm(
+                    sources=SPACE.sources, targets=SPACE.sources, weights=weights[:num_runs], losses=losses[:num_runs]
+                )
+                both = (settle(SPACE, runs, MODELS["log_linear"], goal)[1] for goal in (plain, near))
+                regrets.append([world.regret(mixture) for mixture in both])
+            once, again = np.mean(regrets, axis=0)
+            assert again < once - 0.001, num_runs
+
+    def test_a_run_that_counts_for_nothing_changes_nothing(self) -> None:
+        runs = self.swarm()
+        trust = np.ones(40)
+        trust[7] = 0.0
+        spoilt = np.where(np.arange(40) == 7, 99.0, runs.losses[:, 0])
+        mixtures = runs.weights[:5]
+        with_it = fit_log_linear(runs.weights, spoilt, trust).predict(mixtures)
+        without = fit_log_linear(np.delete(runs.weights, 7, axis=0), np.delete(runs.losses[:, 0], 7)).predict(mixtures)
+        assert with_it == pytest.approx(without, abs=1e-4)
 
     def test_no_source_is_read_for_more_epochs_than_allowed(self) -> None:
         goal = Goal(target_weights=TARGET, budget_tokens=4_000_000_000, max_epochs=1.0)

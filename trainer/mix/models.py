@@ -118,24 +118,26 @@ def fit_linear(weights: Floats, losses: Floats) -> Model:
     return Linear(coefficients=np.asarray(np.linalg.lstsq(weights, losses, rcond=None)[0], dtype=np.float64))
 
 
-def fit_log_linear(weights: Floats, losses: Floats) -> Model:
+def fit_log_linear(weights: Floats, losses: Floats, trust: Floats | None = None) -> Model:
     """The mixing law by Levenberg-Marquardt from several floors; the best end is kept. A trace of ridge makes
-    the exponents of sources that no run holds finite."""
-    starts = [_log_linear_from(weights, losses, float(losses.min()) * share) for share in (0.5, 0.8, 0.95)]
-    return min(starts, key=lambda model: float(((model.predict(weights) - losses) ** 2).sum()))
+    the exponents of sources that no run holds finite. `trust` (runs,): how much each run's squared error counts."""
+    roots = np.ones(len(losses)) if trust is None else np.sqrt(trust)
+    starts = [_log_linear_from(weights, losses, roots, float(losses.min()) * share) for share in (0.5, 0.8, 0.95)]
+    return min(starts, key=lambda model: float(((roots * (model.predict(weights) - losses)) ** 2).sum()))
 
 
-def _log_linear_from(weights: Floats, losses: Floats, floor: float) -> LogLinear:
-    first = np.linalg.lstsq(weights, np.log(np.maximum(losses - floor, 1e-9)), rcond=None)[0]
+def _log_linear_from(weights: Floats, losses: Floats, roots: Floats, floor: float) -> LogLinear:
+    logs = np.log(np.maximum(losses - floor, 1e-9))
+    first = np.linalg.lstsq(roots[:, None] * weights, roots * logs, rcond=None)[0]
     ridge = np.sqrt(_RIDGE * len(losses))
     num = weights.shape[1]
 
     def residuals(x: Floats) -> Floats:
-        return np.concatenate((x[0] + _exp(weights @ x[1:]) - losses, ridge * x[1:]))
+        return np.concatenate((roots * (x[0] + _exp(weights @ x[1:]) - losses), ridge * x[1:]))
 
     def jacobian(x: Floats) -> Floats:
         slopes = np.column_stack((np.ones(len(losses)), weights * _exp(weights @ x[1:])[:, None]))
-        return np.vstack((slopes, np.column_stack((np.zeros(num), ridge * np.eye(num)))))
+        return np.vstack((roots[:, None] * slopes, np.column_stack((np.zeros(num), ridge * np.eye(num)))))
 
     found = least_squares(
         residuals, np.concatenate(([floor], first)), jac=jacobian, method="trf", xtol=1e-8, ftol=1e-8, max_nfev=300
@@ -188,6 +190,8 @@ class _Trees:
 
 
 Fitter = Callable[[Floats, Floats], Model]
+TrustingFitter = Callable[[Floats, Floats, Floats], Model]
+"""Takes how much each run counts as well."""
 
 MODELS: Final[dict[str, Fitter]] = {
     "stratified": stratified,

@@ -11,7 +11,7 @@ import tomli_w
 from scipy.optimize import minimize
 
 from trainer.mix.design import snap
-from trainer.mix.models import Fitter, Model
+from trainer.mix.models import Fitter, Model, TrustingFitter, fit_log_linear
 from trainer.mix.space import Space, check_bounds, draw, token_value
 from trainer.mix.swarm import Floats, Swarm
 
@@ -21,6 +21,8 @@ _RESAMPLES: Final = 20
 _STEP: Final = 1e-5
 _RUNS_A_PARAMETER: Final = 10
 """The fewest runs for each parameter of the law that a fit on a part of the runs may have."""
+_REACH: Final = 0.7
+"""Runs count by exp(-(distance / reach)²/2): the reach, in medians of the distances."""
 
 Objective = Callable[[Floats], Floats]
 
@@ -30,22 +32,22 @@ class Goal:
     """What to minimise: Σ target_weights · predicted losses + kl · KL(w ‖ prior), in nats.
 
     `target_weights`: (targets,), summing to one; `budget_tokens`: 0 for no count of epochs; `smooth`: whether the
-    model has slopes (trees have none: the mean of the best candidates is taken, as RegMix does); `local`: whether the
-    model is fitted again on the runs near its choice."""
+    model has slopes (trees have none: the mean of the best candidates is taken, as RegMix does); `near`: fits the model
+    again, each run counting by how near it is to the choice."""
 
     target_weights: Floats
     kl: float = 0.0
     budget_tokens: int = 0
     max_epochs: float = 4.0
     smooth: bool = True
-    local: bool = False
+    near: TrustingFitter | None = None
     mixture_block: int = 1000
     seed: int = 0
 
     def for_model(self, model: str) -> Goal:
         """This goal for a model of that name. The mixing law is fitted twice: it is not quite true, but more nearly so
         in a part of the mixtures. The others bend as they must, and know nothing outside of where they looked."""
-        return replace(self, smooth=model != "lightgbm", local=model == "log_linear")
+        return replace(self, smooth=model != "lightgbm", near=fit_log_linear if model == "log_linear" else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,17 +111,27 @@ def bounded(space: Space, goal: Goal) -> Space:
 def settle(
     space: Space, swarm: Swarm, fit: Fitter, goal: Goal, starts: Sequence[Floats] = ()
 ) -> tuple[list[Model], Floats]:
-    """Fit, choose, and the models that chose. Where the goal is `local` and there are runs enough, the models are then
-    fitted once more on the half of the runs that is nearest to the choice (total variation), and choose again."""
+    """Fit, choose, and the models that chose. Where the goal says how to fit `near` a choice, that is done, and chosen
+    once more by those models."""
     models = fit_all(fit, swarm)
     found = choose(space, objective_of(models, space, goal), goal, starts)
-    least = _RUNS_A_PARAMETER * (int(swarm.weights.any(axis=0).sum()) + 1)
-    num = max(swarm.num_runs // 2, least)
-    if not goal.local or num >= swarm.num_runs:
+    if goal.near is None:
         return models, found
-    near = np.argsort(np.abs(swarm.weights - found).sum(axis=1), kind="stable")[:num]
-    models = fit_all(fit, replace(swarm, weights=swarm.weights[near], losses=swarm.losses[near]))
+    trust = _nearness(swarm.weights, found)
+    models = [goal.near(swarm.weights, losses, trust) for losses in swarm.losses.T]
     return models, choose(space, objective_of(models, space, goal), goal, starts)
+
+
+def _nearness(weights: Floats, mixture: Floats) -> Floats:
+    """How much each run (runs, sources) tells of what is near a mixture: a Gaussian of its total variation distance,
+    and nothing of the farther half where the nearer one has runs enough for a fit by itself."""
+    distances = np.abs(weights - mixture).sum(axis=1) / 2
+    median = float(np.median(distances))
+    trust: Floats = np.exp(-((distances / max(_REACH * median, 1e-9)) ** 2) / 2)
+    num_parameters = int(weights.any(axis=0).sum()) + 1
+    if len(weights) // 2 >= _RUNS_A_PARAMETER * num_parameters:
+        trust[distances > median] = 0.0
+    return trust
 
 
 def choose(space: Space, objective: Objective, goal: Goal, starts: Sequence[Floats] = ()) -> Floats:
