@@ -37,7 +37,7 @@ VARIANTS["plain"] = VARIANTS["trafilatura"]  # without Ray: see benchmarks/plain
 
 _IDLE = """
 import time, ray
-from trainer.loopback import on_loopback
+from trainer.address import on_loopback
 with on_loopback():
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
 time.sleep(5)

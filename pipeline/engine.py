@@ -20,7 +20,7 @@ from lineage.recipe import RecipeError
 from lineage.storage import object_store_settings
 from pipeline.capacity import A_LITTLE, Nodes, ResourceError, Wanted, check_capacity
 from pipeline.recipe import RayStageTable, RayTable
-from trainer.loopback import on_loopback
+from trainer.address import check_answers, on_loopback
 
 if TYPE_CHECKING:
     from trainer.placement import Workers
@@ -87,6 +87,7 @@ def cluster(table: RayTable) -> Iterator[None]:
     else:
         options["address"] = table.address
     try:
+        check_answers(table.address)
         with on_loopback() if table.address == "local" else contextlib.nullcontext():
             ray.init(**options)
     except ConnectionError as error:

@@ -27,9 +27,10 @@ extractor 789 of the 815 pages that the language step turns down and lost 1 of t
 
 
 class FastTextStep:
-    """Has the fast extractor's text made, and turns nothing down. A step of its own, so that the texts of many documents
-    are there before the first is judged: extractor and model throw each other's tables out of the processor's caches,
-    and in turns a prediction takes nearly twice as long."""
+    """Has the fast extractor's text made, and turns nothing down.
+
+    A step of its own, so that the texts of many documents are there before the first is judged: extractor and model
+    throw each other's tables out of the processor's caches, and in turns a prediction takes nearly twice as long."""
 
     stage = STAGE
 

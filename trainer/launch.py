@@ -31,6 +31,7 @@ from ray.util.metrics import Gauge
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage import Folder, filesystem
 from lineage.store import StoreError
+from trainer.address import check_answers, on_loopback
 from trainer.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.checkpoint_store import CheckpointError, complete_checkpoints
 from trainer.corpus import open_corpus
@@ -39,7 +40,6 @@ from trainer.following import following
 from trainer.gauges import GAUGES, values
 from trainer.loading import make_order
 from trainer.loop import Result, Surroundings, train
-from trainer.loopback import on_loopback
 from trainer.options import TrainRecipe
 from trainer.parallel import check_layout, layout_of
 from trainer.placement import Workers, local_cpus, split_peers, workers_of
@@ -125,6 +125,7 @@ def _connect(recipe: TrainRecipe) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if table.address != "local":
         try:
+            check_answers(table.address)
             ray.init(address=table.address, **quiet)
         except ConnectionError as error:
             raise ConnectionError(f"ray.address = {table.address!r}: no Ray cluster answers there ({error})") from error

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainer.loopback import on_loopback
+from trainer.address import on_loopback
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,21 @@
-"""A Ray that a command starts for itself serves this machine alone."""
+"""A Ray that a command starts for itself serves this machine alone; one that it is sent to has to answer."""
 
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 
 import pytest
+
+from lineage.recipe import parse_table
+from pipeline.capacity import ResourceError
+from pipeline.engine import cluster
+from pipeline.recipe import RayTable
+from trainer.address import check_answers
+from trainer.launch import _connect
+from trainer.options import TrainRecipe
 
 STARTS = {
     "run": """
@@ -42,3 +51,30 @@ def test_every_server_of_a_local_ray_listens_on_loopback(command: str) -> None:
     assert len(addresses) > 5
     assert {address.removeprefix("::ffff:") for address in addresses} == {"127.0.0.1"}
     assert switch is None  # a cluster that this process starts or joins later is none of it
+
+
+@pytest.fixture
+def nobodys_address():
+    """A host and port where nobody listens: it stays bound, so that nobody can come to."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+def test_a_run_and_a_training_are_told_at_once_that_no_cluster_answers(nobodys_address):
+    # Ray's own words, after two minutes, name its GCS; "refused" are those of a socket.
+    words = f"ray.address = '{nobodys_address}': no Ray cluster answers there .*refused"
+    with pytest.raises(ResourceError, match=words), cluster(RayTable(address=nobodys_address)):
+        pass
+    train = {"data": "out", "output": "runs/x", "model": "debug", "seq_len": 64, "global_batch": 2, "steps": 1}
+    recipe = {"run": {"name": "x"}, "train": train, "ray": {"address": nobodys_address}}
+    with pytest.raises(ConnectionError, match=words):
+        _connect(parse_table(TrainRecipe, recipe))
+
+
+def test_what_is_no_host_and_port_is_left_to_ray():
+    for address in ("auto", "local", "session_2026-11-22", "host:", ":6379"):
+        check_answers(address)
+    for address in ("127.0.0.1:99999", "ray://127.0.0.1:99999", "[::1]:99999"):
+        with pytest.raises(ConnectionError):
+            check_answers(address)

@@ -1,10 +1,11 @@
-"""A Ray of our own on this machine: its servers listen on loopback alone.
+"""Where Ray listens: a Ray of our own on loopback alone, a cluster at an address where somebody answers.
 
-A Ray node runs what anybody sends it who reaches its ports, and without this it opens them to the whole network."""
+A Ray node runs what anybody sends it who reaches its ports, and by itself it opens them to the whole network."""
 
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -12,6 +13,20 @@ from typing import Final
 _SWITCH: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Off, a node's address is 127.0.0.1 (Ray's default on Windows and macOS). Ray has no other way to ask for it: the
 address itself, given to `ray.init`, it turns into the machine's outer one (ray 2.60, `resolve_ip_for_localhost`)."""
+
+_PATIENCE_SECONDS: Final = 10.0
+
+
+def check_answers(address: str) -> None:
+    """ConnectionError at once if nobody listens at "host:port", where Ray would go on trying for two minutes. Any other
+    address ("auto", a session's name) is Ray's to judge."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConnectionError(str(error)) from error
 
 
 @contextmanager
