@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-A_LITTLE: Final = 0.001
-"""Of a custom resource that only says where work may run: a node that has one of it holds a thousand such tasks."""
 _GIB: Final = 1 << 30
 
 

@@ -14,16 +14,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+from typing import Any, TextIO, TypeVar, cast
 
 from lineage.recipe import RecipeError
 from lineage.storage import object_store_settings
-from pipeline.capacity import A_LITTLE, Nodes, ResourceError, Wanted, check_capacity
+from pipeline.capacity import Nodes, ResourceError, Wanted, check_capacity
 from pipeline.recipe import RayStageTable, RayTable
 from trainer.address import check_answers, on_loopback
-
-if TYPE_CHECKING:
-    from trainer.placement import Workers
+from trainer.placement import A_LITTLE, Workers
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

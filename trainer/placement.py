@@ -9,8 +9,8 @@ from typing import Final
 
 from trainer.options import TrainTable
 
-_A_LITTLE: Final = 0.001
-"""Of a custom resource that only says where processes may run."""
+A_LITTLE: Final = 0.001
+"""Of a custom resource that only says where work may run: a node that has one of it holds a thousand such processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ def workers_of(table: TrainTable, cluster_gpus: float) -> Workers:
     asked, num = table.resources, table.num_workers
     gpus = asked.gpus if asked.gpus is not None else int(cluster_gpus >= num)
     each = {"CPU": asked.cpus, "GPU": float(gpus), "memory": float(asked.memory)}
-    each |= {asked.resource: _A_LITTLE} if asked.resource else {}
+    each |= {asked.resource: A_LITTLE} if asked.resource else {}
     return Workers(
         each={name: amount for name, amount in each.items() if amount},
         num=num,
