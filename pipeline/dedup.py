@@ -30,6 +30,7 @@ from pipeline import dedup_near as near
 from pipeline import dedup_verdicts as verdicts
 from pipeline.dedup_inputs import DedupUnit, EarlierFile, KeysFile, earlier_file, publish_chunks, unit_file
 from pipeline.dedup_rows import Chunk, Context, Reduced
+from pipeline.engine import Work
 from pipeline.exchange import Engine, Exchange, InProcess, RayData
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import mix
@@ -39,6 +40,7 @@ IN_PROCESS_ROWS: Final = 5_000_000
 ROWS_PER_PARTITION: Final = 250_000
 _MAX_PARTITIONS: Final = 8192
 _MARKER: Final = "done.json"
+_NO_WISHES: Final = Work()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,15 +81,19 @@ class DedupResult:
 
 
 def deduplicate(
-    job: DedupJob, engine: Engine | None = None, notify: Callable[[str], None] | None = None
+    job: DedupJob,
+    engine: Engine | None = None,
+    notify: Callable[[str], None] | None = None,
+    work: Work = _NO_WISHES,
 ) -> DedupResult:
-    """The verdicts on every document of `job.units`. `notify` hears the name of each phase that begins.
+    """The verdicts on every document of `job.units`. `notify` hears the name of each phase that begins; `work` is what
+    tasks reserve where one process is not enough.
 
     Called again after it was killed, it repeats no finished phase."""
     if not job.units:
         return DedupResult(verdicts=(), counts={})
     if engine is None:
-        engine = InProcess() if job.num_rows <= job.in_process_rows else RayData()
+        engine = InProcess() if job.num_rows <= job.in_process_rows else RayData(work)
     flow = _Flow(job, engine, notify or _ignore)
     repeated = flow.identity()
     edges = flow.near_edges() if job.table.near else _NOTHING

@@ -209,14 +209,17 @@ class _LostWorkerError(Exception):
     """A task's worker died; the message says how."""
 
 
+def task_options(work: Work) -> dict[str, Any]:
+    """What a task of this work reserves, as Ray is told."""
+    options: dict[str, Any] = {"num_cpus": work.cpus, "memory": work.memory or None}
+    return options | ({"resources": {work.resource: A_LITTLE}} if work.resource else {})
+
+
 def _starter(function: Callable[[Any, Any, bool], Any], job: Any, work: Work) -> Callable[[Any, bool], Any]:
     """What starts a task for an item, carefully or not, and returns its reference."""
     import ray
 
-    options: dict[str, Any] = {"num_cpus": work.cpus, "max_retries": 0, "memory": work.memory or None}
-    if work.resource:
-        options["resources"] = {work.resource: A_LITTLE}
-    remote = ray.remote(**options)(_call)
+    remote = ray.remote(max_retries=0, **task_options(work))(_call)
     # How the tasks reach the object store on nodes that were started without these variables. They travel in Ray's
     # object store and not in a runtime environment, which dashboards and logs show.
     shared = ray.put((function, job, object_store_settings()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import os
 import pickle
 import tempfile
 import warnings
@@ -19,6 +20,9 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
+
+from lineage.storage import object_store_settings
+from pipeline.engine import Work, task_options
 
 PARTITION: Final = "partition"
 """The column of int64 partition numbers that the rows of an exchange carry (Ray cannot hash uint64 keys)."""
@@ -87,10 +91,13 @@ def split(table: pa.Table) -> list[tuple[int, pa.Table]]:
 
 
 class RayData:
-    """A key repartition of Ray Data, then one call for each partition of a block. Needs a connected cluster."""
+    """A key repartition of Ray Data, then one call for each partition of a block. Needs a connected cluster.
 
-    def __init__(self, max_retries: int = 2) -> None:
-        self.max_retries = max_retries
+    `work` says what readers and reducers reserve, and how often they are tried again; what the repartition itself
+    reserves is Ray's."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
 
     def run(self, exchange: Exchange) -> dict[int, Counts]:
         counts: dict[int, Counts] = {}
@@ -106,27 +113,30 @@ class RayData:
         _quiet(ray.data.DataContext.get_current())
         items = [{"task": pickle.dumps(task)} for task in exchange.tasks]
         # Without named retries Ray tries a lost task without end; a reducer that runs twice publishes the same bytes.
-        options: dict[str, Any] = {"max_retries": self.max_retries, "batch_format": "pyarrow"}
+        options = {"max_retries": self._work.retries, "batch_format": "pyarrow", **task_options(self._work)}
+        settings = ray.put(object_store_settings())  # as units get them: see pipeline.engine
         with warnings.catch_warnings():
             # 2.60 deprecates max_retries here without a named replacement.
             warnings.simplefilter("ignore", DeprecationWarning)
             dataset = ray.data.from_items(items, override_num_blocks=len(items))
-            rows = dataset.map_batches(_reader(exchange.read), batch_size=1, **options)
+            rows = dataset.map_batches(_reader(exchange.read, settings), batch_size=1, **options)
             # A keyed repartition emits each of its blocks whole (group-by relies on that too); numbers whose hashes
             # share a block are told apart by `split`.
             met = rows.repartition(exchange.num_partitions, keys=[PARTITION])
-            return met.map_batches(_reducer(exchange.reduce), batch_size=None, **options)
+            return met.map_batches(_reducer(exchange.reduce, settings), batch_size=None, **options)
 
 
-def _reader(read: Callable[[Any], pa.Table]) -> Callable[[pa.Table], pa.Table]:
+def _reader(read: Callable[[Any], pa.Table], settings: Any) -> Callable[[pa.Table], pa.Table]:
     def read_batch(batch: pa.Table) -> pa.Table:
+        _take(settings)
         return pa.concat_tables([read(pickle.loads(task)) for task in batch["task"].to_pylist()])
 
     return read_batch
 
 
-def _reducer(reduce: Callable[[int, pa.Table], Counts]) -> Callable[[pa.Table], pa.Table]:
+def _reducer(reduce: Callable[[int, pa.Table], Counts], settings: Any) -> Callable[[pa.Table], pa.Table]:
     def reduce_block(block: pa.Table) -> pa.Table:
+        _take(settings)
         done = [(number, json.dumps(dict(reduce(number, rows)))) for number, rows in split(block)]
         return pa.table({
             PARTITION: pa.array([number for number, _ in done], pa.int64()),
@@ -134,6 +144,13 @@ def _reducer(reduce: Callable[[int, pa.Table], Counts]) -> Callable[[pa.Table], 
         })  # fmt: skip
 
     return reduce_block
+
+
+def _take(settings: Any) -> None:
+    """The object store's settings, out of Ray's object store into this worker's environment."""
+    import ray
+
+    os.environ.update(ray.get(settings))
 
 
 def _quiet(context: Any) -> None:

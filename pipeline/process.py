@@ -170,7 +170,11 @@ def compare(state: Run, read: Sequence[Done]) -> DedupResult:
         group_files=state.recipe.tokenize.group_files, earlier=earlier,
     )  # fmt: skip
     with state.reporter.phase("compare", NUM_COMPARE_PHASES) as progress:
-        result = deduplicate(job, notify=lambda name: progress.step(1, name))
+        result = deduplicate(
+            job,
+            notify=lambda name: progress.step(1, name),
+            work=engine.Work.of(state.recipe.ray, "compare"),
+        )
         dropped = {stage: result.counts.get(stage, 0) for stage in CORPUS_STAGES}
         note = f"{survivors:,} documents, dropped: " + ", ".join(f"{num:,} {stage}" for stage, num in dropped.items())
         progress.step(0, note)

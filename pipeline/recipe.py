@@ -70,8 +70,9 @@ class RayStageTable:
     max_in_flight: int | None = key(None, at_least=0, help="units submitted at once (ray.max_in_flight)")
 
 
-RAY_STAGES = ("read", "tokenize", "cut", "write", "join")
-"""Read and filter inputs; tokenize; cut groups into shards; write shards; join and record the facts."""
+RAY_STAGES = ("read", "compare", "tokenize", "cut", "write", "join")
+"""Read and filter inputs; find duplicates, where one process is not enough; tokenize; cut groups into shards; write
+shards; join and record the facts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

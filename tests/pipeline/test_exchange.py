@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.engine import Work
 from pipeline.exchange import PARTITION, Engine, Exchange, InProcess, RayData, split
 
 Task = Sequence[tuple[int, str]]
@@ -76,6 +79,43 @@ def test_ray_data_brings_the_same_rows_together(tmp_path: Path, small_ray: None)
 
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know this module
     tasks: list[Task] = [[(number * task % 7, f"{task}-{number}") for number in range(task * 3)] for task in range(9)]
-    assert met(RayData(), tasks, 7, tmp_path) == expected(tasks)
-    assert met(RayData(), [[], []], 3, tmp_path) == {}
-    assert met(RayData(), [], 3, tmp_path) == {}
+    assert met(RayData(Work()), tasks, 7, tmp_path) == expected(tasks)
+    assert met(RayData(Work()), [[], []], 3, tmp_path) == {}
+    assert met(RayData(Work()), [], 3, tmp_path) == {}
+
+
+def telling(folder: Path, name: str) -> None:
+    """Write down what the task that runs this reserves, and where it finds the object store."""
+    import ray
+
+    reserved = ray.get_runtime_context().get_assigned_resources()
+    told = {"reserved": reserved, "endpoint": os.environ.get("AWS_ENDPOINT_URL")}
+    (folder / f"{name}.json").write_text(json.dumps(told))
+
+
+def read_telling(folder: Path, task: Task) -> pa.Table:
+    telling(folder, "read")
+    return rows_of(task)
+
+
+def reduce_telling(folder: Path, number: int, rows: pa.Table) -> dict[str, int]:
+    telling(folder, "reduce")
+    return keep(folder, number, rows)
+
+
+@pytest.mark.slow
+def test_readers_and_reducers_reserve_what_the_stage_asks_for_and_know_the_object_store(
+    tmp_path: Path, small_ray: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # the nodes were started without it
+    read, reduce = (functools.partial(told, tmp_path) for told in (read_telling, reduce_telling))
+    exchange = Exchange(tasks=[[(0, "a")]], read=read, reduce=reduce, num_partitions=1)
+    assert RayData(Work(cpus=2.0, resource="data")).run(exchange) == {0: {"rows": 1}}
+    for name in ("read", "reduce"):
+        told = json.loads((tmp_path / f"{name}.json").read_text())
+        assert told["endpoint"] == "http://127.0.0.1:9", name
+        assert told["reserved"]["CPU"] == 2.0, name
+        assert 0 < told["reserved"]["data"] < 0.01, name
