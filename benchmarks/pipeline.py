@@ -1,12 +1,12 @@
 """The whole pipeline beside datatrove's FineWeb-like one: the same files, rules and extractor call, two workers each.
 
     python -m benchmarks.pipeline CRAWL [--times 1 9] [--rounds 1] [--english]
-                                        [--sides datatrove trafilatura prefilter resiliparse plain]
+                                        [--sides datatrove trafilatura prefilter resiliparse plain bound]
 
 For each size the sides run in turn, with one tokenizer; given are the whole and, from two sizes, the cost of one more
 page beside the first side's, so that start-up is seen and not mistaken for work. Per step: milliseconds a page, and
-MB/s of compressed input on one core. `plain` is our `trafilatura` without
-Ray. Peak memory is that of all processes together; an idle Ray's own is measured first.
+MB/s of compressed input on one core. `plain` is our `trafilatura` without Ray, `bound` what the libraries of
+`resiliparse` take alone. Peak memory is that of all processes together; an idle Ray's own is measured first.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("crawl", type=Path)
     parser.add_argument("--times", type=int, nargs=2, default=[1, 9], help="the two sizes, as multiples of the crawl")
     parser.add_argument("--rounds", type=int, default=1)
-    every = ["datatrove", *VARIANTS]
+    every = ["datatrove", *VARIANTS, "bound"]
     parser.add_argument("--sides", nargs="+", choices=every, default=every, help="the first is what others are held to")
     parser.add_argument("--english", action="store_true", help="only the pages that are in English")
     options = parser.parse_args()
@@ -90,9 +90,8 @@ def compare(options: argparse.Namespace, scratch: Path) -> None:
 def _cost(side: str, crawl: Path, num_pages: int, tokenizer: Path) -> Cost:
     """Run one side and print what it took."""
     out = tokenizer.with_name("out")
-    is_peer = side == "datatrove"
-    cost = measure(_peer(crawl, out, tokenizer) if is_peer else _ours(side, crawl, out, tokenizer))
-    steps = _their_steps(out) if is_peer else _our_steps(out)
+    cost = measure(_command(side, crawl, out, tokenizer))
+    steps = _their_steps(out) if side == "datatrove" else _our_steps(out)
     shutil.rmtree(out)
     megabytes = sum(file.stat().st_size for file in crawl.iterdir()) / 1e6
     print(json.dumps({
@@ -136,8 +135,13 @@ def _tokenizer(scratch: Path) -> Path:
     return path
 
 
-def _peer(crawl: Path, out: Path, tokenizer: Path) -> list[str]:
-    return [sys.executable, "-m", "benchmarks.peer", str(crawl), str(out), str(tokenizer), "en"]
+def _command(side: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
+    match side:
+        case "datatrove":
+            return [sys.executable, "-m", "benchmarks.peer", str(crawl), str(out), str(tokenizer), "en"]
+        case "bound":
+            return [sys.executable, "-m", "benchmarks.bound", str(crawl), str(out)]
+    return _ours(side, crawl, out, tokenizer)
 
 
 def _ours(variant: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:

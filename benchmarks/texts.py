@@ -18,9 +18,14 @@ from resiliparse.parse.encoding import bytes_to_str, detect_encoding
 def pages(folder: Path) -> Iterator[str]:
     """The HTML of every response in the folder's WARC files."""
     for path in sorted(folder.glob("*.warc.gz")):
-        with path.open("rb") as file:
-            for record in ArchiveIterator(file, record_types=WarcRecordType.response):
-                yield decoded(record.reader.read())
+        yield from pages_of(path)
+
+
+def pages_of(path: Path) -> Iterator[str]:
+    """The HTML of every response in a WARC file."""
+    with path.open("rb") as file:
+        for record in ArchiveIterator(file, record_types=WarcRecordType.response):
+            yield decoded(record.reader.read())
 
 
 def extracted(folder: Path, extractor: str, limit: int) -> list[str]:
@@ -38,13 +43,14 @@ def extracted(folder: Path, extractor: str, limit: int) -> list[str]:
 
 def english(texts: Sequence[str]) -> list[str]:
     """The texts that fastText's lid.176 takes for English with .65 at least."""
-    model = _model()
-    kept = []
-    for text in texts:
-        (label,), (score,) = model.predict(text.replace("\n", " "))
-        if label == "__label__en" and score >= 0.65:
-            kept.append(text)
-    return kept
+    found = ((text, *predicted(text)) for text in texts)
+    return [text for text, label, score in found if label == "__label__en" and score >= 0.65]
+
+
+def predicted(text: str) -> tuple[str, float]:
+    """The likeliest label of fastText's lid.176 and its score."""
+    (label,), (score,) = _model().predict(text.replace("\n", " "))
+    return label, score
 
 
 def decoded(payload: bytes) -> str:
