@@ -12,9 +12,10 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-_REMEMBERED: Final = 1 << 15
-"""Answers kept of each run of tests."""
-
+_REMEMBERED: Final = 4096
+"""Answers kept of each run of tests: of the thousand that a page asks for, six hundred are known then."""
+_SHORT: Final = 256
+"""Values of more characters are not kept: a page may have megabytes of them."""
 _NAMESPACE: Final = "urn:sluice:tests"
 _STRING: Final = re.compile(r"'[^']*'")
 _ONE_OF: Final = re.compile(r"\s*\.//\*\[((?:self::[a-z]+(?: or )?)+)\](.*\])\s*", re.DOTALL)
@@ -73,9 +74,13 @@ def _any_of(tests: str) -> tuple[list[str], Callable[..., bool]]:
     values = list(dict.fromkeys(value for value, _ in found))
     searches = [(values.index(value), pattern.search) for value, pattern in found]
 
-    @functools.lru_cache(maxsize=_REMEMBERED)
-    def passes(*of_element: str) -> bool:
+    def looked_at(*of_element: str) -> bool:
         return any(search(of_element[place]) is not None for place, search in searches)
+
+    remembered = functools.lru_cache(maxsize=_REMEMBERED)(looked_at)
+
+    def passes(*of_element: str) -> bool:
+        return (remembered if sum(map(len, of_element)) <= _SHORT else looked_at)(*of_element)
 
     return values, passes
 

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,19 @@ def test_tests_that_stand_beside_one_another_are_one_call_unless_an_and_binds_st
     assert compiled(several).path.count("t:any") == 1
     assert found(".//p[@class and re:test(@id, 'y') or re:test(@id, '^x$')]") == ["x", "y", "xy"]
     assert found(".//p[re:test(@id, '^x$') or re:test(@id, 'y') and @class='z']") == ["x", "xy"]
+
+
+def test_answers_are_remembered_but_not_of_values_that_fill_the_memory():
+    wanted = compiled(".//p[re:test(@class, 'x$')]")
+    tracemalloc.start()
+    for number in range(30):
+        page = html.Element("body")
+        etree.SubElement(page, "p", {"class": f"{number} " + "y" * 1_000_000 + "x"})
+        assert len(wanted(page)) == 1
+    del page
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert kept < 3_000_000
 
 
 def test_an_expression_in_which_positions_count_is_not_taken_apart_by_names():
