@@ -25,7 +25,7 @@ from stages.page import PageReader
 from stages.parse import ParseStep, ParseTable
 from stages.pii.options import PiiTable
 from stages.pii.step import PiiStep
-from stages.prefilter import FastTextStep, PrefilterStep
+from stages.prefilter import PrefilterStep
 from stages.purged import Honouring, PurgedSets
 from stages.quality.options import QualityTable
 from stages.url import UrlStep, UrlTable
@@ -135,10 +135,12 @@ class Chain:
         fastText's predictions take two thirds of the time that they take one document at a time."""
         outcomes: list[Outcome] = list(documents)
         live = list(enumerate(documents))
-        for step in self.steps:
+        for plain, step in zip(self._plain_steps, self.steps, strict=True):
             if not live:
                 break
             begun = time.perf_counter()
+            if isinstance(plain, PrefilterStep):
+                plain.look_ahead(document for _, document in live)
             for i, document in live:
                 outcomes[i] = step(document)
             seconds[step.stage] = seconds.get(step.stage, 0.0) + time.perf_counter() - begun
@@ -183,10 +185,7 @@ class Chain:
     @cached_property
     def _plain_steps(self) -> tuple[Step, ...]:
         _, tables = self._specification
-        steps = [self._make(name, tables) for name in self.stages]
-        if "prefilter" in self.stages:
-            steps.insert(self.stages.index("prefilter"), FastTextStep(self._pages))
-        return tuple(steps)
+        return tuple(self._make(name, tables) for name in self.stages)
 
     def _make(self, name: str, tables: StepTables) -> Step:
         ledger = tables.quality.ledger == "all"

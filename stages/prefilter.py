@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Final
 
@@ -26,22 +27,6 @@ extractor 789 of the 815 pages that the language step turns down and lost 1 of t
 456 of 477 and 2 of 661."""
 
 
-class FastTextStep:
-    """Has the fast extractor's text made, and turns nothing down.
-
-    A step of its own, so that the texts of many documents are there before the first is judged: extractor and model
-    throw each other's tables out of the processor's caches, and in turns a prediction takes nearly twice as long."""
-
-    stage = STAGE
-
-    def __init__(self, pages: PageReader) -> None:
-        self._pages = pages
-
-    def __call__(self, document: Document, /) -> Outcome:
-        self._pages.fast_text(document)
-        return document
-
-
 class PrefilterStep:
     """Rule: `prefilter.language`; value is the best score of a kept language (0 to 1) on resiliparse's main text.
 
@@ -58,6 +43,12 @@ class PrefilterStep:
     def prepare(self) -> None:
         """Load the model now; RecipeError if it cannot be, or cannot tell one of the wanted languages."""
         _ = self._model
+
+    def look_ahead(self, documents: Iterable[Document]) -> None:
+        """Have the texts of these documents made before the first is judged: extractor and model throw each other's
+        tables out of the processor's caches, and in turns a prediction takes nearly twice as long."""
+        for document in documents:
+            self._pages.fast_text(document)
 
     def __call__(self, document: Document, /) -> Outcome:
         text = self._pages.fast_text(document)
