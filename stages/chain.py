@@ -6,7 +6,7 @@ it is cheap, and a chain travels between processes as its specification."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -114,6 +114,11 @@ class _Prepares(Protocol):
     def prepare(self) -> None: ...
 
 
+@runtime_checkable
+class _LooksAhead(Protocol):
+    def look_ahead(self, documents: Iterable[Document], /) -> None: ...
+
+
 class Chain:
     """The steps of a source. `stages` are their names, in order, as they show up in lineage."""
 
@@ -139,7 +144,7 @@ class Chain:
             if not live:
                 break
             begun = time.perf_counter()
-            if isinstance(plain, PrefilterStep):
+            if isinstance(plain, _LooksAhead):
                 plain.look_ahead(document for _, document in live)
             for i, document in live:
                 outcomes[i] = step(document)

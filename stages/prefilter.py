@@ -44,7 +44,7 @@ class PrefilterStep:
         """Load the model now; RecipeError if it cannot be, or cannot tell one of the wanted languages."""
         _ = self._model
 
-    def look_ahead(self, documents: Iterable[Document]) -> None:
+    def look_ahead(self, documents: Iterable[Document], /) -> None:
         """Have the texts of these documents made before the first is judged: extractor and model throw each other's
         tables out of the processor's caches, and in turns a prediction takes nearly twice as long."""
         for document in documents:
