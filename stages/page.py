@@ -53,22 +53,21 @@ def read_page(document: Document, bounds: Bounds) -> Page:
     if not document.is_html:
         return Page(text, charset, (_bound("parse.too_large", len(body), bounds.num_bytes),))
     findings = []
-    for finding in _bounds_of(text, body, bounds):
+    in_utf8 = body if charset == "utf-8" else text.encode("utf-8", "replace")
+    for finding in _bounds_of(text, in_utf8, len(body), bounds):
         findings.append(finding)
         if finding.rejected:
             return Page("", charset, tuple(findings))
     return Page(text, charset, tuple(findings))
 
 
-def _bounds_of(html: str, body: bytes, bounds: Bounds) -> Iterator[Finding]:
-    yield _bound("parse.too_large", len(body), bounds.num_bytes)
-    tags = num_tags(html)
+def _bounds_of(html: str, in_utf8: bytes, num_bytes: int, bounds: Bounds) -> Iterator[Finding]:
+    yield _bound("parse.too_large", num_bytes, bounds.num_bytes)
+    tags = num_tags(in_utf8)
     if tags > bounds.num_tags:  # turned down in any case, and no reason to go through millions of tags for its name
         html = html[: _LOOKED_AT_BY_TAG * bounds.num_tags]
-        body = html.encode("utf-8", "replace")
-    elif b"\0" in body:  # in UTF-16 each letter of a tag has one; in all else tags look as they do in UTF-8
-        body = html.encode("utf-8", "replace")
-    estimate = depth_bound(body, bounds.depth)
+        in_utf8 = html.encode("utf-8", "replace")
+    estimate = depth_bound(in_utf8, bounds.depth)
     yield _bound("parse.too_deep", estimate if estimate <= bounds.depth else depth(html), bounds.depth)
     yield _bound("parse.too_many_tags", tags, bounds.num_tags)
 
