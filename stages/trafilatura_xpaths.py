@@ -54,10 +54,10 @@ def compiled(path: str) -> Any:
     def as_one_call(tests: re.Match[str]) -> str:
         name = f"any{len(functions)}"
         values, passes = _any_of(tests[0])
-        functions[_NAMESPACE, name] = lambda _context, *found: passes(*found)
+        functions[_NAMESPACE, name] = passes
         call = f"t:{name}({', '.join(f'string({value})' for value in values)})"
         # To EXSLT an attribute that is not there is an empty string.
-        return call if passes(*[""] * len(values)) else f"(({' or '.join(values)}) and {call})"
+        return call if passes(None, *[""] * len(values)) else f"(({' or '.join(values)}) and {call})"
 
     def as_calls(run: re.Match[str]) -> str:
         before, after = path[: run.start()].rstrip(), path[run.end() :].lstrip()
@@ -69,18 +69,22 @@ def compiled(path: str) -> Any:
 
 
 def _any_of(tests: str) -> tuple[list[str], Callable[..., bool]]:
-    """Tests joined by `or` as one: the paths of the values that they look at, and a function of those values."""
+    """Tests joined by `or` as one: the paths of the values that they look at, and a function of XPath's context and
+    those values."""
     found = [(test[1].strip(), re.compile(test[2], re.IGNORECASE if test[3] else 0)) for test in _TEST.finditer(tests)]
     values = list(dict.fromkeys(value for value, _ in found))
     searches = [(values.index(value), pattern.search) for value, pattern in found]
+    answers: dict[tuple[str, ...], bool] = {}
 
-    def looked_at(*of_element: str) -> bool:
-        return any(search(of_element[place]) is not None for place, search in searches)
-
-    remembered = functools.lru_cache(maxsize=_REMEMBERED)(looked_at)
-
-    def passes(*of_element: str) -> bool:
-        return (remembered if sum(map(len, of_element)) <= _SHORT else looked_at)(*of_element)
+    def passes(_context: object, *of_element: str) -> bool:
+        answer = answers.get(of_element)
+        if answer is None:
+            answer = any(search(of_element[place]) is not None for place, search in searches)
+            if sum(map(len, of_element)) <= _SHORT:
+                if len(answers) == _REMEMBERED:
+                    answers.clear()  # as good as forgetting one by one, and a third of the work of a call
+                answers[of_element] = answer
+        return answer
 
     return values, passes
 
