@@ -43,7 +43,7 @@ from lineage.storage import Folder
 from lineage.trace import Functions, Tracer
 out, kind, name = sys.argv[1:4]
 if kind != "nothing":
-    ask = Tracer(Folder(out), Functions(normalise=lambda url: url))
+    ask = Tracer(Folder(out), Functions(normalise=lambda url: url, named_host=str.lower))
     if kind == "id":
         told = [ask.by_id(bytes.fromhex(name))]
     elif kind == "url":
@@ -206,7 +206,9 @@ def purge(out: Folder, samples: list[dict[str, object]]) -> dict[str, float]:
     rows = [row | {"purge_id": "p", "role": "target"} for row in chosen]
     purged = pa.Table.from_pylist([{name: row.get(name) for name in PURGED.names} for row in rows], schema=PURGED)
     match = Match(kind="doc", values=tuple(row["doc_id"].hex() for row in chosen if isinstance(row["doc_id"], bytes)))
-    hooks = PlanHooks(url_key=lambda url: content_hash(url.encode()), resembles=lambda left, right: False)
+    hooks = PlanHooks(
+        url_key=lambda url: content_hash(url.encode()), named_host=str.lower, resembles=lambda left, right: False
+    )
     began = time.perf_counter()
     assert make_plan(out, match, hooks).num_documents == PURGED_AT_ONCE
     planned = time.perf_counter()

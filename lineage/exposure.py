@@ -103,17 +103,17 @@ def exposures(
     """Every row of `run` that read tokens of `span`, by (step, row).
 
     Stretches that read a content in `erased_in` (content fingerprints from a purge of the span on) met only
-    end-of-text there and are left out."""
+    end-of-text there and are left out: what an attempt before the purge read, and died over, is told instead."""
     if not run.segments:
         return []
     there = span._replace(source=run.prefix + span.source)
     readings = find(run.plan, there, run.num_steps * run.global_batch)
-    account = _Account(run)
+    account = _Account(run, erased_in)
     told = []
     for reading in readings:
         step, row = divmod(reading.sequence, run.global_batch)
         found = account.of_step(step)
-        if found is None or found[0].content_fingerprint in erased_in:
+        if found is None:
             continue
         told.append(
             Exposure(
@@ -137,9 +137,10 @@ def erased_from(purge: PurgeRow, purges: Sequence[PurgeRow]) -> frozenset[str]:
 
 
 class _Account:
-    """Which attempt answers for each step of a run."""
+    """Which attempt answers for each step of a run, of those that read no content in `erased_in`."""
 
-    def __init__(self, run: TrainingRun) -> None:
+    def __init__(self, run: TrainingRun, erased_in: frozenset[str]) -> None:
+        self._erased_in = erased_in
         self._attempts: dict[int, list[SegmentRow]] = {}
         for segment in run.segments:
             self._attempts.setdefault(segment.attempt, []).append(segment)
@@ -161,7 +162,7 @@ class _Account:
         return line
 
     def of_step(self, step: int) -> tuple[SegmentRow, bool] | None:
-        """The stretch that answers for `step`, and whether the step was applied; None if no attempt reached it."""
+        """The stretch that answers for `step`, and whether the step was applied; None if there is none."""
         for attempt, first, end in self._applied:
             if first <= step < end:
                 segment = self._segment(attempt, step)
@@ -175,7 +176,8 @@ class _Account:
 
     def _segment(self, attempt: int, step: int) -> SegmentRow | None:
         holding = [s for s in self._attempts[attempt] if s.first_step <= step <= _last(s)]
-        return max(holding, key=lambda segment: segment.first_step, default=None)
+        found = max(holding, key=lambda segment: segment.first_step, default=None)
+        return None if found is None or found.content_fingerprint in self._erased_in else found
 
 
 def _last(segment: SegmentRow) -> int:

@@ -22,7 +22,8 @@ _LOOKED_UP_AT_ONCE: Final = 1024
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgedSets:
     """A record is purged if its doc_id is in `doc_ids`; if its raw, text or clean hash is in `hashes`; if its
-    normalised URL is that of one in `urls` (as they were recorded); or if its host is in `hosts`."""
+    normalised URL is that of one in `urls` (as they were recorded); or if its host is one of `hosts` (as they were
+    named)."""
 
     doc_ids: frozenset[bytes] = frozenset()
     hashes: frozenset[bytes] = frozenset()
@@ -74,5 +75,5 @@ def _purged_from(out: Folder) -> PurgedSets:
         doc_ids=frozenset(doc_ids),
         hashes=frozenset(hashes - {_EMPTY}),
         urls=frozenset(urls),
-        hosts=frozenset(host.lower() for host in named["host"]),
+        hosts=frozenset(named["host"]),
     )

@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from deltalake import DeltaTable, QueryBuilder
@@ -68,10 +68,11 @@ class Lookup:
         rows = self._by_keys("documents", DocumentRow, [sort_key(doc_id) for doc_id in wanted])
         return _ordered(row for row in rows if row.doc_id in wanted)
 
-    def by_hash(self, digest: bytes) -> list[DocumentRow]:
-        """Documents with this raw, text, clean or tokens hash. (The empty text's hash is not indexed.)"""
-        rows = self._by_keys("documents", DocumentRow, self._indexed("hash_index", [sort_key(digest)]))
-        return _ordered(row for row in rows if digest in [getattr(row, column) for column in _HASH_COLUMNS])
+    def by_hashes(self, digests: Collection[bytes]) -> list[DocumentRow]:
+        """Documents with one of these as raw, text, clean or tokens hash. (The empty text's hash is not indexed.)"""
+        wanted = set(digests)
+        rows = self._by_keys("documents", DocumentRow, self._indexed("hash_index", map(sort_key, wanted)))
+        return _ordered(row for row in rows if wanted & {getattr(row, column) for column in _HASH_COLUMNS})
 
     def by_url_key(self, url_key: bytes) -> list[DocumentRow]:
         """Documents whose normalised URL may have this hash: whoever asks compares the normalised URLs."""
@@ -162,9 +163,7 @@ class Lookup:
 
     def _by_keys(self, table: str, shape: type[Row], keys: Iterable[int]) -> Iterator[Row]:
         for group in self._by_file(table, sorted(set(keys))):
-            # Bounds prune files and row groups where a list is too long to.
-            bounds = f"k >= {group[0]} AND k <= {group[-1]}"
-            yield from self._rows(table, shape, f"{bounds} AND k IN ({', '.join(map(str, group))})")
+            yield from self._rows(table, shape, _one_of(group))
 
     def _by_file(self, table: str, keys: list[int]) -> Iterator[list[int]]:
         """Rising keys in groups that one question each can answer without opening files for nothing: few keys together,
@@ -180,9 +179,9 @@ class Lookup:
             for first in range(low, high, _KEYS_AT_MOST):
                 yield keys[first : min(first + _KEYS_AT_MOST, high)]
 
-    def _indexed(self, table: str, keys: Sequence[int]) -> list[int]:
-        where = f"k IN ({', '.join(map(str, keys))})"
-        return [int(row[0]) for row in self._select(table, ("doc_k",), where)]
+    def _indexed(self, table: str, keys: Iterable[int]) -> list[int]:
+        groups = self._by_file(table, sorted(set(keys)))
+        return [int(row[0]) for group in groups for row in self._select(table, ("doc_k",), _one_of(group))]
 
     def _rows(self, table: str, shape: type[Row], where: str) -> Iterator[Row]:
         names = [field.name for field in dataclasses.fields(shape)]  # type: ignore[arg-type]
@@ -213,6 +212,11 @@ class Lookup:
 
 def _columns(columns: Sequence[str]) -> str:
     return ", ".join(column if "(" in column else f'"{column}"' for column in columns)
+
+
+def _one_of(keys: Sequence[int]) -> str:
+    """That `k` is one of these rising keys; bounds prune files and row groups where a list is too long to."""
+    return f"k >= {keys[0]} AND k <= {keys[-1]} AND k IN ({', '.join(map(str, keys))})"
 
 
 def _plain(value: Any) -> Any:

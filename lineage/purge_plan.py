@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -53,7 +53,8 @@ class PlannedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """A document that a target repeats and that lies in an earlier output; `out` is None where it was not found."""
+    """A document that lies in an earlier output, the first found that repeats it, and where; `out` is None where it was
+    not found."""
 
     doc_id: bytes
     repeated_by: bytes
@@ -97,10 +98,11 @@ def _nowhere(_doc_id: bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanHooks:
-    """What planning needs from above: the BLAKE3-128 of a normalised URL; whether two clean texts count as near copies;
-    which earlier output holds a document."""
+    """What planning needs from above: the BLAKE3-128 of a normalised URL; the recorded form of a host that a person
+    names; whether two clean texts count as near copies; which earlier output holds a document."""
 
     url_key: Callable[[str], bytes | None]
+    named_host: Callable[[str], str | None]
     resembles: Callable[[str, str], bool]
     find_elsewhere: Callable[[bytes], str | None] = _nowhere
 
@@ -122,7 +124,7 @@ def make_plan(out: Folder, match: Match, hooks: PlanHooks) -> PurgePlan:
     ]  # fmt: skip
     return PurgePlan(
         match=match, rows=tuple(rows), already=tuple(sorted(already)),
-        elsewhere=tuple(sorted(planner.elsewhere, key=lambda entry: (entry.doc_id, entry.repeated_by))),
+        elsewhere=tuple(planner.elsewhere[doc_id] for doc_id in sorted(planner.elsewhere)),
     )  # fmt: skip
 
 
@@ -131,7 +133,7 @@ class _Planner:
 
     def __init__(self, out: Folder, match: Match, hooks: PlanHooks) -> None:
         self.lookup = Lookup(out)
-        self.elsewhere: list[Elsewhere] = []
+        self.elsewhere: dict[bytes, Elsewhere] = {}
         self._out, self._match, self._hooks = out, match, hooks
         self._parts = {(entry.source, entry.part): entry.file for entry in read_index(out).documents}
         self._texts: dict[tuple[str, int, int], str | None] = {}
@@ -159,7 +161,8 @@ class _Planner:
         ]
 
     def _by_host(self, host: str) -> list[bytes]:
-        return [row.doc_id for row in self.lookup.host(host.strip().lower().removesuffix("."))]
+        name = self._hooks.named_host(host)
+        return [row.doc_id for row in self.lookup.host(name)] if name else []
 
     def _refuse_unknown(self, known: set[str], what: str) -> None:
         unknown = [value for value in self._match.values if value not in known]
@@ -168,8 +171,22 @@ class _Planner:
             raise PurgeError(f"{self._out.url} has no {what} {unknown[0]!r}{more}: nothing was planned")
 
     def copies(self, targets: Sequence[DocumentRow]) -> Iterable[tuple[bytes, Role]]:
-        """Suppressed duplicates of the targets, and where a target is one itself the kept copy and its others."""
-        clustered = [row for row in targets if row.cluster_id is not None]
+        """Suppressed duplicates of the targets, and where a target is one itself the kept copy and its others. With
+        them goes whatever has the very text of any: one that was dropped for its URL is a duplicate of another page."""
+        named = {row.doc_id for row in targets}
+        originals = [*targets, *(row for row in self._of_same_text(targets) if row.doc_id not in named)]
+        repeating = list(self._in_clusters(originals))
+        for row in (*originals, *repeating, *self._of_same_text(repeating)):
+            yield row.doc_id, "kept_copy" if row.status == "kept" else "twin"
+
+    def _of_same_text(self, rows: Sequence[DocumentRow]) -> list[DocumentRow]:
+        """Every document whose text is that of one of these, before the steps changed it or after."""
+        texts = {row.text_hash for row in rows if row.text_hash} | {row.clean_hash for row in rows if row.clean_hash}
+        return [row for row in self.lookup.by_hashes(texts) if texts & {row.text_hash, row.clean_hash}]
+
+    def _in_clusters(self, originals: Iterable[DocumentRow]) -> Iterator[DocumentRow]:
+        """What repeats these, and what they and others repeat, within their clusters."""
+        clustered = [row for row in originals if row.cluster_id is not None]
         members = self.lookup.members({row.cluster_id for row in clustered if row.cluster_id is not None})
         rows = {row.doc_id: row for row in self.lookup.documents(sorted({member.doc_id for member in members}))
                 if row.stage != "identity"}  # fmt: skip
@@ -177,21 +194,29 @@ class _Planner:
         for row in rows.values():
             if row.duplicate_of is not None:
                 repeating.setdefault(row.duplicate_of, []).append(row)
-        for target in clustered:
-            yield from ((row.doc_id, "twin") for row in repeating.get(target.doc_id, []) if self._copies(row, target))
-            if target.status != "duplicate" or target.duplicate_of is None or target.stage == "identity":
+        for original in clustered:
+            yield from (row for row in repeating.get(original.doc_id, []) if self._copies(row, original))
+            if original.status != "duplicate" or original.duplicate_of is None or original.stage == "identity":
                 continue
-            kept = rows.get(target.duplicate_of)
+            kept = rows.get(original.duplicate_of)
             if kept is None or kept.status != "kept":  # in an earlier output, this run may have met its record too
-                found = self._hooks.find_elsewhere(target.duplicate_of)
-                self.elsewhere.append(Elsewhere(doc_id=target.duplicate_of, repeated_by=target.doc_id, out=found))
-            elif self._copies(target, kept):
-                yield kept.doc_id, "kept_copy"
-                yield from ((row.doc_id, "twin") for row in repeating.get(kept.doc_id, []) if self._copies(row, kept))
+                self._name_elsewhere(original.duplicate_of, original.doc_id)
+            others = repeating.get(original.duplicate_of, [])
+            if kept is None:  # what repeats its text with this one can be told without it
+                yield from (row for row in others if _by_text(row, original) or self._copies(row, original))
+            elif self._copies(original, kept):
+                yield kept
+                yield from (row for row in others if self._copies(row, kept))
+
+    def _name_elsewhere(self, doc_id: bytes, repeated_by: bytes) -> None:
+        if doc_id not in self.elsewhere:
+            found = self._hooks.find_elsewhere(doc_id)
+            self.elsewhere[doc_id] = Elsewhere(doc_id=doc_id, repeated_by=repeated_by, out=found)
 
     def _copies(self, row: DocumentRow, kept: DocumentRow) -> bool:
         """Whether `row` repeats `kept` by text; by URL alone counts only where the purge names URLs."""
-        if row.similarity is not None or row.clean_hash == kept.clean_hash or self._match.kind == "url":
+        repeats = row.duplicate_of == kept.doc_id and row.similarity is not None
+        if repeats or row.clean_hash == kept.clean_hash or self._match.kind == "url":
             return True
         texts = self._text(row), self._text(kept)
         return texts[0] is not None and texts[1] is not None and self._hooks.resembles(texts[0], texts[1])
@@ -203,6 +228,11 @@ class _Planner:
         if place not in self._texts:
             self._texts[place] = read_text(self._out, self._parts[row.source, row.part], row.part_row)
         return self._texts[place]
+
+
+def _by_text(row: DocumentRow, other: DocumentRow) -> bool:
+    """Whether two duplicates of one document both repeat its text."""
+    return row.similarity is not None and other.similarity is not None
 
 
 def read_text(out: Folder, part: str, part_row: int) -> str | None:

@@ -159,7 +159,7 @@ SORTED_BY: Final[dict[str, tuple[str, ...]]] = {
     "edits": ("k", "doc_id", "stage", "kind", "count"),
     "findings": ("k", "doc_id", "stage", "rule", "value", "threshold", "verdict"),
     "placements": ("source", "shard", "start"),
-    "steps": ("source", "stage"),
+    "steps": ("source", "position"),
     "step_rules": ("source", "stage", "rule"),
     "inputs": ("source", "file"),
     "unreadable": ("source", "file", "offset"),

@@ -41,10 +41,12 @@ class UnknownError(StoreError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Functions:
-    """What tracing takes from higher rooms. `normalise` gives the URL that two spellings of one share, or None where a
-    text is no URL; without `find` and `locate` nothing is said of training."""
+    """What tracing takes from higher rooms. `normalise` gives the URL that two spellings of one share, `named_host` the
+    recorded form of a host that a person names, or None where a text is neither; without `find` and `locate` nothing is
+    said of training."""
 
     normalise: Callable[[str], str | None]
+    named_host: Callable[[str], str | None]
     find: FindReadings | None = None
     locate: LocateSequences | None = None
 
@@ -88,22 +90,22 @@ class Tracer:
 
     def by_hash(self, digest: bytes) -> list[Story]:
         """The documents whose raw, text, clean or tokens hash this is."""
-        return self._told(self._lookup.by_hash(digest), f"document with the hash {digest.hex()}")
+        return self._told(self._lookup.by_hashes([digest]), f"document with the hash {digest.hex()}")
 
     def by_host(self, host: str, limit: int | None = None) -> tuple[list[Story], int]:
         """The documents of a host in order of URL, the first `limit` of them, and how many records it has."""
-        host = host.strip().lower()
-        listed = self._lookup.host(host, None if limit is None else max(limit, 1))
-        if not listed:
-            raise UnknownError(f"no document of host {host!r} in {self._out.url}")
+        name = self._functions.named_host(host)
+        listed = self._lookup.host(name, None if limit is None else max(limit, 1)) if name else []
+        if not name or not listed:
+            raise UnknownError(f"no document of host {name or host!r} in {self._out.url}")
         ids = list(dict.fromkeys(row.doc_id for row in listed))
         stories = {story.doc_id: story for story in self.stories(ids)}
-        num = len(listed) if limit is None or len(listed) < limit else self._lookup.num_of_host(host)
+        num = len(listed) if limit is None or len(listed) < limit else self._lookup.num_of_host(name)
         return [stories[doc_id] for doc_id in ids], num
 
     def last_of_host(self, host: str) -> Story:
         """The last of the documents that `by_host` gives without a limit."""
-        (story,) = self.stories([self._lookup.last_of_host(host.strip().lower()).doc_id])
+        (story,) = self.stories([self._lookup.last_of_host(self._functions.named_host(host) or host).doc_id])
         return story
 
     def by_place(self, warc_file: str, offset: int) -> list[Story]:

@@ -93,7 +93,7 @@ def _check_documents(
 ) -> Iterator[Problem]:
     with Spill(num_buckets(state(out, "documents").num_rows)) as spill:
         documents = "lineage/documents"
-        yield from guarded("table.unreadable", documents, spill_documents(out, spill, facts, hooks))
+        yield from guarded("table.unreadable", documents, spill_documents(out, spill, facts, purged, hooks))
         yield from spill_parts(out, index, spill)
         yield from spill_others(out, index, spill)
         yield from check_documents(spill, facts, purged)

@@ -49,10 +49,13 @@ class Facts:
 
     tally: Tally = field(default_factory=Tally)
     excerpts: set[bytes] = field(default_factory=set)
+    purged_texts: set[bytes] = field(default_factory=set)
     notes: list[Problem] = field(default_factory=list)
 
 
-def spill_documents(out: Folder, spill: Spill, facts: Facts, hooks: VerifyHooks) -> Iterator[Problem]:
+def spill_documents(
+    out: Folder, spill: Spill, facts: Facts, purged: PurgedSpans, hooks: VerifyHooks
+) -> Iterator[Problem]:
     """Deal out `documents`, the index rows that it should have, and its duplicates; a problem where it is damaged."""
     for batch in open_table(out, "documents").to_pyarrow_dataset().to_batches(DOCUMENTS.names, batch_size=_BATCH):
         rows = pa.Table.from_batches([batch]).cast(DOCUMENTS)
@@ -61,10 +64,18 @@ def spill_documents(out: Folder, spill: Spill, facts: Facts, hooks: VerifyHooks)
             yield Problem("documents.k", _document(doc_id), "k is not that of its id: lookups do not find it")
         facts.tally.add(rows)
         facts.notes += _timeouts(rows)
+        facts.purged_texts |= _texts_of(rows, purged)
         spill.add("documents", rows)
         for name, derived in index_rows(rows, hooks.url_key).items():
             spill.add(name, derived)
         spill.add("duplicates", _duplicates(rows))
+
+
+def _texts_of(rows: pa.Table, purged: PurgedSpans) -> set[bytes]:
+    """The hashes of the purged texts among these rows; nothing is no text."""
+    of_purged = rows.filter(pc.is_in(rows["doc_id"], pa.array(list(purged.doc_ids), rows.schema.field("doc_id").type)))
+    hashes = {*of_purged["text_hash"].to_pylist(), *of_purged["clean_hash"].to_pylist()}
+    return hashes - {None, text_hash("")}
 
 
 def _timeouts(rows: pa.Table) -> list[Problem]:
@@ -182,7 +193,7 @@ class _Bucket:
         self._placements = _by_id(spill.read("placements", bucket, PLACEMENTS).to_pylist())
         self._dedup = _by_id(spill.read("dedup", bucket, DEDUP).to_pylist())
         self._edits = spill.read("edits", bucket, EDITS).to_pylist()
-        self._excerpts, self._purged = facts.excerpts, purged
+        self._excerpts, self._purged, self._purged_texts = facts.excerpts, purged, facts.purged_texts
 
     def problems(self) -> Iterator[Problem]:
         kept = Counter(row["doc_id"] for row in self._documents if row["status"] == "kept")
@@ -219,6 +230,8 @@ class _Bucket:
 
     def _check_text(self, row: dict[str, Any]) -> Iterator[Problem]:
         where, place = _document(row["doc_id"]), (row["source"], row["part"], row["part_row"])
+        if row["doc_id"] not in self._purged.doc_ids and {row["text_hash"], row["clean_hash"]} & self._purged_texts:
+            yield Problem("purged.copy", where, "has the very text of a document that was purged")
         if row["part"] is None:
             if row["status"] != "rejected":
                 yield Problem("documents.part", where, f"is {row['status']} and has no text in a part")

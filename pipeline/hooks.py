@@ -17,6 +17,7 @@ from pipeline.record import url_key
 from pipeline.report.render import render_output
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
+from stages.url import named_host
 from trainer.cache.folder import CacheFolder
 
 
@@ -50,7 +51,12 @@ def verify_hooks(out: Folder) -> VerifyHooks:
 def plan_hooks(out: Folder) -> PlanHooks:
     """What planning a purge needs."""
     table = recipe_of(out).dedup
-    return PlanHooks(url_key=url_key, resembles=Similarity(table).resembles, find_elsewhere=find_in(table.against))
+    return PlanHooks(
+        url_key=url_key,
+        named_host=named_host,
+        resembles=Similarity(table).resembles,
+        find_elsewhere=find_in(table.against),
+    )
 
 
 def apply_hooks() -> ApplyHooks:

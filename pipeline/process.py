@@ -45,7 +45,7 @@ from stages.dedup.minhash import scheme_name
 from stages.dedup.options import DedupTable
 from stages.purged import PurgedSets
 from stages.tokenizer import load_tokenizer
-from stages.url import normalise_url
+from stages.url import named_host, normalise_url
 
 NUM_COMPARE_PHASES = 12
 """About how many phases comparing has: only the progress bar asks."""
@@ -112,7 +112,8 @@ def purged_sets(honour: Sequence[str]) -> PurgedSets | None:
         raise RecipeError(f"purges.honour: {error}") from error
     return PurgedSets(
         doc_ids=found.doc_ids, raw_hashes=found.hashes, text_hashes=found.hashes, clean_hashes=found.hashes,
-        urls=frozenset(map(normalise_url, found.urls)), hosts=found.hosts,
+        urls=frozenset(map(normalise_url, found.urls)),
+        hosts=frozenset(host for name in found.hosts if (host := named_host(name))),
     )  # fmt: skip
 
 

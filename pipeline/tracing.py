@@ -11,10 +11,10 @@ from lineage.trace import Functions, MoreRuns, Tracer
 
 def make_tracer(out: str, version: int | None = None, runs: Sequence[str] = ()) -> Tracer:
     """A tracer that knows our URLs and training orders, and the runs whose facts lie in these training outputs."""
-    from stages.url import normalise_url
+    from stages.url import named_host, normalise_url
     from trainer.exposure import find_readings, locate_sequences
 
-    functions = Functions(normalise=normalise_url, find=find_readings, locate=locate_sequences)
+    functions = Functions(normalise=normalise_url, named_host=named_host, find=find_readings, locate=locate_sequences)
     more = MoreRuns()
     if runs:
         from trainer.facts import read_facts  # Arrow takes a moment to load, and few questions need it

@@ -81,6 +81,13 @@ def url_host(url: str | None) -> str | None:
     return host or None
 
 
+def named_host(name: str) -> str | None:
+    """The host, as `url_host` gives it, that a person names by `Example.com`, `example.com.` or a URL of it; None where
+    it is none."""
+    name = name.strip()
+    return url_host(name if "://" in name else f"http://{name}")
+
+
 class UrlStep:
     """Rules, in this order: `url.too_long` (bytes of the payload), `url.blocked_host`, `url.blocked_word`.
 
@@ -130,7 +137,7 @@ class UrlStep:
 def _listed_host(line: str, file: str) -> str:
     """The host that a line of a block list names: `example.com`, `*.example.com`, `0.0.0.0 example.com`, a URL."""
     name = line.rsplit(maxsplit=1)[-1].removeprefix("*.").removeprefix(".")
-    host = url_host(name if "://" in name else f"http://{name}")
+    host = named_host(name)
     if host is None:
         raise RecipeError(f"url.block_hosts: {file} holds {line!r}: expected a host name, such as example.com")
     return host

@@ -70,7 +70,7 @@ def _match(options: argparse.Namespace) -> Match:
             raise RecipeError(f"--doc: {error}") from error
     if options.url is not None:
         return Match(kind="url", values=tuple(options.url))
-    return Match(kind="host", values=tuple(host.strip().lower() for host in options.host))
+    return Match(kind="host", values=tuple(options.host))
 
 
 def _scanned(path: str) -> list[str]:

@@ -155,5 +155,5 @@ def _match(kind: str, value: str) -> Match:
     if kind == "url":
         return Match(kind="url", values=(value,))
     if kind == "host":
-        return Match(kind="host", values=(value.lower(),))
+        return Match(kind="host", values=(value,))
     raise RecipeError(f"kind {kind!r}: expected doc, url or host")

@@ -27,7 +27,7 @@ from lineage.write import Spool, index_rows, shard_chunks
 from stages.dedup.shingles import jaccard, shingles
 from stages.shards import RunSlice, cut_group, place_group, publish_shard, slice_bytes, write_run
 from stages.tokenizer import Tokenizer, load_tokenizer
-from stages.url import normalise_url
+from stages.url import named_host, normalise_url
 
 STAGES = ("url", "parse", "identity", "dedup.url", "dedup.exact", "dedup.near")
 SHARD_TOKENS = 700
@@ -75,7 +75,8 @@ class Record:
 class SmallOut:
     """The finished folder, its records in (source, file, offset) order, and the tokenizer that made its shards.
 
-    `named` gives the planted records: original, exact, near, same_url, url_original, again."""
+    `named` gives the planted records: original, exact, near; url_original, same_url; first, again; longer, same_text
+    (dropped for its URL), text_original (which has the text of same_text)."""
 
     folder: Folder
     index: Index
@@ -122,7 +123,8 @@ def make_records(seed: int = 0, per_file: int = 12) -> tuple[tuple[Record, ...],
 def _plant(records: list[Record], per_file: int, other_word: str) -> dict[str, int]:
     """Make some records repeat others; gives where each planted record stands."""
     named = {"original": 3, "exact": per_file + 3, "near": 2 * per_file + 3, "url_original": 4,
-             "same_url": 2 * per_file + 4, "first": 5, "again": per_file + 5}  # fmt: skip
+             "same_url": 2 * per_file + 4, "first": 5, "again": per_file + 5, "text_original": 6, "longer": 7,
+             "same_text": per_file + 6}  # fmt: skip
     text = " ".join([records[3].text] * 2)
     altered = text.split(" ")
     altered[-3] = other_word + "x"
@@ -140,13 +142,15 @@ def _plant(records: list[Record], per_file: int, other_word: str) -> dict[str, i
         records[cluster[2]], text=" ".join(altered), cluster_id=cluster_id, status="duplicate", stage="dedup.near",
         rule="dedup.near", value=near, threshold=THRESHOLD, duplicate_of=of, similarity=near,
     )  # fmt: skip
-    url_original, same_url = records[named["url_original"]], records[named["same_url"]]
-    cluster_id = min(url_original.doc_id, same_url.doc_id)
-    records[named["url_original"]] = replace(url_original, cluster_id=cluster_id)
-    records[named["same_url"]] = replace(
-        same_url, url=url_original.url, cluster_id=cluster_id, status="duplicate", stage="dedup.url", rule="dedup.url",
-        duplicate_of=url_original.doc_id,
-    )  # fmt: skip
+    records[named["same_text"]] = replace(records[named["same_text"]], text=records[named["text_original"]].text)
+    for kept, dropped in (("url_original", "same_url"), ("longer", "same_text")):
+        original, again = records[named[kept]], records[named[dropped]]
+        cluster_id = min(original.doc_id, again.doc_id)
+        records[named[kept]] = replace(original, cluster_id=cluster_id)
+        records[named[dropped]] = replace(
+            again, url=original.url, cluster_id=cluster_id, status="duplicate", stage="dedup.url", rule="dedup.url",
+            duplicate_of=original.doc_id,
+        )  # fmt: skip
     first = records[named["first"]]
     records[named["again"]] = replace(
         records[named["again"]], doc_id=first.doc_id, url=first.url, text=first.text, status="duplicate",
@@ -201,7 +205,9 @@ def render_plainly(out: Folder) -> bytes:
 
 def plan_hooks() -> PlanHooks:
     """What planning a purge of a small OUT needs."""
-    return PlanHooks(url_key=url_key, resembles=lambda left, right: similarity(left, right) >= THRESHOLD)
+    return PlanHooks(
+        url_key=url_key, named_host=named_host, resembles=lambda left, right: similarity(left, right) >= THRESHOLD
+    )
 
 
 def apply_hooks() -> ApplyHooks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from s3_server import s3_server
 from small_out import (
     Record,
     SmallOut,
+    Tamper,
     apply_hooks,
     make_records,
     make_small_out,
@@ -35,7 +38,7 @@ from lineage.index import read_index
 from lineage.lock import HeldError, hold
 from lineage.problems import VerifyHooks
 from lineage.purge import Applied, apply
-from lineage.purge_plan import Match, PlanHooks, PurgeError, make_plan
+from lineage.purge_plan import Match, PurgeError, _Planner, make_plan
 from lineage.storage import Folder
 from lineage.verify import verify
 
@@ -151,6 +154,31 @@ def test_a_duplicate_by_url_alone_goes_only_when_the_url_is_named(template: Smal
     assert roles(template.folder, by_url) == {original.doc_id: "target", same_url.doc_id: "target"}
 
 
+def test_what_has_the_very_text_goes_too_though_it_was_dropped_for_its_url(template: SmallOut, out: Folder) -> None:
+    kept, dropped = template.named["text_original"], template.named["same_text"]
+    assert roles(out, by_doc(kept)) == {kept.doc_id: "target", dropped.doc_id: "twin"}
+    assert roles(out, by_doc(dropped)) == {dropped.doc_id: "target", kept.doc_id: "kept_copy"}
+    purge(out, by_doc(kept))
+    assert_whole(out)
+    assert_gone(template, of_folder(out), kept, dropped)
+    assert purge(out, by_doc(dropped)).purge_id is None
+
+
+def test_verify_names_a_document_that_still_has_a_purged_text(
+    template: SmallOut, out: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, dropped = template.named["text_original"], template.named["same_text"]
+    with monkeypatch.context() as patched:
+        patched.setattr(_Planner, "_of_same_text", lambda _self, _rows: [])
+        purge(out, by_doc(kept))
+    found = verify(out, HOOKS).problems
+    assert [(problem.check, problem.where) for problem in found] == [
+        ("purged.copy", f"document {dropped.doc_id.hex()}")
+    ]
+    purge(out, by_doc(dropped))
+    assert_whole(out)
+
+
 def test_both_records_with_one_id_are_purged(template: SmallOut, out: Folder) -> None:
     purge(out, by_doc(template.named["first"]))
     assert_whole(out)
@@ -160,7 +188,7 @@ def test_both_records_with_one_id_are_purged(template: SmallOut, out: Folder) ->
 def test_a_host_is_purged_with_what_was_rejected_of_it(template: SmallOut, out: Folder) -> None:
     of_host = [record for record in template.records if record.url and record.url.startswith("http://host1.")]
     assert {record.status for record in of_host} >= {"kept", "rejected"}
-    applied = purge(out, Match(kind="host", values=("HOST1.example",)))
+    applied = purge(out, Match(kind="host", values=("HOST1.example.",)))
     assert {row.doc_id for row in applied.plan.rows} >= {record.doc_id for record in of_host}
     assert_whole(out)
     assert_gone(template, of_folder(out), *of_host)
@@ -199,18 +227,34 @@ def test_what_nobody_knows_is_refused_before_anything_changes(out: Folder, match
     assert out.names() == before
 
 
-def test_a_copy_in_an_earlier_output_is_named(tmp_path: Path) -> None:
+def of_an_earlier_output(*records: Record) -> Tamper:
+    """These are duplicates of a document that this output does not hold."""
     from test_verify import change_where
 
+    changes = [change_where("documents", record.doc_id, "duplicate_of", b"7" * 16) for record in records]
+    return lambda name, rows: functools.reduce(lambda changed, change: change(name, changed), changes, rows)
+
+
+def test_a_copy_in_an_earlier_output_is_named(tmp_path: Path) -> None:
     near = make_records()[1]["near"]
-    small = make_small_out(
-        str(tmp_path / "out"), tamper=change_where("documents", near.doc_id, "duplicate_of", b"7" * 16)
-    )
-    hooks = PlanHooks(url_key=url_key, resembles=lambda _a, _b: True, find_elsewhere=lambda _id: "s3://earlier/out")
+    small = make_small_out(str(tmp_path / "out"), tamper=of_an_earlier_output(near))
+    hooks = replace(plan_hooks(), find_elsewhere=lambda _id: "s3://earlier/out")
     plan = make_plan(small.folder, by_doc(near), hooks)
     assert [(entry.doc_id, entry.repeated_by, entry.out) for entry in plan.elsewhere] == [
         (b"7" * 16, near.doc_id, "s3://earlier/out")
     ]
+
+
+def test_what_repeats_a_copy_in_an_earlier_output_with_the_target_goes_too(tmp_path: Path) -> None:
+    named = make_records()[1]
+    near, same_url = named["near"], named["same_url"]
+    small = make_small_out(str(tmp_path / "out"), tamper=of_an_earlier_output(near, named["exact"], same_url))
+    assert roles(small.folder, by_doc(near)) == {near.doc_id: "target", named["exact"].doc_id: "twin",
+                                                 named["original"].doc_id: "kept_copy"}  # fmt: skip
+    assert roles(small.folder, by_doc(same_url)) == {same_url.doc_id: "target"}
+    applied = purge(small.folder, by_doc(near))
+    assert [entry.doc_id for entry in applied.plan.elsewhere] == [b"7" * 16]
+    assert_gone(small, of_folder(small.folder), near, named["exact"], named["original"])
 
 
 def test_a_later_run_is_told_what_to_keep_out(template: SmallOut, out: Folder) -> None:

@@ -18,6 +18,7 @@ from lineage.sql import query
 from lineage.storage import Folder, filesystem
 from lineage.store import append, read_table
 from lineage.trace import Functions, Tracer
+from stages.url import named_host
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_a_store_on_s3_says_what_the_same_store_on_disk_says(
 ) -> None:
     disk = Folder(str(tmp_path_factory.mktemp("disk")))
     order = ArithmeticOrder()
-    functions = Functions(normalise=normalise, find=order.find, locate=order.locate)
+    functions = Functions(normalise=normalise, named_host=named_host, find=order.find, locate=order.locate)
     for out in (bucket, disk):
         make_store(out)
         train(out, segment_row(0, 0, 9))

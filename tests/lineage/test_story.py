@@ -39,9 +39,10 @@ from lineage.story import documents_json
 from lineage.trace import Functions, Tracer, UnknownError
 from lineage.write import Spool
 from pipeline.cli.story import print_list, print_story
+from stages.url import named_host
 
 ORDER = ArithmeticOrder()
-FUNCTIONS = Functions(normalise=normalise, find=ORDER.find, locate=ORDER.locate)
+FUNCTIONS = Functions(normalise=normalise, named_host=named_host, find=ORDER.find, locate=ORDER.locate)
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +194,7 @@ def test_a_point_question_opens_only_the_files_that_can_hold_the_answer(
             if not file.startswith(f"{bucket:05d}-"):
                 folder.remove(file)
     assert tracer(out).by_id(doc_id(number)).doc_id == doc_id(number)
-    assert [row.doc_id for row in Lookup(out).by_hash(made["raw_hash"])] == [doc_id(number)]  # type: ignore[arg-type]
+    assert [row.doc_id for row in Lookup(out).by_hashes([made["raw_hash"]])] == [doc_id(number)]  # type: ignore[arg-type]
     assert doc_id(number) in [row.doc_id for row in Lookup(out).host(made["host"])]  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="cannot be read"):
         Lookup(out).documents([doc_id(n) for n in range(NUM)])
@@ -279,6 +280,18 @@ def test_a_purged_document_says_so_and_was_not_read_by_steps_after_the_purge(own
     assert {e.step for e in told.exposures} == {0, 20}
     assert {e.step for e in tracer(own).by_id(doc_id(2)).exposures} == {0}
     assert {e.step for e in tracer(own, version=1).by_id(doc_id(1)).exposures} == {0, 20, 40}
+
+
+def test_what_a_dead_attempt_read_before_a_purge_is_told_though_the_next_one_met_nothing_there(own: Folder) -> None:
+    train(
+        own, segment_row(0, 0, 39, content_fingerprint="f0", last_checkpoint=19),
+        segment_row(1, 20, 59, content_fingerprint="f1", parent_attempt=0),
+    )  # fmt: skip
+    before = [(e.step, e.attempt, e.applied) for e in tracer(own).by_id(doc_id(1)).exposures if e.row == 0]
+    purge(own, "p1", [1], "f0", "f1")
+    after = [(e.step, e.attempt, e.applied) for e in tracer(own).by_id(doc_id(1)).exposures if e.row == 0]
+    assert before == [(0, 0, True), (20, 1, True), (40, 1, True)]
+    assert after == [(0, 0, True), (20, 0, False)]
 
 
 def test_a_version_shows_only_the_purges_before_it(own: Folder) -> None:
