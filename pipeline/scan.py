@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -37,18 +37,21 @@ from stages.ngrams import Tokens
 COMMON_IN = 10
 """An n-gram that stands in more documents than this is common and counts for nothing (GPT-3, appendix C)."""
 
+_SHARE: Final = 0.01
+_FEW: Final = 10
 _AT_ONCE = 256  # documents that the lineage store is asked for at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """What to look for, and how."""
+    """What to look for, and how. Without `max_share` a purge takes one document of a hundred, but ten at least: of a
+    small corpus a few documents are a large share."""
 
     against: str
     field: str = "text"
     ngram: Literal["13w", "8t"] = "13w"
     control: str | None = None
-    max_share: float = 0.01
+    max_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +188,7 @@ def scan(out: Folder, request: ScanRequest, reporter: Reporter) -> dict[str, Any
         job = replace(job, common=tuple(common))
         found = _second_pass(job, pieces, Work.of(recipe.ray), reporter)
     share = len(found) / max(1, num_documents)
+    max_share = max(_SHARE, _FEW / max(1, num_documents)) if request.max_share is None else request.max_share
     return {
         "format": 1,
         "against": request.against,
@@ -197,8 +201,8 @@ def scan(out: Folder, request: ScanRequest, reporter: Reporter) -> dict[str, Any
         "num_documents": num_documents,
         "num_found": len(found),
         "share": share,
-        "max_share": request.max_share,
-        "refused": share > request.max_share,
+        "max_share": max_share,
+        "refused": share > max_share,
         "control": None if request.control is None else _control(finder, job, request),
         "documents": [
             {"doc_id": doc_id, "url": url, "matches": found[doc_id]} for doc_id, url in _urls(out, sorted(found))

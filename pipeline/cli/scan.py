@@ -29,8 +29,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--field", default="text", help="the key of the text (text); a.b for b within a")
     parser.add_argument("--ngram", choices=["13w", "8t"], default="13w", help="13-grams of words, or 8-grams of tokens")
     parser.add_argument("--control", metavar="FILE.jsonl", help="clean texts: how many would be called contaminated?")
-    parser.add_argument("--max-share", type=share, default=0.01, metavar="X",
-                        help="share of documents above which a purge refuses the evidence (0.01)")  # fmt: skip
+    parser.add_argument(
+        "--max-share", type=share, metavar="X",
+        help="share of documents above which a purge refuses the evidence (0.01, or ten documents where that is more)",
+    )  # fmt: skip
     add_json(parser)
 
 
@@ -52,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     if evidence["refused"]:
         raise FailedError(
             f"{evidence['num_found']:,} of {evidence['num_documents']:,} documents hold an item, a share of"
-            f" {evidence['share']:.2%}, above --max-share {options.max_share:g}: a purge will refuse this evidence."
+            f" {evidence['share']:.2%}, above --max-share {evidence['max_share']:g}: a purge will refuse this evidence."
             " Look at it; if it is right, scan again with a higher --max-share."
         )
     return 0

@@ -203,6 +203,16 @@ def test_too_large_a_share_is_refused_unless_told(planted: tuple[Path, list[str]
     assert scan(Folder(str(planted[0] / "out")), asked, Reporter(quiet=True))["refused"]
 
 
+def test_a_few_documents_are_no_large_share_of_a_small_corpus(planted: tuple[Path, list[str]], tmp_path: Path) -> None:
+    first = (planted[0] / "benchmark.jsonl").read_text().splitlines()[:2]
+    (tmp_path / "two.jsonl").write_text("\n".join(first))
+    asked = ScanRequest(against=str(tmp_path / "two.jsonl"), field="question")
+    evidence = scan(Folder(str(planted[0] / "out")), asked, Reporter(quiet=True))
+    assert evidence["num_found"] == 2 and evidence["share"] > 0.01 and not evidence["refused"]
+    strict = scan(Folder(str(planted[0] / "out")), replace(asked, max_share=0.01), Reporter(quiet=True))
+    assert strict["refused"] and strict["max_share"] == 0.01
+
+
 def tokens_of(out: Folder, index: Index) -> dict[bytes, bytes]:
     """The bytes of each document's tokens in the shards."""
     found = {}
