@@ -12,6 +12,7 @@ MB/s of compressed input on one core. `plain` is our `trafilatura` without Ray, 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import shutil
 import statistics
@@ -34,6 +35,8 @@ VARIANTS = {
     "resiliparse": {"parse": {"extractor": "resiliparse"}},
 }
 VARIANTS["plain"] = VARIANTS["trafilatura"]  # without Ray: see benchmarks/plain.py
+_RAY = importlib.util.find_spec("ray")
+_JEMALLOC = Path(str(_RAY and _RAY.origin)).parent / "core" / "libjemalloc.so"  # as Ray's workers have it
 
 _IDLE = """
 import time, ray
@@ -161,7 +164,7 @@ def _ours(variant: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
     path = tokenizer.with_name(f"{variant}.toml")
     path.write_text(tomli_w.dumps(recipe))
     if variant == "plain":
-        return [sys.executable, "-m", "benchmarks.plain", str(path)]
+        return ["env", f"LD_PRELOAD={_JEMALLOC}", sys.executable, "-m", "benchmarks.plain", str(path)]
     return [sys.executable, "-m", "pipeline", "run", str(path), "--json"]
 
 

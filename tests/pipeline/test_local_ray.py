@@ -53,6 +53,14 @@ def test_every_server_of_a_local_ray_listens_on_loopback(command: str) -> None:
     assert switch is None  # a cluster that this process starts or joins later is none of it
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="Ray brings jemalloc for Linux alone")
+def test_the_workers_of_a_local_ray_allocate_by_jemalloc() -> None:
+    look = "import ray\nwith around: print(ray.get(ray.remote(lambda: open('/proc/self/maps').read()).remote()))"
+    ended = subprocess.run([sys.executable, "-c", STARTS["run"] + look], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert "/libjemalloc.so" in ended.stdout
+
+
 @pytest.fixture
 def nobodys_address():
     """A host and port where nobody listens: it stays bound, so that nobody can come to."""
