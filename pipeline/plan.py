@@ -88,8 +88,8 @@ def make_plan(recipe: PipelineRecipe) -> Plan:
     identity = {
         "recipe": {k: v for k, v in as_plain(recipe).items() if k != "ray"},
         "inputs": probes,
-        "files": {name: _file_hash(name) for name in named_files(recipe)},
-        "outputs": {name: _output_identity(name) for name in sorted({*recipe.dedup.against, *recipe.purges.honour})},
+        "files": {name: _file_hash(name, key) for name, key in sorted(named_files(recipe).items())},
+        "outputs": {name: _output_identity(name, key) for name, key in sorted(_named_outputs(recipe).items())},
         "versions": versions(),
     }
     shaping = {k: v for k, v in identity.items() if k != "inputs"}
@@ -108,15 +108,18 @@ def make_plan(recipe: PipelineRecipe) -> Plan:
     return Plan(recipe=recipe, out=Folder(recipe.run.output), units=units, identity=identity, key=key)
 
 
-def named_files(recipe: PipelineRecipe) -> list[str]:
-    """Every file that the recipe names besides its inputs: lists, models, tokenizers, the user's own modules."""
-    own_steps = [file for source in recipe.source for file in function_files(source.steps)]
-    return sorted({*files_of(recipe), *_tokenizer_files(recipe), *own_steps})
-
-
-def _tokenizer_files(recipe: PipelineRecipe) -> list[str]:
+def named_files(recipe: PipelineRecipe) -> dict[str, str]:
+    """Every file that the recipe names besides its inputs, and the key that names it: lists, models, tokenizers, the
+    user's own modules."""
+    own_steps = {file: "source.steps" for source in recipe.source for file in function_files(source.steps)}
     encoding = recipe.tokenize.encoding
-    return [encoding] if encoding.endswith((".tiktoken", ".json")) else []
+    tokenizer = {encoding: "tokenize.encoding"} if encoding.endswith((".tiktoken", ".json")) else {}
+    return own_steps | tokenizer | files_of(recipe)
+
+
+def _named_outputs(recipe: PipelineRecipe) -> dict[str, str]:
+    """Every earlier output that the recipe names, and the key that names it."""
+    return dict.fromkeys(recipe.purges.honour, "purges.honour") | dict.fromkeys(recipe.dedup.against, "dedup.against")
 
 
 def versions() -> dict[str, str]:
@@ -144,19 +147,19 @@ def probe(url: str, size: int) -> str:
         return content_hash(b"".join(windows)).hex()
 
 
-def _file_hash(name: str) -> str:
+def _file_hash(name: str, key: str) -> str:
     try:
         with filesystem(name).open(name if is_remote(name) else local_path(name), "rb") as file:
             return content_hash(file.read()).hex()
     except (OSError, ValueError) as error:
-        raise RecipeError(f"the recipe names the file {name}, which cannot be read: {error}") from error
+        raise RecipeError(f"{key} names the file {name!r}, which cannot be read: {error}") from error
 
 
-def _output_identity(url: str) -> str:
+def _output_identity(url: str, key: str) -> str:
     try:
         index = read_index(Folder(url))
     except (OSError, ValueError) as error:
-        raise RecipeError(f"the recipe names the output {url}, which holds no finished run: {error}") from error
+        raise RecipeError(f"{key} names the output {url!r}, which holds no finished run: {error}") from error
     return f"{index.order_fingerprint} {index.content_fingerprint} version {index.version}"
 
 

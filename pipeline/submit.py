@@ -152,7 +152,7 @@ def _data_files(recipe: PipelineRecipe) -> list[str]:
             f"source.steps: {own[0]!r} is a step of your own: its module cannot be shipped. Run from inside the cluster"
             ' with an image that holds it (ray.address = "auto").'
         )
-    return named_files(recipe)
+    return sorted(named_files(recipe))
 
 
 def _check_data_places(recipe: PipelineRecipe) -> None:

@@ -70,11 +70,17 @@ class NamesFiles(Protocol):
     def decontaminate(self) -> DecontaminateTable: ...
 
 
-def files_of(tables: NamesFiles) -> list[str]:
-    """Every file that these tables name, as given: their content shapes the result as much as the recipe does."""
-    files = [*tables.url.block_hosts, *tables.url.block_words, *tables.decontaminate.against]
-    models = [tables.language.model, *(classifier.model for classifier in tables.classifier)]
-    return files + [model for model in models if model != BUNDLED]
+def files_of(tables: NamesFiles) -> dict[str, str]:
+    """Every file that these tables name, as given, and the key that names it: their content shapes the result as much
+    as the recipe does."""
+    named = {
+        "url.block_hosts": tables.url.block_hosts,
+        "url.block_words": tables.url.block_words,
+        "language.model": (tables.language.model,),
+        "classifier.model": tuple(classifier.model for classifier in tables.classifier),
+        "decontaminate.against": tables.decontaminate.against,
+    }
+    return {file: key for key, files in named.items() for file in files if file != BUNDLED}
 
 
 def build_chain(steps: Sequence[str], tables: StepTables) -> Chain:

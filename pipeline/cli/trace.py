@@ -68,6 +68,9 @@ def _check(options: argparse.Namespace) -> None:
     for way, needs in (("warc", "offset"), ("shard", "offset"), ("run", "step")):
         if getattr(options, way) is not None and getattr(options, needs) is None:
             raise RecipeError(f"--{way} needs --{needs} N")
+    for more, ways in (("offset", ("warc", "shard")), ("step", ("run",)), ("row", ("run",))):
+        if getattr(options, more) is not None and all(getattr(options, way) is None for way in ways):
+            raise RecipeError(f"--{more} goes with {' or '.join(f'--{way}' for way in ways)} alone")
 
 
 def _find(tracer: Tracer, options: argparse.Namespace) -> tuple[list[Story], int | None]:

@@ -71,6 +71,8 @@ def answered(call: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, 
     (["trace", "OUT", "--run", "a", "--step", "-1"], ("--step", "-1", "0 or more")),
     (["purge", "OUT", "--doc", "0" * 32, "--by", "me", "--reason", " "], ("--reason", "empty")),
     (["scan", "OUT", "--against", "b.jsonl", "--to", "s.json", "--max-share", "7"], ("--max-share", "'7'", "0 to 1")),
+    (["trace", "OUT", "--host", "a.example", "--step", "3"], ("--step", "--run")),
+    (["trace", "OUT", "--run", "r", "--step", "3", "--offset", "0"], ("--offset", "--warc or --shard")),
     (["scan", "OUT", "--against", "b.jsonl", "--to", "OUT/s.json"], ("--to", "elsewhere")),
     (["tokenizer", "train", "OUT", "--vocab", "300", "--to", "OUT/t.tiktoken"], ("--to", "finished output")),
     (["purge", "OUT", "--from", "/no-such-scan.json", "--by", "me", "--reason", "r"], (" /no-such-scan.json",)),
@@ -89,6 +91,10 @@ def test_a_wrong_call_ends_with_2_and_says_what_was_expected(
     ({"run": {"output": ""}}, ("run.output", "empty")),
     ({"run": {"name": ""}}, ("run.name", "empty")),
     ({"purges": {"honour": ["/no/such/out"]}}, ("purges.honour", "/no/such/out")),
+    ({"dedup": {"against": ["/no/such/out"]}}, ("dedup.against", "/no/such/out")),
+    ({"url": {"block_hosts": ["/no/such/list"]}}, ("url.block_hosts", "/no/such/list")),
+    ({"language": {"model": "/no/such/model.bin"}}, ("language.model", "/no/such/model.bin")),
+    ({"tokenize": {"encoding": "/no/such.json"}}, ("tokenize.encoding", "/no/such.json")),
 ])  # fmt: skip
 def test_a_wrong_recipe_ends_with_2_and_names_the_key(
     tmp_path: Path, table: dict[str, dict[str, object]], words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
