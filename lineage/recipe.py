@@ -15,7 +15,8 @@ import math
 import tomllib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -26,6 +27,15 @@ T = TypeVar("T")
 
 class RecipeError(ValueError):
     """The recipe is wrong: the message names the key, the value and what is allowed (exit code 2)."""
+
+
+@contextmanager
+def blamed_on(name: str) -> Iterator[None]:
+    """RecipeErrors of the block begin with the key that they are about."""
+    try:
+        yield
+    except RecipeError as error:
+        raise RecipeError(f"{name}: {error}") from error
 
 
 def key(

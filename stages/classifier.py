@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from lineage.recipe import RecipeError, key
+from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome
 from stages.fasttext_model import FastTextModel, load_model
 from stages.verdict import decide
@@ -73,7 +73,8 @@ def check_classifiers(tables: Sequence[ClassifierTable]) -> None:
 
 
 def _model_and_label(table: ClassifierTable) -> tuple[FastTextModel, str]:
-    model = load_model(table.model)
+    with blamed_on("classifier.model"):
+        model = load_model(table.model)
     label = table.label.removeprefix("__label__")
     if label not in model.labels:
         known = ", ".join(sorted(model.labels)[:50])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from lineage.recipe import RecipeError, key
+from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome
 from stages.ngrams import Encode, NgramIndex
 from stages.textfiles import read_named_file
@@ -66,7 +66,8 @@ class DecontaminateStep:
 
 def benchmark_index(table: DecontaminateTable, encode: Encode | None) -> NgramIndex:
     """The index of all items of the table's files; RecipeError if a file has none that can be looked for."""
-    items = [item for file in table.against for item in read_items(file, table.field)]
+    with blamed_on("decontaminate.against"):
+        items = [item for file in table.against for item in read_items(file, table.field)]
     index = NgramIndex(items, table.ngram, encode)
     if len(index.skipped) == len(items):
         raise RecipeError(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from lineage.recipe import RecipeError, key
+from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome
 from stages.fasttext_model import BUNDLED, FastTextModel, load_model
 from stages.verdict import decide
@@ -70,7 +70,8 @@ class LanguageStep:
 
 def language_model(table: LanguageTable) -> FastTextModel:
     """The table's model; RecipeError if it cannot tell one of the wanted languages."""
-    model = load_model(table.model)
+    with blamed_on("language.model"):
+        model = load_model(table.model)
     unknown = sorted(set(table.keep) - model.labels)
     if unknown:
         known = ", ".join(sorted(model.labels)[:200])

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from w3lib.url import canonicalize_url
 
-from lineage.recipe import RecipeError, key
+from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome
 from stages.textfiles import list_lines
 from stages.verdict import decide
@@ -127,11 +127,13 @@ class UrlStep:
 
     @cached_property
     def _hosts(self) -> frozenset[str]:
-        return frozenset(_listed_host(line, file) for file in self._table.block_hosts for line in list_lines(file))
+        with blamed_on("url.block_hosts"):
+            return frozenset(_listed_host(line, file) for file in self._table.block_hosts for line in list_lines(file))
 
     @cached_property
     def _words(self) -> WordList:
-        return WordList(line for file in self._table.block_words for line in list_lines(file))
+        with blamed_on("url.block_words"):
+            return WordList(line for file in self._table.block_words for line in list_lines(file))
 
 
 def _listed_host(line: str, file: str) -> str:
@@ -139,7 +141,7 @@ def _listed_host(line: str, file: str) -> str:
     name = line.rsplit(maxsplit=1)[-1].removeprefix("*.").removeprefix(".")
     host = named_host(name)
     if host is None:
-        raise RecipeError(f"url.block_hosts: {file} holds {line!r}: expected a host name, such as example.com")
+        raise RecipeError(f"{file} holds {line!r}: expected a host name, such as example.com")
     return host
 
 
