@@ -68,7 +68,7 @@ def cluster(table: RayTable) -> Iterator[None]:
     is connected to already is used as it is and left running."""
     # Set before the import: Ray reads them then. Its notices belong in its log folder, not in a user's terminal; its
     # workers, which it would start at niceness 15, are what the user waits for; and with the jemalloc that it brings
-    # for its servers, they spend a sixth less on a page, whose trees are thousands of small pieces.
+    # for its servers, they spend a sixth less on parsing, whose trees are thousands of small pieces.
     for name, value in (("RAY_DEDUP_LOGS", "0"), ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"),
                         ("RAY_DISABLE_IMPORT_WARNING", "1"), ("RAY_USAGE_STATS_ENABLED", "0"),
                         ("RAY_worker_niceness", "0"), ("RAY_LD_PRELOAD_ON_WORKERS", "1")):  # fmt: skip

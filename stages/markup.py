@@ -60,7 +60,7 @@ def num_tags(html: bytes) -> int:
 
 
 def depth_bound(html: bytes, enough: int) -> int:
-    """A number that the nesting of a page's elements (in UTF-8) does not pass, made in a twentieth of a millisecond.
+    """A number that the nesting of a page's elements (in UTF-8) does not pass, made in a tenth of a millisecond.
 
     Up to `enough` it is simply the number of `<` that begin no end tag. Otherwise, for each name, the most start tags
     that no end tag of that name (as written) has answered yet, added up: a stray `</x>` does not make up for a `<div>`.

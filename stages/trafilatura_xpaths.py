@@ -82,7 +82,7 @@ def _any_of(tests: str) -> tuple[list[str], Callable[..., bool]]:
             answer = any(search(of_element[place]) is not None for place, search in searches)
             if sum(map(len, of_element)) <= _SHORT:
                 if len(answers) == _REMEMBERED:
-                    answers.clear()  # as good as forgetting one by one, and a third of the work of a call
+                    answers.clear()  # forgetting one by one would have to keep an order of use
                 answers[of_element] = answer
         return answer
 
