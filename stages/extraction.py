@@ -71,9 +71,9 @@ def _trafilatura(favor: Favor, fast: bool) -> Callable[[str], str]:
     import trafilatura
     from trafilatura.deduplication import LRUCache
 
-    from stages.trafilatura_xpaths import ask_less
+    from stages.lean_trafilatura import make_lean
 
-    ask_less()
+    make_lean()
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a line for every odd page is noise at this scale
 
     def run(html: str) -> str:

@@ -1,4 +1,4 @@
-"""trafilatura's XPath expressions, compiled so that they ask for less: the same texts for a third less of its time.
+"""trafilatura's XPath expressions, compiled so that they ask for less: the same texts in a third less time.
 
 Most of what they cost goes into names ("is it a div, or a section, or …", asked of every element) and into tests of
 attributes by regular expressions. lxml answers those in Python, one by one, also for elements without the attribute,
@@ -7,7 +7,6 @@ a page names its classes again and again, as a crawl does."""
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable
 from typing import Any, Final
@@ -25,24 +24,14 @@ _TEST: Final = re.compile(r"re:test\(([^(),']+), '([^']*)'(?:, '(i)')?\)")
 _RUN: Final = re.compile(rf"{_TEST.pattern}(?:\s+or\s+{_TEST.pattern})*")
 
 
-@functools.cache
 def ask_less() -> None:
-    """Compile the expressions of this process's trafilatura again, and give its elements a class without a search by
-    name: it uses nothing that forms and inputs have of their own."""
-    import trafilatura.utils
+    """Compile the expressions of this process's trafilatura again."""
     import trafilatura.xpaths
-    from lxml import etree, html
+    from lxml import etree
 
     for expressions in vars(trafilatura.xpaths).values():
         if isinstance(expressions, list) and all(isinstance(one, etree.XPath) for one in expressions):
             expressions[:] = [compiled(one.path) for one in expressions]
-    classes = etree.ElementDefaultClassLookup(
-        element=html.HtmlElement,
-        comment=html.HtmlComment,
-        pi=html.HtmlProcessingInstruction,
-        entity=html.HtmlEntity,
-    )
-    trafilatura.utils.HTML_PARSER.set_element_class_lookup(classes)
 
 
 def compiled(path: str) -> Any:

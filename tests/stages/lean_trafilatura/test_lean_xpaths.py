@@ -1,32 +1,17 @@
-"""trafilatura's expressions, compiled to ask for less: they find the same elements, and its texts stay as they are."""
+"""trafilatura's expressions, compiled to ask for less: they find the same elements."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
-import subprocess
-import sys
 import tracemalloc
-from pathlib import Path
 
-import pytest
 import trafilatura.xpaths
-from fastwarc.warc import ArchiveIterator, WarcRecordType
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree, html
 
 from stages.extraction import Extractor, extract
-from stages.trafilatura_xpaths import compiled
-
-UNTOUCHED = """
-import json, logging, sys, trafilatura
-from trafilatura.deduplication import LRUCache
-logging.disable()
-pages, favors = json.load(sys.stdin)
-print(json.dumps([[trafilatura.extract(page, favor_precision=favor == "precision", favor_recall=favor == "recall",
-    include_comments=False, deduplicate=LRUCache(maxsize=4096)) or "" for page in pages] for favor in favors]))
-"""
+from stages.lean_trafilatura.xpaths import compiled
 
 
 def paths() -> list[str]:
@@ -126,28 +111,3 @@ def test_a_process_that_extracts_has_every_expression_compiled_again_and_once():
     now = [one.path for expressions in lists for one in expressions if isinstance(one, etree.XPath)]
     assert now == [compiled(path).path for path in PATHS]
     assert sum(before != after for before, after in zip(PATHS, now, strict=True)) > 10
-
-
-def read_pages(file: Path) -> list[str]:
-    with open(file, "rb") as stream:
-        records = ArchiveIterator(stream, record_types=WarcRecordType.response, parse_http=True)
-        return [record.reader.read().decode("utf-8", "replace") for record in records]
-
-
-def check_texts(pages: list[str], favors: list[str]) -> None:
-    asked = json.dumps([pages, favors])
-    theirs = subprocess.run([sys.executable, "-c", UNTOUCHED], input=asked, capture_output=True, text=True, check=True)
-    for favor, texts in zip(favors, json.loads(theirs.stdout), strict=True):
-        ours = Extractor(name="trafilatura", favor=favor, fast=False, timeout_seconds=60)
-        assert [extract(page, ours) for page in pages] == texts
-        assert sum(map(bool, texts)) > len(texts) / 2
-
-
-def test_the_texts_of_real_pages_are_those_of_a_trafilatura_left_alone(real_data):
-    check_texts(read_pages(sorted((real_data / "crawl").glob("*.warc.gz"))[0])[:60], ["precision", "balance", "recall"])
-
-
-@pytest.mark.slow
-def test_all_texts_of_a_crawl_are_those_of_a_trafilatura_left_alone(real_data):
-    for file in sorted((real_data / "crawl").glob("*.warc.gz")):
-        check_texts(read_pages(file), ["precision"])
