@@ -19,6 +19,7 @@ from lineage import tables
 from lineage.cover import cover
 from lineage.ids import content_hash, id_digest, row_doc_id, show_digest, sort_key, text_hash, warc_doc_id
 from lineage.index import Index, PartFile, Shard, TokenizerIdentity, make_index, part_name, publish_index
+from lineage.problems import VerifyHooks
 from lineage.purge import ApplyHooks, Order
 from lineage.purge_plan import Match, PlanHooks
 from lineage.storage import Folder
@@ -201,6 +202,11 @@ def render_plainly(out: Folder) -> bytes:
     with out.open("excerpts.parquet") as file:
         rows = pq.read_table(file).to_pylist()
     return ("<html>" + "".join(f"<p>{row['rule']}: {row['excerpt']}</p>" for row in rows) + "</html>").encode()
+
+
+def verify_hooks() -> VerifyHooks:
+    """What proving a small OUT whole needs."""
+    return VerifyHooks(jaccard=similarity, url_key=url_key)
 
 
 def plan_hooks() -> PlanHooks:

@@ -1,91 +1,25 @@
-"""Purge: nothing of the text is left, nothing else changes, and a killed purge is finished by the next call."""
+"""Purge: nothing of the text is left, and nothing else changes."""
 
 from __future__ import annotations
 
 import functools
 import json
-import os
-import random
-import shutil
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from byte_search import everything, of_folder
-from s3_server import s3_server
-from small_out import (
-    Record,
-    SmallOut,
-    Tamper,
-    apply_hooks,
-    make_records,
-    make_small_out,
-    ordered,
-    plan_hooks,
-    similarity,
-    url_key,
-)
+from byte_search import of_folder
+from purging import assert_gone, assert_whole, by_doc, purge, roles
+from small_out import Record, SmallOut, Tamper, make_records, make_small_out, plan_hooks, verify_hooks
 
-from lineage import objects, store
+from lineage import store
 from lineage.honour import honoured
 from lineage.index import read_index
 from lineage.lock import HeldError, hold
-from lineage.problems import VerifyHooks
-from lineage.purge import Applied, apply
 from lineage.purge_plan import Match, PurgeError, _Planner, make_plan
 from lineage.storage import Folder
 from lineage.verify import verify
-
-HOOKS = VerifyHooks(jaccard=similarity, url_key=url_key)
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> SmallOut:
-    return make_small_out(str(tmp_path_factory.mktemp("small") / "out"))
-
-
-@pytest.fixture
-def out(template: SmallOut, tmp_path: Path) -> Folder:
-    shutil.copytree(template.folder.url, tmp_path / "out")
-    return Folder(str(tmp_path / "out"))
-
-
-def by_doc(*records: Record) -> Match:
-    return Match(kind="doc", values=tuple(record.doc_id.hex() for record in records))
-
-
-def purge(out: Folder, match: Match) -> Applied:
-    return apply(out, ordered(match), plan_hooks(), apply_hooks())
-
-
-def roles(out: Folder, match: Match) -> dict[bytes, str]:
-    return {row.doc_id: row.role for row in make_plan(out, match, plan_hooks()).rows}
-
-
-def traces_of(small: SmallOut, record: Record) -> list[bytes]:
-    """What may be left nowhere: pieces of the text, and of its tokens as uint32."""
-    words = record.text.split(" ")
-    pieces = [" ".join(words[i : i + 4]).encode() for i in range(0, len(words) - 4, 4)]
-    tokens = small.tokenizer.encode(record.text)
-    return pieces + [
-        np.ascontiguousarray(tokens[i : i + 8], dtype="<u4").tobytes() for i in range(0, len(tokens) - 8, 8)
-    ]
-
-
-def assert_gone(small: SmallOut, contents: Iterator[bytes], *records: Record) -> None:
-    wanted = [trace for record in records for trace in traces_of(small, record)]
-    for data in everything(contents):
-        assert not [trace for trace in wanted if trace in data]
-
-
-def assert_whole(out: Folder) -> None:
-    assert verify(out, HOOKS).problems == ()
 
 
 def test_the_search_of_every_byte_finds_what_is_there(template: SmallOut) -> None:
@@ -171,7 +105,7 @@ def test_verify_names_a_document_that_still_has_a_purged_text(
     with monkeypatch.context() as patched:
         patched.setattr(_Planner, "_of_same_text", lambda _self, _rows: [])
         purge(out, by_doc(kept))
-    found = verify(out, HOOKS).problems
+    found = verify(out, verify_hooks()).problems
     assert [(problem.check, problem.where) for problem in found] == [
         ("purged.copy", f"document {dropped.doc_id.hex()}")
     ]
@@ -293,139 +227,3 @@ def test_what_a_killed_writer_left_of_a_text_goes_too(template: SmallOut, out: F
     purge(out, by_doc(victim))
     assert_gone(template, of_folder(out), victim)
     assert Path(out.at("lineage/purges/.tmp-4-fact")).exists()
-
-
-def test_two_purges_at_once_both_happen_if_they_wait(template: SmallOut, out: Folder) -> None:
-    kept = [record for record in template.records if record.status == "kept"][:2]
-    children = [run_child(out, record, -1, wait=30) for record in kept]
-    assert [child.wait() for child in children] == [0, 0]
-    assert_whole(out)
-    assert read_index(out).version == 3
-    assert_gone(template, of_folder(out), *kept)
-
-
-def run_child(out: Folder, record: Record, act: int, wait: float = 0) -> subprocess.Popen[str]:
-    script = str(Path(__file__).parent / "purge_child.py")
-    arguments = [sys.executable, script, out.url, record.doc_id.hex(), str(act), str(wait)]
-    here = Path(__file__).parent
-    environment = {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{here.parents[1]}"}
-    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
-
-
-def num_acts(template: SmallOut, folder: Path) -> int:
-    shutil.copytree(template.folder.url, folder)
-    child = run_child(Folder(str(folder)), template.named["original"], -1)
-    acts, _ = child.communicate()
-    return int(acts)
-
-
-def assert_finished_after_kill(template: SmallOut, out: Folder, act: int) -> None:
-    child = run_child(out, template.named["original"], act)
-    child.communicate()
-    assert child.returncode == -signal.SIGKILL
-    assert_ends_whole(template, out)
-
-
-def assert_ends_whole(template: SmallOut, out: Folder) -> None:
-    """The same call again, and then: whole, once, and gone."""
-    purge(out, by_doc(template.named["original"]))
-    assert_whole(out)
-    assert_gone(template, of_folder(out), *(template.named[name] for name in ("original", "exact", "near")))
-    assert store.read_table(out, "purges").num_rows == 1
-    assert read_index(out).version == 2
-
-
-def test_a_purge_killed_in_the_middle_is_finished_by_the_same_call(template: SmallOut, tmp_path: Path) -> None:
-    acts = num_acts(template, tmp_path / "count")
-    assert acts > 40
-    for act in (acts // 3, acts * 2 // 3):
-        shutil.copytree(template.folder.url, tmp_path / f"at-{act}")
-        assert_finished_after_kill(template, Folder(str(tmp_path / f"at-{act}")), act)
-
-
-@pytest.mark.slow
-def test_a_purge_killed_at_any_act_is_finished_by_the_same_call(template: SmallOut, tmp_path: Path) -> None:
-    for act in range(num_acts(template, tmp_path / "count")):
-        shutil.copytree(template.folder.url, tmp_path / f"at-{act}")
-        assert_finished_after_kill(template, Folder(str(tmp_path / f"at-{act}")), act)
-        shutil.rmtree(tmp_path / f"at-{act}")
-
-
-@pytest.mark.slow
-def test_a_purge_killed_at_random_moments_is_finished_by_the_same_call(template: SmallOut, tmp_path: Path) -> None:
-    rng = random.Random(5)
-    for attempt in range(20):
-        out = Folder(str(tmp_path / f"random-{attempt}"))
-        shutil.copytree(template.folder.url, out.url)
-        child = run_child(out, template.named["original"], -1)
-        while not out.exists("work/purge/rows.parquet") and child.poll() is None:
-            time.sleep(0.001)
-        time.sleep(rng.uniform(0, 0.15))
-        child.kill()
-        child.communicate()
-        assert_ends_whole(template, out)
-
-
-def test_another_purge_finishes_the_one_that_was_killed(template: SmallOut, out: Folder) -> None:
-    run_child(out, template.named["original"], 25).communicate()
-    assert out.exists("work/purge/intent.json")
-    applied = purge(out, by_doc(template.named["first"]))
-    assert applied.finished is not None and applied.purge_id != applied.finished
-    assert_whole(out)
-    assert read_index(out).version == 3
-    assert_gone(template, of_folder(out), template.named["original"], template.named["first"])
-
-
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with s3_server(monkeypatch):
-        yield
-
-
-def every_version(out: Folder) -> Iterator[bytes]:
-    boto3 = pytest.importorskip("boto3")
-    client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
-    bucket, _, prefix = out.url.removeprefix("s3://").partition("/")
-    for version in objects.versions(out, ""):
-        if not version.is_marker:
-            key = f"{prefix}/{version.name}"
-            yield client.get_object(Bucket=bucket, Key=key, VersionId=version.version_id)["Body"].read()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("bucket", ["plain", "versioned"])
-def test_in_s3_nothing_is_left_in_any_version(served: None, bucket: str) -> None:
-    small = make_small_out(f"s3://{bucket}/runs/out")
-    out = small.folder
-    assert_whole(out)
-    out.publish("work/units/1/tokens.bin", small.tokenizer.encode(small.named["original"].text).tobytes())
-    out.remove("work/units/1/tokens.bin")
-    out.publish("report.html", out.read("report.html"))
-    victims = [small.named[name] for name in ("original", "exact", "near")]
-    if bucket == "versioned":
-        with pytest.raises(AssertionError):
-            assert_gone(small, every_version(out), *victims)
-    purge(out, by_doc(small.named["exact"]))
-    assert_whole(out)
-    assert_gone(small, of_folder(out), *victims)
-    if bucket == "versioned":
-        assert_gone(small, every_version(out), *victims)
-
-
-@pytest.mark.slow
-def test_a_bucket_that_keeps_what_is_deleted_is_refused_before_the_purge_begins(
-    served: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small = make_small_out("s3://versioned/runs/out")
-    out = small.folder
-    real = objects._call
-
-    def locked(url: str, operation: str, **arguments: object) -> object:
-        if operation == "delete_object" and "VersionId" in arguments:
-            raise PermissionError("Access Denied because object protected by object lock")
-        return real(url, operation, **arguments)
-
-    monkeypatch.setattr(objects, "_call", locked)
-    with pytest.raises(PurgeError, match="does not begin"):
-        purge(out, by_doc(small.named["original"]))
-    monkeypatch.undo()

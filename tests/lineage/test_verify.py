@@ -6,38 +6,26 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import write_deltalake
-from small_out import SmallOut, make_records, make_small_out, similarity, url_key
+from small_out import SmallOut, make_records, make_small_out, verify_hooks
 
 from lineage import store, tables
 from lineage.checksums import seal
 from lineage.cover import cover
 from lineage.index import NotFinishedError, encode_index
-from lineage.problems import Problem, VerifyHooks
+from lineage.problems import Problem
 from lineage.storage import Folder
 from lineage.verify import verify
 
-HOOKS = VerifyHooks(jaccard=similarity, url_key=url_key)
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> SmallOut:
-    return make_small_out(str(tmp_path_factory.mktemp("small") / "out"))
-
-
-@pytest.fixture
-def out(template: SmallOut, tmp_path: Path) -> Folder:
-    shutil.copytree(template.folder.url, tmp_path / "out")
-    return Folder(str(tmp_path / "out"))
-
 
 def problems(out: Folder) -> tuple[Problem, ...]:
-    return verify(out, HOOKS).problems
+    return verify(out, verify_hooks()).problems
 
 
 def flip(out: Folder, name: str, share: float) -> None:
@@ -48,7 +36,7 @@ def flip(out: Folder, name: str, share: float) -> None:
 
 
 def test_what_the_writers_leave_holds(template: SmallOut) -> None:
-    verification = verify(template.folder, HOOKS)
+    verification = verify(template.folder, verify_hooks())
     assert verification.problems == verification.notes == ()
     assert verification.num_documents == len(template.records)
     assert verification.num_tokens == template.index.num_tokens > 3000
@@ -96,7 +84,7 @@ def test_unfinished_work_is_named(out: Folder) -> None:
 def test_an_out_without_index_is_not_verified(out: Folder) -> None:
     out.remove("index.json")
     with pytest.raises(NotFinishedError):
-        verify(out, HOOKS)
+        verify(out, verify_hooks())
 
 
 WRITTEN = sorted(tables.WRITTEN_ONCE)
@@ -272,7 +260,7 @@ def test_rejections_by_the_clock_are_listed_and_no_failure(tmp_path: Path) -> No
         return rows
 
     small = make_small_out(str(tmp_path / "out"), tamper=tamper)
-    verification = verify(small.folder, HOOKS)
+    verification = verify(small.folder, verify_hooks())
     assert {problem.check for problem in verification.problems} == {"steps.documents"}, (
         "two others still say parse.empty"
     )
@@ -286,7 +274,7 @@ def test_a_duplicate_of_an_earlier_output_s_document_is_accepted_when_it_is_ther
         str(tmp_path / "out"), tamper=change_where("documents", planted.doc_id, "duplicate_of", elsewhere)
     )
     assert {problem.check for problem in problems(small.folder)} == {"duplicates.edge"}
-    hooks = VerifyHooks(jaccard=similarity, url_key=url_key, known_elsewhere=lambda doc_id: doc_id == elsewhere)
+    hooks = replace(verify_hooks(), known_elsewhere=lambda doc_id: doc_id == elsewhere)
     assert verify(small.folder, hooks).problems == ()
 
 
@@ -305,4 +293,4 @@ def test_many_small_buckets_on_disk_say_what_one_in_memory_says(
 def test_at_most_so_many_problems_are_listed(out: Folder) -> None:
     for name in out.names("documents"):
         out.remove(name)
-    assert len(verify(out, HOOKS, most=3).problems) == 3
+    assert len(verify(out, verify_hooks(), most=3).problems) == 3
