@@ -1,4 +1,4 @@
-"""GPUs that `sluice plan` knows: memory and peak, from their makers' data sheets."""
+"""GPUs: memory and peak from their makers' data sheets, and the share of a peak that a model makes use of."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lineage.recipe import RecipeError
+from trainer.sizes import ModelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,3 +46,22 @@ def gpu_named(name: str) -> Gpu:
         if known.lower() == name.lower():
             return gpu
     raise RecipeError(f"plan.gpu = {name!r}: expected one of {', '.join(GPUS)}")
+
+
+def peak_of_device(name: str) -> float | None:
+    """The peak of a device that calls itself so, as "NVIDIA H100 80GB HBM3"; None if it is none of `GPUS`."""
+    return next((gpu.peak_flops for known, gpu in GPUS.items() if known in name), None)
+
+
+def utilisation(flops_per_second: float, peak_flops: float) -> float:
+    """Share of the peak: MFU of a model's own operations, HFU where recomputation is counted."""
+    return flops_per_second / peak_flops
+
+
+def mfu(config: ModelConfig, seq_len: int, tokens_per_second: float, peak_flops: float) -> float:
+    """Model FLOPs utilisation of one GPU: (6·(N − embeddings) + 12·L·d·s) · tokens/s ÷ peak.
+
+    N − embeddings counts the parameters that a token is multiplied with (the output matrix is, the input embedding is
+    not), L layers, d width, s sequence length. Recomputation is not counted, nor that documents shorten attention
+    (PaLM, 2204.02311, appendix B). `tokens_per_second` is that of one GPU."""
+    return utilisation(config.flops_per_token(seq_len) * tokens_per_second, peak_flops)

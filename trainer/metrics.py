@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, Literal, cast
 
 import torch
 from torch import Tensor
 
-from trainer.sizes import ModelConfig
-
 Phase = Literal["data loading", "forward", "loss", "backward", "gradient synchronisation", "optimizer", "checkpoint"]
 PHASES: Final[tuple[Phase, ...]] = (
     "data loading", "forward", "loss", "backward", "gradient synchronisation", "optimizer", "checkpoint",
 )  # fmt: skip
-
-PEAK_FLOPS: Final[Mapping[str, float]] = {
-    "H100": 989e12, "H200": 989e12, "B200": 2250e12, "A100": 312e12, "L40S": 362e12, "A10G": 70e12,
-}  # fmt: skip
-"""Dense bfloat16 operations a second from the vendors' data sheets, by a part of the device's name."""
-
-
-def mfu(config: ModelConfig, seq_len: int, tokens_per_second: float, peak_flops: float) -> float:
-    """Model FLOPs utilisation of one GPU: (6·(N − embeddings) + 12·L·d·s) · tokens/s ÷ peak.
-
-    N − embeddings counts the parameters that a token is multiplied with (the output matrix is, the input embedding is
-    not), L layers, d width, s sequence length. Recomputation is not counted, nor that documents shorten attention
-    (PaLM, 2204.02311, appendix B). `tokens_per_second` is that of one GPU."""
-    return config.flops_per_token(seq_len) * tokens_per_second / peak_flops
-
-
-def peak_flops(device: torch.device) -> float | None:
-    """The device's peak in bfloat16, where it is in PEAK_FLOPS."""
-    if device.type != "cuda":
-        return None
-    name = torch.cuda.get_device_name(device)
-    return next((flops for part, flops in PEAK_FLOPS.items() if part in name), None)
 
 
 class Lap:

@@ -165,6 +165,9 @@ class TrainTable:
     )
     compile: bool = key(False, help="torch.compile for each block")
     activation_checkpointing: Literal["none", "selective", "full"] = key("none", help="what is recomputed")
+    peak_teraflops: float | None = key(
+        None, above=0, help="peak of one device, dense bfloat16, for MFU; not given: by the GPU's name"
+    )
     zero: Literal[3, 2, 0] = key(
         3, help="what is sharded over dp_shard: 3 parameters too, 2 gradients and states, 0 nothing (DDP)"
     )

@@ -11,8 +11,9 @@ import torch.distributed as dist
 
 from trainer.faults import VERDICTS, Reason
 from trainer.figures import LoadFigures, load_figures
-from trainer.metrics import PHASES, Lap, mfu, peak_flops
-from trainer.options import TrainRecipe
+from trainer.gpus import mfu, peak_of_device
+from trainer.metrics import PHASES, Lap
+from trainer.options import TrainRecipe, TrainTable
 from trainer.parallel import Spread
 from trainer.sizes import ModelConfig
 from trainer.step import Outcome
@@ -60,7 +61,7 @@ class Reporter:
         self._sources = data.sources
         self._attempt = attempt
         self._device = spread.device
-        self._peak = peak_flops(spread.device)
+        self._peak = _peak_flops(recipe.train, spread.device)
         self._num_peers = recipe.train.num_workers // spread.dp_size
         self._checkpoint_age = checkpoint_age
 
@@ -124,3 +125,10 @@ class Reporter:
         columns: Sequence[Sequence[float]] = torch.stack(every).T.tolist()
         ranks = {phase: OverRanks.of(seconds) for phase, seconds in zip(times, columns, strict=False)}
         return ranks, load_figures([sum(column) for column in columns[len(times) :]], self._num_peers)
+
+
+def _peak_flops(table: TrainTable, device: torch.device) -> float | None:
+    """A device's operations a second at its peak: as the recipe says, or as the GPU's name does."""
+    if table.peak_teraflops is not None:
+        return table.peak_teraflops * 1e12
+    return peak_of_device(torch.cuda.get_device_name(device)) if device.type == "cuda" else None

@@ -12,7 +12,8 @@ import torch
 from lineage.storage import Folder
 from trainer.figures import ReadFigures, load_figures
 from trainer.gauges import GAUGES, values
-from trainer.metrics import PHASES, PhaseClock, mfu
+from trainer.gpus import GPUS, mfu, peak_of_device
+from trainer.metrics import PHASES, PhaseClock
 from trainer.optimizer import learning_rate
 from trainer.options import OptimizerTable
 from trainer.sinks import JsonLines, describe
@@ -23,7 +24,20 @@ from trainer.watchdog import Standing, diagnose
 
 @pytest.mark.parametrize(("tokens_per_second", "share"), [(5762, 0.337), (6667, 0.390)])
 def test_utilisation_of_llama_3_8b_is_as_published(tokens_per_second: float, share: float) -> None:
-    assert mfu(model_config("8B", 128_256), 8192, tokens_per_second, 989e12) == pytest.approx(share, abs=5e-4)
+    utilised = mfu(model_config("8B", 128_256), 8192, tokens_per_second, GPUS["H100"].peak_flops)
+    assert utilised == pytest.approx(share, abs=5e-4)
+
+
+@pytest.mark.parametrize(("name", "known"), [
+    ("NVIDIA H100 80GB HBM3", "H100"), ("NVIDIA H200", "H200"), ("NVIDIA A100-SXM4-40GB", "A100-40GB"),
+    ("NVIDIA B200", "B200"), ("AMD Instinct MI300X", "MI300X"),
+])  # fmt: skip
+def test_a_peak_is_known_by_the_name_that_a_device_gives_itself(name: str, known: str) -> None:
+    assert peak_of_device(name) == GPUS[known].peak_flops
+
+
+def test_the_peak_of_an_unknown_device_is_not_guessed() -> None:
+    assert peak_of_device("NVIDIA GeForce RTX 4090") is None
 
 
 def test_phases_add_up_to_the_step() -> None:

@@ -14,8 +14,8 @@ from tiny_corpus import make_corpus
 
 from lineage.recipe import RecipeError, load_recipe
 from pipeline.cli.main import main
-from trainer import metrics
 from trainer.attention import document_mask
+from trainer.gpus import GPUS, utilisation
 from trainer.model import Llama
 from trainer.options import Mesh, PlanTable, TrainRecipe
 from trainer.planning.cadence import (
@@ -26,7 +26,6 @@ from trainer.planning.cadence import (
     young_interval,
 )
 from trainer.planning.communication import all_reduce_bytes, link_of, ring_bytes, zero_volume
-from trainer.planning.gpus import GPUS
 from trainer.planning.layout import Layout
 from trainer.planning.memory import GptLayer, gpt_layer_activations, layer_activations, zero_bytes
 from trainer.planning.plan import TrainingPlan, make_plan
@@ -38,9 +37,7 @@ from trainer.planning.throughput import (
     gpt_model_flops,
     gpt_parameters,
     gpt_step_flops,
-    mfu,
     training_seconds,
-    utilisation,
 )
 from trainer.sizes import model_config
 
@@ -167,19 +164,6 @@ def test_utilisation_is_that_of_korthikanti(gpt: Gpt, run: tuple[int, int, float
     for flops, percent in zip((gpt_model_flops(gpt, batch), gpt_hardware_flops(gpt, batch)), shares, strict=True):
         found = 100 * utilisation(flops / seconds / num_gpus, GPUS["A100"].peak_flops)
         assert found == pytest.approx(percent, rel=0.01)
-
-
-@pytest.mark.parametrize(("tokens_per_second", "percent"), [(5762, 33.7), (6667, 39.0)])
-def test_mfu_of_llama_3_8b_is_as_published_and_as_training_reports_it(tokens_per_second: float, percent: float) -> None:
-    config, peak = model_config("8B", 128_256), GPUS["H100"].peak_flops
-    found = mfu(config, 8192, tokens_per_second, peak)
-    assert 100 * found == pytest.approx(percent, abs=0.05)
-    assert found == metrics.mfu(config, 8192, tokens_per_second, peak)
-
-
-def test_peaks_are_those_that_training_reports() -> None:
-    for name, peak in metrics.PEAK_FLOPS.items():
-        assert GPUS[name].peak_flops == peak
 
 
 def test_bubbles_are_as_published() -> None:

@@ -10,10 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from forked import said
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tiny_corpus import make_corpus
+from tiny_corpus import VOCAB, make_corpus
 from training_runs import Run
 
+from trainer.gpus import mfu
 from trainer.metrics import PHASES
+from trainer.sizes import model_config
 
 SEQUENCES = {"books": -(-1111 // 32), "web": -(-1700 // 32) + -(-530 // 32)}
 
@@ -23,7 +25,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A finished run of 22 steps on two processes that held some sequences out and traced steps 2 and 3."""
     folder = tmp_path_factory.mktemp("telling")
     data = make_corpus(str(folder / "out"), {"web": [1700, 530], "books": [1111]}).url
-    changes = {"workers": 2, "steps": 22, "validation": 0.1, "eval_every": 8, "profile": [2, 3]}
+    changes = {
+        "workers": 2, "steps": 22, "validation": 0.1, "eval_every": 8, "profile": [2, 3], "peak_teraflops": 0.5,
+    }  # fmt: skip
     made = Run(data=data, output=folder / "run", changes=changes)
     made.start()
     return made
@@ -46,6 +50,13 @@ def test_every_step_tells_its_phases_its_wait_for_data_and_the_checkpoints_age(r
         assert 0 < row["data_wait_seconds"] < row["phases"]["data loading"]
         assert row["data_wait_share"] == pytest.approx(row["data_wait_seconds"] / row["seconds"])
         assert row["checkpoint_age_seconds"] > 0
+
+
+def test_the_peak_that_the_recipe_names_makes_utilisation_known_where_the_devices_name_does_not(run: Run) -> None:
+    config = model_config("debug", VOCAB)
+    for row in run.metrics().values():
+        assert row["mfu"] == pytest.approx(mfu(config, 32, row["tokens_per_second"] / 2, 0.5e12))
+    assert "MFU" in said(run.scratch)
 
 
 def test_ranks_are_compared_at_every_tenth_step_and_the_last(run: Run) -> None:

@@ -17,10 +17,10 @@ from typing import Final
 
 from lineage.index import NotFinishedError
 from trainer.corpus import Corpus, open_corpus
+from trainer.gpus import Gpu, gpu_named
 from trainer.options import PlanTable, TrainRecipe, TrainTable
 from trainer.planning import cadence
 from trainer.planning.communication import Traffic, traffic
-from trainer.planning.gpus import Gpu, gpu_named
 from trainer.planning.layout import Layout, layout_of
 from trainer.planning.memory import Memory, memory
 from trainer.planning.throughput import Throughput, throughput

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainer.gpus import Gpu, mfu
 from trainer.options import PlanTable
 from trainer.planning.communication import Traffic
-from trainer.planning.gpus import Gpu
 from trainer.planning.layout import Layout
-from trainer.sizes import ModelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +54,6 @@ def _gpt_flops(gpt: Gpt, batch: int, *, attention: int) -> float:
 def training_seconds(num_tokens: float, num_parameters: float, num_gpus: int, flops_per_gpu: float) -> float:
     """8TP/(nX), with full recomputation (2104.04473, equation 4)."""
     return 8 * num_tokens * num_parameters / (num_gpus * flops_per_gpu)
-
-
-def utilisation(flops_per_second: float, peak_flops: float) -> float:
-    """Share of the peak: MFU of a model's own operations, HFU where recomputation is counted."""
-    return flops_per_second / peak_flops
-
-
-def mfu(config: ModelConfig, seq_len: int, tokens_per_second: float, peak_flops: float) -> float:
-    """(6·(N − embeddings) + 12·L·d·s) · tokens/s ÷ peak, of one GPU (PaLM, 2204.02311, appendix B)."""
-    return utilisation(config.flops_per_token(seq_len) * tokens_per_second, peak_flops)
 
 
 def bubble_of_useful(stages: int, micro_batches: int, virtual_stages: int = 1) -> float:
