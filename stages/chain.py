@@ -212,6 +212,8 @@ class Chain:
             case "quality":
                 from stages.quality.step import quality_step  # spaCy's rules take a moment that help need not wait for
 
+                if any(":" in other for other in self.stages):
+                    import spacy  # noqa: F401 - the whole of it, with torch: a function of the user's may need that
                 return quality_step(tables.quality, tables.language.keep)
             case "classifier":
                 return ClassifierStep(tables.classifier, ledger=ledger)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -16,11 +17,28 @@ ENDS_SENTENCE, IS_PUNCT = 1, 2
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
+def _import_without_torch() -> Any:
+    """spaCy, which takes half a second: only where words are split.
+
+    Its layers import torch wherever there is one: a second more, and 180 MB a process, for nothing that splits words.
+    None in `sys.modules` is Python's own way to say that there is none; whoever imports torch later finds it."""
+    if "torch" in sys.modules:
+        import spacy
+
+        return spacy
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        import spacy
+    finally:
+        del sys.modules["torch"]
+    return spacy
+
+
 class SpacyTokens:
     """The tokenizer of `spacy.blank(language)`, on a vocabulary without lexical attributes: the same tokens, sooner."""
 
     def __init__(self, language: str) -> None:
-        import spacy  # takes a second: only where words are split
+        spacy = _import_without_torch()
         from spacy.attrs import LENGTH, SPACY
         from spacy.pipeline import Sentencizer
         from spacy.vocab import Vocab

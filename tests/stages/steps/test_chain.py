@@ -226,12 +226,7 @@ def test_every_file_that_the_tables_name_is_named():
     assert files_of(tables()) == {}
 
 
-def test_a_chain_loads_no_model_before_it_is_used():
-    program = (
-        "import sys; from stages.chain import *;"
-        "build_chain(DEFAULT_STEPS, StepTables(max_document_bytes=1));"
-        "print([m for m in ('trafilatura', 'fasttext', 'spacy', 'phonenumbers', 'torch', 'ray') if m in sys.modules])"
-    )
+def said_by_a_new_process(program: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={"PYTHONPATH": ":".join(sys.path)},
@@ -239,7 +234,35 @@ def test_a_chain_loads_no_model_before_it_is_used():
         text=True,
         check=True,
     )
-    assert done.stdout.strip() == "[]"
+    return done.stdout.strip()
+
+
+def test_a_chain_loads_no_model_before_it_is_used():
+    program = (
+        "import sys; from stages.chain import *;"
+        "build_chain(DEFAULT_STEPS, StepTables(max_document_bytes=1));"
+        "print([m for m in ('trafilatura', 'fasttext', 'spacy', 'phonenumbers', 'torch', 'ray') if m in sys.modules])"
+    )
+    assert said_by_a_new_process(program) == "[]"
+
+
+@pytest.mark.parametrize(
+    ("steps", "before"), [("parse quality", "[False, False]"), (f"parse quality {own('shout')}", "[True, True]")]
+)
+def test_torch_is_loaded_for_a_function_of_the_users_and_else_not_but_can_be(steps, before):
+    program = f"""
+import sys
+from stages.chain import StepTables, build_chain
+from stages.document import Document, Place
+chain = build_chain({steps.split()}, StepTables(max_document_bytes=10**7))
+text = "Don't split this by white space, Mr. Smith. " * 20
+chain(Document(doc_id=bytes(16), source="a", place=Place(file="f", offset=0, length=1), raw_hash=bytes(16), text=text))
+import thinc.compat
+print(["torch" in sys.modules, thinc.compat.has_torch])
+import torch
+print(torch.tensor([1, 2]).sum().item())
+"""
+    assert said_by_a_new_process(program).split("\n") == [before, "3"]
 
 
 def purged_by(document: Document, by: str) -> PurgedSets:
