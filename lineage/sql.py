@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from uuid import UUID
 
 import duckdb
@@ -62,24 +63,35 @@ def query(out: Folder, sql: str, version: int | None = None, limits: Limits = Li
     """The answer to one SELECT over the views of the run at `out`, as of a version of the corpus or now.
 
     QueryError if the question is refused, wrong or over a limit; StoreError if the store is missing or damaged."""
+    with questions(out, version, limits) as ask:
+        return ask(sql)
+
+
+@contextmanager
+def questions(out: Folder, version: int | None = None, limits: Limits = Limits()) -> Iterator[Callable[[str], Result]]:
+    """A function that answers as `query` does, any number of times about one state: the tables are opened once."""
     with _connection(out, version, limits) as connection:
-        statement = _the_select(connection, sql)
-        timer = threading.Timer(limits.seconds, connection.interrupt)
-        timer.start()
-        try:
-            cursor = connection.execute(statement)
-            columns = tuple(str(column[0]) for column in cursor.description)
-            rows = _fetch(cursor, limits.values // max(len(columns), 1))
-        except duckdb.InterruptException as error:
-            raise QueryError(f"the query took more than {limits.seconds:g} s and was stopped: narrow it") from error
-        except duckdb.OutOfMemoryException as error:
-            raise QueryError(f"the query needs more than {limits.memory_gib:g} GiB of memory: narrow it") from error
-        except (duckdb.IOException, duckdb.InvalidInputException) as error:
-            raise _about_files(error) from error
-        except duckdb.Error as error:
-            raise WrongQueryError(f"{error} (views: {', '.join(COLUMNS)})") from error
-        finally:
-            timer.cancel()
+        yield partial(_answer, connection, limits)
+
+
+def _answer(connection: duckdb.DuckDBPyConnection, limits: Limits, sql: str) -> Result:
+    statement = _the_select(connection, sql)
+    timer = threading.Timer(limits.seconds, connection.interrupt)
+    timer.start()
+    try:
+        cursor = connection.execute(statement)
+        columns = tuple(str(column[0]) for column in cursor.description)
+        rows = _fetch(cursor, limits.values // max(len(columns), 1))
+    except duckdb.InterruptException as error:
+        raise QueryError(f"the query took more than {limits.seconds:g} s and was stopped: narrow it") from error
+    except duckdb.OutOfMemoryException as error:
+        raise QueryError(f"the query needs more than {limits.memory_gib:g} GiB of memory: narrow it") from error
+    except (duckdb.IOException, duckdb.InvalidInputException) as error:
+        raise _about_files(error) from error
+    except duckdb.Error as error:
+        raise WrongQueryError(f"{error} (views: {', '.join(COLUMNS)})") from error
+    finally:
+        timer.cancel()
     return Result(columns=columns, rows=rows)
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lineage.storage import Folder
+from pipeline.rows import read_rows
 from stages.dedup.bands import I64
 
 _ROW_BITS: Final = 31
@@ -128,8 +129,7 @@ def _chunk_name(number: int) -> str:
 def read_keys(file: KeysFile, columns: Iterable[str]) -> pa.Table:
     """`node` and the columns named (of those that KEYS and DEDUP share) of a keys file; 16-byte hashes fixed-size."""
     wanted = [*columns, *([] if file.earlier else ["part_row"])]
-    with Folder(file.keys_folder).open(file.keys) as stream:
-        table = pq.read_table(stream, columns=wanted)
+    table = read_rows(Folder(file.keys_folder), file.keys, wanted)
     rows = np.arange(len(table)) if file.earlier else table["part_row"].to_numpy()
     _check_fits("documents in a file", int(rows.max(initial=0)), _ROW_BITS)
     if np.any(rows[1:] <= rows[:-1]):
@@ -146,8 +146,7 @@ def read_texts(file: KeysFile, nodes: I64) -> list[str | None]:
     folder = Folder(file.parts_folder)
     if not file.earlier:
         return _texts_at(folder, file.parts[0][1], rows)
-    with Folder(file.keys_folder).open(file.keys) as stream:
-        places = pq.read_table(stream, columns=["part", "part_row"])
+    places = read_rows(Folder(file.keys_folder), file.keys, ["part", "part_row"])
     parts, part_rows = places["part"].to_numpy()[rows], places["part_row"].to_numpy()[rows]
     names = dict(file.parts)
     found: list[str | None] = [None] * len(rows)

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lineage.storage import Folder
 from pipeline.dedup_inputs import KeysFile, open_chunk, ordinals, read_keys
 from pipeline.exchange import PARTITION
+from pipeline.rows import read_rows
 from stages.dedup.bands import I64
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import mix
@@ -52,8 +52,7 @@ class Context:
 
     def read(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Rows that a phase has published."""
-        with self.folder.open(name) as stream:
-            return pq.read_table(stream, columns=columns)
+        return read_rows(self.folder, name, columns)
 
 
 class Chunk(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 
 from lineage.ids import parse_id
 from lineage.index import read_index
-from lineage.sql import query
+from lineage.sql import questions
 from lineage.storage import Folder
 from lineage.story import Story
 from lineage.trace import UnknownError
@@ -33,14 +33,15 @@ class Page:
 def read_front(out: Folder) -> dict[str, Any]:
     """The funnel, the purges and the training runs."""
     index = read_index(out)
-    return {
-        "num_tokens": index.num_tokens,
-        "version": index.version,
-        "steps": query(out, "SELECT * FROM steps ORDER BY source, position").objects(),
-        "rules": query(out, _RULES).objects(),
-        "purges": query(out, 'SELECT * FROM purges ORDER BY "at"').objects(),
-        "runs": query(out, "SELECT run, output FROM training_runs ORDER BY run").objects(),
-    }
+    with questions(out) as ask:
+        return {
+            "num_tokens": index.num_tokens,
+            "version": index.version,
+            "steps": ask("SELECT * FROM steps ORDER BY source, position").objects(),
+            "rules": ask(_RULES).objects(),
+            "purges": ask('SELECT * FROM purges ORDER BY "at"').objects(),
+            "runs": ask("SELECT run, output FROM training_runs ORDER BY run").objects(),
+        }
 
 
 def find_documents(out: Folder, wanted: str, limit: int) -> list[Story]:

@@ -6,13 +6,13 @@ import io
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from lineage.index import Index
-from lineage.sql import Limits, query
+from lineage.sql import Limits, questions
 from lineage.storage import Folder
 from pipeline.clusters import largest_clusters
 from pipeline.report.compare import compare_words
@@ -38,10 +38,18 @@ Texts = Mapping[str, str]
 """The excerpt of each document that has one, by doc_id."""
 
 
+_Ask = Callable[[str], list[tuple[Any, ...]]]
+"""The rows that answer a query."""
+
+
 def collect(out: Folder, index: Index) -> ReportData:
     """Gather the report's data from an output whose tables are committed."""
+    with questions(out, limits=_LIMITS) as ask:
+        return _collect(out, index, lambda sql: [*ask(sql).rows])
+
+
+def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
     run = json.loads(out.read("run.json"))
-    ask = _Asker(out)
     funnels = _funnels(ask, index)
     excerpts = pq.read_table(io.BytesIO(out.read("excerpts.parquet"))).to_pylist()
     return ReportData(
@@ -74,19 +82,9 @@ def collect(out: Folder, index: Index) -> ReportData:
     )
 
 
-class _Asker:
-    """Rows of a query over one output."""
-
-    def __init__(self, out: Folder) -> None:
-        self._out = out
-
-    def __call__(self, sql: str) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in query(self._out, sql, limits=_LIMITS).rows]
-
-
-def _totals(ask: _Asker, index: Index) -> tuple[tuple[str, str], ...]:
+def _totals(ask: _Ask, index: Index) -> tuple[tuple[str, str], ...]:
     records, size, files = ask("SELECT coalesce(sum(num_records), 0), coalesce(sum(bytes), 0), count(*) FROM inputs")[0]
-    counts = dict(ask("SELECT status, count(*) FROM documents GROUP BY 1"))
+    counts: dict[str, int] = dict(ask("SELECT status, count(*) FROM documents GROUP BY 1"))
     return (
         ("input files", f"{files:,}"),
         ("records read", f"{records:,}"),
@@ -99,7 +97,7 @@ def _totals(ask: _Asker, index: Index) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _funnels(ask: _Asker, index: Index) -> tuple[Funnel, ...]:
+def _funnels(ask: _Ask, index: Index) -> tuple[Funnel, ...]:
     """One for each source, after one for all where there are several."""
     lost: dict[tuple[str, str], tuple[int, int]] = {
         (source, stage): (size or 0, chars or 0)
@@ -150,7 +148,7 @@ def _joined(funnels: Sequence[Funnel]) -> Funnel:
                   num_shards=sum(f.num_shards for f in funnels))  # fmt: skip
 
 
-def _rules(ask: _Asker, excerpts: Sequence[Mapping[str, Any]]) -> tuple[RuleRow, ...]:
+def _rules(ask: _Ask, excerpts: Sequence[Mapping[str, Any]]) -> tuple[RuleRow, ...]:
     known = _measured(ask, sorted({row["doc_id"].hex() for row in excerpts}))
     examples: dict[tuple[str, str], list[Excerpt]] = defaultdict(list)
     for row in excerpts:
@@ -176,7 +174,7 @@ def _rules(ask: _Asker, excerpts: Sequence[Mapping[str, Any]]) -> tuple[RuleRow,
     return tuple(sorted(rows, key=lambda row: (-row.num, row.stage, row.rule)))
 
 
-def _measured(ask: _Asker, doc_ids: Sequence[str]) -> dict[str, tuple[str, float | None]]:
+def _measured(ask: _Ask, doc_ids: Sequence[str]) -> dict[str, tuple[str, float | None]]:
     """The URL of each of these documents, and what its rule measured."""
     found = {}
     for start in range(0, len(doc_ids), 500):
@@ -186,7 +184,7 @@ def _measured(ask: _Asker, doc_ids: Sequence[str]) -> dict[str, tuple[str, float
     return found
 
 
-def _lengths(ask: _Asker) -> tuple[Bar, ...]:
+def _lengths(ask: _Ask) -> tuple[Bar, ...]:
     rows = ask(
         "SELECT floor(log2(num_chars))::INT b, count(*) FROM documents WHERE status = 'kept' AND num_chars > 0"
         " GROUP BY 1"
@@ -194,7 +192,7 @@ def _lengths(ask: _Asker) -> tuple[Bar, ...]:
     return _bars([(f"{2**bin_:,}–{2 ** (bin_ + 1) - 1:,}", num) for bin_, num in _without_gaps(rows)])
 
 
-def _scores(ask: _Asker) -> tuple[Bar, ...]:
+def _scores(ask: _Ask) -> tuple[Bar, ...]:
     rows = ask(
         f"SELECT least(floor(language_score * {_BINS})::INT, {_BINS - 1}) b, count(*) FROM documents"
         " WHERE language_score IS NOT NULL GROUP BY 1"

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_store import NUM, doc_id, document, is_kept, make_store, purge, segment_row, table_of, train
 
-from lineage.sql import Limits, QueryError, query, to_json
+from lineage.sql import Limits, QueryError, WrongQueryError, query, questions, to_json
 from lineage.storage import Folder
 from lineage.store import StoreError, append, append_run
 from lineage.views import COLUMNS
@@ -71,6 +71,16 @@ def test_training_facts_are_folded(out: Folder) -> None:
     append_run(out, table_of("training_runs", [{"run": "b", "output": "/b", "plan_fingerprint": "1", "plan": "{}"}]))
     append_run(out, table_of("training_runs", [{"run": "b", "output": "/b", "plan_fingerprint": "2", "plan": "{}"}]))
     assert query(out, "SELECT plan_fingerprint FROM training_runs WHERE run = 'b'").rows == [("2",)]
+
+
+def test_questions_about_one_state_are_answered_after_a_wrong_one_too(out: Folder) -> None:
+    with questions(out, version=1) as ask:
+        assert ask("SELECT count(*) FROM purges").rows == [(0,)]
+        with pytest.raises(WrongQueryError, match="nothing_of_that_name"):
+            ask("SELECT * FROM nothing_of_that_name")
+        with pytest.raises(WrongQueryError):
+            ask("DROP VIEW documents")
+        assert ask("SELECT count(*) FROM documents") == query(out, "SELECT count(*) FROM documents", version=1)
 
 
 def test_nan_is_null_and_every_answer_is_json(tmp_path: Path) -> None:
