@@ -20,7 +20,7 @@ from lineage.recipe import RecipeError
 from lineage.storage import object_store_settings
 from pipeline.capacity import Nodes, ResourceError, Wanted, check_capacity
 from pipeline.recipe import RayStageTable, RayTable
-from trainer.address import check_answers, on_loopback
+from trainer.address import reaching
 from trainer.placement import A_LITTLE, Workers
 
 Item = TypeVar("Item")
@@ -86,8 +86,7 @@ def cluster(table: RayTable) -> Iterator[None]:
     else:
         options["address"] = table.address
     try:
-        check_answers(table.address)
-        with on_loopback() if table.address == "local" else contextlib.nullcontext():
+        with reaching(table.address):
             ray.init(**options)
     except ConnectionError as error:
         raise ResourceError(f"ray.address = {table.address!r}: no Ray cluster answers there ({error})") from error

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Final
 
 _SWITCH: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -20,13 +20,47 @@ _PATIENCE_SECONDS: Final = 10.0
 def check_answers(address: str) -> None:
     """ConnectionError at once if nobody listens at "host:port", where Ray would go on trying for two minutes. Any other
     address ("auto", a session's name) is Ray's to judge."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
+    host, port = _host_and_port(address.removeprefix("ray://"))
+    if not host:
         return
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE_SECONDS).close()
+        _knock(host, port)
     except (OSError, OverflowError) as error:
         raise ConnectionError(str(error)) from error
+
+
+@contextmanager
+def reaching(address: str) -> Iterator[None]:
+    """`ray.init` in the block starts a Ray of our own ("local"), which listens on loopback, or goes to the one at
+    `address`, also where that listens on loopback alone. ConnectionError as `check_answers`."""
+    check_answers(address)
+    with on_loopback() if address == "local" or _is_on_loopback_alone(address) else nullcontext():
+        yield
+
+
+def _is_on_loopback_alone(address: str) -> bool:
+    """Whether nobody answers at this machine's outer address. Ray goes there when it is told 127.0.0.1, and tries for
+    minutes."""
+    from ray._private.services import get_node_ip_address
+
+    host, port = _host_and_port(address)
+    if host not in ("127.0.0.1", "localhost", "::1"):
+        return False
+    try:
+        _knock(get_node_ip_address(), port)
+    except OSError:
+        return True
+    return False
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    """Both, or an empty host where `address` is nothing of the kind."""
+    host, _, port = address.rpartition(":")
+    return (host.strip("[]"), int(port)) if host and port.isdigit() else ("", 0)
+
+
+def _knock(host: str, port: int) -> None:
+    socket.create_connection((host, port), timeout=_PATIENCE_SECONDS).close()
 
 
 @contextmanager

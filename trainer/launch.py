@@ -31,7 +31,7 @@ from ray.util.metrics import Gauge
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage import Folder, filesystem
 from lineage.store import StoreError
-from trainer.address import check_answers, on_loopback
+from trainer.address import reaching
 from trainer.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.checkpoint_store import CheckpointError, complete_checkpoints
 from trainer.corpus import open_corpus
@@ -125,8 +125,8 @@ def _connect(recipe: TrainRecipe) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if table.address != "local":
         try:
-            check_answers(table.address)
-            ray.init(address=table.address, **quiet)
+            with reaching(table.address):
+                ray.init(address=table.address, **quiet)
         except ConnectionError as error:
             raise ConnectionError(f"ray.address = {table.address!r}: no Ray cluster answers there ({error})") from error
         return
@@ -135,7 +135,7 @@ def _connect(recipe: TrainRecipe) -> None:
             f"ray.num_cpus = {table.num_cpus}: expected at least {needed}, train.workers times train.resources.cpus"
         )
     num_cpus = table.num_cpus or max(os.cpu_count() or 1, needed)
-    with on_loopback():
+    with reaching("local"):
         ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
 
 

@@ -80,6 +80,27 @@ def test_a_run_and_a_training_are_told_at_once_that_no_cluster_answers(nobodys_a
         _connect(parse_table(TrainRecipe, recipe))
 
 
+JOINS = """
+import sys
+from pipeline.engine import cluster
+from pipeline.recipe import RayTable
+with cluster(RayTable(address=sys.argv[1])):
+    import ray
+    print(ray.get(ray.remote(lambda: 41 + 1).remote()))
+"""
+
+
+def test_another_process_can_join_a_ray_that_listens_on_loopback_alone(small_ray):
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    assert address.startswith("127.0.0.1:")
+    ended = subprocess.run(
+        [sys.executable, "-c", JOINS, address], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (ended.returncode, ended.stdout) == (0, "42\n"), ended.stderr[-2000:]
+
+
 def test_what_is_no_host_and_port_is_left_to_ray():
     for address in ("auto", "local", "session_2026-11-22", "host:", ":6379"):
         check_answers(address)
