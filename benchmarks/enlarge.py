@@ -24,7 +24,8 @@ Page = tuple[str, str, str | None, bytes]
 
 
 def enlarge(crawl: Path, target: Path, times: int, wanted: Callable[[bytes], bool] | None = None) -> int:
-    """Write each `*.warc.gz` of `crawl` `times` over to `target`, or of its pages the `wanted`; how many those are.
+    """Write to `target` each `*.warc.gz` of `crawl` with its pages, or the `wanted` of them, `times` over; gives their
+    number. There are as many files at every size: what a file costs is no part of what one more page does.
 
     In every copy but the first the plain words are mixed within each page: no copy is a near-duplicate of another, and
     what rules look at (lines, punctuation, stop words, vocabulary) stays as it is."""
@@ -34,13 +35,12 @@ def enlarge(crawl: Path, target: Path, times: int, wanted: Callable[[bytes], boo
         with open(path, "rb") as stream:
             pages = [_read(record) for record in ArchiveIterator(stream, record_types=WarcRecordType.response)]
         pages = [page for page in pages if wanted is None or wanted(page[3])]
-        for copy in range(times):
-            with open(target / f"{path.name.removesuffix('.warc.gz')}-{copy:03d}.warc.gz", "wb") as file:
-                for url, kind, charset, html in pages:
-                    told = f"{kind}; charset={charset}" if charset else kind
-                    address = f"{url}{'&' if '?' in url else '?'}copy={copy}" if copy else url
-                    file.write(response_member(address, told, _altered(html, copy), uuid.uuid4()))
-                    num += 1
+        with open(target / path.name, "wb") as file:
+            for copy, (url, kind, charset, html) in itertools.product(range(times), pages):
+                told = f"{kind}; charset={charset}" if charset else kind
+                address = f"{url}{'&' if '?' in url else '?'}copy={copy}" if copy else url
+                file.write(response_member(address, told, _altered(html, copy), uuid.uuid4()))
+                num += 1
     return num
 
 
