@@ -41,11 +41,11 @@ def reaching(address: str) -> Iterator[None]:
 def _is_on_loopback_alone(address: str) -> bool:
     """Whether nobody answers at this machine's outer address. Ray goes there when it is told 127.0.0.1, and tries for
     minutes."""
-    from ray._private.services import get_node_ip_address
-
     host, port = _host_and_port(address)
     if host not in ("127.0.0.1", "localhost", "::1"):
         return False
+    from ray._private.services import get_node_ip_address
+
     try:
         _knock(get_node_ip_address(), port)
     except OSError:

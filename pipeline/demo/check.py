@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lineage.sql import query
+from lineage.sql import questions
 from lineage.storage import Folder
 from pipeline.demo.crawl import Plant, Truth
 
@@ -28,10 +28,14 @@ def check_truth(out: Folder, truth: Truth) -> list[Found]:
     ends: dict[str, list[_ShownEnd]] = defaultdict(list)
     edited: dict[str, set[str]] = defaultdict(set)
     ids: dict[str, str] = {}
-    for doc_id, url, status, stage, rule in query(out, "SELECT doc_id, url, status, stage, rule FROM documents").rows:
+    with questions(out) as ask:
+        documents = ask("SELECT doc_id, url, status, stage, rule FROM documents").rows
+        edits = ask("SELECT doc_id, kind FROM edits").rows
+        broken = ask("SELECT count(*) FROM unreadable").rows[0][0]
+    for doc_id, url, status, stage, rule in documents:
         ends[str(url)].append((str(status), _text(stage), _text(rule)))
         ids[str(doc_id)] = str(url)
-    for doc_id, kind in query(out, "SELECT doc_id, kind FROM edits").rows:
+    for doc_id, kind in edits:
         edited[ids[str(doc_id)]].add(str(kind))
     planted: Counter[str] = Counter()
     met: Counter[str] = Counter()
@@ -43,7 +47,6 @@ def check_truth(out: Folder, truth: Truth) -> list[Found]:
         else:
             astray[plant.kind].append(f"{plant.url}: {ends.get(plant.url, 'not there')}")
     rows = [Found(kind=kind, planted=num, found=met[kind], astray=tuple(astray[kind])) for kind, num in planted.items()]
-    broken = query(out, "SELECT count(*) FROM unreadable").rows[0][0]
     wanted = sum(truth.unreadable.values())
     return [*rows, Found(kind="broken records", planted=wanted, found=min(int(str(broken)), wanted), astray=())]
 

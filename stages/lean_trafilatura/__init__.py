@@ -1,7 +1,7 @@
 """trafilatura with less work for the same texts, to the last character: in three fifths of its time where
 it favours precision.
 
-Nothing of it is written anew: its expressions ask less of each element (`xpaths`), its second extractor is asked only
+No decision of it is taken anew: its expressions ask less of each element (`xpaths`), its second extractor is asked only
 where its answer can matter (`readability`), and a page is taken in more directly (`loading`)."""
 
 from __future__ import annotations
