@@ -32,11 +32,11 @@ _DEAD_SOON = {
     "RAY_health_check_failure_threshold": "3", "RAY_health_check_initial_delay_ms": "500",
 }  # fmt: skip
 """A node that does not answer counts as dead after a second or two instead of fifteen."""
-_FAKE_PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
 _HEAD_ID = "f" * 51 + "00000"
 _FAKE = {
     "RAY_FAKE_CLUSTER": "1", "RAY_enable_autoscaler_v2": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1",
     "RAY_CLOUD_INSTANCE_ID": _HEAD_ID, "RAY_OVERRIDE_NODE_ID_FOR_TESTING": _HEAD_ID,
+    "PYTHONPATH": str(Path(__file__).parent),
 }  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def ray_cluster(
         f"--dashboard-agent-listen-port={ports[4]}", f"--temp-dir={temp}",
     ]  # fmt: skip
     if grows is not None:
-        options.append(f"--autoscaling-config={_autoscaling(scratch, ports[0], num_cpus, grows)}")
+        options.append(f"--autoscaling-config={_autoscaling(scratch, temp, ports[0], num_cpus, grows)}")
         settings |= _FAKE
     head = _start(scratch / "head.log", settings, *options)
     cluster = RayCluster(
@@ -200,9 +200,8 @@ def ray_cluster(
         shutil.rmtree(temp, ignore_errors=True)
 
 
-def _autoscaling(scratch: Path, port: int, num_cpus: int, grows: Mapping[str, Any]) -> Path:
-    """The file that tells the autoscaler of its nodes. (The wheel lacks the defaults of the provider's short name, so
-    it is named as an external one.)"""
+def _autoscaling(scratch: Path, temp: Path, port: int, num_cpus: int, grows: Mapping[str, Any]) -> Path:
+    """The file that tells the autoscaler of its nodes."""
     nothing = {name: [] for name in (
         "initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands",
         "head_start_ray_commands", "worker_start_ray_commands", "cluster_synced_files", "rsync_exclude", "rsync_filter",
@@ -212,8 +211,8 @@ def _autoscaling(scratch: Path, port: int, num_cpus: int, grows: Mapping[str, An
         "upscaling_speed": 10.0, "auth": {}, "docker": {}, "file_mounts": {},
         "file_mounts_sync_continuously": False, "head_node_type": "ray.head.default",
         "provider": {
-            "type": "external", "module": _FAKE_PROVIDER, "launch_multiple": True, "head_node_id": _HEAD_ID,
-            "gcs_address": f"127.0.0.1:{port}",
+            "type": "external", "module": "fake_nodes.NodesWithFolders", "launch_multiple": True,
+            "head_node_id": _HEAD_ID, "gcs_address": f"127.0.0.1:{port}", "temp_dir": str(temp),
         },
         "available_node_types": {
             "ray.head.default": {"resources": {"CPU": num_cpus}, "max_workers": 0, "node_config": {}},
