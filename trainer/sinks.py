@@ -29,7 +29,8 @@ class JsonLines:
     def __init__(self, output: Folder) -> None:
         self._output = output
         if output.is_remote:
-            self._path = Path(tempfile.mkdtemp(prefix="sluice-metrics-")) / METRICS
+            self._spool = tempfile.TemporaryDirectory(prefix="sluice-metrics-")
+            self._path = Path(self._spool.name) / METRICS
             self._path.write_bytes(output.read(METRICS) if output.exists(METRICS) else b"")
         else:
             self._path = Path(output.at(METRICS))
@@ -49,6 +50,8 @@ class JsonLines:
     def close(self) -> None:
         self.flush()
         self._file.close()
+        if self._output.is_remote:
+            self._spool.cleanup()
 
 
 def _end_last_line(path: Path) -> None:

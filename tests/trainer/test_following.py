@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,18 @@ def test_only_what_is_new_is_shown_and_only_once(output: Folder, capsys: pytest.
         ["step 30/100", "loss 32.0000"], ["step 40/100", "loss 42.0000"],
     ]  # fmt: skip
     assert list(failures(output)) == [(1, 0), (2, 3)]
+
+
+def test_metrics_that_were_put_leave_nothing_behind(
+    output: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spool"))
+    (tmp_path / "spool").mkdir()
+    sink = JsonLines(output)
+    sink.write(report(10))
+    sink.close()
+    assert output.read("metrics.jsonl").decode() == report(10).as_json() + "\n"
+    assert not list((tmp_path / "spool").iterdir())
 
 
 def test_half_a_line_is_shown_when_it_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
