@@ -132,9 +132,8 @@ def run_unit(job: UnitJob, unit: Unit, careful: bool) -> dict[str, Any]:
             format=job.formats[unit.source_index],
             max_document_bytes=job.tables.max_document_bytes,
         )
-        for documents in _batches(read_documents(stream, options, summary.counts), summary):
-            for outcome in chain.run(documents, summary.seconds):
-                writer.add(outcome)
+        for outcome in chain.run(_batches(read_documents(stream, options, summary.counts), summary), summary.seconds):
+            writer.add(outcome)
     summary.seconds["all"] = time.perf_counter() - started
     return publish_marker(out, unit.marker, summary.as_plain() | writer.published())
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Final, Protocol, runtime_checkable
 
 from lineage.recipe import RecipeError
 from stages.classifier import ClassifierStep, ClassifierTable, check_classifiers
 from stages.decontaminate import DecontaminateStep, DecontaminateTable
-from stages.document import STAGES, Document, Outcome, Step
+from stages.document import STAGES, Document, Outcome, Rejection, Step
 from stages.extraction import extract
 from stages.extraction_child import IsolatedExtraction
 from stages.fasttext_model import BUNDLED
@@ -38,6 +38,10 @@ classifier, nothing to decontaminate against, no kinds of personal data) is left
 CORPUS_STAGES: Final = ("identity", "dedup.url", "dedup.exact", "dedup.near")
 """Stages that compare documents: they stand in `steps` after all others, and are not part of a chain. `identity` always
 runs, since ids name documents; the others run over the whole corpus where the `steps` of any source name them."""
+
+
+_TOGETHER: Final = 256
+_MOST_CHARS: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,22 +135,40 @@ class Chain:
     def __init__(self, steps: Sequence[str], tables: StepTables) -> None:
         self._specification = (tuple(steps), tables)
         self.stages: tuple[str, ...] = tuple(name for name in steps if _is_on(name, tables))
+        after_parse = self.stages.index("parse") + 1
+        self._reading, self._judging = slice(after_parse), slice(after_parse, None)
+        self._needs_payload = any(":" in name for name in self.stages[self._judging])
         self._pages = PageReader(tables.parse.bounds(tables.max_document_bytes), tables.parse.timeout_seconds)
 
     def __reduce__(self) -> tuple[Callable[..., Chain], tuple[object, ...]]:
         return build_chain, self._specification
 
     def __call__(self, document: Document) -> Outcome:
-        return self.run([document], {})[0]
+        return next(self.run([[document]], {}))
 
-    def run(self, documents: Sequence[Document], seconds: dict[str, float]) -> list[Outcome]:
-        """What calling the chain gives for each document; the time that each step took is added to `seconds[stage]`.
+    def run(self, batches: Iterable[Sequence[Document]], seconds: dict[str, float]) -> Iterator[Outcome]:
+        """What calling the chain gives for each document, in order; the time that each step took is added to
+        `seconds[stage]`. `payload` is empty in what comes out, unless a function of the user's stands after parse.
 
-        Each step sees all documents before the next step sees any, so that its tables stay in the processor's caches:
-        fastText's predictions take two thirds of the time that they take one document at a time."""
-        outcomes: list[Outcome] = list(documents)
-        live = list(enumerate(documents))
-        for plain, step in zip(self._plain_steps, self.steps, strict=True):
+        Each step sees many documents before the next step sees any, so that its tables stay in the processor's caches:
+        up to parse those of one batch, and no more pages are held than it has; after it, where texts are all there is,
+        `_TOGETHER` or more, or `_MOST_CHARS`."""
+        read: list[Outcome] = []
+        num_chars = 0
+        for documents in batches:
+            outcomes = self._pass(self._reading, list(documents), seconds)
+            self._pages.forget()
+            read += outcomes if self._needs_payload else map(_without_payload, outcomes)
+            num_chars += sum(len(outcome.text) for outcome in outcomes if isinstance(outcome, Document))
+            if self._needs_payload or len(read) >= _TOGETHER or num_chars >= _MOST_CHARS:
+                yield from self._pass(self._judging, read, seconds)
+                read, num_chars = [], 0
+        yield from self._pass(self._judging, read, seconds)
+
+    def _pass(self, part: slice, outcomes: list[Outcome], seconds: dict[str, float]) -> list[Outcome]:
+        """Send the documents among `outcomes` through some of the steps, in place."""
+        live = [(i, document) for i, document in enumerate(outcomes) if isinstance(document, Document)]
+        for plain, step in zip(self._plain_steps[part], self.steps[part], strict=True):
             if not live:
                 break
             begun = time.perf_counter()
@@ -156,7 +178,6 @@ class Chain:
                 outcomes[i] = step(document)
             seconds[step.stage] = seconds.get(step.stage, 0.0) + time.perf_counter() - begun
             live = [(i, kept) for i, _ in live if isinstance(kept := outcomes[i], Document)]
-        self._pages.forget()
         return outcomes
 
     def prepare(self) -> None:
@@ -222,6 +243,12 @@ class Chain:
             case "pii":
                 return PiiStep(tables.pii, ledger=ledger)
         return UserStep(name)
+
+
+def _without_payload(outcome: Outcome) -> Outcome:
+    if isinstance(outcome, Rejection):
+        return replace(outcome, document=replace(outcome.document, payload=b""))
+    return replace(outcome, payload=b"")
 
 
 def _is_on(name: str, tables: StepTables) -> bool:

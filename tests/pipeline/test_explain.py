@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -67,7 +68,7 @@ def test_the_story_agrees_with_a_run(chain):
         outcome = chain(document)
         story = explain(document, chain)
         if isinstance(outcome, Document):
-            assert story.deciding is None and story.document == outcome
+            assert story.deciding is None and replace(story.document, payload=b"") == outcome
         else:
             assert story.deciding == outcome.finding
 

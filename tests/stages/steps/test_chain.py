@@ -58,6 +58,10 @@ def garble(document: Document) -> Document:
     return document.with_text("\ud800")
 
 
+def look(document: Document) -> Document:
+    return document.with_text(f"{len(document.payload)} {document.text}")
+
+
 def own(function: str) -> str:
     return f"{__name__}:{function}"
 
@@ -156,6 +160,20 @@ def test_a_user_s_step_changes_a_text_under_its_own_name(make_document):
     assert kept.text == "QUIET, <EMAIL>"
 
 
+def test_a_user_s_step_after_parse_finds_the_payload(make_document):
+    document = make_document(html=PAGE)
+    assert document.payload
+    outcome = build_chain(("parse", own("look"), "language"), tables())(document)
+    assert outcome.text.startswith(f"{len(document.payload)} The committee")
+
+
+def test_what_no_step_needs_any_more_is_let_go(make_document):
+    kept, turned_down = build_chain(SHORT, tables()).run([[make_document(html=PAGE), make_document(html=GERMAN)]], {})
+    assert isinstance(kept, Document)
+    assert isinstance(turned_down, Rejection)
+    assert kept.payload == turned_down.document.payload == b""
+
+
 def test_a_user_s_rejection_is_counted_at_its_own_stage(make_document):
     outcome = build_chain(("parse", own("refuse")), tables())(make_document(text="x"))
     assert isinstance(outcome, Rejection)
@@ -174,7 +192,7 @@ def test_a_user_s_step_that_fails_on_a_document_rejects_it_and_the_run_goes_on(m
 
 def test_the_time_of_each_step_is_added_up_for_the_caller(make_document):
     chain, seconds = build_chain(SHORT, tables()), {"url": 1.0}
-    assert chain.run([make_document(html=PAGE)], seconds) == [chain(make_document(html=PAGE))]
+    assert list(chain.run([[make_document(html=PAGE)]], seconds)) == [chain(make_document(html=PAGE))]
     assert list(seconds) == list(SHORT)
     assert seconds["url"] > 1.0
 

@@ -55,7 +55,8 @@ def test_every_outcome_is_the_same_in_any_order_and_in_a_fresh_chain(documents):
 def test_documents_that_go_through_the_steps_together_come_out_as_each_alone(documents, prefilter):
     language = LanguageTable(prefilter=prefilter)
     chain = build_chain(DEFAULT_STEPS, StepTables(max_document_bytes=10**7, language=language))
-    assert chain.run(documents, {}) == [chain(document) for document in documents]
+    batches = [documents[:3], [], documents[3:]]
+    assert list(chain.run(batches, {})) == [chain(document) for document in documents]
 
 
 @pytest.mark.parametrize(("keep", "least"), [(("en",), 0.65), (("de", "fr"), 0.65), (("en", "de"), 0.3), ((), 0.65)])
