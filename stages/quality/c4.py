@@ -144,6 +144,12 @@ def _removed_words(page: Page, *, cleaner: Cleaner) -> float:
     return share(before - after, before)
 
 
+def _any_words_removed(page: Page, *, cleaner: Cleaner) -> float:
+    """Never below `_removed_words`, which is a share."""
+    cleaned = page.once(cleaner)
+    return bool(cleaned.num_removed or cleaned.num_citations or cleaned.fault)
+
+
 def _edit(page: Page, *, cleaner: Cleaner) -> tuple[str, tuple[tuple[str, int], ...]]:
     cleaned = page.once(cleaner)
     text = "\n".join(cleaned.lines).strip()
@@ -176,7 +182,7 @@ def rule_set(variant: Variant, limits: Mapping[str, float], *, terminal_punctuat
     rules.append(
         Rule(
             name="c4.too_many_words_removed", measure=partial(_removed_words, cleaner=cleaner),
-            threshold=limits["c4_max_removed_words"],
+            threshold=limits["c4_max_removed_words"], quick=partial(_any_words_removed, cleaner=cleaner),
         )
     )  # fmt: skip
     return RuleSet(name="c4", rules=tuple(rules), edit=partial(_edit, cleaner=cleaner))

@@ -39,7 +39,16 @@ class Rule:
 
     def finding(self, page: Page) -> Finding:
         """What the rule measures on `page`, and its verdict."""
+        return self._found(float(self.measure(page)))
+
+    def rejection(self, page: Page) -> Finding | None:
+        """The finding where the rule rejects `page`."""
+        if self.quick is not None and not self.rejects(self.quick(page)):
+            return None
         value = float(self.measure(page))
+        return self._found(value) if self.rejects(value) else None
+
+    def _found(self, value: float) -> Finding:
         shown = value if self.threshold is not None else None
         return Finding(
             stage="quality", rule=self.name, value=shown, threshold=self.threshold, rejected=self.rejects(value)
@@ -57,13 +66,7 @@ class RuleSet:
 
 def first_rejection(rules: Sequence[Rule], page: Page) -> Finding | None:
     """The finding of the first rule that rejects; rules after it are not measured."""
-    for rule in rules:
-        if rule.quick is not None and not rule.rejects(rule.quick(page)):
-            continue
-        finding = rule.finding(page)
-        if finding.rejected:
-            return finding
-    return None
+    return next(filter(None, (rule.rejection(page) for rule in rules)), None)
 
 
 def ledger(rules: Sequence[Rule], page: Page) -> tuple[Finding, ...]:

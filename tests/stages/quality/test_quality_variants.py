@@ -235,6 +235,8 @@ def test_dclm_rejects_a_page_that_lost_more_than_a_twentieth_of_its_words() -> N
     assert verdicts(lost, C) == {"datatrove": None, "paper": None, "dclm": "too_many_words_removed", "dolma": None}
     assert verdicts(lines(*good, "menu"), C)["dclm"] is None
     assert verdict(lost, C, variant="dclm", c4_max_removed_words=1.0) is None
+    cited = lines(*(f"This is line {filler(number)} of [3] text." for number in range(20)))
+    assert verdicts(cited, C)["dclm"] == "too_many_words_removed"
 
 
 def test_dolma_rejects_pages_by_lines_that_go_anyway_and_keeps_lines_as_they_are() -> None:
