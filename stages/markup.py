@@ -12,6 +12,8 @@ _LESS_THAN, _SLASH = 0x3C, 0x2F
 _OCTETS = np.arange(256, dtype=np.uint8)
 _IS_LETTER = np.isin(_OCTETS | 0x20, np.arange(0x61, 0x7B)) & (_OCTETS >= 0x41)
 _ENDS_NAME = np.isin(_OCTETS, np.frombuffer(b"\t\n\x0b\x0c\r />\0", dtype=np.uint8)).astype(np.uint8)
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 divided by the golden ratio: multiplying by it spreads a name over the high bits (Knuth, TAOCP 3, 6.4)."""
 _TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>\0]*)")
 _VOID: Final = frozenset(
     {
@@ -81,23 +83,24 @@ def depth_bound(html: bytes, enough: int) -> int:
     codes = words & (first_end - np.uint64(1))
     # An end tag whose name is cut off here may have another name than a start tag that looks alike: it ends nothing.
     steps = np.where(ends, -(ended != 0).astype(np.int64), 1)
-    order = np.argsort(codes, kind="stable")
+    # Sorted by name, then place: a hash of the name above the place in one number. Where two names share a hash their
+    # runs are cut, which makes the sum larger at most.
+    places = np.arange(len(codes), dtype=np.uint64)
+    below = np.uint64(2 ** len(codes).bit_length() - 1)
+    order = (np.sort(codes * _ODD & ~below | places) & below).astype(np.int64)
     return _unanswered(codes[order], steps[order])
 
 
 def _unanswered(codes: npt.NDArray[np.uint64], steps: npt.NDArray[np.int64]) -> int:
-    """Sum over the groups of equal codes of the highest (running sum minus its lowest value so far, at most 0)."""
+    """Sum over the runs of equal codes of how far the running sum climbs at most from any place in the run."""
     if not len(codes):
         return 0
     begins = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
-    sizes = np.diff(np.append(begins, len(codes)))
-    sums = np.cumsum(steps)
-    floors = np.repeat(sums[begins] - steps[begins], sizes)
-    # Each group far below the one before it, so that one running minimum serves them all.
-    sunk = np.repeat(np.arange(len(begins)) * (2 * len(codes) + 1), sizes)
-    levels = sums - floors - sunk
-    lowest = np.minimum(np.minimum.accumulate(levels), -sunk)
-    return int(np.maximum.reduceat(levels - lowest, begins).sum())
+    fallen = steps.copy()
+    fallen[begins] -= 2 * len(codes) + 1  # so far below the run before it that one running minimum serves them all
+    after = np.cumsum(fallen)
+    climbs = np.maximum.reduceat(after - np.minimum.accumulate(after - steps), begins)
+    return int(np.maximum(climbs, 0).sum())
 
 
 def depth(html: str) -> int:
