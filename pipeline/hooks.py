@@ -13,11 +13,10 @@ from lineage.purge_plan import PlanHooks
 from lineage.storage import Folder
 from lineage.store import read_table
 from pipeline.recipe import recipe_of
-from pipeline.record import url_key
 from pipeline.report.render import render_output
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
-from stages.url import named_host
+from stages.url import named_host, url_key
 from trainer.cache.folder import CacheFolder
 
 

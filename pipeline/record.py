@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 
 from lineage.deal import Deal, gather
-from lineage.ids import content_hash
 from lineage.index import Shard
 from lineage.storage import Folder
 from lineage.store import commit_tables
@@ -26,7 +25,7 @@ from lineage.write import Spool, TableFile, num_buckets, shard_chunks, write_buc
 from pipeline.phases import Done, Phase, Run, carry_out
 from pipeline.plan import Unit
 from pipeline.rows import publish_marker, read_rows
-from stages.url import normalise_url
+from stages.url import url_key
 
 IN_PROCESS_ROWS = 1 << 20
 """Documents up to which one process writes the tables: tasks would take longer to start. The bytes do not depend on it.
@@ -86,11 +85,6 @@ def record(state: Run, finished: Sequence[Done], shards: Sequence[Shard], small:
         return
     files = {name: write_bucket(state.out, name, 0, rows) for name, rows in small.items()}
     commit_tables(state.out, files | _in_tasks(state, about, finished, chunks))
-
-
-def url_key(url: str) -> bytes:
-    """What the URL index is keyed by: the BLAKE3-128 of the normalised URL."""
-    return content_hash(normalise_url(url).encode("utf-8", "surrogatepass"))
 
 
 def _in_process(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lineage import tables
-from lineage.ids import add_digests, content_hash, show_digest, sort_key, text_hash
+from lineage.ids import add_digests, show_digest, sort_key, text_hash
 from lineage.index import part_name
 from lineage.storage import Folder
 from pipeline.excerpts import ExcerptKeeper
@@ -29,7 +29,7 @@ from stages.dedup.options import DedupTable
 from stages.document import Document, Outcome, Rejection
 from stages.reading.options import Format, InputCounts, ReadOptions, Unreadable
 from stages.reading.reader import read_documents
-from stages.url import normalise_url, url_host
+from stages.url import url_host, url_key
 
 _BATCH_DOCUMENTS: Final = 64
 _BATCH_BYTES: Final = 16 << 20
@@ -225,7 +225,7 @@ class UnitWriter:
             "doc_id": document.doc_id, "source_index": self._unit.source_index, "file_index": self._unit.file_index,
             "offset": document.place.offset, "part_row": part_row, "num_chars": len(document.text),
             "captured_at": document.captured_at, "clean_hash": clean_hash,
-            "url_key": content_hash(normalise_url(document.url).encode()) if document.url else None,
+            "url_key": url_key(document.url) if document.url else None,
             "signature": self._signer.signature(document.text) if self._signer else None,
         })  # fmt: skip
         summary.seconds["signature"] = summary.seconds.get("signature", 0.0) + time.perf_counter() - started

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from w3lib.url import canonicalize_url
 
+from lineage.ids import content_hash
 from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome
 from stages.textfiles import list_lines
@@ -21,6 +22,10 @@ _TRACKING = re.compile(
     r"|mc_cid|mc_eid|_ga|_gl|_hsenc|_hsmi|mkt_tok|oly_anon_id|oly_enc_id|vero_id|wickedid|phpsessid|jsessionid)",
     re.IGNORECASE,
 )
+_PLAIN = re.compile(
+    r"https?://((?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}/(?:[\w~-][\w.~-]*(?:/|\Z))*)", re.ASCII
+)
+"""Most addresses: a host of plain labels, a path of unreserved characters, no query. Nothing but the scheme changes."""
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _SPACES_AND_CONTROLS = re.compile(r"[\x00-\x20\x7f]+")
 _NOT_A_WORD = re.compile(r"[\W_]+")
@@ -47,7 +52,12 @@ def normalise_url(url: str) -> str:
     name a session (phpsessid, jsessionid). Host prefixes (www.), letter case and trailing slashes of the path stay:
     servers may tell such pages apart, and a URL alone is enough to call a document a duplicate.
     """
-    cleaned = _SPACES_AND_CONTROLS.sub("", url)
+    plain = _PLAIN.fullmatch(url)
+    return f"https://{plain[1]}" if plain else _canonical(_SPACES_AND_CONTROLS.sub("", url))
+
+
+def _canonical(cleaned: str) -> str:
+    """`normalise_url` of a URL without white space and control codes."""
     try:
         canonical: str = canonicalize_url(cleaned)
         parts = urlsplit(canonical)
@@ -60,6 +70,11 @@ def normalise_url(url: str) -> str:
     arguments = [part for part in parts.query.split("&") if part and not _TRACKING.fullmatch(part.partition("=")[0])]
     query = "?" + "&".join(arguments) if arguments else ""
     return f"https://{userinfo}{at}{host}{parts.path or '/'}{query}"
+
+
+def url_key(url: str) -> bytes:
+    """What URLs are compared by: the BLAKE3-128 of the normal form."""
+    return content_hash(normalise_url(url).encode("utf-8", "surrogatepass"))
 
 
 def url_host(url: str | None) -> str | None:

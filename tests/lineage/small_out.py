@@ -28,18 +28,13 @@ from lineage.write import Spool, index_rows, shard_chunks
 from stages.dedup.shingles import jaccard, shingles
 from stages.shards import RunSlice, cut_group, place_group, publish_shard, slice_bytes, write_run
 from stages.tokenizer import Tokenizer, load_tokenizer
-from stages.url import named_host, normalise_url
+from stages.url import named_host, url_key
 
 STAGES = ("url", "parse", "identity", "dedup.url", "dedup.exact", "dedup.near")
 SHARD_TOKENS = 700
 GROUP_FILES = 2
 SEED = 0
 THRESHOLD = 0.8
-
-
-def url_key(url: str) -> bytes | None:
-    """The BLAKE3-128 of a normalised URL, as the pipeline keys its index."""
-    return content_hash(normalise_url(url).encode())
 
 
 def similarity(left: str, right: str) -> float:

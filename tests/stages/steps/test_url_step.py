@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.recipe import RecipeError
+from stages import url as url_module
 from stages.document import Document, Outcome, Rejection
 from stages.url import UrlStep, UrlTable, normalise_url, url_host
 
@@ -133,6 +134,17 @@ def test_the_normal_form_of_a_url(url, normal):
 def test_normalising_never_raises_and_twice_is_once(url):
     once = normalise_url(url)
     assert normalise_url(once) == once
+
+
+@given(
+    st.one_of(
+        st.from_regex(url_module._PLAIN),
+        st.text(alphabet="aB0./-~_").map(lambda tail: "http://h.example/" + tail),
+        st.text(alphabet="ab0.-:@").map(lambda host: f"https://{host}/a"),
+    )
+)
+def test_a_plain_url_is_what_the_long_way_makes_of_it(url):
+    assert normalise_url(url) == url_module._canonical(url_module._SPACES_AND_CONTROLS.sub("", url))
 
 
 @given(st.one_of(st.text(), st.text(alphabet="ab:/?#%.é[]@").map(lambda tail: "http://" + tail)))
