@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -137,11 +137,12 @@ class Splitter:
             part = chunks[start : start + _SEGMENT] if len(chunks) > _SEGMENT else chunks
             if self._bytes > self._memo_bytes:
                 self._clear()
-            try:
-                rows = list(map(self._memo.__getitem__, part))
-            except KeyError:
-                self._learn([chunk for chunk in dict.fromkeys(part) if chunk not in self._memo])
-                rows = list(map(self._memo.__getitem__, part))
+            rows = list(map(self._memo.get, part))
+            if None in rows:
+                new = [position for position, row in enumerate(rows) if row is None]
+                self._learn(dict.fromkeys(part[position] for position in new))
+                for position in new:
+                    rows[position] = self._memo[part[position]]
             yield np.array(rows, np.int64)
 
     def gather(self, rows: Ints) -> Tokens:
@@ -197,7 +198,7 @@ class Splitter:
         lasts = np.concatenate([[previous], facts[:-1, _LAST]])
         return np.flatnonzero(self._spacy.neighbours[lasts, facts[:, _FIRST]])
 
-    def _learn(self, chunks: Sequence[str]) -> None:
+    def _learn(self, chunks: Iterable[str]) -> None:
         """Remembers what new chunks become."""
         if self._spacy is None:
             for chunk in chunks:
