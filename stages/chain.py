@@ -39,9 +39,9 @@ CORPUS_STAGES: Final = ("identity", "dedup.url", "dedup.exact", "dedup.near")
 """Stages that compare documents: they stand in `steps` after all others, and are not part of a chain. `identity` always
 runs, since ids name documents; the others run over the whole corpus where the `steps` of any source name them."""
 
-
 _TOGETHER: Final = 256
 _MOST_CHARS: Final = 16 << 20
+"""Documents, and characters of their texts, that steps after parse wait for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,7 @@ class Chain:
 
         Each step sees many documents before the next step sees any, so that its tables stay in the processor's caches:
         up to parse those of one batch, and no more pages are held than it has; after it, where texts are all there is,
-        `_TOGETHER` or more, or `_MOST_CHARS`."""
+        those of several."""
         read: list[Outcome] = []
         num_chars = 0
         for documents in batches:

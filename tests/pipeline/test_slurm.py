@@ -93,6 +93,7 @@ def test_the_script_runs_a_command_on_an_allocation_and_leaves_nothing_behind(
     (tmp_path / "crawl").mkdir()
     sources = make_tiny_crawl(tmp_path / "crawl")
     path = write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "there"), sources))
+    run(tmp_path / "local", recipe(str(tmp_path / "here"), sources))  # while HOME still has the token that Ray may use
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SLUICE_RAY_PORT", str(free_ports(1)[0]))
@@ -105,7 +106,6 @@ def test_the_script_runs_a_command_on_an_allocation_and_leaves_nothing_behind(
     assert not list(tmp_path.glob(".sluice-*")), "the token is gone"
     wait_until(lambda: str(ray) not in told("ps", "-eo", "args"), "every process of Ray has ended")
     shutil.rmtree(ray)
-    run(tmp_path / "local", recipe(str(tmp_path / "here"), sources))
     assert fingerprint(str(tmp_path / "there")) == fingerprint(str(tmp_path / "here"))
 
     wrong = ("sbatch", "--wait", f"--output={log}", str(SCRIPT), "run", str(tmp_path / "missing.toml"))
