@@ -67,7 +67,7 @@ def _bounds_of(html: str, in_utf8: bytes, num_bytes: int, bounds: Bounds) -> Ite
     if tags > bounds.num_tags:  # turned down in any case, and no reason to go through millions of tags for its name
         html = html[: _LOOKED_AT_BY_TAG * bounds.num_tags]
         in_utf8 = html.encode("utf-8", "replace")
-    estimate = tags if tags <= bounds.depth else depth_bound(in_utf8, bounds.depth)
+    estimate = depth_bound(in_utf8, bounds.depth)
     yield _bound("parse.too_deep", estimate if estimate <= bounds.depth else depth(html), bounds.depth)
     yield _bound("parse.too_many_tags", tags, bounds.num_tags)
 

@@ -18,7 +18,7 @@ def show_summary(screen: Console, summary: dict[str, Any]) -> None:
     table.add_column("stage")
     table.add_column("rule")
     table.add_column("documents", justify="right")
-    for stage, rules in sorted(summary["rejected"].items(), key=lambda item: _place(item[0])):
+    for stage, rules in sorted(summary["rejected"].items(), key=lambda item: (_place(item[0]), item[0])):
         for rule, num in sorted(rules.items(), key=lambda item: (-item[1], item[0])):
             table.add_row(stage, Text(rule), f"{num:,}")
     table.add_row("", Text("kept", style="bold green"), f"{summary['num_kept']:,}")
@@ -35,6 +35,6 @@ def show_summary(screen: Console, summary: dict[str, Any]) -> None:
     screen.print(f"  sluice trace {out} --host HOST", soft_wrap=True, markup=False)
 
 
-def _place(stage: str) -> tuple[int, str]:
+def _place(stage: str) -> float:
     """Where a document meets the stage; a function of the user's is named behind the other steps."""
-    return STAGES.index(stage if stage in STAGES else "identity"), stage if stage not in STAGES else "~"
+    return STAGES.index(stage) if stage in STAGES else STAGES.index("identity") - 0.5

@@ -25,7 +25,7 @@ from pipeline.submit import Submission, project_files, write_package
 TOKEN = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 DEADLINE = 600.0
 _RAY = str(Path(sys.executable).with_name("ray"))
-_STORE = ("--object-store-memory=100000000", "--num-gpus=0")
+_RESOURCES = ("--object-store-memory=100000000", "--num-gpus=0")
 _PORTS = ("--min-worker-port=0", "--max-worker-port=0", "--node-ip-address=127.0.0.1", "--disable-usage-stats")
 _DEAD_SOON = {
     "RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "500",
@@ -227,7 +227,7 @@ def _autoscaling(scratch: Path, temp: Path, port: int, num_cpus: int, grows: Map
 def _start(log: Path, environment: Mapping[str, str], *options: str) -> Node:
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [_RAY, "start", "--block", *_STORE, *_PORTS, *options],
+            [_RAY, "start", "--block", *_RESOURCES, *_PORTS, *options],
             env=environment, start_new_session=True, stdout=file, stderr=file,
         )  # fmt: skip
     return Node(process=process, log=log)
