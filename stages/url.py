@@ -23,9 +23,11 @@ _TRACKING = re.compile(
     re.IGNORECASE,
 )
 _PLAIN = re.compile(
-    r"https?://((?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}/(?:[\w~-][\w.~-]*(?:/|\Z))*)", re.ASCII
+    r"https?://((?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}/(?:[\w~-][\w.~-]*(?:/|(?=\?|\Z)))*)"
+    r"(?:\?([\w.~-]+=[\w.~-]*(?:&[\w.~-]+=[\w.~-]*)*))?",
+    re.ASCII,
 )
-"""Most addresses: a host of plain labels, a path of unreserved characters, no query. Nothing but the scheme changes."""
+"""Most addresses: a host of plain labels, path and query arguments of unreserved characters. No escapes come or go."""
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _SPACES_AND_CONTROLS = re.compile(r"[\x00-\x20\x7f]+")
 _NOT_A_WORD = re.compile(r"[\W_]+")
@@ -53,7 +55,12 @@ def normalise_url(url: str) -> str:
     servers may tell such pages apart, and a URL alone is enough to call a document a duplicate.
     """
     plain = _PLAIN.fullmatch(url)
-    return f"https://{plain[1]}" if plain else _canonical(_SPACES_AND_CONTROLS.sub("", url))
+    if plain is None:
+        return _canonical(_SPACES_AND_CONTROLS.sub("", url))
+    place, query = plain.groups()
+    if not query:
+        return f"https://{place}"
+    return f"https://{place}{_telling('&'.join(sorted(query.split('&'), key=_name_and_value)))}"
 
 
 def _canonical(cleaned: str) -> str:
@@ -67,9 +74,17 @@ def _canonical(cleaned: str) -> str:
         return cleaned.partition("#")[0]
     userinfo, at, host = parts.netloc.rpartition("@")
     host = host.removesuffix(_DEFAULT_PORTS[parts.scheme]).rstrip(".")
-    arguments = [part for part in parts.query.split("&") if part and not _TRACKING.fullmatch(part.partition("=")[0])]
-    query = "?" + "&".join(arguments) if arguments else ""
-    return f"https://{userinfo}{at}{host}{parts.path or '/'}{query}"
+    return f"https://{userinfo}{at}{host}{parts.path or '/'}{_telling(parts.query)}"
+
+
+def _telling(query: str) -> str:
+    """A query with its question mark, without the arguments that only track; nothing where none are left."""
+    arguments = [part for part in query.split("&") if part and not _TRACKING.fullmatch(part.partition("=")[0])]
+    return "?" + "&".join(arguments) if arguments else ""
+
+
+def _name_and_value(argument: str) -> tuple[str, str, str]:
+    return argument.partition("=")
 
 
 def url_key(url: str) -> bytes:

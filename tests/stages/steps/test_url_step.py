@@ -115,6 +115,7 @@ def test_with_the_ledger_every_rule_leaves_what_it_measured(make_document, tmp_p
         ("https://example.com/a?utm_source=x&id=3&fbclid=abc&UTM_Medium=y", "https://example.com/a?id=3"),
         ("https://example.com/a?utm_source=x", "https://example.com/a"),
         ("https://example.com/a?", "https://example.com/a"),
+        ("https://example.com/a?a=1&a-b=2&a=0", "https://example.com/a?a=0&a=1&a-b=2"),
         ("https://example.com/a/../b/./c", "https://example.com/b/c"),
         ("https://example.com/%7euser/%c3%a9", "https://example.com/~user/%C3%A9"),
         ("https://bücher.example/ä", "https://xn--bcher-kva.example/%C3%A4"),
@@ -141,6 +142,9 @@ def test_normalising_never_raises_and_twice_is_once(url):
         st.from_regex(url_module._PLAIN),
         st.lists(st.sampled_from(["a", ".", "..", "B-~", ""])).map(lambda parts: "http://h.example/" + "/".join(parts)),
         st.text(alphabet="ab0.-:@").map(lambda host: f"https://{host}/a"),
+        st.lists(st.text(alphabet="ab-=.~+;%", max_size=5) | st.just("utm_id=1")).map(
+            lambda arguments: "http://h.example/a?" + "&".join(arguments)
+        ),
     )
 )
 def test_a_plain_url_is_what_the_long_way_makes_of_it(url):
