@@ -3,11 +3,11 @@
     python -m benchmarks.pipeline CRAWL [--times 1 9] [--rounds 1] [--english]
                                         [--sides datatrove trafilatura prefilter resiliparse plain bound]
 
-For each size the sides run in turn, with one tokenizer; given are the whole and, from two sizes, the cost of one more
-page beside the first side's, so that start-up is seen and not mistaken for work. Per step: milliseconds a page, and
-MB/s of compressed input on one core. `plain` is our `trafilatura` without Ray (and with its jemalloc), `bound` what
-the libraries of `resiliparse` take alone. Peak memory is that of all processes together; an idle Ray's own is measured
-first.
+In each round the sides run in turn at both sizes, with one tokenizer; given are the whole and, from the two sizes, the
+cost of one more page beside the first side's, so that start-up is seen and not mistaken for work. Per step:
+milliseconds a page, and MB/s of compressed input on one core. `plain` is our `trafilatura` without Ray (and with its
+jemalloc), `bound` what the libraries of `resiliparse` take alone. Peak memory is that of all processes together; an
+idle Ray's own is measured first.
 """
 
 from __future__ import annotations
@@ -63,32 +63,38 @@ def main() -> None:
 
 
 def compare(options: argparse.Namespace, scratch: Path) -> None:
-    """Run every side at both sizes, in turn, `rounds` times."""
+    """Run every side at both sizes, in turn, `rounds` times over: a machine that slows down slows all of them."""
     tokenizer = _tokenizer(scratch)
     print(json.dumps({"side": "an idle Ray", "peak_mb": round(measure([sys.executable, "-c", _IDLE]).peak_mb)}))
-    costs: dict[tuple[str, int], list[Cost]] = {}
-    pages = {}
-    for times in options.times:
-        crawl = scratch / f"crawl-{times}"
-        pages[times] = enlarge(options.crawl, crawl, times, is_english if options.english else None)
-        for _ in range(options.rounds):
-            for side in options.sides:
-                costs.setdefault((side, times), []).append(_cost(side, crawl, pages[times], tokenizer))
+    crawls = {times: scratch / f"crawl-{times}" for times in options.times}
+    wanted = is_english if options.english else None
+    pages = {times: enlarge(options.crawl, crawl, times, wanted) for times, crawl in crawls.items()}
     small, large = options.times
-
-    def one_more(side: str, what: str) -> float:
-        """Milliseconds."""
-        median = {
-            times: statistics.median(getattr(cost, what) for cost in costs[side, times]) for times in (small, large)
+    rounds: list[dict[str, tuple[Cost, Cost]]] = []
+    for _ in range(options.rounds):
+        costs = {
+            times: {side: _cost(side, crawls[times], pages[times], tokenizer) for side in options.sides}
+            for times in options.times
         }
-        return 1000 * (median[large] - median[small]) / (pages[large] - pages[small])
-
-    first, *others = options.sides
-    for side in others:
+        rounds.append({side: (costs[small][side], costs[large][side]) for side in options.sides})
+    for side in options.sides[1:]:
         for what in ("wall_s", "cpu_s"):
-            theirs, ours = one_more(first, what), one_more(side, what)
-            print(f"{side}: one more page costs {ours:.1f} ms of {what[:-2]} time, {first}'s {theirs:.1f}:"
-                  f" {theirs / ours:.2f} times faster")  # fmt: skip
+            _tell(rounds, options.sides[0], side, what, pages[large] - pages[small])
+
+
+def _tell(rounds: list[dict[str, tuple[Cost, Cost]]], first: str, side: str, what: str, num_pages: int) -> None:
+    """Print what one more page costs beside the first side: the median of the rounds, and the rounds."""
+
+    def one_more(costs: dict[str, tuple[Cost, Cost]], side: str) -> float:
+        """Milliseconds."""
+        small, large = costs[side]
+        return float(1000 * (getattr(large, what) - getattr(small, what)) / num_pages)
+
+    theirs, ours = ([one_more(costs, name) for costs in rounds] for name in (first, side))
+    ratios = [their / our for their, our in zip(theirs, ours, strict=True)]
+    print(f"{side}: one more page costs {statistics.median(ours):.2f} ms of {what[:-2]} time, {first}'s"
+          f" {statistics.median(theirs):.2f}: {statistics.median(ratios):.2f} times faster"
+          f" (rounds: {', '.join(f'{ratio:.2f}' for ratio in ratios)})")  # fmt: skip
 
 
 def _cost(side: str, crawl: Path, num_pages: int, tokenizer: Path) -> Cost:
