@@ -83,7 +83,7 @@ def compare(options: argparse.Namespace, scratch: Path) -> None:
 
 
 def _tell(rounds: list[dict[str, tuple[Cost, Cost]]], first: str, side: str, what: str, num_pages: int) -> None:
-    """Print what one more page costs beside the first side: the median of the rounds, and the rounds."""
+    """Print what one more page costs beside the first side: the ratio of the medians, and of each round."""
 
     def one_more(costs: dict[str, tuple[Cost, Cost]], side: str) -> float:
         """Milliseconds."""
@@ -91,10 +91,10 @@ def _tell(rounds: list[dict[str, tuple[Cost, Cost]]], first: str, side: str, wha
         return float(1000 * (getattr(large, what) - getattr(small, what)) / num_pages)
 
     theirs, ours = ([one_more(costs, name) for costs in rounds] for name in (first, side))
-    ratios = [their / our for their, our in zip(theirs, ours, strict=True)]
-    print(f"{side}: one more page costs {statistics.median(ours):.2f} ms of {what[:-2]} time, {first}'s"
-          f" {statistics.median(theirs):.2f}: {statistics.median(ratios):.2f} times faster"
-          f" (rounds: {', '.join(f'{ratio:.2f}' for ratio in ratios)})")  # fmt: skip
+    median_theirs, median_ours = statistics.median(theirs), statistics.median(ours)
+    each = ", ".join(f"{their / our:.2f}" for their, our in zip(theirs, ours, strict=True))
+    print(f"{side}: one more page costs {median_ours:.2f} ms of {what[:-2]} time, {first}'s {median_theirs:.2f}:"
+          f" {median_theirs / median_ours:.2f} times faster (round by round: {each})")  # fmt: skip
 
 
 def _cost(side: str, crawl: Path, num_pages: int, tokenizer: Path) -> Cost:
