@@ -54,8 +54,8 @@ class Run:
 class Phase(Generic[Item]):
     """`task(job, item, careful)` publishes the item's files, then its marker, and returns the marker's content.
 
-    `stage` is one of RAY_STAGES: what its units reserve. `size` weighs an item for the progress bar; `note` turns what
-    is done so far and the seconds into a line."""
+    `stage` is one of RAY_STAGES: what its units reserve. `size` weighs an item, for the order and the progress bar;
+    `note` turns what is done so far and the seconds into a line."""
 
     name: str
     stage: str
@@ -67,13 +67,16 @@ class Phase(Generic[Item]):
 
 
 def carry_out(run: Run, phase: Phase[Item]) -> list[Done]:
-    """Do what is left of a phase; the markers' contents, in the order of the items."""
+    """Do what is left of a phase, large items first; the markers' contents, in the order of the items.
+
+    What is begun last is then small, and few workers wait for it at the end (Graham 1969, "Bounds on multiprocessing
+    timing anomalies")."""
     started = time.perf_counter()
     standing = _standing(run.out, phase)
     fresh: list[Done] = []
     note = ""
     with run.reporter.phase(phase.name, sum(map(phase.size, phase.items))) as progress:
-        left = [item for item in phase.items if item.marker not in standing]
+        left = sorted((item for item in phase.items if item.marker not in standing), key=phase.size, reverse=True)
         progress.step(sum(phase.size(item) for item in phase.items if item.marker in standing))
         metrics = PhaseMetrics(run.recipe, phase.name, len(left))
         work = Work.of(run.recipe.ray, phase.stage)
