@@ -19,6 +19,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import tomli_w
@@ -38,6 +39,9 @@ VARIANTS = {
 VARIANTS["plain"] = VARIANTS["trafilatura"]  # without Ray: see benchmarks/plain.py
 _RAY = importlib.util.find_spec("ray")
 _JEMALLOC = Path(str(_RAY and _RAY.origin)).parent / "core" / "libjemalloc.so"  # as Ray's workers have it
+
+Round = tuple[dict[str, Cost], dict[str, Cost]]
+"""What each side took at the small size, and at the large one."""
 
 _IDLE = """
 import time, ray
@@ -70,27 +74,26 @@ def compare(options: argparse.Namespace, scratch: Path) -> None:
     wanted = is_english if options.english else None
     pages = {times: enlarge(options.crawl, crawl, times, wanted) for times, crawl in crawls.items()}
     small, large = options.times
-    rounds: list[dict[str, tuple[Cost, Cost]]] = []
+    rounds: list[Round] = []
     for _ in range(options.rounds):
-        costs = {
-            times: {side: _cost(side, crawls[times], pages[times], tokenizer) for side in options.sides}
-            for times in options.times
-        }
-        rounds.append({side: (costs[small][side], costs[large][side]) for side in options.sides})
+        at_small, at_large = (
+            {side: _cost(side, crawls[times], pages[times], tokenizer) for side in options.sides}
+            for times in (small, large)
+        )
+        rounds.append((at_small, at_large))
     for side in options.sides[1:]:
         for what in ("wall_s", "cpu_s"):
             _tell(rounds, options.sides[0], side, what, pages[large] - pages[small])
 
 
-def _tell(rounds: list[dict[str, tuple[Cost, Cost]]], first: str, side: str, what: str, num_pages: int) -> None:
+def _tell(rounds: Sequence[Round], first: str, side: str, what: str, num_pages: int) -> None:
     """Print what one more page costs beside the first side: the ratio of the medians, and of each round."""
 
-    def one_more(costs: dict[str, tuple[Cost, Cost]], side: str) -> float:
-        """Milliseconds."""
-        small, large = costs[side]
-        return float(1000 * (getattr(large, what) - getattr(small, what)) / num_pages)
+    def one_more(name: str) -> list[float]:
+        """Milliseconds, round by round."""
+        return [1000 * (getattr(large[name], what) - getattr(small[name], what)) / num_pages for small, large in rounds]
 
-    theirs, ours = ([one_more(costs, name) for costs in rounds] for name in (first, side))
+    theirs, ours = one_more(first), one_more(side)
     median_theirs, median_ours = statistics.median(theirs), statistics.median(ours)
     each = ", ".join(f"{their / our:.2f}" for their, our in zip(theirs, ours, strict=True))
     print(f"{side}: one more page costs {median_ours:.2f} ms of {what[:-2]} time, {first}'s {median_theirs:.2f}:"

@@ -57,10 +57,9 @@ def normalise_url(url: str) -> str:
     plain = _PLAIN.fullmatch(url)
     if plain is None:
         return _canonical(_SPACES_AND_CONTROLS.sub("", url))
-    place, query = plain.groups()
-    if not query:
-        return f"https://{place}"
-    return f"https://{place}{_telling('&'.join(sorted(query.split('&'), key=_name_and_value)))}"
+    place, query = plain.groups(default="")
+    arguments = sorted(query.split("&"), key=lambda argument: argument.partition("="))
+    return f"https://{place}{_untracked(arguments)}"
 
 
 def _canonical(cleaned: str) -> str:
@@ -74,17 +73,13 @@ def _canonical(cleaned: str) -> str:
         return cleaned.partition("#")[0]
     userinfo, at, host = parts.netloc.rpartition("@")
     host = host.removesuffix(_DEFAULT_PORTS[parts.scheme]).rstrip(".")
-    return f"https://{userinfo}{at}{host}{parts.path or '/'}{_telling(parts.query)}"
+    return f"https://{userinfo}{at}{host}{parts.path or '/'}{_untracked(parts.query.split('&'))}"
 
 
-def _telling(query: str) -> str:
-    """A query with its question mark, without the arguments that only track; nothing where none are left."""
-    arguments = [part for part in query.split("&") if part and not _TRACKING.fullmatch(part.partition("=")[0])]
-    return "?" + "&".join(arguments) if arguments else ""
-
-
-def _name_and_value(argument: str) -> tuple[str, str, str]:
-    return argument.partition("=")
+def _untracked(arguments: Iterable[str]) -> str:
+    """The query of these arguments but those that only track, with its question mark; nothing where none are left."""
+    kept = [argument for argument in arguments if argument and not _TRACKING.fullmatch(argument.partition("=")[0])]
+    return "?" + "&".join(kept) if kept else ""
 
 
 def url_key(url: str) -> bytes:
