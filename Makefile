@@ -3,11 +3,12 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+COMPILED := $(wildcard stages/*.pyx stages/*/*.pyx)
 
 .PHONY: demo test test-all check bench clean
 
 # torch comes first and by its exact pin: a plain "torch" would pull gigabytes of CUDA.
-$(READY): pyproject.toml
+$(READY): pyproject.toml setup.py $(COMPILED)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Sluice needs Python 3.11: make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -34,4 +35,4 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) demo-out build *.egg-info
+	rm -rf $(VENV) demo-out build *.egg-info $(COMPILED:.pyx=*.so)

@@ -8,7 +8,8 @@ from typing import Final
 
 from stages.document import Document, Finding
 from stages.extraction import Extractor, Failure, extract
-from stages.markup import depth, depth_bound, num_tags
+from stages.markup import depth
+from stages.markup_bounds import markup_bounds
 from stages.reading.body import BodyTooLongError, decode_body
 from stages.reading.charset import decode_text
 
@@ -63,12 +64,11 @@ def read_page(document: Document, bounds: Bounds) -> Page:
 
 def _bounds_of(html: str, in_utf8: bytes, num_bytes: int, bounds: Bounds) -> Iterator[Finding]:
     yield _bound("parse.too_large", num_bytes, bounds.num_bytes)
-    tags = num_tags(in_utf8)
-    if tags > bounds.num_tags:  # turned down in any case, and no reason to go through millions of tags for its name
-        html = html[: _LOOKED_AT_BY_TAG * bounds.num_tags]
-        in_utf8 = html.encode("utf-8", "replace")
-    estimate = depth_bound(in_utf8, bounds.depth)
-    yield _bound("parse.too_deep", estimate if estimate <= bounds.depth else depth(html), bounds.depth)
+    tags, deepest = markup_bounds(in_utf8)
+    if deepest > bounds.depth:
+        # A page of too many tags is turned down in any case: no reason to go through millions of them for its name.
+        deepest = depth(html if tags <= bounds.num_tags else html[: _LOOKED_AT_BY_TAG * bounds.num_tags])
+    yield _bound("parse.too_deep", deepest, bounds.depth)
     yield _bound("parse.too_many_tags", tags, bounds.num_tags)
 
 

@@ -38,7 +38,6 @@ from stages.quality.page import (
     windows,
 )
 from stages.quality.rules import Rule, RuleSet
-from stages.quality.windows import greedy_duplicate_chars, most_common
 
 _TOP: Final = (2, 3, 4)
 _DUPLICATE: Final = (5, 6, 7, 8, 9, 10)
@@ -74,15 +73,15 @@ def _line_chars(page: Page) -> float:
 
 def _top_gram(page: Page, *, n: int) -> float:
     grams = page.once(windows)
-    found = most_common(grams, n)
+    found = grams.most_common(n)
     if found is None:
         return 0.0
     start, count = found
-    return share((len(grams.characters(start, n)) + n - 1) * count, len(page.text))
+    return share((grams.num_chars(start, n) + n - 1) * count, len(page.text))
 
 
 def _greedy_duplicates(page: Page, *, n: int) -> float:
-    return share(greedy_duplicate_chars(page.once(windows), n), len(page.text))
+    return share(page.once(windows).greedy_duplicate_chars(n), len(page.text))
 
 
 def _chunk_grams(page: Page) -> Grams:

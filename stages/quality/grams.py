@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from stages.quality.tokens import Ints
+Ints = npt.NDArray[np.int64]
 
 
 class Grams:

@@ -6,9 +6,8 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from stages.quality.tokens import Counts
 from stages.quality.windows import Windows
-from stages.quality.words import Split, Splitter
+from stages.quality.words import Counts, Split, Splitter
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -74,7 +73,7 @@ def uax29_words(page: Page) -> list[str]:
 def windows(page: Page) -> Windows:
     """N-grams of the page's words."""
     words = page.once(split)
-    return Windows(words.tokens(), words.solid())
+    return Windows(words.solid(), words.lengths())
 
 
 def all_lines(page: Page) -> list[str]:

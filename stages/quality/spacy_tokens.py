@@ -57,7 +57,7 @@ class SpacyTokens:
         self._closings = _by_edge((rule, found[-1], rule[-1]) for rule, found in patterns.items())
         self._first_sets: dict[frozenset[str], int] = {frozenset(): 0}
         self._last_sets: dict[frozenset[str], int] = {frozenset(): 0}
-        self.neighbours = np.zeros((1, 1), bool)
+        self.neighbours = np.zeros((1, 1), np.uint8)
 
     def _patterns(self) -> dict[str, list[str]]:
         """What spaCy's matcher of special cases looks for, by special case: the tokens that one with an affix becomes

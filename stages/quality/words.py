@@ -1,8 +1,8 @@
 """Words as spaCy's blank tokenizers split them, from a bounded memo of what each white-space chunk becomes.
 
 spaCy splits a text at white space and then each chunk on its own: what a chunk becomes depends on its characters alone.
-So each distinct chunk is split once and remembered as numbers (lengths, hashes, kinds and sums over its tokens), and a
-document is a gather over them. One thing reaches across chunks: spaCy looks for its special cases (such as ":)") over
+So each distinct chunk is split once and remembered as numbers (`memo.pyx`: lengths, kinds, sums over its tokens), and a
+document is a sum over them. One thing reaches across chunks: spaCy looks for its special cases (such as ":)") over
 neighbouring tokens, and a match across a single space can hide one inside a chunk. Chunks whose touching tokens are
 neighbours in some special case are therefore split together.
 
@@ -16,16 +16,13 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
 from stages.quality.characters import PUNCTUATION, TERMINAL_PUNCTUATION
+from stages.quality.memo import Memo, join_touching, longest
 from stages.quality.spacy_tokens import ENDS_SENTENCE, SpacyTokens
-from stages.quality.tokens import Counts, Ints, Tokens, hash_of
-
-Facts = npt.NDArray[np.int32]
 
 MEMO_BYTES: Final = 64 * 2**20
 WORK: Final = 20_000_000
@@ -33,30 +30,41 @@ WORK: Final = 20_000_000
 MAX_STOP_WORDS: Final = 31
 _SEGMENT: Final = 65_536
 _SHORT: Final = 64
-_ROW_BYTES: Final = 250
-_TOKEN_BYTES: Final = 17
-_COLUMNS: Final = 8
-_START, _TOKENS, _WORDS, _WORD_CHARS, _ALPHABETIC, _STOP, _FIRST, _LAST = range(_COLUMNS)
 
 _WORD_AND_MARK: Final = re.compile(r"[A-Za-z]*[a-z]{2}[,.;:!?]")
 _NOT_ALPHANUMERIC: Final = re.compile(r"[\W_]")
-_CHUNK: Final = re.compile(r"\S+")
 _SENTENCE_ENDS: Final = re.compile("[" + re.escape("".join(sorted(TERMINAL_PUNCTUATION))) + "]+")
 
 
-class Split:
-    """One text split into words; `tokens` is worked out when asked for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Sums over a text's tokens. A *word* is a token with a character that is no punctuation; `word_chars` are the
+    characters of words; an alphabetic token has a letter; `num_stop_words` counts distinct stop words."""
 
-    __slots__ = ("_generation", "_joined", "_rows", "_splitter", "chunks", "counts")
+    num_tokens: int
+    num_words: int
+    word_chars: int
+    num_alphabetic: int
+    num_stop_words: int
+
+
+Part = tuple[Memo, "array[int]"]
+"""Chunks of a text, as their numbers in a memo."""
+
+
+class Split:
+    """One text split into words; `lengths` and `solid` are worked out when asked for."""
+
+    __slots__ = ("_joined", "_part", "_splitter", "chunks", "counts")
 
     def __init__(
-        self, splitter: Splitter, chunks: Sequence[str], rows: Ints | None, counts: Counts, *, joined: bool
+        self, splitter: Splitter, chunks: list[str], part: Part | None, counts: Counts, *, joined: bool
     ) -> None:
+        """`part`: all of the chunks, if they were looked up together."""
         self._splitter = splitter
         self._joined = joined
         self.chunks = chunks
-        self._rows = rows
-        self._generation = splitter.generation
+        self._part = part
         self.counts = counts
 
     def solid(self) -> str:
@@ -66,18 +74,16 @@ class Split:
             return "".join(self.chunks)
         return "".join(self._splitter.solid(chunk) if " " in chunk else chunk for chunk in self.chunks)
 
-    def tokens(self) -> Tokens:
-        """Length and hash of every token."""
-        if self._rows is not None and self._generation == self._splitter.generation:
-            parts = [self._splitter.gather(self._rows)]
-        else:
-            parts = [self._splitter.gather(rows) for rows in self._splitter.rows_of(self.chunks)]
-        if len(parts) == 1:
-            return parts[0]
-        return Tokens(
-            lengths=np.concatenate([part.lengths for part in parts] or [np.zeros(0, np.int64)]),
-            hashes=np.concatenate([part.hashes for part in parts] or [np.zeros(0, np.uint64)]),
-        )
+    def lengths(self) -> array[int]:
+        """Characters of every token; shape (num_tokens,)."""
+        lengths = array("i")
+        for memo, numbers in self.parts():
+            lengths += memo.lengths(numbers)
+        return lengths
+
+    def parts(self) -> Iterable[Part]:
+        """The chunks as numbers, segment by segment."""
+        return self._splitter.parts_of(self.chunks) if self._part is None else (self._part,)
 
 
 class Splitter:
@@ -92,38 +98,34 @@ class Splitter:
         self._spacy = SpacyTokens(language) if language is not None else None
         self._memo_bytes = memo_bytes
         self._work = work
-        self.generation = 0
-        self._marks: dict[str, tuple[int, bool, bool, int]] = {}
-        self._memo: dict[str, int] = {}
-        self._bytes = 0
-        self._table, self._lengths, self._hashes, self._kinds = array("i"), array("q"), array("Q"), array("B")
+        self._marks: dict[str, tuple[int, bool, bool]] = {}
+        self._memo = Memo(self._stop_bits, self._facts_of)
 
     @property
     def memo_bytes_used(self) -> int:
         """What the memo weighs, about."""
-        return self._bytes
+        return self._memo.num_bytes
 
     def split(self, text: str) -> Split:
         """The words of `text`."""
-        chunks: Sequence[str] = text.split()
-        whole = len(max(chunks, key=len, default="")) <= _SHORT or self._is_affordable(chunks)
+        chunks = text.split()
+        whole = longest(chunks) <= _SHORT or self._is_affordable(chunks)
         if not whole:
             chunks = [piece for chunk in chunks for piece in _cut(chunk)]
-        parts, touching, previous, start = [], [], 0, 0
-        rows: Ints | None = None
-        for rows in self.rows_of(chunks):
-            facts = self._facts(rows)
-            parts.append(_sums(facts))
-            if self._spacy is not None and whole:
-                touching += (self._touching(facts, previous) + (start - 1)).tolist()
-                previous, start = int(facts[-1, _LAST]), start + len(rows)
-        joined = _joined(text, touching) if touching else None
-        if joined is not None:
-            parts = []
-            for rows in self.rows_of(joined):
-                parts.append(_sums(self._facts(rows)))
-        rows = rows if len(parts) == 1 else None
-        return Split(self, joined or chunks, rows, _counts(parts), joined=joined is not None)
+        split = self._split(chunks)
+        if self._spacy is not None and whole:
+            joined = join_touching(text, chunks, self._touching(split))
+            if len(joined) < len(chunks):
+                return self._split(joined, joined=True)
+        return split
+
+    def _split(self, chunks: list[str], *, joined: bool = False) -> Split:
+        sums = []
+        part: Part | None = None
+        for part in self.parts_of(chunks):
+            memo, numbers = part
+            sums.append(memo.sums(numbers))
+        return Split(self, chunks, part if len(sums) == 1 else None, _counts(sums), joined=joined)
 
     def solid(self, chunk: str) -> str:
         """The tokens of chunks that were joined, one after the other."""
@@ -131,30 +133,13 @@ class Splitter:
         (tokens,) = self._spacy.split([chunk])
         return "".join(tokens)
 
-    def rows_of(self, chunks: Sequence[str]) -> Iterator[Ints]:
-        """The memo's rows of one text's `chunks`, segment by segment; each is valid until the next is asked for."""
+    def parts_of(self, chunks: list[str]) -> Iterator[Part]:
+        """One text's chunks as numbers in the memo, segment by segment: between two the memo may begin anew."""
         for start in range(0, len(chunks), _SEGMENT):
             part = chunks[start : start + _SEGMENT] if len(chunks) > _SEGMENT else chunks
-            if self._bytes > self._memo_bytes:
-                self._clear()
-            rows = list(map(self._memo.get, part))
-            if None in rows:
-                new = [position for position, row in enumerate(rows) if row is None]
-                self._learn(dict.fromkeys(part[position] for position in new))
-                for position in new:
-                    rows[position] = self._memo[part[position]]
-            yield np.array(rows, np.int64)
-
-    def gather(self, rows: Ints) -> Tokens:
-        """The tokens of chunks given by their rows."""
-        facts = self._facts(rows)
-        counts = facts[:, _TOKENS].astype(np.int64)
-        ends = np.cumsum(counts)
-        where = np.repeat(facts[:, _START] - ends + counts, counts) + np.arange(ends[-1])
-        return Tokens(
-            lengths=np.frombuffer(self._lengths, np.int64)[where],
-            hashes=np.frombuffer(self._hashes, np.uint64)[where],
-        )
+            if self._memo.num_bytes > self._memo_bytes:
+                self._memo = Memo(self._stop_bits, self._facts_of)
+            yield self._memo, self._memo.numbers(part, self._learn)
 
     def num_sentences(self, line: str) -> int:
         """Sentences of `line` as spaCy's sentencizer counts them after its tokenizer; at least 1.
@@ -166,55 +151,53 @@ class Splitter:
             return max(1, len(_SENTENCE_ENDS.findall(line)))
         if not self._spacy.has_sentence_end(line):
             return 1
-        chunks = self.split(line).chunks
-        count, seen, position, at = 1, False, 0, 0
-        for rows in self.rows_of(chunks):
-            for row in rows.tolist():
-                found = line.index(chunks[at], position)
+        split = self.split(line)
+        count, seen, position, chunks = 1, False, 0, iter(split.chunks)
+        for memo, numbers in split.parts():
+            for number, chunk in zip(numbers, islice(chunks, len(numbers)), strict=True):
+                found = line.index(chunk, position)
                 if seen and line[position:found] not in ("", " "):
                     count, seen = count + 1, False
-                position, at = found + len(chunks[at]), at + 1
-                start, num = self._table[row * _COLUMNS + _START], self._table[row * _COLUMNS + _TOKENS]
-                for kind in self._kinds[start : start + num]:
+                position = found + len(chunk)
+                for kind in memo.kinds(number):
                     if seen and not kind:
                         count, seen = count + 1, False
                     elif kind & ENDS_SENTENCE:
                         seen = True
         return count + (seen and line[position:] not in ("", " "))
 
-    def _clear(self) -> None:
-        self.generation += 1
-        self._memo, self._bytes = {}, 0
-        self._table, self._lengths, self._hashes, self._kinds = array("i"), array("q"), array("Q"), array("B")
-
-    def _facts(self, rows: Ints) -> Facts:
-        facts: Facts = np.frombuffer(self._table, np.int32).reshape(-1, _COLUMNS)[rows]
-        return facts
-
-    def _touching(self, facts: Facts, previous: int) -> Ints:
-        """Positions k for which the last token of chunk k-1 and the first of chunk k are neighbours in a special case;
-        `previous` is the last token of the chunk before position 0."""
+    def _touching(self, split: Split) -> list[int]:
+        """Positions k for which the last token of chunk k - 1 and the first of chunk k are neighbours in a special
+        case."""
         assert self._spacy is not None
-        lasts = np.concatenate([[previous], facts[:-1, _LAST]])
-        return np.flatnonzero(self._spacy.neighbours[lasts, facts[:, _FIRST]])
+        touching: list[int] = []
+        start = last = 0
+        for memo, numbers in split.parts():
+            found, last = memo.touching(numbers, self._spacy.neighbours, last)
+            touching += [start + place for place in found]
+            start += len(numbers)
+        return touching
 
-    def _learn(self, chunks: Iterable[str]) -> None:
+    def _learn(self, chunks: list[str]) -> None:
         """Remembers what new chunks become."""
-        if self._spacy is None:
+        spacy, add = self._spacy, self._memo.add
+        if spacy is None:
             for chunk in chunks:
-                self._remember(chunk, [chunk])
+                add(chunk, (chunk,), 0, 0)
             return
-        rules = self._spacy.rules
         hard: list[str] = []
         for chunk in chunks:
-            if chunk.isalpha() and chunk not in rules:
-                self._remember_word(chunk)
-            elif _WORD_AND_MARK.fullmatch(chunk) and chunk not in rules and chunk[:-1] not in rules:
-                self._remember(chunk, [chunk[:-1], chunk[-1]])
+            tokens: tuple[str, ...]
+            if chunk.isalpha() and chunk not in spacy.rules:
+                tokens = (chunk,)
+            elif _WORD_AND_MARK.fullmatch(chunk) and chunk not in spacy.rules and chunk[:-1] not in spacy.rules:
+                tokens = (chunk[:-1], chunk[-1])
             else:
                 hard.append(chunk)
-        for chunk, tokens in zip(hard, self._spacy.split(hard), strict=True):
-            self._remember(chunk, tokens)
+                continue
+            add(chunk, tokens, *spacy.ends(chunk, tokens))
+        for chunk, found in zip(hard, spacy.split(hard), strict=True):
+            add(chunk, found, *spacy.ends(chunk, found))
 
     def _is_affordable(self, chunks: Sequence[str]) -> bool:
         """Whether the long ones of a text's chunks may be split whole."""
@@ -223,63 +206,17 @@ class Splitter:
         long = {chunk for chunk in chunks if len(chunk) > _SHORT and not chunk.isalpha()}
         return sum(len(chunk) * (1 + len(_NOT_ALPHANUMERIC.findall(chunk))) for chunk in long) <= self._work
 
-    def _remember_word(self, word: str) -> None:
-        """`_remember` for a chunk of letters alone, which is one token: most of what is new."""
-        start, length = len(self._lengths), len(word)
-        self._lengths.append(length)
-        self._hashes.append(hash_of(word))
-        self._kinds.append(0)
-        first, last = (0, 0) if self._spacy is None else self._spacy.ends(word, (word,))
-        self._memo[word] = len(self._table) // _COLUMNS
-        self._table.extend((start, 1, 1, length, 1, self._stop_bits.get(word, 0), first, last))
-        self._bytes += _ROW_BYTES + _TOKEN_BYTES + length
-
-    def _remember(self, chunk: str, tokens: Sequence[str]) -> None:
-        num_words = word_chars = num_alphabetic = stop = 0
-        start, spacy = len(self._lengths), self._spacy
-        for token in tokens:
-            length = len(token)
-            if token.isalpha():
-                kind, is_word, has_letter, code = 0, True, True, hash_of(token)
-            else:
-                kind, is_word, has_letter, code = self._marks.get(token) or self._odd_token(token)
-            self._lengths.append(length)
-            self._hashes.append(code)
-            self._kinds.append(kind)
-            if is_word:
-                num_words += 1
-                word_chars += length
-            num_alphabetic += has_letter
-            if token in self._stop_bits:
-                stop |= self._stop_bits[token]
-        first, last = (0, 0) if spacy is None else spacy.ends(chunk, tokens)
-        self._memo[chunk] = len(self._table) // _COLUMNS
-        self._table.extend((start, len(tokens), num_words, word_chars, num_alphabetic, stop, first, last))
-        self._bytes += _ROW_BYTES + len(chunk) + _TOKEN_BYTES * len(tokens)
-
-    def _odd_token(self, token: str) -> tuple[int, bool, bool, int]:
-        """Kind of a token that is not letters alone, whether it is a word, has a letter, and its hash; single
+    def _facts_of(self, token: str) -> tuple[int, bool, bool]:
+        """Kind of a token that is not letters alone, whether it is a word, and whether it has a letter; single
         characters are remembered."""
+        known = self._marks.get(token)
+        if known is not None:
+            return known
         kind = 0 if self._spacy is None else self._spacy.kind(token)
-        facts = kind, not PUNCTUATION.issuperset(token), any(map(str.isalpha, token)), hash_of(token)
+        facts = kind, not PUNCTUATION.issuperset(token), any(map(str.isalpha, token))
         if len(token) == 1:
             self._marks[token] = facts
         return facts
-
-
-def _joined(text: str, touching: Sequence[int]) -> list[str] | None:
-    """The chunks of `text`, joined where chunk k and k+1 stand one space apart, for each k of `touching`; None where
-    none does."""
-    spans = [match.span() for match in _CHUNK.finditer(text)]
-    glued = {k for k in touching if text[spans[k][1] : spans[k + 1][0]] == " "}
-    if not glued:
-        return None
-    joined, begin = [], 0
-    for k, (_, end) in enumerate(spans):
-        if k not in glued:
-            joined.append(text[spans[begin][0] : end])
-            begin = k + 1
-    return joined
 
 
 def _cut(chunk: str) -> list[str]:
@@ -288,16 +225,10 @@ def _cut(chunk: str) -> list[str]:
     return [chunk[start : start + _SHORT] for start in range(0, len(chunk), _SHORT)]
 
 
-def _sums(facts: Facts) -> tuple[int, ...]:
-    """Sums of the counting columns, and the union of the stop words as bits."""
-    sums = facts[:, _TOKENS : _ALPHABETIC + 1].sum(axis=0).tolist()
-    return (*sums, int(np.bitwise_or.reduce(facts[:, _STOP])))
-
-
-def _counts(parts: Sequence[tuple[int, ...]]) -> Counts:
-    tokens, words, chars, alphabetic = (sum(part[column] for part in parts) for column in range(4))
+def _counts(sums: Sequence[tuple[int, int, int, int, int]]) -> Counts:
+    tokens, words, chars, alphabetic = (sum(part[column] for part in sums) for column in range(4))
     stop = 0
-    for part in parts:
+    for part in sums:
         stop |= part[4]
     return Counts(
         num_tokens=tokens, num_words=words, word_chars=chars, num_alphabetic=alphabetic, num_stop_words=stop.bit_count()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.quality.grams import Grams
-from stages.quality.tokens import Tokens, hash_of
-from stages.quality.windows import Windows, greedy_duplicate_chars, most_common, repeated
+from stages.quality.windows import Windows
 
 words = st.lists(st.sampled_from(["a", "b", "ab", "ba", "aa", "c", "bc", "abc", "字", "x🙂"]), max_size=80)
 sizes = st.integers(2, 10)
@@ -42,37 +41,31 @@ def plain_covered(words: Sequence[str], n: int) -> int:
     return sum(len(words[at]) for at in covered)
 
 
-def windows(words: Sequence[str]) -> Windows:
-    lengths = np.array([len(word) for word in words], np.int64)
-    hashes = np.array([hash_of(word) for word in words], np.uint64)
-    return Windows(Tokens(lengths=lengths, hashes=hashes), "".join(words))
+def windows(words: Sequence[str], base: int | None = None) -> Windows:
+    return Windows("".join(words), array("i", map(len, words)), base)
 
 
-def colliding(words: Sequence[str]) -> Windows:
-    """The same words, all hashes equal: as if a hostile page had made every window collide."""
-    solid = "".join(words)
-    lengths = np.array([len(word) for word in words], np.int64)
-    return Windows(Tokens(lengths=lengths, hashes=np.zeros(len(words), np.uint64)), solid)
+bases = st.sampled_from([None, None, 0, 1])
+"""At 0 an n-gram's hash is its last letter, at 1 the sum of its letters: many are alike."""
 
 
-@pytest.mark.parametrize("make", [windows, colliding], ids=["hashed", "all hashes collide"])
-@settings(max_examples=150, deadline=None)
-@given(words=words, n=sizes)
-def test_the_most_common_gram_is_the_one_that_counting_gives(make: type, words: list[str], n: int) -> None:
-    grams = make(words)
-    found, expected = most_common(grams, n), plain_top(words, n)
+@settings(max_examples=300, deadline=None)
+@given(words=words, n=sizes, base=bases)
+def test_the_most_common_gram_is_the_one_that_counting_gives(words: list[str], n: int, base: int | None) -> None:
+    found, expected = windows(words, base).most_common(n), plain_top(words, n)
     if expected is None:
         assert found is None
     else:
         assert found is not None
-        assert (" ".join(grams.words(found[0], n)), found[1]) == expected
+        start, count = found
+        assert (" ".join(words[start : start + n]), count) == expected
+        assert words[start : start + n] not in [words[before : before + n] for before in range(start)]
 
 
-@pytest.mark.parametrize("make", [windows, colliding], ids=["hashed", "all hashes collide"])
-@settings(max_examples=150, deadline=None)
-@given(words=words, n=sizes)
-def test_greedy_duplicates_are_those_of_the_plain_scan(make: type, words: list[str], n: int) -> None:
-    assert greedy_duplicate_chars(make(words), n) == plain_greedy(words, n)
+@settings(max_examples=300, deadline=None)
+@given(words=words, n=sizes, base=bases)
+def test_greedy_duplicates_are_those_of_the_plain_scan(words: list[str], n: int, base: int | None) -> None:
+    assert windows(words, base).greedy_duplicate_chars(n) == plain_greedy(words, n)
 
 
 @settings(max_examples=150, deadline=None)
@@ -91,25 +84,29 @@ def test_grams_of_words_are_counted_as_plain_counting_does(words: list[str], n: 
     assert grams.longest_of_most_common(n) == ((longest, most) if most > 1 else (0, 0))
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.integers(0, 12), max_size=60))
-def test_repeated_positions_are_all_occurrences_of_what_comes_twice(values: list[int]) -> None:
-    counts = Counter(values)
-    expected = [at for at, value in enumerate(values) if counts[value] > 1]
-    assert repeated(np.array(values, np.uint64)).tolist() == expected
-
-
 def test_windows_can_be_asked_in_any_order() -> None:
     text = list("ababcababd")
     up, down = windows(text), windows(text)
-    ascending = [up.worded(n).tolist() for n in range(1, 8)]
-    assert [down.worded(n).tolist() for n in range(7, 0, -1)] == ascending[::-1]
+    ascending = [(up.most_common(n), up.greedy_duplicate_chars(n)) for n in range(1, 8)]
+    assert [(down.most_common(n), down.greedy_duplicate_chars(n)) for n in range(7, 0, -1)] == ascending[::-1]
     rising, falling = Grams(text), Grams(text)
     numbers = [rising.numbers(n).tolist() for n in range(1, 8)]
     assert [falling.numbers(n).tolist() for n in range(7, 0, -1)] == numbers[::-1]
 
 
-def test_words_longer_than_the_table_of_powers_keep_their_place_in_the_hash() -> None:
+def test_words_of_any_length_keep_their_place_in_the_hash() -> None:
     long = ["q" * 300, "r" * 255, "s" * 256]
     text = [*long, "x", *long]
-    assert greedy_duplicate_chars(windows(text), 3) == plain_greedy(text, 3) == 811
+    assert windows(text).greedy_duplicate_chars(3) == plain_greedy(text, 3) == 811
+
+
+@pytest.mark.parametrize("lengths", [[], [1, 1], [2, 2], [4, -1], [2**31 - 1]])
+def test_lengths_that_are_not_the_texts_are_an_error(lengths: list[int]) -> None:
+    with pytest.raises(ValueError, match="characters"):
+        Windows("abc", array("i", lengths))
+
+
+def test_windows_beyond_the_text_are_an_error() -> None:
+    for start, n in ((0, 4), (3, 1), (-1, 1), (0, -1)):
+        with pytest.raises(IndexError, match="words"):
+            windows(["a", "b", "c"]).num_chars(start, n)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import re
 import signal
 import threading
 import unicodedata
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -18,7 +20,8 @@ from stages import extraction
 from stages.document import Document, Rejection
 from stages.extraction import Extractor, Failure, OutOfTimeError, extract, processor_time_limit
 from stages.extraction_child import IsolatedExtraction
-from stages.markup import depth, depth_bound, num_tags
+from stages.markup import depth
+from stages.markup_bounds import markup_bounds
 from stages.page import PageReader
 from stages.parse import ParseStep, ParseTable, clean_text
 
@@ -246,8 +249,7 @@ def test_a_child_that_never_answers_is_killed(tmp_path, monkeypatch):
 )
 def test_depth_counts_what_really_nests(html, expected):
     assert depth(html) == expected
-    for enough in (0, 1000):
-        assert depth_bound(html.encode(), enough) >= expected
+    assert markup_bounds(html.encode())[1] >= expected
 
 
 PARTS = [
@@ -272,8 +274,40 @@ PARTS = [
 @given(st.lists(st.sampled_from(PARTS)))
 def test_the_cheap_bound_is_never_below_the_depth(parts):
     html = "".join(parts)
-    for enough in (0, 1000):
-        assert depth(html) <= depth_bound(html.encode(), enough) <= num_tags(html.encode())
+    num_tags, bound = markup_bounds(html.encode())
+    assert num_tags == html.count("<")
+    assert depth(html) <= bound <= num_tags
+
+
+def plain_bound(html: str) -> int:
+    """For each name the most start tags that no end tag answered, added up."""
+    unanswered, most = Counter(), Counter()
+    for slash, name in re.findall(r"<(/?)(?=([^\t\n\v\f\r />\0]*))", html):
+        cut = name.encode()[:8]
+        if slash:
+            unanswered[cut] = max(unanswered[cut] - (len(name.encode()) < 8), 0)
+        elif re.match("[a-zA-Z]", name):
+            unanswered[cut] += 1
+            most[cut] = max(most[cut], unanswered[cut])
+    return most.total()
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from([*PARTS, "<longname-a>", "</longname-a>", "<DIV ", "</\n", "<ü>"]), st.text("<>/ab\0 \n")
+        )
+    )
+)
+def test_the_cheap_bound_adds_up_what_no_end_tag_answered(parts):
+    html = "".join(parts)
+    assert markup_bounds(html.encode())[1] == plain_bound(html)
+
+
+def test_more_names_than_there_is_room_for_make_the_bound_larger_at_most():
+    names = [f"x{number:x}" for number in range(20_000)]
+    html = "".join(f"<{name}></{name}>" for name in names) * 2
+    assert plain_bound(html) <= markup_bounds(html.encode())[1] <= 2 * len(names)
 
 
 @pytest.mark.parametrize("stray", ["</x>", "</b></b></b>", "</divx>", "</longername>", "<i></i >"])
@@ -289,4 +323,4 @@ def test_end_tags_of_another_long_name_do_not_hide_depth(make_document):
 
 def test_real_pages_are_far_from_the_bounds(real_pages):
     assert max(depth(page) for page in real_pages) < ParseTable().max_depth / 4
-    assert max(num_tags(page.encode()) for page in real_pages) < ParseTable().max_tags / 4
+    assert max(markup_bounds(page.encode())[0] for page in real_pages) < ParseTable().max_tags / 4
