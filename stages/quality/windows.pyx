@@ -62,9 +62,10 @@ cdef class Windows:
         self._kind = PyUnicode_KIND(solid)
         self._data = <const char*> PyUnicode_DATA(solid)
         self._shift = 61
-        while 1 << (64 - self._shift) < 2 * self._num:
+        self._num_slots = 8
+        while self._num_slots < 2 * self._num:
             self._shift -= 1
-        self._num_slots = 1 << (64 - self._shift)
+            self._num_slots *= 2
         self._allocate()
         self._hash_words(lengths)
         self._n_worded = self._n_spelled = 0

@@ -113,11 +113,9 @@ class Splitter:
         if not whole:
             chunks = [piece for chunk in chunks for piece in _cut(chunk)]
         split = self._split(chunks)
-        if self._spacy is not None and whole:
-            joined = join_touching(text, chunks, self._touching(split))
-            if len(joined) < len(chunks):
-                return self._split(joined, joined=True)
-        return split
+        touching = self._touching(split) if self._spacy is not None and whole else []
+        joined = join_touching(text, chunks, touching) if touching else chunks
+        return self._split(joined, joined=True) if len(joined) < len(chunks) else split
 
     def _split(self, chunks: list[str], *, joined: bool = False) -> Split:
         sums = []
