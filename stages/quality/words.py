@@ -112,18 +112,28 @@ class Splitter:
         whole = longest(chunks) <= _SHORT or self._is_affordable(chunks)
         if not whole:
             chunks = [piece for chunk in chunks for piece in _cut(chunk)]
-        split = self._split(chunks)
-        touching = self._touching(split) if self._spacy is not None and whole else []
-        joined = join_touching(text, chunks, touching) if touching else chunks
-        return self._split(joined, joined=True) if len(joined) < len(chunks) else split
+        split, touching = self._split(chunks)
+        if whole and touching:
+            joined = join_touching(text, chunks, touching)
+            if len(joined) < len(chunks):
+                split, _ = self._split(joined, joined=True)
+        return split
 
-    def _split(self, chunks: list[str], *, joined: bool = False) -> Split:
-        sums = []
+    def _split(self, chunks: list[str], *, joined: bool = False) -> tuple[Split, list[int]]:
+        """The words of chunks, and the positions k for which the last token of chunk k - 1 and the first of chunk k are
+        neighbours in a special case."""
+        sums: list[tuple[int, int, int, int, int]] = []
+        touching: list[int] = []
         part: Part | None = None
+        start = last = 0
         for part in self.parts_of(chunks):
             memo, numbers = part
             sums.append(memo.sums(numbers))
-        return Split(self, chunks, part if len(sums) == 1 else None, _counts(sums), joined=joined)
+            if self._spacy is not None:
+                found, last = memo.touching(numbers, self._spacy.neighbours, last)
+                touching += [start + place for place in found]
+            start += len(numbers)
+        return Split(self, chunks, part if len(sums) == 1 else None, _counts(sums), joined=joined), touching
 
     def solid(self, chunk: str) -> str:
         """The tokens of chunks that were joined, one after the other."""
@@ -163,18 +173,6 @@ class Splitter:
                     elif kind & ENDS_SENTENCE:
                         seen = True
         return count + (seen and line[position:] not in ("", " "))
-
-    def _touching(self, split: Split) -> list[int]:
-        """Positions k for which the last token of chunk k - 1 and the first of chunk k are neighbours in a special
-        case."""
-        assert self._spacy is not None
-        touching: list[int] = []
-        start = last = 0
-        for memo, numbers in split.parts():
-            found, last = memo.touching(numbers, self._spacy.neighbours, last)
-            touching += [start + place for place in found]
-            start += len(numbers)
-        return touching
 
     def _learn(self, chunks: list[str]) -> None:
         """Remembers what new chunks become."""
