@@ -25,13 +25,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lineage.storage import Folder
-from trainer.checkpoint import Saver, training_state
-from trainer.checkpoint_store import Position
-from trainer.optimizer import build_optimizer
+from lineage.storage.folder import Folder
+from trainer.checkpoint.state import Saver, training_state
+from trainer.checkpoint.store import Position
+from trainer.model.optimizer import build_optimizer
+from trainer.model.sizes import model_config
 from trainer.options import CheckpointTable, Mesh, OptimizerTable
-from trainer.parallel import Layout, initialise, local_part, spread_model
-from trainer.sizes import model_config
+from trainer.parallel.mesh import Layout, initialise, local_part, spread_model
 
 VOCABULARY = 50_304
 LEAST_BYTES = 10**9

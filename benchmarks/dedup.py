@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 from datasketch import MinHash
 
 from lineage.ids import text_hash
-from lineage.storage import Folder
-from lineage.tables import KEYS, PART
-from pipeline.dedup import DedupJob, deduplicate
-from pipeline.dedup_inputs import DedupUnit
+from lineage.storage.folder import Folder
+from lineage.store.tables import KEYS, PART
+from pipeline.dedup.corpus import DedupJob, deduplicate
+from pipeline.dedup.inputs import DedupUnit
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingle_strings, shingles

@@ -16,7 +16,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,16 +24,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "trainer"))
-from failing_server import Faults, failing_server
-from synthetic import EOT, TOKENIZER, made_up_tokens, write_output
-
-from lineage.blocks import BLOCK_BYTES, BLOCK_TOKENS
 from lineage.ids import tokens_hash
-from trainer.blocks import LocalBlocks
-from trainer.cache.reader import CachedBlocks, CacheOptions
-from trainer.corpus import Corpus, ShardFile, open_corpus
-from trainer.dataset import Dataset, Slice, deal, document_layout
+from lineage.index.blocks import BLOCK_BYTES, BLOCK_TOKENS
+from tests.support.failing_server import Faults, failing_server
+from tests.support.synthetic import EOT, TOKENIZER, made_up_tokens, write_output
+from trainer.data.blocks import LocalBlocks
+from trainer.data.cache.reader import CachedBlocks, CacheOptions
+from trainer.data.corpus import Corpus, ShardFile, open_corpus
+from trainer.data.dataset import Dataset, Slice, deal, document_layout
 from trainer.options import DataTable
 from trainer.order import Order, OrderOptions, make_plan
 

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from unittest import mock
 
-from pipeline import engine, phases, process
-from pipeline.engine import Work
-from pipeline.progress import Reporter
+from pipeline import process
+from pipeline.cluster import engine
+from pipeline.cluster.engine import Work
+from pipeline.phases import phase as phases
+from pipeline.phases.progress import Reporter
 from pipeline.recipe import load
 
 WORKERS = 2

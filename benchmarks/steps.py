@@ -25,7 +25,7 @@ from benchmarks.peer import duplicate_stages, quality_filters
 from benchmarks.rules import FINEWEB_ORDER
 from benchmarks.rules import ours as judged
 from benchmarks.texts import english, extracted
-from pipeline.dedup import deduplicate
+from pipeline.dedup.corpus import deduplicate
 from stages.dedup.options import DedupTable
 
 _WORD = re.compile(r"(?<!\S)[a-z]{4,}(?![^\s,.])")

@@ -23,12 +23,12 @@ import numpy as np
 import pyarrow as pa
 
 from lineage.ids import content_hash, sort_keys
-from lineage.index import TokenizerIdentity, make_index, publish_index
-from lineage.purge_plan import Match, PlanHooks, make_plan
-from lineage.storage import Folder
-from lineage.store import append, commit_tables, state
-from lineage.tables import DOCUMENTS, PLACEMENTS, PURGED
-from lineage.write import Spool, shard_chunks
+from lineage.index.output_index import TokenizerIdentity, make_index, publish_index
+from lineage.purge.plan import Match, PlanHooks, make_plan
+from lineage.storage.folder import Folder
+from lineage.store.delta import append, commit_tables, state
+from lineage.store.tables import DOCUMENTS, PLACEMENTS, PURGED
+from lineage.store.write import Spool, shard_chunks
 
 PIECE = 250_000
 DOCUMENTS_A_SHARD = 300_000
@@ -39,8 +39,8 @@ PURGED_AT_ONCE = 1000
 
 ASK = """
 import sys, time
-from lineage.storage import Folder
-from lineage.trace import Functions, Tracer
+from lineage.storage.folder import Folder
+from lineage.trace.tracer import Functions, Tracer
 out, kind, name = sys.argv[1:4]
 if kind != "nothing":
     ask = Tracer(Folder(out), Functions(normalise=lambda url: url, named_host=str.lower))
@@ -64,8 +64,8 @@ print(time.process_time(), next(line.split()[1] for line in open("/proc/self/sta
 
 SQL = """
 import sys, time
-from lineage.sql import query
-from lineage.storage import Folder
+from lineage.store.sql import query
+from lineage.storage.folder import Folder
 assert query(Folder(sys.argv[1]), "SELECT rule, count(*) FROM documents WHERE status = 'rejected' GROUP BY rule").rows
 print(time.process_time(), next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from benchmarks import store
-from lineage.storage import Folder, filesystem
+from lineage.storage.folder import Folder, filesystem
 
 BUCKET = "sluice-benchmark"
 

@@ -27,16 +27,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "trainer"))
-from synthetic import EOT, TOKENIZER, made_up_tokens, write_shard
-
-from lineage.blocks import BLOCK_TOKENS
-from lineage.cover import cover
-from lineage.index import make_index, publish_index
+from lineage.index.blocks import BLOCK_TOKENS
+from lineage.index.output_index import make_index, publish_index
 from lineage.recipe import as_toml, parse_table
-from lineage.storage import Folder
-from lineage.store import commit_tables
-from trainer.attention import attend, document_mask, kernel_for
+from lineage.storage.folder import Folder
+from lineage.store.checksum_update import cover
+from lineage.store.delta import commit_tables
+from tests.support.synthetic import EOT, TOKENIZER, made_up_tokens, write_shard
+from trainer.model.attention import attend, document_mask, kernel_for
 from trainer.options import TrainRecipe
 
 WARM_UP = 20

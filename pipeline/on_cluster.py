@@ -32,7 +32,7 @@ def take_settings() -> None:
 def main() -> int:
     """The command's exit code."""
     from pipeline.cli.main import main as sluice
-    from pipeline.engine import cluster
+    from pipeline.cluster.engine import cluster
     from pipeline.recipe import RayTable
 
     take_settings()

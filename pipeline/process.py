@@ -23,29 +23,31 @@ from typing import Any
 
 import pyarrow as pa
 
-from lineage.honour import honoured
-from lineage.index import Shard, read_index
-from lineage.lock import hold
+from lineage.index.output_index import Shard, read_index
+from lineage.purge.purge_filter import honoured
 from lineage.recipe import RecipeError
-from lineage.storage import Folder
-from lineage.store import StoreError
-from pipeline import engine, facts, tokens
-from pipeline.dedup import DedupJob, DedupResult, deduplicate
-from pipeline.dedup_inputs import DedupUnit, EarlierFile
-from pipeline.phases import Done, Phase, Run, carry_out
+from lineage.storage.folder import Folder
+from lineage.storage.lock import hold
+from lineage.store.delta import StoreError
+from pipeline.cluster import engine
+from pipeline.dedup.corpus import DedupJob, DedupResult, deduplicate
+from pipeline.dedup.inputs import DedupUnit, EarlierFile
+from pipeline.phases import join as facts
+from pipeline.phases import tokenize as tokens
+from pipeline.phases.phase import Done, Phase, Run, carry_out
+from pipeline.phases.progress import Reporter
+from pipeline.phases.publish import output_index, publish, summarise
+from pipeline.phases.read import UnitJob, run_unit
+from pipeline.phases.record import record
+from pipeline.phases.tokenize import Group, TokenJob, UnitOfGroup, number_shards
 from pipeline.plan import RUN, Plan, Unit, check_same_run, make_plan
-from pipeline.progress import Reporter
-from pipeline.publish import output_index, publish, summarise
 from pipeline.recipe import RAY_STAGES, PipelineRecipe, comparing, recipe_of
-from pipeline.record import record
-from pipeline.tokens import Group, TokenJob, UnitOfGroup, number_shards
-from pipeline.unit import UnitJob, run_unit
 from stages.chain import CORPUS_STAGES, StepTables, build_chain
 from stages.dedup.minhash import scheme_name
 from stages.dedup.options import DedupTable
-from stages.purged import PurgedSets
-from stages.tokenizer import load_tokenizer
-from stages.url import named_host, normalise_url
+from stages.steps.purged import PurgedSets
+from stages.steps.url import named_host, normalise_url
+from stages.tokens.tokenizer import load_tokenizer
 
 NUM_COMPARE_PHASES = 12
 """About how many phases comparing has: only the progress bar asks."""

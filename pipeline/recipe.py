@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lineage.recipe import RecipeError, key, load_recipe, parse_table
-from lineage.storage import Folder, is_remote
+from lineage.storage.folder import Folder, is_remote
 from stages.chain import DEFAULT_STEPS
-from stages.classifier import ClassifierTable
-from stages.decontaminate import DecontaminateTable
 from stages.dedup.options import DedupTable
-from stages.language import LanguageTable
-from stages.parse import ParseTable
 from stages.pii.options import PiiTable
 from stages.quality.options import QualityTable
-from stages.tokenizer import TokenizeTable
-from stages.url import UrlTable
+from stages.steps.classifier import ClassifierTable
+from stages.steps.decontaminate import DecontaminateTable
+from stages.steps.language import LanguageTable
+from stages.steps.parse import ParseTable
+from stages.steps.url import UrlTable
+from stages.tokens.tokenizer import TokenizeTable
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 

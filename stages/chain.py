@@ -13,23 +13,23 @@ from functools import cached_property, partial
 from typing import Final, Protocol, runtime_checkable
 
 from lineage.recipe import RecipeError
-from stages.classifier import ClassifierStep, ClassifierTable, check_classifiers
-from stages.decontaminate import DecontaminateStep, DecontaminateTable
 from stages.document import STAGES, Document, Outcome, Rejection, Step
-from stages.extraction import extract
-from stages.extraction_child import IsolatedExtraction
-from stages.fasttext_model import BUNDLED
-from stages.language import LanguageStep, LanguageTable
+from stages.html.extraction import extract
+from stages.html.extraction_child import IsolatedExtraction
+from stages.html.page import PageReader
 from stages.ngrams import Encode
-from stages.page import PageReader
-from stages.parse import ParseStep, ParseTable
 from stages.pii.options import PiiTable
 from stages.pii.step import PiiStep
-from stages.prefilter import PrefilterStep
-from stages.purged import Honouring, PurgedSets
 from stages.quality.options import QualityTable
-from stages.url import UrlStep, UrlTable
-from stages.user_step import UserStep
+from stages.steps.classifier import ClassifierStep, ClassifierTable, check_classifiers
+from stages.steps.decontaminate import DecontaminateStep, DecontaminateTable
+from stages.steps.fasttext_model import BUNDLED
+from stages.steps.language import LanguageStep, LanguageTable
+from stages.steps.parse import ParseStep, ParseTable
+from stages.steps.prefilter import PrefilterStep
+from stages.steps.purged import Honouring, PurgedSets
+from stages.steps.url import UrlStep, UrlTable
+from stages.steps.user_step import UserStep
 
 DEFAULT_STEPS: Final = STAGES
 """What `steps` is where the recipe names none. A step that its table switches off (`language.prefilter = false`, no
@@ -264,6 +264,6 @@ def _is_on(name: str, tables: StepTables) -> bool:
 
 
 def _load_encode(encoding: str) -> Encode:
-    from stages.tokenizer import load_tokenizer
+    from stages.tokens.tokenizer import load_tokenizer
 
     return load_tokenizer(encoding).encode

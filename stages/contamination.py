@@ -16,8 +16,8 @@ from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
 from stages.ngrams import Encode, NgramIndex, Tokens, Unit, character_spans
-from stages.parse import clean_text
 from stages.pii.scrub import scrub
+from stages.steps.parse import clean_text
 
 Kind = Literal["exact", "near", "ngram"]
 

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 import torch.distributed as dist
 
 from lineage.recipe import RecipeError, load_recipe
-from lineage.storage import StorageError
-from lineage.store import StoreError
-from trainer.attempts import FencedOutError
-from trainer.checkpoint_store import CheckpointError
-from trainer.faults import TrainingStoppedError
+from lineage.storage.folder import StorageError
+from lineage.store.delta import StoreError
+from trainer.checkpoint.store import CheckpointError
 from trainer.loop import Surroundings, train
 from trainer.options import TrainRecipe
-from trainer.runtime import join_process_group, stop_on_sigterm
+from trainer.processes.runtime import join_process_group, stop_on_sigterm
+from trainer.recovery.attempts import FencedOutError
+from trainer.recovery.faults import TrainingStoppedError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

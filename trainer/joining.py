@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
-from lineage.storage import Folder
-from trainer.attempts import Attempt, attempts, begin, claim
-from trainer.checkpoint_store import (
+from lineage.storage.folder import Folder
+from trainer.checkpoint.store import (
     Checkpoint,
     CheckpointError,
     Position,
@@ -16,7 +15,8 @@ from trainer.checkpoint_store import (
     complete_checkpoints,
     read_position,
 )
-from trainer.feed import Feed
+from trainer.feed.feed import Feed
+from trainer.recovery.attempts import Attempt, attempts, begin, claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,24 +29,24 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.metrics import Gauge
 
 from lineage.recipe import RecipeError, as_plain, parse_table
-from lineage.storage import Folder, filesystem
-from lineage.store import StoreError
-from trainer.address import reaching
-from trainer.attempts import FencedOutError, attempts, failures, record_failure
-from trainer.checkpoint_store import CheckpointError, complete_checkpoints
-from trainer.corpus import open_corpus
-from trainer.faults import TrainingStoppedError
-from trainer.following import following
-from trainer.gauges import GAUGES, values
-from trainer.loading import make_order
+from lineage.storage.folder import Folder, filesystem
+from lineage.store.delta import StoreError
+from trainer.checkpoint.store import CheckpointError, complete_checkpoints
+from trainer.data.corpus import open_corpus
+from trainer.feed.loading import make_order
 from trainer.loop import Result, Surroundings, train
+from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
-from trainer.parallel import check_layout, layout_of
-from trainer.placement import Workers, local_cpus, split_peers, workers_of
-from trainer.runtime import collective_timeout, join_process_group, local_device
-from trainer.sinks import tell_epochs
-from trainer.sizes import model_config
-from trainer.step_report import StepReport
+from trainer.parallel.mesh import check_layout, layout_of
+from trainer.processes.address import reaching
+from trainer.processes.following import following
+from trainer.processes.placement import Workers, local_cpus, split_peers, workers_of
+from trainer.processes.runtime import collective_timeout, join_process_group, local_device
+from trainer.recovery.attempts import FencedOutError, attempts, failures, record_failure
+from trainer.recovery.faults import TrainingStoppedError
+from trainer.telemetry.gauges import GAUGES, values
+from trainer.telemetry.sinks import tell_epochs
+from trainer.telemetry.step_report import StepReport
 
 STOP: Final = "stop-requested"
 """The file in the output that asks a run to save a checkpoint and end."""
@@ -257,7 +257,7 @@ def _stopping(output: Folder) -> Iterator[None]:
 
 
 class RayMetrics:
-    """Gauges that Ray exports to Prometheus, named ray_sluice_train_*, with the run as a tag (see `trainer.gauges`)."""
+    """Gauges that Ray exports to Prometheus, named ray_sluice_train_*, with the run as a tag (see telemetry/gauges)."""
 
     def __init__(self, run: str) -> None:
         self._tags = {"run": run}

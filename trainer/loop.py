@@ -15,28 +15,28 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lineage.recipe import RecipeError
-from lineage.storage import Folder
-from trainer.attempts import Fence, record_failure
-from trainer.checkpoint import Saver, load, load_weights, require, restore, training_state
-from trainer.checkpoint_store import COMPLETE, Position, checkpoint_name
-from trainer.export import ModelCard, publish_card
-from trainer.faults import SkipCounter, SpikeWindow
-from trainer.feed import Feed
+from lineage.storage.folder import Folder
+from trainer.checkpoint.state import Saver, load, load_weights, require, restore, training_state
+from trainer.checkpoint.store import COMPLETE, Position, checkpoint_name
+from trainer.feed.feed import Feed
+from trainer.feed.loading import open_feed
+from trainer.huggingface.export import ModelCard, publish_card
+from trainer.huggingface.llama import import_weights
 from trainer.joining import Joined, check_together, join
-from trainer.llama_io import import_weights
-from trainer.loading import open_feed
-from trainer.metrics import Lap, PhaseClock
-from trainer.optimizer import build_optimizer
+from trainer.model.optimizer import build_optimizer
+from trainer.model.sizes import ModelConfig, model_config
 from trainer.options import TrainRecipe
-from trainer.parallel import Spread, check_layout, initialise, layout_of, spread_model
-from trainer.profiling import Profiler
+from trainer.parallel.mesh import Spread, check_layout, initialise, layout_of, spread_model
+from trainer.processes.runtime import Process, collective_timeout
+from trainer.recovery.attempts import Fence, record_failure
+from trainer.recovery.faults import SkipCounter, SpikeWindow
+from trainer.recovery.watchdog import Watchdog
 from trainer.reporter import Reporter
-from trainer.runtime import Process, collective_timeout
-from trainer.sinks import standard_sinks, tell_epochs
-from trainer.sizes import ModelConfig, model_config
 from trainer.step import Outcome, Rig, evaluate, train_step
-from trainer.step_report import Sink
-from trainer.watchdog import Watchdog
+from trainer.telemetry.profiling import Profiler
+from trainer.telemetry.sinks import standard_sinks, tell_epochs
+from trainer.telemetry.step_report import Sink
+from trainer.telemetry.timing import Lap, PhaseClock
 
 _SLOWEST_SAVE: Final = datetime.timedelta(hours=2)
 """How long ranks wait for each other's pieces of a checkpoint, in the background."""

@@ -18,9 +18,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from lineage.ids import content_hash, length_prefixed
-from trainer.geometry import BLOCK_TOKENS, Geometry, Passes
-from trainer.mixture import Mixture, Segment, quantise
-from trainer.permutation import Int64s, Keys, derive
+from trainer.ordering.geometry import BLOCK_TOKENS, Geometry, Passes
+from trainer.ordering.mixture import Mixture, Segment, quantise
+from trainer.ordering.permutation import Int64s, Keys, derive
 
 ORDER_VERSION: Final = 1
 _MAX_RAGGED: Final = 1 << 20  # ragged blocks held at once: about 24 MB

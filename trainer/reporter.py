@@ -9,15 +9,15 @@ from typing import Final, Protocol
 import torch
 import torch.distributed as dist
 
-from trainer.faults import VERDICTS, Reason
-from trainer.figures import LoadFigures, load_figures
-from trainer.gpus import mfu, peak_of_device
-from trainer.metrics import PHASES, Lap
+from trainer.data.figures import LoadFigures, load_figures
+from trainer.model.sizes import ModelConfig
 from trainer.options import TrainRecipe, TrainTable
-from trainer.parallel import Spread
-from trainer.sizes import ModelConfig
+from trainer.parallel.mesh import Spread
+from trainer.planning.gpus import mfu, peak_of_device
+from trainer.recovery.faults import VERDICTS, Reason
 from trainer.step import Outcome
-from trainer.step_report import OverRanks, StepReport
+from trainer.telemetry.step_report import OverRanks, StepReport
+from trainer.telemetry.timing import PHASES, Lap
 
 RANKS_EVERY: Final = 10
 """Steps between two comparisons of the ranks' times and sums of their loading (an all-gather of 17 numbers)."""

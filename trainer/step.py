@@ -13,14 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from trainer.attention import document_mask
-from trainer.dataset import IGNORED
-from trainer.faults import SpikeWindow
-from trainer.feed import DeviceRows
-from trainer.metrics import Figures, Lap, PhaseClock
-from trainer.optimizer import clip_gradients, learning_rate
+from trainer.data.dataset import IGNORED
+from trainer.feed.feed import DeviceRows
+from trainer.model.attention import document_mask
+from trainer.model.optimizer import clip_gradients, learning_rate
 from trainer.options import OptimizerTable
-from trainer.parallel import Spread
+from trainer.parallel.mesh import Spread
+from trainer.recovery.faults import SpikeWindow
+from trainer.telemetry.timing import Figures, Lap, PhaseClock
 
 
 class Batches(Protocol):

@@ -1,0 +1,1 @@
+"""One module a command of `sluice`; main finds it."""

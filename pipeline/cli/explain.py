@@ -13,7 +13,7 @@ import os
 
 from lineage.ids import content_hash, warc_doc_id
 from lineage.recipe import RecipeError
-from lineage.storage import filesystem, is_remote, local_path
+from lineage.storage.folder import filesystem, is_remote, local_path
 from pipeline.cli.common import add_json, add_recipe, console, print_json
 from stages.document import Document, Place
 
@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pipeline.explain import as_json, explain, render, with_whole_ledger
+    from pipeline.inspect.explain import as_json, explain, render, with_whole_ledger
     from pipeline.process import unit_job
     from pipeline.recipe import load
     from stages.chain import build_chain

@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lineage.index import check_outside
-from lineage.storage import Folder
+from lineage.index.output_index import check_outside
+from lineage.storage.folder import Folder
 from pipeline.cli.common import add_json, print_json
 
 
@@ -22,8 +22,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from stages.tokenizer import load_tokenizer
-    from trainer.export import export_run, read_card
+    from stages.tokens.tokenizer import load_tokenizer
+    from trainer.huggingface.export import export_run, read_card
 
     check_outside("--to", options.to)
     output = Folder(options.output)

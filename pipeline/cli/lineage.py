@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 
 from lineage.recipe import RecipeError
-from lineage.storage import Folder
+from lineage.storage.folder import Folder
 from pipeline.cli.common import add_json, print_json
 
 _SHOWN_ROWS = 200
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         from pipeline.page.serve import serve
 
         return serve(Folder(options.out), options.port, as_json=options.json)
-    from lineage.sql import WrongQueryError, query
+    from lineage.store.sql import WrongQueryError, query
 
     try:
         result = query(Folder(options.out), options.sql, options.version)

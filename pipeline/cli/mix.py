@@ -108,9 +108,9 @@ def _design(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from pipeline.engine import check_workers
-    from pipeline.progress import Reporter
-    from trainer.ablation import Means, run_ablation
+    from pipeline.cluster.engine import check_workers
+    from pipeline.phases.progress import Reporter
+    from trainer.mix.ablation import Means, run_ablation
     from trainer.mix.proxies import noise_floor, results
 
     if options.parallel is not None and options.parallel < 1:
@@ -226,9 +226,9 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _doremi(options: argparse.Namespace) -> None:
-    from pipeline.engine import check_workers
-    from pipeline.progress import Reporter
-    from trainer.ablation import Means, run_doremi
+    from pipeline.cluster.engine import check_workers
+    from pipeline.phases.progress import Reporter
+    from trainer.mix.ablation import Means, run_doremi
     from trainer.mix.doremi_job import trainable
     from trainer.mix.optimize import mixture_toml
 
@@ -244,7 +244,7 @@ def _doremi(options: argparse.Namespace) -> None:
 
 
 def _compared(options: argparse.Namespace) -> tuple[tuple[DataTable, ...], list[str]]:
-    from pipeline.likeness import target_texts
+    from pipeline.inspect.likeness import target_texts
     from trainer.options import TrainRecipe
 
     recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
@@ -252,8 +252,8 @@ def _compared(options: argparse.Namespace) -> tuple[tuple[DataTable, ...], list[
 
 
 def _dsir(options: argparse.Namespace) -> None:
-    from lineage.storage import split
-    from pipeline.likeness import choose_documents
+    from lineage.storage.folder import split
+    from pipeline.inspect.likeness import choose_documents
 
     summary, rows = choose_documents(*_compared(options), options.keep, options.seed)
     folder, name = split(options.to)
@@ -269,7 +269,7 @@ def _dsir(options: argparse.Namespace) -> None:
 
 
 def _em(options: argparse.Namespace) -> None:
-    from pipeline.likeness import likely_shares
+    from pipeline.inspect.likeness import likely_shares
 
     shares = likely_shares(*_compared(options))
     if options.json:

@@ -18,15 +18,15 @@ from dataclasses import asdict
 from typing import Any
 
 from lineage.ids import parse_id
-from lineage.index import read_index
-from lineage.purge import Applied, Order, apply
-from lineage.purge_plan import Match, PurgePlan, make_plan
+from lineage.index.output_index import read_index
+from lineage.purge.execution import Applied, Order, apply
+from lineage.purge.plan import Match, PurgePlan, make_plan
+from lineage.purge.sweeps import unswept
 from lineage.recipe import RecipeError
-from lineage.storage import Folder, split
-from lineage.sweeps import unswept
+from lineage.storage.folder import Folder, split
 from pipeline.cli.common import add_json, print_json, words
 from pipeline.cli.main import FailedError
-from pipeline.tracing import exposures_of
+from pipeline.inspect.tracing import exposures_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pipeline.hooks import apply_hooks, plan_hooks
+    from pipeline.inspect.hooks import apply_hooks, plan_hooks
 
     out = Folder(options.out)
     read_index(out)

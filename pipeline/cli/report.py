@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 
-from lineage.cover import cover
-from lineage.index import read_index
-from lineage.lock import hold
-from lineage.storage import Folder
+from lineage.index.output_index import read_index
+from lineage.storage.folder import Folder
+from lineage.storage.lock import hold
+from lineage.store.checksum_update import cover
 from pipeline.cli.common import add_json, print_json
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 
 from pipeline.cli.common import add_json, add_recipe, console, print_json
-from pipeline.progress import Reporter
+from pipeline.phases.progress import Reporter
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

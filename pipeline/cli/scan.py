@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import argparse
 
-from lineage.index import check_outside
-from lineage.storage import Folder
+from lineage.index.output_index import check_outside
+from lineage.storage.folder import Folder
 from pipeline.cli.common import add_json, print_json, share
 from pipeline.cli.main import FailedError
-from pipeline.progress import Reporter
+from pipeline.phases.progress import Reporter
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pipeline.scan import ScanRequest, scan, write_evidence
+    from pipeline.inspect.scan import ScanRequest, scan, write_evidence
 
     check_outside("--to", options.to)
     evidence = scan(

@@ -30,7 +30,7 @@ from lineage.recipe import RecipeError
 from pipeline.cli.common import print_json
 
 if TYPE_CHECKING:
-    from pipeline.jobs import Cluster, Job
+    from pipeline.jobs.cluster_jobs import Cluster, Job
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +58,7 @@ def connect(address: str | None) -> Cluster:
     """The cluster at `address`, with the token that this shell holds."""
     if not address or not address.startswith(("http://", "https://")):
         raise RecipeError(f"--address {address or ''}: expected the URL of the dashboard, as http://127.0.0.1:8265")
-    from pipeline.jobs import Cluster, find_token
+    from pipeline.jobs.cluster_jobs import Cluster, find_token
 
     return Cluster(address, find_token(os.environ, Path.home()))
 
@@ -74,8 +74,8 @@ def split_command(options: argparse.Namespace) -> list[str]:
 
 
 def run(options: argparse.Namespace) -> int:
-    from lineage.storage import object_store_settings
-    from pipeline.submit import make_submission
+    from lineage.storage.folder import object_store_settings
+    from pipeline.jobs.submission import make_submission
 
     command = split_command(options)
     submission = make_submission(command, ship_project=options.project == "ship")

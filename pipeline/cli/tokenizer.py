@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import argparse
 
-from lineage.index import check_outside, read_index
-from lineage.storage import Folder, split
+from lineage.index.output_index import check_outside, read_index
+from lineage.storage.folder import Folder, split
 from pipeline.cli.common import add_json, print_json
-from pipeline.rows import clean_texts
+from pipeline.parquet.rows import clean_texts
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from stages.tokenizer import load_tokenizer, train_bpe
+    from stages.tokens.tokenizer import load_tokenizer, train_bpe
 
     check_outside("--to", options.to)
     out, (folder, name) = Folder(options.out), split(options.to)

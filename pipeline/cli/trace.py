@@ -15,10 +15,10 @@ import argparse
 
 from lineage.ids import parse_id
 from lineage.recipe import RecipeError
-from lineage.story import Story, documents_json
-from lineage.trace import Tracer
+from lineage.trace.document_history import Story, documents_json
+from lineage.trace.tracer import Tracer
 from pipeline.cli.common import add_json, console, count, print_json
-from pipeline.tracing import make_tracer
+from pipeline.inspect.tracing import make_tracer
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +104,7 @@ def _id(text: str, flag: str) -> bytes:
 
 
 def _print(stories: list[Story], limit: int | None, num: int | None) -> None:
-    from pipeline.cli.story import print_list, print_story
+    from pipeline.cli.document_history import print_list, print_story
 
     screen = console()
     if len(stories) == 1:

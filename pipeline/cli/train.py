@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from lineage.recipe import load_recipe
-    from pipeline.engine import check_workers
+    from pipeline.cluster.engine import check_workers
     from trainer.launch import train_on_ray
     from trainer.options import TrainRecipe
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from lineage.storage import Folder
+from lineage.storage.folder import Folder
 from pipeline.cli.common import add_json, print_json
 
 
@@ -20,8 +20,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from lineage.verify import verify
-    from pipeline.hooks import verify_hooks
+    from lineage.verify.output import verify
+    from pipeline.inspect.hooks import verify_hooks
 
     out = Folder(options.out)
     found = verify(out, verify_hooks(out))

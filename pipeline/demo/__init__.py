@@ -1,0 +1,1 @@
+"""`sluice demo`: a crawl with planted truth and the tour through everything."""

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lineage.sql import questions
-from lineage.storage import Folder
+from lineage.storage.folder import Folder
+from lineage.store.sql import questions
 from pipeline.demo.crawl import Plant, Truth
 
 _ShownEnd = tuple[str, str | None, str | None]

@@ -22,23 +22,24 @@ import tomli_w
 from rich.console import Console
 from rich.table import Table
 
-from lineage.problems import Verification
-from lineage.purge import Applied, Order, apply
-from lineage.purge_plan import Match
+from lineage.purge.execution import Applied, Order, apply
+from lineage.purge.plan import Match
 from lineage.recipe import RecipeError, load_recipe
-from lineage.storage import Folder
-from lineage.story import Story
-from lineage.verify import verify
-from pipeline import engine, process
-from pipeline.cli.story import print_story
+from lineage.storage.folder import Folder
+from lineage.trace.document_history import Story
+from lineage.verify.output import verify
+from lineage.verify.problems import Verification
+from pipeline import process
+from pipeline.cli.document_history import print_story
+from pipeline.cluster import engine
 from pipeline.demo.check import Found, check_truth, summary_kinds
 from pipeline.demo.crawl import KEPT_LANGUAGES, LEAK, Truth, make_crawl
-from pipeline.hooks import apply_hooks, plan_hooks, verify_hooks
-from pipeline.progress import Reporter
+from pipeline.inspect.hooks import apply_hooks, plan_hooks, verify_hooks
+from pipeline.inspect.scan import ScanRequest, scan, write_evidence
+from pipeline.inspect.tracing import make_tracer
+from pipeline.phases.progress import Reporter
 from pipeline.recipe import RayTable, load
-from pipeline.scan import ScanRequest, scan, write_evidence
-from pipeline.tracing import make_tracer
-from stages.tokenizer import train_bpe
+from stages.tokens.tokenizer import train_bpe
 
 MARKER = "sluice-demo.json"
 """Says that a folder is a demo's: only such a folder is emptied for a new one."""
@@ -191,7 +192,7 @@ def search_bytes(folder: Path, texts: Sequence[str]) -> list[str]:
     """Which of these texts stand, as UTF-8 or as tokens, in any file below `folder`; Parquet is read as its values."""
     import pyarrow.parquet as pq
 
-    from stages.tokenizer import load_tokenizer
+    from stages.tokens.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(load(folder.parent / "data.toml").tokenize.encoding)
     needles = {text: (text.encode(), tokenizer.encode(f" {text}")[2:-2].tobytes()) for text in texts}

@@ -1,0 +1,1 @@
+"""The lineage page on loopback: serve is its server, views what it shows."""

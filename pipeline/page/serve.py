@@ -17,16 +17,16 @@ from typing import Any
 
 from aiohttp import web
 
-from lineage.index import read_index
-from lineage.lock import HeldError
-from lineage.purge import Order, apply
-from lineage.purge_plan import Match, PurgeError, make_plan
+from lineage.index.output_index import read_index
+from lineage.purge.execution import Order, apply
+from lineage.purge.plan import Match, PurgeError, make_plan
 from lineage.recipe import RecipeError
-from lineage.storage import Folder
-from lineage.store import StoreError
-from pipeline.hooks import apply_hooks, plan_hooks
+from lineage.storage.folder import Folder
+from lineage.storage.lock import HeldError
+from lineage.store.delta import StoreError
+from pipeline.inspect.hooks import apply_hooks, plan_hooks
+from pipeline.inspect.tracing import exposures_of, make_tracer
 from pipeline.page.views import Page, find_documents, read_front
-from pipeline.tracing import exposures_of, make_tracer
 
 _COOKIE = "sluice"
 _HEADERS = {

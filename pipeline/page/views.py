@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from lineage.ids import parse_id
-from lineage.index import read_index
-from lineage.sql import questions
-from lineage.storage import Folder
-from lineage.story import Story
-from lineage.trace import UnknownError
+from lineage.index.output_index import read_index
+from lineage.storage.folder import Folder
+from lineage.store.sql import questions
+from lineage.trace.document_history import Story
+from lineage.trace.tracer import UnknownError
+from pipeline.inspect.tracing import make_tracer
 from pipeline.report.collect import human_value
 from pipeline.report.render import escaping
-from pipeline.tracing import make_tracer
 
 _RULES = "SELECT rule, sum(num)::bigint AS num FROM step_rules GROUP BY 1 ORDER BY 2 DESC, 1"
 

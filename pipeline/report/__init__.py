@@ -1,0 +1,1 @@
+"""The report: collect → data → render; excerpts and clusters are gathered while a run works."""

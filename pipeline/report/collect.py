@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from lineage.index import Index
-from lineage.sql import Limits, questions
-from lineage.storage import Folder
-from pipeline.clusters import largest_clusters
+from lineage.index.output_index import Index
+from lineage.storage.folder import Folder
+from lineage.store.sql import Limits, questions
+from pipeline.report.clusters import largest_clusters
 from pipeline.report.compare import compare_words
 from pipeline.report.data import (
     Bar,

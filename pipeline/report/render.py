@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import jinja2
 
-from lineage.index import Index
-from lineage.storage import Folder
+from lineage.index.output_index import Index
+from lineage.storage.folder import Folder
 from pipeline.report.collect import collect, human_bytes
 from pipeline.report.data import ReportData
 

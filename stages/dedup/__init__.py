@@ -1,0 +1,1 @@
+"""Near-duplicates as functions: shingles → minhash → bands → candidates → components → decide."""

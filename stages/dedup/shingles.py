@@ -51,7 +51,7 @@ def shingle_hashes(text: str, size: int, key: int = 0) -> U64:
 
     XXH3-64 of each word under `key`, then a polynomial over the `size` hashes and a bijective finaliser. Under a known
     key a hostile author can build words that collide. So signatures, which must be comparable between runs and use key
-    0, only propose pairs; the Jaccard that decides is taken under a key that no author can foresee (`pipeline.dedup`).
+    0, only propose pairs; the Jaccard that decides is taken under a key that no author can foresee (`pipeline/dedup`).
     """
     found = words(text)
     hashed = np.fromiter(map(xxh3_64_intdigest, found, repeat(key)), np.uint64, len(found))

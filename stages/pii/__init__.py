@@ -1,0 +1,1 @@
+"""The pii step: step → scrub → finders, phones, numbers, secrets."""

@@ -1,0 +1,1 @@
+"""Bytes to documents: reader → warc, jsonl, parquet → record, row → body, charset."""

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.metrics import COUNTERS, GAUGES
-from trainer.gauges import GAUGES as TRAINING
+from pipeline.phases.metrics import COUNTERS, GAUGES
+from trainer.telemetry.gauges import GAUGES as TRAINING
 
 ROOT = Path(__file__).resolve().parents[2]
 DASHBOARDS = sorted((ROOT / "deploy" / "grafana").glob("*.json"))

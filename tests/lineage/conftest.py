@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from small_out import SmallOut, make_small_out
 
-from lineage.storage import Folder
+from lineage.storage.folder import Folder
+from tests.support.small_out import SmallOut, make_small_out
 
 
 @pytest.fixture(scope="session")

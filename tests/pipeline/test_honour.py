@@ -7,12 +7,12 @@ import random
 from pathlib import Path
 
 import pytest
-from runs import recipe, run
 
-from lineage.sql import query
-from lineage.storage import Folder
+from lineage.storage.folder import Folder
+from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
+from tests.support.runs import recipe, run
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 BY = ("--reason", "a takedown", "--by", "a test", "--apply")

@@ -16,22 +16,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import dying_steps
 import pytest
-import runs
-from runs import fingerprint, run, write_recipe
-from tiny_crawl import make_tiny_crawl
 
-from lineage.lock import hold
-from lineage.storage import Folder
-from lineage.verify import verify
-from pipeline import engine, publish
+from lineage.storage.folder import Folder
+from lineage.storage.lock import hold
+from lineage.verify.output import verify
 from pipeline.cli.main import main
-from pipeline.engine import Work, WorkerDiedError
-from pipeline.hooks import verify_hooks
+from pipeline.cluster import engine
+from pipeline.cluster.engine import Work, WorkerDiedError
+from pipeline.inspect.hooks import verify_hooks
+from pipeline.phases import publish
+from pipeline.phases.progress import Reporter
 from pipeline.process import run as run_recipe
-from pipeline.progress import Reporter
 from pipeline.recipe import load
+from tests.support import dying_steps, runs
+from tests.support.checkout import ROOT
+from tests.support.runs import fingerprint, run, write_recipe
+from tests.support.tiny_crawl import make_tiny_crawl
 
 DEADLINE = 800.0
 STEPS = ["url", "parse", "language", "quality", "pii"]
@@ -96,7 +97,7 @@ WORKER_MOMENTS = (
 def ray_with_steps(request: pytest.FixtureRequest) -> Iterator[None]:
     """A cluster whose workers find dying_steps."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        patched.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
         request.getfixturevalue("small_ray")
         yield
 
@@ -360,7 +361,7 @@ def test_a_unit_whose_worker_dies_once_is_done_again_with_the_same_result(
     name = f"posts-{uuid.uuid4().hex}"
     sources = {name: sources["posts"]}
     dying = recipe(str(tmp_path / "out"), sources)
-    dying["source"][0]["steps"] = [*STEPS[:1], "dying_steps:die_once", *STEPS[1:]]
+    dying["source"][0]["steps"] = [*STEPS[:1], "tests.support.dying_steps:die_once", *STEPS[1:]]
     try:
         assert run(tmp_path, dying)["num_documents"] > 0
         assert dying_steps.scar(name).exists()
@@ -374,7 +375,7 @@ def test_a_unit_whose_worker_dies_once_is_done_again_with_the_same_result(
 
 def test_a_page_that_kills_every_worker_stops_the_run_naming_its_file(sources: Sources, tmp_path: Path) -> None:
     dying = recipe(str(tmp_path / "out"), {"posts": sources["posts"]}, ray={"retries": 1})
-    dying["source"][0]["steps"] = [*STEPS[:1], "dying_steps:die_always", *STEPS[1:]]
+    dying["source"][0]["steps"] = [*STEPS[:1], "tests.support.dying_steps:die_always", *STEPS[1:]]
     with pytest.raises(WorkerDiedError, match=r"posts-\d\.jsonl.*died 2 times"):
         run(tmp_path, dying)
     assert not list((tmp_path / "out").glob("documents/*/part-*")), "a unit that did not end leaves no part"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.recipe import RecipeError, as_plain, as_toml
-from lineage.storage import Folder
+from lineage.storage.folder import Folder
 from pipeline.recipe import differing_keys, load, recipe_of
 from stages.document import STAGES
 

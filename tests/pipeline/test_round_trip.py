@@ -11,22 +11,22 @@ import blake3
 import numpy as np
 import pytest
 from fastwarc.warc import ArchiveIterator
-from runs import recipe, run
 
-from lineage.index import Index, read_index
-from lineage.sql import query
-from lineage.storage import Folder
-from lineage.story import Story
-from lineage.trace import Tracer
+from lineage.index.output_index import Index, read_index
+from lineage.storage.folder import Folder
+from lineage.store.sql import query
+from lineage.trace.document_history import Story
+from lineage.trace.tracer import Tracer
 from pipeline.demo.crawl import make_crawl
+from pipeline.inspect.tracing import make_tracer
 from pipeline.process import unit_job
 from pipeline.recipe import load
-from pipeline.tracing import make_tracer
 from stages.chain import build_chain
 from stages.document import Document, Rejection
 from stages.reading.options import ReadOptions
 from stages.reading.reader import read_one
-from stages.tokenizer import load_tokenizer
+from stages.tokens.tokenizer import load_tokenizer
+from tests.support.runs import recipe, run
 
 pytestmark = [pytest.mark.usefixtures("small_ray"), pytest.mark.slow]
 

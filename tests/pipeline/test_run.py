@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import runs
-from runs import fingerprint, recipe, run
 
-from lineage.index import read_index
+from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
-from lineage.sql import query
-from lineage.storage import Folder
-from pipeline import record
+from lineage.storage.folder import Folder
+from lineage.store.sql import query
 from pipeline.demo.check import check_truth
 from pipeline.demo.crawl import Truth, make_crawl
+from pipeline.phases import record
 from pipeline.process import TooManyBadRecordsError
+from tests.support import runs
+from tests.support.runs import fingerprint, recipe, run
 
 SOURCES = {"web": "web-*.warc.gz", "news": "news-*.warc.gz", "boards": "boards-*.jsonl.gz"}
 
@@ -87,7 +87,7 @@ def test_every_record_is_a_document_row_or_counted_in_inputs_or_unreadable(
 
 
 def test_shards_hold_the_tokens_that_their_placements_say(finished: str) -> None:
-    from stages.tokenizer import load_tokenizer
+    from stages.tokens.tokenizer import load_tokenizer
 
     tokenizer, out = load_tokenizer("cl100k_base"), Folder(finished)
     texts = _texts(out)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lineage import storage
-from lineage.storage import Folder
+from lineage.storage import folder as storage
+from lineage.storage.folder import Folder
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_corpus import make_corpus
-from training_runs import Run
 
 from lineage.recipe import as_toml
+from tests.support.tiny_corpus import make_corpus
+from tests.support.training_runs import Run
 
 pytestmark = pytest.mark.slow
 

@@ -16,23 +16,23 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from tiny_corpus import make_corpus
-from training_runs import Run
 
-from lineage.storage import Folder
-from trainer.attempts import claim, failures
-from trainer.corpus import open_corpus
-from trainer.facts import FactLog, RunFact, commit
+from lineage.storage.folder import Folder
+from tests.support.tiny_corpus import make_corpus
+from tests.support.training_runs import Run
+from trainer.data.corpus import open_corpus
 from trainer.options import DataTable
+from trainer.provenance.facts import FactLog, RunFact, commit
+from trainer.recovery.attempts import claim, failures
 
 pytestmark = pytest.mark.slow
 
 LAUNCH = """
 import dataclasses, json, sys
 from lineage.recipe import parse_table
-from lineage.store import StoreError
-from trainer.attempts import FencedOutError
-from trainer.faults import TrainingStoppedError
+from lineage.store.delta import StoreError
+from trainer.recovery.attempts import FencedOutError
+from trainer.recovery.faults import TrainingStoppedError
 from trainer.launch import train_on_ray
 from trainer.options import TrainRecipe
 try:

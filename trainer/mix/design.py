@@ -12,7 +12,7 @@ from lineage.recipe import RecipeError
 from trainer.mix.options import MixTable
 from trainer.mix.space import Space, draw
 from trainer.mix.swarm import Floats
-from trainer.mixture import quantise
+from trainer.ordering.mixture import quantise
 
 Role = Literal["natural", "uniform", "corner", "drawn", "replicate", "held_out"]
 

@@ -9,11 +9,11 @@ from typing import Final
 import numpy as np
 
 from lineage.recipe import as_toml
-from lineage.storage import Folder
-from trainer.attempts import attempts
-from trainer.checkpoint_store import complete_checkpoints
+from lineage.storage.folder import Folder
+from trainer.checkpoint.store import complete_checkpoints
 from trainer.mix.design import Point, snap
 from trainer.mix.proxies import Ablation, mixture_block
+from trainer.recovery.attempts import attempts
 
 ANSWER: Final = "doremi.json"
 

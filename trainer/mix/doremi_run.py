@@ -21,24 +21,24 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lineage.recipe import RecipeError, parse_table
-from lineage.storage import Folder
-from trainer.attempts import Fence
-from trainer.attention import document_mask
-from trainer.checkpoint import Saver, load, load_weights, require, restore, training_state
-from trainer.checkpoint_store import Position
-from trainer.dataset import IGNORED
-from trainer.faults import TrainingStoppedError
-from trainer.feed import DeviceRows, Feed
+from lineage.storage.folder import Folder
+from trainer.checkpoint.state import Saver, load, load_weights, require, restore, training_state
+from trainer.checkpoint.store import Position
+from trainer.data.dataset import IGNORED
+from trainer.feed.feed import DeviceRows, Feed
+from trainer.feed.loading import open_feed
 from trainer.joining import Joined, join
-from trainer.loading import open_feed
 from trainer.mix.doremi import averaged, mean_excess, update
 from trainer.mix.doremi_job import ANSWER, Answer, Job
 from trainer.mix.swarm import Floats
-from trainer.optimizer import build_optimizer, clip_gradients, learning_rate
+from trainer.model.attention import document_mask
+from trainer.model.optimizer import build_optimizer, clip_gradients, learning_rate
+from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
-from trainer.parallel import Spread, initialise, layout_of, spread_model
-from trainer.runtime import Process, collective_timeout, join_process_group, stop_on_sigterm
-from trainer.sizes import model_config
+from trainer.parallel.mesh import Spread, initialise, layout_of, spread_model
+from trainer.processes.runtime import Process, collective_timeout, join_process_group, stop_on_sigterm
+from trainer.recovery.attempts import Fence
+from trainer.recovery.faults import TrainingStoppedError
 
 _SHOWN: Final = 200
 """Steps whose weights the answer shows."""

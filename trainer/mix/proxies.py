@@ -17,13 +17,14 @@ import numpy as np
 
 from lineage.ids import content_hash
 from lineage.recipe import RecipeError, as_toml
-from lineage.storage import Folder
-from trainer.corpus import Corpus, open_corpus
+from lineage.storage.folder import Folder
+from trainer.data.corpus import Corpus, open_corpus
 from trainer.mix.design import Point, make_design
 from trainer.mix.optimize import Goal
 from trainer.mix.options import MixTable
 from trainer.mix.space import Space, make_space
 from trainer.mix.swarm import Floats, Swarm
+from trainer.model.sizes import model_config
 from trainer.options import (
     CheckpointTable,
     MixtureTable,
@@ -33,7 +34,6 @@ from trainer.options import (
     ResourcesTable,
     TrainRecipe,
 )
-from trainer.sizes import model_config
 
 
 class AblationError(RuntimeError):

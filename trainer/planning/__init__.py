@@ -1,0 +1,1 @@
+"""`sluice plan`: layout → memory, communication, throughput, cadence → plan; gpus holds data sheets."""

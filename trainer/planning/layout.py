@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from lineage.recipe import RecipeError
+from trainer.model.sizes import ModelConfig
 from trainer.options import Mesh, TrainTable
-from trainer.sizes import ModelConfig
 
 LARGEST_MICRO_BATCH: Final = 8
 """Sequences of a forward pass where the recipe gives none, as the feed cuts them."""

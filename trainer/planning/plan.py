@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lineage.index import NotFinishedError
-from trainer.corpus import Corpus, open_corpus
-from trainer.gpus import Gpu, gpu_named
+from lineage.index.output_index import NotFinishedError
+from trainer.data.corpus import Corpus, open_corpus
+from trainer.model.sizes import SIZES, ModelConfig, model_config
 from trainer.options import PlanTable, TrainRecipe, TrainTable
 from trainer.planning import cadence
 from trainer.planning.communication import Traffic, traffic
+from trainer.planning.gpus import Gpu, gpu_named
 from trainer.planning.layout import Layout, layout_of
 from trainer.planning.memory import Memory, memory
 from trainer.planning.throughput import Throughput, throughput
-from trainer.sizes import SIZES, ModelConfig, model_config
 
 LLAMA_3_VOCABULARY: Final = 128_256
 """Ids of Llama 3, whose shapes the larger named models have (2407.21783, table 3: 128K): taken where no data says."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainer.gpus import Gpu, mfu
 from trainer.options import PlanTable
 from trainer.planning.communication import Traffic
+from trainer.planning.gpus import Gpu, mfu
 from trainer.planning.layout import Layout
 
 

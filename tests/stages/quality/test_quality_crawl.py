@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quality_texts import document, peer_verdict
 
 from stages.document import Document, Rejection
 from stages.quality.options import QualityTable
 from stages.quality.step import quality_step
+from tests.support.quality_texts import document, peer_verdict
 
 pytestmark = pytest.mark.slow
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from quality_texts import EDGES, REASONS, Edge, judge, peer_verdict, verdict
 
 from stages.document import Document
+from tests.support.quality_texts import EDGES, REASONS, Edge, judge, peer_verdict, verdict
 
 NAMES = [f"{edge.rules}: {edge.name}" for edge in EDGES]
 

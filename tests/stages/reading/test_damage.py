@@ -8,10 +8,10 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from make_warc import good, member
 
 from stages.document import Document
 from stages.reading.reader import InputCounts, ReadOptions, Unreadable, read_documents
+from tests.support.make_warc import good, member
 
 RECORDS = [good(name) for name in ("one", "two", "three", "four")]
 FILES = {

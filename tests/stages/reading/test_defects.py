@@ -6,10 +6,10 @@ import io
 import tracemalloc
 
 import pytest
-from defects import DEFECTS, MIB, Defect
 
 from stages.document import Document
 from stages.reading.reader import InputCounts, ReadOptions, Unreadable, read_documents, read_one
+from tests.support.defects import DEFECTS, MIB, Defect
 
 OPTIONS = {"source": "defects", "max_document_bytes": 20 * MIB}
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lineage.recipe import RecipeError
-from stages.classifier import ClassifierStep, ClassifierTable, check_classifiers
 from stages.document import Document, Rejection
+from stages.steps.classifier import ClassifierStep, ClassifierTable, check_classifiers
 
 GOOD = "the theorem follows from the lemma and its proof is short"
 BAD = "buy cheap pills now best casino win money fast"

@@ -6,11 +6,11 @@ import pytest
 
 from lineage.recipe import RecipeError
 from stages.document import Document, Rejection
-from stages.fasttext_model import load_model
-from stages.language import LanguageStep, LanguageTable
-from stages.page import PageReader
-from stages.parse import ParseTable
-from stages.prefilter import LEAST_SCORE, PrefilterStep
+from stages.html.page import PageReader
+from stages.steps.fasttext_model import load_model
+from stages.steps.language import LanguageStep, LanguageTable
+from stages.steps.parse import ParseTable
+from stages.steps.prefilter import LEAST_SCORE, PrefilterStep
 
 ENGLISH = (
     "The committee will meet again in the spring to discuss the results of the survey with the people of the town."

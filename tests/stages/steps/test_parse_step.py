@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.ids import text_hash
-from stages import extraction
 from stages.document import Document, Rejection
-from stages.extraction import Extractor, Failure, OutOfTimeError, extract, processor_time_limit
-from stages.extraction_child import IsolatedExtraction
-from stages.markup import depth
-from stages.markup_bounds import markup_bounds
-from stages.page import PageReader
-from stages.parse import ParseStep, ParseTable, clean_text
+from stages.html import extraction
+from stages.html.extraction import Extractor, Failure, OutOfTimeError, extract, processor_time_limit
+from stages.html.extraction_child import IsolatedExtraction
+from stages.html.markup import depth
+from stages.html.markup_bounds import markup_bounds
+from stages.html.page import PageReader
+from stages.steps.parse import ParseStep, ParseTable, clean_text
 
 SENTENCE = "The quick brown fox jumps over the lazy dog while the cat looks on in silence. "
 PAGE = f"<html><head><title>t</title></head><body><article><p>{SENTENCE * 4}</p></article></body></html>"
@@ -203,7 +203,7 @@ def test_a_child_process_gives_the_same_texts(real_pages):
 
 def test_a_child_that_dies_on_a_page_is_replaced_and_the_page_given_up(tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
-        "import os, stages.extraction as e\n"
+        "import os, stages.html.extraction as e\n"
         "real = e.extract\n"
         "e.extract = lambda html, x: os._exit(139) if 'kill me' in html else real(html, x)\n"
     )
@@ -218,10 +218,10 @@ def test_a_child_that_dies_on_a_page_is_replaced_and_the_page_given_up(tmp_path,
 
 def test_a_child_that_never_answers_is_killed(tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
-        "import time, stages.extraction as e\ne.extract = lambda html, x: time.sleep(600)\n"
+        "import time, stages.html.extraction as e\ne.extract = lambda html, x: time.sleep(600)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("stages.extraction_child._GRACE_SECONDS", 1.0)
+    monkeypatch.setattr("stages.html.extraction_child._GRACE_SECONDS", 1.0)
     child = IsolatedExtraction()
     try:
         assert child(PAGE, replace(TRAFILATURA, timeout_seconds=0.1)) is Failure.TIMEOUT

@@ -10,9 +10,9 @@ from fastwarc.warc import ArchiveIterator, WarcRecordType
 from lineage.ids import content_hash
 from stages.chain import DEFAULT_STEPS, StepTables, build_chain
 from stages.document import Document, Outcome, Place, Rejection
-from stages.language import LanguageStep, LanguageTable
-from stages.parse import ParseTable
 from stages.pii.scrub import scrub
+from stages.steps.language import LanguageStep, LanguageTable
+from stages.steps.parse import ParseTable
 
 NUM_PAGES = 80
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.recipe import RecipeError
-from stages import url as url_module
 from stages.document import Document, Outcome, Rejection
-from stages.url import UrlStep, UrlTable, normalise_url, url_host
+from stages.steps import url as url_module
+from stages.steps.url import UrlStep, UrlTable, normalise_url, url_host
 
 
 def verdict(outcome: Outcome) -> str:

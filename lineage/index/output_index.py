@@ -1,0 +1,207 @@
+"""index.json: names every file that a reader may open, and is published last (readers never list a folder).
+
+`order_fingerprint` covers what the training order depends on (sources, shard numbers, lengths) and outlives purges;
+`content_fingerprint` covers the tokens themselves. No time, no absolute path and nothing of the cluster is in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from lineage.ids import content_hash
+from lineage.index.checksums import seal, unseal
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder, StorageError, split
+
+INDEX_FILE: Final = "index.json"
+FORMAT: Final = 1
+
+
+class NotFinishedError(StorageError):
+    """The OUT has no index: its run never reached the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerIdentity:
+    """Which tokenizer made the shards: `hash` decides, `name` is for people. Ids lie below `vocab_size`."""
+
+    name: str
+    hash: str
+    vocab_size: int
+    eot_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """One token shard. Files are named relative to OUT; hashes are BLAKE3-128 in hex; `num_tokens` counts the
+    end-of-text ids too, so the file has 4 × num_tokens bytes."""
+
+    source: str
+    shard: int
+    file: str
+    num_tokens: int
+    num_documents: int
+    hash: str
+    blocks_file: str
+    blocks_hash: str
+    index_file: str
+    index_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartFile:
+    """One file of documents/ or dedup/: its number within its source, its rows and its BLAKE3-128 in hex."""
+
+    source: str
+    part: int
+    file: str
+    num_rows: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """What a finished OUT holds. `version` is 1 after the run, and one more after each purge."""
+
+    version: int
+    tokenizer: TokenizerIdentity
+    shards: tuple[Shard, ...]
+    documents: tuple[PartFile, ...]
+    dedup: tuple[PartFile, ...]
+    format: int = field(default=FORMAT)
+
+    def __post_init__(self) -> None:
+        for entries in (self.shards, self.documents, self.dedup):
+            places = [(entry.source, _number(entry)) for entry in entries]
+            if places != sorted(set(places)):
+                raise ValueError("the entries of an index are in order of (source, number), each once")
+
+    @property
+    def order_fingerprint(self) -> str:
+        """BLAKE3-128 (hex) of the (source, shard, num_tokens) of every shard, in order."""
+        return _fingerprint("order", [[s.source, s.shard, s.num_tokens] for s in self.shards])
+
+    @property
+    def content_fingerprint(self) -> str:
+        """BLAKE3-128 (hex) of the tokenizer's hash and the (source, shard, hash) of every shard, in order."""
+        return _fingerprint("content", [self.tokenizer.hash, [[s.source, s.shard, s.hash] for s in self.shards]])
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all shards, end-of-text ids included."""
+        return sum(shard.num_tokens for shard in self.shards)
+
+    def files(self) -> dict[str, str]:
+        """The hash (hex) of every file that this index covers, by name."""
+        covered = {shard.file: shard.hash for shard in self.shards}
+        covered |= {shard.blocks_file: shard.blocks_hash for shard in self.shards}
+        covered |= {shard.index_file: shard.index_hash for shard in self.shards}
+        return covered | {entry.file: entry.hash for entry in (*self.documents, *self.dedup)}
+
+
+def make_index(
+    tokenizer: TokenizerIdentity,
+    shards: Iterable[Shard],
+    documents: Iterable[PartFile],
+    dedup: Iterable[PartFile],
+    version: int = 1,
+) -> Index:
+    """The index of these files, given in any order."""
+    return Index(
+        version=version,
+        tokenizer=tokenizer,
+        shards=tuple(sorted(shards, key=lambda shard: (shard.source, shard.shard))),
+        documents=tuple(sorted(documents, key=lambda part: (part.source, part.part))),
+        dedup=tuple(sorted(dedup, key=lambda part: (part.source, part.part))),
+    )
+
+
+def encode_index(index: Index) -> bytes:
+    """The bytes of index.json; equal indexes give equal bytes."""
+    return seal({
+        "format": index.format,
+        "version": index.version,
+        "tokenizer": asdict(index.tokenizer),
+        "order_fingerprint": index.order_fingerprint,
+        "content_fingerprint": index.content_fingerprint,
+        "shards": [asdict(shard) for shard in index.shards],
+        "documents": [asdict(part) for part in index.documents],
+        "dedup": [asdict(part) for part in index.dedup],
+    })  # fmt: skip
+
+
+def decode_index(data: bytes, where: str) -> Index:
+    """The index that `data` holds; DamagedFileError if a byte of it is wrong, StorageError for another format."""
+    fields = unseal(data, where)
+    if fields["format"] != FORMAT:
+        raise StorageError(
+            f"{where} has format {fields['format']}, this version reads {FORMAT}: use the one that wrote it"
+        )
+    return make_index(
+        tokenizer=TokenizerIdentity(**fields["tokenizer"]),
+        shards=(Shard(**entry) for entry in fields["shards"]),
+        documents=(PartFile(**entry) for entry in fields["documents"]),
+        dedup=(PartFile(**entry) for entry in fields["dedup"]),
+        version=fields["version"],
+    )
+
+
+def publish_index(folder: Folder, index: Index) -> None:
+    """Make `index` the index of `folder`, atomically. Every file that it names must be there already."""
+    folder.publish(INDEX_FILE, encode_index(index))
+
+
+def read_index(out: Folder | str) -> Index:
+    """The index of an OUT; NotFinishedError if it has none, DamagedFileError if a byte of it is not as written."""
+    folder = out if isinstance(out, Folder) else Folder(out)
+    try:
+        data = folder.read(INDEX_FILE)
+    except FileNotFoundError as error:
+        raise NotFinishedError(
+            f"no {INDEX_FILE} in {folder.url}: the path is wrong, or the run is not finished (the same `sluice run` "
+            "continues it)"
+        ) from error
+    return decode_index(data, folder.at(INDEX_FILE))
+
+
+def check_outside(flag: str, target: str) -> None:
+    """RecipeError if `target`, which the option `flag` names to be written, lies under a finished output."""
+    folder, _ = split(target)
+    while not (folder.exists(INDEX_FILE) and folder.exists("checksums.json")):
+        parent, name = split(folder.url)
+        if not name or parent.url.endswith(":/"):
+            return
+        folder = parent
+    raise RecipeError(
+        f"{flag} {target} lies under {folder.url}, a finished output, to which nothing is added: it must lie elsewhere"
+    )
+
+
+def shard_names(source: str, shard: int, generation: int = 0) -> tuple[str, str, str]:
+    """The names of a shard's tokens, blocks and index files; `generation` counts the purges that rewrote it."""
+    stem = f"shards/{source}/{shard:05d}"
+    mark = f".r{generation}" if generation else ""
+    return f"{stem}{mark}.bin", f"{stem}{mark}.blocks", f"{stem}.idx.parquet"
+
+
+def part_name(folder: str, source: str, part: int, generation: int = 0) -> str:
+    """The name of a part of `documents` or `dedup`; `generation` counts the purges that rewrote it."""
+    mark = f".r{generation}" if generation else ""
+    return f"{folder}/{source}/part-{part:05d}{mark}.parquet"
+
+
+def generation_of(file: str) -> int:
+    """The generation that a file's name tells: k of `.r<k>.`, else 0."""
+    marks = [piece for piece in file.rsplit("/", 1)[-1].split(".")[1:-1] if piece[:1] == "r" and piece[1:].isdigit()]
+    return int(marks[-1][1:]) if marks else 0
+
+
+def _fingerprint(kind: str, value: Any) -> str:
+    return content_hash(json.dumps([kind, FORMAT, value], ensure_ascii=True, separators=(",", ":")).encode()).hex()
+
+
+def _number(entry: Shard | PartFile) -> int:
+    return entry.shard if isinstance(entry, Shard) else entry.part

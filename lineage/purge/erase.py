@@ -1,0 +1,66 @@
+"""Leaving no bytes behind: temporary files of writers that died, and in a versioned bucket every old version."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from lineage.purge.plan import PurgeError
+from lineage.storage import objects
+from lineage.storage.folder import Folder
+
+_TEXT_BEARING: Final = ("documents/", "shards/", "dedup/", "work/", "excerpts.parquet", "report.html")
+"""Whatever holds a document's text or tokens, now or while the run was under way."""
+
+_PROBE: Final = "work/purge/probe"
+
+
+def refuse_if_bytes_would_stay(out: Folder) -> None:
+    """PurgeError if the bucket keeps what is deleted, or does not say: then a purge must not begin.
+
+    Tries it out: an object is written, deleted, and its version deleted."""
+    try:
+        if not objects.keeps_old_versions(out):
+            return
+    except OSError as error:
+        raise PurgeError(
+            f"cannot tell whether the bucket of {out.url} keeps old versions ({error}), so the purge does not begin: "
+            "give this identity s3:GetBucketVersioning"
+        ) from error
+    out.publish(_PROBE, b"a purge tries whether versions can be deleted")
+    out.remove(_PROBE)
+    try:
+        objects.delete_versions(out, objects.versions(out, _PROBE))
+    except OSError as error:
+        raise PurgeError(
+            f"the bucket of {out.url} keeps old versions and they cannot be deleted ({error}): the purge would leave "
+            "the texts there, so it does not begin. Give this identity s3:DeleteObjectVersion, or lift the object lock"
+        ) from error
+
+
+def erase_old_versions(out: Folder) -> None:
+    """Delete every version that is not the current one, and every part of an upload that never ended, of all that may
+    hold text. Nothing to do on disk or in a bucket that keeps no versions."""
+    if not objects.is_s3(out.url):
+        return
+    for under in _TEXT_BEARING:
+        objects.abort_uploads(out, under)
+    if not objects.keeps_old_versions(out):
+        return
+    for under in _TEXT_BEARING:
+        found = objects.versions(out, under)
+        objects.delete_versions(out, [v for v in found if not v.is_latest or v.is_marker])
+
+
+def remove_leftovers(out: Folder, also: Sequence[str] = ()) -> None:
+    """Remove temporary files that writers of text left when they died, and those of other folders, `also`. Whoever
+    calls holds the OUT."""
+    if out.is_remote:
+        return
+    tops = [name.rstrip("/") for name in (*_TEXT_BEARING, *also) if name.endswith("/")]
+    folders = [out.url, *(folder for top in tops for folder, _, _ in os.walk(out.at(top)))]
+    for folder in folders:
+        for file in os.listdir(folder):
+            if file.startswith(".tmp-"):
+                os.unlink(os.path.join(folder, file))

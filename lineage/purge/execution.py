@@ -1,0 +1,261 @@
+"""Purging: the named documents, and what repeats them, out of everything that an OUT holds of them.
+
+    plan      lineage.purge.plan: targets, twins, kept copies, and where they lie
+    intent    work/purge/: the rows, then intent.json: from here on the purge will be finished, by whoever calls next
+    mark      `purged` gains the rows: from here on they count as purged
+    rewrite   shards, parts and dedup files under their next generation's names; then the new index, atomically
+    erase     the old files (every old version of them in a versioned bucket), excerpts, cached blocks, the old report
+    complete  `purges` gains its row; checksums; work/purge/ goes
+
+Every act can be repeated, and what is done shows in what it left: so a purge killed anywhere is finished by the next
+call. What is taken out of a corpus is accounted for and rolled back to; it is never "unlearnt".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lineage.ids import sort_key
+from lineage.index.output_index import Index, PartFile, Shard, make_index, publish_index, read_index
+from lineage.purge.erase import erase_old_versions, refuse_if_bytes_would_stay, remove_leftovers
+from lineage.purge.plan import Match, PlanHooks, PurgeError, PurgePlan, make_plan
+from lineage.purge.rewrite import Span, drop_excerpts, rewrite_dedup, rewrite_part, rewrite_shard
+from lineage.storage.folder import Folder
+from lineage.storage.lock import LEASE_FILE, Hold, hold
+from lineage.store.checksum_update import WORK, cover
+from lineage.store.delta import append
+from lineage.store.tables import PURGED, PURGES
+
+PURGE_FOLDER: Final = f"{WORK}/purge"
+_INTENT: Final = f"{PURGE_FOLDER}/intent.json"
+_ROWS: Final = f"{PURGE_FOLDER}/rows.parquet"
+_EXCERPTS: Final = "excerpts.parquet"
+_REPORT: Final = "report.html"
+_WRITERS: Final = 4
+
+_PLANNED: Final = pa.schema([
+    ("doc_id", pa.binary()), ("role", pa.string()), ("status", pa.string()), ("source", pa.string()),
+    ("part", pa.int64()), ("part_row", pa.int64()), ("shard", pa.int64()), ("start", pa.int64()),
+    ("num_tokens", pa.int64()),
+])  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyHooks:
+    """What applying needs from above: the report of an OUT as HTML, and to drop what caches of this host hold of blocks
+    that the new index no longer names."""
+
+    render: Callable[[Folder], bytes]
+    drop_cached: Callable[[Folder, Index], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Who wants what purged, and why."""
+
+    match: Match
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What a call of `apply` did. `purge_id` is None where all was purged already (`plan.already`); `finished` names a
+    purge that an earlier call had begun and this one ended first."""
+
+    plan: PurgePlan
+    purge_id: str | None
+    finished: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Intent:
+    """A purge that has begun. `old_files` are those that the rewritten ones replace."""
+
+    purge_id: str
+    at: str
+    by: str
+    reason: str
+    match: str
+    version_before: int
+    content_fingerprint_before: str
+    old_files: tuple[str, ...]
+
+
+def apply(out: Folder, order: Order, plan_hooks: PlanHooks, hooks: ApplyHooks, wait_seconds: float = 0.0) -> Applied:
+    """Carry a purge out, after ending one that was killed. Purging what is purged changes nothing.
+
+    HeldError if the OUT stays held by another for `wait_seconds`; PurgeError if nothing has a given name, or if bytes
+    would stay behind in a bucket's old versions: both before anything is changed."""
+    with hold(out, "sluice purge", wait_seconds) as held:
+        purge = _Purge(out, held, hooks)
+        finished = purge.resume()
+        plan = make_plan(out, order.match, plan_hooks)
+        if not plan.rows:
+            mine = finished is not None and finished.match == order.match.as_json()
+            done = finished.purge_id if finished is not None and mine else None
+            return Applied(plan=plan, purge_id=done, finished=finished.purge_id if finished else None)
+        _refuse_unfinished(out)
+        refuse_if_bytes_would_stay(out)
+        intent = purge.begin(plan, order)
+        purge.finish(intent)
+        return Applied(plan=plan, purge_id=intent.purge_id, finished=finished.purge_id if finished else None)
+
+
+def _refuse_unfinished(out: Folder) -> None:
+    """PurgeError if a run's unit files are still there: they hold texts, and the run would bring them back."""
+    left = [name for name in out.names(WORK) if name != LEASE_FILE and not name.startswith(f"{PURGE_FOLDER}/")]
+    if left:
+        raise PurgeError(
+            f"{out.url} holds the work of a run that did not end ({left[0]}): "
+            "call the same `sluice run` again, then purge"
+        )
+
+
+class _Purge:
+    """The acts of a purge on a held OUT."""
+
+    def __init__(self, out: Folder, held: Hold, hooks: ApplyHooks) -> None:
+        self._out, self._held, self._hooks = out, held, hooks
+
+    def resume(self) -> _Intent | None:
+        """End a purge that began and did not end; what was planned without an intent is thrown away."""
+        try:
+            fields = json.loads(self._out.read(_INTENT))
+        except FileNotFoundError:
+            self._out.remove_tree(PURGE_FOLDER)
+            return None
+        intent = _Intent(**{**fields, "old_files": tuple(fields["old_files"])})
+        self.finish(intent)
+        return intent
+
+    def begin(self, plan: PurgePlan, order: Order) -> _Intent:
+        """Record the intent: the rows first, so that an intent is never without them."""
+        index = read_index(self._out)
+        rows = pa.Table.from_pylist([asdict(row) for row in plan.rows], schema=_PLANNED)
+        with self._out.writing(_ROWS) as file:
+            pq.write_table(rows, file)
+        intent = _Intent(
+            purge_id=plan.purge_id(index), at=datetime.now(UTC).isoformat(timespec="milliseconds"), by=order.by,
+            reason=order.reason, match=plan.match.as_json(), version_before=index.version,
+            content_fingerprint_before=index.content_fingerprint, old_files=tuple(_Affected.of(index, rows).files()),
+        )  # fmt: skip
+        self._held.check()
+        self._out.publish(_INTENT, json.dumps(asdict(intent), indent=1).encode())
+        return intent
+
+    def finish(self, intent: _Intent) -> None:
+        """Do all that is left to do; doing it again is harmless."""
+        with self._out.open(_ROWS) as file:
+            rows = pq.read_table(file, schema=_PLANNED)
+        doc_ids = set(rows["doc_id"].to_pylist())
+        self._held.check()
+        append(self._out, "purged", _purged_rows(intent, rows), f"purge:{intent.purge_id}")
+        index = read_index(self._out)
+        if index.version == intent.version_before:
+            index = self._rewrite(index, rows)
+        for name in intent.old_files:
+            self._out.remove(name)
+        drop_excerpts(self._out, _EXCERPTS, doc_ids)
+        self._hooks.drop_cached(self._out, index)
+        self._out.publish(_REPORT, self._hooks.render(self._out))
+        remove_leftovers(self._out)
+        erase_old_versions(self._out)
+        self._held.check()
+        append(self._out, "purges", _purge_row(intent, rows, index), f"purge:{intent.purge_id}")
+        cover(self._out, index, rewritten=(_EXCERPTS, _REPORT))
+        # The intent goes first: rows without it are thrown away by the next call.
+        self._out.remove(_INTENT)
+        self._out.remove_tree(PURGE_FOLDER)
+        if not self._out.is_remote and not os.listdir(self._out.at(WORK)):
+            os.rmdir(self._out.at(WORK))
+
+    def _rewrite(self, index: Index, rows: pa.Table) -> Index:
+        """Write what is affected under new names and publish the index that names it."""
+        affected = _Affected.of(index, rows)
+        doc_ids = set(rows["doc_id"].to_pylist())
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            eot_id = index.tokenizer.eot_id
+            shards = [pool.submit(rewrite_shard, self._out, s, spans, eot_id) for s, spans in affected.shards]
+            parts = [pool.submit(rewrite_part, self._out, part, part_rows) for part, part_rows in affected.parts]
+            dedup = [pool.submit(rewrite_dedup, self._out, entry, doc_ids) for entry in affected.dedup]
+            new = _replaced(
+                index, [f.result() for f in shards], [f.result() for f in parts], [f.result() for f in dedup]
+            )
+        self._held.check()
+        publish_index(self._out, new)
+        return new
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Affected:
+    """The files that hold something of the purged rows, and what of it."""
+
+    shards: tuple[tuple[Shard, list[Span]], ...]
+    parts: tuple[tuple[PartFile, list[int]], ...]
+    dedup: tuple[PartFile, ...]
+
+    @classmethod
+    def of(cls, index: Index, rows: pa.Table) -> _Affected:
+        spans: dict[tuple[str, int], list[Span]] = {}
+        part_rows: dict[tuple[str, int], list[int]] = {}
+        kept_in: set[tuple[str, int]] = set()
+        for row in rows.to_pylist():
+            if row["shard"] is not None:
+                spans.setdefault((row["source"], row["shard"]), []).append((row["start"], row["num_tokens"]))
+            if row["part"] is not None:
+                part_rows.setdefault((row["source"], row["part"]), []).append(row["part_row"])
+            if row["status"] == "kept":
+                kept_in.add((row["source"], row["part"]))
+        return cls(
+            shards=tuple((s, spans[s.source, s.shard]) for s in index.shards if (s.source, s.shard) in spans),
+            parts=tuple((p, part_rows[p.source, p.part]) for p in index.documents if (p.source, p.part) in part_rows),
+            dedup=tuple(entry for entry in index.dedup if (entry.source, entry.part) in kept_in),
+        )
+
+    def files(self) -> list[str]:
+        """The names of the files that will be replaced."""
+        shards = [name for shard, _ in self.shards for name in (shard.file, shard.blocks_file)]
+        return [*shards, *(part.file for part, _ in self.parts), *(entry.file for entry in self.dedup)]
+
+
+def _replaced(index: Index, shards: list[Shard], parts: list[PartFile], dedup: list[PartFile]) -> Index:
+    new_shards = {(s.source, s.shard): s for s in (*index.shards, *shards)}
+    new_parts = {(p.source, p.part): p for p in (*index.documents, *parts)}
+    new_dedup = {(d.source, d.part): d for d in (*index.dedup, *dedup)}
+    new = make_index(index.tokenizer, new_shards.values(), new_parts.values(), new_dedup.values(), index.version + 1)
+    assert new.order_fingerprint == index.order_fingerprint, "a purge keeps every length"
+    return new
+
+
+def _purged_rows(intent: _Intent, rows: pa.Table) -> pa.Table:
+    """A row of `purged` for each document: its placement where it has one."""
+    by_id: dict[bytes, dict[str, Any]] = {}
+    for row in rows.to_pylist():
+        if row["doc_id"] not in by_id or row["shard"] is not None:
+            by_id[row["doc_id"]] = row
+    purged = [
+        {"purge_id": intent.purge_id, "k": sort_key(doc_id), **{n: row[n] for n in PURGED.names if n in row}}
+        for doc_id, row in sorted(by_id.items())
+    ]
+    return pa.Table.from_pylist(purged, schema=PURGED)
+
+
+def _purge_row(intent: _Intent, rows: pa.Table, index: Index) -> pa.Table:
+    row = {
+        "purge_id": intent.purge_id, "at": intent.at, "by": intent.by, "reason": intent.reason, "match": intent.match,
+        "num_documents": len(set(rows["doc_id"].to_pylist())),
+        "num_tokens": sum(n or 0 for n in rows["num_tokens"].to_pylist()),
+        "content_fingerprint_before": intent.content_fingerprint_before,
+        "content_fingerprint_after": index.content_fingerprint,
+    }  # fmt: skip
+    return pa.Table.from_pylist([row], schema=PURGES)

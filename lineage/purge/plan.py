@@ -1,0 +1,249 @@
+"""What a purge would take: the documents that are named, those that repeat them, and where all of them lie."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow.parquet as pq
+
+from lineage.ids import content_hash, parse_id
+from lineage.index.output_index import Index, read_index
+from lineage.storage.folder import Folder
+from lineage.store.lookup import Lookup
+from lineage.store.rows import DocumentRow
+
+Role = Literal["target", "kept_copy", "twin"]
+_ROLES: Final[tuple[Role, ...]] = ("target", "kept_copy", "twin")
+"""In order of importance: a document that is several counts as the first."""
+
+
+class PurgeError(ValueError):
+    """The purge cannot be planned or must not begin; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """How the targets were named: ids in hex for `doc` and `scan`, URLs or hosts as given."""
+
+    kind: Literal["doc", "url", "host", "scan"]
+    values: tuple[str, ...]
+
+    def as_json(self) -> str:
+        """The `match` of `purges`."""
+        return json.dumps({"kind": self.kind, "values": list(self.values)}, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRow:
+    """A row of `documents` that is to be purged, and where its text and tokens lie (None where it has none)."""
+
+    doc_id: bytes
+    role: Role
+    status: str
+    source: str
+    part: int | None
+    part_row: int | None
+    shard: int | None
+    start: int | None
+    num_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """A document that lies in an earlier output, the first found that repeats it, and where; `out` is None where it was
+    not found."""
+
+    doc_id: bytes
+    repeated_by: bytes
+    out: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgePlan:
+    """What would be purged, in order of doc_id and place; what is purged already; what lies in other outputs."""
+
+    match: Match
+    rows: tuple[PlannedRow, ...]
+    already: tuple[bytes, ...]
+    elsewhere: tuple[Elsewhere, ...]
+
+    @property
+    def num_documents(self) -> int:
+        """Different documents."""
+        return len({row.doc_id for row in self.rows})
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that will be end-of-text."""
+        return sum(row.num_tokens or 0 for row in self.rows)
+
+    @property
+    def shards(self) -> tuple[tuple[str, int], ...]:
+        """The shards to rewrite, as (source, shard), in order."""
+        return tuple(sorted({(row.source, row.shard) for row in self.rows if row.shard is not None}))
+
+    def purge_id(self, index: Index) -> str:
+        """The name of this purge of this state: BLAKE3-128 (hex) of match, documents, version and content."""
+        taken = sorted({(row.doc_id.hex(), row.role) for row in self.rows})
+        state = [index.version, index.content_fingerprint, self.match.as_json(), taken]
+        return content_hash(json.dumps(state, ensure_ascii=True).encode()).hex()
+
+
+def _nowhere(_doc_id: bytes) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanHooks:
+    """What planning needs from above: the BLAKE3-128 of a normalised URL; the recorded form of a host that a person
+    names; whether two clean texts count as near copies; which earlier output holds a document."""
+
+    url_key: Callable[[str], bytes | None]
+    named_host: Callable[[str], str | None]
+    resembles: Callable[[str, str], bool]
+    find_elsewhere: Callable[[bytes], str | None] = _nowhere
+
+
+def make_plan(out: Folder, match: Match, hooks: PlanHooks) -> PurgePlan:
+    """Plan a purge of the finished OUT; nothing is written. PurgeError if nothing is known by a given name."""
+    planner = _Planner(out, match, hooks)
+    targets = planner.targets()
+    roles: dict[bytes, Role] = {row.doc_id: "target" for row in targets}
+    for doc_id, role in planner.copies(targets):
+        roles[doc_id] = min(role, roles.get(doc_id, role), key=_ROLES.index)
+    already = {row.doc_id for row in planner.lookup.purged(sorted(roles))}
+    rows = [
+        PlannedRow(
+            doc_id=row.doc_id, role=roles[row.doc_id], status=row.status, source=row.source, part=row.part,
+            part_row=row.part_row, shard=row.shard, start=row.start, num_tokens=row.num_tokens,
+        )
+        for row in planner.lookup.documents(sorted(roles.keys() - already))
+    ]  # fmt: skip
+    return PurgePlan(
+        match=match, rows=tuple(rows), already=tuple(sorted(already)),
+        elsewhere=tuple(planner.elsewhere[doc_id] for doc_id in sorted(planner.elsewhere)),
+    )  # fmt: skip
+
+
+class _Planner:
+    """The targets of a match, and what repeats them by text."""
+
+    def __init__(self, out: Folder, match: Match, hooks: PlanHooks) -> None:
+        self.lookup = Lookup(out)
+        self.elsewhere: dict[bytes, Elsewhere] = {}
+        self._out, self._match, self._hooks = out, match, hooks
+        self._parts = {(entry.source, entry.part): entry.file for entry in read_index(out).documents}
+        self._texts: dict[tuple[str, int, int], str | None] = {}
+
+    def targets(self) -> list[DocumentRow]:
+        """Every row of the documents that the match names."""
+        if self._match.kind in ("doc", "scan"):
+            ids = {value: parse_id(value) for value in self._match.values}
+            rows = self.lookup.documents(sorted(set(ids.values())))
+            known = {row.doc_id for row in rows}
+            self._refuse_unknown({value for value, doc_id in ids.items() if doc_id in known}, "document")
+            return rows
+        found: dict[str, list[bytes]] = {}
+        for value in self._match.values:
+            found[value] = self._by_url(value) if self._match.kind == "url" else self._by_host(value)
+        self._refuse_unknown({value for value, ids in found.items() if ids}, self._match.kind)
+        return self.lookup.documents(sorted({doc_id for ids in found.values() for doc_id in ids}))
+
+    def _by_url(self, url: str) -> list[bytes]:
+        wanted = self._hooks.url_key(url)
+        if wanted is None:
+            raise PurgeError(f"{url!r} is not a URL")
+        return [
+            row.doc_id for row in self.lookup.by_url_key(wanted) if row.url and self._hooks.url_key(row.url) == wanted
+        ]
+
+    def _by_host(self, host: str) -> list[bytes]:
+        name = self._hooks.named_host(host)
+        return [row.doc_id for row in self.lookup.host(name)] if name else []
+
+    def _refuse_unknown(self, known: set[str], what: str) -> None:
+        unknown = [value for value in self._match.values if value not in known]
+        if unknown:
+            more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
+            raise PurgeError(f"{self._out.url} has no {what} {unknown[0]!r}{more}: nothing was planned")
+
+    def copies(self, targets: Sequence[DocumentRow]) -> Iterable[tuple[bytes, Role]]:
+        """Suppressed duplicates of the targets, and where a target is one itself the kept copy and its others. With
+        them goes whatever has the very text of any: one that was dropped for its URL is a duplicate of another page."""
+        named = {row.doc_id for row in targets}
+        originals = [*targets, *(row for row in self._of_same_text(targets) if row.doc_id not in named)]
+        repeating = list(self._in_clusters(originals))
+        for row in (*originals, *repeating, *self._of_same_text(repeating)):
+            yield row.doc_id, "kept_copy" if row.status == "kept" else "twin"
+
+    def _of_same_text(self, rows: Sequence[DocumentRow]) -> list[DocumentRow]:
+        """Every document whose text is that of one of these, before the steps changed it or after."""
+        texts = {row.text_hash for row in rows if row.text_hash} | {row.clean_hash for row in rows if row.clean_hash}
+        return [row for row in self.lookup.by_hashes(texts) if texts & {row.text_hash, row.clean_hash}]
+
+    def _in_clusters(self, originals: Iterable[DocumentRow]) -> Iterator[DocumentRow]:
+        """What repeats these, and what they and others repeat, within their clusters."""
+        clustered = [row for row in originals if row.cluster_id is not None]
+        members = self.lookup.members({row.cluster_id for row in clustered if row.cluster_id is not None})
+        rows = {row.doc_id: row for row in self.lookup.documents(sorted({member.doc_id for member in members}))
+                if row.stage != "identity"}  # fmt: skip
+        repeating: dict[bytes, list[DocumentRow]] = {}
+        for row in rows.values():
+            if row.duplicate_of is not None:
+                repeating.setdefault(row.duplicate_of, []).append(row)
+        for original in clustered:
+            yield from (row for row in repeating.get(original.doc_id, []) if self._copies(row, original))
+            if original.status != "duplicate" or original.duplicate_of is None or original.stage == "identity":
+                continue
+            kept = rows.get(original.duplicate_of)
+            if kept is None or kept.status != "kept":  # in an earlier output, this run may have met its record too
+                self._name_elsewhere(original.duplicate_of, original.doc_id)
+            others = repeating.get(original.duplicate_of, [])
+            if kept is None:  # what repeats its text with this one can be told without it
+                yield from (row for row in others if _by_text(row, original) or self._copies(row, original))
+            elif self._copies(original, kept):
+                yield kept
+                yield from (row for row in others if self._copies(row, kept))
+
+    def _name_elsewhere(self, doc_id: bytes, repeated_by: bytes) -> None:
+        if doc_id not in self.elsewhere:
+            found = self._hooks.find_elsewhere(doc_id)
+            self.elsewhere[doc_id] = Elsewhere(doc_id=doc_id, repeated_by=repeated_by, out=found)
+
+    def _copies(self, row: DocumentRow, kept: DocumentRow) -> bool:
+        """Whether `row` repeats `kept` by text; by URL alone counts only where the purge names URLs."""
+        repeats = row.duplicate_of == kept.doc_id and row.similarity is not None
+        if repeats or row.clean_hash == kept.clean_hash or self._match.kind == "url":
+            return True
+        texts = self._text(row), self._text(kept)
+        return texts[0] is not None and texts[1] is not None and self._hooks.resembles(texts[0], texts[1])
+
+    def _text(self, row: DocumentRow) -> str | None:
+        if row.part is None or row.part_row is None:
+            return None
+        place = (row.source, row.part, row.part_row)
+        if place not in self._texts:
+            self._texts[place] = read_text(self._out, self._parts[row.source, row.part], row.part_row)
+        return self._texts[place]
+
+
+def _by_text(row: DocumentRow, other: DocumentRow) -> bool:
+    """Whether two duplicates of one document both repeat its text."""
+    return row.similarity is not None and other.similarity is not None
+
+
+def read_text(out: Folder, part: str, part_row: int) -> str | None:
+    """One text of a part (None if it was purged), reading only its row group."""
+    with out.open(part) as stream:
+        file = pq.ParquetFile(stream)
+        first = 0
+        for group in range(file.num_row_groups):
+            size = file.metadata.row_group(group).num_rows
+            if part_row < first + size:
+                text: str | None = file.read_row_group(group, columns=["text"])["text"][part_row - first].as_py()
+                return text
+            first += size
+    raise PurgeError(f"{out.at(part)} has no row {part_row}: run sluice verify")

@@ -1,0 +1,141 @@
+"""The files of an OUT written again without purged documents: lengths, order and all else stay as they are.
+
+A new file has the next generation's name, so the old one serves readers until the index names the new one. Writing it
+twice gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import IO, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from blake3 import blake3
+
+from lineage.ids import ID_BYTES, content_hash
+from lineage.index.blocks import BLOCK_TOKENS, TOKEN_BYTES, ShardHasher
+from lineage.index.output_index import PartFile, Shard, generation_of, part_name, shard_names
+from lineage.storage.folder import Folder
+from lineage.store.tables import PART
+
+Span = tuple[int, int]
+"""Tokens [start, start + num_tokens) of a shard."""
+
+Groups = Callable[[pq.ParquetFile], Iterator[pa.Table]]
+"""The row groups to write, made from the old file one at a time."""
+
+_ERASED: Final = ("text", "metadata")
+
+
+def rewrite_shard(out: Folder, shard: Shard, spans: Sequence[Span], eot_id: int) -> Shard:
+    """Publish the shard's next generation with the tokens of `spans` replaced by end-of-text."""
+    file, blocks_file, _ = shard_names(shard.source, shard.shard, generation_of(shard.file) + 1)
+    hasher = ShardHasher()
+    with out.open(shard.file) as old, out.writing(file) as new:
+        for first in range(0, shard.num_tokens, BLOCK_TOKENS):
+            tokens = np.frombuffer(old.read(BLOCK_TOKENS * TOKEN_BYTES), dtype="<u4").copy()
+            for start, num_tokens in spans:
+                tokens[max(start - first, 0) : max(start + num_tokens - first, 0)] = eot_id
+            hasher.update(tokens.data.cast("B"))
+            new.write(tokens.data.cast("B"))
+    digests = hasher.digests()
+    out.publish(blocks_file, digests.blocks)
+    blocks_hash = content_hash(digests.blocks).hex()
+    return replace(shard, file=file, hash=digests.hash, blocks_file=blocks_file, blocks_hash=blocks_hash)
+
+
+def rewrite_part(out: Folder, part: PartFile, rows: Collection[int]) -> PartFile:
+    """Publish the next generation of a part of documents/ with `text` and `metadata` of these rows null."""
+    erased = np.zeros(part.num_rows, dtype=bool)
+    erased[list(rows)] = True
+
+    def groups(file: pq.ParquetFile) -> Iterator[pa.Table]:
+        first = 0
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group)
+            mask = pa.array(erased[first : first + len(table)])
+            for name in _ERASED:
+                at = table.schema.get_field_index(name)
+                table = table.set_column(
+                    at, PART.field(name), pc.if_else(mask, pa.scalar(None, pa.string()), table[name])
+                )
+            first += len(table)
+            yield table
+
+    name = part_name("documents", part.source, part.part, generation_of(part.file) + 1)
+    digest, num_rows = _rewrite(out, part.file, name, groups)
+    assert num_rows == part.num_rows, f"{part.file} has {num_rows} rows, the index says {part.num_rows}"
+    return replace(part, file=name, hash=digest)
+
+
+def rewrite_dedup(out: Folder, entry: PartFile, doc_ids: Collection[bytes]) -> PartFile:
+    """Publish the next generation of a file of dedup/ without the rows of these documents."""
+    purged = pa.array(sorted(doc_ids), pa.binary())
+
+    def groups(file: pq.ParquetFile) -> Iterator[pa.Table]:
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group)
+            yield table.filter(pc.invert(pc.is_in(table["doc_id"], purged)))
+
+    name = part_name("dedup", entry.source, entry.part, generation_of(entry.file) + 1)
+    digest, num_rows = _rewrite(out, entry.file, name, groups)
+    return replace(entry, file=name, hash=digest, num_rows=num_rows)
+
+
+def drop_excerpts(out: Folder, name: str, doc_ids: Collection[bytes]) -> bool:
+    """Publish the excerpts `name` without those of these documents; False if it showed none of them."""
+    with out.open(name) as file:
+        rows = pq.read_table(file)
+    left = rows.filter(pc.invert(pc.is_in(rows["doc_id"], pa.array(sorted(doc_ids), pa.binary()))))
+    if len(left) == len(rows):
+        return False
+    buffer = io.BytesIO()
+    pq.write_table(left, buffer, compression="zstd")
+    out.publish(name, buffer.getvalue())
+    return True
+
+
+def _rewrite(out: Folder, old: str, new: str, groups: Groups) -> tuple[str, int]:
+    """Publish `new` with the `groups` of `old`: its BLAKE3-128 in hex, and its rows."""
+    num_rows = 0
+    with out.open(old) as stream, out.writing(new) as sink:
+        hashing = _HashingFile(sink)
+        file = pq.ParquetFile(stream)
+        with pq.ParquetWriter(
+            pa.PythonFile(hashing, "w"),
+            file.schema_arrow,
+            compression="zstd",
+            compression_level=3,
+            write_page_index=True,
+        ) as writer:
+            for table in groups(file):
+                writer.write_table(table, row_group_size=max(len(table), 1))
+                num_rows += len(table)
+    return hashing.hexdigest(), num_rows
+
+
+class _HashingFile:
+    """A file to write whose content is hashed on the way; closing it is its owner's business."""
+
+    closed = False
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._hasher = file, blake3()
+
+    def write(self, data: bytes) -> int:
+        self._hasher.update(bytes(data))
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        pass
+
+    def hexdigest(self) -> str:
+        return self._hasher.digest(length=ID_BYTES).hex()

@@ -1,0 +1,1 @@
+"""Files that appear whole or not at all, on disk or in an object store, and who may write: folder, objects, lock."""

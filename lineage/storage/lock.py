@@ -1,0 +1,173 @@
+"""Holding an OUT: one run, purge or training commit at a time writes its index and its store.
+
+On disk it is a lock (flock) on the folder itself, freed by the holder's death, with no file left behind. In S3 it is a
+lease: an object written by conditional put, renewed while the holder lives and taken over once its age (by the server's
+clock) passes LEASE_SECONDS. Whoever holds calls `check` before it publishes: a holder whose lease ran out, because it
+was suspended or cut off, publishes nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from lineage.storage import objects
+from lineage.storage.folder import Folder, StorageError
+
+LEASE_FILE: Final = "work/lease.json"
+LEASE_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 0.2
+
+
+class HeldError(StorageError):
+    """Somebody else holds the folder, or held it last; the message says who and what to do."""
+
+
+class Hold:
+    """The right to write an OUT. On disk it lasts as long as the process."""
+
+    def check(self) -> None:
+        """HeldError unless the right still stands: call it before each act that publishes."""
+
+
+@contextmanager
+def hold(folder: Folder, what: str, wait_seconds: float = 0.0, lease_seconds: float = LEASE_SECONDS) -> Iterator[Hold]:
+    """Hold `folder` (made if it is not there) while the block runs; `what` tells others who does, e.g. "sluice purge".
+
+    HeldError if another holds it for all of `wait_seconds`. Two holds in one process exclude each other too."""
+    if not folder.is_remote:
+        with _locked(folder, wait_seconds):
+            yield Hold()
+    elif objects.is_s3(folder.url):
+        lease = _take_lease(folder, what, wait_seconds, lease_seconds)
+        try:
+            yield lease
+        finally:
+            lease.release()
+    else:
+        raise StorageError(f"{folder.url} can only be read: name a folder on disk or in S3")
+
+
+@contextmanager
+def _locked(folder: Folder, wait_seconds: float) -> Iterator[None]:
+    try:
+        os.makedirs(folder.url, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{folder.url} cannot be a folder ({error.strerror}): name another output") from error
+    descriptor = os.open(folder.url, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        deadline = time.monotonic() + wait_seconds
+        while not _try_lock(descriptor):
+            if time.monotonic() >= deadline:
+                raise HeldError(
+                    f"{folder.url} is held by another process (a run, purge or training commit): wait for it"
+                )
+            time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _take_lease(folder: Folder, what: str, wait_seconds: float, lease_seconds: float) -> _Lease:
+    lease = _Lease(folder.at(LEASE_FILE), what, lease_seconds)
+    deadline = time.monotonic() + wait_seconds
+    while not lease.take():
+        if time.monotonic() >= deadline:
+            raise HeldError(
+                f"{folder.url} is held by {lease.holder()}: wait for it. If it died, its lease ends "
+                f"{lease_seconds:.0f} s after its last sign of life"
+            )
+        time.sleep(_POLL_SECONDS)
+    lease.start()
+    return lease
+
+
+class _Lease(Hold):
+    """A lease in S3 and the thread that renews it."""
+
+    def __init__(self, url: str, what: str, seconds: float) -> None:
+        self._url, self._seconds = url, seconds
+        self._about = {"holder": uuid.uuid4().hex, "what": what, "host": socket.gethostname(), "pid": os.getpid()}
+        self._renewals = 0
+        self._etag = ""
+        self._good_until = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._renew_until_stopped, name="sluice-lease", daemon=True)
+
+    def check(self) -> None:
+        if time.monotonic() >= self._good_until:
+            raise HeldError(
+                f"the lease {self._url} of this process ran out and another may hold the folder: nothing more is "
+                "published. Call the same command again"
+            )
+
+    def take(self) -> bool:
+        """Take the lease if it is free, or if its holder has given no sign of life for its length."""
+        asked = time.monotonic()
+        etag = objects.put_new(self._url, self._body())
+        if etag is None:
+            stored = objects.get(self._url)
+            if stored is None or stored.age <= self._seconds:
+                return False
+            asked = time.monotonic()
+            etag = objects.put_over(self._url, self._body(), stored.etag)
+        return self._holds(etag, asked)
+
+    def holder(self) -> str:
+        """Who holds it now, for a message."""
+        stored = objects.get(self._url)
+        if stored is None:
+            return "another process until just now"
+        about = json.loads(stored.data)
+        return f"{about['what']} on {about['host']} (process {about['pid']})"
+
+    def start(self) -> None:
+        """Renew it from now on."""
+        self._thread.start()
+
+    def release(self) -> None:
+        """Give it back, if it is still ours."""
+        self._stop.set()
+        self._thread.join()
+        if time.monotonic() < self._good_until:
+            objects.delete_exactly(self._url, self._etag)
+        self._good_until = 0.0
+
+    def _body(self) -> bytes:
+        # Each writing differs, so that each has its own ETag: a taker who looked before a renewal must fail after it.
+        return json.dumps({**self._about, "renewals": self._renewals}).encode()
+
+    def _holds(self, etag: str | None, asked: float) -> bool:
+        if etag is None:
+            return False
+        # Three quarters of the lease: the holder must stop well before another may begin.
+        self._etag, self._good_until = etag, asked + 0.75 * self._seconds
+        return True
+
+    def _renew_until_stopped(self) -> None:
+        while not self._stop.wait(self._seconds / 6):
+            asked = time.monotonic()
+            self._renewals += 1
+            try:
+                etag = objects.put_over(self._url, self._body(), self._etag)
+            except OSError:
+                continue  # the store is out of reach: the next try may succeed, else `check` stops the holder
+            if not self._holds(etag, asked):
+                self._good_until = 0.0
+                return

@@ -1,0 +1,300 @@
+"""The lineage store: Delta tables under `OUT/lineage/`, created once by a run and appended to exactly once after.
+
+Only `lineage` touches the Delta log. The protocol: every commit carries an application transaction id; the id is looked
+up in a freshly opened table before each attempt, because a repeated id is refused from a stale snapshot but accepted
+from a fresh one. Rows are never updated or deleted.
+
+Versions: a corpus is version 1 after its run and one more after each purge, as index.json counts. `purges` gains
+exactly one commit a purge, so version V of the corpus is Delta version V - 1 of `purges`; rows of `purged` count at V
+if their purge does. Everything else a run wrote never changes, and training facts are shown whole at every version.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction, create_table_with_add_actions
+
+from lineage.ids import content_hash
+from lineage.storage.folder import Folder, delta_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lineage.store.write import TableFile
+
+RUN_TRANSACTION: Final = "run"
+"""The application transaction id of a run's own commits."""
+
+FIRST_VERSION: Final = 1
+"""The version of a corpus that nothing was purged from."""
+
+_ATTEMPTS: Final = 100
+_CONFIGURATION: Final = {
+    "delta.checkpointInterval": "10",
+    # History is evidence: old versions stay readable, and no commit file is ever cleaned up.
+    "delta.logRetentionDuration": "interval 36500 days",
+    "delta.enableExpiredLogCleanup": "false",
+}
+_FILES_WORTH_A_CHECKPOINT: Final = 256
+
+FILES_WORTH_GATHERING = 64
+"""From how many files on the facts of training are written again as one."""
+
+_GATHERED: Final = ("training_segments", "cache_sweeps")
+"""Tables whose facts come often. Not `purges`: its versions are the corpus's."""
+
+_FENCE: Final = "rewrite-fence"
+
+
+class StoreError(ValueError):
+    """The store is missing, damaged or asked for what it does not have; the message says which and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """A table as it stands: its Delta version, its rows, and its files within the table's folder, sorted."""
+
+    version: int
+    num_rows: int
+    files: tuple[str, ...]
+
+
+def table_uri(out: Folder, name: str) -> str:
+    """Where table `name` of the run at `out` lies."""
+    return out.at(f"lineage/{name}")
+
+
+def open_table(out: Folder, name: str, version: int | None = None) -> DeltaTable:
+    """Table `name`, freshly opened, at a Delta version or the latest; StoreError if it is not there."""
+    uri = table_uri(out, name)
+    try:
+        return DeltaTable(uri, version=version, storage_options=delta_options(uri))
+    except TableNotFoundError as error:
+        raise StoreError(
+            f"no lineage table {name!r} at {uri}: give the output folder of a finished run (sluice run RECIPE)"
+        ) from error
+    except DeltaError as error:
+        at = "" if version is None else f" at version {version}"
+        raise StoreError(f"the lineage table at {uri} cannot be opened{at}: {error}. Run sluice verify") from error
+
+
+def commit_tables(out: Folder, files: Mapping[str, Sequence[TableFile]]) -> None:
+    """Make the written files the tables of the run at `out`, every table in one commit, tables without files too.
+
+    Calling it again, after a kill or at once from two processes, changes nothing; StoreError if a table is there
+    already with other files."""
+    from lineage.store.tables import APPENDED, WRITTEN_ONCE
+
+    for name, schema in {**WRITTEN_ONCE, **APPENDED}.items():
+        given = files.get(name, ()) if name in WRITTEN_ONCE else ()
+        if not _create(out, name, schema, given) and name in WRITTEN_ONCE:
+            _check_same_files(out, name, given)
+
+
+def _create(out: Folder, name: str, schema: pa.Schema, files: Sequence[TableFile]) -> bool:
+    """Create the table with its files in one commit; False if somebody has already."""
+    uri = table_uri(out, name)
+    options = delta_options(uri)
+    if DeltaTable.is_deltatable(uri, options):
+        return False
+    if not out.is_remote:
+        os.makedirs(uri, exist_ok=True)
+    try:
+        create_table_with_add_actions(
+            uri, Schema.from_arrow(schema), _adds(files), configuration=_configuration(name), storage_options=options,
+            commit_properties=CommitProperties(app_transactions=[Transaction(RUN_TRANSACTION, 1)]),
+        )  # fmt: skip
+    except DeltaError:
+        if DeltaTable.is_deltatable(uri, options):
+            return False
+        raise
+    if len(files) > _FILES_WORTH_A_CHECKPOINT:
+        DeltaTable(uri, storage_options=options).create_checkpoint()
+    return True
+
+
+def _configuration(name: str) -> dict[str, str]:
+    """The table's properties. Which columns have statistics must be declared: deltalake's Arrow datasets take a column
+    that is not declared to have them, and has none, for one that no filter can match, and answer with no rows."""
+    from lineage.store.tables import BOUNDED
+
+    if name in BOUNDED:
+        return {**_CONFIGURATION, "delta.dataSkippingStatsColumns": ",".join(BOUNDED[name])}
+    return {**_CONFIGURATION, "delta.dataSkippingNumIndexedCols": "0"}
+
+
+def _check_same_files(out: Folder, name: str, files: Sequence[TableFile]) -> None:
+    there, given = set(state(out, name).files), {file.path for file in files}
+    if there != given:
+        raise StoreError(
+            f"the lineage table {name!r} at {out.url} was written by another run: it has {len(there - given)} files "
+            f"that this run did not write and lacks {len(given - there)}. Give the run a new output folder"
+        )
+
+
+def append(out: Folder, name: str, rows: pa.Table, transaction_id: str) -> bool:
+    """Append `rows` to an appended table exactly once under `transaction_id`; False if they are there already.
+
+    Safe under races and kills: whoever calls again with the same id, at once or later, appends nothing. StoreError if
+    no commit succeeds in many attempts."""
+    from lineage.store.tables import APPENDED
+    from lineage.store.write import publish_rows, table_folder
+
+    schema = APPENDED[name]
+    rows = rows.select(schema.names).cast(schema)
+    if is_committed(out, name, transaction_id):
+        return False
+    # The name holds the transaction id: so no other transaction can refer to a file that is removed below.
+    file = publish_rows(out, name, f"fact-{content_hash(transaction_id.encode()).hex()[:16]}", rows)
+    for attempt in range(_ATTEMPTS):
+        table = open_table(out, name)
+        if table.transaction_version(transaction_id) is not None:
+            if file.path not in _paths(table):
+                table_folder(out, name).remove(file.path)
+            return False
+        try:
+            table.create_write_transaction(
+                _adds([file]), "append", Schema.from_arrow(schema),
+                commit_properties=CommitProperties(app_transactions=[Transaction(transaction_id, 1)]),
+            )  # fmt: skip
+        except CommitFailedError:
+            time.sleep(random.uniform(0, min(1.0, 0.01 * 2 ** min(attempt, 7))))
+        else:
+            _gather(out, name)
+            return True
+    raise StoreError(f"{table_uri(out, name)}: {_ATTEMPTS} commits lost the race; is another writer stuck? Try again")
+
+
+def _gather(out: Folder, name: str) -> None:
+    """Write many small files of facts again as one: a long run commits thousands, and every trace reads them.
+
+    One commit removes and adds, in place of deltalake's `compact`, of which two at once double rows. The fence makes
+    rewriters collide; whoever loses, to another rewriter or to an append, leaves it to a later append."""
+    from lineage.store.tables import APPENDED
+    from lineage.store.write import publish_rows, table_folder
+
+    table = open_table(out, name)
+    if name not in _GATHERED or len(table.file_uris()) < FILES_WORTH_GATHERING:
+        return
+    actions = table.get_add_actions(flatten=True)
+    olds = [(path.as_py(), size.as_py()) for path, size in zip(actions["path"], actions["size_bytes"], strict=True)]
+    rows = read_table(out, name, table.version())
+    # A name of its own: the loser's file can be removed without touching another rewriter's.
+    file = publish_rows(out, name, f"facts-{uuid.uuid4().hex[:16]}", rows)
+    now = time.time_ns() // 1_000_000
+    fence = Transaction(_FENCE, (table.transaction_version(_FENCE) or 0) + 1)
+    try:
+        table.create_write_transaction(
+            [*(RemoveAction(path, True, now, size, {}) for path, size in olds), *_adds([file])], "append",
+            Schema.from_arrow(APPENDED[name]),
+            commit_properties=CommitProperties(max_commit_retries=0, app_transactions=[fence]),
+        )  # fmt: skip
+    except CommitFailedError:
+        table_folder(out, name).remove(file.path)
+
+
+def append_run(out: Folder, row: pa.Table) -> bool:
+    """Record a training run: one row of `training_runs`, again whenever its plan was extended (same run and output,
+    another plan_fingerprint). False if it is recorded already; StoreError if the name belongs to another output.
+
+    The n-th fact of a run is one transaction: of two that claim a name at once, one wins and the other compares."""
+    import pyarrow as pa
+
+    assert row.num_rows == 1, f"append_run takes one row, not {row.num_rows}"
+    given = row.to_pylist()[0]
+    run = given["run"]
+    while True:
+        known = [fact for fact in read_table(out, "training_runs").to_pylist() if fact["run"] == run]
+        for fact in known:
+            if fact["output"] != given["output"]:
+                raise StoreError(
+                    f"run {run!r} is recorded in {out.url} with the output {fact['output']!r}, "
+                    f"not {given['output']!r}: give this run another run.name"
+                )
+        if any(fact["plan_fingerprint"] == given["plan_fingerprint"] for fact in known):
+            return False
+        numbered = row.drop_columns([name for name in ("fact",) if name in row.column_names])
+        numbered = numbered.append_column("fact", pa.array([len(known)], pa.int64()))
+        if append(out, "training_runs", numbered, f"run:{run}:{len(known)}"):
+            return True
+
+
+def is_committed(out: Folder, name: str, transaction_id: str) -> bool:
+    """Whether the facts of `transaction_id` are in the table."""
+    return open_table(out, name).transaction_version(transaction_id) is not None
+
+
+def state(out: Folder, name: str) -> TableState:
+    """How table `name` stands: what checksums.json records."""
+    table = open_table(out, name)
+    actions = table.get_add_actions(flatten=True)
+    num_rows = sum(value.as_py() for value in actions["num_records"])
+    return TableState(version=table.version(), num_rows=num_rows, files=tuple(sorted(_paths(table))))
+
+
+def arrow_dataset(out: Folder, name: str, version: int | None = None) -> Any:
+    """The table as an Arrow dataset whose readers check every page's checksum: a damaged file is an error, not a wrong
+    answer."""
+    import pyarrow.dataset as ds
+    from pyarrow import fs
+
+    local = None if out.is_remote else fs.SubTreeFileSystem(table_uri(out, name), fs.LocalFileSystem())
+    plain = open_table(out, name, version).to_pyarrow_dataset(filesystem=local)
+    options = ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
+    checked = ds.ParquetFileFormat(default_fragment_scan_options=options)
+    fragments = [
+        checked.make_fragment(piece.path, filesystem=piece.filesystem, partition_expression=piece.partition_expression)
+        for piece in plain.get_fragments()
+    ]
+    return ds.FileSystemDataset(fragments, plain.schema, checked)
+
+
+def read_table(out: Folder, name: str, version: int | None = None) -> pa.Table:
+    """The whole table as Arrow, in no particular order: for tables that fit in memory."""
+    import pyarrow as pa
+
+    from lineage.store.tables import APPENDED, WRITTEN_ONCE
+
+    schema = {**WRITTEN_ONCE, **APPENDED}[name]
+    dataset = arrow_dataset(out, name, version)
+    try:
+        return dataset.to_table(columns=schema.names).cast(schema)
+    except (pa.ArrowException, OSError) as error:
+        raise StoreError(f"a file of {table_uri(out, name)} cannot be read: {error}. Run sluice verify") from error
+
+
+def corpus_version(out: Folder) -> int:
+    """The corpus's version now: 1 after the run, and one more for each purge that is complete."""
+    return FIRST_VERSION + int(open_table(out, "purges").version())
+
+
+def check_version(out: Folder, version: int) -> None:
+    """StoreError unless the corpus has had `version`."""
+    latest = corpus_version(out)
+    if not FIRST_VERSION <= version <= latest:
+        raise StoreError(f"version {version}: this corpus has versions {FIRST_VERSION} to {latest}, one more a purge")
+
+
+def read_purges(out: Folder, version: int) -> pa.Table:
+    """The purges that made `version` of the corpus; StoreError if the corpus never had that version."""
+    check_version(out, version)
+    return read_table(out, "purges", version - FIRST_VERSION)
+
+
+def _paths(table: DeltaTable) -> list[str]:
+    return [value.as_py() for value in table.get_add_actions(flatten=True)["path"]]
+
+
+def _adds(files: Sequence[TableFile]) -> list[AddAction]:
+    now = time.time_ns() // 1_000_000
+    return [AddAction(file.path, file.size, {}, now, True, json.dumps(json.loads(file.stats))) for file in files]

@@ -1,0 +1,256 @@
+"""Point questions to the store: each touches only the files, row groups and pages that can hold the answer.
+
+Index tables lead to a document's `k`; the bounds of `k` in the Delta log name the one file of `documents`, and sorted
+rows the one row group. Questions go to DataFusion inside deltalake: it is loaded in a twentieth of a second, and no
+user ever gets to write SQL for it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+from deltalake import DeltaTable, QueryBuilder
+
+from lineage.ids import sort_key, text_hash
+from lineage.storage.folder import Folder
+from lineage.store.delta import FIRST_VERSION, StoreError, check_version, open_table
+from lineage.store.rows import (
+    DocumentRow,
+    EditRow,
+    FindingRow,
+    ListedRow,
+    MemberRow,
+    PlacementRow,
+    PurgedRow,
+    PurgeRow,
+    RunRow,
+    SegmentRow,
+    StepRow,
+)
+from lineage.trace.exposure import Span
+
+Row = TypeVar("Row")
+
+_KEYS_A_QUESTION: Final = 16
+"""DataFusion prunes by a list of up to 20 keys; a longer list would read every file."""
+_KEYS_AT_MOST: Final = 2048
+_SPANS_A_QUESTION: Final = 64
+_REACHES: Final = (1 << 14, 1 << 20, 1 << 62)
+"""How many tokens before a span to look for the placement of its first one: bounds of `start` prune row groups, and
+nearly every document is shorter than the first. A longer one is found at the second or third try."""
+
+_HASH_COLUMNS: Final = ("raw_hash", "text_hash", "clean_hash", "tokens_hash")
+_SESSION: Final = {"datafusion.execution.parquet.pushdown_filters": "true"}
+
+
+class Lookup:
+    """Point lookups in the store of the run at `out`, as of a version of the corpus or now.
+
+    Tables are opened once, when first asked; make a new Lookup to see later facts. Every method raises StoreError if
+    the store is missing, damaged, or never had that version."""
+
+    def __init__(self, out: Folder, version: int | None = None) -> None:
+        self._out = out
+        self._tables: dict[str, DeltaTable] = {}
+        self._version = version
+        if version is not None:
+            check_version(out, version)
+
+    def documents(self, doc_ids: Sequence[bytes]) -> list[DocumentRow]:
+        """Every row of these ids, by (doc_id, source, warc_file, warc_offset): several where an id was met again."""
+        wanted = set(doc_ids)
+        rows = self._by_keys("documents", DocumentRow, [sort_key(doc_id) for doc_id in wanted])
+        return _ordered(row for row in rows if row.doc_id in wanted)
+
+    def by_hashes(self, digests: Collection[bytes]) -> list[DocumentRow]:
+        """Documents with one of these as raw, text, clean or tokens hash. (The empty text's hash is not indexed.)"""
+        wanted = set(digests)
+        rows = self._by_keys("documents", DocumentRow, self._indexed("hash_index", map(sort_key, wanted)))
+        return _ordered(row for row in rows if wanted & {getattr(row, column) for column in _HASH_COLUMNS})
+
+    def by_url_key(self, url_key: bytes) -> list[DocumentRow]:
+        """Documents whose normalised URL may have this hash: whoever asks compares the normalised URLs."""
+        return _ordered(self._by_keys("documents", DocumentRow, self._indexed("hash_index", [sort_key(url_key)])))
+
+    def by_place(self, warc_file: str, offset: int) -> list[DocumentRow]:
+        """The documents read from a member of a crawl file: one, or one a source."""
+        where = f"k = {_name_key(warc_file)} AND warc_file = {_text(warc_file)} AND warc_offset = {int(offset)}"
+        keys = [int(row[0]) for row in self._select("warc_index", ("doc_k",), where)]
+        rows = self._by_keys("documents", DocumentRow, keys)
+        return _ordered(row for row in rows if (row.warc_file, row.warc_offset) == (warc_file, offset))
+
+    def host(self, host: str, limit: int | None = None) -> list[ListedRow]:
+        """The documents of a host in order of URL, the first `limit` of them."""
+        where = f"k = {_name_key(host)} AND host = {_text(host)} ORDER BY url, doc_id, source, warc_file, warc_offset"
+        return list(self._rows("url_index", ListedRow, where + _limit(limit)))
+
+    def last_of_host(self, host: str) -> ListedRow:
+        """The last document of a host that has some, in order of URL."""
+        where = f"k = {_name_key(host)} AND host = {_text(host)}"
+        order = "url DESC, doc_id DESC, source DESC, warc_file DESC, warc_offset DESC"
+        return next(self._rows("url_index", ListedRow, f"{where} ORDER BY {order}" + _limit(1)))
+
+    def num_of_host(self, host: str) -> int:
+        """How many document records a host has."""
+        where = f"k = {_name_key(host)} AND host = {_text(host)}"
+        return int(next(self._select("url_index", ("count(*)",), where))[0])
+
+    def at_spans(self, spans: Sequence[Span]) -> list[list[PlacementRow]]:
+        """For each span of a shard the placements that any of its tokens belong to, in order."""
+        known: dict[tuple[str, int], dict[int, PlacementRow]] = defaultdict(dict)
+        left = list(dict.fromkeys(spans))
+        for reach in _REACHES:
+            for place in dict.fromkeys((span.source, span.shard) for span in left):
+                here = [span for span in left if (span.source, span.shard) == place]
+                known[place].update((row.start, row) for row in self._reaching(place, here, reach))
+            left = [span for span in left if not _is_begun(span, known[span.source, span.shard].values())]
+        return [_within(span, known[span.source, span.shard].values()) for span in spans]
+
+    def _reaching(self, place: tuple[str, int], spans: Sequence[Span], reach: int) -> Iterator[PlacementRow]:
+        for first in range(0, len(spans), _SPANS_A_QUESTION):
+            wanted = " OR ".join(_overlaps(span, reach) for span in spans[first : first + _SPANS_A_QUESTION])
+            where = f"source = {_text(place[0])} AND shard = {int(place[1])} AND ({wanted})"
+            yield from self._rows("placements", PlacementRow, where)
+
+    def edits(self, doc_ids: Sequence[bytes]) -> list[EditRow]:
+        """What was changed in the texts of these documents."""
+        return self._of_documents("edits", EditRow, doc_ids)
+
+    def findings(self, doc_ids: Sequence[bytes]) -> list[FindingRow]:
+        """Every rule that was evaluated on these documents, where the run kept the whole ledger."""
+        return self._of_documents("findings", FindingRow, doc_ids)
+
+    def members(self, cluster_ids: Iterable[bytes]) -> list[MemberRow]:
+        """The documents of these clusters, by (cluster_id, doc_id)."""
+        wanted = set(cluster_ids)
+        rows = self._by_keys("cluster_index", MemberRow, [sort_key(cluster_id) for cluster_id in wanted])
+        return sorted((row for row in rows if row.cluster_id in wanted), key=lambda row: (row.cluster_id, row.doc_id))
+
+    def purged(self, doc_ids: Sequence[bytes]) -> list[PurgedRow]:
+        """Which purges took these documents, at this version."""
+        rows = self._of_documents("purged", PurgedRow, doc_ids)
+        if self._version is None:
+            return rows
+        counted = {purge.purge_id for purge in self.purges()}
+        return [row for row in rows if row.purge_id in counted]
+
+    def purges(self) -> list[PurgeRow]:
+        """The purges that made this version."""
+        return list(self._rows("purges", PurgeRow, "true"))
+
+    def runs(self) -> list[RunRow]:
+        """The facts on training runs, as they were committed."""
+        return list(self._rows("training_runs", RunRow, "true"))
+
+    def segments(self) -> list[SegmentRow]:
+        """The facts on stretches of training, as they were committed."""
+        return list(self._rows("training_segments", SegmentRow, "true"))
+
+    def steps(self) -> list[StepRow]:
+        """The stages of each source."""
+        return list(self._rows("steps", StepRow, "true"))
+
+    def _of_documents(self, table: str, shape: type[Row], doc_ids: Sequence[bytes]) -> list[Row]:
+        wanted = set(doc_ids)
+        rows = self._by_keys(table, shape, [sort_key(doc_id) for doc_id in wanted])
+        return [row for row in rows if row.doc_id in wanted]  # type: ignore[attr-defined]
+
+    def _by_keys(self, table: str, shape: type[Row], keys: Iterable[int]) -> Iterator[Row]:
+        for group in self._by_file(table, sorted(set(keys))):
+            yield from self._rows(table, shape, _one_of(group))
+
+    def _by_file(self, table: str, keys: list[int]) -> Iterator[list[int]]:
+        """Rising keys in groups that one question each can answer without opening files for nothing: few keys together,
+        many by the file that can hold them."""
+        if len(keys) <= _KEYS_A_QUESTION:
+            if keys:
+                yield keys
+            return
+        files = self._open(table).get_add_actions(flatten=True)
+        firsts = [int(value.as_py()) for value in files["min.k"]] if "min.k" in files.schema.names else []
+        cuts = sorted({0, *(bisect.bisect_left(keys, first) for first in firsts), len(keys)})
+        for low, high in itertools.pairwise(cuts):
+            for first in range(low, high, _KEYS_AT_MOST):
+                yield keys[first : min(first + _KEYS_AT_MOST, high)]
+
+    def _indexed(self, table: str, keys: Iterable[int]) -> list[int]:
+        groups = self._by_file(table, sorted(set(keys)))
+        return [int(row[0]) for group in groups for row in self._select(table, ("doc_k",), _one_of(group))]
+
+    def _rows(self, table: str, shape: type[Row], where: str) -> Iterator[Row]:
+        names = [field.name for field in dataclasses.fields(shape)]  # type: ignore[arg-type]
+        for values in self._select(table, names, where):
+            yield shape(**dict(zip(names, map(_plain, values), strict=True)))
+
+    def _open(self, table: str) -> DeltaTable:
+        if table not in self._tables:
+            past = None if self._version is None or table != "purges" else self._version - FIRST_VERSION
+            self._tables[table] = open_table(self._out, table, past)
+        return self._tables[table]
+
+    def _select(self, table: str, columns: Sequence[str], where: str) -> Iterator[tuple[Any, ...]]:
+        opened = self._open(table)
+        if not opened.file_uris():
+            return
+        asked = QueryBuilder(_SESSION).register("t", opened)
+        try:
+            answer = asked.execute(f"SELECT {_columns(columns)} FROM t WHERE {where}").read_all()
+        except Exception as error:  # deltalake raises the bare class for files that are gone or damaged
+            raise StoreError(
+                f"a file of the lineage table {table!r} of {self._out.url} cannot be read: "
+                f"{' '.join(str(error).split())}. Run sluice verify"
+            ) from error
+        columns_of_values = [[value.as_py() for value in column] for column in answer.columns]
+        yield from zip(*columns_of_values, strict=True)
+
+
+def _columns(columns: Sequence[str]) -> str:
+    return ", ".join(column if "(" in column else f'"{column}"' for column in columns)
+
+
+def _one_of(keys: Sequence[int]) -> str:
+    """That `k` is one of these rising keys; bounds prune files and row groups where a list is too long to."""
+    return f"k >= {keys[0]} AND k <= {keys[-1]} AND k IN ({', '.join(map(str, keys))})"
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _overlaps(span: Span, reach: int) -> str:
+    end = int(span.start + span.num_tokens)
+    return f"(start < {end} AND start > {int(span.start - reach)} AND start + num_tokens > {int(span.start)})"
+
+
+def _within(span: Span, placements: Iterable[PlacementRow]) -> list[PlacementRow]:
+    end = span.start + span.num_tokens
+    here = (row for row in placements if row.start < end and row.start + row.num_tokens > span.start)
+    return sorted(here, key=lambda row: row.start)
+
+
+def _is_begun(span: Span, placements: Iterable[PlacementRow]) -> bool:
+    """Whether the placement of the span's first token is among these."""
+    return any(row.start <= span.start < row.start + row.num_tokens for row in placements)
+
+
+def _text(value: str) -> str:
+    """A text as an SQL literal; the only character that means something inside one is the quote."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _limit(limit: int | None) -> str:
+    return "" if limit is None else f" LIMIT {int(limit)}"
+
+
+def _name_key(name: str) -> int:
+    return sort_key(text_hash(name))
+
+
+def _ordered(rows: Iterable[DocumentRow]) -> list[DocumentRow]:
+    return sorted(rows, key=lambda row: (row.doc_id, row.source, row.warc_file or "", row.warc_offset or 0))

@@ -1,0 +1,287 @@
+"""Writing the tables of a run: sorted, deterministic Parquet files, bucket by bucket, then one commit a table.
+
+1. `index_rows` derives the rows of the index tables from rows of `documents`.
+2. `split_by_bucket` deals rows to buckets, ranges of `k` of equal width; `num_buckets` says how many a table gets.
+3. `write_bucket` writes all rows of one bucket as files named by the bucket and the BLAKE3-128 of their bytes.
+4. `lineage.store.delta.commit_tables` makes them tables.
+
+Each call of 1 to 3 needs only its own rows: `Spool` does it all in one process, on local disk; `lineage.store.shuffle`
+lets many processes share the work. Files depend on the rows alone, not on the order or the batches in which they came.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lineage.ids import content_hash, sort_keys, text_hash
+from lineage.storage.folder import Folder
+from lineage.store.tables import BOUNDED, DICTIONARY, SORTED_BY, WRITTEN_ONCE
+
+FOLDER: Final = "lineage"
+"""Where the store lies in a run's output."""
+
+ROWS_PER_BUCKET: Final = 1 << 20
+"""The most rows a bucket holds on average: 10 billion documents are then 16,384 files of about 100 MB."""
+
+_ROW_GROUP: Final = 16_384
+_KEY_BITS: Final = 63
+_EMPTY_TEXT: Final = text_hash("")
+_INDEXED_HASHES: Final = ("raw_hash", "text_hash", "clean_hash", "tokens_hash")
+
+UrlKey = Callable[[str], bytes | None]
+"""The BLAKE3-128 of a normalised URL, None where it is not one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFile:
+    """A written file of a table: `path` within the table's folder, `size` in bytes, `stats` as Delta's JSON."""
+
+    path: str
+    size: int
+    num_rows: int
+    stats: str
+
+
+def table_folder(out: Folder, name: str) -> Folder:
+    """The folder of table `name` of the run at `out`."""
+    return out.folder(f"{FOLDER}/{name}")
+
+
+def num_buckets(num_rows: int) -> int:
+    """How many buckets a table of `num_rows` rows gets: the least power of two that keeps them at ROWS_PER_BUCKET."""
+    return 1 << max(0, (max(num_rows, 1) - 1).bit_length() - ROWS_PER_BUCKET.bit_length() + 1)
+
+
+def bucket_of(keys: npt.NDArray[np.int64], buckets: int) -> npt.NDArray[np.int64]:
+    """The bucket of each `k`, shape (len(keys),): its leading bits. `buckets` is a power of two."""
+    assert buckets > 0 and buckets & (buckets - 1) == 0, f"{buckets} is not a power of two"
+    return keys >> np.int64(_KEY_BITS - (buckets.bit_length() - 1)) if buckets > 1 else np.zeros_like(keys)
+
+
+def shard_chunks(num_documents: Iterable[tuple[str, int, int]]) -> Iterator[list[tuple[str, int]]]:
+    """The buckets of `placements`: runs of (source, shard), in the given order, of about ROWS_PER_BUCKET rows.
+
+    `num_documents` gives (source, shard, number of documents), sorted by (source, shard)."""
+    chunk: list[tuple[str, int]] = []
+    rows = 0
+    for source, shard, num in num_documents:
+        if chunk and rows + num > ROWS_PER_BUCKET:
+            yield chunk
+            chunk, rows = [], 0
+        chunk.append((source, shard))
+        rows += num
+    if chunk:
+        yield chunk
+
+
+def split_by_bucket(rows: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
+    """`rows` (with a column `k`, or all to bucket 0) as (bucket, its rows), ascending; empty buckets are left out."""
+    if rows.num_rows == 0:
+        return
+    if buckets == 1 or "k" not in rows.column_names:
+        yield 0, rows
+        return
+    owner = bucket_of(rows["k"].to_numpy(), buckets)
+    order = np.argsort(owner, kind="stable")
+    ordered = rows.take(pa.array(order))
+    present, starts = np.unique(owner[order], return_index=True)
+    ends = np.append(starts[1:], len(order))
+    for bucket, start, end in zip(present.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        yield bucket, ordered.slice(start, end - start)
+
+
+def write_bucket(out: Folder, name: str, bucket: int, rows: pa.Table) -> list[TableFile]:
+    """Write all rows of one bucket of table `name`: one file, or several where a hot key overfills the bucket.
+
+    `rows` may come in any order; columns that are missing are null. Nothing is written for no rows. Writing the same
+    rows again replaces the same files with the same bytes."""
+    ordered = _sorted(name, conform(rows, WRITTEN_ONCE[name]))
+    step = 2 * ROWS_PER_BUCKET
+    return [_write_file(out, name, bucket, ordered.slice(start, step)) for start in range(0, ordered.num_rows, step)]
+
+
+def encode(rows: pa.Table) -> bytes:
+    """`rows` as Parquet; equal rows give equal bytes."""
+    sink = pa.BufferOutputStream()
+    packed = {column: "DELTA_BINARY_PACKED" for column in ("k", "doc_k") if column in rows.column_names}
+    pq.write_table(
+        rows,
+        sink,
+        row_group_size=_ROW_GROUP,
+        compression="zstd",
+        compression_level=3,
+        write_page_index=True,
+        write_page_checksum=True,
+        use_dictionary=[column for column in rows.column_names if column in DICTIONARY],
+        column_encoding=packed or None,
+        store_schema=False,
+    )
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def named_by_content(path: str, data: bytes) -> bool:
+    """Whether `data` are the bytes that the file at `path` of a table was written with: its name holds their hash."""
+    return path.removesuffix(".parquet").rpartition("-")[2] == content_hash(data).hex()
+
+
+def publish_rows(out: Folder, name: str, prefix: str, rows: pa.Table) -> TableFile:
+    """Write `rows`, as they are, as a file of table `name` called `<prefix>-<hash of its bytes>.parquet`."""
+    data = encode(rows)
+    path = f"{prefix}-{content_hash(data).hex()}.parquet"
+    table_folder(out, name).publish(path, data)
+    return TableFile(path=path, size=len(data), num_rows=rows.num_rows, stats=_stats(name, rows))
+
+
+def index_rows(documents: pa.Table, url_key: UrlKey) -> dict[str, pa.Table]:
+    """The rows of url_index, warc_index, hash_index and cluster_index that stand for these rows of `documents`.
+
+    The hash of the empty text is not indexed: it would name every page without text."""
+    doc_k = documents["k"].combine_chunks()
+    with_host = documents.filter(pc.is_valid(documents["host"]))
+    with_place = documents.filter(pc.is_valid(documents["warc_file"]))
+    clustered = documents.filter(pc.is_valid(documents["cluster_id"]))
+    hashes = [(documents[column].combine_chunks(), doc_k) for column in _INDEXED_HASHES]
+    url_keys = [None if url is None else url_key(url) for url in documents["url"].to_pylist()]
+    hashes.append((pa.array(url_keys, pa.binary()), doc_k))
+    return {
+        "url_index": conform(with_host.drop_columns("k").append_column("k", _name_keys(with_host["host"])),
+                              WRITTEN_ONCE["url_index"]),
+        "warc_index": conform(
+            with_place.rename_columns({"k": "doc_k"}).append_column("k", _name_keys(with_place["warc_file"])),
+            WRITTEN_ONCE["warc_index"]),
+        "hash_index": _hash_rows(hashes),
+        "cluster_index": conform(
+            clustered.drop_columns("k").append_column("k", _hash_keys(clustered["cluster_id"].combine_chunks())),
+            WRITTEN_ONCE["cluster_index"]),
+    }  # fmt: skip
+
+
+def _hash_rows(hashes: list[tuple[pa.Array, pa.Array]]) -> pa.Table:
+    pieces = []
+    for values, doc_k in hashes:
+        indexed = pc.and_(pc.is_valid(values), pc.not_equal(values, pa.scalar(_EMPTY_TEXT, pa.binary())))
+        indexed = pc.fill_null(indexed, False)
+        pieces.append(pa.table({"k": _hash_keys(values.filter(indexed)), "doc_k": doc_k.filter(indexed)}))
+    together = pa.concat_tables(pieces)
+    return together.group_by(["k", "doc_k"], use_threads=False).aggregate([])
+
+
+def _hash_keys(hashes: pa.Array) -> pa.Array:
+    return pa.array(sort_keys(hashes.to_pylist()), pa.int64())
+
+
+def _name_keys(names: pa.ChunkedArray) -> pa.Array:
+    """`k` of each name: `sort_key` of its BLAKE3-128, worked out once for each distinct name."""
+    encoded = names.combine_chunks().dictionary_encode()
+    keys = sort_keys([text_hash(name) for name in encoded.dictionary.to_pylist()])
+    return pa.array(keys[encoded.indices.to_numpy(zero_copy_only=False)], pa.int64())
+
+
+class Spool:
+    """The tables of a run in one process: takes rows in any order and batches, keeps them on local disk by bucket.
+
+    Use it as a context manager; `files` writes the tables' files. Memory: the rows buffered for all buckets (at most
+    `buffer_rows`), then one bucket at a time."""
+
+    def __init__(self, num_rows: Mapping[str, int], scratch: str | None = None, buffer_rows: int = 1 << 19) -> None:
+        """`num_rows`: about how many rows each table will have; a table left out gets one bucket."""
+        self._buckets = {name: num_buckets(num_rows.get(name, 0)) for name in WRITTEN_ONCE}
+        self._scratch = tempfile.TemporaryDirectory(prefix="sluice-spool-", dir=scratch)
+        self._buffer_rows = buffer_rows
+        self._buffered = 0
+        self._buffers: dict[tuple[str, int], list[pa.Table]] = {}
+        self._written: dict[tuple[str, int], list[str]] = {}
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._scratch.cleanup()
+
+    def add(self, name: str, rows: pa.Table, bucket: int | None = None) -> None:
+        """Rows of table `name`, to the bucket of their `k` or to the given one (`placements`: see `shard_chunks`)."""
+        rows = conform(rows, WRITTEN_ONCE[name])
+        dealt = split_by_bucket(rows, self._buckets[name]) if bucket is None else [(bucket, rows)]
+        for owner, piece in dealt:
+            self._buffers.setdefault((name, owner), []).append(piece)
+        self._buffered += rows.num_rows
+        if self._buffered > self._buffer_rows:
+            self._spill()
+
+    def add_documents(self, rows: pa.Table, url_key: UrlKey) -> None:
+        """Rows of `documents`, and of every index table that is derived from them."""
+        rows = conform(rows, WRITTEN_ONCE["documents"])
+        self.add("documents", rows)
+        for name, derived in index_rows(rows, url_key).items():
+            self.add(name, derived)
+
+    def files(self, out: Folder) -> dict[str, list[TableFile]]:
+        """Write every bucket of every table below `out`; the files of each table, in order, for `commit_tables`."""
+        self._spill()
+        files: dict[str, list[TableFile]] = {name: [] for name in WRITTEN_ONCE}
+        for name, bucket in sorted(self._written):
+            pieces = [_read_spilled(path) for path in self._written[name, bucket]]
+            files[name].extend(write_bucket(out, name, bucket, pa.concat_tables(pieces)))
+        return files
+
+    def _spill(self) -> None:
+        for (name, bucket), pieces in self._buffers.items():
+            paths = self._written.setdefault((name, bucket), [])
+            path = f"{self._scratch.name}/{name}-{bucket}-{len(paths)}.arrow"
+            table = pa.concat_tables(pieces)
+            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+                writer.write_table(table)
+            paths.append(path)
+        self._buffers.clear()
+        self._buffered = 0
+
+
+def _read_spilled(path: str) -> pa.Table:
+    with pa.OSFile(path, "rb") as source:
+        return pa.ipc.open_file(source).read_all()
+
+
+def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`rows` with exactly the columns of `schema`, missing ones null, others dropped."""
+    columns = [
+        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _sorted(name: str, rows: pa.Table) -> pa.Table:
+    """In the table's order; ties are broken by the other columns, so equal sets of rows give equal files."""
+    leading = SORTED_BY[name]
+    keys = [*leading, *(column for column in rows.column_names if column not in leading)]
+    return rows.take(pc.sort_indices(rows, sort_keys=[(column, "ascending") for column in keys])).combine_chunks()
+
+
+def _write_file(out: Folder, name: str, bucket: int, rows: pa.Table) -> TableFile:
+    return publish_rows(out, name, f"{bucket:05d}", rows)
+
+
+def _stats(name: str, rows: pa.Table) -> str:
+    """Delta's statistics: the row count, and the bounds of what files are pruned by."""
+    bounds = {column: pc.min_max(rows[column]).as_py() for column in BOUNDED.get(name, ())}
+    assert all(rows[column].null_count == 0 for column in bounds), f"a row of {name} has a null among {list(bounds)}"
+    stats = {
+        "numRecords": rows.num_rows,
+        "minValues": {column: bound["min"] for column, bound in bounds.items()},
+        "maxValues": {column: bound["max"] for column, bound in bounds.items()},
+        "nullCount": dict.fromkeys(bounds, 0),
+    }
+    return json.dumps(stats, sort_keys=True)

@@ -1,0 +1,1 @@
+"""A document's history in every direction: exposure (training steps) → document_history → tracer."""

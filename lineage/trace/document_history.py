@@ -1,0 +1,140 @@
+"""What `trace` tells about a document, and its JSON form: a contract that others read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from lineage.store.rows import DocumentRow
+from lineage.trace.exposure import Exposure
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What one stage said: "keep", "edit" (rule: the kind of change, value: how many), "reject" or "duplicate"."""
+
+    stage: str
+    verdict: str
+    rule: str | None = None
+    value: float | None = None
+    threshold: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The component of duplicates that a document belongs to; members by id, itself included."""
+
+    id: bytes
+    duplicate_of: bytes | None
+    similarity: float | None
+    members: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purge:
+    """How a document was purged; the last three are null while that purge is unfinished."""
+
+    purge_id: str
+    role: str
+    at: str | None
+    by: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """All that is known of one document."""
+
+    row: DocumentRow
+    decisions: tuple[Decision, ...]
+    cluster: Cluster | None
+    exposures: tuple[Exposure, ...]
+    purged: Purge | None
+
+    @property
+    def doc_id(self) -> bytes:
+        """The document's id."""
+        return self.row.doc_id
+
+    def as_json(self, limit: int | None = None) -> dict[str, Json]:
+        """The story as `trace --json` prints it. `limit` cuts the lists of cluster members and exposures; for a list
+        that was cut, `<name>_cut` gives its count, its first and its last entry."""
+        row = self.row
+        told: dict[str, Json] = {
+            "doc_id": row.doc_id.hex(),
+            "url": row.url,
+            "warc": {
+                "file": row.warc_file, "offset": row.warc_offset, "length": row.warc_length,
+                "record_id": row.record_id,
+            },
+            "hashes": {
+                "raw": _hex(row.raw_hash), "text": _hex(row.text_hash), "clean": _hex(row.clean_hash),
+                "tokens": _hex(row.tokens_hash),
+            },
+            "status": row.status,
+            "decisions": [_decision(decision) for decision in self.decisions],
+            "cluster": self._cluster(limit),
+            "placements": self._placements(),
+        }  # fmt: skip
+        _put_cut(told, "exposures", [asdict(exposure) for exposure in self.exposures], limit)
+        told["purged"] = None if self.purged is None else asdict(self.purged)
+        return told
+
+    def _cluster(self, limit: int | None) -> Json:
+        """A document that nothing repeats is a cluster of its own; a rejected one was compared with none."""
+        alone = () if self.row.status == "rejected" else (self.doc_id,)
+        found = self.cluster or Cluster(
+            id=self.doc_id, duplicate_of=self.row.duplicate_of, similarity=self.row.similarity, members=alone
+        )
+        told: dict[str, Json] = {
+            "id": found.id.hex() if found.members else None, "size": len(found.members),
+            "duplicate_of": _hex(found.duplicate_of), "similarity": _number(found.similarity),
+        }  # fmt: skip
+        _put_cut(told, "members", [member.hex() for member in found.members], limit)
+        return told
+
+    def _placements(self) -> Json:
+        row = self.row
+        if row.shard is None:
+            return []
+        return [{"source": row.source, "shard": row.shard, "start": row.start, "num_tokens": row.num_tokens}]
+
+
+def documents_json(
+    stories: Sequence[Story], limit: int | None = None, num: int | None = None, last: Story | None = None
+) -> dict[str, Json]:
+    """`{"documents": […]}`: the answer in every direction but by id. `num` and `last`: how many there are and the last
+    of them, where `stories` are only the first."""
+    told: dict[str, Json] = {}
+    _put_cut(told, "documents", [story.as_json(limit) for story in stories], limit)
+    if num is not None and num > len(stories):
+        told["documents_cut"] = {
+            "count": num, "first": stories[0].as_json(limit) if stories else None,
+            "last": None if last is None else last.as_json(limit),
+        }  # fmt: skip
+    return told
+
+
+def _put_cut(told: dict[str, Json], name: str, items: Sequence[Json], limit: int | None) -> None:
+    shown = items if limit is None else items[:limit]
+    told[name] = list(shown)
+    if len(items) > len(shown):
+        told[f"{name}_cut"] = {"count": len(items), "first": items[0], "last": items[-1]}
+
+
+def _decision(decision: Decision) -> Json:
+    return {
+        "stage": decision.stage, "rule": decision.rule, "value": _number(decision.value),
+        "threshold": _number(decision.threshold), "verdict": decision.verdict,
+    }  # fmt: skip
+
+
+def _hex(value: bytes | None) -> str | None:
+    return None if value is None else value.hex()
+
+
+def _number(value: float | None) -> float | None:
+    return value if value is None or math.isfinite(value) else None

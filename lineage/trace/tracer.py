@@ -1,0 +1,279 @@
+"""A document's whole story, from every direction: crawl record ⇄ decisions ⇄ token range ⇄ (run, step, row).
+
+A `Tracer` finds documents by one of their names and tells each one's story by joining facts; exposures to training are
+not stored but computed, by inverting each run's order. What it needs of higher rooms it takes as functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from lineage.ids import text_hash
+from lineage.storage.folder import Folder
+from lineage.store.delta import StoreError
+from lineage.store.lookup import Lookup
+from lineage.store.rows import DocumentRow, EditRow, FindingRow, MemberRow, PurgedRow, RunRow, SegmentRow
+from lineage.trace.document_history import Cluster, Decision, Purge, Story
+from lineage.trace.exposure import (
+    Exposure,
+    FindReadings,
+    LocateSequences,
+    Span,
+    TrainingRun,
+    erased_from,
+    exposures,
+    fold,
+)
+
+_STAGES: Final = (
+    "url", "prefilter", "parse", "language", "quality", "classifier", "decontaminate", "pii", "identity", "dedup.url",
+    "dedup.exact", "dedup.near",
+)  # fmt: skip
+_AT_ONCE: Final = 256
+_Fact = TypeVar("_Fact", EditRow, FindingRow)
+
+
+class UnknownError(StoreError):
+    """Nothing in this output has the name that was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Functions:
+    """What tracing takes from higher rooms. `normalise` gives the URL that two spellings of one share, `named_host` the
+    recorded form of a host that a person names, or None where a text is neither; without `find` and `locate` nothing is
+    said of training."""
+
+    normalise: Callable[[str], str | None]
+    named_host: Callable[[str], str | None]
+    find: FindReadings | None = None
+    locate: LocateSequences | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoreRuns:
+    """Facts of training runs that the store has not got (a run whose store was down): read from their own outputs."""
+
+    runs: Sequence[RunRow] = field(default=())
+    segments: Sequence[SegmentRow] = field(default=())
+
+
+class Tracer:
+    """Answers `trace` for the run at `out`, as of a version of the corpus or now.
+
+    Methods raise UnknownError where nothing matches, StoreError where the store is missing or damaged. Stories come
+    sorted by doc_id unless said otherwise, one a document id."""
+
+    def __init__(
+        self, out: Folder, functions: Functions, *, version: int | None = None, more: MoreRuns = MoreRuns()
+    ) -> None:
+        self._out = out
+        self._functions = functions
+        self._more = more
+        self._lookup = Lookup(out, version)
+        self._stages: dict[str, list[str]] = {}
+        self._runs: list[TrainingRun] | None = None
+
+    def by_id(self, doc_id: bytes) -> Story:
+        """The story of a document; of rows with this id, that of the one that was not a repetition."""
+        return self._told(self._lookup.documents([doc_id]), f"document {doc_id.hex()}")[0]
+
+    def by_url(self, url: str) -> list[Story]:
+        """The documents of a URL, however it is spelt."""
+        wanted = self._functions.normalise(url)
+        if wanted is None:
+            raise UnknownError(f"{url!r} is not a URL: expected something like https://example.org/page")
+        rows = self._lookup.by_url_key(text_hash(wanted))
+        matching = [row for row in rows if row.url is not None and self._functions.normalise(row.url) == wanted]
+        return self._told(matching, f"document with the URL {url!r} (as {wanted!r})")
+
+    def by_hash(self, digest: bytes) -> list[Story]:
+        """The documents whose raw, text, clean or tokens hash this is."""
+        return self._told(self._lookup.by_hashes([digest]), f"document with the hash {digest.hex()}")
+
+    def by_host(self, host: str, limit: int | None = None) -> tuple[list[Story], int]:
+        """The documents of a host in order of URL, the first `limit` of them, and how many records it has."""
+        name = self._functions.named_host(host)
+        listed = self._lookup.host(name, None if limit is None else max(limit, 1)) if name else []
+        if not name or not listed:
+            raise UnknownError(f"no document of host {name or host!r} in {self._out.url}")
+        ids = list(dict.fromkeys(row.doc_id for row in listed))
+        stories = {story.doc_id: story for story in self.stories(ids)}
+        num = len(listed) if limit is None or len(listed) < limit else self._lookup.num_of_host(name)
+        return [stories[doc_id] for doc_id in ids], num
+
+    def last_of_host(self, host: str) -> Story:
+        """The last of the documents that `by_host` gives without a limit."""
+        (story,) = self.stories([self._lookup.last_of_host(self._functions.named_host(host) or host).doc_id])
+        return story
+
+    def by_place(self, warc_file: str, offset: int) -> list[Story]:
+        """The document read from the member at byte `offset` of a crawl file, named as in `warc_file`."""
+        what = f"document at offset {offset} of {warc_file!r} (file names are relative, as in column warc_file)"
+        return self._told(self._lookup.by_place(warc_file, offset), what)
+
+    def by_token(self, source: str, shard: int, offset: int) -> list[Story]:
+        """The document that a token of a shard belongs to."""
+        [placements] = self._lookup.at_spans([Span(source, shard, offset, 1)])
+        if not placements:
+            raise UnknownError(f"no document at token {offset} of shard {source}/{shard} in {self._out.url}")
+        return self.stories([placement.doc_id for placement in placements])
+
+    def by_step(self, run: str, step: int, row: int | None = None) -> list[Story]:
+        """The documents that a training step (or one row of its batch) read, in the order of rows and tokens."""
+        known = {training.run: training for training in self.runs()}
+        if run not in known:
+            names = ", ".join(map(repr, known)) or "none"
+            raise UnknownError(f"no training run {run!r} is recorded in {self._out.url} (recorded: {names})")
+        training = known[run]
+        if not 0 <= step < training.num_steps:
+            raise UnknownError(f"step {step} of run {run!r}: its steps are 0 to {training.num_steps - 1}")
+        if row is not None and not 0 <= row < training.global_batch:
+            raise UnknownError(f"row {row} of run {run!r}: a batch has rows 0 to {training.global_batch - 1}")
+        if self._functions.locate is None:
+            raise UnknownError(f"the order of run {run!r} is not at hand, so its steps cannot be traced")
+        rows = range(training.global_batch) if row is None else [row]
+        spans = self._functions.locate(training.plan, [step * training.global_batch + number for number in rows])
+        return self.stories(self._read_by(training, spans))
+
+    def stories(self, doc_ids: Sequence[bytes]) -> list[Story]:
+        """The stories of documents, in the order given; UnknownError names one that is not there."""
+        told: list[Story] = []
+        distinct = list(dict.fromkeys(doc_ids))
+        for first in range(0, len(distinct), _AT_ONCE):
+            chunk = distinct[first : first + _AT_ONCE]
+            rows = {row.doc_id: row for row in _one_each(self._lookup.documents(chunk))}
+            for doc_id in chunk:
+                if doc_id not in rows:
+                    raise UnknownError(f"no document {doc_id.hex()} in {self._out.url}")
+            told.extend(self._tell([rows[doc_id] for doc_id in chunk]))
+        return told
+
+    def runs(self) -> list[TrainingRun]:
+        """The training runs that read this output, as their latest facts tell."""
+        if self._runs is None:
+            runs = [*self._lookup.runs(), *self._more.runs]
+            segments = [*self._lookup.segments(), *self._more.segments]
+            self._runs = fold(runs, segments)
+        return self._runs
+
+    def _read_by(self, run: TrainingRun, spans: Iterable[Span]) -> list[bytes]:
+        """The ids of the documents of this output (a run may read several) that `spans` hold, in that order."""
+        here = [
+            span._replace(source=span.source.removeprefix(run.prefix))
+            for span in spans
+            if span.source.startswith(run.prefix)
+        ]
+        return [placement.doc_id for placements in self._lookup.at_spans(here) for placement in placements]
+
+    def _told(self, rows: list[DocumentRow], what: str) -> list[Story]:
+        if not rows:
+            raise UnknownError(f"no {what} in {self._out.url}")
+        chosen = _one_each(rows)
+        return [
+            story for first in range(0, len(chosen), _AT_ONCE) for story in self._tell(chosen[first : first + _AT_ONCE])
+        ]
+
+    def _tell(self, rows: list[DocumentRow]) -> list[Story]:
+        ids = [row.doc_id for row in rows]
+        edits = _grouped(self._lookup.edits(ids))
+        findings = _grouped(self._lookup.findings(ids))
+        purged = {row.doc_id: row for row in self._lookup.purged(ids)}
+        members: dict[bytes, list[MemberRow]] = {}
+        for member in self._lookup.members(row.cluster_id for row in rows if row.cluster_id is not None):
+            members.setdefault(member.cluster_id, []).append(member)
+        return [
+            Story(
+                row=row,
+                decisions=decisions(row, self._passed(row), edits.get(row.doc_id, []), findings.get(row.doc_id, [])),
+                cluster=None if row.cluster_id is None else _cluster(row, members.get(row.cluster_id, [])),
+                exposures=self._exposures(row, purged.get(row.doc_id)),
+                purged=self._purge(purged.get(row.doc_id)),
+            )
+            for row in rows
+        ]
+
+    def _passed(self, row: DocumentRow) -> list[str]:
+        """The stages of the row's source up to the one that decided, that one left out."""
+        if not self._stages:
+            for step in sorted(
+                self._lookup.steps(), key=lambda step: (step.source, _position(step.stage, step.position))
+            ):
+                self._stages.setdefault(step.source, []).append(step.stage)
+        stages = self._stages.get(row.source, [])
+        return stages[: stages.index(row.stage)] if row.stage in stages else stages
+
+    def _exposures(self, row: DocumentRow, purged: PurgedRow | None) -> tuple[Exposure, ...]:
+        if self._functions.find is None or row.shard is None or row.start is None or row.num_tokens is None:
+            return ()
+        span = Span(row.source, row.shard, row.start, row.num_tokens)
+        erased: frozenset[str] = frozenset()
+        if purged is not None:
+            purges = self._lookup.purges()
+            erased = next((erased_from(p, purges) for p in purges if p.purge_id == purged.purge_id), erased)
+        find = self._functions.find
+        return tuple(exposure for run in self.runs() for exposure in exposures(run, span, find, erased))
+
+    def _purge(self, purged: PurgedRow | None) -> Purge | None:
+        if purged is None:
+            return None
+        purge = next((purge for purge in self._lookup.purges() if purge.purge_id == purged.purge_id), None)
+        return Purge(
+            purge_id=purged.purge_id, role=purged.role, at=purge.at if purge else None, by=purge.by if purge else None,
+            reason=purge.reason if purge else None,
+        )  # fmt: skip
+
+
+def decisions(
+    row: DocumentRow, passed: Sequence[str], edits: Sequence[EditRow], findings: Sequence[FindingRow]
+) -> tuple[Decision, ...]:
+    """Every stage that a document passed, in order, then the one that decided.
+
+    A stage that changed the text says "edit", once for each kind (the rule) with its count (the value). Findings of the
+    whole ledger stand with their stage."""
+    told: list[Decision] = []
+    deciding = row.stage if row.status != "kept" else None
+    for stage in (*passed, *([deciding] if deciding is not None else [])):
+        told.extend(
+            Decision(stage=stage, rule=f.rule, value=f.value, threshold=f.threshold, verdict=f.verdict)
+            for f in findings
+            if f.stage == stage and not (stage == deciding and f.rule == row.rule)
+        )
+        changed = [Decision(stage=stage, rule=e.kind, value=e.count, verdict="edit") for e in edits if e.stage == stage]
+        told.extend(changed)
+        if stage == deciding:
+            verdict = "duplicate" if row.status == "duplicate" else "reject"
+            told.append(Decision(stage=stage, rule=row.rule, value=row.value, threshold=row.threshold, verdict=verdict))
+        elif not changed:
+            told.append(Decision(stage=stage, verdict="keep"))
+    return tuple(told)
+
+
+def _one_each(rows: list[DocumentRow]) -> list[DocumentRow]:
+    """One row for each id: the one that was kept, else one that was not a repetition of another; by id."""
+    best: dict[bytes, DocumentRow] = {}
+    for row in sorted(rows, key=lambda row: (row.status != "kept", row.stage == "identity")):
+        best.setdefault(row.doc_id, row)
+    return [best[doc_id] for doc_id in sorted(best)]
+
+
+def _cluster(row: DocumentRow, members: list[MemberRow]) -> Cluster:
+    assert row.cluster_id is not None
+    return Cluster(
+        id=row.cluster_id, duplicate_of=row.duplicate_of, similarity=row.similarity,
+        members=tuple(sorted({member.doc_id for member in members})),
+    )  # fmt: skip
+
+
+def _position(stage: str, position: int | None) -> int:
+    if position is not None:
+        return position
+    return _STAGES.index(stage) if stage in _STAGES else len(_STAGES)
+
+
+def _grouped(rows: Iterable[_Fact]) -> dict[bytes, list[_Fact]]:
+    groups: dict[bytes, list[_Fact]] = {}
+    for row in rows:
+        groups.setdefault(row.doc_id, []).append(row)
+    return groups

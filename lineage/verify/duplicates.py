@@ -1,0 +1,123 @@
+"""Verify, part 5: each duplicate has an edge to a kept document: by URL, by text, or by a Jaccard measured again.
+
+1. `check_edges`: bucket by bucket, a duplicate and the document that it repeats; pairs by Jaccard are noted.
+2. `check_similarities`: the texts of those pairs are fetched part by part, meet in a bucket, and are compared.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lineage.ids import content_hash, sort_key
+from lineage.index.output_index import Index
+from lineage.storage.folder import Folder
+from lineage.store.tables import DOCUMENTS
+from lineage.verify.documents import DUPLICATES
+from lineage.verify.problems import Problem, VerifyHooks, guarded
+from lineage.verify.shards import PurgedSpans
+from lineage.verify.spill import Spill
+
+_REQUESTS: Final = pa.schema([
+    ("k", pa.int64()), ("part", pa.int64()), ("part_row", pa.int64()), ("doc_id", pa.binary()), ("other", pa.binary()),
+    ("similarity", pa.float64()), ("threshold", pa.float64()),
+])  # fmt: skip
+"""One side of a pair by Jaccard: `part` is the ordinal of its part in the index; `k` that of the part, so that one pass
+over the parts answers all. `doc_id` is the duplicate, `other` what it repeats."""
+
+_SIDES: Final = pa.schema([("k", pa.int64()), *(_REQUESTS.field(i) for i in range(3, 7)), ("text", pa.string())])
+_EXACT: Final = 1e-9
+
+
+def check_edges(spill: Spill, index: Index, purged: PurgedSpans, hooks: VerifyHooks) -> Iterator[Problem]:
+    """The rule of duplicates, for every duplicate that another document is named for."""
+    ordinals = {(entry.source, entry.part): ordinal for ordinal, entry in enumerate(index.documents)}
+    for bucket in range(spill.buckets):
+        kept = {row["doc_id"]: row for row in spill.read("documents", bucket, DOCUMENTS).to_pylist()
+                if row["status"] == "kept"}  # fmt: skip
+        requests = []
+        for row in spill.read("duplicates", bucket, DUPLICATES).to_pylist():
+            other = kept.get(row["duplicate_of"])
+            if other is None:
+                if not hooks.known_elsewhere(row["duplicate_of"]):
+                    yield _edge(row, f"{row['duplicate_of'].hex()} is not kept")
+                continue
+            yield from _check_edge(row, other, hooks)
+            if row["stage"] == "dedup.near" and not purged.doc_ids & {row["doc_id"], other["doc_id"]}:
+                for side in (row, other):
+                    place = side["source"], side["part"]
+                    if place in ordinals:
+                        requests.append(_request(row, side["part_row"], ordinals[place]))
+        spill.add("requests", pa.Table.from_pylist(requests, schema=_REQUESTS))
+
+
+def _edge(row: dict[str, Any], message: str) -> Problem:
+    return Problem("duplicates.edge", f"document {row['doc_id'].hex()}", f"is a duplicate by {row['stage']}; {message}")
+
+
+def _check_edge(row: dict[str, Any], other: dict[str, Any], hooks: VerifyHooks) -> Iterator[Problem]:
+    if row["stage"] == "dedup.url":
+        keys = [hooks.url_key(side["url"]) if side["url"] else None for side in (row, other)]
+        if keys[0] is None or keys[0] != keys[1]:
+            yield _edge(row, f"its URL is not that of {other['doc_id'].hex()}")
+    elif row["stage"] == "dedup.exact":
+        if row["clean_hash"] != other["clean_hash"] or row["similarity"] != 1.0:
+            yield _edge(row, f"its text is not that of {other['doc_id'].hex()}")
+    elif row["similarity"] is None or row["threshold"] is None or row["similarity"] < row["threshold"]:
+        yield _edge(row, f"its similarity {row['similarity']} is below {row['threshold']}")
+
+
+def _request(row: dict[str, Any], part_row: int, ordinal: int) -> dict[str, Any]:
+    return {
+        "k": sort_key(content_hash(b"part %d" % ordinal)), "part": ordinal, "part_row": part_row,
+        "doc_id": row["doc_id"], "other": row["duplicate_of"], "similarity": row["similarity"],
+        "threshold": row["threshold"],
+    }  # fmt: skip
+
+
+def check_similarities(out: Folder, index: Index, spill: Spill, hooks: VerifyHooks) -> Iterator[Problem]:
+    """Measure the Jaccard of every noted pair again."""
+    for bucket in range(spill.buckets):
+        by_part: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for request in spill.read("requests", bucket, _REQUESTS).to_pylist():
+            by_part[request["part"]].append(request)
+        for ordinal in sorted(by_part):
+            name = index.documents[ordinal].file
+            yield from guarded("documents.unreadable", name, _spill_sides(out, name, by_part[ordinal], spill))
+    for bucket in range(spill.buckets):
+        pairs: dict[tuple[bytes, bytes], list[dict[str, Any]]] = defaultdict(list)
+        for side in spill.read("sides", bucket, _SIDES).to_pylist():
+            pairs[side["doc_id"], side["other"]].append(side)
+        for sides in pairs.values():
+            yield from _check_pair(sides, hooks)
+
+
+def _spill_sides(out: Folder, name: str, requests: list[dict[str, Any]], spill: Spill) -> Iterator[Problem]:
+    first = 0
+    with out.open(name) as stream:
+        file = pq.ParquetFile(stream)
+        for group in range(file.num_row_groups):
+            size = file.metadata.row_group(group).num_rows
+            here = [request for request in requests if first <= request["part_row"] < first + size]
+            if here:
+                texts = file.read_row_group(group, columns=["text"])["text"]
+                sides = [{**request, "k": sort_key(content_hash(request["doc_id"] + request["other"])),
+                          "text": texts[request["part_row"] - first].as_py()} for request in here]  # fmt: skip
+                spill.add("sides", pa.Table.from_pylist(sides, schema=_SIDES))
+            first += size
+    yield from ()
+
+
+def _check_pair(sides: list[dict[str, Any]], hooks: VerifyHooks) -> Iterator[Problem]:
+    row = {**sides[0], "stage": "dedup.near"}
+    texts = [side["text"] for side in sides]
+    if len(texts) != 2 or None in texts:
+        yield _edge(row, f"one of its texts and that of {row['other'].hex()} is not there")
+        return
+    measured = hooks.jaccard(*texts)
+    if measured < row["threshold"] or abs(measured - row["similarity"]) > _EXACT:
+        yield _edge(row, f"its Jaccard with {row['other'].hex()} is {measured}, recorded is {row['similarity']}")

@@ -1,0 +1,133 @@
+"""`verify`: recompute every checksum and balance of an OUT, and list what does not hold.
+
+1. seals and files (verify_files)          index.json, checksums.json, every hash, nothing missing, nothing extra
+2. shards (verify_shards)                  blocks, tiling, tokens of each document, purged spans, placements
+3. documents (verify_documents)            texts, places, dedup state, uniqueness, the tables that index them
+4. duplicates (verify_duplicates)          each has its edge to a kept document
+5. steps (verify_steps)                    in = out + rejected, as counts and digests, from the inputs to what is kept
+6. purges and training facts (here)        whole, once, and leading to the index as it is
+
+Parts 3 to 6 compare facts with one another, so they are left out where part 1 finds the facts damaged. Everything
+streams by shard and by bucket: memory is that of about a million rows, whatever the size of the OUT.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+import pyarrow.parquet as pq
+
+from lineage.index.checksums import DamagedFileError
+from lineage.index.output_index import INDEX_FILE, Index, read_index
+from lineage.storage.folder import Folder
+from lineage.store.delta import read_table, state
+from lineage.store.tables import APPENDED
+from lineage.store.write import num_buckets
+from lineage.verify.documents import Facts, check_documents, check_indexes, spill_documents, spill_others, spill_parts
+from lineage.verify.duplicates import check_edges, check_similarities
+from lineage.verify.files import check_files
+from lineage.verify.problems import Problem, Verification, VerifyHooks, guarded
+from lineage.verify.shards import PurgedSpans, check_shards, read_purged
+from lineage.verify.spill import Spill
+from lineage.verify.steps import check_steps
+
+MOST_PROBLEMS: Final = 1000
+EXCERPTS: Final = "excerpts.parquet"
+_FACTS: Final = ("lineage/", "documents/", "dedup/", EXCERPTS, "checksums.json")
+"""Where facts lie: if one of these files is damaged, comparing what is left would only make noise."""
+
+
+def verify(out: Folder, hooks: VerifyHooks, most: int = MOST_PROBLEMS) -> Verification:
+    """Everything that does not hold in the finished OUT, the first `most` of it.
+
+    NotFinishedError if there is no index. Damage is never an exception: it is a problem that names the file."""
+    try:
+        index = read_index(out)
+    except DamagedFileError as error:
+        return Verification(problems=(Problem("index.damaged", INDEX_FILE, str(error)),), notes=(), num_files=0,
+                            num_documents=0, num_tokens=0)  # fmt: skip
+    facts = Facts()
+    problems = tuple(islice(_problems(out, index, facts, hooks), most))
+    return Verification(
+        problems=problems,
+        notes=tuple(sorted(facts.notes, key=lambda note: note.where)),
+        num_files=len(out.names()),
+        num_documents=sum(total.num for total in facts.tally.by_source.values()),
+        num_tokens=index.num_tokens,
+    )
+
+
+def _problems(out: Folder, index: Index, facts: Facts, hooks: VerifyHooks) -> Iterator[Problem]:
+    damaged = set()
+    for problem in check_files(out, index):
+        damaged.add(problem.where)
+        yield problem
+    facts_are_whole = not any(where.startswith(_FACTS) for where in damaged)
+    purged = read_purged(out) if facts_are_whole else PurgedSpans()
+    yield from check_shards(out, index, purged if facts_are_whole else None, damaged)
+    if not facts_are_whole:
+        facts.notes.append(
+            Problem("facts.skipped", "lineage/", "not compared with one another: damaged files, see above")
+        )
+        return
+    yield from guarded("excerpts.unreadable", EXCERPTS, _check_excerpts(out, facts, purged))
+    yield from _check_documents(out, index, facts, purged, hooks)
+    yield from guarded("steps.unreadable", "lineage/steps", check_steps(out, facts.tally))
+    yield from guarded("purges.unreadable", "lineage/purges", _check_purges(out, index))
+    for table in APPENDED:
+        yield from guarded("table.unreadable", f"lineage/{table}", _check_once(out, table))
+
+
+def _check_documents(
+    out: Folder, index: Index, facts: Facts, purged: PurgedSpans, hooks: VerifyHooks
+) -> Iterator[Problem]:
+    with Spill(num_buckets(state(out, "documents").num_rows)) as spill:
+        documents = "lineage/documents"
+        yield from guarded("table.unreadable", documents, spill_documents(out, spill, facts, purged, hooks))
+        yield from spill_parts(out, index, spill)
+        yield from spill_others(out, index, spill)
+        yield from check_documents(spill, facts, purged)
+        yield from check_indexes(spill)
+        yield from guarded("duplicates.unreadable", documents, check_edges(spill, index, purged, hooks))
+        yield from check_similarities(out, index, spill, hooks)
+
+
+def _check_excerpts(out: Folder, facts: Facts, purged: PurgedSpans) -> Iterator[Problem]:
+    with out.open(EXCERPTS) as file:
+        facts.excerpts = set(pq.read_table(file, columns=["doc_id"])["doc_id"].to_pylist())
+    for doc_id in sorted(facts.excerpts & purged.doc_ids):
+        yield Problem("purged.excerpt", f"document {doc_id.hex()}", f"was purged and is still in {EXCERPTS}")
+
+
+def _check_purges(out: Folder, index: Index) -> Iterator[Problem]:
+    """Each purge is whole, and the last of them left the index as it is."""
+    purges, purged = read_table(out, "purges").to_pylist(), read_table(out, "purged").to_pylist()
+    where = "lineage/purges"
+    for purge_id in sorted({row["purge_id"] for row in purged} - {row["purge_id"] for row in purges}):
+        yield Problem("purges.unfinished", where, f"purge {purge_id} did not end; call the same command again")
+    for row in purges:
+        of_purge = [entry for entry in purged if entry["purge_id"] == row["purge_id"]]
+        found = len({entry["doc_id"] for entry in of_purge}), sum(entry["num_tokens"] or 0 for entry in of_purge)
+        if found != (row["num_documents"], row["num_tokens"]):
+            yield Problem("purges.rows", where, f"purge {row['purge_id']} took {row['num_documents']} documents with "
+                          f"{row['num_tokens']} tokens, `purged` has {found[0]} with {found[1]}")  # fmt: skip
+    for purge_id, number in Counter(row["purge_id"] for row in purges).items():
+        if number > 1:
+            yield Problem("purges.repeated", where, f"{number} rows for purge {purge_id}")
+    if index.version != 1 + len(purges):
+        yield Problem("purges.version", INDEX_FILE, f"version {index.version} after {len(purges)} purges")
+    after = {row["content_fingerprint_after"] for row in purges}
+    before = {row["content_fingerprint_before"] for row in purges}
+    if purges and (index.content_fingerprint not in after or not after <= before | {index.content_fingerprint}):
+        yield Problem("purges.fingerprint", INDEX_FILE, "its content_fingerprint is not what the purges left")
+
+
+def _check_once(out: Folder, table: str) -> Iterator[Problem]:
+    rows = read_table(out, table)
+    counted = Counter(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+    for row, number in counted.items():
+        if number > 1:
+            yield Problem("table.repeated", f"lineage/{table}", f"{number} equal rows: {row}")

@@ -1,0 +1,181 @@
+"""How a document's story reads on a terminal.
+
+Whatever comes from the web (URLs, record ids, file names) is shown as plain text without control characters: it cannot
+colour, move or overwrite anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from lineage.trace.document_history import Decision, Story
+from lineage.trace.exposure import Exposure
+
+_STYLES = {"kept": "bold green", "rejected": "bold red", "duplicate": "bold yellow"}
+_MARKS = {"keep": ("✓", "green"), "edit": ("~", "cyan"), "reject": ("✗", "red"), "duplicate": ("=", "yellow")}
+_SHOWN = 12
+
+
+def print_story(console: Console, story: Story, limit: int | None = None) -> None:
+    """One document's story, from the crawl to training. Lists longer than `limit` (12) end with how many are left."""
+    shown = _SHOWN if limit is None else limit
+    _print_opening(console, story)
+    _print_decisions(console, story)
+    _print_cluster(console, story, shown)
+    _print_place(console, story)
+    _print_exposures(console, story, shown)
+
+
+def print_list(console: Console, stories: Sequence[Story], limit: int | None = None, num: int | None = None) -> None:
+    """Several documents: each one's story if they are few, else a table, a line a document. `num`: how many there are,
+    where `stories` are only the first."""
+    count = len(stories) if num is None else num
+    if count <= 3:
+        for number, story in enumerate(stories):
+            if number:
+                console.print()
+            print_story(console, story, limit)
+        return
+    shown = stories if limit is None else stories[:limit]
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("document", "status", "by", "url"):
+        table.add_column(name, overflow="fold" if name == "url" else "ellipsis", no_wrap=name != "url")
+    for story in shown:
+        status = story.row.status if story.purged is None else "purged"
+        by = plain(story.row.rule or story.row.stage or "")
+        table.add_row(
+            story.doc_id.hex(), Text(status, _STYLES.get(status, "bold magenta")), by, plain(story.row.url or "")
+        )
+    console.print(table)
+    if count > len(shown):
+        console.print(Text(f"… and {count - len(shown):,} more of {count:,}; --limit N shows more, --json all", "dim"))
+    console.print(Text("sluice trace OUT --doc ID tells one document's whole story", "dim"))
+
+
+def plain(text: str) -> Text:
+    """A text from outside as it may be shown: control and format characters as escapes, no markup."""
+    return Text("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text))
+
+
+def _print_opening(console: Console, story: Story) -> None:
+    row = story.row
+    head = Text(f"Document {row.doc_id.hex()}  ", "bold")
+    head.append(row.status, _STYLES.get(row.status, ""))
+    if story.purged is not None:
+        head.append("  purged", "bold magenta")
+    console.print(head)
+    if row.url:
+        console.print(Text("  ").append_text(plain(row.url)))
+    line = Text("  ")
+    line.append_text(plain(f"Source {row.source}"))
+    if row.captured_at:
+        line.append_text(plain(f", captured {row.captured_at}"))
+    if row.warc_file is not None:
+        line.append_text(
+            plain(f", read from {row.warc_file} at byte {row.warc_offset:,} ({row.warc_length or 0:,} bytes)")
+        )
+    console.print(line)
+    about = []
+    if row.charset:
+        about.append(f"charset {row.charset}")
+    if row.language:
+        score = "" if row.language_score is None else f" ({row.language_score:.2f})"
+        about.append(f"language {row.language}{score}")
+    if row.num_chars:
+        about.append(f"{row.num_chars:,} characters of clean text")
+    if about:
+        console.print(Text("  ").append_text(plain("; ".join(about))))
+
+
+def _print_decisions(console: Console, story: Story) -> None:
+    console.print(Text("\nWhat was decided", "bold"))
+    if not story.decisions:
+        console.print("  nothing is recorded")
+    for stage, told in groupby(story.decisions, key=lambda decision: decision.stage):
+        for number, decision in enumerate(told):
+            mark, style = _MARKS.get(decision.verdict, ("·", ""))
+            line = (
+                Text(f"  {mark} ", style)
+                .append(f"{stage if number == 0 else '':<14}", "")
+                .append_text(_words(decision))
+            )
+            console.print(line)
+
+
+def _words(decision: Decision) -> Text:
+    if decision.verdict == "edit":
+        return plain(f"changed {decision.rule} {decision.value or 0:g} times")
+    measured = ""
+    if decision.value is not None:
+        measured = f": measured {decision.value:g}"
+        if decision.threshold is not None:
+            measured += f", threshold {decision.threshold:g}"
+    if decision.verdict == "keep":
+        return plain(f"passed {decision.rule}{measured}" if decision.rule else "passed")
+    verb = "rejected by" if decision.verdict == "reject" else "duplicate by"
+    return plain(f"{verb} {decision.rule or decision.stage}{measured}")
+
+
+def _print_cluster(console: Console, story: Story, shown: int) -> None:
+    cluster = story.cluster
+    if cluster is None:
+        if story.row.duplicate_of is not None:
+            console.print(Text(f"\nRepeats {story.row.duplicate_of.hex()}", "bold"))
+        return
+    console.print(Text(f"\nIts cluster of {len(cluster.members):,} similar documents", "bold"))
+    if cluster.duplicate_of is not None:
+        how = "the same URL" if cluster.similarity is None else f"Jaccard similarity {cluster.similarity:.3f}"
+        console.print(f"  it repeats {cluster.duplicate_of.hex()} ({how})")
+    others = [member for member in cluster.members if member != story.doc_id]
+    for member in others[:shown]:
+        console.print(f"  {member.hex()}")
+    if len(others) > shown:
+        console.print(Text(f"  … and {len(others) - shown:,} more", "dim"))
+
+
+def _print_place(console: Console, story: Story) -> None:
+    row = story.row
+    console.print(Text("\nWhere its tokens lie", "bold"))
+    if row.shard is None or row.start is None or row.num_tokens is None:
+        console.print("  in no shard")
+    else:
+        end = row.start + row.num_tokens
+        console.print(
+            Text("  ").append_text(plain(f"shard {row.source}/{row.shard:05d}, tokens {row.start:,} to {end - 1:,}"))
+            .append(f" ({row.num_tokens:,} with the end-of-text id)")
+        )  # fmt: skip
+    if story.purged is not None:
+        purge = story.purged
+        when = f" on {purge.at} by {purge.by}: {purge.reason}" if purge.at else ", not yet complete"
+        console.print(Text("  ").append_text(plain(f"purged as {purge.role} by purge {purge.purge_id}{when}")))
+
+
+def _print_exposures(console: Console, story: Story, shown: int) -> None:
+    console.print(Text("\nWhich training steps read it", "bold"))
+    if not story.exposures:
+        console.print("  none that is recorded")
+        return
+    for run, told in groupby(story.exposures, key=lambda exposure: exposure.run):
+        entries = list(told)
+        applied = sum(entry.applied for entry in entries)
+        console.print(Text("  ").append_text(plain(f"run {run}: {len(entries):,} readings, {applied:,} applied")))
+        for entry in entries[:shown]:
+            console.print(Text(f"    {_place(entry)}", "" if entry.applied else "dim"))
+        if len(entries) > shown:
+            console.print(
+                Text(f"    … and {len(entries) - shown:,} more, the last in step {entries[-1].step:,}", "dim")
+            )
+
+
+def _place(entry: Exposure) -> str:
+    end = entry.first_token + entry.num_tokens - 1
+    not_applied = "" if entry.applied else ", not applied"
+    return (
+        f"step {entry.step:,}, row {entry.row:,} (epoch {entry.epoch}, sequence {entry.sequence:,}, positions "
+        f"{entry.first_token:,} to {end:,}, attempt {entry.attempt}{not_applied})"
+    )

@@ -1,0 +1,1 @@
+"""All that starts or speaks Ray, and what a cluster can hold."""

@@ -1,0 +1,300 @@
+"""Deduplication of a whole corpus: identity, then one graph of equal URLs, equal texts and resembling texts.
+
+    keys ─identity─▶ first documents ─bands─▶ candidate pairs ─signatures─▶ likely pairs ─shingles─▶ near edges
+                          └──────── equal URLs and texts ─▶ stars ─┴─▶ components ─▶ decisions ─▶ verdicts by group
+
+Each arrow is a phase: an exchange whose partitions publish a file each and whose marker, published last, says that it
+need not run again. The verdicts depend on the keys, texts and options alone, not on engine, partitions or order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lineage.ids import add_digests
+from lineage.storage.folder import Folder
+from lineage.store.tables import VERDICTS
+from pipeline.cluster.engine import Work
+from pipeline.dedup import graph, near, verdicts
+from pipeline.dedup.exchange import Engine, Exchange, InProcess, RayData
+from pipeline.dedup.inputs import DedupUnit, EarlierFile, KeysFile, earlier_file, publish_chunks, unit_file
+from pipeline.dedup.rows import Chunk, Context, Reduced
+from stages.dedup.options import DedupTable
+from stages.dedup.shingles import mix
+
+IN_PROCESS_ROWS: Final = 5_000_000
+"""Documents up to which one process is faster than a shuffle."""
+ROWS_PER_PARTITION: Final = 250_000
+_MAX_PARTITIONS: Final = 8192
+_MARKER: Final = "done.json"
+_NO_WISHES: Final = Work()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DedupJob:
+    """What is compared with what.
+
+    `work` holds the units' KEYS files and takes what this stage publishes, below `dedup/`; `out` holds the parts of
+    clean texts. `earlier` are the files of the outputs named in `against`, in that order. `num_rows` is how many
+    documents all these files hold: it chooses the engine and how finely the work is cut, never the result."""
+
+    table: DedupTable
+    work: Folder
+    out: Folder
+    units: tuple[DedupUnit, ...]
+    num_rows: int
+    group_files: int = 1000
+    earlier: tuple[EarlierFile, ...] = ()
+    in_process_rows: int = IN_PROCESS_ROWS
+    rows_per_partition: int = ROWS_PER_PARTITION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupVerdicts:
+    """The VERDICTS file of one group of files: its name in the job's work folder. There is one also without rows."""
+
+    source_index: int
+    group: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DedupResult:
+    """The verdicts, by (source_index, group), and what was counted on the way: `identity`, `dedup.url`, `dedup.exact`,
+    `dedup.near` (documents dropped), `candidate_pairs`, `compared_pairs`, `verified_pairs`, `capped_buckets`."""
+
+    verdicts: tuple[GroupVerdicts, ...]
+    counts: Mapping[str, int]
+
+
+def deduplicate(
+    job: DedupJob,
+    engine: Engine | None = None,
+    notify: Callable[[str], None] | None = None,
+    work: Work = _NO_WISHES,
+) -> DedupResult:
+    """The verdicts on every document of `job.units`. `notify` hears the name of each phase that begins; `work` is what
+    tasks reserve where one process is not enough.
+
+    Called again after it was killed, it repeats no finished phase."""
+    if not job.units:
+        return DedupResult(verdicts=(), counts={})
+    if engine is None:
+        engine = InProcess() if job.num_rows <= job.in_process_rows else RayData(work)
+    flow = _Flow(job, engine, notify or _ignore)
+    repeated = flow.identity()
+    edges = flow.near_edges() if job.table.near else _NOTHING
+    labels = flow.components(edges)
+    flow.verdicts(repeated, labels, edges)
+    return DedupResult(verdicts=flow.groups, counts=dict(sorted(flow.counts.items())))
+
+
+def _ignore(_: str) -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A finished phase: the files it published, by partition, and its counts."""
+
+    files: Mapping[int, str]
+    counts: Mapping[str, int]
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.files.values())
+
+
+_NOTHING: Final = Done(files={}, counts={})
+
+
+class _Flow:
+    """The phases of one job in their order."""
+
+    def __init__(self, job: DedupJob, engine: Engine, notify: Callable[[str], None]) -> None:
+        self.job, self.engine, self.notify = job, engine, notify
+        self.folder = job.work.folder("dedup")
+        starts = _group_starts(job)
+        self.groups = tuple(
+            GroupVerdicts(source_index=source, group=group, name=f"dedup/{_partition_name('verdicts', number)}")
+            for number, (source, group) in enumerate(starts)
+        )
+        self.counts: Counter[str] = Counter()
+        files = _files(job)
+        pieces = min(_MAX_PARTITIONS, max(1, math.ceil(job.num_rows / job.rows_per_partition)))
+        self.context = Context(
+            table=job.table,
+            folder=self.folder,
+            num_partitions=pieces,
+            chunk_starts=publish_chunks(self.folder, files, min(pieces, len(files))),
+            group_starts=tuple(starts.values()),
+        )
+        self.chunks: list[Chunk] = []
+
+    def identity(self) -> Done:
+        """Find documents whose doc_id came before; what follows does without them."""
+        numbers = range(len(self.context.chunk_starts))
+        repeated = self.phase("identity", numbers, graph.identity_rows, graph.repeated_ids)
+        digest = add_digests([repeated.counts.get("digest", 0)])
+        # A key that is a function of every document's content: nobody can foresee it, and the result is the same
+        # under any key but for accidental collisions of 64 bits.
+        key = int(mix(np.array([digest & (2**64 - 1)], np.uint64))[0])
+        self.context = dataclasses.replace(self.context, shingle_key=key)
+        by_chunk = self.phase(
+            "identity-by-chunk", repeated.names, graph.repeated_rows, graph.repeated_nodes, len(numbers)
+        )
+        self.chunks = [Chunk(number, by_chunk.files.get(number)) for number in numbers]
+        self.count(repeated, "identity")
+        return repeated
+
+    def near_edges(self) -> Done:
+        """Pairs of texts whose Jaccard reaches the threshold."""
+        num_chunks = len(self.chunks)
+        found = self.phase("candidates", self.chunks, near.band_rows, near.candidates)
+        signatures = self.phase(
+            "signatures", found.names, near.endpoint_rows, self.bound(near.signatures_of), num_chunks
+        )
+        likely = self.phase("likely", _compared(found, signatures), near.meeting_rows, self.bound(near.estimated))
+        texts = self.phase("shingles", likely.names, near.endpoint_rows, self.bound(near.shingles_of), num_chunks)
+        edges = self.phase("near", _compared(likely, texts), near.meeting_rows, self.bound(near.verified))
+        self.count(found, "capped_buckets")
+        self.count(likely, "candidate_pairs", "compared_pairs")
+        self.count(edges, "verified_pairs")
+        return edges
+
+    def components(self, edges: Done) -> Done:
+        """The component of every document that shares its URL, its text or a near edge with another."""
+        equal = self.phase("equal", self.chunks, graph.equal_rows, graph.stars)
+        names = equal.names + edges.names
+        if equal.counts.get("edges", 0) + edges.counts.get("verified_pairs", 0) <= self.job.in_process_rows:
+            return self.phase("labels", names, graph.edge_rows, graph.labels, 1)
+        digest, rounds = None, 0
+        while True:
+            large = self.phase(f"large-star-{rounds}", names, graph.both_ends_rows, graph.large_stars)
+            small = self.phase(f"small-star-{rounds}", large.names, graph.greater_end_rows, graph.small_stars)
+            now = small.counts["digest"] % 2**64
+            if now == digest:
+                return self.phase("labels", small.names, graph.star_centre_rows, graph.star_labels)
+            digest, names, rounds = now, small.names, rounds + 1
+
+    def verdicts(self, repeated: Done, labels: Done, edges: Done) -> None:
+        """Decide on every component and publish the verdicts of each group."""
+        tasks = [_Task(verdicts.label_rows, name) for name in labels.names]
+        tasks += [_Task(verdicts.near_edge_rows, name) for name in edges.names]
+        members = self.phase("members", tasks, _run_task, self.bound(verdicts.members), len(self.chunks))
+        decided = self.phase("decisions", members.names, verdicts.component_rows, self.bound(verdicts.decisions))
+        tasks = [_Task(verdicts.decision_rows, name) for name in decided.names]
+        tasks += [_Task(verdicts.repeated_verdict_rows, name) for name in repeated.names]
+        written = self.phase("verdicts", tasks, _run_task, verdicts.verdicts, len(self.groups))
+        for number in range(len(self.groups)):
+            name = _partition_name("verdicts", number)
+            if number not in written.files and not self.folder.exists(name):
+                _write(self.folder, name, VERDICTS.empty_table())
+        self.count(decided, "dedup.url", "dedup.exact", "dedup.near")
+
+    def bound(self, reduce: Callable[[Context, int, pa.Table], Reduced]) -> Callable[[int, pa.Table], Reduced]:
+        """A reducer that wants the context, with it."""
+        return functools.partial(reduce, self.context)
+
+    def phase(
+        self,
+        name: str,
+        tasks: Iterable[Any],
+        read: Callable[[Context, Any], pa.Table],
+        reduce: Callable[[int, pa.Table], Reduced],
+        num_partitions: int | None = None,
+    ) -> Done:
+        """Run a phase, unless its marker stands, and publish what each partition comes to."""
+        marker = f"{name}/{_MARKER}"
+        if self.folder.exists(marker):
+            return _done(name, json.loads(self.folder.read(marker)))
+        self.notify(name)
+        counts = self.engine.run(
+            Exchange(
+                tasks=list(tasks),
+                read=functools.partial(read, self.context),
+                reduce=functools.partial(_publish, self.folder, name, reduce),
+                num_partitions=num_partitions or self.context.num_partitions,
+            )
+        )
+        total: Counter[str] = Counter()
+        for of_partition in counts.values():
+            total.update(of_partition)
+        record = {"partitions": list(counts), "counts": dict(sorted(total.items()))}
+        self.folder.publish(marker, json.dumps(record).encode())
+        return _done(name, record)
+
+    def count(self, done: Done, *names: str) -> None:
+        """Keep counts of a phase for the result."""
+        self.counts.update({name: done.counts.get(name, 0) for name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A file to read, and how: where rows of several kinds meet."""
+
+    read: Callable[[Context, str], pa.Table]
+    name: str
+
+
+def _run_task(context: Context, task: _Task) -> pa.Table:
+    return task.read(context, task.name)
+
+
+def _compared(pairs: Done, values: Done) -> list[near.Compared]:
+    return [near.Compared(name, False) for name in pairs.names] + [near.Compared(name, True) for name in values.names]
+
+
+def _done(phase: str, record: Mapping[str, Any]) -> Done:
+    return Done(
+        files={number: _partition_name(phase, number) for number in record["partitions"]}, counts=record["counts"]
+    )
+
+
+def _partition_name(phase: str, number: int) -> str:
+    return f"{phase}/{number:05d}.parquet"
+
+
+def _publish(
+    folder: Folder, phase: str, reduce: Callable[[int, pa.Table], Reduced], number: int, rows: pa.Table
+) -> dict[str, int]:
+    reduced = reduce(number, rows)
+    _write(folder, _partition_name(phase, number), reduced.rows)
+    return reduced.counts
+
+
+def _write(folder: Folder, name: str, rows: pa.Table) -> None:
+    with folder.writing(name) as file:
+        pq.write_table(rows, file, compression="zstd")
+
+
+def _files(job: DedupJob) -> list[KeysFile]:
+    """Every file of keys, in order of ordinal."""
+    outs = list(dict.fromkeys(file.out for file in job.earlier))
+    earlier = sorted(job.earlier, key=lambda file: (outs.index(file.out), file.dedup))
+    units = [unit_file(unit, job.work, job.out) for unit in _ordered(job.units)]
+    return units + [earlier_file(file, number) for number, file in enumerate(earlier)]
+
+
+def _ordered(units: Sequence[DedupUnit]) -> list[DedupUnit]:
+    return sorted(units, key=lambda unit: (unit.source_index, unit.file_index))
+
+
+def _group_starts(job: DedupJob) -> dict[tuple[int, int], int]:
+    """The least ordinal of each (source_index, group) that has units, in that order."""
+    starts: dict[tuple[int, int], int] = {}
+    for unit in _ordered(job.units):
+        group = (unit.source_index, unit.file_index // job.group_files)
+        starts.setdefault(group, unit_file(unit, job.work, job.out).ordinal)
+    return starts

@@ -1,0 +1,181 @@
+"""Near-duplicates: bands, candidate pairs by bucket, and their verification by estimate and by exact Jaccard.
+
+What a comparison needs is fetched file by file, sent to where its pairs are, and compared there; so every file is read
+in order and no partition reads at random. Every `*_rows` function gives rows with a partition number; every other
+public function reduces a partition to a table that is published.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lineage.ids import sort_keys
+from pipeline.dedup.exchange import PARTITION
+from pipeline.dedup.inputs import KeysFile, is_earlier, open_chunk, ordinals, read_keys, read_texts
+from pipeline.dedup.rows import Chunk, Context, Reduced, first_documents, ints, positions, prefix, routed
+from stages.dedup.bands import I64, band_keys, band_orders, unpack_signatures
+from stages.dedup.candidates import BandRows, candidate_pairs, collapse_equal_texts, distinct_pairs
+from stages.dedup.minhash import estimate_floor
+from stages.dedup.shingles import jaccard, shingles
+
+_BAND_COLUMNS: Final = ("key", "text", "k", "order", "preference", "node")
+_ESTIMATED_AT_ONCE: Final = 1 << 16
+
+
+def band_rows(context: Context, chunk: Chunk) -> pa.Table:
+    """A row for each band of each distinct text of the chunk, by bucket."""
+    columns: dict[str, list[I64]] = {name: [] for name in _BAND_COLUMNS}
+    for _, table in first_documents(context, chunk, ["doc_id", "clean_hash", "signature", "num_chars", "captured_at"]):
+        found = _bands_of(context, table.filter(pc.is_valid(table["signature"])))
+        for name, values in columns.items():
+            values.append(getattr(found, name))
+    whole = {name: np.concatenate([np.empty(0, np.int64), *values]) for name, values in columns.items()}
+    return routed(context.spread(whole["key"]), pa.table(whole))
+
+
+def _bands_of(context: Context, table: pa.Table) -> BandRows:
+    signatures = unpack_signatures(table["signature"].to_pylist(), context.table)
+    times = context.table.bands
+    node = np.repeat(ints(table, "node"), times)
+    rows = BandRows(
+        key=band_keys(signatures, context.table).ravel(),
+        text=np.repeat(prefix(table, "clean_hash"), times),
+        k=np.repeat(sort_keys(table["doc_id"].to_pylist()), times),
+        order=band_orders(signatures, context.table).ravel(),
+        preference=np.repeat(_preferences(table, context.table.keep), times),
+        node=node,
+        earlier=is_earlier(node),
+    )
+    return collapse_equal_texts(rows)
+
+
+def _preferences(table: pa.Table, keep: Literal["longest", "earliest"]) -> I64:
+    """Numbers in the order in which documents are kept: the digits of the time up to seconds, where that decides."""
+    if keep == "longest":
+        return -ints(table, "num_chars")
+    digits = ("".join(filter(str.isdigit, time[:19])) if time else "" for time in table["captured_at"].to_pylist())
+    return np.array([int(found) if found else np.iinfo(np.int64).max for found in digits], np.int64)
+
+
+def candidates(_: int, rows: pa.Table) -> Reduced:
+    """The pairs that the partition's buckets propose."""
+    columns = {name: ints(rows, name) for name in _BAND_COLUMNS}
+    pairs = candidate_pairs(BandRows(**columns, earlier=is_earlier(columns["node"])))
+    return Reduced(pa.table({"a": pairs.a, "b": pairs.b}), {"capped_buckets": pairs.num_capped})
+
+
+def endpoint_rows(context: Context, name: str) -> pa.Table:
+    """Both ends of every pair, by chunk, and the partition where the pair is compared: that of its greater doc_id, so
+    that the pairs of a bucket's least member are spread."""
+    rows = context.read(name, ["a", "b"])
+    a, b = ints(rows, "a"), ints(rows, "b")
+    node, meeting = distinct_pairs(np.concatenate((a, b)), np.tile(context.spread(b), 2))
+    return pa.table({PARTITION: context.chunk_of(node), "node": node, "meeting": meeting})
+
+
+def signatures_of(context: Context, chunk: int, rows: pa.Table) -> Reduced:
+    """The signature of each document wanted, for each partition that wants it."""
+    return _fetched(context, chunk, rows, "signature")
+
+
+def shingles_of(context: Context, chunk: int, rows: pa.Table) -> Reduced:
+    """The shingle set of each document wanted, as uint64, for each partition that wants it. A text that was purged from
+    an earlier output has none, and its pairs come to nothing: no document is dropped on an unverified claim."""
+    return _fetched(context, chunk, rows, "shingles")
+
+
+def _fetched(context: Context, chunk: int, rows: pa.Table, what: Literal["signature", "shingles"]) -> Reduced:
+    node, meeting = distinct_pairs(ints(rows, "node"), ints(rows, "meeting"))
+    ordinal = ordinals(node)
+    tables = []
+    for file in open_chunk(context.folder, chunk):
+        here = slice(*np.searchsorted(ordinal, [file.ordinal, file.ordinal + 1]))
+        wanted, times = np.unique(node[here], return_counts=True)
+        if not len(wanted):
+            continue
+        values = _signatures(file, wanted) if what == "signature" else _shingles(context, file, wanted)
+        copies = pa.array(np.repeat(np.arange(len(wanted)), times))
+        tables.append(pa.table({"node": node[here], "meeting": meeting[here], "value": values.take(copies)}))
+    fetched = pa.concat_tables(tables)
+    return Reduced(fetched.filter(pc.is_valid(fetched["value"])), {})
+
+
+def _signatures(file: KeysFile, wanted: I64) -> pa.Array:
+    table = read_keys(file, ["signature"])
+    chosen = np.searchsorted(ints(table, "node"), wanted)
+    return table["signature"].combine_chunks().cast(pa.large_binary()).take(pa.array(chosen))
+
+
+def _shingles(context: Context, file: KeysFile, wanted: I64) -> pa.Array:
+    size, key = context.table.shingle, context.shingle_key
+    found = [None if t is None else shingles(t, size, key).tobytes() for t in read_texts(file, wanted)]
+    return pa.array(found, pa.large_binary())
+
+
+class Compared(NamedTuple):
+    """A file of pairs or, if `is_values`, of what was fetched for them."""
+
+    name: str
+    is_values: bool
+
+
+def meeting_rows(context: Context, file: Compared) -> pa.Table:
+    """Pairs, and values as rows with b = -1, by the partition where they meet."""
+    if file.is_values:
+        rows = context.read(file.name)
+        node = ints(rows, "node")
+        return pa.table(
+            {PARTITION: ints(rows, "meeting"), "a": node, "b": np.full(len(node), -1), "value": rows["value"]}
+        )
+    rows = context.read(file.name, ["a", "b"])
+    b = ints(rows, "b")
+    return pa.table(
+        {PARTITION: context.spread(b), "a": rows["a"], "b": b, "value": pa.nulls(len(b), pa.large_binary())}
+    )
+
+
+def estimated(context: Context, _: int, rows: pa.Table) -> Reduced:
+    """The pairs whose signatures do not rule the threshold out."""
+    pairs = _Pairs(rows)
+    signatures = unpack_signatures(pairs.values.to_pylist(), context.table)
+    likely = np.zeros(len(pairs.a), np.bool_)
+    floor = estimate_floor(context.table)
+    for begin in range(0, len(likely), _ESTIMATED_AT_ONCE):
+        block = slice(begin, begin + _ESTIMATED_AT_ONCE)
+        agreement = (signatures[pairs.left[block]] == signatures[pairs.right[block]]).mean(axis=1)
+        likely[block] = agreement >= floor
+    return Reduced(
+        pa.table({"a": pairs.a[likely], "b": pairs.b[likely]}),
+        {"candidate_pairs": len(likely), "compared_pairs": int(np.count_nonzero(likely))},
+    )
+
+
+def verified(context: Context, _: int, rows: pa.Table) -> Reduced:
+    """The pairs whose shingles have a Jaccard at or above the threshold, and that Jaccard."""
+    pairs = _Pairs(rows)
+    sets = [np.frombuffer(value, np.uint64) for value in pairs.values.to_pylist()]
+    similarity = np.zeros(len(pairs.a))
+    for index, (left, right) in enumerate(zip(pairs.left, pairs.right, strict=True)):
+        if left >= 0 and right >= 0:
+            similarity[index] = jaccard(sets[left], sets[right])
+    near = similarity >= context.table.threshold
+    return Reduced(
+        pa.table({"a": pairs.a[near], "b": pairs.b[near], "similarity": similarity[near]}),
+        {"verified_pairs": int(np.count_nonzero(near))},
+    )
+
+
+class _Pairs:
+    """The distinct pairs (a, b) of a partition, and the index in `values` of each one's ends (-1: not there)."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        is_pair = ints(rows, "b") >= 0
+        pairs, values = rows.filter(pa.array(is_pair)), rows.filter(pa.array(~is_pair))
+        self.a, self.b = distinct_pairs(ints(pairs, "a"), ints(pairs, "b"))
+        nodes, first = np.unique(ints(values, "a"), return_index=True)
+        self.values = values["value"].combine_chunks().take(pa.array(first))
+        self.left, self.right = positions(nodes, self.a), positions(nodes, self.b)

@@ -1,0 +1,72 @@
+"""What the lineage room takes from the rooms above, put together: for verify, purge and trace."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from lineage.index.output_index import Index, read_index
+from lineage.purge.execution import ApplyHooks
+from lineage.purge.plan import PlanHooks
+from lineage.storage.folder import Folder
+from lineage.store.delta import read_table
+from lineage.trace.earlier import find_in
+from lineage.verify.problems import VerifyHooks
+from pipeline.recipe import recipe_of
+from pipeline.report.render import render_output
+from stages.dedup.options import DedupTable
+from stages.dedup.shingles import jaccard, shingles
+from stages.steps.url import named_host, url_key
+from trainer.data.cache.folder import CacheFolder
+
+
+class Similarity:
+    """The Jaccard similarity of two clean texts as the run at `out` measured it."""
+
+    def __init__(self, table: DedupTable) -> None:
+        self._size, self.threshold = table.shingle, table.threshold
+
+    def __call__(self, left: str, right: str) -> float:
+        return jaccard(shingles(left, self._size), shingles(right, self._size))
+
+    def resembles(self, left: str, right: str) -> bool:
+        """Whether two texts count as near copies."""
+        return self(left, right) >= self.threshold
+
+
+def verify_hooks(out: Folder) -> VerifyHooks:
+    """What `verify` needs. A damaged recipe.toml is for `verify` to name: similarities are then measured with the
+    default shingle, and no earlier output is known."""
+    try:
+        table = recipe_of(out).dedup
+    except (OSError, ValueError, LookupError):
+        table = DedupTable()
+    find = find_in(table.against)
+    return VerifyHooks(
+        jaccard=Similarity(table), url_key=url_key, known_elsewhere=lambda doc_id: find(doc_id) is not None
+    )
+
+
+def plan_hooks(out: Folder) -> PlanHooks:
+    """What planning a purge needs."""
+    table = recipe_of(out).dedup
+    return PlanHooks(
+        url_key=url_key,
+        named_host=named_host,
+        resembles=Similarity(table).resembles,
+        find_elsewhere=find_in(table.against),
+    )
+
+
+def apply_hooks() -> ApplyHooks:
+    """What applying a purge needs."""
+    return ApplyHooks(render=lambda out: render_output(out, read_index(out)), drop_cached=drop_cached)
+
+
+def drop_cached(out: Folder, index: Index) -> None:
+    """Drop from this host's caches, as training runs recorded them, what `index` does not name."""
+    sweeps = read_table(out, "cache_sweeps").select(["host", "folder"]).to_pylist()
+    hashes = {shard.hash for shard in index.shards}
+    for folder in sorted({sweep["folder"] for sweep in sweeps if sweep["host"] == socket.gethostname()}):
+        if os.path.isdir(folder):
+            CacheFolder(folder, 0).prepare(hashes)

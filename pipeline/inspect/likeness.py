@@ -1,0 +1,110 @@
+"""How the clean texts of a training recipe's data compare to a target: shares of sources (EM), documents (DSIR)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lineage.index.output_index import read_index
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from pipeline.parquet.rows import clean_texts
+from stages.steps.decontaminate import read_items
+from trainer.mix.dsir import (
+    BUCKETS,
+    effective_sample_size,
+    features,
+    gumbel_top_k,
+    length_effect,
+    log_ratio,
+    log_weights,
+    unigrams,
+)
+from trainer.mix.em import fit_mixture, smoothed
+from trainer.mix.swarm import Floats
+from trainer.options import DataTable
+
+
+class Text(NamedTuple):
+    """A clean text, its id and its source with the prefix of `train.data`."""
+
+    source: str
+    doc_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Likeness:
+    """What DSIR chose. `effective_sample_size`: in documents, of all; `length_effect`: correlation of log weight and
+    number of n-grams, None where one is constant; `by_source`: chosen documents."""
+
+    num_documents: int
+    num_chosen: int
+    effective_sample_size: float
+    length_effect: float | None
+    by_source: dict[str, int]
+
+    def as_plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def texts_of(outs: tuple[DataTable, ...]) -> Iterator[Text]:
+    """Every clean text that was not purged, part by part."""
+    for table in outs:
+        folder = Folder(table.out)
+        for part in read_index(folder).documents:
+            for found in clean_texts(folder, part):
+                yield Text(table.prefix + part.source, found.doc_id.hex(), found.text)
+
+
+def target_texts(file: str, field: str) -> list[str]:
+    """The texts of a JSONL file. RecipeError for a line that has none at `field`, or a file without any."""
+    texts = read_items(file, field)
+    if not texts:
+        raise RecipeError(f"{file} holds no text")
+    return texts
+
+
+def likely_shares(outs: tuple[DataTable, ...], target: list[str]) -> dict[str, float]:
+    """The shares of the sources whose words together look most like the target's, by source."""
+    counts: dict[str, Floats] = {}
+    for text in texts_of(outs):
+        counts.setdefault(text.source, np.zeros(BUCKETS))[:] += unigrams(text.text)
+    sources = sorted(source for source, own in counts.items() if own.sum())
+    if len(sources) < 2:
+        raise RecipeError(f"{len(sources)} sources of train.data have words: expected at least 2 to mix")
+    wanted = np.sum([unigrams(text) for text in target], axis=0)
+    shares = fit_mixture(wanted, smoothed(np.stack([counts[source] for source in sources])))
+    return dict(zip(sources, shares.tolist(), strict=True))
+
+
+def choose_documents(
+    outs: tuple[DataTable, ...], target: list[str], keep: int, seed: int
+) -> tuple[Likeness, list[dict[str, Any]]]:
+    """`keep` documents drawn by importance to the target: the summary, and a row each with its log weight."""
+    wanted = np.sum([features(text) for text in target], axis=0)
+    raw = np.zeros(BUCKETS)
+    names = []
+    for text in texts_of(outs):
+        raw += features(text.text)
+        names.append((text.source, text.doc_id))
+    if not 0 < keep <= len(names):
+        raise RecipeError(f"--keep {keep}: train.data has {len(names)} clean texts, expected 1 to that many")
+    weights, lengths = log_weights((text.text for text in texts_of(outs)), log_ratio(wanted, raw))
+    chosen = gumbel_top_k(weights, keep, seed)
+    by_source: dict[str, int] = {}
+    for number in chosen:
+        by_source[names[number][0]] = by_source.get(names[number][0], 0) + 1
+    summary = Likeness(
+        num_documents=len(names), num_chosen=keep, effective_sample_size=effective_sample_size(weights),
+        length_effect=length_effect(weights, lengths), by_source=dict(sorted(by_source.items())),
+    )  # fmt: skip
+    rows = [
+        {"source": names[number][0], "doc_id": names[number][1], "log_weight": float(weights[number])}
+        for number in chosen
+    ]
+    return summary, rows

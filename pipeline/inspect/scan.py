@@ -1,0 +1,259 @@
+"""`sluice scan`: which documents of a run hold the texts of a benchmark, with the evidence that `purge --from` takes.
+
+Two passes over the clean texts, part by part, or over the shards where n-grams of tokens are asked for: the first
+counts in how many documents each n-gram of the items stands and remembers the documents that hold any; the second looks
+at those documents again, leaving common n-grams out.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+
+from lineage.index.output_index import PartFile, Shard, check_outside, read_index
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder, split
+from lineage.store.lookup import Lookup
+from pipeline.cluster import engine
+from pipeline.cluster.engine import Work, run_units
+from pipeline.parquet.rows import clean_texts
+from pipeline.phases.progress import Reporter
+from pipeline.phases.tokenize import kept_tokenizer
+from pipeline.recipe import recipe_of
+from stages.contamination import Evidence, Finder
+from stages.dedup.options import DedupTable
+from stages.ngrams import Tokens
+from stages.steps.decontaminate import read_items
+
+COMMON_IN = 10
+"""An n-gram that stands in more documents than this is common and counts for nothing (GPT-3, appendix C)."""
+
+_SHARE: Final = 0.01
+_FEW: Final = 10
+_AT_ONCE = 256  # documents that the lineage store is asked for at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """What to look for, and how. Without `max_share` a purge takes one document of a hundred, but ten at least: of a
+    small corpus a few documents are a large share."""
+
+    against: str
+    field: str = "text"
+    ngram: Literal["13w", "8t"] = "13w"
+    control: str | None = None
+    max_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanJob:
+    """What all scanning tasks share. `common` are the numbers of n-grams to leave out."""
+
+    out: str
+    key: str
+    items: tuple[str, ...]
+    ngram: Literal["13w", "8t"]
+    dedup: DedupTable
+    kinds: tuple[str, ...]
+    encoding: str
+    common: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What one task reads: a part of the clean texts, or, for n-grams of tokens, a shard; in the second pass only some
+    of its documents, by their number in it."""
+
+    held: PartFile | Shard
+    rows: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """A document as a piece holds it; `tokens` where it came from a shard."""
+
+    row: int
+    doc_id: bytes
+    text: str
+    tokens: Tokens | None = None
+
+
+@functools.lru_cache(maxsize=2)
+def _finder(job: ScanJob) -> Finder:
+    encode = kept_tokenizer(job.encoding).encode if job.ngram == "8t" else None
+    return Finder(job.items, job.ngram, job.dedup, job.kinds, encode)
+
+
+def _common_mask(finder: Finder, job: ScanJob) -> npt.NDArray[np.bool_]:
+    ignore = np.zeros(finder.num_ngrams, dtype=np.bool_)
+    ignore[list(job.common)] = True
+    return ignore
+
+
+def _documents(job: ScanJob, piece: Piece) -> Iterator[_Read]:
+    """The documents asked for; purged ones are not there any more."""
+    wanted = None if piece.rows is None else frozenset(piece.rows)
+    if isinstance(piece.held, Shard):
+        return _of_shard(job, piece.held, wanted)
+    return _of_part(job, piece.held, wanted)
+
+
+def _of_part(job: ScanJob, part: PartFile, wanted: frozenset[int] | None) -> Iterator[_Read]:
+    for row, doc_id, text in clean_texts(Folder(job.out), part):
+        if wanted is None or row in wanted:
+            yield _Read(row=row, doc_id=doc_id, text=text)
+
+
+def _of_shard(job: ScanJob, shard: Shard, wanted: frozenset[int] | None) -> Iterator[_Read]:
+    """From the tokens themselves, so that what is found is what a training run would read."""
+    folder, tokenizer = Folder(job.out), kept_tokenizer(job.encoding)
+    placed = pq.read_table(io.BytesIO(folder.read(shard.index_file)), columns=["doc_id", "start", "num_tokens"])
+    with folder.open(shard.file) as stream:
+        for row, plain in enumerate(placed.to_pylist()):
+            if wanted is not None and row not in wanted:
+                continue
+            stream.seek(plain["start"] * 4)
+            tokens = np.frombuffer(stream.read(plain["num_tokens"] * 4), "<u4")[:-1]
+            if not len(tokens) or tokens[0] != tokenizer.eot_id:
+                yield _Read(row=row, doc_id=plain["doc_id"], text=tokenizer.decode(tokens), tokens=tokens)
+
+
+def look(job: ScanJob, piece: Piece, careful: bool) -> dict[str, Any]:
+    """First pass over a piece: how many documents it has, which of them hold any item, and in how many of them each
+    n-gram stands."""
+    finder = _finder(replace(job, common=()))
+    seen: Counter[int] = Counter()
+    rows, num = [], 0
+    for document in _documents(job, piece):
+        num += 1
+        present = finder.ngrams_in(document.text, document.tokens).tolist()
+        seen.update(present)
+        if present or finder.resembles(document.text):
+            rows.append(document.row)
+    return {"num": num, "rows": rows, "seen": dict(seen)}
+
+
+def show(job: ScanJob, piece: Piece, careful: bool) -> list[dict[str, Any]]:
+    """Second pass: the documents of a piece that hold an item, with the evidence."""
+    finder = _finder(replace(job, common=()))
+    ignore = _common_mask(finder, job)
+    found = []
+    for document in _documents(job, piece):
+        evidence = finder.find(document.text, ignore, document.tokens)
+        if evidence:
+            matches = [asdict(one) | {"text": _quoted(job, document, one)} for one in evidence]
+            found.append({"doc_id": document.doc_id.hex(), "matches": matches})
+    return found
+
+
+def _quoted(job: ScanJob, document: _Read, evidence: Evidence) -> str:
+    """What the longest span says."""
+    start, end = evidence.spans[0]
+    if evidence.unit == "words":
+        return document.text[start:end]
+    tokenizer = kept_tokenizer(job.encoding)
+    tokens = tokenizer.encode(document.text) if document.tokens is None else document.tokens
+    return tokenizer.decode(tokens[start:end])
+
+
+def scan(out: Folder, request: ScanRequest, reporter: Reporter) -> dict[str, Any]:
+    """The evidence: what was looked for, how much was found, and `documents` with their matches, by doc_id.
+
+    n-grams of words are looked for in the clean texts, duplicates of kept ones among them; n-grams of tokens in the
+    shards."""
+    index = read_index(out)
+    recipe = recipe_of(out)
+    items = read_items(request.against, request.field)
+    if not items:
+        raise RecipeError(f"--against {request.against}: there is no item in it")
+    job = ScanJob(
+        out=out.url, key=index.content_fingerprint, items=tuple(items), ngram=request.ngram, dedup=recipe.dedup,
+        kinds=recipe.pii.kinds, encoding=recipe.tokenize.encoding,
+    )  # fmt: skip
+    finder = _finder(job)
+    if len(finder.skipped) == len(items):
+        raise RecipeError(f"--against {request.against}: none of its {len(items)} items has five words to look for")
+    with engine.cluster(recipe.ray):
+        held: Sequence[PartFile | Shard] = index.shards if request.ngram == "8t" else index.documents
+        common, num_documents, pieces = _first_pass(job, held, Work.of(recipe.ray), reporter)
+        job = replace(job, common=tuple(common))
+        found = _second_pass(job, pieces, Work.of(recipe.ray), reporter)
+    share = len(found) / max(1, num_documents)
+    max_share = max(_SHARE, _FEW / max(1, num_documents)) if request.max_share is None else request.max_share
+    return {
+        "format": 1,
+        "against": request.against,
+        "ngram": request.ngram,
+        "content_fingerprint": index.content_fingerprint,
+        "num_items": len(items),
+        "skipped_items": list(finder.skipped),
+        "found_items": sorted({match["item"] for matches in found.values() for match in matches}),
+        "common_ngrams": len(common),
+        "num_documents": num_documents,
+        "num_found": len(found),
+        "share": share,
+        "max_share": max_share,
+        "refused": share > max_share,
+        "control": None if request.control is None else _control(finder, job, request),
+        "documents": [
+            {"doc_id": doc_id, "url": url, "matches": found[doc_id]} for doc_id, url in _urls(out, sorted(found))
+        ],
+    }
+
+
+def _urls(out: Folder, doc_ids: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    lookup = Lookup(out)
+    for first in range(0, len(doc_ids), _AT_ONCE):
+        chunk = doc_ids[first : first + _AT_ONCE]
+        known = {row.doc_id.hex(): row.url for row in lookup.documents([bytes.fromhex(doc_id) for doc_id in chunk])}
+        yield from ((doc_id, known[doc_id]) for doc_id in chunk)
+
+
+def _first_pass(
+    job: ScanJob, held: Sequence[PartFile | Shard], work: Work, reporter: Reporter
+) -> tuple[list[int], int, list[Piece]]:
+    seen: Counter[int] = Counter()
+    num, again = 0, []
+    with reporter.phase("scan", len(held)) as phase:
+        for piece, done in run_units(look, job, [Piece(held=one) for one in held], work):
+            seen.update(done["seen"])
+            num += done["num"]
+            if done["rows"]:
+                again.append(Piece(held=piece.held, rows=tuple(done["rows"])))
+            phase.step(1, f"{num:,} documents")
+    return [number for number, count in seen.items() if count > COMMON_IN], num, again
+
+
+def _second_pass(job: ScanJob, pieces: Sequence[Piece], work: Work, reporter: Reporter) -> dict[str, list[Any]]:
+    """The matches of each document that holds an item, by doc_id."""
+    found: dict[str, list[Any]] = {}
+    with reporter.phase("evidence", len(pieces)) as phase:
+        for _, documents in run_units(show, job, pieces, work):
+            found.update({document["doc_id"]: document["matches"] for document in documents})
+            phase.step(1, f"{len(found):,} documents hold an item")
+    return found
+
+
+def _control(finder: Finder, job: ScanJob, request: ScanRequest) -> dict[str, Any]:
+    """How many texts of the control file, which are known to be clean, would have been called contaminated."""
+    assert request.control is not None
+    texts = read_items(request.control, request.field)
+    ignore = _common_mask(finder, job)
+    flagged = sum(1 for text in texts if finder.find(text, ignore))
+    return {"file": request.control, "num": len(texts), "flagged": flagged, "rate": flagged / max(1, len(texts))}
+
+
+def write_evidence(evidence: dict[str, Any], to: str) -> None:
+    """Write the evidence to a file, which must not lie under an output: it quotes documents."""
+    check_outside("--to", to)
+    folder, name = split(to)
+    folder.publish(name, json.dumps(evidence, indent=1, ensure_ascii=False).encode())

@@ -1,0 +1,252 @@
+"""What a submission ships: the command rewritten for its job's working folder, and the files that go there.
+
+Nothing here talks to a cluster (`pipeline.jobs.cluster_jobs` does). A submission is a function of its command, the
+recipe, the files that they name and the project's own code; the job's id is a hash of these, so submitting
+twice finds the same job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import tomli_w
+
+from lineage.ids import content_hash
+from lineage.recipe import RecipeError, as_plain, load_recipe
+from lineage.storage.folder import is_remote
+from pipeline import recipe as data_recipe
+from pipeline.cli.main import COMMANDS
+from pipeline.on_cluster import SETTINGS
+from pipeline.plan import named_files
+from pipeline.recipe import PipelineRecipe
+from trainer.options import TrainRecipe
+
+SUBMITTABLE: Final = ("run", "train", "mix", "scan", "purge", "report", "verify")
+"""Commands that read and write URLs only, besides files small enough to ship."""
+PACKAGES: Final = ("lineage", "stages", "pipeline", "trainer")
+MAX_SHIPPED_BYTES: Final = 400_000_000
+"""Ray refuses packages above 500 MiB."""
+_SHIPPED_OPTIONS: Final = ("against", "control", "scan", "weights", "losses", "test_weights", "test_losses")
+_LASTING_OPTIONS: Final = ("out", "to")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """`arguments` is the command as the job runs it; `files` maps names in the job's working folder to contents;
+    `project` is a hash of the code that is shipped, or "image"."""
+
+    command: str
+    arguments: tuple[str, ...]
+    files: Mapping[str, bytes]
+    project: str = "image"
+
+    @property
+    def id(self) -> str:
+        """The same for equal content; later tries get a suffix. Keys and tokens are no part of it."""
+        hashes = {name: content_hash(data).hex() for name, data in self.files.items()}
+        told = json.dumps([self.arguments, hashes, self.project], sort_keys=True)
+        return f"sluice-{self.command}-{content_hash(told.encode()).hex()[:12]}"
+
+    @property
+    def entrypoint(self) -> str:
+        """The job's shell command."""
+        return "python -m pipeline.on_cluster " + shlex.join(self.arguments)
+
+
+def make_submission(argv: Sequence[str], *, ship_project: bool) -> Submission:
+    """`argv` (a sluice command with its arguments) for a cluster. RecipeError where the command cannot run there, the
+    recipe is wrong, or a place would not outlive the job."""
+    command, *rest = argv or [""]
+    if command not in SUBMITTABLE:
+        raise RecipeError(f"cannot submit {command!r}: expected one of {', '.join(SUBMITTABLE)}")
+    options = _parse(command, rest)
+    files: dict[str, bytes] = {}
+    for option in _LASTING_OPTIONS:
+        _check_lasting(getattr(options, option, None), "OUT" if option == "out" else f"--{option}")
+    paths = [path for option in _SHIPPED_OPTIONS if (path := getattr(options, option, None)) is not None]
+    names = _ship_files(paths, files)
+    if getattr(options, "recipe", None) is not None:
+        rest = _without_overrides(rest)
+        name, data = _ship_recipe(command, options, files)
+        names[options.recipe] = _add(files, name, data)
+    submission = Submission(command=command, arguments=(command, *_renamed(rest, names)), files=files)
+    if ship_project:
+        project = project_files()
+        clash = sorted(files.keys() & project.keys())
+        if clash:
+            raise RecipeError(f"{clash[0]} would overwrite a file of Sluice in the job: call it something else")
+        submission = replace(submission, files={**project, **files}, project="shipped")
+    _check_size(submission.files)
+    return submission
+
+
+def write_package(submission: Submission, settings: Mapping[str, str], folder: Path) -> None:
+    """Lay the job's working folder out in `folder`; the settings are readable by their owner only."""
+    for name, data in submission.files.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    if settings:
+        secret = folder / SETTINGS
+        secret.touch(mode=0o600)
+        secret.write_text(json.dumps(dict(settings)), encoding="utf-8")
+
+
+def project_files() -> dict[str, bytes]:
+    """Sluice's own code, and the metadata by which its version is found where it is not installed."""
+    root = Path(__file__).resolve().parents[2]
+    files = {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for package in PACKAGES
+        for path in sorted((root / package).rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    version = importlib.metadata.version("sluice")
+    metadata = f"Metadata-Version: 2.1\nName: sluice\nVersion: {version}\n"
+    return files | {f"sluice-{version}.dist-info/METADATA": metadata.encode()}
+
+
+def _parse(command: str, rest: Sequence[str]) -> argparse.Namespace:
+    module = importlib.import_module(COMMANDS[command][0])
+    parser = argparse.ArgumentParser(prog=f"sluice submit {command}")
+    module.configure(parser)
+    return parser.parse_args(list(rest))
+
+
+def _without_overrides(rest: Sequence[str]) -> list[str]:
+    """The arguments less `--set`: the shipped recipe has them applied."""
+    overrides = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    overrides.add_argument("--set", action="append")
+    return overrides.parse_known_args(list(rest))[1]
+
+
+def _ship_recipe(command: str, options: argparse.Namespace, files: dict[str, bytes]) -> tuple[str, bytes]:
+    """The resolved recipe under the name it has in the job; the files that it names go into `files`."""
+    if command == "run":
+        data = data_recipe.load(options.recipe, options.overrides)
+        _check_data_places(data)
+        plain = _with_names(as_plain(data), _ship_files(_data_files(data), files), keep=("run", "source"))
+    else:
+        train = load_recipe(options.recipe, TrainRecipe, options.overrides)
+        _check_train_places(train)
+        models = [train.train.model, train.mix.proxy.model if train.mix is not None else ""]
+        named = _ship_files([model for model in models if model.endswith(".json")], files)
+        plain = _with_names(as_plain(train), named, keep=("run",))
+    plain["ray"]["address"] = "auto"
+    text = tomli_w.dumps(plain).encode()
+    return shipped_name(options.recipe, text), text
+
+
+def _data_files(recipe: PipelineRecipe) -> list[str]:
+    own = [step for source in recipe.source for step in source.steps if ":" in step]
+    if own:
+        raise RecipeError(
+            f"source.steps: {own[0]!r} is a step of your own: its module cannot be shipped. Run from inside the cluster"
+            ' with an image that holds it (ray.address = "auto").'
+        )
+    return sorted(named_files(recipe))
+
+
+def _check_data_places(recipe: PipelineRecipe) -> None:
+    _check_lasting(recipe.run.output, "run.output")
+    for source in recipe.source:
+        for place in source.inputs:
+            _check_lasting(place, f"source.inputs of {source.name!r}")
+    for where, places in (("dedup.against", recipe.dedup.against), ("purges.honour", recipe.purges.honour)):
+        for place in places:
+            _check_lasting(place, where)
+
+
+def _check_train_places(recipe: TrainRecipe) -> None:
+    table = recipe.train
+    for data in table.outs:
+        _check_lasting(data.out, "train.data")
+    for where, place in (
+        ("train.output", table.output), ("train.checkpoint.path", table.checkpoint.path),
+        ("train.init_from", table.init_from), ("train.cache.dir", table.cache.dir),
+    ):  # fmt: skip
+        _check_lasting(place, where)
+
+
+def _check_lasting(place: str | None, where: str) -> None:
+    if place is None or is_remote(place) or os.path.isabs(place.removeprefix("file://")):
+        return
+    raise RecipeError(
+        f"{where} = {place!r} is relative to this folder, which the cluster does not see: give an s3:// or https://"
+        " URL, or the absolute path of a file system that every node shares"
+    )
+
+
+def shipped_name(path: str, data: bytes) -> str:
+    """Where a file lies in the job's folder: where it lies here if that is below the working folder, so that the
+    recipe stays as it is; else in a folder named by its content, under its own name, which a run's index tells of its
+    tokenizer."""
+    relative = PurePosixPath(os.path.normpath(path))
+    if not relative.is_absolute() and ".." not in relative.parts:
+        return str(relative)
+    return f"files/{content_hash(data).hex()[:12]}/{relative.name}"
+
+
+def _ship_files(paths: Sequence[str], files: dict[str, bytes]) -> dict[str, str]:
+    """Add the local ones of `paths` to `files`; what each is called in the job."""
+    names = {}
+    for path in paths:
+        if is_remote(path):
+            continue
+        try:
+            data = Path(path.removeprefix("file://")).read_bytes()
+        except OSError as error:
+            raise RecipeError(f"{path} cannot be read, so it cannot be shipped: {error}") from error
+        names[path] = _add(files, shipped_name(path.removeprefix("file://"), data), data)
+    return names
+
+
+def _add(files: dict[str, bytes], name: str, data: bytes) -> str:
+    if files.get(name, data) != data:
+        raise RecipeError(f"the command and its recipe use {name} for two things: rename one")
+    files[name] = data
+    return name
+
+
+def _renamed(arguments: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """`arguments` with paths replaced, alone or after `--option=`."""
+    found = []
+    for argument in arguments:
+        option, equals, value = argument.partition("=")
+        if option.startswith("--") and equals and value in names:
+            found.append(f"{option}={names[value]}")
+        else:
+            found.append(names.get(argument, argument))
+    return found
+
+
+def _with_names(plain: dict[str, Any], names: Mapping[str, str], keep: Sequence[str]) -> dict[str, Any]:
+    """The plain recipe with every path in `names` replaced, tables in `keep` aside."""
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, str):
+            return names.get(value, value)
+        if isinstance(value, dict):
+            return {name: renamed(item) for name, item in value.items()}
+        return [renamed(item) for item in value] if isinstance(value, list) else value
+
+    return {table: value if table in keep else renamed(value) for table, value in plain.items()}
+
+
+def _check_size(files: Mapping[str, bytes]) -> None:
+    total = sum(map(len, files.values()))
+    if total > MAX_SHIPPED_BYTES:
+        largest = max(files, key=lambda name: len(files[name]))
+        raise RecipeError(
+            f"the submission would ship {total:,} bytes, at most {MAX_SHIPPED_BYTES:,} can be; the largest is {largest}"
+            f" ({len(files[largest]):,}). Put it on a file system that every node shares, or into the image."
+        )

@@ -1,0 +1,1 @@
+"""Parquet files with bytes that repeat, written in bounded memory."""

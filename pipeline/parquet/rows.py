@@ -1,0 +1,139 @@
+"""Rows into a Parquet file that appears whole or not at all, in bounded memory and with bytes that repeat."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from blake3 import blake3
+
+from lineage.ids import ID_BYTES
+from lineage.index.output_index import PartFile
+from lineage.storage.folder import Folder
+
+_MAX_ROWS = 4096
+_MAX_CHARS = 8 << 20
+
+
+class RowWriter:
+    """A context: `add` rows as mappings of column to value (absent is null). Row groups end after 4,096 rows or 8 MiB
+    of text, whichever comes first: a function of the rows alone.
+
+    After the block `num_rows` and `hash` (BLAKE3-128 in hex) say what was published."""
+
+    def __init__(self, folder: Folder, name: str, schema: pa.Schema) -> None:
+        self.name, self.num_rows, self.hash = name, 0, ""
+        self._folder, self._schema = folder, schema
+        self._rows: list[Mapping[str, Any]] = []
+        self._chars = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> RowWriter:
+        self._sink = _HashingFile(self._stack.enter_context(self._folder.writing(self.name)))
+        self._writer = pq.ParquetWriter(
+            pa.PythonFile(self._sink, "w"), self._schema, compression="zstd", compression_level=3, write_page_index=True
+        )
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is None:
+            self._flush()
+        self._writer.close()
+        self.hash = self._sink.hexdigest()
+        self._stack.__exit__(*error)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """One row."""
+        self._rows.append(row)
+        self.num_rows += 1
+        self._chars += len(row.get("text") or "")
+        if len(self._rows) >= _MAX_ROWS or self._chars >= _MAX_CHARS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            columns = {name: [row.get(name) for row in self._rows] for name in self._schema.names}
+            self._writer.write_table(pa.table(columns, schema=self._schema))
+            self._rows, self._chars = [], 0
+
+
+class _HashingFile:
+    """A file to write whose content is hashed on the way."""
+
+    closed = False
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._hasher = file, blake3()
+
+    def write(self, data: Any) -> int:
+        self._hasher.update(bytes(data))
+        return cast(int, self._file.write(data))
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        """The folder's context closes the file itself, when it knows that all went well."""
+
+    def hexdigest(self) -> str:
+        return self._hasher.digest(length=ID_BYTES).hex()
+
+
+def publish_table(folder: Folder, name: str, table: pa.Table) -> None:
+    """A whole table as a Parquet file."""
+    with folder.writing(name) as file:
+        pq.write_table(table, file, compression="zstd", compression_level=3, row_group_size=16_384)
+
+
+def read_rows(folder: Folder, name: str, columns: list[str] | None = None) -> pa.Table:
+    """A whole Parquet file, or some of its columns. For small files: half the time of `pyarrow.parquet.read_table`."""
+    with folder.open(name) as file:
+        return pq.ParquetFile(file).read(columns=columns)
+
+
+class CleanText(NamedTuple):
+    """A document's clean text, and its row in its part."""
+
+    row: int
+    doc_id: bytes
+    text: str
+
+
+def clean_texts(out: Folder, part: PartFile) -> Iterator[CleanText]:
+    """The texts of a part of `documents/` in order; purged ones are not there any more."""
+    first = 0
+    with out.open(part.file) as stream:
+        for batch in pq.ParquetFile(stream).iter_batches(batch_size=512, columns=["doc_id", "text"]):
+            for row, plain in enumerate(batch.to_pylist(), first):
+                if plain["text"] is not None:
+                    yield CleanText(row, plain["doc_id"], plain["text"])
+            first += batch.num_rows
+
+
+def read_texts(out: Folder, part: str, part_rows: Sequence[int]) -> dict[int, str]:
+    """The texts of some rows of a part, reading only the row groups that hold them; a purged text is left out."""
+    found: dict[int, str] = {}
+    if not part_rows:
+        return found
+    with out.open(part) as stream:
+        file = pq.ParquetFile(stream)
+        first = 0
+        for group in range(file.num_row_groups):
+            size = file.metadata.row_group(group).num_rows
+            wanted = [row - first for row in part_rows if first <= row < first + size]
+            if wanted:
+                texts = file.read_row_group(group, columns=["text"])["text"].take(pa.array(wanted)).to_pylist()
+                found |= {first + row: text for row, text in zip(wanted, texts, strict=True) if text is not None}
+            first += size
+    return found
+
+
+def publish_marker(folder: Folder, name: str, content: dict[str, Any]) -> dict[str, Any]:
+    """The JSON file that says that a unit is done, and what it counted; returns what a later read will give."""
+    data = json.dumps(content, indent=1).encode()
+    folder.publish(name, data)
+    return cast(dict[str, Any], json.loads(data))

@@ -1,0 +1,1 @@
+"""One module a phase of `sluice run`, in order: read, tokenize, join, record, publish; phase is what they share."""

@@ -1,0 +1,189 @@
+"""What every unit found out, joined with verdicts and placements: its final rows of the lineage store.
+
+work/units/<key>/final.parquet, final.json     a unit's final rows of `documents`, and its counts
+dedup/<source>/part-NNNNN.parquet              what later runs compare with
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lineage.ids import add_digests, content_hash, id_digest, show_digest
+from lineage.index.output_index import PartFile, part_name
+from lineage.storage.folder import Folder
+from lineage.store import tables
+from pipeline.parquet.rows import publish_marker, publish_table, read_rows, read_texts
+from pipeline.phases.document_rows import join_unit, kept_keys
+from pipeline.phases.phase import Done
+from pipeline.phases.tokenize import Group, unit_placements, unit_verdicts
+from pipeline.plan import Unit
+from pipeline.report.clusters import cluster_excerpts
+from pipeline.report.excerpts import PER_RULE, ExcerptKeeper
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishJob:
+    """What all finishing tasks of a run share. `first_shard` maps (source_index, group number) to its first shard."""
+
+    out: str
+    first_shard: Mapping[tuple[int, int], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitToFinish:
+    """A unit and the group it belongs to (without the group's other units)."""
+
+    unit: Unit
+    group: Group
+
+    @property
+    def marker(self) -> str:
+        return f"{self.unit.folder}/final.json"
+
+
+def finish_unit(job: FinishJob, item: UnitToFinish, careful: bool) -> Done:
+    """Join a unit's rows and publish them; returns the content of its final.json."""
+    out, unit, group = Folder(job.out), item.unit, item.group
+    folder = unit.folder
+    placements = unit_placements(out, group, unit.file_index)
+    base = job.first_shard[group.source_index, group.number]
+    placements = placements.set_column(
+        placements.schema.get_field_index("shard"), "shard", pc.add(placements["shard"], base)
+    )
+    verdicts = unit_verdicts(out, group.verdicts, unit.file_index)
+    joined = join_unit(read_rows(out, f"{folder}/documents.parquet"), verdicts, placements)
+    publish_table(out, f"{folder}/final.parquet", joined)
+    kept = joined.filter(pc.equal(joined["status"], "kept"))
+    publish_table(out, f"{folder}/final_edits.parquet", _edits_of(kept, read_rows(out, f"{folder}/edits.parquet")))
+    dedup = _publish_dedup(out, unit, kept_keys(read_rows(out, f"{folder}/keys.parquet"), joined, unit.source))
+    duplicates = joined.filter(pc.equal(joined["status"], "duplicate"))
+    _publish_duplicate_excerpts(out, unit, duplicates)
+    return publish_marker(out, item.marker, {
+        "dedup": asdict(dedup), "dropped": _count_dropped(duplicates), "num_rows": joined.num_rows,
+        "num_kept": kept.num_rows,
+    })  # fmt: skip
+
+
+def _edits_of(kept: pa.Table, edits: pa.Table) -> pa.Table:
+    """The edits of documents that were kept. A record that the file holds twice has one id and was edited twice alike:
+    its edits count once, as it does."""
+    of_kept = edits.filter(pc.is_in(edits["doc_id"], kept["doc_id"].combine_chunks()))
+    return of_kept.group_by(of_kept.column_names, use_threads=False).aggregate([]).cast(tables.EDITS)
+
+
+def _publish_dedup(out: Folder, unit: Unit, rows: pa.Table) -> PartFile:
+    buffer = io.BytesIO()
+    pq.write_table(rows, buffer, compression="zstd", compression_level=3, row_group_size=16_384, use_dictionary=False)
+    name = part_name("dedup", unit.source, unit.file_index)
+    out.publish(name, buffer.getvalue())
+    return PartFile(source=unit.source, part=unit.file_index, file=name, num_rows=rows.num_rows,
+                    hash=content_hash(buffer.getvalue()).hex())  # fmt: skip
+
+
+def _publish_duplicate_excerpts(out: Folder, unit: Unit, duplicates: pa.Table) -> None:
+    """Excerpts of the least doc_ids that each stage of comparison dropped."""
+    wanted: dict[int, tuple[bytes, str, str]] = {}
+    for stage in sorted(set(duplicates["stage"].to_pylist())):
+        rows = duplicates.filter(pc.equal(duplicates["stage"], stage)).sort_by("doc_id").slice(0, PER_RULE)
+        for row in rows.select(["doc_id", "stage", "rule", "part_row"]).to_pylist():
+            wanted[row["part_row"]] = (row["doc_id"], row["stage"], row["rule"])
+    keeper = ExcerptKeeper()
+    for part_row, text in read_texts(out, part_name("documents", unit.source, unit.file_index), sorted(wanted)).items():
+        keeper.offer(*wanted[part_row], text)
+    rows = pa.Table.from_pylist(list(keeper.rows()), schema=tables.EXCERPTS)
+    publish_table(out, f"{unit.folder}/final_excerpts.parquet", rows)
+
+
+def _count_dropped(duplicates: pa.Table) -> list[list[Any]]:
+    """[stage, rule, number, digest] of what comparing documents dropped."""
+    found = []
+    for stage in sorted(set(duplicates["stage"].to_pylist())):
+        rows = duplicates.filter(pc.equal(duplicates["stage"], stage))
+        for rule in sorted(set(rows["rule"].to_pylist())):
+            ids = rows.filter(pc.equal(rows["rule"], rule))["doc_id"].to_pylist()
+            found.append([stage, rule, len(ids), show_digest(id_digest(ids))])
+    return found
+
+
+def step_tables(
+    stages: Mapping[str, Sequence[str]], read: Sequence[Done], finished: Sequence[Done]
+) -> tuple[pa.Table, pa.Table]:
+    """`steps` and `step_rules`: for each source (in order) what each of its stages took in, let out and rejected.
+
+    `read` are the unit.json of all units, `finished` their final.json."""
+    totals: dict[str, list[int]] = {source: [0, 0] for source in stages}
+    rules: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for unit, final in zip(read, finished, strict=True):
+        total = totals[unit["source"]]
+        total[0] += unit["num_documents"]
+        total[1] = add_digests((total[1], int(unit["digest"], 16)))
+        for stage, rule, number, digest in (*unit["rejected"], *final["dropped"]):
+            entry = rules[unit["source"], stage, rule]
+            entry[0] += number
+            entry[1] = add_digests((entry[1], int(digest, 16)))
+    steps = []
+    for source, names in stages.items():
+        num, digest = totals[source]
+        for position, stage in enumerate(names):
+            gone = [value for (s, t, _), value in rules.items() if (s, t) == (source, stage)]
+            num_rejected, rejected = sum(value[0] for value in gone), add_digests(value[1] for value in gone)
+            num_out, digest_out = num - num_rejected, add_digests((digest, -rejected))
+            steps.append({"source": source, "position": position, "stage": stage, "num_in": num, "num_out": num_out,
+                          "num_rejected": num_rejected, "digest_in": show_digest(digest),
+                          "digest_out": show_digest(digest_out), "digest_rejected": show_digest(rejected)})  # fmt: skip
+            num, digest = num_out, digest_out
+    rule_rows = [
+        {"source": source, "stage": stage, "rule": rule, "num": number, "digest": show_digest(digest)}
+        for (source, stage, rule), (number, digest) in sorted(rules.items())
+    ]
+    return pa.Table.from_pylist(steps, schema=tables.STEPS), pa.Table.from_pylist(rule_rows, schema=tables.STEP_RULES)
+
+
+def input_tables(read: Sequence[Done]) -> tuple[pa.Table, pa.Table]:
+    """`inputs` and `unreadable`."""
+    inputs, unreadable = [], []
+    for unit in read:
+        inputs.append({
+            "source": unit["source"], "file": unit["url"], "bytes": unit["bytes"],
+            "num_records": unit["num_records"], "num_documents": unit["num_documents"],
+            **{name: json.dumps(unit[name], sort_keys=True) for name in ("by_type", "by_mime", "by_status")},
+        })  # fmt: skip
+        unreadable += [
+            {"source": unit["source"], "file": unit["file"], "offset": offset, "length": length, "error": error}
+            for offset, length, error in unit["unreadable"]
+        ]
+    return pa.Table.from_pylist(inputs, schema=tables.INPUTS), pa.Table.from_pylist(
+        unreadable, schema=tables.UNREADABLE
+    )
+
+
+def merge_excerpts(out: Folder, units: Sequence[Unit]) -> bytes:
+    """excerpts.parquet: of all units' excerpts the least doc_ids of each rule, and the members of the largest clusters
+    that the report shows (a kept one has neither stage nor rule). The tables must be committed."""
+    found: dict[tuple[str, str], dict[bytes, str]] = defaultdict(dict)
+    for unit in units:
+        for name in ("excerpts.parquet", "final_excerpts.parquet"):
+            for row in read_rows(out, f"{unit.folder}/{name}").to_pylist():
+                best = found[row["stage"], row["rule"]]
+                best.setdefault(row["doc_id"], row["excerpt"])
+                if len(best) > PER_RULE:
+                    del best[max(best)]
+    rows = [
+        {"doc_id": doc_id, "stage": stage, "rule": rule, "excerpt": excerpt}
+        for (stage, rule), best in sorted(found.items())
+        for doc_id, excerpt in sorted(best.items())
+    ]
+    known = {row["doc_id"] for row in rows}
+    rows += [row for row in cluster_excerpts(out) if row["doc_id"] not in known]
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, schema=tables.EXCERPTS), buffer, compression="zstd")
+    return buffer.getvalue()

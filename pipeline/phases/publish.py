@@ -1,0 +1,82 @@
+"""The end of a run: the index, the summary, the report, the checksums; index.json comes last."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from lineage.index.output_index import Index, PartFile, Shard, TokenizerIdentity, make_index, publish_index
+from lineage.purge.erase import remove_leftovers
+from lineage.recipe import as_toml
+from lineage.store.checksum_update import cover
+from pipeline.dedup.corpus import DedupResult
+from pipeline.phases.join import merge_excerpts
+from pipeline.phases.phase import Done, Run
+from pipeline.plan import RUN, Plan, Unit, clear_work
+from pipeline.report.render import REPORT, render_output
+from stages.tokens.tokenizer import Tokenizer
+
+EXCERPTS = "excerpts.parquet"
+RECIPE = "recipe.toml"
+
+
+def output_index(
+    tokenizer: Tokenizer, shards: Sequence[Shard], units: Sequence[Unit], read: Sequence[Done], finished: Sequence[Done]
+) -> Index:
+    """The index of a run's files."""
+    identity = TokenizerIdentity(
+        name=tokenizer.name, hash=tokenizer.hash, vocab_size=tokenizer.vocab_size, eot_id=tokenizer.eot_id
+    )
+    parts = [
+        PartFile(source=unit.source, part=unit.file_index, **done["part"])
+        for unit, done in zip(units, read, strict=True)
+    ]
+    return make_index(identity, shards, parts, [PartFile(**done["dedup"]) for done in finished])
+
+
+def summarise(
+    state: Run, index: Index, read: Sequence[Done], finished: Sequence[Done], compared: DedupResult
+) -> dict[str, Any]:
+    """The content of run.json: counts, times, and what the run is a function of."""
+    seconds: dict[str, Counter[str]] = defaultdict(Counter)
+    rejected: dict[str, Counter[str]] = defaultdict(Counter)
+    for unit, final in zip(read, finished, strict=True):
+        seconds[unit["source"]].update(unit["seconds"])
+        for stage, rule, number, _ in (*unit["rejected"], *final["dropped"]):
+            rejected[stage][rule] += number
+    return {
+        "name": state.recipe.run.name,
+        "output": state.out.url,
+        "num_files": len(read),
+        "num_bytes": sum(unit["bytes"] for unit in read),
+        "num_records": sum(unit["num_records"] for unit in read),
+        "num_unreadable": sum(len(unit["unreadable"]) for unit in read),
+        "num_documents": sum(unit["num_documents"] for unit in read),
+        "num_kept": sum(final["num_kept"] for final in finished),
+        "num_tokens": index.num_tokens,
+        "num_shards": len(index.shards),
+        "rejected": {stage: dict(rules) for stage, rules in rejected.items()},
+        "dedup": dict(compared.counts),
+        "order_fingerprint": index.order_fingerprint,
+        "content_fingerprint": index.content_fingerprint,
+        "seconds": {source: {name: round(value, 3) for name, value in counter.items()}
+                    for source, counter in seconds.items()},
+        "phases": state.phases,
+        "identity": dict(state.plan.identity),
+    }  # fmt: skip
+
+
+def publish(plan: Plan, index: Index, summary: dict[str, Any]) -> None:
+    """Publish everything that readers open after the tables are committed, index.json last; then remove work/."""
+    out = plan.out
+    out.publish(EXCERPTS, merge_excerpts(out, plan.units))
+    out.publish(RECIPE, as_toml(plan.recipe).encode())
+    out.publish(RUN, json.dumps(summary, indent=1, sort_keys=True).encode())
+    out.publish(REPORT, render_output(out, index))
+    # A killed call may have left another run.json or report of the same size: their sums must not be taken over.
+    cover(out, index, rewritten=(EXCERPTS, RECIPE, RUN, REPORT))
+    remove_leftovers(out, also=("lineage/",))
+    publish_index(out, index)
+    clear_work(out)

@@ -1,0 +1,1 @@
+"""A page to its main text: page (bounds) → extraction (the two extractors) → extraction_child (isolated)."""

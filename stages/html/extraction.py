@@ -1,0 +1,125 @@
+"""Main text out of HTML: the two extractors, and what can go wrong in them, as values."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final, Literal
+
+Favor = Literal["precision", "balance", "recall"]
+_DEDUPLICATION_CACHE_SIZE: Final = 4096  # as trafilatura's own process-wide cache has it
+
+
+class Failure(enum.Enum):
+    """Why an extraction gave no text; the value is the end of the rule's name."""
+
+    TIMEOUT = "timeout"
+    ERROR = "error"
+    CRASHED = "crashed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extractor:
+    """Which extractor runs, and how. `timeout_seconds` is processor time."""
+
+    name: Literal["trafilatura", "resiliparse"]
+    favor: Favor
+    fast: bool
+    timeout_seconds: float
+
+
+def extract(html: str, extractor: Extractor) -> str | Failure:
+    """The main text of a page, or why there is none. Tried twice where the clock ran out.
+
+    The clock is a backstop: bounds that depend only on the page come first (see `stages.steps.parse`)."""
+    run = _callable(extractor)
+    for _ in range(2):
+        try:
+            with processor_time_limit(extractor.timeout_seconds):
+                return run(html)
+        except OutOfTimeError:
+            continue
+        except _library_errors():
+            return Failure.ERROR
+    return Failure.TIMEOUT
+
+
+@functools.cache
+def _callable(extractor: Extractor) -> Callable[[str], str]:
+    return _resiliparse() if extractor.name == "resiliparse" else _trafilatura(extractor.favor, extractor.fast)
+
+
+@functools.cache
+def _library_errors() -> tuple[type[Exception], ...]:
+    """What lxml, trafilatura, justext and resiliparse raise on pages that they cannot cope with."""
+    from lxml.etree import LxmlError
+
+    return (LxmlError, ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError,
+            MemoryError, OverflowError, RuntimeError)  # fmt: skip
+
+
+def _trafilatura(favor: Favor, fast: bool) -> Callable[[str], str]:
+    """trafilatura as FineWeb and datatrove call it, but for the memory: its process-wide cache of seen text makes a
+    page's text hang on the pages before it, so each page gets a cache of its own."""
+    import trafilatura
+    from trafilatura.deduplication import LRUCache
+
+    from stages.html.trafilatura_patches import make_lean
+
+    make_lean()
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a line for every odd page is noise at this scale
+
+    def run(html: str) -> str:
+        text = trafilatura.extract(
+            html,
+            fast=fast,
+            favor_precision=favor == "precision",
+            favor_recall=favor == "recall",
+            include_comments=False,
+            deduplicate=LRUCache(maxsize=_DEDUPLICATION_CACHE_SIZE),
+        )
+        return text or ""
+
+    return run
+
+
+def _resiliparse() -> Callable[[str], str]:
+    from resiliparse.extract.html2text import extract_plain_text
+
+    def run(html: str) -> str:
+        return str(extract_plain_text(html, main_content=True, alt_texts=False))
+
+    return run
+
+
+class OutOfTimeError(BaseException):
+    """A page took too long. Not an Exception: the extractors swallow those of their parts."""
+
+
+@contextmanager
+def processor_time_limit(seconds: float) -> Iterator[None]:
+    """OutOfTimeError in the block after so much processor time of this process (so a busy machine changes nothing).
+
+    Signals reach only the main thread, and only between two of Python's own steps: elsewhere, and inside one long
+    native call, there is no limit, and `stages.html.extraction_child` has to hold it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGVTALRM, _raise_out_of_time) or signal.SIG_DFL
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, previous)
+
+
+def _raise_out_of_time(_signal: int, _frame: FrameType | None) -> None:
+    raise OutOfTimeError

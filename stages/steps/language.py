@@ -1,0 +1,79 @@
+"""Language step: keeps documents whose text is surely in one of the wanted languages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from lineage.recipe import RecipeError, blamed_on, key
+from stages.document import Document, Finding, Outcome
+from stages.steps.fasttext_model import BUNDLED, FastTextModel, load_model
+from stages.steps.verdict import decide
+
+STAGE = "language"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageTable:
+    """`[language]`: which languages stay, and how sure the model must be."""
+
+    keep: tuple[str, ...] = key(("en",), help="labels of the model (ISO 639 codes with the bundled one); empty: all")
+    min_score: float = key(0.65, at_least=0, at_most=1, help="a kept document's score is above this")
+    model: str = key(BUNDLED, help="'bundled' is fastText's lid.176; or the path of a fastText model")
+    prefilter: bool = key(False, help="look at a fast extractor's text first, and spare the slow one")
+
+
+class LanguageStep:
+    """Rules: `language.not_kept` (the likeliest language is none of the wanted), `language.low_score`.
+
+    As datatrove's LanguageFilter (FineWeb, 2406.17557 section 3.2): a document stays if a wanted language scores
+    strictly above the threshold, so with thresholds under one half also where another language scores higher; its
+    language is then the best wanted one."""
+
+    stage = STAGE
+
+    def __init__(self, table: LanguageTable, *, ledger: bool = False) -> None:
+        self._table = table
+        self._keep = frozenset(table.keep)
+        self._ledger = ledger
+
+    def prepare(self) -> None:
+        """Load the model now; RecipeError if it cannot be, or cannot tell one of the wanted languages."""
+        _ = self._model
+
+    def __call__(self, document: Document, /) -> Outcome:
+        language, score = self._best(document.text)
+        named = replace(document, language=language, language_score=score)
+        return decide(named, self._findings(language, score), ledger=self._ledger)
+
+    def _best(self, text: str) -> tuple[str | None, float]:
+        """The language that decides: the likeliest, or the best wanted one where that is above the threshold."""
+        least = self._table.min_score
+        # Above one half only the likeliest label can pass, and asking for one is cheaper than for all.
+        found = self._model.scores(text, 1) if least >= 0.5 else self._model.scores(text, -1)
+        if not found:
+            return None, 0.0
+        wanted = (pair for pair in found if pair[0] in self._keep and pair[1] > least)
+        return next(wanted, found[0])
+
+    def _findings(self, language: str | None, score: float) -> Iterable[Finding]:
+        if self._keep:
+            yield Finding(stage=STAGE, rule="language.not_kept", value=score, rejected=language not in self._keep)
+        least = self._table.min_score
+        yield Finding(stage=STAGE, rule="language.low_score", value=score, threshold=least, rejected=score <= least)
+
+    @cached_property
+    def _model(self) -> FastTextModel:
+        return language_model(self._table)
+
+
+def language_model(table: LanguageTable) -> FastTextModel:
+    """The table's model; RecipeError if it cannot tell one of the wanted languages."""
+    with blamed_on("language.model"):
+        model = load_model(table.model)
+    unknown = sorted(set(table.keep) - model.labels)
+    if unknown:
+        known = ", ".join(sorted(model.labels)[:200])
+        raise RecipeError(f"language.keep: the model {table.model!r} knows no {unknown}: its labels are {known}")
+    return model

@@ -1,0 +1,70 @@
+"""Prefilter step: the language of a fast extractor's text, looked at before the slow extractor is paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Final
+
+from stages.document import Document, Finding, Outcome
+from stages.html.page import PageReader
+from stages.steps.fasttext_model import FastTextModel
+from stages.steps.language import LanguageTable, language_model
+from stages.steps.verdict import decide
+
+STAGE = "prefilter"
+
+LEAST_SCORE: Final = 0.05
+"""A page goes on if a kept language has at least this score: far below what the language step asks for, since the fast
+extractor keeps menus and footers, which may be in another language than the text."""
+
+LEAST_CHARS: Final = 100
+"""A shorter text says too little: its page goes on."""
+
+MOST_CHARS: Final = 2_000
+"""What is looked at of a longer text. On 1,138 crawled pages these three numbers, keeping English, spared the slow
+extractor 789 of the 815 pages that the language step turns down and lost 1 of the 323 that it keeps; keeping German,
+456 of 477 and 2 of 661."""
+
+
+class PrefilterStep:
+    """Rule: `prefilter.language`; value is the best score of a kept language (0 to 1) on resiliparse's main text.
+
+    A page that this step cannot judge goes on: no HTML, over a bound of parse, unreadable to the fast extractor, or
+    with too little text. Parse and language decide about it."""
+
+    stage = STAGE
+
+    def __init__(self, table: LanguageTable, pages: PageReader, *, ledger: bool = False) -> None:
+        self._table = table
+        self._pages = pages
+        self._ledger = ledger
+
+    def prepare(self) -> None:
+        """Load the model now; RecipeError if it cannot be, or cannot tell one of the wanted languages."""
+        _ = self._model
+
+    def look_ahead(self, documents: Iterable[Document], /) -> None:
+        """Have the texts of these documents made before the first is judged: extractor and model throw each other's
+        tables out of the processor's caches, and in turns a prediction takes nearly twice as long."""
+        for document in documents:
+            self._pages.fast_text(document)
+
+    def __call__(self, document: Document, /) -> Outcome:
+        text = self._pages.fast_text(document)
+        if text is None or len(text) < LEAST_CHARS:
+            return document
+        likely = dict(self._model.scores(text[:MOST_CHARS], -1))
+        score = max((likely.get(language, 0.0) for language in self._table.keep), default=0.0)
+        finding = Finding(
+            stage=STAGE,
+            rule="prefilter.language",
+            value=score,
+            threshold=LEAST_SCORE,
+            rejected=score < LEAST_SCORE,
+        )
+        return decide(document, (finding,), ledger=self._ledger)
+
+    @cached_property
+    def _model(self) -> FastTextModel:
+        return language_model(self._table)

@@ -1,0 +1,46 @@
+"""The small files that a recipe names (lists, models), read from disk, S3 or the web."""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lineage.recipe import RecipeError
+from lineage.storage.folder import is_remote, local_path, split
+
+
+def read_named_file(name: str) -> bytes:
+    """The content of a file that the recipe names, decompressed where it ends in .gz; RecipeError if unreadable."""
+    folder, file = split(name)
+    try:
+        data = folder.read(file)
+        return gzip.decompress(data) if name.endswith(".gz") else data
+    except (OSError, EOFError, zlib.error) as error:
+        raise RecipeError(f"the recipe names {name!r}, which cannot be read: {error}") from error
+
+
+def list_lines(name: str) -> Iterator[str]:
+    """The entries of a list file: its lines, stripped, without empty ones and `#` comments."""
+    try:
+        text = read_named_file(name).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"the recipe names the list {name!r}, which is not UTF-8 text: {error}") from error
+    for line in text.splitlines():
+        entry = line.partition("#")[0].strip()
+        if entry:
+            yield entry
+
+
+@contextmanager
+def as_local_file(name: str) -> Iterator[str]:
+    """A local path of a file that the recipe names, for libraries that open files themselves."""
+    if not is_remote(name):
+        yield local_path(name)
+        return
+    with tempfile.NamedTemporaryFile(prefix="sluice-model-") as spool:
+        spool.write(read_named_file(name))
+        spool.flush()
+        yield spool.name

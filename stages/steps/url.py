@@ -1,0 +1,193 @@
+"""URL step: turns a document down by its length, host or URL before anything is parsed; and the URL's normal form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from urllib.parse import unquote, urlsplit
+
+from w3lib.url import canonicalize_url
+
+from lineage.ids import content_hash
+from lineage.recipe import RecipeError, blamed_on, key
+from stages.document import Document, Finding, Outcome
+from stages.steps.textfiles import list_lines
+from stages.steps.verdict import decide
+
+STAGE = "url"
+_TRACKING = re.compile(
+    r"(?:utm_[a-z_]+|gclid|gclsrc|dclid|gbraid|wbraid|fbclid|msclkid|yclid|twclid|ttclid|igshid|igsh"
+    r"|mc_cid|mc_eid|_ga|_gl|_hsenc|_hsmi|mkt_tok|oly_anon_id|oly_enc_id|vero_id|wickedid|phpsessid|jsessionid)",
+    re.IGNORECASE,
+)
+_PLAIN = re.compile(
+    r"https?://((?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}/(?:[\w~-][\w.~-]*(?:/|(?=\?|\Z)))*)"
+    r"(?:\?([\w.~-]+=[\w.~-]*(?:&[\w.~-]+=[\w.~-]*)*))?",
+    re.ASCII,
+)
+"""Most addresses: a host of plain labels, path and query arguments of unreserved characters. No escapes come or go."""
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+_SPACES_AND_CONTROLS = re.compile(r"[\x00-\x20\x7f]+")
+_NOT_A_WORD = re.compile(r"[\W_]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UrlTable:
+    """`[url]`: what is turned away by its address."""
+
+    block_hosts: tuple[str, ...] = key(
+        (), help="files of hosts, one a line (also hosts(5) format); a host's subdomains are blocked with it"
+    )
+    block_words: tuple[str, ...] = key(
+        (), help="files of words or phrases, one a line; a URL is blocked where they stand in it as whole words"
+    )
+
+
+def normalise_url(url: str) -> str:
+    """The form under which two URLs count as one page. It never raises, and normalising twice changes nothing.
+
+    RFC 3986 section 6.2: scheme and host in lower case, IDNA host, no default port, percent escapes in one form, dot
+    segments resolved, an empty path is "/". Besides: no fragment, http counts as https, no trailing dot of the host,
+    query arguments sorted, and without those that only track where a visitor came from (utm_*, gclid, fbclid, …) or
+    name a session (phpsessid, jsessionid). Host prefixes (www.), letter case and trailing slashes of the path stay:
+    servers may tell such pages apart, and a URL alone is enough to call a document a duplicate.
+    """
+    plain = _PLAIN.fullmatch(url)
+    if plain is None:
+        return _canonical(_SPACES_AND_CONTROLS.sub("", url))
+    place, query = plain.groups(default="")
+    arguments = sorted(query.split("&"), key=lambda argument: argument.partition("="))
+    return f"https://{place}{_untracked(arguments)}"
+
+
+def _canonical(cleaned: str) -> str:
+    """`normalise_url` of a URL without white space and control codes."""
+    try:
+        canonical: str = canonicalize_url(cleaned)
+        parts = urlsplit(canonical)
+    except (ValueError, UnicodeError):  # a port or an IPv6 host that is none: compare it as it is
+        return cleaned.partition("#")[0]
+    if parts.scheme not in _DEFAULT_PORTS or not parts.netloc:
+        return cleaned.partition("#")[0]
+    userinfo, at, host = parts.netloc.rpartition("@")
+    host = host.removesuffix(_DEFAULT_PORTS[parts.scheme]).rstrip(".")
+    return f"https://{userinfo}{at}{host}{parts.path or '/'}{_untracked(parts.query.split('&'))}"
+
+
+def _untracked(arguments: Iterable[str]) -> str:
+    """The query of these arguments but those that only track, with its question mark; nothing where none are left."""
+    kept = [argument for argument in arguments if argument and not _TRACKING.fullmatch(argument.partition("=")[0])]
+    return "?" + "&".join(kept) if kept else ""
+
+
+def url_key(url: str) -> bytes:
+    """What URLs are compared by: the BLAKE3-128 of the normal form."""
+    return content_hash(normalise_url(url).encode("utf-8", "surrogatepass"))
+
+
+def url_host(url: str | None) -> str | None:
+    """The host of a URL in lower case and IDNA form, without port and trailing dot; None where there is none."""
+    if not url:
+        return None
+    try:
+        host = urlsplit(url.strip()).hostname
+    except ValueError:
+        return None
+    if not host:
+        return None
+    host = host.rstrip(".")
+    if not host.isascii():
+        try:
+            host = host.encode("idna").decode("ascii")
+        except UnicodeError:
+            return host or None
+    return host or None
+
+
+def named_host(name: str) -> str | None:
+    """The host, as `url_host` gives it, that a person names by `Example.com`, `example.com.` or a URL of it; None where
+    it is none."""
+    name = name.strip()
+    return url_host(name if "://" in name else f"http://{name}")
+
+
+class UrlStep:
+    """Rules, in this order: `url.too_long` (bytes of the payload), `url.blocked_host`, `url.blocked_word`.
+
+    A document without URL (JSONL and Parquet rows may have none) is only subject to the first."""
+
+    stage = STAGE
+
+    def __init__(self, table: UrlTable, max_document_bytes: int, *, ledger: bool = False) -> None:
+        self._table = table
+        self._max_bytes = max_document_bytes
+        self._ledger = ledger
+
+    def prepare(self) -> None:
+        """Read the lists now; RecipeError if one cannot be."""
+        _ = self._hosts, self._words
+
+    def __call__(self, document: Document, /) -> Outcome:
+        return decide(document, self._findings(document), ledger=self._ledger)
+
+    def _findings(self, document: Document) -> Iterable[Finding]:
+        size, bound = document.num_bytes, self._max_bytes
+        yield Finding(
+            stage=STAGE, rule="url.too_long", value=float(size), threshold=float(bound), rejected=size > bound
+        )
+        if self._table.block_hosts:
+            yield Finding(stage=STAGE, rule="url.blocked_host", rejected=self._host_is_blocked(document.url))
+        if self._table.block_words:
+            yield Finding(stage=STAGE, rule="url.blocked_word", rejected=self._words.match(document.url))
+
+    def _host_is_blocked(self, url: str | None) -> bool:
+        host = url_host(url)
+        while host:
+            if host in self._hosts:
+                return True
+            host = host.partition(".")[2]
+        return False
+
+    @cached_property
+    def _hosts(self) -> frozenset[str]:
+        with blamed_on("url.block_hosts"):
+            return frozenset(_listed_host(line, file) for file in self._table.block_hosts for line in list_lines(file))
+
+    @cached_property
+    def _words(self) -> WordList:
+        with blamed_on("url.block_words"):
+            return WordList(line for file in self._table.block_words for line in list_lines(file))
+
+
+def _listed_host(line: str, file: str) -> str:
+    """The host that a line of a block list names: `example.com`, `*.example.com`, `0.0.0.0 example.com`, a URL."""
+    name = line.rsplit(maxsplit=1)[-1].removeprefix("*.").removeprefix(".")
+    host = named_host(name)
+    if host is None:
+        raise RecipeError(f"{file} holds {line!r}: expected a host name, such as example.com")
+    return host
+
+
+class WordList:
+    """Words and phrases that are looked for as whole words: runs of letters and digits, case ignored."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        entries = {" ".join(_words_of(line)) for line in lines} - {""}
+        self._single = frozenset(entry for entry in entries if " " not in entry)
+        self._phrases = tuple(sorted(f" {entry} " for entry in entries if " " in entry))
+
+    def match(self, url: str | None) -> bool:
+        """Whether a URL, its escapes decoded, holds one of them."""
+        if not url:
+            return False
+        words = _words_of(unquote(url))
+        if not self._single.isdisjoint(words):
+            return True
+        line = f" {' '.join(words)} "
+        return any(phrase in line for phrase in self._phrases)
+
+
+def _words_of(text: str) -> list[str]:
+    return [word for word in _NOT_A_WORD.split(text.casefold()) if word]

@@ -1,0 +1,133 @@
+"""Holding an OUT: one at a time, freed by death on disk, leased in S3."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lineage.storage import objects
+from lineage.storage.folder import Folder, StorageError
+from lineage.storage.lock import LEASE_FILE, HeldError, hold
+from tests.support.checkout import ROOT
+from tests.support.s3_server import s3_server
+
+_HOLDER = """
+import sys, time
+from lineage.storage.lock import hold
+from lineage.storage.folder import Folder
+with hold(Folder(sys.argv[1]), "a child", lease_seconds=float(sys.argv[2])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
+    with s3_server(monkeypatch):
+        yield Folder("s3://plain/out")
+
+
+def start_holder(folder: Folder, lease_seconds: float = 60) -> subprocess.Popen[str]:
+    child = subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, folder.url, str(lease_seconds)], stdout=subprocess.PIPE, text=True,
+        cwd=ROOT,
+    )  # fmt: skip
+    assert child.stdout is not None and child.stdout.readline() == "held\n"
+    return child
+
+
+def test_a_second_holder_is_refused_and_told_what_to_do(tmp_path: Path) -> None:
+    out = Folder(str(tmp_path / "out"))
+    with hold(out, "one") as held:
+        held.check()
+        with pytest.raises(HeldError, match="held by another process"), hold(out, "two"):
+            pass
+    with hold(out, "three"):
+        pass
+
+
+def test_holding_leaves_no_file_behind(tmp_path: Path) -> None:
+    with hold(Folder(str(tmp_path)), "one"):
+        assert os.listdir(tmp_path) == []
+
+
+def test_the_death_of_the_holder_frees_the_folder(tmp_path: Path) -> None:
+    out = Folder(str(tmp_path))
+    child = start_holder(out)
+    with pytest.raises(HeldError), hold(out, "me"):
+        pass
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    with hold(out, "me", wait_seconds=10):
+        pass
+
+
+def test_waiting_ends_with_a_refusal_if_the_holder_lives(tmp_path: Path) -> None:
+    out = Folder(str(tmp_path))
+    child = start_holder(out)
+    with pytest.raises(HeldError), hold(out, "me", wait_seconds=0.5):
+        pass
+    child.kill()
+    child.wait()
+
+
+def test_a_web_folder_cannot_be_held() -> None:
+    with pytest.raises(StorageError, match="only be read"), hold(Folder("https://example.org/out"), "me"):
+        pass
+
+
+def test_a_lease_is_exclusive_and_goes_when_it_is_given_back(bucket: Folder) -> None:
+    with hold(bucket, "one") as held:
+        held.check()
+        with pytest.raises(HeldError, match="held by one on"), hold(bucket, "two"):
+            pass
+    assert bucket.names() == []
+    with hold(bucket, "three"):
+        assert bucket.names() == [LEASE_FILE]
+
+
+def test_a_dead_holder_s_lease_is_taken_over_when_it_is_old(bucket: Folder) -> None:
+    child = start_holder(bucket, lease_seconds=2)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    with pytest.raises(HeldError), hold(bucket, "me", lease_seconds=60):
+        pass
+    with hold(bucket, "me", wait_seconds=20, lease_seconds=2) as held:
+        held.check()
+
+
+def test_a_live_holder_renews_its_lease(bucket: Folder) -> None:
+    with hold(bucket, "one", lease_seconds=2) as held:
+        time.sleep(4)
+        held.check()
+        with pytest.raises(HeldError), hold(bucket, "two", lease_seconds=2):
+            pass
+
+
+def test_a_holder_whose_lease_was_taken_may_publish_nothing(bucket: Folder) -> None:
+    with hold(bucket, "suspended", lease_seconds=2) as held:
+        lease = objects.get(bucket.at(LEASE_FILE))
+        assert lease is not None and objects.put_over(bucket.at(LEASE_FILE), b'{"what": "thief"}', lease.etag)
+        time.sleep(2)
+        with pytest.raises(HeldError, match="nothing more is published"):
+            held.check()
+    stored = objects.get(bucket.at(LEASE_FILE))
+    assert stored is not None and b"thief" in stored.data, "the other's lease is not ours to give back"
+
+
+def test_a_put_on_condition_fails_when_the_condition_does(bucket: Folder) -> None:
+    url = bucket.at("x")
+    etag = objects.put_new(url, b"1")
+    assert etag is not None and objects.put_new(url, b"2") is None
+    assert objects.put_over(url, b"2", '"another"') is None
+    assert objects.put_over(url, b"2", etag) is not None
+    assert not objects.delete_exactly(url, etag)
+    assert objects.get(bucket.at("nothing")) is None
+    assert objects.put_over(bucket.at("nothing"), b"2", etag) is None

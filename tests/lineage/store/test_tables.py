@@ -1,0 +1,374 @@
+"""Writing and appending: the same rows give the same files, and every commit happens exactly once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lineage.ids import sort_key, sort_keys
+from lineage.storage.folder import Folder
+from lineage.store import delta as store
+from lineage.store import write
+from lineage.store.delta import (
+    StoreError,
+    append,
+    append_run,
+    commit_tables,
+    corpus_version,
+    open_table,
+    read_table,
+    state,
+    table_uri,
+)
+from lineage.store.digest import logical_digest
+from lineage.store.shuffle import Deal, gather
+from lineage.store.tables import APPENDED, SORTED_BY, WRITTEN_ONCE
+from lineage.store.write import Spool, bucket_of, index_rows, named_by_content, num_buckets, shard_chunks, write_bucket
+from tests.support.checkout import ROOT
+from tests.support.made_store import NUM, doc_id, documents_table, make_store, purge_rows, run_row, table_of, url_key
+
+HERE = Path(__file__).parent
+
+
+def sweep(host: str) -> pa.Table:
+    return table_of("cache_sweeps", [{"run": "r", "host": host, "folder": "/c", "content_fingerprint": "f", "at": "t"}])
+
+
+def data_files(out: Folder) -> dict[str, bytes]:
+    return {name: out.read(name) for name in out.names("lineage") if name.endswith(".parquet")}
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 30), st.integers(1, 200))
+def test_files_depend_on_the_rows_alone_and_not_on_their_order_batches_or_spilling(
+    tmp_path_factory: pytest.TempPathFactory, shuffled: random.Random, batch: int, buffered: int
+) -> None:
+    straight, mixed = (Folder(str(tmp_path_factory.mktemp("out"))) for _ in range(2))
+    order = list(range(NUM))
+    shuffled.shuffle(order)
+    written = []
+    for out, numbers, size, buffer_rows in ((straight, list(range(NUM)), NUM, 10**6), (mixed, order, batch, buffered)):
+        with pytest.MonkeyPatch.context() as patch, Spool({"documents": NUM}, buffer_rows=buffer_rows) as spool:
+            patch.setattr(write, "ROWS_PER_BUCKET", 16)
+            for start in range(0, NUM, size):
+                spool.add_documents(documents_table(numbers[start : start + size]), url_key)
+            written.append(spool.files(out))
+    assert written[0] == written[1]
+    assert data_files(straight) == data_files(mixed)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 30), st.integers(1, 5))
+def test_rows_dealt_by_many_and_gathered_bucket_by_bucket_give_the_files_of_one_process(
+    tmp_path_factory: pytest.TempPathFactory, shuffled: random.Random, batch: int, num_deals: int
+) -> None:
+    one, many, scratch = (Folder(str(tmp_path_factory.mktemp("out"))) for _ in range(3))
+    order = list(range(NUM))
+    shuffled.shuffle(order)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(write, "ROWS_PER_BUCKET", 16)
+        about = {"documents": NUM, "hash_index": 4 * NUM}
+        with Spool(about) as spool:
+            spool.add_documents(documents_table(), url_key)
+            expected = {name: files for name, files in spool.files(one).items() if files}
+        buckets = {name: num_buckets(about.get(name, 0)) for name in WRITTEN_ONCE}
+        deals: dict[str, list[str]] = {}
+        for number in range(num_deals):
+            deal, share = Deal(buckets), order[number::num_deals]
+            for start in range(0, len(share), batch):
+                deal.add_documents(documents_table(share[start : start + batch]), url_key)
+            for name in deal.publish(scratch, f"{number:05d}"):
+                deals.setdefault(name, []).append(f"{number:05d}")
+        found = {
+            name: [
+                file
+                for bucket in range(buckets[name])
+                for file in write_bucket(many, name, bucket, gather(scratch, name, keys, bucket))
+            ]
+            for name, keys in deals.items()
+        }
+    assert found == expected
+    assert data_files(many) == data_files(one)
+
+
+def test_each_file_is_sorted_within_its_bucket_and_named_by_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "ROWS_PER_BUCKET", 8)
+    out = Folder(str(tmp_path))
+    make_store(out)
+    for name in ("documents", "url_index", "hash_index", "warc_index", "cluster_index", "placements"):
+        files = state(out, name).files
+        for file in files:
+            data = write.table_folder(out, name).read(file)
+            assert named_by_content(file, data) and not named_by_content(file, data[:-1] + b"!")
+            rows = pq.read_table(pa.BufferReader(data)).to_pylist()
+            keys = [tuple(row[column] for column in SORTED_BY[name]) for row in rows]
+            assert keys == sorted(keys)
+    keys = [set(bucket_of(sort_keys([row["doc_id"] for row in pq.read_table(path).to_pylist()]), 8).tolist())
+            for path in sorted(Path(out.at("lineage/documents")).glob("*.parquet"))]  # fmt: skip
+    assert keys == [{bucket} for bucket in range(8)]
+
+
+@given(st.lists(st.integers(0, (1 << 63) - 1), min_size=1), st.sampled_from([1, 2, 16, 16384]))
+def test_buckets_are_ranges_of_k_in_order(keys: list[int], buckets: int) -> None:
+    ordered = np.sort(np.array(keys, np.int64))
+    owners = bucket_of(ordered, buckets)
+    assert (np.diff(owners) >= 0).all() and owners.min() >= 0 and owners.max() < buckets
+
+
+@pytest.mark.parametrize(("rows", "buckets"), [
+    (0, 1), (1, 1), (1 << 20, 1), ((1 << 20) + 1, 2), (10_000_000, 16), (10_000_000_000, 16384),
+])  # fmt: skip
+def test_the_number_of_buckets_grows_with_the_rows(rows: int, buckets: int) -> None:
+    assert num_buckets(rows) == buckets
+
+
+def test_a_key_that_overfills_its_bucket_gets_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write, "ROWS_PER_BUCKET", 5)
+    out = Folder(str(tmp_path))
+    rows = table_of("hash_index", [{"k": 7, "doc_k": number} for number in range(23)])
+    files = write_bucket(out, "hash_index", 0, rows)
+    assert [file.num_rows for file in files] == [10, 10, 3]
+
+
+def test_placements_are_chunked_by_whole_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write, "ROWS_PER_BUCKET", 10)
+    shards = [("a", 0, 4), ("a", 1, 6), ("a", 2, 1), ("b", 0, 50), ("b", 1, 1)]
+    assert list(shard_chunks(shards)) == [[("a", 0), ("a", 1)], [("a", 2)], [("b", 0)], [("b", 1)]]
+
+
+def test_the_empty_text_is_not_indexed_and_equal_hashes_of_a_document_once() -> None:
+    from lineage.ids import text_hash
+
+    row = {"k": 5, "doc_id": doc_id(0), "text_hash": text_hash(""), "raw_hash": doc_id(1), "clean_hash": doc_id(1)}
+    derived = index_rows(table_of("documents", [row]), lambda url: None)
+    assert derived["hash_index"].to_pylist() == [{"k": sort_key(doc_id(1)), "doc_k": 5}]
+    assert [derived[name].num_rows for name in ("url_index", "warc_index", "cluster_index")] == [0, 0, 0]
+
+
+def test_all_tables_exist_from_the_first_commit_and_committing_again_changes_nothing(tmp_path: Path) -> None:
+    out = Folder(str(tmp_path))
+    make_store(out)
+    make_store(out)
+    for name in (*WRITTEN_ONCE, *APPENDED):
+        assert state(out, name).version == 0
+        assert read_table(out, name).schema.equals({**WRITTEN_ONCE, **APPENDED}[name])
+    assert state(out, "documents").num_rows == NUM and corpus_version(out) == 1
+
+
+def test_another_runs_tables_are_not_taken_for_ours(tmp_path: Path) -> None:
+    out = Folder(str(tmp_path))
+    make_store(out)
+    with pytest.raises(StoreError, match="written by another run"):
+        make_store(out, documents_table(range(NUM - 1)))
+
+
+def test_a_commit_that_was_killed_between_tables_is_finished_by_the_next(tmp_path: Path) -> None:
+    """The state after a kill: some tables committed, others not, files of all lying there."""
+    out, whole = Folder(str(tmp_path / "out")), Folder(str(tmp_path / "whole"))
+    make_store(whole)
+    with Spool({}) as spool:
+        spool.add_documents(documents_table(), url_key)
+        commit_tables(out, {"documents": spool.files(out)["documents"]} | {name: [] for name in ()})
+    for name in [*WRITTEN_ONCE, *APPENDED]:
+        if name != "documents":
+            Folder(table_uri(out, name)).remove_tree("")
+    make_store(out)
+    assert logical_digest(out) == logical_digest(whole)
+
+
+def test_the_logical_digest_sees_rows_and_not_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = [Folder(str(tmp_path / name)) for name in "abc"]
+    make_store(folders[0])
+    changed = documents_table().to_pylist()
+    changed[5]["num_chars"] = 301
+    make_store(folders[2], table_of("documents", changed))
+    monkeypatch.setattr(write, "ROWS_PER_BUCKET", 8)
+    make_store(folders[1])
+    first, bucketed, other = map(logical_digest, folders)
+    assert first == bucketed and set(first) == set(WRITTEN_ONCE)
+    assert {name for name in first if first[name] != other[name]} == {"documents"}
+
+
+def test_a_fact_is_appended_once_however_often_it_is_told(tmp_path: Path) -> None:
+    out = Folder(str(tmp_path))
+    make_store(out)
+    assert append(out, "cache_sweeps", sweep("a"), "one") is True
+    assert append(out, "cache_sweeps", sweep("a"), "one") is False
+    assert append(out, "cache_sweeps", sweep("other"), "one") is False
+    assert append(out, "cache_sweeps", sweep("a"), "two") is True
+    assert read_table(out, "cache_sweeps")["host"].to_pylist() == ["a", "a"]
+    assert len(Folder(out.at("lineage/cache_sweeps")).names()) == 3 + 2
+
+
+def test_a_stale_handle_cannot_repeat_a_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two writers opened the table before either committed: the second must look again, and leave no file behind."""
+    out = Folder(str(tmp_path))
+    make_store(out)
+    stale = open_table(out, "cache_sweeps")
+    append(out, "cache_sweeps", sweep("first"), "same")
+    handed_out = iter([stale, stale])
+    real = store.open_table
+    monkeypatch.setattr(store, "open_table", lambda *asked: next(handed_out, None) or real(*asked))
+    assert append(out, "cache_sweeps", sweep("second"), "same") is False
+    monkeypatch.undo()
+    assert read_table(out, "cache_sweeps")["host"].to_pylist() == ["first"]
+    assert len([f for f in Folder(out.at("lineage/cache_sweeps")).names() if f.endswith(".parquet")]) == 1
+
+
+def test_many_small_files_of_facts_become_one_without_losing_a_row_or_a_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "FILES_WORTH_GATHERING", 5)
+    out = Folder(str(tmp_path))
+    make_store(out)
+    for number in range(23):
+        append(out, "cache_sweeps", sweep(str(number)), str(number))
+        assert len(state(out, "cache_sweeps").files) < 5 or number == 3
+    assert sorted(map(int, read_table(out, "cache_sweeps")["host"].to_pylist())) == list(range(23))
+    assert not any(append(out, "cache_sweeps", sweep(str(number)), str(number)) for number in range(23))
+    assert len(read_table(out, "cache_sweeps", 3)) == 3
+
+
+def test_of_two_rewriters_at_once_one_wins_and_no_row_doubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = Folder(str(tmp_path))
+    make_store(out)
+    for number in range(6):
+        append(out, "cache_sweeps", sweep(str(number)), str(number))
+    monkeypatch.setattr(store, "FILES_WORTH_GATHERING", 5)
+    stale = open_table(out, "cache_sweeps")
+    store._gather(out, "cache_sweeps")
+    real = store.open_table
+    handed_out = iter([stale])
+    monkeypatch.setattr(store, "open_table", lambda *asked: next(handed_out, None) or real(*asked))
+    store._gather(out, "cache_sweeps")
+    assert sorted(read_table(out, "cache_sweeps")["host"].to_pylist()) == sorted(map(str, range(6)))
+    assert len([f for f in Folder(out.at("lineage/cache_sweeps")).names() if f.endswith(".parquet")]) == 7
+
+
+def test_a_run_name_belongs_to_one_output(tmp_path: Path) -> None:
+    out = Folder(str(tmp_path))
+    make_store(out)
+    assert append_run(out, run_row()) is True
+    assert append_run(out, run_row()) is False
+    assert append_run(out, run_row(plan="plan-b")) is True
+    with pytest.raises(StoreError, match=r"another run\.name"):
+        append_run(out, run_row(output="/elsewhere"))
+    assert sorted(read_table(out, "training_runs")["fact"].to_pylist()) == [0, 1]
+
+
+def _append_many(url: str, writer: int, start: float) -> None:
+    out = Folder(url)
+    store.FILES_WORTH_GATHERING = 4  # so that rewriters race too
+    time.sleep(max(0.0, start - time.time()))
+    for number in random.Random(writer).sample(range(20), 20):
+        append(out, "cache_sweeps", sweep(f"shared {number}"), f"shared {number}")
+        append(out, "training_segments", _segment(writer, number), f"{writer}:{number}")
+        if number % 5 == 0:
+            purged, purges = purge_rows(f"p{writer}-{number}", [number], "f0", "f1")
+            append(out, "purged", purged, f"p{writer}-{number}")
+            append(out, "purges", purges, f"p{writer}-{number}")
+
+
+def _segment(writer: int, number: int) -> pa.Table:
+    return table_of("training_segments", [{"run": f"run {writer}", "attempt": 0, "first_step": number, "fact": 0}])
+
+
+@pytest.mark.slow
+def test_four_writers_at_once_lose_nothing_and_double_nothing_while_readers_read(tmp_path: Path) -> None:
+    from lineage.store.sql import query
+
+    out = Folder(str(tmp_path))
+    make_store(out)
+    context = multiprocessing.get_context("spawn")
+    start = time.time() + 3
+    writers = [context.Process(target=_append_many, args=(out.url, writer, start)) for writer in range(4)]
+    for writer in writers:
+        writer.start()
+    seen = 0
+    while any(writer.is_alive() for writer in writers):
+        count = query(out, "SELECT count(*) FROM training_segments").rows[0][0]
+        assert isinstance(count, int) and count >= seen
+        seen = count
+    assert [writer.exitcode for writer in writers] == [0] * 4
+    assert sorted(read_table(out, "cache_sweeps")["host"].to_pylist()) == sorted(f"shared {n}" for n in range(20))
+    told = [(row["run"], row["first_step"]) for row in read_table(out, "training_segments").to_pylist()]
+    assert sorted(told) == [(f"run {writer}", number) for writer in range(4) for number in range(20)]
+    assert query(out, "SELECT count(*), count(DISTINCT purge_id) FROM purged").rows == [(16, 16)]
+    assert corpus_version(out) == 17
+
+
+@pytest.mark.slow
+def test_two_outputs_that_claim_one_run_name_at_once_cannot_both_have_it(tmp_path: Path) -> None:
+    out = Folder(str(tmp_path))
+    make_store(out)
+    context = multiprocessing.get_context("spawn")
+    claims = [context.Process(target=_claim, args=(out.url, n, time.time() + 3)) for n in range(4)]
+    for claim in claims:
+        claim.start()
+    for claim in claims:
+        claim.join()
+    assert sorted(claim.exitcode for claim in claims if claim.exitcode is not None) == [0, 7, 7, 7]
+    assert len(read_table(out, "training_runs")) == 1
+
+
+def _claim(url: str, number: int, start: float) -> None:
+    time.sleep(max(0.0, start - time.time()))
+    try:
+        append_run(Folder(url), run_row(output=f"/runs/{number}"))
+    except StoreError:
+        sys.exit(7)
+
+
+_KILLED = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from test_tables import sweep
+from lineage.storage.folder import Folder
+from lineage.store.delta import append
+out = Folder(sys.argv[1])
+print("ready", flush=True)
+for number in range(12):
+    append(out, "cache_sweeps", sweep(str(number)), f"fact {number}")
+"""
+
+
+@pytest.mark.slow
+def test_a_writer_killed_at_any_moment_and_started_again_appends_each_fact_once(tmp_path: Path) -> None:
+    out = Folder(str(tmp_path))
+    make_store(out)
+    moments = random.Random(1)
+    for _ in range(8):
+        writer = subprocess.Popen([sys.executable, "-c", _KILLED, out.url, str(HERE)], stdout=subprocess.PIPE, cwd=ROOT)
+        assert writer.stdout is not None and writer.stdout.readline() == b"ready\n"
+        time.sleep(moments.uniform(0, 0.15))
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+    subprocess.run([sys.executable, "-c", _KILLED, out.url, str(HERE)], check=True, cwd=ROOT, timeout=120)
+    assert sorted(map(int, read_table(out, "cache_sweeps")["host"].to_pylist())) == list(range(12))
+
+
+def test_the_log_keeps_every_version_readable(tmp_path: Path) -> None:
+    out = Folder(str(tmp_path))
+    make_store(out)
+    for number in range(23):
+        append(out, "cache_sweeps", sweep(str(number)), str(number))
+    for version in (0, 1, 9, 10, 11, 23):
+        assert len(read_table(out, "cache_sweeps", version)) == version
+    assert DeltaTable(table_uri(out, "cache_sweeps")).transaction_version("0") == 1

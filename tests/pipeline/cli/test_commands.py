@@ -1,0 +1,162 @@
+"""What calls of the commands answer: options in any order, exit codes, what lies where."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from lineage.storage.folder import Folder
+from lineage.store.sql import query
+from pipeline.cli.main import main
+from pipeline.cli.summary import show_summary
+from pipeline.demo.pages import write_article
+from tests.support.runs import recipe, run, write_recipe
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+
+
+def posts(num: int, seed: int) -> list[dict[str, str]]:
+    import random
+
+    rng = random.Random(seed)
+    return [{"id": str(n), "text": write_article("en", rng).text} for n in range(num)]
+
+
+def write_posts(path: Path, rows: list[dict[str, str]]) -> dict[str, tuple[str, ...]]:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"posts": (str(path),)}
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A finished run of three posts, one of which stands in its file twice and holds an e-mail address."""
+    folder = tmp_path_factory.mktemp("commands")
+    rows = posts(3, 1)
+    rows[0]["text"] += " Write to somebody@mail.example.com about it."
+    sources = write_posts(folder / "posts.jsonl", [*rows, rows[0]])
+    run(folder, recipe(str(folder / "out"), sources))
+    return str(folder / "out")
+
+
+def test_a_record_that_its_file_holds_twice_was_edited_once(out: str) -> None:
+    asked = "SELECT d.status, count(e.doc_id) FROM documents d LEFT JOIN edits e USING (doc_id) GROUP BY ALL ORDER BY 1"
+    assert query(Folder(out), "SELECT count(*) FROM edits").rows == [(1,)]
+    assert [row[0] for row in query(Folder(out), asked).rows] == ["duplicate", "kept"]
+    assert main(["verify", out]) == 0
+
+
+@pytest.mark.parametrize("options", [["--json"], ["--csv"], ["--version", "1"], ["--version", "1", "--json"]])
+def test_options_may_stand_before_the_select(out: str, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    sql = "SELECT count(*) AS num FROM documents"
+    assert main(["lineage", out, *options, sql]) == 0
+    before = capsys.readouterr().out
+    assert main(["lineage", out, sql, *options]) == 0
+    assert capsys.readouterr().out == before != ""
+
+
+def answered(call: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    try:
+        code = main(call)
+    except SystemExit as error:
+        code = int(str(error.code))
+    return code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("call", "words"), [
+    (["lineage", "OUT", "DROP TABLE documents"], ("only SELECT",)),
+    (["lineage", "OUT", "SELECT nothing FROM documents"], ("nothing", "views")),
+    (["lineage", "OUT", "--csv", "--json", "SELECT 1"], ("--json", "--csv")),
+    (["trace", "OUT", "--host", "a", "--limit", "-1"], ("--limit", "-1", "0 or more")),
+    (["trace", "OUT", "--run", "a", "--step", "-1"], ("--step", "-1", "0 or more")),
+    (["purge", "OUT", "--doc", "0" * 32, "--by", "me", "--reason", " "], ("--reason", "empty")),
+    (["scan", "OUT", "--against", "b.jsonl", "--to", "s.json", "--max-share", "7"], ("--max-share", "'7'", "0 to 1")),
+    (["trace", "OUT", "--host", "a.example", "--step", "3"], ("--step", "--run")),
+    (["trace", "OUT", "--run", "r", "--step", "3", "--offset", "0"], ("--offset", "--warc or --shard")),
+    (["scan", "OUT", "--against", "b.jsonl", "--to", "OUT/s.json"], ("--to", "elsewhere")),
+    (["tokenizer", "train", "OUT", "--vocab", "300", "--to", "OUT/t.tiktoken"], ("--to", "finished output")),
+    (["purge", "OUT", "--from", "/no-such-scan.json", "--by", "me", "--reason", "r"], (" /no-such-scan.json",)),
+    (["demo", "--pages", "10"], ("10 pages", "at least")),
+])  # fmt: skip
+def test_a_wrong_call_ends_with_2_and_says_what_was_expected(
+    out: str, call: list[str], words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = answered([part.replace("OUT", out) for part in call], capsys)
+    assert code == 2
+    assert not [word for word in words if word not in told]
+
+
+@pytest.mark.parametrize(("table", "words"), [
+    ({"run": {"output": "ftp://host/out"}}, ("run.output", "ftp", "s3://")),
+    ({"run": {"output": ""}}, ("run.output", "empty")),
+    ({"run": {"name": ""}}, ("run.name", "empty")),
+    ({"purges": {"honour": ["/no/such/out"]}}, ("purges.honour", "/no/such/out")),
+    ({"dedup": {"against": ["/no/such/out"]}}, ("dedup.against", "/no/such/out")),
+    ({"url": {"block_hosts": ["/no/such/list"]}}, ("url.block_hosts", "/no/such/list")),
+    ({"language": {"model": "/no/such/model.bin"}}, ("language.model", "/no/such/model.bin")),
+    ({"tokenize": {"encoding": "/no/such.json"}}, ("tokenize.encoding", "/no/such.json")),
+])  # fmt: skip
+def test_a_wrong_recipe_ends_with_2_and_names_the_key(
+    tmp_path: Path, table: dict[str, dict[str, object]], words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = write_posts(tmp_path / "posts.jsonl", posts(2, 2))
+    path = write_recipe(tmp_path / "r.toml", recipe(str(tmp_path / "out"), sources, **table))
+    code, told = answered(["run", str(path)], capsys)
+    assert code == 2
+    assert not [word for word in words if word not in told]
+
+
+def test_a_stage_that_no_source_names_does_not_compare(tmp_path: Path) -> None:
+    rows = posts(2, 3)
+    plain = recipe(str(tmp_path / "out"), write_posts(tmp_path / "posts.jsonl", [*rows, rows[0] | {"id": "again"}]))
+    plain["source"][0]["steps"] = ["parse", "identity", "dedup.url"]
+    run(tmp_path, plain)
+    folder = Folder(str(tmp_path / "out"))
+    assert query(folder, "SELECT stage FROM steps ORDER BY position").rows == [
+        ("parse",),
+        ("identity",),
+        ("dedup.url",),
+    ]
+    assert query(folder, "SELECT count(*) FROM documents WHERE status = 'kept'").rows == [(3,)]
+
+
+def test_a_purge_names_the_earlier_output_that_holds_the_same_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = write_posts(tmp_path / "posts.jsonl", posts(2, 4))
+    run(tmp_path / "a", recipe(str(tmp_path / "first"), sources))
+    run(tmp_path / "b", recipe(str(tmp_path / "second"), sources, dedup={"against": [str(tmp_path / "first")]}))
+    ((doc_id,), *_) = query(Folder(str(tmp_path / "second")), "SELECT doc_id FROM documents ORDER BY doc_id").rows
+    call = ["purge", str(tmp_path / "second"), "--doc", str(doc_id), "--by", "me", "--reason", "takedown"]
+    assert main([*call, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["elsewhere"] == [{"doc_id": doc_id, "out": str(tmp_path / "first")}]
+    assert main([*call, "--apply"]) == 0
+    capsys.readouterr()
+    assert main(call) == 0
+    assert f"sluice purge {tmp_path / 'first'} --doc {doc_id}" in capsys.readouterr().out
+
+
+def test_a_document_that_nothing_repeats_is_a_cluster_of_its_own(out: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ((doc_id,), *_) = query(Folder(out), "SELECT doc_id FROM documents WHERE cluster_id IS NULL").rows
+    assert main(["trace", out, "--doc", str(doc_id), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cluster"] == {
+        "id": doc_id, "size": 1, "duplicate_of": None, "similarity": None, "members": [doc_id],
+    }  # fmt: skip
+
+
+def test_the_table_of_a_run_names_stages_in_the_order_in_which_documents_meet_them() -> None:
+    rejected = {
+        "dedup.near": {"dedup.near": 1}, "identity": {"identity": 1}, "language": {"language.not_kept": 3},
+        "mine:step": {"mine": 1}, "parse": {"parse.empty": 2, "parse.error": 2, "parse.crashed": 9},
+    }  # fmt: skip
+    counts = dict.fromkeys(("documents", "kept", "unreadable", "records", "files", "tokens", "shards"), 1)
+    summary = {"name": "r", "output": "out", "rejected": rejected} | {f"num_{name}": n for name, n in counts.items()}
+    written = io.StringIO()
+    show_summary(Console(file=written, width=100), summary)
+    rows = [line.split() for line in written.getvalue().splitlines()]
+    assert [row[1] for row in rows if len(row) == 3 and row[2].isdigit()] == [
+        "parse.crashed", "parse.empty", "parse.error", "language.not_kept", "mine", "identity", "dedup.near",
+    ]  # fmt: skip

@@ -1,0 +1,151 @@
+"""What the dashboards ask for, asked of a real Prometheus that scrapes a real cluster while it works."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lineage.storage.folder import Folder
+from tests.support.checkout import ROOT
+from tests.support.ray_nodes import RayCluster, free_ports, ray_cluster, wait_until
+from tests.support.runs import recipe, s3_server, write_recipe
+from tests.support.tiny_crawl import inputs_of, make_tiny_crawl, tiny_tokenizer
+
+pytestmark = pytest.mark.slow
+
+DEPLOY = ROOT / "deploy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prometheus:
+    """A running Prometheus."""
+
+    address: str
+
+    def ask(self, query: str) -> list[dict[str, Any]]:
+        """The series that a query gives now."""
+        url = f"{self.address}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+        with urllib.request.urlopen(url, timeout=30) as response:
+            found: list[dict[str, Any]] = json.loads(response.read())["data"]["result"]
+        return found
+
+    def has_seen(self, metric: str) -> bool:
+        """Whether it has scraped a metric since it began."""
+        return bool(self.ask(f"last_over_time({metric}[1h])"))
+
+    def is_up(self) -> bool:
+        try:
+            return self.ask("vector(1)") != []
+        except OSError:
+            return False
+
+
+@contextmanager
+def prometheus(folder: Path, cluster: RayCluster) -> Iterator[Prometheus]:
+    """With the scrape configuration that we ship, less Kubernetes, every second instead of every 15."""
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("no prometheus here: install Debian's package of that name to run this")
+    plain = yaml.safe_load((DEPLOY / "prometheus" / "scrape.yaml").read_text())
+    (job,) = [each for each in plain["scrape_configs"] if "file_sd_configs" in each]
+    (files,) = job["file_sd_configs"]
+    files["files"] = [str(cluster.temp / Path(name).name) for name in files["files"]]
+    config = folder / "prometheus.yaml"
+    config.write_text(yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}))
+    (port,) = free_ports(1)
+    command = [
+        program, f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]  # fmt: skip
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        server = Prometheus(address=f"http://127.0.0.1:{port}")
+        wait_until(lambda: server.is_up() or process.poll() is not None, "Prometheus answers")
+        assert process.poll() is None, (folder / "prometheus.log").read_text()
+        yield server
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def expressions() -> list[str]:
+    """Every query of the dashboards, for all runs."""
+    dashboards = [json.loads(path.read_text()) for path in sorted((DEPLOY / "grafana").glob("*.json"))]
+    panels = [panel for dashboard in dashboards for panel in dashboard["panels"]]
+    return [target["expr"].replace("$run", ".+") for panel in panels for target in panel["targets"]]
+
+
+def metrics_named() -> set[str]:
+    """Every metric of the dashboards."""
+    return {name for query in expressions() for name in re.findall(r"\bray_[a-z0-9_]+", query)}
+
+
+def with_a_gpu(folder: Path) -> dict[str, str]:
+    """Variables for nodes that Ray shall take for ones with a GPU: it reports none where there is none."""
+    folder.mkdir()
+    library = folder / "libnvidia-ml.so.1"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-o", str(library), str(ROOT / "tests" / "support" / "nvml.c")], check=True
+    )
+    return {"LD_LIBRARY_PATH": str(folder)}
+
+
+def training_recipe() -> dict[str, Any]:
+    table = {
+        "data": "s3://bucket/out", "output": "s3://bucket/trained", "model": "debug", "seq_len": 64,
+        "global_batch": 6, "steps": 100_000, "workers": 2, "validation": 0.1, "eval_every": 10,
+        "peak_teraflops": 0.05, "checkpoint": {"every": 50},
+    }  # fmt: skip
+    return {"run": {"name": "watched"}, "train": table}
+
+
+def test_every_metric_of_the_dashboards_is_scraped_from_a_real_run_and_every_query_holds(tmp_path: Path) -> None:
+    if shutil.which("prometheus") is None:
+        pytest.skip("no prometheus here: install Debian's package of that name to run this")
+    with (
+        s3_server("bucket"),
+        ray_cluster(
+            tmp_path, OMP_NUM_THREADS="1", RAY_metrics_report_interval_ms="500", **with_a_gpu(tmp_path / "nvml")
+        ) as cluster,
+        prometheus(tmp_path, cluster) as server,
+    ):
+        (tmp_path / "crawl").mkdir()
+        make_tiny_crawl(tmp_path / "crawl")
+        for path in sorted((tmp_path / "crawl").iterdir()):
+            Folder("s3://bucket/in").publish(path.name, path.read_bytes())
+        sources = {name: (f"s3://bucket/in/{Path(p).name}",) for name, (p,) in inputs_of(Path()).items()}
+        encoding = {"encoding": tiny_tokenizer(tmp_path / "crawl")}
+        data = write_recipe(tmp_path / "data.toml", recipe("s3://bucket/out", sources, tokenize=encoding))
+        cluster.told("submit", "run", str(data))
+        job = cluster.told("submit", "train", str(write_recipe(tmp_path / "t.toml", training_recipe())), "--detach")
+        wanted = metrics_named()
+
+        def all_seen() -> bool:
+            wanted.difference_update([metric for metric in wanted if server.has_seen(metric)])
+            return not wanted or cluster.told("jobs")[-1]["status"] not in ("PENDING", "RUNNING")
+
+        wait_until(all_seen, f"scraped: {wanted}")
+        assert wanted == set(), cluster.told("jobs", "--logs", job["id"])
+        for query in expressions():
+            server.ask(query)  # HTTPError where a query is wrong
+        told = {
+            (row["metric"]["run"], row["metric"].get("phase")) for row in server.ask("ray_sluice_train_phase_seconds")
+        }
+        assert ("watched", "forward") in told
+        gpus = server.ask("last_over_time(ray_node_gpus_utilization[1h])")
+        assert [gpu["value"][1] for gpu in gpus] == ["37"]
+        stopped = cluster.told("jobs", "--stop", job["id"])
+        assert stopped["status"] == "STOPPED"

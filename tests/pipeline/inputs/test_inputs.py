@@ -1,0 +1,322 @@
+"""Input files: what is listed under which names, and streams that outlive bad connections."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from lineage.recipe import RecipeError
+from lineage.storage import folder as storage
+from pipeline.inputs.files import COMMON_CRAWL, Input, list_inputs, open_input
+from pipeline.inputs.http_file import Retries, http_size
+from pipeline.recipe import SourceTable
+
+FAST = Retries(attempts=4, backoff_seconds=0.01)
+DATA = bytes(range(256)) * 2000
+
+
+def source(*inputs: object, limit: int | None = None) -> SourceTable:
+    return SourceTable(name="web", inputs=tuple(map(str, inputs)), limit=limit)
+
+
+def names(*inputs: object, limit: int | None = None) -> list[str]:
+    return [found.name for found in list_inputs(source(*inputs, limit=limit))]
+
+
+@pytest.fixture
+def crawl(tmp_path: Path) -> Path:
+    """crawl/{a,b}/{1,2}.warc.gz of 1 to 4 bytes, and a hidden file."""
+    for size, name in enumerate(("a/1", "a/2", "b/1", "b/2"), 1):
+        path = tmp_path / "crawl" / f"{name}.warc.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(size))
+    (tmp_path / "crawl" / "a" / ".tmp-3.warc.gz").write_bytes(b"half")
+    return tmp_path / "crawl"
+
+
+def test_a_glob_names_files_below_its_fixed_part_sorted_with_their_sizes(crawl: Path) -> None:
+    found = list_inputs(source(crawl / "*" / "*.warc.gz"))
+    assert [(f.index, f.name, f.size) for f in found] == [
+        (0, "a/1.warc.gz", 1), (1, "a/2.warc.gz", 2), (2, "b/1.warc.gz", 3), (3, "b/2.warc.gz", 4),
+    ]  # fmt: skip
+    assert open_input(found[3]).read() == bytes(4)
+
+
+def test_globs_reach_down_whole_trees(crawl: Path) -> None:
+    assert names(crawl.parent / "**" / "*.warc.gz") == [f"crawl/{n}.warc.gz" for n in ("a/1", "a/2", "b/1", "b/2")]
+
+
+def test_a_file_named_outright_goes_by_its_own_name(crawl: Path) -> None:
+    assert names(crawl / "a" / "2.warc.gz") == ["2.warc.gz"]
+    assert names(f"file://{crawl}/a/2.warc.gz") == ["2.warc.gz"]
+
+
+def test_a_file_whose_name_looks_like_a_glob_is_itself(tmp_path: Path) -> None:
+    (tmp_path / "page[1].warc").write_bytes(b"x")
+    (tmp_path / "page1.warc").write_bytes(b"x")
+    assert names(tmp_path / "page[1].warc") == ["page[1].warc"]
+
+
+def test_the_order_of_inputs_does_not_matter(crawl: Path) -> None:
+    globs = [crawl / "[a]*/*.gz", crawl / "[b]*/*.gz"]
+    assert list_inputs(source(*globs)) == list_inputs(source(*reversed(globs)))
+
+
+def test_a_file_listed_twice_counts_once_with_a_warning(crawl: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert len(names(crawl / "*" / "*.gz", crawl / "a" / ".." / "a" / "1.warc.gz")) == 4
+    assert "1.warc.gz is listed twice; it counts once" in caplog.text
+
+
+def test_two_files_of_one_name_are_refused(crawl: Path) -> None:
+    with pytest.raises(RecipeError, match=r"would both be called '1\.warc\.gz'"):
+        names(crawl / "a" / "*.gz", crawl / "b" / "*.gz")
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ("a/9.warc.gz", "there is no file '.*9.warc.gz'"),
+        ("*/*.wet.gz", "matches no file"),
+        ("a", r"is a folder: name its files, for example '.*a/\*\.warc\.gz'"),
+        ("none.paths.gz", "there is no file '.*none.paths.gz'"),
+    ],
+)
+def test_what_is_not_there_is_an_error_that_names_it(crawl: Path, entry: str, says: str) -> None:
+    with pytest.raises(RecipeError, match=says):
+        names(crawl / entry)
+
+
+def test_a_limit_takes_the_first_by_name(crawl: Path) -> None:
+    assert names(crawl / "b" / "2.warc.gz", crawl / "*" / "1.warc.gz", limit=2) == ["2.warc.gz", "a/1.warc.gz"]
+
+
+def write_list(path: Path, *lines: str) -> Path:
+    path.write_bytes(gzip.compress("\n".join([*lines, "", ""]).encode()))
+    return path
+
+
+def test_paths_are_relative_to_what_stands_before_their_first_part_in_the_lists_own_name(crawl: Path) -> None:
+    paths = write_list(crawl / "warc.paths.gz", "crawl/b/1.warc.gz", "crawl/a/1.warc.gz")
+    found = list_inputs(source(paths))
+    assert [f.name for f in found] == ["crawl/a/1.warc.gz", "crawl/b/1.warc.gz"]
+    assert [f.url for f in found] == [str(crawl / "a/1.warc.gz"), str(crawl / "b/1.warc.gz")]
+
+
+def test_paths_of_a_copied_list_lie_in_its_own_folder(crawl: Path) -> None:
+    assert names(write_list(crawl / "warc.paths.gz", "b/1.warc.gz")) == ["b/1.warc.gz"]
+
+
+def test_paths_of_a_copied_common_crawl_list_lie_on_its_server(crawl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.inputs.files.http_size", len)
+    entry = "crawl-data/CC-MAIN-2026-01/segments/1/warc/x.warc.gz"
+    (found,) = list_inputs(source(write_list(crawl / "warc.paths.gz", entry)))
+    assert (found.name, found.url) == (entry, f"{COMMON_CRAWL}/{entry}")
+
+
+@pytest.mark.parametrize("line", ["/etc/passwd", "a/../../secret.warc.gz"])
+def test_a_list_that_reaches_out_of_its_base_is_refused(crawl: Path, line: str) -> None:
+    with pytest.raises(RecipeError, match=re.escape(line)):
+        names(write_list(crawl / "warc.paths.gz", line))
+
+
+def test_a_damaged_or_empty_list_is_refused(crawl: Path) -> None:
+    (crawl / "cut.paths.gz").write_bytes(gzip.compress(b"a/1.warc.gz\n" * 50)[:-12])
+    with pytest.raises(RecipeError, match=r"cut\.paths\.gz' cannot be listed"):
+        names(crawl / "cut.paths.gz")
+    with pytest.raises(RecipeError, match="the list is empty"):
+        names(write_list(crawl / "warc.paths.gz"))
+
+
+# A web server that misbehaves as told.
+
+
+@dataclass
+class Web:
+    """Files by path, and what happens to requests, in order: "503", "drop" (after a third), "nothing", "change"."""
+
+    files: dict[str, bytes]
+    mishaps: list[str] = field(default_factory=list)
+    ranges: bool = True
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
+    url: str = ""
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    web: Web
+
+    def do_HEAD(self) -> None:
+        self.answer(body=False)
+
+    def do_GET(self) -> None:
+        self.answer(body=True)
+
+    def answer(self, *, body: bool) -> None:
+        web, wanted = self.web, self.headers["Range"]
+        web.requests.append((self.command, wanted))
+        mishap = web.mishaps.pop(0) if web.mishaps else ""
+        data = web.files.get(self.path)
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and web.ranges else 0
+        if mishap.isdigit() or data is None or start > len(data):
+            self.send_response(int(mishap or (404 if data is None else 416)))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(206 if wanted and web.ranges else 200)
+        self.send_header("Content-Length", str(len(data) - start))
+        self.send_header("ETag", '"new"' if mishap == "change" else '"old"')
+        self.end_headers()
+        if body:
+            part = {"drop": (len(data) - start) // 3, "nothing": 0}.get(mishap, len(data))
+            self.wfile.write(data[start : start + part])
+        self.close_connection = mishap in ("drop", "nothing")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    served = Web(files={"/cc/a.warc.gz": DATA})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("OurHandler", (Handler,), {"web": served}))
+    served.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield served
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def at(web: Web, path: str = "/cc/a.warc.gz") -> Input:
+    return Input(source="web", index=0, name="a.warc.gz", url=web.url + path, size=len(DATA))
+
+
+def test_a_file_on_a_web_server_is_listed_with_its_size(web: Web) -> None:
+    (found,) = list_inputs(source(f"{web.url}/cc/a.warc.gz?download=1".partition("?")[0]))
+    assert (found.name, found.size) == ("a.warc.gz", len(DATA))
+
+
+def test_a_missing_file_on_a_web_server_is_an_error_that_names_it(web: Web) -> None:
+    with pytest.raises(RecipeError, match=r"there is no file http://.*/cc/b\.warc\.gz"):
+        list_inputs(source(f"{web.url}/cc/b.warc.gz"))
+
+
+def test_a_paths_list_on_a_web_server_names_files_relative_to_its_base(web: Web) -> None:
+    web.files["/cc/CC-1/warc.paths.gz"] = gzip.compress(b"cc/a.warc.gz\n")
+    (found,) = list_inputs(source(f"{web.url}/cc/CC-1/warc.paths.gz"))
+    assert (found.name, found.url) == ("cc/a.warc.gz", f"{web.url}/cc/a.warc.gz")
+
+
+def test_reading_goes_on_after_dropped_connections_and_busy_answers(web: Web) -> None:
+    web.mishaps = ["503", "drop", "drop", "503", "429", "drop"]
+    with open_input(at(web), FAST) as stream:
+        assert stream.read() == DATA
+    resumed = [wanted for _, wanted in web.requests]
+    assert resumed[:2] == ["bytes=0-", "bytes=0-"]
+    assert len(set(resumed)) == 4
+
+
+def test_reading_goes_on_where_the_server_knows_no_ranges(web: Web) -> None:
+    web.ranges, web.mishaps = False, ["drop", "drop"]
+    with open_input(at(web), FAST) as stream:
+        assert stream.read() == DATA
+
+
+def test_any_place_of_the_file_can_be_sought(web: Web) -> None:
+    with open_input(at(web), FAST) as stream:
+        assert stream.read(10) == DATA[:10]
+        stream.seek(400_001)
+        assert stream.read(10) == DATA[400_001:400_011]
+        stream.seek(3)
+        assert stream.read(10) == DATA[3:13]
+        stream.seek(-5, 2)
+        assert stream.read() == DATA[-5:]
+        assert stream.read() == b""
+
+
+def test_an_empty_file_on_a_web_server_is_empty(web: Web) -> None:
+    web.files["/empty"] = b""
+    with open_input(at(web, "/empty"), FAST) as stream:
+        assert stream.read() == b""
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(web: Web) -> None:
+    web.mishaps = ["drop", "change"]
+    with open_input(at(web), FAST) as stream, pytest.raises(OSError, match="changed while it was read"):
+        stream.read()
+
+
+def test_a_server_that_stays_busy_is_an_error_that_says_so(web: Web) -> None:
+    web.mishaps = ["503"] * 50
+    with pytest.raises(OSError, match="after 5 attempts: too many 503"):
+        open_input(at(web), FAST)
+    assert len(web.requests) == 5
+
+
+def test_a_connection_that_gives_nothing_more_is_an_error_in_the_end(web: Web) -> None:
+    web.mishaps = ["drop"] + ["nothing"] * 5
+    with open_input(at(web), FAST) as stream, pytest.raises(OSError, match="reading broke off at byte 170666"):
+        stream.read()
+
+
+def test_a_file_that_has_become_shorter_is_an_error(web: Web) -> None:
+    web.mishaps = ["drop"]
+    with open_input(at(web), FAST) as stream:
+        stream.read(100)
+        web.files["/cc/a.warc.gz"] = DATA[:1]
+        with pytest.raises(OSError, match=r"broke off at byte 170666"):
+            stream.read()
+
+
+def test_a_server_that_cannot_be_reached_is_an_error_that_says_so() -> None:
+    with pytest.raises(OSError, match=r"cannot be reached, after 2 attempts"):
+        http_size("http://127.0.0.1:9/x", Retries(attempts=1, backoff_seconds=0.01))
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    moto_server = pytest.importorskip("moto.server")
+    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    storage._filesystem.cache_clear()
+    storage.filesystem("s3://").makedirs("crawl-inputs", exist_ok=True)
+    yield "s3://crawl-inputs"
+    server.stop()
+    storage._filesystem.cache_clear()
+
+
+def test_s3_lists_and_reads_as_disk_does(bucket: str, crawl: Path) -> None:
+    for path in crawl.glob("*/*.gz"):
+        storage.filesystem(bucket).pipe_file(f"{bucket}/crawl/{path.relative_to(crawl)}", path.read_bytes())
+    on_disk = list_inputs(source(crawl / "*" / "*.gz"))
+    in_s3 = list_inputs(source(f"{bucket}/crawl/*/*.gz"))
+    assert [(f.index, f.name, f.size) for f in in_s3] == [(f.index, f.name, f.size) for f in on_disk]
+    assert [open_input(f).read() for f in in_s3] == [open_input(f).read() for f in on_disk]
+    assert names(f"{bucket}/crawl/a/1.warc.gz") == ["1.warc.gz"]
+    with pytest.raises(RecipeError, match="there is no file"):
+        names(f"{bucket}/crawl/a/9.warc.gz")
+    with pytest.raises(RecipeError, match="matches no file"):
+        names(f"{bucket}/crawl/*/*.wet.gz")
+    with pytest.raises(RecipeError, match="is a folder"):
+        names(f"{bucket}/crawl/a")
+
+
+def test_a_bucket_that_does_not_exist_is_an_error_that_names_it(bucket: str) -> None:
+    with pytest.raises(RecipeError, match="s3://no-such-bucket"):
+        names("s3://no-such-bucket/*.gz")

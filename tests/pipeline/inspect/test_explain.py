@@ -1,0 +1,114 @@
+"""The story of one page: every step, past the first that says no, and none of the page's control codes."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from lineage.ids import content_hash
+from pipeline.inspect.explain import Story, as_json, explain, printable, render, with_whole_ledger
+from stages.chain import DEFAULT_STEPS, StepTables, build_chain
+from stages.document import Document, Place
+
+SENTENCES = (
+    "The committee met again in the spring to discuss the results of the survey that it had sent out to the town. ",
+    "Most of the people who answered said that they would like to have a new library with more rooms for children. ",
+    "Others have asked for a better bus to the station, and for the old bridge to be opened again before winter. ",
+    "The mayor, at mayor@town.example, promised that he would read every letter and that none would be lost. ",
+)
+GERMAN = "Das ist ein deutscher Satz über das Wetter im Herbst. "
+
+
+@pytest.fixture(scope="module")
+def chain():
+    return build_chain(DEFAULT_STEPS, with_whole_ledger(StepTables(max_document_bytes=10**7)))
+
+
+def page(*paragraphs: str, url: str = "https://example.com/page") -> Document:
+    html = f"<html><body><article>{''.join(f'<p>{p}</p>' for p in paragraphs)}</article></body></html>".encode()
+    return Document(
+        doc_id=content_hash(html), source="web", place=Place(file="a.warc.gz", offset=7, length=1), is_html=True,
+        raw_hash=content_hash(html), payload=html, num_bytes=len(html), url=url,
+    )  # fmt: skip
+
+
+def shown(story: Story) -> str:
+    console = Console(file=io.StringIO(), width=120, force_terminal=False)
+    render(story, console)
+    return console.file.getvalue()
+
+
+def test_a_kept_page_s_story_has_every_step_with_what_it_measured(chain):
+    story = explain(page(*SENTENCES), chain)
+    assert story.deciding is None
+    assert [step.stage for step in story.steps] == list(chain.stages)
+    by_stage = {step.stage: step for step in story.steps}
+    assert {finding.rule for finding in by_stage["language"].findings} == {"language.not_kept", "language.low_score"}
+    assert len(by_stage["quality"].findings) > 15
+    assert by_stage["pii"].verdict == "changed"
+    assert [(edit.kind, edit.count) for edit in by_stage["pii"].edits] == [("email", 1)]
+    assert "<EMAIL>" in story.document.text
+
+
+def test_a_rejected_page_s_story_goes_on_and_the_first_rejection_decides(chain):
+    story = explain(page(GERMAN), chain)
+    assert story.deciding is not None
+    assert story.deciding.rule == "language.not_kept"
+    verdicts = {step.stage: step.verdict for step in story.steps}
+    assert (verdicts["language"], verdicts["quality"]) == ("rejected", "rejected")
+    assert list(verdicts) == list(chain.stages)
+
+
+def test_the_story_agrees_with_a_run(chain):
+    for document in (page(*SENTENCES), page(GERMAN), page("Too short.")):
+        outcome = chain(document)
+        story = explain(document, chain)
+        if isinstance(outcome, Document):
+            assert story.deciding is None and replace(story.document, payload=b"") == outcome
+        else:
+            assert story.deciding == outcome.finding
+
+
+def test_where_nothing_comes_out_of_parse_the_rest_is_named_as_not_run(chain):
+    story = explain(page(), chain)
+    assert story.deciding is not None and story.deciding.rule == "parse.empty"
+    assert story.not_run == chain.stages[chain.stages.index("parse") + 1 :]
+    assert "not run" in shown(story)
+
+
+def test_the_story_as_json_is_one_plain_document(chain):
+    story = explain(page(*SENTENCES), chain)
+    plain = json.loads(json.dumps(as_json(story), allow_nan=False))
+    assert (plain["status"], plain["verdict"], plain["offset"]) == ("kept", None, 7)
+    assert [step["stage"] for step in plain["steps"]] == list(chain.stages)
+    changed = {step["stage"]: step["text"] for step in plain["steps"] if "text" in step}
+    assert set(changed) == {"parse", "pii"}
+    assert "mayor@town.example" in changed["parse"]
+    assert changed["pii"] == plain["text"]
+    rejected = as_json(explain(page(GERMAN), chain))
+    assert rejected["status"] == "rejected"
+    assert rejected["verdict"]["rule"] == "language.not_kept"
+
+
+def test_the_terminal_shows_verdict_rules_values_and_the_text(chain):
+    told = shown(explain(page(GERMAN), chain))
+    assert "rejected at language: language.not_kept" in told
+    assert told.count("← decides") == 1
+    assert GERMAN.strip() in told
+    edited = shown(explain(page(*SENTENCES), chain))
+    assert "email × 1" in edited
+    assert "- The mayor, at mayor@town.example" in edited
+    assert "+ The mayor, at <EMAIL>" in edited
+
+
+def test_markup_and_control_codes_of_a_page_are_shown_and_not_obeyed(chain):
+    told = shown(
+        explain(page("[red]not a colour[/red] \u202eesrever \u200b" * 9, url="https://x.example/\x1b[31m[/]"), chain)
+    )
+    assert "[red]not a colour[/red]" in told
+    assert "\x1b" not in told and "\u202e" not in told
+    assert printable("a\x1b[2Jb\r\n\tc\ud800") == "a\ufffd[2Jb\ufffd\n\tc\ufffd"

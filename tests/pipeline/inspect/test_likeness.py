@@ -1,0 +1,84 @@
+"""What a target text looks like among the sources of a finished output, by the commands."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lineage.ids import content_hash
+from lineage.index.output_index import PartFile, TokenizerIdentity, make_index, publish_index
+from lineage.storage.folder import Folder
+from pipeline.cli.main import main
+
+TEXTS = {
+    "law": ["the court ruled on the appeal", "the judge read the verdict", "an appeal to the court"],
+    "food": ["boil the rice in salted water", "bake the bread until brown", "salt the water and boil"],
+}
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> str:
+    out = Folder(str(tmp_path / "out"))
+    parts = []
+    for source, texts in TEXTS.items():
+        ids = [content_hash(text.encode()) for text in texts]
+        table = pa.table({"doc_id": pa.array([*ids, b"\0" * 16]), "text": pa.array([*texts, None])})
+        data = io.BytesIO()
+        pq.write_table(table, data)
+        file = f"documents/{source}/part-00000.parquet"
+        out.publish(file, data.getvalue())
+        parts.append(PartFile(source=source, part=0, file=file, num_rows=4, hash="00" * 16))
+    tokenizer = TokenizerIdentity(name="tiny", hash="00" * 16, vocab_size=250, eot_id=249)
+    publish_index(out, make_index(tokenizer, [], parts, []))
+    path = tmp_path / "recipe.toml"
+    path.write_text(
+        f'[run]\nname = "r"\n[train]\ndata = [{{out = "{out.url}", prefix = "x-"}}]\noutput = "{tmp_path}/run"\n'
+        'model = "debug"\nseq_len = 8\nglobal_batch = 2\nsteps = 1\n'
+    )
+    return str(path)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    path = tmp_path / "target.jsonl"
+    path.write_text('{"text": "the court ruled"}\n{"text": "an appeal # to the judge"}\n')
+    return str(path)
+
+
+def test_em_gives_the_source_that_shares_the_targets_words(
+    recipe: str, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["mix", "em", recipe, "--against", target, "--json"]) == 0
+    shares = json.loads(capsys.readouterr().out)["shares"]
+    assert set(shares) == {"x-law", "x-food"}
+    assert shares["x-law"] > 0.95
+
+
+def test_dsir_chooses_documents_like_the_target_and_tells_their_worth(
+    recipe: str, target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "chosen.jsonl"
+    assert main(["mix", "dsir", recipe, "--against", target, "--keep", "2", "--to", str(to), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["by_source"] == {"x-law": 2}
+    assert (told["num_documents"], told["num_chosen"]) == (6, 2)
+    assert 1.0 <= told["effective_sample_size"] < 4.0
+    rows = [json.loads(line) for line in to.read_text().splitlines()]
+    ids = {content_hash(text.encode()).hex() for text in TEXTS["law"]}
+    assert {row["doc_id"] for row in rows} < ids
+
+
+def test_more_documents_than_there_are_and_an_empty_target_are_refused(
+    recipe: str, target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = str(tmp_path / "chosen.jsonl")
+    assert main(["mix", "dsir", recipe, "--against", target, "--keep", "7", "--to", to]) == 2
+    assert "6 clean texts" in capsys.readouterr().err
+    (tmp_path / "empty.jsonl").write_text("")
+    assert main(["mix", "em", recipe, "--against", str(tmp_path / "empty.jsonl")]) == 2
+    assert "holds no text" in capsys.readouterr().err

@@ -1,0 +1,264 @@
+"""Submissions: what is shipped and under which id, and what is refused. (On a real cluster: test_cluster.py.)"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage.recipe import RecipeError
+from lineage.storage.folder import object_store_settings
+from pipeline.cli.main import main
+from pipeline.cli.submit import configure, split_command
+from pipeline.jobs.cluster_jobs import ClusterError, Job, find_token
+from pipeline.jobs.submission import Submission, make_submission, project_files, write_package
+from pipeline.on_cluster import SETTINGS, take_settings
+from tests.support.runs import recipe, write_recipe
+
+IN = "s3://bucket/in/*.jsonl"
+OUT = "s3://bucket/out"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def submit_run(*arguments: str, **tables: dict[str, Any]) -> Submission:
+    """The submission of a data recipe in the working folder, without the project's code."""
+    write_recipe(Path("recipe.toml"), recipe(OUT, {"web": (IN,)}, **tables))
+    return make_submission(["run", "recipe.toml", *arguments], ship_project=False)
+
+
+def shipped_recipe(submission: Submission) -> dict[str, Any]:
+    return tomllib.loads(submission.files[submission.arguments[1]].decode())
+
+
+def test_the_same_submission_has_the_same_id(here: Path) -> None:
+    assert submit_run().id == submit_run().id
+    assert submit_run().id.startswith("sluice-run-")
+
+
+@pytest.mark.parametrize("change", ["recipe", "override", "argument", "shipped file"])
+def test_another_submission_has_another_id(here: Path, change: str) -> None:
+    (here / "hosts.txt").write_text("spam.example\n")
+    before = submit_run(url={"block_hosts": ["hosts.txt"]})
+    if change == "shipped file":
+        (here / "hosts.txt").write_text("ham.example\n")
+    after = submit_run(
+        *{"override": ["--set", "run.seed=7"], "argument": ["--json"]}.get(change, []),
+        url={"block_hosts": ["hosts.txt"]},
+        **({"limits": {"max_bad_records": 0.5}} if change == "recipe" else {}),
+    )
+    assert before.id != after.id
+
+
+def test_a_change_of_the_shipped_code_changes_the_id(here: Path) -> None:
+    with_code = make_submission(["verify", OUT], ship_project=True)
+    changed = Submission(command="verify", arguments=with_code.arguments, project=with_code.project,
+                         files={**with_code.files, "pipeline/phases/phase.py": b"pass"})  # fmt: skip
+    assert changed.id != with_code.id != make_submission(["verify", OUT], ship_project=False).id
+
+
+def test_overrides_are_applied_before_shipping_and_leave_the_command(here: Path) -> None:
+    submission = submit_run("--set", "run.seed=7", "--set=source.0.limit=2", "--json")
+    assert submission.arguments == ("run", "recipe.toml", "--json")
+    plain = shipped_recipe(submission)
+    assert (plain["run"]["seed"], plain["source"][0]["limit"]) == (7, 2)
+
+
+def test_the_job_joins_the_cluster_that_it_runs_on(here: Path) -> None:
+    assert shipped_recipe(submit_run(ray={"address": "local"}))["ray"]["address"] == "auto"
+
+
+def test_a_file_below_the_working_folder_keeps_its_name(here: Path) -> None:
+    (here / "lists").mkdir()
+    (here / "lists" / "hosts.txt").write_text("spam.example\n")
+    submission = submit_run(url={"block_hosts": ["lists/hosts.txt"]})
+    assert submission.files["lists/hosts.txt"] == b"spam.example\n"
+    assert shipped_recipe(submission)["url"]["block_hosts"] == ["lists/hosts.txt"]
+
+
+def test_a_file_elsewhere_is_renamed_in_the_recipe_and_in_the_command(
+    here: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "words.txt"
+    elsewhere.write_text('{"text": "casino"}\n')
+    submission = submit_run(url={"block_words": [str(elsewhere)]})
+    (name,) = shipped_recipe(submission)["url"]["block_words"]
+    assert Path(name).name == "words.txt"  # of a tokenizer the name is a part of the result
+    assert submission.files[name] == elsewhere.read_bytes()
+    assert str(elsewhere) not in submission.files[submission.arguments[1]].decode()
+    scan = make_submission(["scan", OUT, f"--against={elsewhere}", "--to", f"{OUT}.json"], ship_project=False)
+    assert scan.arguments == ("scan", OUT, f"--against={name}", "--to", f"{OUT}.json")
+
+
+def test_the_shipped_project_holds_what_its_packages_import() -> None:
+    files = project_files()
+    assert {"pipeline/on_cluster.py", "lineage/ids.py", "stages/chain.py", "trainer/order.py"} <= files.keys()
+    assert "pipeline/report/report.html" in files
+    assert not [name for name in files if "__pycache__" in name or name.startswith("tests")]
+    assert [name for name in files if name.endswith(".dist-info/METADATA")]
+
+
+@pytest.mark.parametrize(
+    ("tables", "named"),
+    [
+        ({"run": {"output": "out"}}, "run.output"),
+        ({"dedup": {"against": ["earlier"]}}, "dedup.against"),
+        ({"purges": {"honour": ["earlier"]}}, "purges.honour"),
+        ({"url": {"block_hosts": ["missing.txt"]}}, "missing.txt"),
+    ],
+)
+def test_a_place_that_the_cluster_cannot_see_is_refused(here: Path, tables: dict[str, Any], named: str) -> None:
+    with pytest.raises(RecipeError, match=named):
+        submit_run(**tables)
+
+
+def test_a_training_recipe_is_checked_as_well(here: Path) -> None:
+    table = {"data": OUT, "output": "out", "model": "debug", "seq_len": 64, "global_batch": 4, "steps": 2}
+    write_recipe(Path("train.toml"), {"run": {"name": "t"}, "train": table})
+    with pytest.raises(RecipeError, match=r"train\.output = 'out' is relative"):
+        make_submission(["train", "train.toml"], ship_project=False)
+    submission = make_submission(["train", "train.toml", "--set", f"train.output={OUT}-t"], ship_project=False)
+    assert shipped_recipe(submission)["train"]["output"] == f"{OUT}-t"
+
+
+def write_mix_recipe(**mix: Any) -> None:
+    table = {"data": OUT, "output": f"{OUT}-t", "model": "debug", "seq_len": 64, "global_batch": 4, "steps": 2}
+    write_recipe(Path("train.toml"), {"run": {"name": "t"}, "train": table, "mix": mix})
+
+
+def test_an_ablation_is_shipped_with_its_recipe_and_the_files_that_it_names(
+    here: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    model = tmp_path_factory.mktemp("models") / "proxy.json"
+    model.write_text("{}")
+    write_mix_recipe(proxy={"model": str(model)})
+    submission = make_submission(["mix", "run", "train.toml", "--set", "mix.runs=7", "--json"], ship_project=False)
+    assert submission.arguments == ("mix", "run", "train.toml", "--json")
+    assert submission.id.startswith("sluice-mix-")
+    shipped = tomllib.loads(submission.files["train.toml"].decode())
+    assert (shipped["mix"]["runs"], shipped["ray"]["address"]) == (7, "auto")
+    assert submission.files[shipped["mix"]["proxy"]["model"]] == b"{}"
+
+
+def test_what_an_ablation_is_compared_with_is_shipped_and_what_it_writes_must_last(here: Path) -> None:
+    write_mix_recipe()
+    (here / "target.jsonl").write_text('{"text": "like this"}\n')
+    dsir = ["mix", "dsir", "train.toml", "--against", "target.jsonl", "--keep", "3", "--to"]
+    assert "target.jsonl" in make_submission([*dsir, f"{OUT}.jsonl"], ship_project=False).files
+    with pytest.raises(RecipeError, match=r"--to = 'chosen\.jsonl' is relative"):
+        make_submission([*dsir, "chosen.jsonl"], ship_project=False)
+
+
+def test_published_tables_of_a_fit_are_shipped(here: Path) -> None:
+    tables = [
+        word for name in ("weights", "losses", "test-weights", "test-losses") for word in (f"--{name}", f"{name}.csv")
+    ]
+    for name in tables[1::2]:
+        (here / name).write_text(name)
+    fit = ["mix", "fit", *tables, "--target", "web", "--model", "log_linear"]
+    submission = make_submission(fit, ship_project=False)
+    assert submission.files == {name: name.encode() for name in tables[1::2]}
+    assert submission.arguments == tuple(fit)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["scan", OUT, "--against", "b.jsonl", "--to", f"{OUT}.json"],
+        ["purge", OUT, "--host", "spam.example", "--reason", "asked to", "--by", "me", "--apply"],
+        ["report", OUT],
+        ["verify", OUT],
+    ],
+)
+def test_a_command_on_an_output_goes_as_it_is(here: Path, command: list[str]) -> None:
+    (here / "b.jsonl").write_text('{"text": "a leaked question"}\n')
+    submission = make_submission(command, ship_project=False)
+    assert submission.arguments == tuple(command)
+    assert submission.entrypoint.startswith(f"python -m pipeline.on_cluster {command[0]} {OUT}")
+
+
+def test_steps_of_ones_own_and_other_commands_are_refused(here: Path) -> None:
+    plain = recipe(OUT, {"web": (IN,)})
+    plain["source"][0]["steps"] = ["parse", "mine:step"]
+    write_recipe(Path("recipe.toml"), plain)
+    with pytest.raises(RecipeError, match="mine:step"):
+        make_submission(["run", "recipe.toml"], ship_project=False)
+    with pytest.raises(RecipeError, match="cannot submit 'demo': expected one of run"):
+        make_submission(["demo"], ship_project=False)
+
+
+def test_a_file_of_ours_is_not_overwritten_by_one_that_is_shipped(here: Path) -> None:
+    (here / "pipeline").mkdir()
+    (here / "pipeline" / "phases.py").write_text("spam.example\n")
+    write_recipe(Path("r.toml"), recipe(OUT, {"web": (IN,)}, url={"block_hosts": ["pipeline/phases/phase.py"]}))
+    with pytest.raises(RecipeError, match=r"pipeline/phases\.py would overwrite"):
+        make_submission(["run", "r.toml"], ship_project=True)
+
+
+def test_keys_travel_in_a_file_of_their_own_and_nowhere_else(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = object_store_settings({"AWS_SECRET_ACCESS_KEY": "hunter2", "RAY_AUTH_TOKEN": "token", "HOME": "/root"})
+    assert settings == {"AWS_SECRET_ACCESS_KEY": "hunter2"}
+    submission = submit_run()
+    write_package(submission, settings, here / "package")
+    holding = [path for path in (here / "package").rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]
+    assert holding == [here / "package" / SETTINGS]
+    assert holding[0].stat().st_mode & 0o077 == 0
+    assert "hunter2" not in submission.entrypoint
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+    monkeypatch.chdir(here / "package")
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    take_settings()
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] == "hunter2"
+
+
+def test_the_token_is_found_where_ray_looks(here: Path) -> None:
+    (here / ".ray").mkdir()
+    (here / ".ray" / "auth_token").write_text("from home\n")
+    (here / "named").write_text("from file\n")
+    assert find_token({}, here) == "from home"
+    assert find_token({"RAY_AUTH_TOKEN_PATH": str(here / "named")}, here) == "from file"
+    assert find_token({"RAY_AUTH_TOKEN": "given", "RAY_AUTH_TOKEN_PATH": str(here / "named")}, here) == "given"
+    assert find_token({}, here / "empty") is None
+    with pytest.raises(ClusterError, match="RAY_AUTH_TOKEN_PATH names /nowhere"):
+        find_token({"RAY_AUTH_TOKEN_PATH": "/nowhere"}, here)
+
+
+@pytest.mark.parametrize(
+    ("status", "exit_code", "code"),
+    [("SUCCEEDED", 0, 0), ("FAILED", 2, 2), ("FAILED", None, 1), ("FAILED", -9, 1), ("STOPPED", 0, 1)],
+)
+def test_the_exit_code_is_the_commands_own_or_1_where_it_has_none(
+    status: str, exit_code: int | None, code: int
+) -> None:
+    assert Job(id="j", status=status, command="", message="", exit_code=exit_code).code == code
+
+
+def test_options_of_submit_may_stand_before_and_behind_the_command() -> None:
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    options = parser.parse_args(["--detach", "verify", OUT, "--address", "http://h:1", "--", "--json"])
+    assert split_command(options) == ["verify", OUT, "--json"]
+    assert (options.address, options.detach, options.json) == ("http://h:1", True, False)
+
+
+def test_an_address_that_is_no_url_and_a_cluster_that_is_not_there_are_said(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["jobs", "--address", "127.0.0.1:8265"]) == 2
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    assert main(["jobs", "--address", address]) == 1
+    told = capsys.readouterr().err
+    assert "expected the URL of the dashboard" in told
+    assert f"no Ray cluster answers at {address}" in told

@@ -1,0 +1,54 @@
+"""A phase: what is left of it is done, in an order that keeps all workers busy."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from lineage.storage.folder import Folder
+from pipeline.parquet.rows import publish_marker
+from pipeline.phases.phase import Phase, Run, carry_out
+from pipeline.phases.progress import Reporter
+from pipeline.plan import make_plan
+from pipeline.recipe import load
+from tests.support.runs import recipe, write_recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Something to do, of some size."""
+
+    name: str
+    size: float
+
+    @property
+    def marker(self) -> str:
+        return f"work/pieces/{self.name}.json"
+
+
+def do(out: str, piece: Piece, careful: bool) -> dict[str, Any]:
+    """Note that a piece was done."""
+    with open(f"{out}/order.txt", "a", encoding="utf-8") as order:
+        order.write(f"{piece.name}\n")
+    return publish_marker(Folder(out), piece.marker, {"name": piece.name})
+
+
+@pytest.mark.usefixtures("small_ray")
+def test_large_items_are_begun_first_and_answers_come_in_the_order_of_the_items(tmp_path: Path) -> None:
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know this module
+    (tmp_path / "web.jsonl").write_text('{"text": "one"}\n')
+    plain = recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "web.jsonl"),)}, ray={"max_in_flight": 1})
+    state = Run(plan=make_plan(load(write_recipe(tmp_path / "recipe.toml", plain))), reporter=Reporter(quiet=True))
+    out = tmp_path / "out"
+    out.mkdir(exist_ok=True)
+    sizes = {"small": 1.0, "large": 9.0, "done": 20.0, "also small": 1.0, "medium": 5.0}
+    pieces = [Piece(name, size) for name, size in sizes.items()]
+    publish_marker(Folder(str(out)), "work/pieces/done.json", {"name": "done"})
+    phase = Phase(name="pieces", stage="read", task=do, job=str(out), items=pieces, size=lambda piece: piece.size)
+    assert [answer["name"] for answer in carry_out(state, phase)] == list(sizes)
+    assert (out / "order.txt").read_text().splitlines() == ["large", "medium", "small", "also small"]

@@ -1,0 +1,266 @@
+"""Units of work and the plan that names them: no state between documents; whatever shapes a byte renames them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from lineage.ids import id_digest, show_digest, text_hash
+from lineage.recipe import RecipeError
+from pipeline import plan as plans
+from pipeline.phases.read import UnitJob, run_unit
+from pipeline.plan import Plan, check_same_run, clear_work, make_plan, probe
+from pipeline.process import unit_job
+from pipeline.recipe import load
+from stages.chain import DEFAULT_STEPS, StepTables, build_chain
+from stages.document import Document, Rejection
+from stages.quality.options import QualityTable
+from stages.reading.options import InputCounts, ReadOptions
+from stages.reading.reader import read_documents
+from stages.steps.language import LanguageTable
+from tests.support.make_warc import http, member, page, record
+from tests.support.runs import recipe, write_recipe
+from tests.support.tiny_crawl import inputs_of, make_tiny_crawl
+
+HOSTILE = (
+    b"<div>" * 5_000 + b"deep" + b"</div>" * 5_000,
+    b"<html><body>" + b"\0" * 1_000 + b"<p>nul",
+    "<p>żółw".encode()[:-1],
+    b"<!doctype html><html lang=tlh><head><title>" + b"x" * 10_000,
+    page("good") + b"<script>" + b"a" * 5_000,
+    b"",
+)
+
+
+def documents_of(paths: Sequence[Path], limit: int) -> list[Document]:
+    """The first `limit` documents of these files."""
+    found: list[Document] = []
+    for path in paths:
+        with path.open("rb") as stream:
+            for item in read_documents(stream, ReadOptions(source="web", file=path.name), InputCounts()):
+                if isinstance(item, Document):
+                    found.append(item)
+                if len(found) == limit:
+                    return found
+    return found
+
+
+def outcomes(documents: Sequence[Document], order: Sequence[int], tables: StepTables) -> list[tuple[Any, ...]]:
+    """What becomes of each document, in the order of `documents`, if one chain meets them in another order."""
+    chain = build_chain(DEFAULT_STEPS, tables)
+    found: dict[int, tuple[Any, ...]] = {}
+    for place in order:
+        outcome = chain(documents[place])
+        if isinstance(outcome, Rejection):
+            rejected = outcome.document
+            found[place] = (text_hash(rejected.text), rejected.language, rejected.language_score, outcome.finding)
+        else:
+            found[place] = (text_hash(outcome.text), outcome.language, outcome.language_score, outcome.edits)
+    return [found[place] for place in range(len(documents))]
+
+
+def assert_no_state_passes(documents: Sequence[Document], tables: StepTables) -> None:
+    order = list(range(len(documents)))
+    alone = outcomes(documents, order, tables)
+    for seed in range(2):
+        random.Random(seed).shuffle(order)
+        again = outcomes(documents, order, tables)
+        assert [place for place in range(len(documents)) if alone[place] != again[place]] == []
+
+
+TABLES = StepTables(
+    max_document_bytes=20_000_000,
+    language=LanguageTable(keep=("en", "de", "fr", "es", "it")),
+    quality=QualityTable(ledger="all"),
+)
+
+
+def test_no_document_depends_on_which_were_processed_before(tmp_path: Path) -> None:
+    make_tiny_crawl(tmp_path)
+    hostile = b"".join(member(record(http(body), f"hostile-{number}")) for number, body in enumerate(HOSTILE))
+    (tmp_path / "hostile.warc.gz").write_bytes(hostile)
+    paths = [tmp_path / name for name in ("web-00000.warc.gz", "hostile.warc.gz", "posts-0.jsonl")]
+    assert_no_state_passes(documents_of(paths, 60), TABLES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prefilter", [False, True])
+def test_no_real_page_depends_on_which_were_processed_before(prefilter: bool, real_data: Path) -> None:
+    documents = documents_of(sorted((real_data / "crawl").glob("*.warc.gz")), 300)
+    assert len(documents) == 300
+    language = LanguageTable(keep=("en", "de", "fr", "es", "ru"), prefilter=prefilter)
+    assert_no_state_passes(documents, StepTables(max_document_bytes=20_000_000, language=language))
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Plan:
+    """The plan of a run over a tiny crawl; nothing of it is done."""
+    (tmp_path / "crawl").mkdir()
+    make_tiny_crawl(tmp_path / "crawl")
+    return make_plan(load(tiny_recipe(tmp_path)))
+
+
+def tiny_recipe(folder: Path, **tables: dict[str, Any]) -> Path:
+    """The recipe of `planned`, or a change of it."""
+    plain = recipe(str(folder / "out"), inputs_of(folder / "crawl"), **tables)
+    return write_recipe(folder / "recipe.toml", plain)
+
+
+def do_unit(plan: Plan, number: int = 0, careful: bool = False) -> tuple[dict[str, Any], dict[str, str]]:
+    """A unit's marker, and the hash of each file that it wrote."""
+    job: UnitJob = unit_job(plan.recipe)
+    done = run_unit(job, plan.units[number], careful)
+    top = Path(plan.out.url)
+    files = [*(top / plan.units[number].folder).glob("*.parquet"), top / done["part"]["file"]]
+    return done, {str(path.relative_to(top)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def without_times(done: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in done.items() if name != "seconds"}
+
+
+def test_a_unit_done_again_writes_the_same_bytes_careful_or_not(planned: Plan) -> None:
+    first, files = do_unit(planned)
+    for careful in (False, True):
+        again, files_again = do_unit(planned, careful=careful)
+        assert files_again == files
+        assert without_times(again) == without_times(first)
+    assert len(files) == 6
+
+
+def test_a_marker_counts_what_the_files_of_its_unit_hold(planned: Plan) -> None:
+    for number, unit in enumerate(planned.units):
+        done, _ = do_unit(planned, number)
+        folder = Path(planned.out.url, unit.folder)
+        rows = pq.read_table(folder / "documents.parquet").to_pylist()
+        survivors = [row for row in rows if row["status"] == "kept"]
+        assert (done["num_documents"], done["digest"]) == (len(rows), show_digest(id_digest(r["doc_id"] for r in rows)))
+        assert done["num_survivors"] == len(survivors) == pq.read_table(folder / "keys.parquet").num_rows
+        assert [row["part_row"] for row in survivors] == list(range(len(survivors)))
+        part = pq.read_table(Path(planned.out.url, done["part"]["file"])).to_pylist()
+        assert [row["doc_id"] for row in part] == [row["doc_id"] for row in survivors]
+        assert [text_hash(row["text"]) for row in part] == [row["clean_hash"] for row in survivors]
+        for stage, rule, num, digest in done["rejected"]:
+            ids = [row["doc_id"] for row in rows if (row["stage"], row["rule"]) == (stage, rule)]
+            assert (num, digest) == (len(ids), show_digest(id_digest(ids)))
+        assert json.loads((folder / "unit.json").read_bytes()) == done
+
+
+def test_a_unit_whose_input_vanished_says_so_and_leaves_nothing(planned: Plan) -> None:
+    os.remove(planned.units[0].input.url)
+    with pytest.raises(FileNotFoundError):
+        run_unit(unit_job(planned.recipe), planned.units[0], False)
+    assert not [path for path in Path(planned.out.url).rglob("*") if path.is_file()]
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "a threshold": {"dedup": {"threshold": 0.9}},
+    "a step's option": {"parse": {"favor": "recall"}},
+    "the seed": {"run": {"seed": 1}},
+    "a limit": {"limits": {"max_bad_records": 0.5}},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_another_recipe_names_its_units_anew(change: dict[str, Any], planned: Plan, tmp_path: Path) -> None:
+    other = make_plan(load(tiny_recipe(tmp_path, **change)))
+    assert not {unit.key for unit in planned.units} & {unit.key for unit in other.units}
+
+
+@pytest.mark.parametrize("change", [{"ray": {"num_cpus": 7, "retries": 0}}, {"run": {"name": "renamed"}}])
+def test_where_a_run_runs_and_what_it_is_called_shape_nothing(
+    change: dict[str, Any], planned: Plan, tmp_path: Path
+) -> None:
+    other = make_plan(load(tiny_recipe(tmp_path, **change)))
+    assert [unit.key for unit in other.units] == [unit.key for unit in planned.units]
+
+
+def test_a_changed_input_renames_its_unit_alone(planned: Plan, tmp_path: Path) -> None:
+    changed = tmp_path / "crawl" / "posts-1.jsonl"
+    changed.write_bytes(changed.read_bytes().replace(b"Too few words.", b"Two few words."))
+    other = make_plan(load(tiny_recipe(tmp_path)))
+    differing = [
+        ours.input.name for ours, theirs in zip(planned.units, other.units, strict=True) if ours.key != theirs.key
+    ]
+    assert differing == ["posts-1.jsonl"]
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(RecipeError) as error:
+        check_same_run(make_plan(load(tiny_recipe(folder))))
+    return str(error.value)
+
+
+def test_every_difference_to_the_run_that_was_begun_is_named(planned: Plan, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("bad.example\n")
+    path = tiny_recipe(tmp_path, url={"block_hosts": [str(hosts)]})
+    assert not check_same_run(make_plan(load(path)))
+    assert not check_same_run(make_plan(load(path))), "the same call again continues"
+    hosts.write_text("worse.example\n")
+    crawl = tmp_path / "crawl"
+    (crawl / "posts-9.jsonl").write_text('{"text": "new"}\n')
+    os.remove(crawl / "web-00001.warc.gz")
+    with (crawl / "posts-0.jsonl").open("ab") as file:
+        file.write(b"\n")
+    with pytest.raises(RecipeError) as error:
+        check_same_run(make_plan(load(path, ["dedup.rows=4", "tokenize.group_files=2"])))
+    said = str(error.value)
+    for difference in (
+        "dedup.rows is 4 now and was 8", "tokenize.group_files is 2 now and was 1000",
+        "inputs: posts/posts-9.jsonl is new", "inputs: web/web-00001.warc.gz is gone",
+        "inputs: posts/posts-0.jsonl has changed", f"files: {hosts} has changed", "name another run.output",
+    ):  # fmt: skip
+        assert difference in said
+
+
+def test_other_versions_may_not_continue_a_run(planned: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_same_run(planned)
+    monkeypatch.setattr(plans, "versions", lambda: {**planned.identity["versions"], "lxml": "99.0"})
+    assert "versions: lxml has changed" in refused(tmp_path)
+
+
+def test_many_differences_are_cut(planned: Plan, tmp_path: Path) -> None:
+    check_same_run(planned)
+    for number in range(40):
+        (tmp_path / "crawl" / f"posts-new-{number}.jsonl").write_text("{}")
+    said = refused(tmp_path)
+    assert said.count("is new") == 20
+    assert "and 20 more" in said
+
+
+def test_a_small_file_is_hashed_whole_and_a_large_one_in_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a"
+
+    def hash_of(data: bytes) -> str:
+        path.write_bytes(data)
+        return probe(str(path), len(data))
+
+    content = random.Random(0).randbytes(1_000_000)
+    assert hash_of(content) != hash_of(content[:500_000] + b"x" + content[500_001:])
+    monkeypatch.setattr(plans, "_WHOLE_HASH_BYTES", 100_000)
+    monkeypatch.setattr(plans, "_PROBE_BYTES", 1_000)
+    whole = hash_of(content)
+    for at in (0, 66_600, 999_999):
+        assert hash_of(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]) != whole, at
+    assert hash_of(content) == whole
+
+
+def test_clearing_a_run_leaves_nothing_of_its_work_and_all_else(planned: Plan) -> None:
+    check_same_run(planned)
+    planned.out.publish("work/units/a/unit.json", b"{}")
+    planned.out.publish("shards/web/00000.bin", b"")
+    clear_work(planned.out)
+    assert planned.out.names() == ["shards/web/00000.bin"]
+    assert not Path(planned.out.url, "work").exists()
+    clear_work(planned.out)

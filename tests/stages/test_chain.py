@@ -1,0 +1,332 @@
+"""The chain: its order, what it leaves out, a user's own step, time, purged documents, and that it may travel."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from lineage.ids import content_hash, text_hash
+from lineage.recipe import RecipeError
+from stages.chain import CORPUS_STAGES, DEFAULT_STEPS, Chain, StepTables, build_chain, files_of
+from stages.document import STAGES, Document, Rejection, reject
+from stages.pii.options import PiiTable
+from stages.quality.options import QualityTable
+from stages.steps.classifier import ClassifierTable
+from stages.steps.decontaminate import DecontaminateTable
+from stages.steps.language import LanguageTable
+from stages.steps.purged import PurgedSets
+from stages.steps.url import UrlTable, normalise_url
+from stages.steps.user_step import function_files
+
+SENTENCES = (
+    "The committee met again in the spring to discuss the results of the survey that it had sent out to the town. ",
+    "Most of the people who answered said that they would like to have a new library with more rooms for children. ",
+    "Others have asked for a better bus to the station, and for the old bridge to be opened again before winter. ",
+    "The mayor promised that he would read every letter with care and that nobody would be left without an answer. ",
+    "It will take some time until the money is there, but the plans are ready and the work could begin at once. ",
+)
+GERMAN = "Das ist ein deutscher Satz über das Wetter im Herbst. "
+PAGE = "<html><body><article>" + "".join(f"<p>{s}</p>" for s in SENTENCES) + "</article></body></html>"
+SHORT = ("url", "parse", "language")
+
+
+def shout(document: Document) -> Document:
+    return document.with_text(document.text.upper())
+
+
+def refuse(document: Document) -> Rejection:
+    return reject(document, "whatever", "mine.too_quiet", value=1.0, threshold=2.0)
+
+
+def fail(document: Document) -> Document:
+    raise KeyError(document.url)
+
+
+def forget(document: Document) -> None:
+    return None
+
+
+def swap(document: Document) -> Document:
+    return replace(document, doc_id=bytes(16))
+
+
+def garble(document: Document) -> Document:
+    return document.with_text("\ud800")
+
+
+def look(document: Document) -> Document:
+    return document.with_text(f"{len(document.payload)} {document.text}")
+
+
+def own(function: str) -> str:
+    return f"{__name__}:{function}"
+
+
+def tables(**keys) -> StepTables:
+    return StepTables(max_document_bytes=10**7, **keys)
+
+
+def rule(outcome: Document | Rejection) -> str:
+    return outcome.finding.rule if isinstance(outcome, Rejection) else "kept"
+
+
+def test_the_default_steps_are_every_stage_and_idle_ones_are_left_out():
+    assert DEFAULT_STEPS == STAGES
+    assert build_chain(DEFAULT_STEPS, tables()).stages == ("url", "parse", "language", "quality", "pii")
+
+
+def test_steps_whose_tables_ask_for_them_run_in_the_order_of_the_stages():
+    chain = build_chain(
+        DEFAULT_STEPS,
+        tables(
+            language=LanguageTable(prefilter=True),
+            classifier=(ClassifierTable(name="x", model="m.bin", label="l", threshold=0.5),),
+            decontaminate=DecontaminateTable(against=("b.jsonl",)),
+        ),
+    )
+    assert chain.stages == STAGES[: STAGES.index("identity")]
+    assert tuple(step.stage for step in chain.steps) == chain.stages
+    idle = tables(pii=PiiTable(kinds=()), quality=QualityTable(rules=()))
+    assert build_chain(DEFAULT_STEPS, idle).stages == SHORT
+
+
+def test_a_good_page_goes_through_every_default_step(make_document):
+    kept = build_chain(DEFAULT_STEPS, tables())(make_document(html=PAGE))
+    assert isinstance(kept, Document), kept
+    assert kept.language == "en"
+    assert kept.text.startswith("The committee")
+    assert kept.text_hash == text_hash(kept.text)
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("", "parse.empty"),
+        ("<p>" + GERMAN * 5, "language.not_kept"),
+        ("<p>" + SENTENCES[0], "gopher_quality.too_few_words"),
+    ],
+)
+def test_the_first_step_that_says_no_decides(make_document, html, expected):
+    outcome = build_chain(DEFAULT_STEPS, tables())(make_document(html=f"<html><body>{html}</body></html>"))
+    assert rule(outcome) == expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (("url", "parse", "langauge"), "unknown step 'langauge'"),
+        (("url", "language", "parse"), "out of order"),
+        (("url", "parse", "parse"), "twice"),
+        (("url", "language"), "no 'parse'"),
+        ((), "no 'parse'"),
+        (("parse", "identity", "a.b:c"), "stands after 'identity'"),
+    ],
+)
+def test_a_list_of_steps_that_cannot_be_is_a_wrong_recipe(steps, message):
+    with pytest.raises(RecipeError, match=message):
+        build_chain(steps, tables())
+
+
+def test_stages_that_compare_documents_may_stand_in_the_list_and_are_no_steps():
+    assert build_chain((*SHORT, *CORPUS_STAGES), tables()).stages == SHORT
+
+
+@pytest.mark.parametrize("name", ["nowhere:f", "stages.chain:nothing", "stages.chain:DEFAULT_STEPS", ":f", "stages:"])
+def test_a_function_that_cannot_be_found_is_a_wrong_recipe(name):
+    with pytest.raises(RecipeError, match=r"source\.steps"):
+        build_chain(("parse", name), tables()).prepare()
+
+
+def test_a_function_in_the_working_folder_is_found_and_its_file_is_named(make_document, tmp_path, monkeypatch):
+    (tmp_path / "my_filters.py").write_text("def keep(document):\n    return document\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    document = make_document(text="x")
+    assert isinstance(build_chain(("parse", "my_filters:keep"), tables())(document), Document)
+    assert function_files(("parse", "my_filters:keep")) == [str(tmp_path / "my_filters.py")]
+    with pytest.raises(RecipeError, match="nowhere"):
+        function_files(("nowhere.at_all:f",))
+
+
+def test_a_user_s_step_changes_a_text_under_its_own_name(make_document):
+    chain = build_chain(("parse", own("shout"), "pii"), tables())
+    assert chain.stages == ("parse", own("shout"), "pii")
+    kept = chain(make_document(text="quiet, a@b.co"))
+    assert isinstance(kept, Document)
+    assert kept.text == "QUIET, <EMAIL>"
+
+
+def test_a_user_s_step_after_parse_finds_the_payload(make_document):
+    document = make_document(html=PAGE)
+    assert document.payload
+    outcome = build_chain(("parse", own("look"), "language"), tables())(document)
+    assert outcome.text.startswith(f"{len(document.payload)} The committee")
+
+
+def test_what_no_step_needs_any_more_is_let_go(make_document):
+    kept, turned_down = build_chain(SHORT, tables()).run([[make_document(html=PAGE), make_document(html=GERMAN)]], {})
+    assert isinstance(kept, Document)
+    assert isinstance(turned_down, Rejection)
+    assert kept.payload == turned_down.document.payload == b""
+
+
+def test_a_user_s_rejection_is_counted_at_its_own_stage(make_document):
+    outcome = build_chain(("parse", own("refuse")), tables())(make_document(text="x"))
+    assert isinstance(outcome, Rejection)
+    assert (outcome.finding.stage, outcome.finding.rule, outcome.finding.value) == (own("refuse"), "mine.too_quiet", 1)
+
+
+@pytest.mark.parametrize("function", ["fail", "forget", "swap", "garble"])
+def test_a_user_s_step_that_fails_on_a_document_rejects_it_and_the_run_goes_on(make_document, function):
+    chain = build_chain(("parse", own(function)), tables())
+    document = make_document(text="x")
+    outcome = chain(document)
+    assert isinstance(outcome, Rejection)
+    assert (outcome.finding.stage, outcome.finding.rule) == (own(function), f"{own(function)}.error")
+    assert outcome.document.doc_id == document.doc_id
+
+
+def test_the_time_of_each_step_is_added_up_for_the_caller(make_document):
+    chain, seconds = build_chain(SHORT, tables()), {"url": 1.0}
+    assert list(chain.run([[make_document(html=PAGE)]], seconds)) == [chain(make_document(html=PAGE))]
+    assert list(seconds) == list(SHORT)
+    assert seconds["url"] > 1.0
+
+
+def test_a_chain_travels_as_its_specification(make_document):
+    chain = build_chain(DEFAULT_STEPS, tables())
+    document = make_document(html=PAGE)
+    outcome = chain(document)
+    twin = pickle.loads(pickle.dumps(chain))
+    assert isinstance(twin, Chain)
+    assert twin(document) == outcome
+
+
+def test_in_isolation_the_outcome_is_the_same(make_document):
+    chain, document = build_chain(SHORT, tables()), make_document(html=PAGE)
+    with chain.isolation():
+        isolated = chain(document)
+    assert isolated == chain(document)
+
+
+def test_the_prefilter_changes_no_outcome_but_the_name_of_the_rule(make_document):
+    plain, spared = (build_chain(DEFAULT_STEPS, tables(language=LanguageTable(prefilter=p))) for p in (False, True))
+    german = make_document(html=f"<html><body><p>{GERMAN * 20}</p></body></html>")
+    assert (rule(plain(german)), rule(spared(german))) == ("language.not_kept", "prefilter.language")
+    english = make_document(html=PAGE)
+    assert plain(english) == spared(english)
+
+
+def test_with_the_whole_ledger_a_kept_document_says_what_every_rule_measured(make_document):
+    chain = build_chain(DEFAULT_STEPS, tables(quality=QualityTable(ledger="all")))
+    kept = chain(make_document(html=PAGE))
+    assert isinstance(kept, Document)
+    assert {finding.stage for finding in kept.findings} == {"url", "parse", "language", "quality"}
+    assert not any(finding.rejected for finding in kept.findings)
+    assert not build_chain(DEFAULT_STEPS, tables())(make_document(html=PAGE)).findings
+
+
+def test_every_file_that_the_tables_name_is_named():
+    named = tables(
+        url=UrlTable(block_hosts=("h",), block_words=("w",)),
+        language=LanguageTable(model="l.bin"),
+        classifier=(ClassifierTable(name="x", model="c.bin", label="l", threshold=0.5),),
+        decontaminate=DecontaminateTable(against=("b.jsonl",)),
+    )
+    assert files_of(named) == {
+        "h": "url.block_hosts", "w": "url.block_words", "l.bin": "language.model", "c.bin": "classifier.model",
+        "b.jsonl": "decontaminate.against",
+    }  # fmt: skip
+    assert files_of(tables()) == {}
+
+
+def said_by_a_new_process(program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_a_chain_loads_no_model_before_it_is_used():
+    program = (
+        "import sys; from stages.chain import *;"
+        "build_chain(DEFAULT_STEPS, StepTables(max_document_bytes=1));"
+        "print([m for m in ('trafilatura', 'fasttext', 'spacy', 'phonenumbers', 'torch', 'ray') if m in sys.modules])"
+    )
+    assert said_by_a_new_process(program) == "[]"
+
+
+@pytest.mark.parametrize(
+    ("steps", "before"), [("parse quality", "[False, False]"), (f"parse quality {own('shout')}", "[True, True]")]
+)
+def test_torch_is_loaded_for_a_function_of_the_users_and_else_not_but_can_be(steps, before):
+    program = f"""
+import sys
+from stages.chain import StepTables, build_chain
+from stages.document import Document, Place
+chain = build_chain({steps.split()}, StepTables(max_document_bytes=10**7))
+text = "Don't split this by white space, Mr. Smith. " * 20
+chain(Document(doc_id=bytes(16), source="a", place=Place(file="f", offset=0, length=1), raw_hash=bytes(16), text=text))
+import thinc.compat
+print(["torch" in sys.modules, thinc.compat.has_torch])
+import torch
+print(torch.tensor([1, 2]).sum().item())
+"""
+    assert said_by_a_new_process(program).split("\n") == [before, "3"]
+
+
+def purged_by(document: Document, by: str) -> PurgedSets:
+    text = build_chain(SHORT, tables())(document)
+    assert isinstance(text, Document)
+    return {
+        "id": PurgedSets(doc_ids=frozenset({document.doc_id})),
+        "raw": PurgedSets(raw_hashes=frozenset({document.raw_hash})),
+        "url": PurgedSets(urls=frozenset({normalise_url(document.url or "")})),
+        "host": PurgedSets(hosts=frozenset({"example.com"})),
+        "text": PurgedSets(text_hashes=frozenset({text.text_hash or b""})),
+        "clean": PurgedSets(clean_hashes=frozenset({text_hash(text.text.replace("a@b.co", "<EMAIL>"))})),
+    }[by]
+
+
+@pytest.mark.parametrize(
+    ("by", "stage"),
+    [("id", "url"), ("raw", "url"), ("url", "url"), ("host", "url"), ("text", "parse"), ("clean", "pii")],
+)
+def test_what_was_purged_stays_out_at_the_stage_where_it_is_known(make_document, by, stage):
+    document = make_document(html=PAGE.replace("library", "library, a@b.co,"))
+    chain = build_chain(DEFAULT_STEPS, tables(purged=purged_by(document, by)))
+    outcome = chain(document)
+    assert isinstance(outcome, Rejection)
+    assert (outcome.finding.stage, outcome.finding.rule) == (stage, "purged")
+    other = make_document(html=PAGE.replace("winter", "summer"), url="https://other.example/")
+    assert isinstance(chain(other), Document)
+
+
+def test_purges_are_honoured_also_where_the_usual_stages_are_missing(make_document):
+    document = make_document(text="some text")
+    for purged in (
+        PurgedSets(doc_ids=frozenset({document.doc_id})),
+        PurgedSets(text_hashes=frozenset({text_hash("some text")})),
+        PurgedSets(clean_hashes=frozenset({text_hash("some text")})),
+    ):
+        outcome = build_chain(("parse",), tables(purged=purged))(document)
+        assert isinstance(outcome, Rejection)
+        assert (outcome.finding.stage, outcome.finding.rule) == ("parse", "purged")
+
+
+def test_the_same_page_by_another_address_is_not_purged_by_url(make_document):
+    document = make_document(html=PAGE)
+    purged = PurgedSets(urls=frozenset({normalise_url(document.url or "")}), hosts=frozenset({"gone.example"}))
+    chain = build_chain(SHORT, tables(purged=purged))
+    assert isinstance(chain(replace(document, url="https://example.com/other")), Document)
+    assert rule(chain(replace(document, url="http://EXAMPLE.com:80/page#top"))) == "purged"
+    assert isinstance(chain(replace(document, url=None)), Document)
+    assert content_hash(document.payload) == document.raw_hash

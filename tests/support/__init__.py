@@ -1,0 +1,1 @@
+"""What tests share: small corpora and outputs, servers that fail, processes that are killed."""

@@ -1,0 +1,135 @@
+"""The feed that the loop takes: micro-batches on the device, from a recipe to a purge in the middle of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lineage.index.blocks import BLOCK_BYTES
+from lineage.recipe import RecipeError
+from tests.support.failing_server import Faults, failing_server
+from tests.support.synthetic import EOT, made_up_tokens, purge_tokens, write_output
+from trainer.data.blocks import LocalBlocks
+from trainer.data.corpus import open_corpus
+from trainer.data.dataset import IGNORED, Dataset, Slice
+from trainer.feed.feed import Feed, FeedOptions, Source
+from trainer.feed.loading import cache_folder, make_order, node_of, open_feed, slice_of
+from trainer.options import CacheTable, MixtureTable, OrderTable, ParallelTable, RunTable, TrainRecipe, TrainTable
+from trainer.processes.runtime import Process
+from trainer.recovery.attempts import Attempt
+
+SHARDS = {"web": [made_up_tokens(20_000, 1), made_up_tokens(3_000, 2)]}
+
+
+def recipe_of(data: str, output: Path, **changes: object) -> TrainRecipe:
+    table = TrainTable(
+        data=data, output=str(output), model="debug", seq_len=64, global_batch=10, steps=100, validation=0.1,
+        order=OrderTable(window_blocks=2, mixture_block=20),
+    )  # fmt: skip
+    return TrainRecipe(run=RunTable(name="r"), train=dataclasses.replace(table, **changes))  # type: ignore[arg-type]
+
+
+def process(rank: int = 0, world_size: int = 1) -> Process:
+    return Process(rank=rank, world_size=world_size, device=torch.device("cpu"))
+
+
+def dataset_of(recipe: TrainRecipe, part: Slice) -> Dataset:
+    corpus = open_corpus(recipe.train.outs)
+    return Dataset(corpus, make_order(recipe, corpus), LocalBlocks(), part)
+
+
+def test_a_recipe_gives_the_batches_of_its_order(tmp_path: Path) -> None:
+    write_output(tmp_path / "out", SHARDS, store=True)
+    recipe = recipe_of(str(tmp_path / "out"), tmp_path / "run")
+    feed, straight = open_feed(recipe, process()), dataset_of(recipe, Slice())
+    for step in (0, 1, 2, 7, 3):
+        batch = straight.batch(step)
+        micros = feed.micro_batches(step)
+        assert [len(micro.inputs_BT) for micro in micros] == [8, 2]
+        assert np.array_equal(torch.cat([micro.inputs_BT for micro in micros]).numpy(), batch.inputs_BT)
+        assert np.array_equal(torch.cat([micro.labels_BT for micro in micros]).numpy(), batch.labels_BT)
+    feed.close()
+
+
+@pytest.mark.parametrize("world", [1, 3, 4, 7])
+def test_every_rank_has_as_many_micro_batches_of_the_same_sizes(tmp_path: Path, world: int) -> None:
+    write_output(tmp_path / "out", SHARDS)
+    recipe = recipe_of(str(tmp_path / "out"), tmp_path / "run")
+    shapes, labels = set(), 0
+    for rank in range(world):
+        source = Source(
+            dataset=dataset_of(recipe, Slice(rank=rank, num_ranks=world)), open_reader=lambda _: LocalBlocks()
+        )
+        options = FeedOptions(run="r", output=None, device=torch.device("cpu"), micro_batch=2)  # type: ignore[arg-type]
+        feed = Feed(source, options)
+        micros = [*feed.micro_batches(4), *(micro for batch in feed.validation() for micro in batch)]
+        shapes.add(tuple(tuple(micro.inputs_BT.shape) for micro in micros))
+        labels += sum(int((micro.labels_BT != IGNORED).sum()) for micro in feed.micro_batches(4))
+        feed.close()
+    assert len(shapes) == 1
+    assert labels == int((dataset_of(recipe, Slice()).batch(4).labels_BT != IGNORED).sum())
+
+
+def test_a_purge_between_two_checkpoints_is_met_where_a_block_is_missing(tmp_path: Path) -> None:
+    served = tmp_path / "served"
+    write_output(served / "out", SHARDS)
+    with failing_server(served, Faults()) as url:
+        cache = CacheTable(dir=str(tmp_path / "cache"), max_bytes=4 * BLOCK_BYTES, prefetch_blocks=1)
+        recipe = recipe_of(f"{url}/out", tmp_path / "run", cache=cache)
+        before = open_feed(recipe, process())
+        purge_tokens(served / "out", "web", 0, 0, 20_000)
+        after = open_feed(recipe, process())
+        for feed in (before, after):
+            for step in range(30):
+                for micro in feed.micro_batches(step):
+                    inputs = micro.inputs_BT.numpy()
+                    assert np.all((inputs == EOT) | np.isin(inputs, SHARDS["web"][1]))
+        feed.close()
+        before.close()
+    assert before.dataset.corpus == after.dataset.corpus
+
+
+def test_a_cache_too_small_for_the_order_is_an_error_of_the_recipe(tmp_path: Path) -> None:
+    write_output(tmp_path / "out", SHARDS)
+    cache = CacheTable(dir=str(tmp_path / "cache"), max_bytes=1000, prefetch_blocks=1)
+    recipe = recipe_of(str(tmp_path / "out"), tmp_path / "run", cache=cache)
+    with pytest.raises(RecipeError, match=r"train\.cache: max_bytes is 1000: expected at least \d+"):
+        open_feed(recipe, process())
+
+
+def test_a_mixture_that_does_not_fit_the_data_is_an_error_of_the_recipe(tmp_path: Path) -> None:
+    write_output(tmp_path / "out", SHARDS)
+    recipe = recipe_of(str(tmp_path / "out"), tmp_path / "run", mixture=(MixtureTable(weights={"books": 1.0}),))
+    with pytest.raises(RecipeError, match="names source 'books', which the data do not have: expected 'web'"):
+        open_feed(recipe, process())
+
+
+def test_shards_are_cached_only_where_they_are_remote_or_a_folder_is_named(tmp_path: Path) -> None:
+    assert cache_folder(recipe_of("out", tmp_path)) is None
+    assert cache_folder(recipe_of("s3://bucket/out", tmp_path)) == str(tmp_path / "cache")
+    assert cache_folder(recipe_of("out", tmp_path, cache=CacheTable(dir="/nvme"))) == "/nvme"
+
+
+def test_tensor_parallel_peers_get_the_same_slice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = recipe_of("out", tmp_path, workers=8, parallel=ParallelTable(tp=2))
+    slices = [slice_of(recipe, process(rank, 8)) for rank in range(8)]
+    assert [part.rank for part in slices] == [0, 0, 1, 1, 2, 2, 3, 3]
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert [part.rank for part in node_of(recipe, slices[5])] == [2, 3]
+
+
+def test_the_record_of_batches_is_durable_from_each_commit_on(tmp_path: Path) -> None:
+    write_output(tmp_path / "out", SHARDS, store=True)
+    recipe = recipe_of(str(tmp_path / "out"), tmp_path / "run", record_batches=True)
+    feed = open_feed(recipe, process())
+    feed.start(Attempt(number=1, first_step=0, parent=None))
+    for step in range(3):
+        feed.micro_batches(step)
+    assert not list((tmp_path / "run").glob("batches/*"))
+    feed.commit(3, ())
+    assert len(list((tmp_path / "run").glob("batches/*.parquet"))) == 1
+    feed.close()

@@ -1,0 +1,152 @@
+"""Weights out to Hugging Face's layout and back, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from tests.support.forked import ChildFailedError
+from tests.support.tiny_corpus import VOCAB, make_corpus
+from tests.support.training_runs import Run
+from trainer.checkpoint.state import held_tensors, load
+from trainer.checkpoint.store import CheckpointError
+from trainer.huggingface.export import export_run, read_card
+from trainer.huggingface.llama import Export, export_weights
+from trainer.model.sizes import SIZES, ModelConfig, RopeScaling, from_hugging_face, model_config, to_hugging_face
+from trainer.model.transformer import Llama
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A finished run of four steps on two processes."""
+    folder = tmp_path_factory.mktemp("export")
+    data = make_corpus(str(folder / "out"), {"web": [1700, 530]}).url
+    made = Run(data=data, output=folder / "run", changes={"steps": 4})
+    made.start(workers=2)
+    return made
+
+
+def test_an_exported_folder_holds_the_weights_under_the_names_of_transformers(run: Run, tmp_path: Path) -> None:
+    checkpoint = export_run(Folder(str(run.output)), tmp_path, tokenizer_files={"tokenizer.model": b"ranks"})
+    assert checkpoint.step == 4
+    tensors = load_file(tmp_path / "model.safetensors")
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    assert "lm_head.weight" not in tensors  # tied: transformers makes it from the embedding
+    assert tensors["model.layers.1.self_attn.k_proj.weight"].shape == (32, 64)
+    assert set(tensors) == {name for name, _ in Llama(model_config("debug", VOCAB)).named_parameters()}
+    assert (tmp_path / "tokenizer.model").read_bytes() == b"ranks"
+
+
+def test_a_run_begun_from_an_export_has_its_weights_on_any_layout(run: Run, tmp_path: Path) -> None:
+    export_run(Folder(str(run.output)), tmp_path / "hf")
+    frozen = {"init_from": str(tmp_path / "hf"), "optimizer": {"lr": 1e-30, "weight_decay": 0.0}, "steps": 1}
+    begun = Run(data=run.data, output=tmp_path / "begun", changes=frozen)
+    begun.start(workers=2, parallel={"tp": 2})
+    export_run(Folder(str(begun.output)), tmp_path / "again")
+    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("hf", "again"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_run_begun_from_a_checkpoint_has_its_weights(run: Run, tmp_path: Path) -> None:
+    checkpoint = run.output / "checkpoints" / run.checkpoints()[-1]
+    frozen = {"init_from": str(checkpoint), "optimizer": {"lr": 1e-30, "weight_decay": 0.0}, "steps": 1}
+    begun = Run(data=run.data, output=tmp_path / "begun", changes=frozen)
+    begun.start()
+    folders = [Folder(str(checkpoint)), Folder(str(begun.output)).folder(f"checkpoints/{begun.checkpoints()[0]}")]
+    assert np.array_equal(*(weight_of(folder) for folder in folders))
+
+
+def weight_of(folder: Folder) -> np.ndarray:
+    name = "weights.model.layers.0.mlp.up_proj.weight"
+    entry = held_tensors(folder)[name]
+    state = {name: torch.zeros(entry.size, dtype=torch.float64)}
+    load(folder, state, None)
+    return state[name].numpy()
+
+
+def test_a_large_export_is_split_and_indexed(run: Run, tmp_path: Path) -> None:
+    card = read_card(Folder(str(run.output)))
+    export = Export(config=card.config, seq_len=32, end_of_text=249, dtype=torch.float32, tokenizer_files={})
+    checkpoint = Folder(str(run.output)).folder(f"checkpoints/{run.checkpoints()[-1]}")
+    export_weights(checkpoint, tmp_path, export, file_bytes=100_000)
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    for name, file in index["weight_map"].items():
+        with safe_open(tmp_path / file, framework="pt") as held:
+            assert name in held.keys()  # noqa: SIM118 (not a dict)
+    assert all(file.stat().st_size < 110_000 for file in tmp_path.glob("*.safetensors"))
+
+
+def test_weights_of_another_shape_are_refused_by_name(run: Run, tmp_path: Path) -> None:
+    export_run(Folder(str(run.output)), tmp_path / "hf")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text()) | {"intermediate_size": 256}
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(config))
+    begun = Run(data=run.data, output=tmp_path / "begun", changes={"init_from": str(tmp_path / "hf"), "steps": 1})
+    with pytest.raises(ChildFailedError, match=r"its hidden is 256, train.model has 192"):
+        begun.start()
+
+
+def test_a_missing_step_is_refused_with_those_there_are(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"has checkpoints of steps 4"):
+        export_run(Folder(str(run.output)), tmp_path, step=3)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_config_comes_back_from_hugging_face_as_it_went(name: str) -> None:
+    config = model_config(name, 100_278)
+    described = to_hugging_face(config, seq_len=8192, end_of_text=100_257, dtype="bfloat16")
+    assert from_hugging_face(json.loads(json.dumps(described)), where="config.json") == config
+
+
+def test_the_scaled_rotary_rule_of_llama_3_1_is_kept() -> None:
+    scaling = RopeScaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
+    config = ModelConfig(
+        num_layers=1, width=64, num_heads=8, num_kv_heads=8, head_dim=8, hidden=64, vocab_size=128, rope_scaling=scaling
+    )
+    described = to_hugging_face(config, seq_len=32, end_of_text=0, dtype="float32")
+    assert described["rope_scaling"]["rope_type"] == "llama3"
+    assert from_hugging_face(described, where="config.json") == config
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "mamba"}, "model_type = 'mamba'"),
+        ({"attention_bias": True}, "attention_bias = True"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4}}, "rope scaling 'yarn'"),
+        ({"hidden_size": None}, "hidden_size is missing"),
+    ],
+)
+def test_what_is_no_plain_llama_is_refused(change: dict[str, object], message: str) -> None:
+    described = to_hugging_face(model_config("debug", 250), seq_len=32, end_of_text=0, dtype="float32") | change
+    raw = {name: value for name, value in described.items() if value is not None}
+    with pytest.raises(RecipeError, match=message):
+        from_hugging_face(raw, where="config.json")
+
+
+def test_a_config_with_too_small_a_vocabulary_is_refused(tmp_path: Path) -> None:
+    described = to_hugging_face(model_config("debug", 250), seq_len=32, end_of_text=0, dtype="float32")
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    assert model_config(str(tmp_path / "config.json"), 256).vocab_size == 256
+    with pytest.raises(RecipeError, match="256 is smaller than the shards' 257 ids"):
+        model_config(str(tmp_path / "config.json"), 257)
+
+
+def test_a_damaged_checkpoint_is_not_exported(run: Run, tmp_path: Path) -> None:
+    checkpoint = run.output / "checkpoints" / run.checkpoints()[-1]
+    piece = next(iter(sorted(checkpoint.glob("*.distcp"))))
+    data = piece.read_bytes()
+    try:
+        piece.write_bytes(data[:-1])
+        with pytest.raises(CheckpointError, match="is missing or has another size"):
+            export_run(Folder(str(run.output)), tmp_path)
+    finally:
+        piece.write_bytes(data)

@@ -1,0 +1,84 @@
+"""An ablation over a small corpus: its design, what it refuses, and (slow) its runs, killed on the way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage.recipe import RecipeError, as_toml, load_recipe, parse_table
+from tests.support.tiny_corpus import make_corpus
+from trainer.mix.ablation import Means, run_ablation
+from trainer.mix.proxies import AblationError, open_ablation, pending, results, swarm_of, write_design
+from trainer.options import TrainRecipe
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_corpus(str(tmp_path_factory.mktemp("out")), {"web": [9000], "books": [6000]}).url
+
+
+def recipe(corpus: str, folder: Path, mix: dict[str, Any] | None, **train: Any) -> TrainRecipe:
+    table = {
+        "data": corpus, "output": str(folder / "run"), "model": "debug", "seq_len": 32, "global_batch": 8, "steps": 100,
+        "validation": 0.1, **train,
+    }  # fmt: skip
+    raw: dict[str, Any] = {"run": {"name": f"mixed-{folder.name}"}, "train": table}
+    return parse_table(TrainRecipe, raw | ({} if mix is None else {"mix": mix}))
+
+
+SMALL = {"runs": 4, "replicates": 1, "held_out": 0, "proxy": {"tokens": 2000, "lr": 1e-3}}
+
+
+def test_a_proxy_is_an_ordinary_training_recipe_with_the_points_mixture(corpus: str, tmp_path: Path) -> None:
+    ablation = open_ablation(recipe(corpus, tmp_path, SMALL, workers=2))
+    assert (ablation.steps, ablation.tokens) == (8, 2048)
+    path = tmp_path / "proxy.toml"
+    path.write_text(as_toml(ablation.proxy(ablation.points[2])))
+    proxy = load_recipe(path, TrainRecipe)
+    assert proxy.train.mixture[0].weights == ablation.points[2].weights
+    assert (proxy.train.num_workers, proxy.train.steps, proxy.train.optimizer.lr) == (1, 8, 1e-3)
+    assert proxy.train.order.mixture_block == 64
+
+
+def test_a_design_is_published_once_and_another_is_refused(corpus: str, tmp_path: Path) -> None:
+    ablation = open_ablation(recipe(corpus, tmp_path, SMALL))
+    assert write_design(ablation)
+    assert not write_design(ablation)
+    with pytest.raises(RecipeError, match="of another design"):
+        write_design(open_ablation(recipe(corpus, tmp_path, SMALL | {"replicates": 2})))
+    with pytest.raises(AblationError, match="5 of 5 runs are not done"):
+        results(ablation)
+
+
+def test_recipes_that_cannot_be_ablated_are_refused(corpus: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"no \[mix\]"):
+        open_ablation(recipe(corpus, tmp_path, None))
+    with pytest.raises(RecipeError, match="validation = 0"):
+        open_ablation(recipe(corpus, tmp_path, SMALL, validation=0.0))
+    with pytest.raises(RecipeError, match=r"mix\.caps\.blogs: train\.data has no such source"):
+        open_ablation(recipe(corpus, tmp_path, SMALL | {"caps": {"blogs": 0.1}}))
+
+
+@pytest.mark.slow
+def test_a_killed_ablation_repeats_no_finished_run(corpus: str, tmp_path: Path) -> None:
+    ablation = open_ablation(recipe(corpus, tmp_path, SMALL))
+
+    def stop_after_two(line: str) -> None:
+        if len(pending(ablation)) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_ablation(ablation, Means(num_parallel=1, tell=stop_after_two))
+    run_ablation(ablation, Means())
+    assert not pending(ablation)
+    found = results(ablation)
+    assert swarm_of(found).losses.shape == (5, 2)
+    for point in ablation.points[:2]:
+        claims = list((tmp_path / "run" / "mix" / "runs" / point.name / "attempts").glob("*.claim"))
+        assert len(claims) == 1
+    rows = json.loads(ablation.folder.read(f"results/{ablation.points[0].name}.json"))
+    assert rows["losses"] == found[0].losses
+    assert ablation.folder.read("losses.csv").startswith(b"run,books,web\n0000-natural,")

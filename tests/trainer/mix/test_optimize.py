@@ -1,0 +1,173 @@
+"""Designs, bounds, the value of repeated tokens, and the mixture that is chosen where the best one is known."""
+
+from __future__ import annotations
+
+import tomllib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lineage.recipe import RecipeError, parse_table
+from tests.support.mix_world import SPACE, TARGET, World, chosen
+from trainer.mix.design import make_design
+from trainer.mix.models import MODELS, fit_log_linear
+from trainer.mix.optimize import Goal, bounded, recommend, settle
+from trainer.mix.options import MixTable
+from trainer.mix.space import make_space, project, token_value
+from trainer.mix.swarm import Swarm
+from trainer.ordering.mixture import quantise
+
+TOKENS = {"web": 6_000_000, "books": 3_000_000, "code": 1_000_000}
+
+
+def test_the_value_of_repeated_tokens_is_that_of_the_paper() -> None:
+    told = token_value(np.array([0.3, 1.0, 2.0, 4.0, 8.0, 16.0, 40.0]))
+    assert told == pytest.approx([1.0, 1.0, 0.984, 0.931, 0.828, 0.661, 0.379], abs=5e-4)
+
+
+@given(st.lists(st.floats(-2, 2), min_size=3, max_size=3), st.floats(0, 0.3), st.floats(0.4, 1))
+def test_a_projection_is_allowed_and_no_draw_is_nearer(point: list[float], low: float, high: float) -> None:
+    lower, upper = np.full(3, low), np.full(3, high)
+    found = project(np.array([point]), lower, upper)[0]
+    assert found.sum() == pytest.approx(1.0, abs=1e-9)
+    assert (found >= lower - 1e-12).all() and (found <= upper + 1e-12).all()
+    others = project(np.random.default_rng(0).dirichlet(np.ones(3), 50), lower, upper)
+    distances = ((others - point) ** 2).sum(axis=1)
+    assert ((found - point) ** 2).sum() <= distances.min() + 1e-9
+
+
+class TestDesign:
+    """What an ablation runs."""
+
+    def points(self, seed: int = 1, **changes: object) -> list[object]:
+        table = parse_table(MixTable, {"runs": 12, **changes})
+        return list(make_design(make_space(TOKENS, table), table, seed, 200))
+
+    def test_it_holds_every_kind_of_run_and_is_a_function_of_the_seed(self) -> None:
+        points = make_design(make_space(TOKENS, MixTable()), MixTable(), 1, 200)
+        roles = [point.role for point in points]
+        assert (roles.count("replicate"), roles.count("held_out")) == (2, 4)
+        assert roles[:5] == ["natural", "uniform", "corner", "corner", "corner"]
+        assert points[0].weights == {"books": 0.3, "code": 0.1, "web": 0.6}
+        assert len({point.seed for point in points if point.role in ("natural", "replicate")}) == 3
+        assert self.points() == self.points()
+        assert self.points() != self.points(seed=2)
+
+    def test_mixtures_differ_are_allowed_and_are_whole_sequences(self) -> None:
+        table = MixTable(runs=15, replicates=0, caps={"web": 0.5}, floors={"code": 0.1})
+        points = make_design(make_space(TOKENS, table), table, 3, 200)
+        rows = np.array([[point.weights[name] for name in ("books", "code", "web")] for point in points])
+        assert (rows[:, 2] <= 0.505).all() and (rows[:, 1] >= 0.095).all()
+        distance = np.abs(rows[:, None] - rows[None]).sum(axis=2) / 2
+        assert distance[np.triu_indices(len(rows), 1)].min() >= 0.02
+        for point in points:
+            counts = dict(quantise(point.weights, 200))
+            assert {name: count / 200 for name, count in counts.items()} == point.weights
+
+    def test_a_source_with_cap_0_is_never_trained_on(self) -> None:
+        table = MixTable(runs=8, caps={"code": 0.0})
+        points = make_design(make_space(TOKENS, table), table, 0, 200)
+        assert {point.weights["code"] for point in points} == {0.0}
+
+    @pytest.mark.parametrize(
+        ("table", "message"),
+        [
+            ({"caps": {"blogs": 0.5}}, "mix.caps.blogs: train.data has no such source, only books, code, web"),
+            ({"targets": {"blogs": 1.0}}, "mix.targets.blogs"),
+            ({"caps": {"web": 0.2, "books": 0.2, "code": 0.2}}, "no shares sum to 1"),
+            ({"floors": {"web": 0.6, "books": 0.6}}, "no shares sum to 1"),
+            ({"caps": {"web": 0.1}, "floors": {"web": 0.2}}, "at most its cap, 0.1"),
+            ({"caps": {"web": 0.0, "books": 0.0}}, "fewer than two sources"),
+            ({"targets": {"web": 0.0}}, "every weight is 0"),
+            ({"runs": 4}, "expected at least 5 for 3 sources"),
+            ({"runs": 60, "caps": {"web": 0.35, "books": 0.35, "code": 0.35}}, "mixtures within"),
+        ],
+    )
+    def test_what_cannot_be_is_refused(self, table: dict[str, object], message: str) -> None:
+        with pytest.raises(RecipeError, match=message):
+            self.points(**table)
+
+
+class TestRecommendation:
+    """The chosen mixture of a swarm in a known world."""
+
+    def swarm(self) -> Swarm:
+        weights, losses = World(3).swarm(40)
+        return Swarm(sources=SPACE.sources, targets=SPACE.sources, weights=weights, losses=losses)
+
+    def test_it_beats_uniform_and_comes_as_a_block_that_the_trainer_takes(self) -> None:
+        choice = recommend(SPACE, self.swarm(), MODELS["log_linear"], Goal(target_weights=TARGET))
+        assert World(3).regret(np.array(list(choice.weights.values()))) < 0.02
+        assert choice.predicted < choice.uniform
+        assert choice.interval[0] < choice.interval[1]
+        assert 0.0 <= choice.regret[0] <= choice.regret[1]
+        pasted = f'[train]\nmodel = "debug"\n\n{choice.as_toml()}\n[train.optimizer]\nlr = 1e-3\n'
+        block = tomllib.loads(pasted)["train"]["mixture"]
+        assert block == [{"first_step": 0, "weights": choice.weights}]
+        quantised = {name: count / 1000 for name, count in quantise(choice.weights, 1000)}
+        assert quantised == choice.weights
+
+    def test_the_law_fitted_again_near_its_choice_chooses_better_with_few_runs_and_with_many(self) -> None:
+        plain, near = Goal(target_weights=TARGET), Goal(target_weights=TARGET).for_model("log_linear")
+        worlds = [World(seed) for seed in range(8)]
+        swarms = [world.swarm(160) for world in worlds]
+        for num_runs in (20, 40, 160):
+            regrets = []
+            for world, (weights, losses) in zip(worlds, swarms, strict=True):
+                runs = Swarm(
+                    sources=SPACE.sources, targets=SPACE.sources, weights=weights[:num_runs], losses=losses[:num_runs]
+                )
+                both = (settle(SPACE, runs, MODELS["log_linear"], goal)[1] for goal in (plain, near))
+                regrets.append([world.regret(mixture) for mixture in both])
+            once, again = np.mean(regrets, axis=0)
+            assert again < once - 0.001, num_runs
+
+    def test_a_run_that_counts_for_nothing_changes_nothing(self) -> None:
+        runs = self.swarm()
+        trust = np.ones(40)
+        trust[7] = 0.0
+        spoilt = np.where(np.arange(40) == 7, 99.0, runs.losses[:, 0])
+        mixtures = runs.weights[:5]
+        with_it = fit_log_linear(runs.weights, spoilt, trust).predict(mixtures)
+        without = fit_log_linear(np.delete(runs.weights, 7, axis=0), np.delete(runs.losses[:, 0], 7)).predict(mixtures)
+        assert with_it == pytest.approx(without, abs=1e-4)
+
+    def test_no_source_is_read_for_more_epochs_than_allowed(self) -> None:
+        goal = Goal(target_weights=TARGET, budget_tokens=4_000_000_000, max_epochs=1.0)
+        choice = recommend(SPACE, self.swarm(), MODELS["log_linear"], goal)
+        assert max(choice.epochs.values()) <= 1.0 + 4e-3
+        assert sum(share * 4 for share in choice.weights.values()) == pytest.approx(sum(choice.epochs.values()))
+
+    def test_a_strong_pull_to_the_prior_gives_the_prior(self) -> None:
+        choice = recommend(SPACE, self.swarm(), MODELS["log_linear"], Goal(target_weights=TARGET, kl=100.0))
+        assert list(choice.weights.values()) == pytest.approx([0.2] * 5, abs=2e-3)
+
+    def test_a_budget_beyond_all_tokens_is_refused(self) -> None:
+        goal = Goal(target_weights=TARGET, budget_tokens=10**12, max_epochs=4.0)
+        with pytest.raises(RecipeError, match="4 epochs under 1,000,000,000,000 tokens"):
+            bounded(SPACE, goal)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "regrets"),
+    [
+        ("log_linear", {20: 0.006, 40: 0.005, 160: 0.005}),
+        ("quadratic", {20: 0.042, 40: 0.018, 160: 0.005}),
+        ("best", {20: 0.028, 40: 0.020, 160: 0.008}),
+        ("lightgbm", {160: 0.005}),
+    ],
+)
+def test_regrets_in_a_known_world_are_those_measured_before(model: str, regrets: dict[int, float]) -> None:
+    """Within the noise of one proxy (0.002 nats) and the error of a mean over eight worlds."""
+    worlds = [World(seed) for seed in range(8)]
+    swarms = [world.swarm(160) for world in worlds]
+    for num_runs, figure in regrets.items():
+        found = [
+            world.regret(chosen(model, weights[:num_runs], losses[:num_runs]))
+            for world, (weights, losses) in zip(worlds, swarms, strict=True)
+        ]
+        error = float(np.std(found)) / len(found) ** 0.5
+        assert np.mean(found) < figure + 0.002 + 2 * error, num_runs

@@ -1,0 +1,130 @@
+"""The model: documents do not see each other, kernels agree, sizes are those published, the first weights are fixed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lineage.recipe import RecipeError
+from trainer.model.attention import attend, document_mask
+from trainer.model.sizes import ModelConfig, RopeScaling, model_config
+from trainer.model.transformer import Llama, initial_weight, rotary_angles, rotate
+from trainer.options import Mesh
+from trainer.parallel.mesh import Layout, check_layout
+
+CONFIG = model_config("debug", 250)
+
+
+def rows_of(lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Positions and documents of one row whose documents have these lengths."""
+    positions = torch.cat([torch.arange(length) for length in lengths])[None]
+    documents = torch.cat([torch.full((length,), number) for number, length in enumerate(lengths)])[None]
+    return positions, documents
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 2**31))
+def test_a_document_is_computed_as_if_it_were_alone(lengths: list[int], seed: int) -> None:
+    torch.manual_seed(seed)
+    model = Llama(CONFIG).to(torch.float64)
+    tokens_BT = torch.randint(0, 250, (1, sum(lengths)))
+    positions_BT, documents_BT = rows_of(lengths)
+    together = model(tokens_BT, positions_BT, document_mask(documents_BT, "dense"))
+    start = 0
+    for length in lengths:
+        own = slice(start, start + length)
+        mask = document_mask(torch.zeros(1, length, dtype=torch.int64), "dense")
+        alone = model(tokens_BT[:, own], torch.arange(length)[None], mask)
+        assert torch.allclose(together[:, own], alone, atol=1e-12, rtol=0)
+        start += length
+
+
+def test_what_comes_later_changes_nothing_before() -> None:
+    model = Llama(CONFIG).to(torch.float64)
+    positions_BT, documents_BT = rows_of([16])
+    mask = document_mask(documents_BT, "dense")
+    tokens_BT = torch.randint(0, 250, (1, 16))
+    changed_BT = tokens_BT.clone()
+    changed_BT[0, 9] = (changed_BT[0, 9] + 1) % 250
+    before, after = model(tokens_BT, positions_BT, mask), model(changed_BT, positions_BT, mask)
+    assert torch.equal(before[:, :9], after[:, :9])
+    assert not torch.equal(before[:, 9:], after[:, 9:])
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_both_kernels_give_equal_results() -> None:
+    torch.manual_seed(0)
+    query = torch.randn(2, 128, 8, 16)
+    key, value = torch.randn(2, 128, 4, 16), torch.randn(2, 128, 4, 16)
+    documents_BT = torch.stack([rows_of([50, 1, 77])[1][0], rows_of([128])[1][0]])
+    with torch.no_grad():
+        dense = attend(query, key, value, document_mask(documents_BT, "dense"))
+        flex = attend(query, key, value, document_mask(documents_BT, "flex"))
+    assert torch.allclose(dense, flex, atol=1e-5)
+
+
+def test_turning_by_position_keeps_lengths_and_depends_on_distance_alone() -> None:
+    x = torch.randn(1, 1, 1, CONFIG.head_dim, dtype=torch.float64)
+    y = torch.randn_like(x)
+
+    def product(at: int, other: int) -> float:
+        angles = [rotary_angles(torch.tensor([[p]]), CONFIG, torch.float64) for p in (at, other)]
+        return float((rotate(x, angles[0]) * rotate(y, angles[1])).sum())
+
+    assert product(3, 8) == pytest.approx(product(103, 108), abs=1e-12)
+    assert product(3, 8) != pytest.approx(product(3, 9), abs=1e-6)
+
+
+def test_the_scaled_rotary_rule_slows_long_waves_only() -> None:
+    scaling = RopeScaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
+    plain = ModelConfig(num_layers=1, width=128, num_heads=1, num_kv_heads=1, head_dim=128, hidden=64, vocab_size=128)
+    scaled = replace(plain, rope_scaling=scaling)
+    position = torch.tensor([[1]])
+    ratio = (rotary_angles(position, scaled, torch.float64) / rotary_angles(position, plain, torch.float64))[0, 0]
+    assert ratio[0] == 1.0
+    assert ratio[-1] == pytest.approx(1 / 8)
+    assert bool((ratio.diff() <= 1e-12).all())
+
+
+@pytest.mark.parametrize(("name", "billions"), [("1B", 1.236), ("8B", 8.030), ("70B", 70.554), ("405B", 405.853)])
+def test_sizes_have_the_parameters_that_llama_3_publishes(name: str, billions: float) -> None:
+    config = model_config(name, 128_256)
+    with torch.device("meta"):
+        counted = sum(parameter.numel() for parameter in Llama(config).parameters())
+    assert counted == config.num_parameters
+    assert counted / 1e9 == pytest.approx(billions, abs=5e-4)
+
+
+def test_the_debug_model_is_as_documented() -> None:
+    config = model_config("debug", 100_278)
+    shape = (config.num_layers, config.width, config.num_heads, config.num_kv_heads, config.vocab_size)
+    assert shape == (2, 64, 8, 4, 100_352)
+
+
+def test_a_first_weight_depends_on_seed_and_name_alone() -> None:
+    like = torch.empty(0)
+    first = initial_weight("model.norm_proj.weight", torch.Size([8, 8]), CONFIG, 3, like)
+    torch.manual_seed(99)
+    assert torch.equal(first, initial_weight("model.norm_proj.weight", torch.Size([8, 8]), CONFIG, 3, like))
+    assert not torch.equal(first, initial_weight("model.norm_proj.weight", torch.Size([8, 8]), CONFIG, 4, like))
+    assert not torch.equal(first, initial_weight("model.other.weight", torch.Size([8, 8]), CONFIG, 3, like))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"pp": 2}, r"train\.parallel\.pp = 2: expected 1"),
+        ({"cp": 2}, r"train\.parallel\.cp = 2: expected 1"),
+        ({"ep": 4}, r"train\.parallel\.ep = 4: expected 1"),
+        ({"tp": 3}, r"train\.parallel\.tp = 3: it must divide the model's seq_len, 32"),
+        ({"tp": 8}, r"train\.parallel\.tp = 8: it must divide the model's key-value heads, 4"),
+    ],
+)
+def test_a_layout_that_does_not_fit_is_refused_by_its_key(sizes: dict[str, int], message: str) -> None:
+    mesh = Mesh(**{"dp_replicate": 1, "dp_shard": 1, "tp": 1, "pp": 1, "cp": 1, "ep": 1} | sizes)
+    with pytest.raises(RecipeError, match=message):
+        check_layout(Layout(mesh=mesh), CONFIG, 32)

@@ -1,0 +1,286 @@
+"""What lineage tells of a run by inverting its order is what was fed, sequence for sequence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from lineage.ids import tokens_hash
+from lineage.storage.folder import Folder
+from lineage.store.delta import StoreError, read_table
+from lineage.store.rows import RunRow, SegmentRow
+from lineage.trace.exposure import Exposure, Span, exposures, fold
+from tests.support.synthetic import EOT, made_up_tokens, purge_tokens, write_output
+from trainer.data.blocks import LocalBlocks
+from trainer.data.corpus import Corpus, open_corpus
+from trainer.data.dataset import Dataset, Slice
+from trainer.feed.feed import Feed, FeedOptions, Source
+from trainer.options import DataTable
+from trainer.order import Order, OrderOptions, make_plan
+from trainer.provenance.exposure import find_readings, locate_sequences
+from trainer.provenance.facts import FACTS_FILE, read_facts
+from trainer.recovery.attempts import Attempt
+
+SHARDS = {
+    "books": [made_up_tokens(9_000, 1, mean_document=30), made_up_tokens(3_333, 2, mean_document=30)],
+    "web": [made_up_tokens(7_777, 3, mean_document=30)],
+}
+WORLD = 3
+OPTIONS = OrderOptions(
+    seed=5, seq_len=64, global_batch=8, window_blocks=2, mixture_block=20,
+    mixture=((0, {"books": 0.5, "web": 0.5}), (30, {"books": 0.8, "web": 0.2})),
+)  # fmt: skip
+NUM_STEPS = 130  # more than three epochs of the web
+
+
+def feeds(corpus: Corpus, output: Path, options: OrderOptions = OPTIONS, run: str = "r") -> list[Feed]:
+    order = Order(make_plan(corpus.lengths, options))
+    found = []
+    for rank in range(WORLD):
+        part = Slice(rank=rank, num_ranks=WORLD)
+        dataset = Dataset(corpus, order, LocalBlocks(), part, skip=((8 * 11 + 3, 8 * 11 + 3),))
+        feed_options = FeedOptions(
+            run=run, output=Folder(str(output)), device=torch.device("cpu"), keeps_account=rank == 0, records=True
+        )
+        found.append(Feed(Source(dataset=dataset, open_reader=lambda _: LocalBlocks()), feed_options))
+    return found
+
+
+def run_steps(ranks: list[Feed], output: Path, attempt: Attempt, end: int, skipped: tuple[int, ...] = ()) -> None:
+    """The steps of an attempt up to `end`, a checkpoint every 10; steps in `skipped` count as spikes."""
+    for feed in ranks:
+        feed.start(attempt)
+    seen: list[int] = []
+    for step in range(attempt.first_step, end):
+        listed = ranks[0].is_listed(step)
+        for feed in ranks:
+            feed.pass_over(step) if listed else feed.micro_batches(step)
+        seen += [step] if listed or step in skipped else []
+        with open(output / "metrics.jsonl", "a") as metrics:
+            row = {"step": step, "attempt": attempt.number, "loss": 1.0, "skipped": "spike" if step in seen else None}
+            metrics.write(json.dumps(row) + "\n")
+        if (step + 1) % 10 == 0:
+            for feed in ranks:
+                feed.commit(step + 1, seen)
+
+
+def recorded_rows(output: Path) -> list[dict[str, object]]:
+    return [row for file in sorted(output.glob("batches/*.parquet")) for row in pq.read_table(file).to_pylist()]
+
+
+def facts_of(out: Path) -> tuple[list[RunRow], list[SegmentRow]]:
+    folder = Folder(str(out))
+    runs = [RunRow(**row) for row in read_table(folder, "training_runs").to_pylist()]
+    return runs, [SegmentRow(**row) for row in read_table(folder, "training_segments").to_pylist()]
+
+
+def documents(limit: int) -> list[Span]:
+    """Documents (end-of-text included) at random places of all shards."""
+    spans = []
+    for source, shards in SHARDS.items():
+        for shard, tokens in enumerate(shards):
+            ends = np.flatnonzero(tokens == EOT) + 1
+            starts = np.concatenate(([0], ends[:-1]))
+            spans += [Span(source, shard, int(a), int(b - a)) for a, b in zip(starts, ends, strict=True)]
+    assert len(spans) >= limit
+    chosen = np.random.default_rng(0).permutation(len(spans))[:limit]
+    return [spans[i] for i in chosen]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """An output and a run over it: killed at step 57, resumed from the older checkpoint 40, a spike at 45."""
+    folder = tmp_path_factory.mktemp("trained")
+    out, output = folder / "out", folder / "run"
+    output.mkdir()
+    write_output(out, SHARDS, store=True)
+    corpus = open_corpus([DataTable(out=str(out))])
+    first, second = feeds(corpus, output), feeds(corpus, output)
+    run_steps(first, output, Attempt(number=1, first_step=0, parent=None), 57)
+    run_steps(second, output, Attempt(number=2, first_step=40, parent=1), NUM_STEPS, skipped=(45,))
+    for feed in second:
+        feed.close()
+    return out, output
+
+
+def told_of(out: Path, span: Span) -> list[Exposure]:
+    (run,) = fold(*facts_of(out))
+    return exposures(run, span, find_readings)
+
+
+def test_traced_rows_are_the_recorded_ones_for_every_document(trained: tuple[Path, Path]) -> None:
+    out, output = trained
+    fed = recorded_rows(output)
+    assert {row["attempt"] for row in fed} == {1, 2}
+    missing = extra = compared = 0
+    for span in documents(500):
+        expected = {
+            (row["step"], row["row"], row["sequence"], row["epoch"])
+            for row in fed
+            if (row["source"], row["shard"]) == (span.source, span.shard)
+            and row["start"] < span.start + span.num_tokens
+            and span.start < row["start"] + row["num_tokens"]
+        }
+        told = {(e.step, e.row, e.sequence, e.epoch) for e in told_of(out, span)}
+        missing, extra, compared = missing + len(expected - told), extra + len(told - expected), compared + len(told)
+    assert (missing, extra) == (0, 0)
+    assert compared > 1500
+    assert max(int(row["epoch"]) for row in fed) >= 2  # type: ignore[call-overload]
+
+
+def test_recorded_hashes_are_those_of_the_shards_own_bytes(trained: tuple[Path, Path]) -> None:
+    out, output = trained
+    for row in recorded_rows(output):
+        tokens = np.fromfile(out / f"shards/{row['source']}/{row['shard']:05d}.bin", "<u4")
+        assert tokens_hash(tokens[row["start"] :][: row["num_tokens"]]).hex() == row["tokens_hash"]
+
+
+def test_every_sequence_of_a_step_is_recorded_once_and_not_once_a_rank(trained: tuple[Path, Path]) -> None:
+    rows = [(row["attempt"], row["step"], row["row"]) for row in recorded_rows(trained[1])]
+    assert len(rows) == len(set(rows))
+    assert {row for row in rows if row[0] == 2} == {(2, step, row) for step in range(40, NUM_STEPS) for row in range(8)}
+
+
+def test_skipped_and_abandoned_steps_are_told_as_not_applied_and_each_row_once(trained: tuple[Path, Path]) -> None:
+    out, _ = trained
+    told = [exposure for span in documents(500) for exposure in told_of(out, span)]
+    not_applied = {exposure.step for exposure in told if not exposure.applied}
+    assert not_applied == {11, 45}
+    assert {e.attempt for e in told if e.step < 40} == {1}
+    assert {e.attempt for e in told if e.step >= 40} == {2}
+
+
+def test_facts_name_each_stretch_with_its_mixture(trained: tuple[Path, Path]) -> None:
+    _, segments = facts_of(trained[0])
+    latest = {(s.attempt, s.first_step): s for s in sorted(segments, key=lambda s: s.fact or 0)}
+    assert {key: (s.last_step, s.parent_attempt) for key, s in latest.items()} == {
+        (1, 0): (29, None), (1, 30): (56, None), (2, 40): (NUM_STEPS - 1, 1),
+    }  # fmt: skip
+    assert json.loads(latest[1, 0].weights or "") == {"books": 0.5, "web": 0.5}
+    assert json.loads(latest[2, 40].weights or "") == {"books": 0.8, "web": 0.2}
+    assert json.loads(latest[2, 40].skipped_steps or "") == [45]
+
+
+def test_sequences_are_located_as_they_were_recorded(trained: tuple[Path, Path]) -> None:
+    out, output = trained
+    (run,) = fold(*facts_of(out))
+    rows = recorded_rows(output)[:300]
+    spans = locate_sequences(run.plan, [int(row["sequence"]) for row in rows])  # type: ignore[call-overload]
+    assert spans == [Span(r["source"], r["shard"], r["start"], r["num_tokens"]) for r in rows]  # type: ignore[arg-type]
+
+
+def test_the_facts_file_tells_the_same_as_the_store(trained: tuple[Path, Path]) -> None:
+    out, output = trained
+    more = read_facts([str(output)], str(out))
+    (from_file,) = fold(more.runs, more.segments)
+    (from_store,) = fold(*facts_of(out))
+    for span in documents(20):
+        assert exposures(from_file, span, find_readings) == exposures(from_store, span, find_readings)
+
+
+def test_a_store_that_is_down_stops_nothing_and_the_next_start_commits(tmp_path: Path) -> None:
+    out, output = tmp_path / "out", tmp_path / "run"
+    output.mkdir()
+    write_output(out, SHARDS, store=True)
+    corpus = open_corpus([DataTable(out=str(out))])
+    (out / "lineage").rename(out / "gone")
+    first = feeds(corpus, output)
+    run_steps(first, output, Attempt(number=1, first_step=0, parent=None), 10)
+    for feed in first:
+        feed.close()
+    assert (output / FACTS_FILE).exists()
+    (out / "gone").rename(out / "lineage")
+    assert facts_of(out) == ([], [])
+    second = feeds(corpus, output)
+    run_steps(second, output, Attempt(number=2, first_step=10, parent=1), 11)
+    for feed in second:
+        feed.close()
+    assert {s.attempt for s in facts_of(out)[1]} == {1, 2}
+
+
+def test_a_run_name_that_another_output_has_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_output(out, SHARDS, store=True)
+    corpus = open_corpus([DataTable(out=str(out))])
+    for name in ("x", "y"):
+        (tmp_path / name).mkdir()
+    feeds(corpus, tmp_path / "x")[0].start(Attempt(number=1, first_step=0, parent=None))
+    with pytest.raises(StoreError, match="give this run another"):
+        feeds(corpus, tmp_path / "y")[0].start(Attempt(number=1, first_step=0, parent=None))
+
+
+def test_two_outputs_each_get_their_own_facts_with_their_prefix(tmp_path: Path) -> None:
+    outs = [tmp_path / "x", tmp_path / "y"]
+    for out in outs:
+        write_output(out, {"web": SHARDS["web"]}, store=True)
+    tables = [DataTable(out=str(outs[0]), prefix="x/"), DataTable(out=str(outs[1]), prefix="y/")]
+    options = OrderOptions(seed=1, seq_len=64, global_batch=8, mixture_block=10)
+    (tmp_path / "run").mkdir()
+    ranks = feeds(open_corpus(tables), tmp_path / "run", options)
+    run_steps(ranks, tmp_path / "run", Attempt(number=1, first_step=0, parent=None), 30)
+    for feed in ranks:
+        feed.close()
+    fed = recorded_rows(tmp_path / "run")
+    for out, prefix in zip(outs, ("x/", "y/"), strict=True):
+        (run,) = fold(*facts_of(out))
+        assert run.prefix == prefix
+        told = {(e.step, e.row) for e in exposures(run, Span("web", 0, 100, 500), find_readings)}
+        held = [row for row in fed if row["source"] == f"{prefix}web"]
+        assert told == {(r["step"], r["row"]) for r in held if r["start"] < 600 and r["start"] + r["num_tokens"] > 100}
+
+
+def ten_steps_then_a_purge(folder: Path) -> tuple[Path, Path, list[Feed]]:
+    """The data, the run's output, and its ranks: they have fed ten steps when tokens that lie ahead are purged."""
+    out, output = folder / "out", folder / "run"
+    output.mkdir()
+    write_output(out, {"web": SHARDS["web"]}, store=True)
+    options = OrderOptions(seed=5, seq_len=64, global_batch=8, window_blocks=2, mixture_block=20)
+    ranks = feeds(open_corpus([DataTable(out=str(out))]), output, options)
+    run_steps(ranks, output, Attempt(number=1, first_step=0, parent=None), 10)
+    purge_tokens(out, "web", 0, 0, 5000)
+    return out, output, ranks
+
+
+def test_a_purge_during_the_run_opens_a_stretch_and_empties_every_later_batch(tmp_path: Path) -> None:
+    out, _, ranks = ten_steps_then_a_purge(tmp_path)
+    for feed in ranks:
+        feed.commit(10, ())
+    changed = Dataset(open_corpus([DataTable(out=str(out))]), ranks[0].dataset.order, LocalBlocks(), Slice())
+    for rank, feed in enumerate(ranks):
+        if rank:
+            feed.take(changed.corpus)  # a gloo broadcast where ranks are processes
+
+    def filled(row: list[int]) -> list[int]:
+        return row if set(row) != {EOT} else []  # one of the nine rows of three ranks only fills up
+
+    for step in range(10, 40):
+        rows = [row for feed in ranks for micro in feed.micro_batches(step) for row in micro.inputs_BT.tolist()]
+        whole = changed.batch(step)
+        assert sorted(map(filled, rows)) == sorted(map(filled, [*whole.inputs_BT.tolist(), [EOT]]))
+    for feed in ranks:
+        feed.commit(40, ())
+        feed.close()
+    latest = {(s.attempt, s.first_step): s for s in sorted(facts_of(out)[1], key=lambda s: s.fact or 0)}
+    assert [(key, s.last_step) for key, s in latest.items()] == [((1, 0), 9), ((1, 10), 39)]
+    assert latest[1, 0].content_fingerprint != latest[1, 10].content_fingerprint
+
+
+def test_where_one_rank_meets_a_purge_first_the_stretch_ends_at_the_next_checkpoint(tmp_path: Path) -> None:
+    out, _, ranks = ten_steps_then_a_purge(tmp_path)
+    ranks[0].dataset.close()  # its maps: the others still have the old shard open
+    for first in (10, 20):
+        for feed in ranks:
+            for step in range(first, first + 10):
+                feed.micro_batches(step)
+        for feed in ranks:
+            feed.commit(first + 10, ())
+    for feed in ranks:
+        feed.close()
+    latest = {(s.attempt, s.first_step): s for s in sorted(facts_of(out)[1], key=lambda s: s.fact or 0)}
+    assert [(key, s.last_step) for key, s in latest.items()] == [((1, 0), 19), ((1, 20), 29)]
+    assert latest[1, 20].content_fingerprint == open_corpus([DataTable(out=str(out))]).outputs[0].content_fingerprint

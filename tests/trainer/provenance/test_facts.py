@@ -1,0 +1,116 @@
+"""The file of facts has one writer that counts: a superseded attempt can neither write to it nor take lines away."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lineage.index.checksums import read_checksums
+from lineage.storage.folder import Folder
+from lineage.store.checksum_update import cover
+from tests.support.synthetic import made_up_tokens, write_output
+from trainer.data.corpus import open_corpus
+from trainer.options import DataTable
+from trainer.provenance import facts
+from trainer.provenance.facts import FACTS_FILE, FactLog, SweepFact, commit
+from trainer.recovery.attempts import FencedOutError, check_fence, claim
+
+
+def fact(host: str) -> SweepFact:
+    return SweepFact(run="r", out="/out", host=host, folder="/nvme", content_fingerprint="f", at="2026-01-01T00:00:00Z")
+
+
+def hosts(output: Folder) -> list[str]:
+    return [json.loads(line)["host"] for line in output.read(FACTS_FILE).splitlines()]
+
+
+def test_a_superseded_attempt_adds_nothing(output: Folder) -> None:
+    first = FactLog(output, claim(output))
+    first.add(fact("a"))
+    second = FactLog(output, claim(output))
+    second.add(fact("b"))
+    with pytest.raises(FencedOutError, match=r"attempt 1 .* has been superseded"):
+        first.add(fact("c"))
+    assert hosts(output) == ["a", "b"]
+
+
+def test_what_others_wrote_since_the_log_was_opened_stays(output: Folder) -> None:
+    attempt = claim(output)
+    logs = [FactLog(output, attempt) for _ in range(2)]
+    for number, host in enumerate("abcdef"):
+        logs[number % 2].add(fact(host))
+    assert hosts(output) == list("abcdef")
+    assert [number for number, _ in logs[1].facts()] == list(range(6))
+
+
+def test_a_claim_between_the_check_and_the_writing_loses_no_line(
+    output: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The window of a few milliseconds: the old attempt has passed its fence when the new one begins and writes."""
+    old = FactLog(output, claim(output))
+    successors: list[threading.Thread] = []
+
+    def write_as_successor(number: int, claimed: threading.Event) -> None:
+        assert claim(output) == number
+        claimed.set()
+        FactLog(output, number).add(fact("new"))
+
+    def check_then_be_superseded(folder: Folder, number: int) -> None:
+        check_fence(folder, number)
+        if number == 1 and not successors:
+            claimed = threading.Event()
+            successors.append(threading.Thread(target=write_as_successor, args=(2, claimed)))
+            successors[0].start()
+            assert claimed.wait(60)
+            if output.is_remote:  # no lock there: it writes at once, and the old attempt's put must fail
+                successors[0].join()
+
+    monkeypatch.setattr(facts, "check_fence", check_then_be_superseded)
+    if output.is_remote:
+        with pytest.raises(FencedOutError):
+            old.add(fact("old"))
+    else:
+        old.add(fact("old"))
+    successors[0].join()
+    assert hosts(output) == (["new"] if output.is_remote else ["old", "new"])
+
+
+def test_writers_at_the_same_time_each_keep_their_lines(output: Folder) -> None:
+    attempt = claim(output)
+
+    def write(writer: int) -> None:
+        log = FactLog(output, attempt)
+        for number in range(5):
+            log.add(fact(f"{writer}-{number}"))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    told = hosts(output)
+    assert len(told) == 20
+    for writer in range(4):
+        assert [host for host in told if host[0] == str(writer)] == [f"{writer}-{number}" for number in range(5)]
+
+
+def test_a_commit_of_facts_covers_them_and_lists_nothing_but_their_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, output = Folder(str(tmp_path / "out")), Folder(str(tmp_path / "run"))
+    write_output(tmp_path / "out", {"web": [made_up_tokens(5_000)]}, store=True)
+    outputs = open_corpus([DataTable(out=out.url)]).outputs
+    log = FactLog(output, claim(output))
+    listed: list[str] = []
+    names = Folder.names
+    with monkeypatch.context() as watched:
+        watched.setattr(Folder, "names", lambda self, under="": listed.append(under) or names(self, under))
+        for number in range(12):  # Delta writes a checkpoint of its log on the way
+            log.add(dataclasses.replace(fact(f"host-{number}"), out=out.url))
+            assert commit(log, outputs)
+    assert set(listed) == {"lineage/training_runs", "lineage/training_segments", "lineage/cache_sweeps"}
+    covered = read_checksums(out)
+    assert {entry.table: entry.num_rows for entry in covered.tables}["cache_sweeps"] == 12
+    assert cover(out) == covered

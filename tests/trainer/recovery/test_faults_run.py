@@ -1,0 +1,185 @@
+"""What a run does when a step, a file or another process goes wrong."""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from lineage.storage.folder import Folder
+from tests.support.forked import ChildFailedError, run_forked, said, start_forked, wait
+from tests.support.tiny_corpus import make_corpus
+from tests.support.training_runs import Run
+from trainer.loop import Result, Surroundings, train
+from trainer.options import TrainRecipe
+from trainer.processes.runtime import Process
+from trainer.recovery.attempts import claim
+from trainer.recovery.watchdog import EXIT_HUNG
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_corpus(str(tmp_path_factory.mktemp("out")), {"web": [1700, 530], "books": [1111]}).url
+
+
+@pytest.fixture
+def run(corpus: str, tmp_path: Path) -> Run:
+    return Run(data=corpus, output=tmp_path / "run", changes={"steps": 8})
+
+
+def test_a_step_with_a_nan_is_skipped_and_consumes_its_sequences(run: Run, corpus: str, tmp_path: Path) -> None:
+    assert run.start(faults={"nan_at_step": 3}).finished
+    rows = run.metrics()
+    assert [step for step, row in rows.items() if row["skipped"]] == [3]
+    assert (rows[3]["reason"], rows[3]["sequences"], rows[3]["loss"]) == ("non_finite_loss", [21, 27], None)
+    plain = Run(data=corpus, output=tmp_path / "plain", changes={"steps": 8})
+    assert plain.start().finished
+    assert run.sequences() == plain.sequences()
+    losses, expected = run.losses(), plain.losses()
+    assert losses[:3] == expected[:3]
+    assert all(loss is not None and loss < 6 for loss in losses[4:])
+    assert losses[4] != expected[4]  # the update of step 3 is missing
+
+
+def test_a_listed_batch_is_left_out_whole_and_consumes_its_step(run: Run) -> None:
+    assert run.start(skip=[[13, 14]]).finished
+    rows = run.metrics()
+    assert [(step, row["reason"]) for step, row in rows.items() if row["skipped"]] == [(1, "listed"), (2, "listed")]
+    assert len(run.sequences()[1]) == 7  # recorded all the same
+
+
+def test_a_run_stops_after_too_many_skips_in_a_row(run: Run) -> None:
+    with pytest.raises(ChildFailedError, match="2 batches in a row were skipped, the last at step 4"):
+        run.start(faults={"nan_at_step": [1, 3, 4, 6], "max_skips": 2})
+    assert sorted(run.metrics()) == [0, 1, 2, 3, 4]
+
+
+def test_a_run_that_stops_in_the_step_of_a_checkpoint_ends_and_leaves_none_of_that_step(run: Run) -> None:
+    with pytest.raises(ChildFailedError, match="2 batches in a row"):
+        run.start(workers=2, faults={"nan_at_step": [2, 3], "max_skips": 2}, checkpoint={"every": 2})
+    assert [name.split(".")[0] for name in run.checkpoints()] == ["step-00000002"]
+
+
+def test_skips_in_a_row_are_counted_across_a_restart(run: Run) -> None:
+    changes = {"faults": {"nan_at_step": [3, 4], "max_skips": 2}}
+    run.start_and_kill(4, **changes)
+    with pytest.raises(ChildFailedError, match="2 batches in a row"):
+        run.start(**changes)
+
+
+def test_the_window_of_spikes_goes_on_across_a_restart(run: Run, corpus: str, tmp_path: Path) -> None:
+    noisy = {
+        "steps": 24, "optimizer": {"lr": 1e-9}, "faults": {"spike_window": 4, "spike_sigma": 0.2, "max_skips": 24},
+    }  # fmt: skip
+    run.start_and_kill(10, **noisy)
+    assert run.start(**noisy).finished
+    plain = Run(data=corpus, output=tmp_path / "plain", changes=noisy)
+    assert plain.start().finished
+    spikes = [step for step, row in plain.metrics().items() if row["skipped"]]
+    assert [step for step, row in run.metrics().items() if row["skipped"]] == spikes
+    assert {plain.metrics()[step]["reason"] for step in spikes} == {"spike"}
+    assert set(spikes) & {8, 9, 10, 11}  # an empty window would have let these pass
+    assert run.losses() == plain.losses()
+
+
+def test_a_stop_saves_a_checkpoint_and_the_next_start_goes_on(run: Run, corpus: str, tmp_path: Path) -> None:
+    recipe = run.recipe({"workers": 2})
+    results = run_forked(run.scratch, 2, partial(train_until_stopped, recipe))
+    assert [(result.step, result.finished) for result in results] == [(6, False)] * 2
+    assert run.checkpoints()[-1].startswith("step-00000006")
+    assert run.start(workers=2).attempt == 2
+    plain = Run(data=corpus, output=tmp_path / "plain", changes={"steps": 8, "workers": 2})
+    plain.start()
+    assert run.losses() == plain.losses()
+
+
+def train_until_stopped(recipe: TrainRecipe, process: Process) -> Result:
+    """Rank 1 alone is asked to stop, while it works on its sixth step."""
+    asked: list[int] = []
+
+    def stop_requested() -> bool:
+        asked.append(1)
+        return process.rank == 1 and len(asked) == 6
+
+    return train(recipe, Surroundings(process=process, stop_requested=stop_requested))
+
+
+def test_only_the_last_checkpoints_and_the_multiples_are_kept(run: Run) -> None:
+    run.start(checkpoint={"every": 1, "keep": 2, "keep_every": 3})
+    steps = [int(name.split("-")[1].split(".")[0]) for name in run.checkpoints()]
+    assert steps == [3, 6, 7, 8]
+
+
+def test_a_damaged_checkpoint_is_refused_by_every_rank(run: Run) -> None:
+    run.start(steps=4, workers=2)
+    piece = next(iter(sorted((run.output / "checkpoints" / run.checkpoints()[-1]).glob("*.distcp"))))
+    data = bytearray(piece.read_bytes())
+    data[len(data) // 2] ^= 1
+    piece.write_bytes(data)
+    with pytest.raises(ChildFailedError, match="has other bytes"):
+        run.start(workers=2)
+    assert len(list(run.scratch.glob("error-*"))) == 2
+
+
+def test_a_checkpoint_without_its_marker_is_passed_over(run: Run) -> None:
+    run.start(checkpoint={"every": 2})
+    (run.output / "checkpoints" / run.checkpoints()[-1] / "complete.json").unlink()
+    result = run.start(checkpoint={"every": 2})
+    assert result.finished
+    attempt = json.loads((run.output / "attempts" / "00002.json").read_text())
+    assert attempt == {"first_step": 6, "parent": 1}
+
+
+def test_another_order_is_refused_before_the_attempt_is_claimed(run: Run) -> None:
+    run.start(steps=4)
+    with pytest.raises(ChildFailedError, match=r"seq_len, global_batch.* must stay"):
+        run.start(global_batch=6)
+    assert not (run.output / "attempts" / "00002.claim").exists()
+
+
+def test_an_attempt_that_outlives_its_run_publishes_nothing(run: Run) -> None:
+    work = partial(train_superseded, run.recipe({"checkpoint": {"every": 2}}))
+    with pytest.raises(ChildFailedError, match=r"attempt 1 .* has been superseded"):
+        run_forked(run.scratch, 1, work)
+    assert [name.split(".")[0] for name in run.checkpoints()] == ["step-00000002"]
+    assert len(run.metrics()) == 3
+
+
+def train_superseded(recipe: TrainRecipe, process: Process) -> Result:
+    """Another attempt begins after the third step, as when a scheduler thinks this one dead."""
+
+    def after_step(step: int) -> None:
+        if step == 3:
+            published = Path(recipe.train.output, "checkpoints")
+            for _ in range(600):  # the checkpoint of step 2 is written beside the steps after it
+                if any(published.glob("*/complete.json")):
+                    break
+                time.sleep(0.1)
+            claim(Folder(recipe.train.output))
+
+    return train(recipe, Surroundings(process=process, after_step=after_step))
+
+
+def test_the_watchdog_names_the_rank_that_hangs_and_the_collective(run: Run) -> None:
+    recipe = run.recipe({"workers": 2, "faults": {"watchdog_seconds": 3.0}})
+    codes = wait(start_forked(run.scratch, 2, partial(train_and_hang, recipe)))
+    assert EXIT_HUNG in codes, said(run.scratch)
+    assert "rank 1 is hung in step 2, data loading; others wait in step 2 in the all-reduce of label counts" in said(
+        run.scratch
+    )
+
+
+def train_and_hang(recipe: TrainRecipe, process: Process) -> Result:
+    """Rank 1 never comes back from its third batch."""
+    asked: list[int] = []
+
+    def stop_requested() -> bool:
+        asked.append(1)
+        if process.rank == 1 and len(asked) == 3:
+            time.sleep(60)
+        return False
+
+    return train(recipe, Surroundings(process=process, stop_requested=stop_requested))

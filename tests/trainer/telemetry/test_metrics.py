@@ -1,0 +1,189 @@
+"""Figures of a step: utilisation, phases, ranks, learning rate, and the line that machines read."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from lineage.storage.folder import Folder
+from trainer.data.figures import ReadFigures, load_figures
+from trainer.model.optimizer import learning_rate
+from trainer.model.sizes import model_config
+from trainer.options import OptimizerTable
+from trainer.planning.gpus import GPUS, mfu, peak_of_device
+from trainer.recovery.watchdog import Standing, diagnose
+from trainer.telemetry.gauges import GAUGES, values
+from trainer.telemetry.sinks import JsonLines, describe
+from trainer.telemetry.step_report import OverRanks, StepReport
+from trainer.telemetry.timing import PHASES, PhaseClock
+
+
+@pytest.mark.parametrize(("tokens_per_second", "share"), [(5762, 0.337), (6667, 0.390)])
+def test_utilisation_of_llama_3_8b_is_as_published(tokens_per_second: float, share: float) -> None:
+    utilised = mfu(model_config("8B", 128_256), 8192, tokens_per_second, GPUS["H100"].peak_flops)
+    assert utilised == pytest.approx(share, abs=5e-4)
+
+
+@pytest.mark.parametrize(("name", "known"), [
+    ("NVIDIA H100 80GB HBM3", "H100"), ("NVIDIA H200", "H200"), ("NVIDIA A100-SXM4-40GB", "A100-40GB"),
+    ("NVIDIA B200", "B200"), ("AMD Instinct MI300X", "MI300X"),
+])  # fmt: skip
+def test_a_peak_is_known_by_the_name_that_a_device_gives_itself(name: str, known: str) -> None:
+    assert peak_of_device(name) == GPUS[known].peak_flops
+
+
+def test_the_peak_of_an_unknown_device_is_not_guessed() -> None:
+    assert peak_of_device("NVIDIA GeForce RTX 4090") is None
+
+
+def test_phases_add_up_to_the_step() -> None:
+    clock = PhaseClock(torch.device("cpu"))
+    clock.data_came()
+    for phase in ("data loading", "forward", "loss", "backward", "forward", "optimizer"):
+        clock.enter(phase)  # type: ignore[arg-type]
+    lap = clock.lap()
+    seconds = lap.seconds()
+    assert set(seconds) == set(PHASES)
+    assert sum(seconds.values()) == pytest.approx(lap._end - lap._marks[0][1])
+    assert seconds["checkpoint"] == 0.0
+
+
+def test_what_a_step_waits_for_data_is_a_part_of_its_first_phase() -> None:
+    clock = PhaseClock(torch.device("cpu"))
+    clock.enter("data loading")
+    clock.data_came()
+    clock.enter("forward")
+    lap = clock.lap()
+    assert 0 < lap.data_wait_seconds() < lap.seconds()["data loading"]
+
+
+def test_the_slowest_rank_is_named() -> None:
+    assert OverRanks.of([0.1, 0.5, 0.3]) == OverRanks(least=0.1, mean=pytest.approx(0.3), most=0.5, slowest_rank=1)
+    ranks = {"forward": OverRanks.of([0.3, 0.3, 0.4]), "data wait": OverRanks.of([0.0, 2.0, 0.1])}
+    told = describe(StepReport(step=3, attempt=1, loss=2.0, gradient_norm=1.0, ranks=ranks), 9)
+    assert "slowest rank 1 (data wait 2.00 s, mean 0.70)" in told
+    alone = {"forward": OverRanks.of([0.3])}
+    assert StepReport(step=3, attempt=1, loss=2.0, ranks=alone).slowest is None
+
+
+LOADING = ReadFigures(hits=90, misses=10, bytes_fetched=12_000_000, damaged_blocks=2, disk_errors=1, evictions=3)
+
+
+def test_loading_is_told_for_all_ranks_and_counts_tokens_of_peers_once() -> None:
+    counted = [sum(pair) for pair in zip(*([LOADING.counted(num_tokens=1_000_000)] * 4), strict=True)]
+    figures = load_figures(counted, num_peers=2)
+    assert (figures.hit_share, figures.bytes_fetched, figures.damaged_blocks) == (0.9, 48_000_000, 8)
+    assert figures.read_amplification == 48e6 / (2 * 1_000_000 * 4)
+    told = describe(StepReport(step=3, attempt=1, loss=2.0, gradient_norm=1.0, loading=figures), 9)
+    assert "cache hits 90.0%, 48 MB fetched (6.00 of what was read), 8 damaged blocks, 4 disk errors" in told
+
+
+def test_nothing_fetched_is_all_hits() -> None:
+    figures = load_figures(ReadFigures(hits=5).counted(100), num_peers=1)
+    assert (figures.hit_share, figures.read_amplification) == (1.0, 0.0)
+
+
+def test_a_line_of_the_metrics_file_tells_the_whole_report() -> None:
+    report = StepReport(
+        step=10, attempt=2, loss=3.5, loss_by_source={"web": 3.5}, tokens_by_source={"web": 7}, gradient_norm=0.5,
+        lr=1e-3, skipped="spike", first_sequence=70, last_sequence=76, seconds=2.0, tokens_per_second=99.0, mfu=0.4,
+        phases={"forward": 1.0}, data_wait_seconds=0.5, ranks={"forward": OverRanks.of([0.1, 0.2])},
+        loading=load_figures(LOADING.counted(1000), 1), checkpoint_age_seconds=60.0, validation_loss={"web": 3.0},
+        max_memory_bytes=5,
+    )  # fmt: skip
+    assert StepReport.from_json(report.as_json()) == report
+    plain = StepReport(step=0, attempt=1, loss=None)
+    assert StepReport.from_json(plain.as_json()) == plain
+
+
+def test_every_gauge_is_set_from_a_report_and_has_its_labels() -> None:
+    report = StepReport(
+        step=10, attempt=2, loss=3.5, loss_by_source={"web": math.nan, "books": 3.5}, gradient_norm=0.5, mfu=0.4,
+        phases=dict.fromkeys(PHASES, 1.0), ranks={"data wait": OverRanks.of([0.1, 0.2])}, checkpoint_age_seconds=60.0,
+        loading=load_figures(LOADING.counted(1000), 1), validation_loss={"web": 3.0},
+    )  # fmt: skip
+    told = list(values(report))
+    assert {value.name for value in told} == set(GAUGES) - {"skipped"}
+    assert all(set(value.labels) == set(GAUGES[value.name][1]) for value in told)
+    assert [value.labels for value in told if value.name == "source_loss"] == [{"source": "books"}]
+    (slowest,) = [value for value in told if value.name == "slowest_rank"]
+    assert (slowest.value, slowest.labels) == (1.0, {"phase": "data wait"})
+
+
+def test_a_line_is_json_whatever_the_figures() -> None:
+    report = StepReport(
+        step=3, attempt=2, loss=math.nan, gradient_norm=math.inf, skipped="non_finite_loss", first_sequence=21,
+        last_sequence=27, ranks={"forward": OverRanks.of([0.1, 0.2])}, loss_by_source={"web": math.nan},
+    )  # fmt: skip
+    row = json.loads(report.as_json())
+    assert (row["step"], row["attempt"], row["loss"], row["skipped"]) == (3, 2, None, True)
+    assert (row["reason"], row["sequences"], row["loss_by_source"]) == ("non_finite_loss", [21, 27], {"web": None})
+    assert row["ranks"]["forward"]["slowest"] == 1
+
+
+def test_half_a_line_of_a_killed_attempt_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n{"step": 1, "lo')
+    sink = JsonLines(Folder(str(tmp_path)))
+    sink.write(StepReport(step=1, attempt=2, loss=1.0))
+    sink.close()
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 1]
+
+
+def test_a_skipped_step_tells_its_sequences() -> None:
+    told = describe(StepReport(step=3, attempt=1, loss=None, skipped="spike", first_sequence=21, last_sequence=27), 9)
+    assert "skipped (spike): sequences 21 to 27" in told
+
+
+TABLE = OptimizerTable(lr=1.0, warmup_steps=10, min_lr_ratio=0.1)
+
+
+def test_the_rate_rises_then_falls_along_a_cosine_to_its_floor() -> None:
+    rates = [learning_rate(step, 110, TABLE) for step in range(110)]
+    assert rates[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
+    assert rates[10] == 1.0
+    assert rates[10 + 99 // 2] == pytest.approx(0.55, abs=0.01)
+    assert rates[-1] == pytest.approx(0.1)
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+
+
+def test_the_stable_rate_stays_until_the_last_fifth() -> None:
+    table = OptimizerTable(lr=1.0, warmup_steps=10, min_lr_ratio=0.1, schedule="wsd")
+    rates = [learning_rate(step, 100, table) for step in range(100)]
+    assert set(rates[10:80]) == {1.0}
+    assert rates[80:] == sorted(rates[80:], reverse=True)
+    assert rates[-1] == pytest.approx(0.1)
+
+
+def test_a_rate_beyond_the_planned_steps_stays_at_the_floor() -> None:
+    assert learning_rate(500, 110, TABLE) == pytest.approx(0.1)
+
+
+def at(num_markers: int, where: str, step: int = 5) -> Standing:
+    return Standing(num_markers=num_markers, step=step, where=where)
+
+
+@pytest.mark.parametrize(
+    ("standings", "expected"),
+    [
+        (
+            [at(40, "backward"), at(37, "data loading"), at(40, "backward")],
+            "rank 1 is hung in step 5, data loading; others wait in step 5 in the reduce-scatter or all-reduce of "
+            "gradients",
+        ),
+        (
+            [at(40, "forward"), None, None],
+            "rank 1, 2 gives no sign of life; others wait in step 5 in the all-gather of parameters",
+        ),
+        (
+            [at(40, "all-reduce of losses"), at(40, "all-reduce of losses")],
+            "all ranks wait in step 5 in the all-reduce of losses: is the network between them up?",
+        ),
+    ],
+)
+def test_the_rank_that_others_wait_for_is_named(standings: list[Standing | None], expected: str) -> None:
+    assert diagnose(standings) == expected

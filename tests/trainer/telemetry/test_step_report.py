@@ -1,0 +1,105 @@
+"""What a run tells: epochs at its start, figures of each step to every sink, losses by source, a trace on request."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.support.forked import said
+from tests.support.tiny_corpus import VOCAB, make_corpus
+from tests.support.training_runs import Run
+from trainer.model.sizes import model_config
+from trainer.planning.gpus import mfu
+from trainer.telemetry.timing import PHASES
+
+SEQUENCES = {"books": -(-1111 // 32), "web": -(-1700 // 32) + -(-530 // 32)}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A finished run of 22 steps on two processes that held some sequences out and traced steps 2 and 3."""
+    folder = tmp_path_factory.mktemp("telling")
+    data = make_corpus(str(folder / "out"), {"web": [1700, 530], "books": [1111]}).url
+    changes = {
+        "workers": 2, "steps": 22, "validation": 0.1, "eval_every": 8, "profile": [2, 3], "peak_teraflops": 0.5,
+    }  # fmt: skip
+    made = Run(data=data, output=folder / "run", changes=changes)
+    made.start()
+    return made
+
+
+def test_the_epochs_that_each_source_will_see_are_told_at_the_start(run: Run) -> None:
+    fed = [row for file in (run.output / "batches").glob("*") for row in pq.read_table(file).to_pylist()]
+    for source, num_sequences in SEQUENCES.items():
+        trained = num_sequences - round(num_sequences * 0.1)
+        epochs = sum(row["source"] == source for row in fed) / trained
+        assert f"source {source}: {epochs:.2f} epochs in 22 steps" in said(run.scratch)
+
+
+def test_every_step_tells_its_phases_its_wait_for_data_and_the_checkpoints_age(run: Run) -> None:
+    rows = run.metrics()
+    assert sorted(rows) == list(range(22))
+    for row in rows.values():
+        assert set(row["phases"]) == set(PHASES)
+        assert sum(row["phases"].values()) == pytest.approx(row["seconds"])
+        assert 0 < row["data_wait_seconds"] < row["phases"]["data loading"]
+        assert row["data_wait_share"] == pytest.approx(row["data_wait_seconds"] / row["seconds"])
+        assert row["checkpoint_age_seconds"] > 0
+
+
+def test_the_peak_that_the_recipe_names_makes_utilisation_known_where_the_devices_name_does_not(run: Run) -> None:
+    config = model_config("debug", VOCAB)
+    for row in run.metrics().values():
+        assert row["mfu"] == pytest.approx(mfu(config, 32, row["tokens_per_second"] / 2, 0.5e12))
+    assert "MFU" in said(run.scratch)
+
+
+def test_ranks_are_compared_at_every_tenth_step_and_the_last(run: Run) -> None:
+    compared = {step: row for step, row in run.metrics().items() if "ranks" in row}
+    assert set(compared) == {0, 10, 20, 21}
+    for row in compared.values():
+        assert set(row["ranks"]) == {*PHASES, "data wait"}
+        assert all(times["min"] <= times["mean"] <= times["max"] for times in row["ranks"].values())
+        assert {times["slowest"] for times in row["ranks"].values()} <= {0, 1}
+        assert row["loading"]["hit_share"] == 1.0  # shards on a local disk are read in place
+    assert "slowest rank" in said(run.scratch)
+
+
+def test_losses_of_sources_add_up_to_the_loss(run: Run) -> None:
+    for row in run.metrics().values():
+        total = sum(row["loss_by_source"][name] * num for name, num in row["tokens_by_source"].items())
+        assert row["loss"] == pytest.approx(total / sum(row["tokens_by_source"].values()), rel=1e-12)
+
+
+def test_held_out_sequences_are_evaluated_by_source_when_due_and_at_the_end(run: Run, tmp_path: Path) -> None:
+    told = {step: row["validation_loss"] for step, row in run.metrics().items() if "validation_loss" in row}
+    assert set(told) == {7, 15, 21}
+    assert all(set(losses) == {"books", "web"} for losses in told.values())
+    assert told[21]["web"] < told[7]["web"]
+    alone = Run(data=run.data, output=tmp_path / "alone", changes=run.changes)
+    alone.start(workers=1, profile=[90, 90])  # no such step
+    for step, losses in told.items():
+        assert alone.metrics()[step]["validation_loss"] == pytest.approx(losses, rel=1e-10)
+
+
+def test_tensorboard_shows_what_the_metrics_file_tells(run: Run) -> None:
+    events = EventAccumulator(str(run.output / "tensorboard"))
+    events.Reload()
+    losses = [event.value for event in events.Scalars("loss/train")]
+    assert losses == pytest.approx(run.losses(), rel=1e-6)
+    tags = set(events.Tags()["scalars"])
+    assert {"speed/data_wait_seconds", "checkpoint/age_seconds", "seconds/forward", "loss/source/web"} <= tags
+    assert {"loss/validation/books", "ranks/data wait/slowest", "loading/hit_share"} <= tags
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_trace_of_the_asked_steps_is_left_by_each_rank(run: Run, rank: int) -> None:
+    trace = json.loads(gzip.decompress((run.output / f"profile/rank-{rank:05d}.attempt-1.json.gz").read_bytes()))
+    names = {event.get("name") for event in trace["traceEvents"]}
+    assert "aten::mm" in names
+    assert sum(event.get("name") == "Optimizer.step#AdamW.step" for event in trace["traceEvents"]) == 2

@@ -1,0 +1,161 @@
+"""A checkpoint's files as torch's distributed checkpoint wants them: on disk or in an object store, hashed while they
+are written, and never unpickled beyond an allow-list."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Final, cast
+
+import torch
+from blake3 import blake3
+from torch.distributed.checkpoint.filesystem import FileSystemBase, FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+
+from lineage.ids import ID_BYTES
+from lineage.storage.folder import Folder, filesystem, is_remote
+from trainer.checkpoint.store import CheckpointError, record_sums
+
+
+class _Files(FileSystemBase):
+    """Files of a checkpoint, hashed while they are written."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, tuple[int, str]] = {}
+
+    @contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Generator[io.IOBase, None, None]:
+        with filesystem(str(path)).open(str(path), mode) if is_remote(str(path)) else open(path, mode) as file:
+            if mode == "rb":
+                yield cast(io.IOBase, file)
+                return
+            stream = _HashingStream(file)
+            yield cast(io.IOBase, stream)
+            stream.flush()
+            self.sums[str(path).rsplit("/", 1)[-1]] = (stream.tell(), stream.hash())
+
+    def concat_path(self, path: str | os.PathLike[str], suffix: str) -> str:
+        return f"{path}/{suffix}"
+
+    def init_path(self, path: str | os.PathLike[str]) -> str:
+        return str(path)
+
+    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
+        if is_remote(str(path)):
+            filesystem(str(path)).mv(str(path), str(new_path))
+        else:
+            os.replace(path, new_path)
+
+    def mkdir(self, path: str | os.PathLike[str]) -> None:
+        if not is_remote(str(path)):
+            Path(path).mkdir(parents=True, exist_ok=True)
+
+    def exists(self, path: str | os.PathLike[str]) -> bool:
+        return bool(filesystem(str(path)).exists(str(path)))
+
+    def rm_file(self, path: str | os.PathLike[str]) -> None:
+        filesystem(str(path)).rm_file(str(path))
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return True
+
+
+class _HashingStream:
+    """A file being written, and the hash of what went in."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._hasher = blake3()
+        self._size = 0
+
+    def write(self, data: bytes | memoryview) -> int:
+        self._hasher.update(data)
+        self._size += len(data)
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        """Nothing: torch closes the stream after each tensor, and the file goes on."""
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def hash(self) -> str:
+        return self._hasher.hexdigest(length=ID_BYTES)
+
+
+class CheckpointWriter(FileSystemWriter):
+    """Writes one checkpoint into `folder`; on the coordinator, `publish` is called once every rank is done."""
+
+    def __init__(self, folder: Folder, rank: int, publish: Callable[[], None]) -> None:
+        super().__init__(folder.url, sync_files=not folder.is_remote)
+        self._files = _Files()
+        self.fs = cast(Any, self._files)
+        self.path = folder.url
+        self._folder = folder
+        self._own_rank = rank
+        self._publish = publish
+
+    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        return state_dict  # the saver has copied it already, into memory that it uses again
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        written = super().write_data(plan, planner)
+        record_sums(self._folder, self._own_rank, self._files.sums)
+        return written
+
+    def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
+        super().finish(metadata, results)
+        self._publish()
+
+
+class CheckpointReader(FileSystemReader):
+    """Reads one checkpoint; its metadata can name nothing but tensors."""
+
+    def __init__(self, folder: Folder) -> None:
+        super().__init__(folder.url)
+        self.fs = cast(Any, _Files())
+        self.path = folder.url
+
+    def read_metadata(self, *arguments: Any, **named: Any) -> Metadata:
+        with self.fs.create_stream(self._get_metadata_path(), "rb") as file:
+            metadata = _MetadataUnpickler(cast(IO[bytes], file)).load()
+        if not isinstance(metadata, Metadata):
+            raise CheckpointError(f"{self.path}: its metadata is a {type(metadata).__name__}, not a checkpoint's")
+        metadata.storage_meta = metadata.storage_meta or StorageMeta()
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
+
+
+_CHECKPOINT_CLASSES: Final = "torch.distributed.checkpoint"
+_ALLOWED: Final = {
+    f"{_CHECKPOINT_CLASSES}.metadata": {
+        "Metadata", "TensorStorageMetadata", "BytesStorageMetadata", "ChunkStorageMetadata", "TensorProperties",
+        "MetadataIndex", "StorageMeta", "_MEM_FORMAT_ENCODING",
+    },
+    f"{_CHECKPOINT_CLASSES}.filesystem": {"_StorageInfo"},
+    "torch": {"Size", *(str(d).removeprefix("torch.") for d in vars(torch).values() if isinstance(d, torch.dtype))},
+    "torch.serialization": {"_get_layout"},
+    "collections": {"OrderedDict"},
+}  # fmt: skip
+
+
+class _MetadataUnpickler(pickle.Unpickler):
+    """Makes a checkpoint's metadata and nothing else: a pickle from elsewhere could name any function."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name not in _ALLOWED.get(module, ()):
+            raise CheckpointError(
+                f"the metadata of a checkpoint names {module}.{name}, which no checkpoint of ours does: refused"
+            )
+        return super().find_class(module, name)

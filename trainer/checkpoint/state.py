@@ -1,0 +1,188 @@
+"""Saving and loading the whole state of a run with torch's distributed checkpoint, on disk or in an object store.
+
+Only tensors are saved, so loading never unpickles a value. Any layout can load what another has saved: pieces are found
+by name and offset.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Iterable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed._state_dict_utils import _copy_state_dict, _create_cpu_state_dict
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load as load_state
+from torch.distributed.checkpoint.state_dict_saver import async_save
+
+from lineage.storage.folder import Folder
+from trainer.checkpoint.files import CheckpointReader, CheckpointWriter
+from trainer.checkpoint.store import (
+    CheckpointError,
+    Position,
+    checkpoint_name,
+    complete_checkpoints,
+    delete,
+    publish_complete,
+    superseded,
+)
+from trainer.options import CheckpointTable
+from trainer.recovery.attempts import FencedOutError, attempts, check_fence
+
+WEIGHTS: Final = "weights."
+_MOMENTS: Final = ("exp_avg", "exp_avg_sq")
+
+
+def training_state(
+    parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer, spikes: dict[str, Tensor], rank: int
+) -> dict[str, Tensor]:
+    """Every tensor that a run goes on from, by name, sharing memory with the run: loading into it restores the run
+    (then `restore_counts` and `restore_random`)."""
+    state: dict[str, Tensor] = {}
+    for name, parameter in parameters.items():
+        moments = _moments(optimizer, parameter)
+        state[WEIGHTS + name] = parameter.detach()
+        state |= {f"optimizer.{kind}.{name}": moments[kind] for kind in _MOMENTS}
+    any_parameter = next(iter(parameters.values()))
+    state["optimizer.num_updates"] = optimizer.state[any_parameter]["step"]
+    state |= {f"spikes.{name}": tensor for name, tensor in spikes.items()}
+    state[f"random.{rank}.cpu"] = torch.get_rng_state()
+    if torch.cuda.is_available():
+        state[f"random.{rank}.cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def _moments(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Tensor]:
+    moments = cast(dict[str, Tensor], optimizer.state[parameter])
+    if not moments:
+        # What AdamW makes at its first step: fused kernels keep the count on the parameter's device.
+        moments["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+        moments |= {kind: torch.zeros_like(parameter).detach() for kind in _MOMENTS}
+    return moments
+
+
+def restore(state: dict[str, Tensor], optimizer: torch.optim.Optimizer, rank: int) -> None:
+    """Put what was loaded into `state` and is no shared memory back in place: update counts and random states."""
+    for moments in optimizer.state.values():
+        moments["step"].copy_(state["optimizer.num_updates"])
+    torch.set_rng_state(state[f"random.{rank}.cpu"])
+    if torch.cuda.is_available():
+        torch.cuda.set_rng_state(state[f"random.{rank}.cuda"])
+
+
+class Saver:
+    """Saves checkpoints in the background: `save` blocks for the copy to host memory only. Collective throughout.
+
+    `group` must be a gloo group of its own: the writing thread's collectives would mix with the step's."""
+
+    def __init__(self, folder: Folder, output: Folder, table: CheckpointTable, group: dist.ProcessGroup) -> None:
+        self.folder = folder
+        self._output = output
+        self._table = table
+        self._group = group
+        self._staged: dict[str, Any] | None = None
+        self._pending: Future[Any] | None = None
+        self._decided = threading.Event()
+        self._abandoned = False
+        self._published_at = time.monotonic()
+
+    def age_seconds(self) -> float:
+        """Since this saver last published a checkpoint, or was made. On the group's first rank: it publishes."""
+        return time.monotonic() - self._published_at
+
+    def save(self, state: dict[str, Tensor], position: Position) -> None:
+        """Begin to save; the one before is finished first."""
+        self.wait()
+        self._decided.clear()
+        if self._staged is None:
+            self._staged = _create_cpu_state_dict(state, pin_memory=torch.cuda.is_available())
+        staged = _copy_state_dict(state, self._staged)
+        folder = self.folder.folder(checkpoint_name(position.step, position.attempt))
+        writer = CheckpointWriter(folder, dist.get_rank(self._group), partial(self._publish, position))
+        self._pending = cast("Future[Any]", async_save(staged, storage_writer=writer, process_group=self._group))
+
+    def release(self) -> None:
+        """Let the checkpoint under way be published: all that was told of the steps before it is durable."""
+        self._decided.set()
+
+    def close(self) -> None:
+        """Give the checkpoint under way up unless it was released: its thread would wait for that for ever."""
+        if not self._decided.is_set():
+            self._abandoned = True
+            self._decided.set()
+
+    def wait(self) -> None:
+        """Return when the last save is published; FencedOutError or CheckpointError where it could not be."""
+        if self._pending is None:
+            return
+        pending, self._pending = self._pending, None
+        try:
+            pending.result()
+        except CheckpointException as error:
+            causes = [cause for cause, _ in error.failures.values()]
+            fenced = next((cause for cause in causes if isinstance(cause, FencedOutError)), None)
+            if fenced is not None:
+                raise fenced from error
+            raise CheckpointError(f"a checkpoint under {self.folder.url} could not be written: {causes}") from error
+
+    def _publish(self, position: Position) -> None:
+        """Called once all ranks have written: make the checkpoint count, then drop those it supersedes."""
+        self._decided.wait()
+        if self._abandoned:
+            raise CheckpointError(f"the checkpoint of step {position.step} was given up: the run failed in that step")
+        check_fence(self._output, position.attempt)
+        name = checkpoint_name(position.step, position.attempt)
+        publish_complete(self.folder.folder(name), position)
+        self._published_at = time.monotonic()
+        complete = complete_checkpoints(self.folder, attempts(self._output))
+        for entry in superseded(complete, self._table.keep, self._table.keep_every):
+            delete(self.folder, entry.name)
+
+
+def load(folder: Folder, state: dict[str, Tensor], group: dist.ProcessGroup | None) -> frozenset[str]:
+    """Read a complete checkpoint into the tensors of `state`; gives the names that it does not hold. Collective over
+    `group`; None: this process alone."""
+    reader = CheckpointReader(folder)
+    held = reader.read_metadata().state_dict_metadata
+    wanted = {name: tensor for name, tensor in state.items() if name in held}
+    for name, tensor in wanted.items():
+        entry = held[name]
+        if not isinstance(entry, TensorStorageMetadata) or entry.size != tensor.shape:
+            found = getattr(entry, "size", "no tensor")
+            raise CheckpointError(
+                f"checkpoint {folder.url}: {name} is {found}, expected {tuple(tensor.shape)}; does train.model differ?"
+            )
+    with warnings.catch_warnings():
+        # It warns that one process loads alone, which is what a call without a group asks for.
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+        load_state(cast(dict[str, Any], wanted), storage_reader=reader, process_group=group, no_dist=group is None)
+    return frozenset(state) - frozenset(wanted)
+
+
+def held_tensors(folder: Folder) -> dict[str, TensorStorageMetadata]:
+    """Name, shape and dtype of every tensor in a checkpoint."""
+    held = CheckpointReader(folder).read_metadata().state_dict_metadata
+    return {name: entry for name, entry in held.items() if isinstance(entry, TensorStorageMetadata)}
+
+
+def load_weights(folder: Folder, parameters: dict[str, nn.Parameter], group: dist.ProcessGroup | None) -> None:
+    """Read the weights alone of a complete checkpoint; CheckpointError names one that it lacks. Collective."""
+    missing = load(folder, {WEIGHTS + name: parameter.detach() for name, parameter in parameters.items()}, group)
+    require(folder, missing)
+
+
+def require(folder: Folder, missing: Iterable[str]) -> None:
+    """CheckpointError where weights or moments are missing (another world size may lack random states)."""
+    lacking = sorted(name for name in missing if not name.startswith("random."))
+    if lacking:
+        raise CheckpointError(
+            f"checkpoint {folder.url} lacks {len(lacking)} tensors, {lacking[0]} first: does train.model differ?"
+        )

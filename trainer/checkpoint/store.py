@@ -1,0 +1,131 @@
+"""Checkpoints as files: which are complete and part of the run, whether they are intact, which may go. No torch here.
+
+<path>/step-00000100.attempt-2/__0_0.distcp, …   the ranks' pieces
+                               .metadata         which tensor lies where
+                               sums-00000.json   each rank's files, with size and hash
+                               complete.json     written last: without it there is no checkpoint
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from blake3 import blake3
+
+from lineage.ids import ID_BYTES, content_hash
+from lineage.storage.folder import Folder
+from trainer.recovery.attempts import Attempt, counts
+
+COMPLETE: Final = "complete.json"
+METADATA: Final = ".metadata"
+_NAME: Final = re.compile(r"step-(\d{8,})\.attempt-(\d+)")
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint is damaged or does not fit; the message names it and says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where the run stands with this checkpoint: `step` steps are done. The fingerprint and version are the order's."""
+
+    step: int
+    attempt: int
+    plan_fingerprint: str
+    order_version: int
+    world_size: int = 1
+    num_skipped_in_row: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A complete checkpoint in a folder of them."""
+
+    name: str
+    step: int
+    attempt: int
+
+
+def checkpoint_name(step: int, attempt: int) -> str:
+    """The folder of a checkpoint."""
+    return f"step-{step:08d}.attempt-{attempt}"
+
+
+def complete_checkpoints(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[Checkpoint, ...]:
+    """The complete checkpoints that are part of the run, by step; of two at one step the later attempt's counts."""
+    found: dict[int, Checkpoint] = {}
+    for name in folder.names():
+        top, _, rest = name.partition("/")
+        match = _NAME.fullmatch(top)
+        if rest != COMPLETE or match is None:
+            continue
+        entry = Checkpoint(name=top, step=int(match[1]), attempt=int(match[2]))
+        known = found.get(entry.step)
+        if counts(entry.step, entry.attempt, begun) and (known is None or known.attempt < entry.attempt):
+            found[entry.step] = entry
+    return tuple(found[step] for step in sorted(found))
+
+
+def record_sums(folder: Folder, rank: int, sums: dict[str, tuple[int, str]]) -> None:
+    """Write down (bytes, hash) of each file that a rank wrote into a checkpoint."""
+    folder.publish(f"sums-{rank:05d}.json", json.dumps(sums, sort_keys=True).encode())
+
+
+def publish_complete(folder: Folder, position: Position) -> None:
+    """Make the checkpoint in `folder` exist: gather the ranks' sums and write complete.json."""
+    files: dict[str, list[int | str]] = {}
+    for name in folder.names():
+        if name.startswith("sums-"):
+            files |= json.loads(folder.read(name))
+    metadata = folder.read(METADATA)
+    files[METADATA] = [len(metadata), content_hash(metadata).hex()]
+    row = {**dataclasses.asdict(position), "files": files}
+    folder.publish(COMPLETE, json.dumps(row, sort_keys=True).encode())
+
+
+def read_position(folder: Folder) -> Position:
+    """The position that a complete checkpoint records."""
+    row = json.loads(folder.read(COMPLETE))
+    return Position(**{field.name: row[field.name] for field in dataclasses.fields(Position)})
+
+
+def check_files(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:
+    """CheckpointError unless the files are those that were published: every size and the metadata's hash, and the
+    content of each `num_parts`-th file from `part` on (so that ranks share the reading)."""
+    files: dict[str, list[int | str]] = json.loads(folder.read(COMPLETE))["files"]
+    for index, (name, (size, expected)) in enumerate(sorted(files.items())):
+        if not folder.exists(name) or folder.size(name) != size:
+            raise CheckpointError(_damaged(folder, name, "is missing or has another size"))
+        if (name == METADATA or index % num_parts == part) and _hash_of(folder, name) != expected:
+            raise CheckpointError(_damaged(folder, name, "has other bytes"))
+
+
+def _hash_of(folder: Folder, name: str) -> str:
+    hasher = blake3()
+    with folder.open(name) as file:
+        while chunk := file.read(1 << 24):
+            hasher.update(chunk)
+    return hasher.hexdigest(length=ID_BYTES)
+
+
+def _damaged(folder: Folder, name: str, what: str) -> str:
+    return (
+        f"checkpoint {folder.url}: {name} {what} than when it was published; delete that folder, and the run goes on "
+        "from the checkpoint before it"
+    )
+
+
+def superseded(checkpoints: tuple[Checkpoint, ...], keep: int, keep_every: int) -> tuple[Checkpoint, ...]:
+    """Those that may be deleted: all but the last `keep` and the multiples of `keep_every` steps (0: no such)."""
+    old = checkpoints[: max(len(checkpoints) - keep, 0)]
+    return tuple(entry for entry in old if not keep_every or entry.step % keep_every)
+
+
+def delete(folder: Folder, name: str) -> None:
+    """Delete a checkpoint, its completeness first."""
+    folder.remove(f"{name}/{COMPLETE}")
+    folder.remove_tree(name)

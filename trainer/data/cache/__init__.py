@@ -1,0 +1,1 @@
+"""The block cache of a node: reader → folder (files and eviction), schedule (next use), fetch (range reads)."""

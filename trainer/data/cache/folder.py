@@ -1,0 +1,219 @@
+"""The cache folder: blocks as files on a local disk, shared by all processes of a node, never more than its bound.
+
+    <key>.block  a whole block; the key holds the shard's content hash, the block's number and its bytes
+    <key>.part   one that is being fetched: whoever holds its flock fetches, death lets go of it
+    ledger.lock  held while room is made; the folder's names and sizes are the ledger, so no crash can falsify it
+
+A .part is given its full size before the first byte comes, so partial downloads count and a full disk is met early.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from lineage.index.blocks import TOKEN_BYTES
+from trainer.data.blocks import Tokens, block_tokens
+from trainer.data.corpus import ShardFile
+
+_POLL_SECONDS: Final = 0.002
+_BLOCK, _PART = ".block", ".part"
+
+
+class DiskError(Exception):
+    """The cache's disk does not do what it should: full, failing, read-only. The caller streams instead."""
+
+
+@contextmanager
+def _disk(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DiskError(f"{what}: {error}") from error
+
+
+def key_of(shard: ShardFile, number: int) -> str:
+    """The name of a block's content: a purged shard has another hash, so its old blocks are never asked for."""
+    return f"{shard.hash}-{number:05d}-{block_tokens(shard, number) * TOKEN_BYTES}"
+
+
+def _size_of(key: str) -> int:
+    return int(key.rpartition("-")[2])
+
+
+class Claim:
+    """The right to fetch one block: the flock on its .part. A `publish` that succeeds, or `drop`, ends it."""
+
+    def __init__(self, descriptor: int, part: Path, block: Path) -> None:
+        self._descriptor, self._part, self._block = descriptor, part, block
+
+    def reserve(self, size: int) -> None:
+        """Take the bytes on disk that the block will need. DiskError: there are none."""
+        with _disk(f"no room for {size} bytes at {self._part.parent}"):
+            os.posix_fallocate(self._descriptor, 0, size)
+
+    def publish(self, data: bytes) -> None:
+        """Make `data` the block, whole or not at all."""
+        with _disk(f"{self._part} cannot be written"):
+            done = 0
+            while done < len(data):
+                done += os.pwrite(self._descriptor, memoryview(data)[done:], done)
+            os.rename(self._part, self._block)
+        os.close(self._descriptor)
+
+    def drop(self) -> None:
+        """Leave the block to others."""
+        # Unlinked while the lock is held: nobody can be given the file that vanishes.
+        self._part.unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+
+class CacheFolder:
+    """The blocks below `folder`, at most `max_bytes` of them, unfinished ones included."""
+
+    def __init__(self, folder: str, max_bytes: int) -> None:
+        self.path, self._max_bytes = Path(folder), max_bytes
+
+    def prepare(self, hashes: Collection[str]) -> int:
+        """Make the folder; drop blocks of shards not in `hashes` and what dead processes left. Says how many blocks
+        were dropped. DiskError where the disk does not let us."""
+        dropped = 0
+        with _disk(f"{self.path} cannot be used as a cache"):
+            self.path.mkdir(parents=True, exist_ok=True)
+            for name in os.listdir(self.path):
+                if name.endswith(_BLOCK) and name.partition("-")[0] not in hashes:
+                    (self.path / name).unlink(missing_ok=True)
+                    dropped += 1
+                elif name.endswith(_PART):
+                    self._drop_if_dead(self.path / name)
+        return dropped
+
+    def has(self, key: str) -> bool:
+        """Whether the block is there whole."""
+        return os.path.exists(self.path / (key + _BLOCK))
+
+    def open(self, key: str) -> Tokens | None:
+        """The block's tokens, memory-mapped; None if it is not there. Not checked."""
+        try:
+            with open(self.path / (key + _BLOCK), "rb") as file:
+                if os.fstat(file.fileno()).st_size != _size_of(key):
+                    return None
+                return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), "<u4")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise DiskError(f"{self.path / key} cannot be read: {error}") from error
+
+    def keys(self) -> set[str]:
+        """The keys of all whole blocks."""
+        with _disk(f"{self.path} cannot be listed"):
+            return {name.removesuffix(_BLOCK) for name in os.listdir(self.path) if name.endswith(_BLOCK)}
+
+    def remove(self, key: str) -> None:
+        """Drop a block, as one that is damaged."""
+        with _disk(f"{key} cannot be removed"):
+            (self.path / (key + _BLOCK)).unlink(missing_ok=True)
+
+    def claim(self, key: str, give_up: Callable[[], bool], *, wait: bool = True) -> Claim | None:
+        """The right to fetch the block. None: it is there now, or `give_up`, or another process fetches it and we do
+        not `wait` for that."""
+        part, block = self.path / (key + _PART), self.path / (key + _BLOCK)
+        while not give_up():
+            with _disk(f"{part} cannot be made"):
+                descriptor = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
+            claim = Claim(descriptor, part, block)
+            if not _lock(descriptor):
+                os.close(descriptor)
+                if not wait:
+                    return None
+                time.sleep(_POLL_SECONDS)
+            elif not _is_at(descriptor, part):
+                os.close(descriptor)  # published or dropped between opening and locking
+            elif block.exists():
+                claim.drop()
+                return None
+            else:
+                return claim
+            if block.exists():
+                return None
+        return None
+
+    def make_room(self, key: str, claim: Claim, rank: Callable[[str], int], use: int) -> int | None:
+        """Reserve the claimed block's bytes, dropping blocks that are needed later than `use`, the latest first.
+
+        `rank` tells when a key is needed next. Returns how many blocks were dropped; None (and no reservation) if all
+        that is there is needed sooner."""
+        size, dropped = _size_of(key), 0
+        with self._ledger():
+            present = self.keys()
+            used = sum(map(_size_of, present)) + self._unfinished()
+            candidates = sorted(((rank(name), name) for name in present), reverse=True)
+            for later, name in candidates:
+                if used + size <= self._max_bytes or later <= use:
+                    break
+                with _disk(f"{name} cannot be removed"):
+                    (self.path / (name + _BLOCK)).unlink(missing_ok=True)
+                used -= _size_of(name)
+                dropped += 1
+            if used + size > self._max_bytes:
+                return None
+            claim.reserve(size)
+        return dropped
+
+    def used_bytes(self) -> int:
+        """Bytes of all blocks, unfinished ones included."""
+        return sum(map(_size_of, self.keys())) + self._unfinished()
+
+    def _unfinished(self) -> int:
+        total = 0
+        with _disk(f"{self.path} cannot be listed"):
+            for entry in os.scandir(self.path):
+                if entry.name.endswith(_PART):
+                    try:
+                        total += entry.stat().st_size
+                    except FileNotFoundError:
+                        continue  # published in this moment, by a process that reserved it before
+        return total
+
+    @contextmanager
+    def _ledger(self) -> Iterator[None]:
+        with _disk(f"{self.path} cannot be locked"):
+            descriptor = os.open(self.path / "ledger.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            with _disk(f"{self.path} cannot be locked"):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _drop_if_dead(self, part: Path) -> None:
+        try:
+            descriptor = os.open(part, os.O_RDWR)
+        except FileNotFoundError:
+            return
+        if _lock(descriptor) and _is_at(descriptor, part):
+            part.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.stat(path).st_ino == os.fstat(descriptor).st_ino
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,274 @@
+"""Batches on the device, made ahead: a thread reads and lays out the next ones while the step works on this one.
+
+On a GPU the thread copies through pinned memory on a stream of its own, so the step waits for an event and not for a
+copy. What is recorded is what the step was given.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lineage.storage.folder import Folder
+from trainer.data.blocks import BlockReader
+from trainer.data.corpus import Corpus, reopen
+from trainer.data.dataset import Batch, Dataset, document_layout
+from trainer.data.figures import NUM_COUNTED
+from trainer.order import ORDER_VERSION
+from trainer.provenance.account import Account
+from trainer.provenance.batches import BatchRecorder, Recorded, recorded
+from trainer.provenance.facts import sweep_fact
+from trainer.recovery.attempts import Attempt
+
+_log = logging.getLogger(__name__)
+_AHEAD: Final = 2  # batches in the making: one that the step needs next, one more against jitter
+_LARGEST_MICRO_BATCH: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRows:
+    """Rows of one forward pass, on the device. Rows that only fill up carry IGNORED labels throughout.
+
+    inputs, labels int64; positions, documents int32; sources int64, the number of each row's source."""
+
+    inputs_BT: Tensor
+    labels_BT: Tensor
+    positions_BT: Tensor
+    documents_BT: Tensor
+    sources_B: Tensor
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> DeviceRows:
+        """`change` of every tensor."""
+        return DeviceRows(
+            inputs_BT=change(self.inputs_BT), labels_BT=change(self.labels_BT),
+            positions_BT=change(self.positions_BT), documents_BT=change(self.documents_BT),
+            sources_B=change(self.sources_B),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a feed reads: a dataset, and how to read it again when the content of its corpus has changed."""
+
+    dataset: Dataset
+    open_reader: Callable[[Corpus], BlockReader]
+    cache_folder: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedOptions:
+    """How a feed works. `micro_batch`: rows of a forward pass (None: the slice, at most 8). One process of the run
+    keeps its account; of processes that get equal rows one records. `group`: gloo, over all processes of the run."""
+
+    run: str
+    output: Folder
+    device: torch.device
+    micro_batch: int | None = None
+    keeps_account: bool = False
+    records: bool = False
+    group: dist.ProcessGroup | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    rows: DeviceRows
+    copied: torch.cuda.Event | None
+    recorded: Recorded | None
+
+
+class Feed:
+    """The micro-batches of each step for this rank; every rank has as many, of the same sizes."""
+
+    def __init__(self, source: Source, options: FeedOptions) -> None:
+        self._source, self._options, self._dataset = source, options, source.dataset
+        self._order = source.dataset.order
+        max_rows = source.dataset.part.max_rows(self._order.plan.global_batch)
+        self._micro_batch = options.micro_batch or min(max_rows, _LARGEST_MICRO_BATCH)
+        on_gpu = options.device.type == "cuda"
+        self._stream = torch.cuda.Stream(options.device) if on_gpu else None  # type: ignore[no-untyped-call]
+        self._worker = ThreadPoolExecutor(1, "feed")
+        self._made: dict[int, Future[_Ready]] = {}
+        self._agreed = source.dataset.corpus  # what every rank reads at least as new as
+        self._account: Account | None = None
+        self._recorder: BatchRecorder | None = None
+        self._counted_before = [0.0] * NUM_COUNTED
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names, in the order that `sources_B` counts."""
+        return self._order.plan.sources
+
+    @property
+    def num_sources(self) -> int:
+        """How many sources there are."""
+        return len(self.sources)
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids that may occur, end-of-text included."""
+        return self._dataset.corpus.tokenizer.vocab_size
+
+    @property
+    def order_version(self) -> int:
+        """The version of the order's algorithm."""
+        return ORDER_VERSION
+
+    @property
+    def dataset(self) -> Dataset:
+        """What is read now."""
+        return self._dataset
+
+    def fingerprint(self, step: int) -> str:
+        """The plan's fingerprint up to step `step`."""
+        return self._order.plan.fingerprint(step * self._order.plan.global_batch)
+
+    def start(self, attempt: Attempt) -> None:
+        """The attempt begins: record it. Every rank calls this once. StoreError if the run's name is taken."""
+        options, corpus = self._options, self._dataset.corpus
+        if options.records:
+            self._recorder = BatchRecorder(options.output, options.run, attempt.number, self._dataset.part.rank)
+        if options.keeps_account:
+            self._account = Account(options.output, options.run, self._order.plan, attempt, corpus)
+            folder = self._source.cache_folder
+            self._account.start([sweep_fact(options.run, out, folder) for out in corpus.outputs] if folder else ())
+
+    def is_listed(self, step: int) -> bool:
+        """Whether the recipe's `skip` leaves this batch out."""
+        return self._dataset.skipped(step)
+
+    def pass_over(self, step: int) -> None:
+        """Batch `step` is skipped unseen; only the record of batches takes note of it."""
+        if self._recorder is not None:
+            self._recorder.add(recorded(self._dataset.batch(step), self._order))
+
+    def micro_batches(self, step: int) -> Sequence[DeviceRows]:
+        """This rank's rows of batch `step`. A shard that is gone, as after a purge, makes the feed read the indexes
+        again and go on with the content as it is now; FileNotFoundError if they still name it.
+
+        Other ranks may still read what they hold of the old content, so the account changes at the next `commit` only:
+        until then lineage tells exposures rather than miss one."""
+        try:
+            ready = self._take(step)
+        except FileNotFoundError:
+            now = reopen(self._dataset.corpus)
+            if now.outputs == self._dataset.corpus.outputs:
+                raise
+            self.take(now)
+            ready = self._take(step)
+        if ready.copied is not None:
+            stream = torch.cuda.current_stream(self._options.device)
+            stream.wait_event(ready.copied)
+            ready.rows.map(lambda tensor: _used_on(tensor, stream))
+        if self._recorder is not None and ready.recorded is not None:
+            self._recorder.add(ready.recorded)
+        return self._cut(ready.rows)
+
+    def validation(self) -> Iterator[Sequence[DeviceRows]]:
+        """The held-out sequences, source by source, in as many micro-batches on every rank."""
+        for source in range(self.num_sources):
+            held = int(self._order.num_validation[source])
+            for first in range(0, held, self._order.plan.global_batch):
+                yield self._cut(self._to_device(self._dataset.validation(source, first)))
+
+    def commit(self, step: int, skipped_steps: Sequence[int]) -> None:
+        """Make durable what is recorded of the steps below `step`; every rank calls this before each checkpoint.
+
+        Here all ranks also take in a purge at once: later batches are read from the content as it is now."""
+        if self._recorder is not None:
+            self._recorder.flush()
+        if self._account is not None:
+            self._account.commit(step, skipped_steps)
+        changed = self._changed_corpus()
+        if changed is not None:
+            self._agreed = changed
+            if changed.outputs != self._dataset.corpus.outputs:
+                self.take(changed)
+            if self._account is not None:
+                self._account.content_changed(step, changed)
+
+    def counted(self) -> list[float]:
+        """What loading has cost this rank up to now, as numbers that add up over ranks (see `load_figures`)."""
+        now = self._dataset.figures.counted(self._dataset.num_tokens_read)
+        return [before + number for before, number in zip(self._counted_before, now, strict=True)]
+
+    def close(self) -> None:
+        """Stop the thread, write what is left of the record and let go of the reader."""
+        self._worker.shutdown(wait=True, cancel_futures=True)
+        if self._recorder is not None:
+            self._recorder.flush()
+        self._dataset.close()
+        if self._account is not None:
+            self._account.close()
+
+    def _changed_corpus(self) -> Corpus | None:
+        """The corpus as rank 0 finds it, None where its content is what all ranks read. Collective."""
+        told: list[Corpus | None] = [None]
+        if self._options.keeps_account:
+            try:
+                now = reopen(self._agreed)
+                told = [now if now.outputs != self._agreed.outputs else None]
+            except OSError as error:
+                _log.warning("the index cannot be read now; the next checkpoint looks again: %s", error)
+        if self._options.group is not None:
+            dist.broadcast_object_list(told, src=0, group=self._options.group)
+        return told[0]
+
+    def take(self, corpus: Corpus) -> None:
+        """Go on with this content; batches made ahead are made anew."""
+        for future in self._made.values():
+            future.cancel()
+        self._worker.shutdown(wait=True, cancel_futures=True)
+        self._worker = ThreadPoolExecutor(1, "feed")
+        self._made.clear()
+        self._counted_before = self.counted()
+        self._dataset.close()
+        self._dataset = self._dataset.reading(corpus, self._source.open_reader(corpus))
+
+    def _take(self, step: int) -> _Ready:
+        for ahead in range(step, step + _AHEAD):
+            if ahead not in self._made:
+                self._made[ahead] = self._worker.submit(self._make, ahead)
+        self._made = {made: future for made, future in self._made.items() if step <= made < step + _AHEAD}
+        return self._made.pop(step).result()
+
+    def _make(self, step: int) -> _Ready:
+        batch = self._dataset.batch(step)
+        rows = recorded(batch, self._order) if self._recorder is not None else None
+        if self._stream is None:
+            return _Ready(rows=self._to_device(batch), copied=None, recorded=rows)
+        with torch.cuda.stream(self._stream):
+            on_device = self._to_device(batch)
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            copied.record(self._stream)
+        return _Ready(rows=on_device, copied=copied, recorded=rows)
+
+    def _to_device(self, batch: Batch) -> DeviceRows:
+        positions, documents = document_layout(batch.inputs_BT, self._dataset.corpus.tokenizer.eot_id)
+        sources = np.zeros(len(batch.inputs_BT), np.int64)
+        sources[: batch.num_rows] = batch.places.source
+        rows = DeviceRows(
+            inputs_BT=torch.from_numpy(batch.inputs_BT), labels_BT=torch.from_numpy(batch.labels_BT),
+            positions_BT=torch.from_numpy(positions), documents_BT=torch.from_numpy(documents),
+            sources_B=torch.from_numpy(sources),
+        )  # fmt: skip
+        if self._options.device.type == "cpu":
+            return rows
+        return rows.map(lambda tensor: tensor.pin_memory().to(self._options.device, non_blocking=True))
+
+    def _cut(self, rows: DeviceRows) -> list[DeviceRows]:
+        size = self._micro_batch
+        cuts = [slice(low, low + size) for low in range(0, len(rows.inputs_BT), size)]
+        return [rows.map(lambda tensor, cut=cut: tensor[cut]) for cut in cuts]  # type: ignore[misc]
+
+
+def _used_on(tensor: Tensor, stream: torch.cuda.Stream) -> Tensor:
+    tensor.record_stream(stream)
+    return tensor

@@ -1,0 +1,127 @@
+"""From a recipe to its data: corpus, order, reader, dataset, and the feed that the loop takes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import torch.distributed as dist
+
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder, is_remote, local_path
+from trainer.data.blocks import BlockReader, LocalBlocks
+from trainer.data.cache.reader import CachedBlocks, CacheOptions
+from trainer.data.corpus import Corpus, open_corpus
+from trainer.data.dataset import Dataset, Slice
+from trainer.feed.feed import Feed, FeedOptions, Source
+from trainer.options import TrainRecipe
+from trainer.order import Order, OrderOptions, Plan, make_plan
+from trainer.processes.runtime import Process
+
+
+def make_order(recipe: TrainRecipe, corpus: Corpus) -> Order:
+    """The order that the recipe asks for over this corpus. RecipeError where sizes or mixture do not fit it."""
+    return Order(plan_of(recipe, corpus))
+
+
+def plan_of(recipe: TrainRecipe, corpus: Corpus) -> Plan:
+    """The plan of `make_order`."""
+    table = recipe.train
+    options = OrderOptions(
+        seed=recipe.seed, seq_len=table.seq_len, global_batch=table.global_batch,
+        window_blocks=table.order.window_blocks, mixture_block=table.order.mixture_block, validation=table.validation,
+        mixture=tuple((entry.first_step, entry.weights) for entry in table.mixture),
+    )  # fmt: skip
+    try:
+        return make_plan(corpus.lengths, options)
+    except ValueError as error:
+        raise RecipeError(f"[train]: {error}") from error
+
+
+def cache_folder(recipe: TrainRecipe) -> str | None:
+    """The folder of the block cache; None where shards are read in place (local ones, and no train.cache.dir)."""
+    table = recipe.train
+    if table.cache.dir is not None:
+        return local_path(table.cache.dir)
+    if not any(is_remote(entry.out) for entry in table.outs):
+        return None
+    if is_remote(table.output):
+        return os.path.join(tempfile.gettempdir(), "sluice-cache")
+    return os.path.join(local_path(table.output), "cache")
+
+
+def open_reader(recipe: TrainRecipe, corpus: Corpus, order: Order, part: Slice) -> BlockReader:
+    """The reader of the corpus's blocks. RecipeError where the cache is too small for the order."""
+    folder = cache_folder(recipe)
+    if folder is None:
+        return LocalBlocks()
+    table = recipe.train.cache
+    options = CacheOptions(
+        folder=folder,
+        max_bytes=table.max_bytes,
+        prefetch_blocks=table.prefetch_blocks,
+        node=node_of(recipe, part),
+        num_processes=_local_processes(),
+        num_steps=recipe.train.steps,
+    )
+    try:
+        return CachedBlocks(corpus, order, part, options)
+    except ValueError as error:
+        raise RecipeError(f"train.cache: {error}") from error
+
+
+def node_of(recipe: TrainRecipe, part: Slice) -> tuple[Slice, ...]:
+    """The slices of the ranks on this node, as torchrun and Ray Train tell how many those are."""
+    peers = recipe.train.num_workers // part.num_ranks
+    size = max(1, _local_processes() // peers)
+    first = part.rank // size * size
+    return tuple(Slice(rank=rank, num_ranks=part.num_ranks) for rank in range(first, min(first + size, part.num_ranks)))
+
+
+def _local_processes() -> int:
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def slice_of(recipe: TrainRecipe, process: Process) -> Slice:
+    """Which slice of a batch a process gets: ranks count tensor parallel peers first, and those get the same rows."""
+    mesh = recipe.train.mesh
+    return Slice(rank=process.rank // (mesh.num_workers // mesh.dp), num_ranks=mesh.dp)
+
+
+def open_feed(recipe: TrainRecipe, process: Process) -> Feed:
+    """The data of the run as this process sees it: all read the indexes as rank 0 found them. Collective; errors as
+    those of `open_corpus` and `make_order`, on every rank."""
+    group = dist.new_group(backend="gloo") if process.world_size > 1 else None
+    corpus = _same_corpus(recipe, process, group)
+    order = make_order(recipe, corpus)
+    part = slice_of(recipe, process)
+    peers = recipe.train.num_workers // part.num_ranks
+    source = Source(
+        dataset=Dataset(corpus, order, open_reader(recipe, corpus, order, part), part, recipe.train.skip),
+        open_reader=lambda changed: open_reader(recipe, changed, order, part),
+        cache_folder=cache_folder(recipe),
+    )
+    options = FeedOptions(
+        run=recipe.run.name, output=Folder(recipe.train.output), device=process.device,
+        micro_batch=recipe.train.micro_batch, keeps_account=process.rank == 0,
+        records=recipe.train.record_batches and process.rank % peers == 0,
+        group=group,
+    )  # fmt: skip
+    return Feed(source, options)
+
+
+def _same_corpus(recipe: TrainRecipe, process: Process, group: dist.ProcessGroup | None) -> Corpus:
+    # A purge may be published while the processes start: the account of what is read is one for all of them.
+    told: list[Corpus | Exception | None] = [None]
+    if process.rank == 0:
+        try:
+            told = [open_corpus(recipe.train.outs)]
+        except (ValueError, OSError) as error:
+            told = [error]
+    if group is not None:
+        dist.broadcast_object_list(told, src=0, group=group)
+    (found,) = told
+    if isinstance(found, Exception):
+        raise found
+    assert found is not None
+    return found

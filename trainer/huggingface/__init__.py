@@ -1,0 +1,1 @@
+"""Weights and checkpoints as Hugging Face folders."""

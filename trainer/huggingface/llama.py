@@ -1,0 +1,138 @@
+"""Llama weights as Hugging Face folders: safetensors, config.json, tokenizer.
+
+Our parameters carry the names of LlamaForCausalLM and its rotary layout, so nothing is renamed or permuted. Export
+streams file by file from a checkpoint, in one process; import reads only this rank's pieces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from trainer.checkpoint.state import WEIGHTS, held_tensors, load
+from trainer.checkpoint.store import CheckpointError, check_files
+from trainer.model.sizes import ModelConfig, from_hugging_face, to_hugging_face
+from trainer.parallel.mesh import local_part
+
+INDEX: Final = "model.safetensors.index.json"
+_SINGLE: Final = "model.safetensors"
+_FILE_BYTES: Final = 4 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """What goes beside the weights. `tokenizer_files`: name in the folder, content."""
+
+    config: ModelConfig
+    seq_len: int
+    end_of_text: int
+    dtype: torch.dtype
+    tokenizer_files: Mapping[str, bytes]
+
+
+def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes: int = _FILE_BYTES) -> None:
+    """Write a complete checkpoint's weights to `target` as Hugging Face's tools read them.
+
+    One process; memory for one file of `file_bytes` at a time. CheckpointError where the checkpoint is damaged."""
+    check_files(checkpoint)
+    held = {name: entry for name, entry in held_tensors(checkpoint).items() if name.startswith(WEIGHTS)}
+    sizes = {name.removeprefix(WEIGHTS): entry.size for name, entry in held.items()}
+    files = list(_files(sizes, export.dtype.itemsize, file_bytes))
+    target.mkdir(parents=True, exist_ok=True)
+    where: dict[str, str] = {}
+    for number, names in enumerate(files):
+        file = _SINGLE if len(files) == 1 else f"model-{number + 1:05d}-of-{len(files):05d}.safetensors"
+        state = {
+            WEIGHTS + name: torch.empty(sizes[name], dtype=held[WEIGHTS + name].properties.dtype) for name in names
+        }
+        load(checkpoint, state, None)
+        tensors = {name: state[WEIGHTS + name].to(export.dtype).contiguous() for name in names}
+        save_file(tensors, target / file, metadata={"format": "pt"})
+        where |= dict.fromkeys(names, file)
+    if len(files) > 1:
+        total = sum(size.numel() * export.dtype.itemsize for size in sizes.values())
+        _write_json(target / INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))})
+    dtype = str(export.dtype).removeprefix("torch.")
+    described = to_hugging_face(export.config, seq_len=export.seq_len, end_of_text=export.end_of_text, dtype=dtype)
+    _write_json(target / "config.json", described)
+    for name, content in export.tokenizer_files.items():
+        (target / name).write_bytes(content)
+
+
+def _files(sizes: Mapping[str, torch.Size], itemsize: int, file_bytes: int) -> Iterator[Sequence[str]]:
+    """The names of each file: in sorted order, a new file where one would outgrow `file_bytes`."""
+    names: list[str] = []
+    held = 0
+    for name in sorted(sizes):
+        size = sizes[name].numel() * itemsize
+        if names and held + size > file_bytes:
+            yield names
+            names, held = [], 0
+        names.append(name)
+        held += size
+    yield names
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+def import_weights(folder: Folder, config: ModelConfig, parameters: Mapping[str, nn.Parameter]) -> None:
+    """Fill `parameters` from a folder of safetensors on disk; each rank reads its own pieces.
+
+    The vocabulary may be smaller than the model's (which is rounded up): the rows beyond it keep nothing and are zero.
+    RecipeError where the folder describes another model, CheckpointError where a tensor is missing or misshapen."""
+    if folder.is_remote:
+        raise RecipeError(f"train.init_from = {folder.url!r}: expected a folder on disk; copy the safetensors there")
+    described = from_hugging_face(json.loads(folder.read("config.json")), where=folder.at("config.json"))
+    for name in ("num_layers", "width", "num_heads", "num_kv_heads", "head_dim", "hidden", "tied"):
+        if getattr(described, name) != getattr(config, name):
+            raise RecipeError(
+                f"train.init_from = {folder.url!r}: its {name} is {getattr(described, name)}, train.model has "
+                f"{getattr(config, name)}; name its config.json in train.model"
+            )
+    where = _weight_map(folder)
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            if name not in where:
+                raise CheckpointError(f"{folder.url} has no tensor {name}: expected the names of LlamaForCausalLM")
+            with safe_open(folder.at(where[name]), framework="pt") as file:
+                _fill(parameter, file.get_slice(name), name, folder.url)
+
+
+def _weight_map(folder: Folder) -> dict[str, str]:
+    if folder.exists(INDEX):
+        return dict(json.loads(folder.read(INDEX))["weight_map"])
+    if not folder.exists(_SINGLE):
+        raise CheckpointError(f"{folder.url} has neither {_SINGLE} nor {INDEX}")
+    with safe_open(folder.at(_SINGLE), framework="pt") as file:
+        return dict.fromkeys(file.keys(), _SINGLE)
+
+
+def _fill(parameter: Tensor, stored: Any, name: str, url: str) -> None:
+    shape, whole = stored.get_shape(), list(parameter.shape)
+    vocabulary = name in ("model.embed_tokens.weight", "lm_head.weight") and shape[0] <= whole[0]
+    if (shape[1:] if vocabulary else shape) != (whole[1:] if vocabulary else whole):
+        raise CheckpointError(f"{url}: {name} has shape {shape}, expected {whole}")
+    local = local_part(parameter)
+    offset = [0] * len(whole)
+    if isinstance(parameter, DTensor):
+        _, found = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
+        offset = list(found)
+    ends = [start + size for start, size in zip(offset, local.shape, strict=True)]
+    piece = stored[tuple(slice(start, min(end, size)) for start, end, size in zip(offset, ends, shape, strict=True))]
+    local.zero_()
+    if piece.numel():
+        local[: len(piece)].copy_(piece)

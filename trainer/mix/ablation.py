@@ -1,0 +1,263 @@
+"""Runs the proxies of an ablation, as many at once as the machine or the cluster holds.
+
+Each is an ordinary training run in a process of its own. What is finished is never run again, and what was killed goes
+on from its newest checkpoint: the same call continues. No proxy outlives the call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from types import FrameType
+from typing import IO, Any, Final
+
+from lineage.recipe import as_toml
+from lineage.storage.folder import object_store_settings
+from lineage.storage.lock import hold
+from trainer.mix.design import Point
+from trainer.mix.doremi_job import Answer, doremi_job, read_answer
+from trainer.mix.proxies import Ablation, AblationError, pending, publish_result, write_design, write_tables
+from trainer.options import ParallelTable
+from trainer.processes.placement import Workers, workers_of
+
+_LOOK_EVERY_SECONDS: Final = 0.1
+_RETRIES: Final = 3
+"""How often a proxy is started again whose node is lost."""
+_END_SECONDS: Final = 60.0
+"""How long a proxy on a cluster may take to save and end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A process to carry out: `main(arguments)` of a module, what it reads on stdin, and what it gets."""
+
+    name: str
+    module: str
+    arguments: tuple[str, ...]
+    stdin: str
+    threads: int
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Running:
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+    slot: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """How runs are carried out. `num_parallel`: at once on this machine (None: all that there is room for; a cluster
+    decides by `train.resources`); `check_workers` raises where the connected cluster can never hold a run."""
+
+    num_parallel: int | None = None
+    tell: Callable[[str], None] = lambda line: None
+    check_workers: Callable[[Workers], None] = lambda workers: None
+
+
+def run_ablation(ablation: Ablation, means: Means) -> None:
+    """Run what is pending, then write the tables.
+
+    AblationError where a proxy run failed, or SIGTERM came: those that had begun are told to save and end first.
+    HeldError where another call runs the same ablation."""
+    with hold(ablation.folder, "sluice mix run"):
+        write_design(ablation)
+        waiting = pending(ablation)
+        means.tell(f"{len(ablation.points) - len(waiting)} of {len(ablation.points)} runs are done")
+        carry_out(ablation, waiting, means)
+        write_tables(ablation)
+
+
+def carry_out(ablation: Ablation, points: Sequence[Point], means: Means) -> None:
+    """Run these points and publish the result of each as it ends. Errors as `run_ablation`."""
+    by_name = {point.name: point for point in points}
+    left = len(points)
+    with contextlib.closing(run_all(ablation, [work_of(ablation, point) for point in points], means)) as ended:
+        for name in ended:
+            publish_result(ablation, by_name[name])
+            left -= 1
+            means.tell(f"{name} is done, {left} left")
+
+
+def work_of(ablation: Ablation, point: Point) -> Work:
+    """The process of one proxy run."""
+    return Work(
+        name=point.name, module="trainer.__main__", arguments=("/dev/stdin",), stdin=as_toml(ablation.proxy(point)),
+        threads=_threads(ablation),
+    )  # fmt: skip
+
+
+def _threads(ablation: Ablation) -> int:
+    """Of one process: so many, whatever the machine has, since sums in another order would be other losses."""
+    return max(int(ablation.recipe.train.resources.cpus), 1)
+
+
+def run_doremi(ablation: Ablation, means: Means) -> Answer:
+    """DoReMi over the sources that may be trained on: its reference is the ablation's run of the natural mixture, its
+    proxy one more run on an even mixture. Both go on where they were, and neither is repeated. Errors as
+    `run_ablation`."""
+    with hold(ablation.folder, "sluice mix doremi"):
+        write_design(ablation)
+        reference = ablation.points[0]
+        if reference in pending(ablation):
+            means.tell("the reference: a run of the natural mixture")
+            carry_out(ablation, [reference], means)
+        job, output = doremi_job(ablation, reference)
+        answer = read_answer(output)
+        if answer is None:
+            means.tell("the proxy: a run of the even mixture, its loss weighted")
+            work = Work(
+                name="doremi", module="trainer.mix.doremi_run", arguments=(), stdin=json.dumps(asdict(job)),
+                threads=_threads(ablation),
+            )  # fmt: skip
+            with contextlib.closing(run_all(ablation, [work], means)) as ended:
+                list(ended)
+            answer = read_answer(output)
+        if answer is None:
+            raise AblationError("the proxy was stopped: the same call continues")
+        return answer
+
+
+def run_all(ablation: Ablation, work: Sequence[Work], means: Means) -> Generator[str, None, None]:
+    """The name of each piece of work as it ends. Close it early and the rest is told to save and end."""
+    if not work:
+        return
+    with _terminable():
+        if ablation.recipe.ray.address == "local":
+            yield from _on_this_machine(work, means.num_parallel or _room(ablation))
+        else:
+            yield from _on_cluster(ablation, work, means.check_workers)
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM raises AblationError, as long as this lasts."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise AblationError("SIGTERM: nothing is lost, the same call again continues")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _room(ablation: Ablation) -> int:
+    """Proxies that fit this machine at once: one a GPU, or what `train.resources.cpus` leaves of the processors."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.device_count()
+    cpus = ablation.recipe.ray.num_cpus or len(os.sched_getaffinity(0))
+    return max(cpus // _threads(ablation), 1)
+
+
+def _on_this_machine(work: Sequence[Work], num_parallel: int) -> Generator[str, None, None]:
+    waiting = list(work)
+    running: dict[str, _Running] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < num_parallel:
+                slot = min(set(range(num_parallel)) - {one.slot for one in running.values()})
+                begun = waiting.pop(0)
+                running[begun.name] = _start(begun, slot)
+            name = _await_any(running)
+            _check(name, running.pop(name))
+            yield name
+    finally:
+        for one in running.values():
+            one.process.terminate()
+        for one in running.values():
+            one.process.wait()
+
+
+def _start(work: Work, slot: int) -> _Running:
+    """Start the process in a session of its own: Ctrl-C reaches the parent alone, which tells it to save and end."""
+    own = {"OMP_NUM_THREADS": str(work.threads), "LOCAL_RANK": str(slot), "PYTHONPATH": os.pathsep.join(sys.path)}
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trainer.mix.child", str(os.getpid()), work.module, *work.arguments],
+        stdin=subprocess.PIPE, stdout=log, stderr=log, env={**os.environ, **dict(work.environment), **own},
+        start_new_session=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it died at once: its exit code and log say why
+        process.stdin.write(work.stdin.encode())
+        process.stdin.close()
+    return _Running(process=process, log=log, slot=slot)
+
+
+def _await_any(running: dict[str, _Running]) -> str:
+    while True:
+        for name, one in running.items():
+            if one.process.poll() is not None:
+                return name
+        time.sleep(_LOOK_EVERY_SECONDS)
+
+
+def _check(name: str, ended: _Running) -> None:
+    """AblationError with the end of its log where a run failed."""
+    with ended.log as log:
+        log.seek(0)
+        said = log.read().decode(errors="replace").strip()
+    if ended.process.returncode != 0:
+        raise AblationError(f"proxy run {name} ended with exit code {ended.process.returncode}: {said[-800:]}")
+
+
+def _on_cluster(
+    ablation: Ablation, work: Sequence[Work], check_workers: Callable[[Workers], None]
+) -> Generator[str, None, None]:
+    """Every run as a Ray task with a process of its own; Ray runs as many at once as `train.resources` lets it."""
+    import ray
+
+    if not ray.is_initialized():
+        ray.init(address=ablation.recipe.ray.address, log_to_driver=False, logging_level=logging.ERROR)
+    alone = replace(ablation.recipe.train, workers=None, parallel=ParallelTable())
+    workers = workers_of(alone, ray.cluster_resources().get("GPU", 0.0))
+    check_workers(workers)
+    settings = tuple(object_store_settings().items())
+    remote = ray.remote(max_retries=_RETRIES, **_ray_options(workers.each))(_run_one)
+    tasks = {remote.remote(replace(one, environment=settings)): one.name for one in work}
+    try:
+        while tasks:
+            done, _ = ray.wait(list(tasks), num_returns=1)
+            name = tasks.pop(done[0])
+            try:
+                ray.get(done[0])
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause if isinstance(error.cause, AblationError) else error from None
+            except ray.exceptions.RayError as error:
+                raise AblationError(f"proxy run {name}: its worker was lost {_RETRIES + 1} times: {error}") from error
+            yield name
+    finally:
+        for task in tasks:
+            ray.cancel(task)
+        if tasks:
+            ray.wait(list(tasks), num_returns=len(tasks), timeout=_END_SECONDS)
+
+
+def _ray_options(each: Mapping[str, float]) -> dict[str, Any]:
+    named = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+    options: dict[str, Any] = {"num_cpus": 0} | {named[name]: each[name] for name in each if name in named}
+    return options | {"resources": {name: amount for name, amount in each.items() if name not in named}}
+
+
+def _run_one(work: Work) -> None:
+    """One run inside a Ray task, on the GPU that the task was given."""
+    for _ in _on_this_machine([work], 1):
+        pass

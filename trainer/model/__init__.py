@@ -1,0 +1,1 @@
+"""The model: sizes → transformer, attention; optimizer."""

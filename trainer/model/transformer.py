@@ -1,0 +1,151 @@
+"""A Llama-style transformer whose parameter names are those of Hugging Face's LlamaForCausalLM.
+
+Axes: B rows, T positions, D width, H query heads, G key-value heads, K head width, F hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lineage.ids import content_hash
+from trainer.model.attention import Mask, attend
+from trainer.model.sizes import ModelConfig, RopeScaling
+
+
+class Llama(nn.Module):
+    """Tokens to logits. Build it under `torch.device("meta")`; `trainer.parallel.mesh` gives it memory and weights."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.model = Decoder(config)
+        self.lm_head = nn.Linear(config.width, config.vocab_size, bias=False)
+        self.tie()
+
+    def tie(self) -> None:
+        """Make the output matrix the input embedding where the config says so (again after each replacement)."""
+        if self.config.tied:
+            self.lm_head.weight = self.model.embed_tokens.weight
+
+    def forward(self, tokens_BT: Tensor, positions_BT: Tensor, mask: Mask) -> Tensor:
+        """Logits (B, T, V). Positions count from 0 in each document."""
+        return cast(Tensor, self.lm_head(self.model(tokens_BT, positions_BT, mask)))
+
+
+class Decoder(nn.Module):
+    """Embedding, layers, last norm."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.width)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
+        self.norm = nn.RMSNorm(config.width, eps=config.norm_eps)
+        self.when_backward_ends: Callable[[], None] | None = None
+
+    def forward(self, tokens_BT: Tensor, positions_BT: Tensor, mask: Mask) -> Tensor:
+        x_BTD = self.embed_tokens(tokens_BT)
+        if self.when_backward_ends is not None and x_BTD.requires_grad:
+            # Every layer has then been differentiated: what follows is waiting for gradients of other ranks.
+            notify = self.when_backward_ends
+            x_BTD.register_hook(lambda _: notify())
+        wide = torch.promote_types(x_BTD.dtype, torch.float32)
+        rotary_BTK = rotary_angles(positions_BT, self.config, wide)
+        for layer in self.layers:
+            x_BTD = layer(x_BTD, rotary_BTK, mask)
+        return cast(Tensor, self.norm(x_BTD))
+
+
+class Layer(nn.Module):
+    """Attention and SwiGLU, each behind its norm, each added to the stream."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.input_layernorm = nn.RMSNorm(config.width, eps=config.norm_eps)
+        self.self_attn = Attention(config)
+        self.post_attention_layernorm = nn.RMSNorm(config.width, eps=config.norm_eps)
+        self.mlp = SwiGLU(config)
+
+    def forward(self, x_BTD: Tensor, rotary_BTK: Tensor, mask: Mask) -> Tensor:
+        x_BTD = x_BTD + self.self_attn(self.input_layernorm(x_BTD), rotary_BTK, mask)
+        return cast(Tensor, x_BTD + self.mlp(self.post_attention_layernorm(x_BTD)))
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with rotary positions. Under tensor parallel each rank sees its own heads."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.head_dim = config.head_dim
+        self.q_proj = nn.Linear(config.width, config.num_heads * config.head_dim, bias=False)
+        self.k_proj = nn.Linear(config.width, config.num_kv_heads * config.head_dim, bias=False)
+        self.v_proj = nn.Linear(config.width, config.num_kv_heads * config.head_dim, bias=False)
+        self.o_proj = nn.Linear(config.num_heads * config.head_dim, config.width, bias=False)
+
+    def forward(self, x_BTD: Tensor, rotary_BTK: Tensor, mask: Mask) -> Tensor:
+        query_BTHK = self.q_proj(x_BTD).unflatten(-1, (-1, self.head_dim))
+        key_BTGK = self.k_proj(x_BTD).unflatten(-1, (-1, self.head_dim))
+        value_BTGK = self.v_proj(x_BTD).unflatten(-1, (-1, self.head_dim))
+        output_BTHK = attend(rotate(query_BTHK, rotary_BTK), rotate(key_BTGK, rotary_BTK), value_BTGK, mask)
+        return cast(Tensor, self.o_proj(output_BTHK.flatten(-2)))
+
+
+class SwiGLU(nn.Module):
+    """down(silu(gate(x)) · up(x)) (Shazeer, 2002.05202)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.width, config.hidden, bias=False)
+        self.up_proj = nn.Linear(config.width, config.hidden, bias=False)
+        self.down_proj = nn.Linear(config.hidden, config.width, bias=False)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return cast(Tensor, self.down_proj(F.silu(self.gate_proj(x_BTD)) * self.up_proj(x_BTD)))
+
+
+def rotary_angles(positions_BT: Tensor, config: ModelConfig, dtype: torch.dtype) -> Tensor:
+    """Angles (B, T, K/2) of the rotary embedding (Su et al., 2104.09864)."""
+    exponents = torch.arange(0, config.head_dim, 2, device=positions_BT.device, dtype=dtype) / config.head_dim
+    frequencies = config.rope_theta**-exponents
+    if config.rope_scaling is not None:
+        frequencies = _stretch(frequencies, config.rope_scaling)
+    return positions_BT[..., None].to(dtype) * frequencies
+
+
+def _stretch(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
+    """Llama 3.1's rule: long waves are slowed by `factor`, short ones left, those between blended."""
+    turns = scaling.original_max_position_embeddings * frequencies / (2 * math.pi)
+    blend = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
+    blend = blend.clamp(0, 1)
+    return frequencies * (blend + (1 - blend) / scaling.factor)
+
+
+def rotate(x_BTHK: Tensor, rotary_BTK: Tensor) -> Tensor:
+    """`x` turned by its position. Hugging Face's layout: coordinate i turns with i + K/2."""
+    angles = rotary_BTK.unsqueeze(2)
+    cosine, sine = angles.cos(), angles.sin()
+    first, second = x_BTHK.to(angles.dtype).chunk(2, dim=-1)
+    turned = torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
+    return turned.to(x_BTHK.dtype)
+
+
+def initial_weight(name: str, shape: torch.Size, config: ModelConfig, seed: int, like: Tensor) -> Tensor:
+    """The first value of parameter `name`: a function of (seed, name) alone, so equal in every parallel layout.
+
+    Norms are 1; matrices normal with deviation 0.02, those that write to the residual stream divided by
+    sqrt(2·layers) (GPT-2). Made on the device of `like` and in its dtype."""
+    if len(shape) == 1:
+        return torch.ones(shape, dtype=like.dtype, device=like.device)
+    deviation = 0.02
+    if name.endswith(("o_proj.weight", "down_proj.weight")):
+        deviation /= math.sqrt(2 * config.num_layers)
+    key = content_hash(f"{seed}/{name}".encode())
+    generator = torch.Generator(like.device).manual_seed(int.from_bytes(key[:8], "little") >> 1)
+    values = torch.empty(shape, dtype=like.dtype, device=like.device)
+    return values.normal_(0.0, deviation, generator=generator)

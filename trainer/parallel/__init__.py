@@ -1,0 +1,1 @@
+"""The model over a mesh of processes."""

@@ -1,0 +1,68 @@
+"""Shows here what a run elsewhere tells: its metrics as they are written, and why processes of it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+from lineage.storage.folder import Folder
+from trainer.data.cache.fetch import TRANSIENT
+from trainer.recovery.attempts import failures
+from trainer.telemetry.sinks import METRICS, Terminal
+from trainer.telemetry.step_report import StepReport
+
+_LOOK_EVERY_SECONDS: Final = {False: 1.0, True: 10.0}
+"""By whether the output lies in an object store, where metrics come with each checkpoint."""
+
+
+@contextlib.contextmanager
+def following(output: Folder, steps: int) -> Iterator[None]:
+    """Show on stderr what the run under `output` tells while the block runs, and nothing that was there before."""
+    ended = threading.Event()
+    follower = Follower(output, steps)
+    thread = threading.Thread(
+        target=_follow, args=(follower, ended, _LOOK_EVERY_SECONDS[output.is_remote]), daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _follow(follower: Follower, ended: threading.Event, every: float) -> None:
+    last = False
+    while not last:
+        last = ended.wait(every)
+        with contextlib.suppress(*TRANSIENT):  # a store that does not answer is asked again
+            follower.look()
+
+
+class Follower:
+    """What of a run has been shown."""
+
+    def __init__(self, output: Folder, steps: int) -> None:
+        self._output, self._terminal = output, Terminal(steps)
+        self._seen = self._size()
+        self._failures = set(failures(output))
+
+    def look(self) -> None:
+        """Show what is new."""
+        for process, message in failures(self._output).items():
+            if process not in self._failures:
+                self._failures.add(process)
+                sys.stderr.write("attempt {}, rank {} ended: {}\n".format(*process, message))
+        size = self._size()
+        if size <= self._seen:
+            return
+        for line in self._output.read_range(METRICS, self._seen, size - self._seen).splitlines(keepends=True):
+            if line.endswith(b"\n"):
+                self._seen += len(line)
+                self._terminal.write(StepReport.from_json(line))
+
+    def _size(self) -> int:
+        return self._output.size(METRICS) if self._output.exists(METRICS) else 0

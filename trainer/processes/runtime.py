@@ -1,0 +1,76 @@
+"""The process as the trainer finds it: rank, device and process group, under torchrun, Ray Train or alone."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_default_store
+
+from lineage.recipe import RecipeError
+from trainer.recovery.watchdog import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One of the processes of a run."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+
+    @property
+    def store(self) -> Store:
+        """The key-value store that all ranks share."""
+        return cast(Store, _get_default_store())
+
+
+def join_process_group(num_workers: int, watchdog_seconds: float) -> Process:
+    """This process as a member of the default process group, which is made unless it exists (as under Ray Train).
+
+    RecipeError where the number of processes is not the recipe's."""
+    device = local_device()
+    if not dist.is_initialized():
+        if num_workers > 1 and "WORLD_SIZE" not in os.environ:
+            raise RecipeError(
+                f"train.workers = {num_workers}: this is one process; start it with "
+                f"`torchrun --nproc-per-node={num_workers} -m trainer RECIPE` or `sluice train RECIPE`"
+            )
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        alone = {} if "WORLD_SIZE" in os.environ else {"store": cast(Any, dist).HashStore(), "rank": 0, "world_size": 1}
+        dist.init_process_group(backend, timeout=collective_timeout(watchdog_seconds), **cast(Any, alone))
+    process = Process(rank=dist.get_rank(), world_size=dist.get_world_size(), device=device)
+    if process.world_size != num_workers:
+        raise RecipeError(
+            f"{process.world_size} processes were started, and the recipe's [train.parallel] is {num_workers}: "
+            "set train.workers and train.parallel to match"
+        )
+    return process
+
+
+def local_device() -> torch.device:
+    """The GPU of this local rank, or the CPU."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(device)
+    return device
+
+
+def collective_timeout(watchdog_seconds: float) -> datetime.timedelta:
+    """How long a collective may wait: longer than the watchdog, which can say more."""
+    return datetime.timedelta(seconds=2 * watchdog_seconds + 60)
+
+
+def stop_on_sigterm() -> Callable[[], bool]:
+    """A function that says whether SIGTERM has come. Call it on the main thread."""
+    came = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: came.set())
+    return came.is_set

@@ -1,0 +1,87 @@
+"""The record of batches: what was really fed, a row for each training sequence, to hold traced exposures against.
+
+A rank writes the rows it was given into `<output>/batches/batches-<attempt>-<rank>-<first>-<end>.parquet`, renamed into
+place when a checkpoint is due. Peers that get the same rows (tensor, pipeline, context) must not record too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lineage.ids import tokens_hash
+from lineage.storage.folder import Folder
+from trainer.data.dataset import Batch
+from trainer.order import Order
+
+BATCHES: Final = pa.schema([
+    ("run", pa.string()), ("attempt", pa.int64()), ("step", pa.int64()), ("row", pa.int64()), ("epoch", pa.int64()),
+    ("sequence", pa.int64()), ("source", pa.string()), ("shard", pa.int64()), ("start", pa.int64()),
+    ("num_tokens", pa.int64()), ("tokens_hash", pa.string()),
+])  # fmt: skip
+"""`num_tokens` are real tokens, padding not counted; `tokens_hash` is their BLAKE3-128 (hex) as uint32 little-endian,
+of the batch that the model was given."""
+
+_FLUSH_ROWS: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """The rows of one step, as columns of BATCHES without run and attempt."""
+
+    step: int
+    columns: dict[str, list[int] | list[str]]
+
+
+def recorded(batch: Batch, order: Order) -> Recorded:
+    """What `batch` feeds; padding rows are no sequences and leave no row."""
+    places, num = batch.places, batch.num_rows
+    inputs = batch.inputs_BT.astype(np.uint32)
+    lengths = places.num_tokens.tolist()
+    columns: dict[str, list[int] | list[str]] = {
+        "step": [batch.step] * num,
+        "row": (batch.sequence_R - batch.step * order.plan.global_batch).tolist(),
+        "epoch": places.epoch.tolist(),
+        "sequence": batch.sequence_R.tolist(),
+        "source": [order.plan.sources[source] for source in places.source.tolist()],
+        "shard": places.shard.tolist(),
+        "start": places.start.tolist(),
+        "num_tokens": lengths,
+        "tokens_hash": [tokens_hash(inputs[row, :length]).hex() for row, length in enumerate(lengths)],
+    }
+    return Recorded(step=batch.step, columns=columns)
+
+
+class BatchRecorder:
+    """Writes the rows of one rank. Rows of steps before a flush are durable after it."""
+
+    def __init__(self, output: Folder, run: str, attempt: int, rank: int) -> None:
+        self._folder, self._run, self._attempt, self._rank = output.folder("batches"), run, attempt, rank
+        self._rows: list[Recorded] = []
+        self._num_rows = 0
+
+    def add(self, rows: Recorded) -> None:
+        """Take one step's rows; a full buffer is written."""
+        self._rows.append(rows)
+        self._num_rows += len(rows.columns["row"])
+        if self._num_rows >= _FLUSH_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was taken since the last flush."""
+        if not self._rows:
+            return
+        table = pa.concat_tables([self._table(rows) for rows in self._rows])
+        first, end = self._rows[0].step, self._rows[-1].step + 1
+        with self._folder.writing(f"batches-{self._attempt:05d}-{self._rank:05d}-{first:09d}-{end:09d}.parquet") as f:
+            pq.write_table(table, f, compression="zstd")
+        self._rows.clear()
+        self._num_rows = 0
+
+    def _table(self, rows: Recorded) -> pa.Table:
+        num = len(rows.columns["row"])
+        return pa.table({"run": [self._run] * num, "attempt": [self._attempt] * num, **rows.columns}, schema=BATCHES)

@@ -1,0 +1,42 @@
+"""The order as lineage asks for it: from a run's recorded plan to the sequences that read a span, and back.
+
+`lineage.trace.exposure` joins these with the facts on a run; it takes them as functions, since lineage knows no
+trainer.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from lineage.trace.exposure import Reading, Span
+from trainer.order import Order, Plan
+
+
+def find_readings(plan: str, span: Span, up_to: int) -> list[Reading]:
+    """Every sequence below `up_to` of the run with `plan` (JSON) that reads any of `span`, rising; none for a source or
+    shard that the run did not have. `first_token` is a position in the sequence."""
+    order = _order(plan)
+    lengths = dict(order.plan.lengths).get(span.source, ())
+    if span.shard >= len(lengths):
+        return []
+    found = order.find(span.source, span.shard, span.start, span.num_tokens, up_to)
+    return [Reading(*row) for row in zip(*(column.tolist() for column in found), strict=True)]
+
+
+def locate_sequences(plan: str, sequences: Sequence[int]) -> list[Span]:
+    """Where each sequence of the run with `plan` (JSON) lies."""
+    order = _order(plan)
+    places = order.locate(np.array(sequences, np.int64))
+    columns = (places.source.tolist(), places.shard.tolist(), places.start.tolist(), places.num_tokens.tolist())
+    return [
+        Span(order.plan.sources[source], shard, start, num_tokens)
+        for source, shard, start, num_tokens in zip(*columns, strict=True)
+    ]
+
+
+@functools.lru_cache(maxsize=4)
+def _order(plan: str) -> Order:
+    return Order(Plan.from_json(plan))

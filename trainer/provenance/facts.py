@@ -1,0 +1,267 @@
+"""What a run tells lineage: facts first to `<output>/lineage.jsonl`, then to the store of each output that it reads.
+
+A fact is a line; the newest line about a thing counts. A store that is down or read-only stops no training: the next
+start commits what is still missing, and `sluice trace --runs DIR` reads the lines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import logging
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from lineage.index.output_index import read_index
+from lineage.storage import objects
+from lineage.storage.folder import Folder, StorageError
+from lineage.storage.lock import hold
+from lineage.store import delta as store
+from lineage.store.checksum_update import cover_tables
+from lineage.store.rows import RunRow, SegmentRow
+from lineage.store.tables import CACHE_SWEEPS, TRAINING_RUNS, TRAINING_SEGMENTS
+from lineage.trace.tracer import MoreRuns
+from trainer.data.corpus import Output
+from trainer.order import ORDER_VERSION, Plan
+from trainer.recovery.attempts import check_fence
+
+FACTS_FILE: Final = "lineage.jsonl"
+_TABLES: Final = ("training_runs", "training_segments", "cache_sweeps")
+_LOCK_SECONDS: Final = 20.0
+_STORE_IS_DOWN: Final = (store.StoreError, OSError, DeltaError)
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFact:
+    """A run and the plan of its order; again when later segments of the plan were edited."""
+
+    run: str
+    output: str
+    plan_fingerprint: str
+    order_version: int
+    seed: int
+    seq_len: int
+    global_batch: int
+    plan: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFact:
+    """A stretch of one attempt with one mixture and one content, for one output read.
+
+    Steps first_step to last_step (inclusive; first_step - 1: none yet) were fed; `skipped_steps` of them were not
+    applied. `last_checkpoint`: steps done at the attempt's newest checkpoint."""
+
+    run: str
+    attempt: int
+    parent_attempt: int | None
+    out: str
+    prefix: str
+    content_fingerprint: str
+    weights: tuple[tuple[str, float], ...]
+    first_sequence: int
+    first_step: int
+    last_step: int
+    skipped_steps: tuple[int, ...] = ()
+    last_checkpoint: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepFact:
+    """A cache folder that holds nothing but what the outputs' indexes name."""
+
+    run: str
+    out: str
+    host: str
+    folder: str
+    content_fingerprint: str
+    at: str
+
+
+Fact = RunFact | SegmentFact | SweepFact
+_KINDS: Final[dict[Literal["run", "segment", "sweep"], type[Fact]]] = {
+    "run": RunFact, "segment": SegmentFact, "sweep": SweepFact,
+}  # fmt: skip
+
+
+def run_fact(run: str, output: Folder, plan: Plan) -> RunFact:
+    """The fact of a run with this plan; its fingerprint covers every segment."""
+    return RunFact(
+        run=run, output=output.url, plan_fingerprint=plan.fingerprint(1 << 62), order_version=ORDER_VERSION,
+        seed=plan.seed, seq_len=plan.seq_len, global_batch=plan.global_batch, plan=plan.to_json(),
+    )  # fmt: skip
+
+
+def sweep_fact(run: str, output: Output, folder: str) -> SweepFact:
+    """The fact that this host's cache at `folder` was swept for `output`, now."""
+    at = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return SweepFact(
+        run=run, out=output.url, host=socket.gethostname(), folder=folder,
+        content_fingerprint=output.content_fingerprint, at=at,
+    )  # fmt: skip
+
+
+class FactLog:
+    """`<output>/lineage.jsonl`. Whoever only reads it gives no `attempt`; what an attempt adds comes behind all that is
+    there by then, and it adds nothing once a later attempt has begun."""
+
+    def __init__(self, output: Folder, attempt: int | None = None) -> None:
+        self._output, self._attempt = output, attempt
+        self._lines = _lines_in(output)
+
+    def add(self, *facts: Fact) -> None:
+        """Write the facts down, durably, before anything else. FencedOutError: a later attempt has begun."""
+        kinds = {shape: kind for kind, shape in _KINDS.items()}
+        more = [
+            json.dumps({"fact": kinds[type(fact)], **dataclasses.asdict(fact)}, separators=(",", ":")).encode()
+            for fact in facts
+        ]
+        if self._output.is_remote:
+            while not self._put_behind(more):  # another attempt was faster: what it wrote comes first
+                pass
+        else:
+            with hold(self._output, "sluice train", wait_seconds=_LOCK_SECONDS):
+                self._check_fence()
+                self._lines = [*_lines_in(self._output), *more]
+                # Whole files only: a killed process leaves the old lines or the new, never half of one.
+                self._output.publish(FACTS_FILE, _joined(self._lines))
+
+    def facts(self) -> list[tuple[int, Fact]]:
+        """Every fact with its number, in the order they were written."""
+        return [(number, _parse(line)) for number, line in enumerate(self._lines)]
+
+    def _put_behind(self, more: list[bytes]) -> bool:
+        url = self._output.at(FACTS_FILE)
+        stored = objects.get(url)
+        # Asked after reading: an attempt that claims the run from here on writes later, and this put fails or is seen.
+        self._check_fence()
+        lines = [*(stored.data.splitlines() if stored else ()), *more]
+        data = _joined(lines)
+        etag = objects.put_over(url, data, stored.etag) if stored else objects.put_new(url, data)
+        if etag is not None:
+            self._lines = lines
+        return etag is not None
+
+    def _check_fence(self) -> None:
+        assert self._attempt is not None, "a log that was opened for reading"
+        check_fence(self._output, self._attempt)
+
+
+def _lines_in(output: Folder) -> list[bytes]:
+    return output.read(FACTS_FILE).splitlines() if output.exists(FACTS_FILE) else []
+
+
+def _joined(lines: list[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
+
+
+def _parse(line: bytes) -> Fact:
+    fields = json.loads(line)
+    shape = _KINDS[fields.pop("fact")]
+    if shape is SegmentFact:
+        fields["weights"] = tuple((source, share) for source, share in fields["weights"])
+        fields["skipped_steps"] = tuple(fields["skipped_steps"])
+    return shape(**fields)
+
+
+def check_name(run: str, output: Folder, outputs: Sequence[Output]) -> None:
+    """StoreError if a store that can be read knows `run` with another output than ours."""
+    for out in outputs:
+        try:
+            known = store.read_table(Folder(out.url), "training_runs").to_pylist()
+        except _STORE_IS_DOWN as error:
+            _log.warning("the lineage store of %s cannot be read: %s", out.url, error)
+            continue
+        for row in known:
+            if row["run"] == run and row["output"] != output.url:
+                raise store.StoreError(
+                    f"run {run!r} is recorded in {out.url} with the output {row['output']!r}, not {output.url!r}: "
+                    "give this run another run.name"
+                )
+
+
+def commit(log: FactLog, outputs: Sequence[Output]) -> bool:
+    """Commit what each output's store lacks of the newest facts; False if a store could not take them."""
+    whole = True
+    for output in outputs:
+        folder = Folder(output.url)
+        try:
+            with hold(folder, "sluice train", wait_seconds=_LOCK_SECONDS):
+                if _commit_into(folder, log.facts()):
+                    cover_tables(folder, _TABLES)
+        except _STORE_IS_DOWN as error:
+            _log.warning("the lineage store of %s did not take the facts; the next start will: %s", folder.url, error)
+            whole = False
+    return whole
+
+
+def _commit_into(out: Folder, facts: list[tuple[int, Fact]]) -> bool:
+    added = False
+    runs = [fact for _, fact in facts if isinstance(fact, RunFact)]
+    for run in runs[-1:]:
+        row = {name: getattr(run, name) for name in TRAINING_RUNS.names if name != "fact"}
+        schema = pa.schema([field for field in TRAINING_RUNS if field.name != "fact"])
+        added |= store.append_run(out, pa.Table.from_pylist([row], schema))
+    newest: dict[tuple[object, ...], tuple[int, SegmentFact | SweepFact]] = {}
+    for number, fact in facts:
+        if isinstance(fact, SegmentFact) and Folder(fact.out).url == out.url:
+            newest[fact.attempt, fact.first_step] = (number, fact)
+        elif isinstance(fact, SweepFact) and Folder(fact.out).url == out.url:
+            newest[fact.host, fact.folder] = (number, fact)
+    for number, fact in newest.values():
+        if isinstance(fact, SegmentFact):
+            table, rows = "training_segments", pa.Table.from_pylist([_segment_row(number, fact)], TRAINING_SEGMENTS)
+        else:
+            table, rows = "cache_sweeps", pa.Table.from_pylist([_sweep_row(fact)], CACHE_SWEEPS)
+        added |= store.append(out, table, rows, f"{fact.run}:{table}:{number}")
+    return added
+
+
+def _segment_row(number: int, fact: SegmentFact) -> dict[str, object]:
+    row: dict[str, object] = {
+        name: getattr(fact, name)
+        for name in TRAINING_SEGMENTS.names
+        if name not in ("fact", "weights", "skipped_steps")
+    }
+    weights = json.dumps(dict(fact.weights), sort_keys=True)
+    return {**row, "fact": number, "weights": weights, "skipped_steps": json.dumps(list(fact.skipped_steps))}
+
+
+def _sweep_row(fact: SweepFact) -> dict[str, object]:
+    return {name: getattr(fact, name) for name in CACHE_SWEEPS.names}
+
+
+def _contents(out: Folder) -> frozenset[str]:
+    """What the output held from its run on: a copy of it, or one that was moved, is the same output."""
+    purges = store.read_table(out, "purges").select(["content_fingerprint_before", "content_fingerprint_after"])
+    known = {fingerprint for column in purges.columns for fingerprint in column.to_pylist() if fingerprint}
+    return frozenset({read_index(out).content_fingerprint, *known})
+
+
+def read_facts(runs: Iterable[str], out: str | None = None) -> MoreRuns:
+    """The facts that lie in the training outputs `runs`, for `sluice trace --runs`; with `out` only those about that
+    output, as its store would hold them. StorageError if a folder has no facts."""
+    run_rows, segment_rows, others = [], [], set()
+    contents = frozenset() if out is None else _contents(Folder(out))
+    for url in runs:
+        folder = Folder(url)
+        if not folder.exists(FACTS_FILE):
+            raise StorageError(f"no {FACTS_FILE} in {folder.url}: give the output of a training run")
+        for number, fact in FactLog(folder).facts():
+            if isinstance(fact, RunFact):
+                run_rows.append(RunRow(**dataclasses.asdict(fact), fact=number))
+            elif isinstance(fact, SegmentFact):
+                if out is None or Folder(fact.out).url == Folder(out).url or fact.content_fingerprint in contents:
+                    segment_rows.append(SegmentRow(**_segment_row(number, fact)))  # type: ignore[arg-type]
+                else:
+                    others.add(fact.out)
+    if others and not segment_rows:
+        raise StorageError(f"the facts in {', '.join(runs)} are about {', '.join(sorted(others))}, not about {out}")
+    return MoreRuns(runs=tuple(run_rows), segments=tuple(segment_rows))

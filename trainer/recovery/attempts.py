@@ -1,0 +1,105 @@
+"""Which attempt of a run may publish: numbers claimed atomically in the output, and where each began.
+
+An attempt is one start of the training processes. It claims the next number, then writes down the checkpoint it goes
+on from. From then on older attempts publish nothing that counts: a checkpoint of attempt a at step t is part of the
+run only if every later attempt began at step t or after it. So a process that outlives its attempt can write what it
+likes without being read; the check before publishing only saves it the trouble. No torch here.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from lineage.storage.folder import Folder
+
+_FOLDER: Final = "attempts"
+_ASK_EVERY_SECONDS: Final = 5.0
+
+
+class FencedOutError(RuntimeError):
+    """A later attempt of the run has begun: this one must end without publishing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One start: its number from 1, the step it began at and the attempt that made the checkpoint it began from."""
+
+    number: int
+    first_step: int
+    parent: int | None
+
+
+def claim(output: Folder) -> int:
+    """Claim the next number; atomic, so two claimants never share one."""
+    number = max(_claimed(output), default=0) + 1
+    while not output.publish_new(f"{_FOLDER}/{number:05d}.claim", b"{}"):
+        number += 1
+    return number
+
+
+def begin(output: Folder, attempt: Attempt) -> None:
+    """Write down where a claimed attempt begins."""
+    row = {"first_step": attempt.first_step, "parent": attempt.parent}
+    output.publish(f"{_FOLDER}/{attempt.number:05d}.json", json.dumps(row).encode())
+
+
+def attempts(output: Folder) -> tuple[Attempt, ...]:
+    """Every attempt that has begun, by number."""
+    found = []
+    for name in output.names(_FOLDER):
+        if name.endswith(".json"):
+            row = json.loads(output.read(name))
+            number = int(name.rsplit("/", 1)[-1].removesuffix(".json"))
+            found.append(Attempt(number=number, first_step=row["first_step"], parent=row["parent"]))
+    return tuple(found)
+
+
+def check_fence(output: Folder, number: int) -> None:
+    """FencedOutError if a later attempt than `number` has claimed the run."""
+    if output.exists(f"{_FOLDER}/{number + 1:05d}.claim"):
+        raise FencedOutError(f"attempt {number} of {output.url} has been superseded: it ends without publishing")
+
+
+class Fence:
+    """`check_fence` for every step: an object store is asked every few seconds only."""
+
+    def __init__(self, output: Folder, number: int) -> None:
+        self._output = output
+        self._number = number
+        self._asked = -_ASK_EVERY_SECONDS
+
+    def check(self) -> None:
+        """FencedOutError if a later attempt has claimed the run."""
+        now = time.monotonic()
+        if not self._output.is_remote or now - self._asked >= _ASK_EVERY_SECONDS:
+            self._asked = now
+            check_fence(self._output, self._number)
+
+
+def counts(step: int, attempt: int, begun: tuple[Attempt, ...]) -> bool:
+    """Whether what `attempt` published at `step` is part of the run."""
+    return all(step <= later.first_step for later in begun if later.number > attempt)
+
+
+def _claimed(output: Folder) -> list[int]:
+    names = (name.rsplit("/", 1)[-1] for name in output.names(_FOLDER))
+    return [int(name.removesuffix(".claim")) for name in names if name.endswith(".claim")]
+
+
+def record_failure(output: Folder, rank: int, message: str) -> None:
+    """Keep why a process of the newest attempt ended, for people and for `failures`."""
+    number = max(_claimed(output), default=0)
+    output.publish(f"{_FOLDER}/{number:05d}.rank-{rank:05d}.error", message.encode())
+
+
+def failures(output: Folder) -> dict[tuple[int, int], str]:
+    """What `record_failure` kept, by (attempt, rank)."""
+    found = {}
+    for name in output.names(_FOLDER):
+        attempt, _, rank = name.rsplit("/", 1)[-1].removesuffix(".error").partition(".rank-")
+        if name.endswith(".error"):
+            found[int(attempt), int(rank)] = output.read(name).decode()
+    return found

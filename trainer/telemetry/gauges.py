@@ -1,0 +1,75 @@
+"""A report as gauges: names, labels and values, as Ray exports them to Prometheus (behind `ray_sluice_train_`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from trainer.data.figures import LoadFigures
+from trainer.telemetry.step_report import StepReport
+
+_LOADING: Final = tuple(each.name for each in dataclasses.fields(LoadFigures))
+
+GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "step": ("the last step's number", ()),
+    "loss": ("loss of the last step, nats a token", ()),
+    "source_loss": ("loss of the last step by source", ("source",)),
+    "validation_loss": ("loss on held-out sequences by source", ("source",)),
+    "gradient_norm": ("gradient norm before clipping", ()),
+    "lr": ("learning rate", ()),
+    "tokens_per_second": ("of all ranks together", ()),
+    "mfu": ("model FLOPs utilisation", ()),
+    "seconds": ("of the last step", ()),
+    "phase_seconds": ("of the last step by phase, on rank 0", ("phase",)),
+    "rank_seconds": ("least, mean and most over ranks, by phase", ("phase", "over")),
+    "slowest_rank": ("the rank that took longest, by phase", ("phase",)),
+    "data_wait_seconds": ("how long the last step waited for data", ()),
+    "data_wait_share": ("share of the last step that waited for data", ()),
+    "skipped": ("batches skipped since the start", ()),
+    "checkpoint_age_seconds": ("since a checkpoint was published, or since the start", ()),
+    "max_memory_bytes": ("most GPU memory allocated on rank 0", ()),
+    **{name: (f"loading of all ranks since the start: {name}", ()) for name in _LOADING},
+}
+"""Description and labels of each; all also carry `run`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """What a gauge is set to."""
+
+    name: str
+    value: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def values(report: StepReport) -> Iterator[Value]:
+    """What is known after a step; what is not finite is left as it was."""
+    for value in _values(report):
+        if math.isfinite(value.value):
+            yield value
+
+
+def _values(report: StepReport) -> Iterator[Value]:
+    for name in (
+        "step", "loss", "gradient_norm", "lr", "tokens_per_second", "mfu", "seconds", "data_wait_seconds",
+        "data_wait_share", "checkpoint_age_seconds", "max_memory_bytes",
+    ):  # fmt: skip
+        value = getattr(report, name)
+        if value is not None:
+            yield Value(name=name, value=float(value))
+    for source, loss in report.loss_by_source.items():
+        yield Value(name="source_loss", value=loss, labels={"source": source})
+    for source, loss in report.validation_loss.items():
+        yield Value(name="validation_loss", value=loss, labels={"source": source})
+    for phase, seconds in report.phases.items():
+        yield Value(name="phase_seconds", value=seconds, labels={"phase": phase})
+    for phase, times in report.ranks.items():
+        yield Value(name="slowest_rank", value=float(times.slowest_rank), labels={"phase": phase})
+        for over, seconds in (("min", times.least), ("mean", times.mean), ("max", times.most)):
+            yield Value(name="rank_seconds", value=seconds, labels={"phase": phase, "over": over})
+    if report.loading is not None:
+        for name in _LOADING:
+            yield Value(name=name, value=float(getattr(report.loading, name)))

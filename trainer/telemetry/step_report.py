@@ -1,0 +1,142 @@
+"""One step as it is told, to people and machines: its figures, as a line of metrics.jsonl and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from trainer.data.figures import LoadFigures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverRanks:
+    """Seconds of one phase over the ranks."""
+
+    least: float
+    mean: float
+    most: float
+    slowest_rank: int
+
+    @staticmethod
+    def of(seconds: Sequence[float]) -> OverRanks:
+        """From one value a rank."""
+        return OverRanks(
+            least=min(seconds),
+            mean=sum(seconds) / len(seconds),
+            most=max(seconds),
+            slowest_rank=max(range(len(seconds)), key=seconds.__getitem__),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """One step. Seconds, rank 0's own where `ranks` does not say otherwise; losses in nats a token; tokens are counted
+    labels. `data_wait_seconds`: from asking for the batch until it was on the device (on a GPU: what the device waited
+    for it); `ranks` compares that too, as "data wait". `loading`: of all ranks since this start. Both are there at
+    every tenth step and the last only. `checkpoint_age_seconds`: since this start published a checkpoint, or began."""
+
+    step: int
+    attempt: int
+    loss: float | None
+    loss_by_source: Mapping[str, float] = field(default_factory=dict)
+    tokens_by_source: Mapping[str, int] = field(default_factory=dict)
+    gradient_norm: float | None = None
+    lr: float = 0.0
+    skipped: str | None = None
+    first_sequence: int = 0
+    last_sequence: int = 0
+    seconds: float = 0.0
+    tokens_per_second: float = 0.0
+    mfu: float | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
+    data_wait_seconds: float = 0.0
+    ranks: Mapping[str, OverRanks] = field(default_factory=dict)
+    loading: LoadFigures | None = None
+    checkpoint_age_seconds: float | None = None
+    validation_loss: Mapping[str, float] = field(default_factory=dict)
+    max_memory_bytes: int = 0
+
+    @property
+    def data_wait_share(self) -> float:
+        """Share of the step that waited for data."""
+        return self.data_wait_seconds / self.seconds if self.seconds else 0.0
+
+    @property
+    def slowest(self) -> tuple[str, OverRanks] | None:
+        """The phase in which one rank is furthest above the mean; None where ranks were not compared or are one."""
+        behind = {phase: times for phase, times in self.ranks.items() if times.most > times.mean}
+        return max(behind.items(), key=lambda item: item[1].most - item[1].mean, default=None)
+
+    def as_json(self) -> str:
+        """One line of metrics.jsonl; what is not finite is null."""
+        row: dict[str, Any] = {
+            "step": self.step,
+            "attempt": self.attempt,
+            "loss": _finite(self.loss),
+            "loss_by_source": {name: _finite(value) for name, value in self.loss_by_source.items()},
+            "tokens_by_source": dict(self.tokens_by_source),
+            "grad_norm": _finite(self.gradient_norm),
+            "lr": self.lr,
+            "skipped": self.skipped is not None,
+            "seconds": self.seconds,
+            "tokens_per_second": self.tokens_per_second,
+            "mfu": self.mfu,
+            "phases": dict(self.phases),
+            "data_wait_seconds": self.data_wait_seconds,
+            "data_wait_share": self.data_wait_share,
+            "checkpoint_age_seconds": self.checkpoint_age_seconds,
+        }
+        if self.skipped is not None:
+            row |= {"reason": self.skipped, "sequences": [self.first_sequence, self.last_sequence]}
+        if self.ranks:
+            row["ranks"] = {phase: _row(times) for phase, times in self.ranks.items()}
+        if self.loading is not None:
+            row["loading"] = dataclasses.asdict(self.loading)
+        if self.validation_loss:
+            row["validation_loss"] = {name: _finite(value) for name, value in self.validation_loss.items()}
+        if self.max_memory_bytes:
+            row["max_memory_bytes"] = self.max_memory_bytes
+        return json.dumps(row, allow_nan=False)
+
+    @staticmethod
+    def from_json(line: str | bytes) -> StepReport:
+        """The report that a line of metrics.jsonl tells."""
+        row = json.loads(line)
+        first, last = row.get("sequences", (0, 0))
+        return StepReport(
+            step=row["step"], attempt=row["attempt"], loss=row["loss"], loss_by_source=row["loss_by_source"],
+            tokens_by_source=row["tokens_by_source"], gradient_norm=row["grad_norm"], lr=row["lr"],
+            skipped=row.get("reason"), first_sequence=first, last_sequence=last, seconds=row["seconds"],
+            tokens_per_second=row["tokens_per_second"], mfu=row["mfu"], phases=row["phases"],
+            data_wait_seconds=row["data_wait_seconds"],
+            ranks={phase: _over_ranks(times) for phase, times in row.get("ranks", {}).items()},
+            loading=LoadFigures(**row["loading"]) if "loading" in row else None,
+            checkpoint_age_seconds=row["checkpoint_age_seconds"], validation_loss=row.get("validation_loss", {}),
+            max_memory_bytes=row.get("max_memory_bytes", 0),
+        )  # fmt: skip
+
+
+def _row(times: OverRanks) -> dict[str, float]:
+    return {"min": times.least, "mean": times.mean, "max": times.most, "slowest": times.slowest_rank}
+
+
+def _over_ranks(row: Mapping[str, Any]) -> OverRanks:
+    return OverRanks(least=row["min"], mean=row["mean"], most=row["max"], slowest_rank=row["slowest"])
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+class Sink(Protocol):
+    """Where reports go. Rank 0 owns them all."""
+
+    def write(self, report: StepReport) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
