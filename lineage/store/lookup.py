@@ -31,9 +31,9 @@ from lineage.store.rows import (
     PurgeRow,
     RunRow,
     SegmentRow,
+    Span,
     StepRow,
 )
-from lineage.trace.exposure import Span
 
 Row = TypeVar("Row")
 

@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """Tokens [start, start + num_tokens) of a shard."""
+
+    source: str
+    shard: int
+    start: int
+    num_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

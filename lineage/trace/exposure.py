@@ -12,16 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lineage.store.rows import PurgeRow, RunRow, SegmentRow
-
-
-class Span(NamedTuple):
-    """Tokens [start, start + num_tokens) of a shard."""
-
-    source: str
-    shard: int
-    start: int
-    num_tokens: int
+from lineage.store.rows import PurgeRow, RunRow, SegmentRow, Span
 
 
 class Reading(NamedTuple):

@@ -14,18 +14,9 @@ from lineage.ids import text_hash
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from lineage.store.lookup import Lookup
-from lineage.store.rows import DocumentRow, EditRow, FindingRow, MemberRow, PurgedRow, RunRow, SegmentRow
+from lineage.store.rows import DocumentRow, EditRow, FindingRow, MemberRow, PurgedRow, RunRow, SegmentRow, Span
 from lineage.trace.document_history import Cluster, Decision, Purge, Story
-from lineage.trace.exposure import (
-    Exposure,
-    FindReadings,
-    LocateSequences,
-    Span,
-    TrainingRun,
-    erased_from,
-    exposures,
-    fold,
-)
+from lineage.trace.exposure import Exposure, FindReadings, LocateSequences, TrainingRun, erased_from, exposures, fold
 
 _STAGES: Final = (
     "url", "prefilter", "parse", "language", "quality", "classifier", "decontaminate", "pii", "identity", "dedup.url",

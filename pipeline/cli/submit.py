@@ -75,10 +75,11 @@ def split_command(options: argparse.Namespace) -> list[str]:
 
 def run(options: argparse.Namespace) -> int:
     from lineage.storage.folder import object_store_settings
+    from pipeline.cli.main import parse_command
     from pipeline.jobs.submission import make_submission
 
     command = split_command(options)
-    submission = make_submission(command, ship_project=options.project == "ship")
+    submission = make_submission(command, parse_command, ship_project=options.project == "ship")
     cluster = connect(options.address)
     job, was_there = cluster.start(submission, object_store_settings(), again=options.again)
     _say(_greeting(job, was_there))

@@ -104,7 +104,7 @@ def _id(text: str, flag: str) -> bytes:
 
 
 def _print(stories: list[Story], limit: int | None, num: int | None) -> None:
-    from pipeline.cli.document_history import print_list, print_story
+    from pipeline.inspect.document_history import print_list, print_story
 
     screen = console()
     if len(stories) == 1:

@@ -30,10 +30,10 @@ from lineage.trace.document_history import Story
 from lineage.verify.output import verify
 from lineage.verify.problems import Verification
 from pipeline import process
-from pipeline.cli.document_history import print_story
 from pipeline.cluster import engine
 from pipeline.demo.check import Found, check_truth, summary_kinds
 from pipeline.demo.crawl import KEPT_LANGUAGES, LEAK, Truth, make_crawl
+from pipeline.inspect.document_history import print_story
 from pipeline.inspect.hooks import apply_hooks, plan_hooks, verify_hooks
 from pipeline.inspect.scan import ScanRequest, scan, write_evidence
 from pipeline.inspect.tracing import make_tracer

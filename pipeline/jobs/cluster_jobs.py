@@ -111,7 +111,7 @@ class Cluster:
                 submission_id=job_id,
                 runtime_env={
                     "working_dir": folder,
-                    "worker_process_setup_hook": "pipeline.on_cluster.take_settings",
+                    "worker_process_setup_hook": "pipeline.jobs.settings.take_settings",
                     "env_vars": {"RAY_DEDUP_LOGS": "0"},
                 },
                 metadata={"sluice": submission.id},

@@ -8,12 +8,11 @@ twice finds the same job.
 from __future__ import annotations
 
 import argparse
-import importlib
 import importlib.metadata
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -24,8 +23,7 @@ from lineage.ids import content_hash
 from lineage.recipe import RecipeError, as_plain, load_recipe
 from lineage.storage.folder import is_remote
 from pipeline import recipe as data_recipe
-from pipeline.cli.main import COMMANDS
-from pipeline.on_cluster import SETTINGS
+from pipeline.jobs.settings import SETTINGS
 from pipeline.plan import named_files
 from pipeline.recipe import PipelineRecipe
 from trainer.options import TrainRecipe
@@ -62,13 +60,17 @@ class Submission:
         return "python -m pipeline.on_cluster " + shlex.join(self.arguments)
 
 
-def make_submission(argv: Sequence[str], *, ship_project: bool) -> Submission:
+ParseCommand = Callable[[str, Sequence[str]], argparse.Namespace]
+"""(a command's name, its arguments) -> its options, as the command line reads them."""
+
+
+def make_submission(argv: Sequence[str], parse: ParseCommand, *, ship_project: bool) -> Submission:
     """`argv` (a sluice command with its arguments) for a cluster. RecipeError where the command cannot run there, the
     recipe is wrong, or a place would not outlive the job."""
     command, *rest = argv or [""]
     if command not in SUBMITTABLE:
         raise RecipeError(f"cannot submit {command!r}: expected one of {', '.join(SUBMITTABLE)}")
-    options = _parse(command, rest)
+    options = parse(command, rest)
     files: dict[str, bytes] = {}
     for option in _LASTING_OPTIONS:
         _check_lasting(getattr(options, option, None), "OUT" if option == "out" else f"--{option}")
@@ -113,13 +115,6 @@ def project_files() -> dict[str, bytes]:
     version = importlib.metadata.version("sluice")
     metadata = f"Metadata-Version: 2.1\nName: sluice\nVersion: {version}\n"
     return files | {f"sluice-{version}.dist-info/METADATA": metadata.encode()}
-
-
-def _parse(command: str, rest: Sequence[str]) -> argparse.Namespace:
-    module = importlib.import_module(COMMANDS[command][0])
-    parser = argparse.ArgumentParser(prog=f"sluice submit {command}")
-    module.configure(parser)
-    return parser.parse_args(list(rest))
 
 
 def _without_overrides(rest: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from lineage.storage.folder import Folder
 from pipeline.cluster.engine import Work, run_units
-from pipeline.phases.metrics import PhaseMetrics
+from pipeline.cluster.metrics import PhaseMetrics
 from pipeline.phases.progress import Reporter
 from pipeline.plan import Plan
 from pipeline.recipe import PipelineRecipe

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.phases.metrics import COUNTERS, GAUGES
+from pipeline.cluster.metrics import COUNTERS, GAUGES
 from trainer.telemetry.gauges import GAUGES as TRAINING
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,8 +11,9 @@ from lineage.ids import content_hash, sort_key, text_hash
 from lineage.storage.folder import Folder
 from lineage.store import tables
 from lineage.store.delta import append, append_run, commit_tables
+from lineage.store.rows import Span
 from lineage.store.write import Spool
-from lineage.trace.exposure import Reading, Span
+from lineage.trace.exposure import Reading
 
 NUM = 60
 TOKENS = 100

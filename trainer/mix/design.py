@@ -9,9 +9,9 @@ from typing import Final, Literal
 import numpy as np
 
 from lineage.recipe import RecipeError
-from trainer.mix.options import MixTable
 from trainer.mix.space import Space, draw
 from trainer.mix.swarm import Floats
+from trainer.options import MixTable
 from trainer.ordering.mixture import quantise
 
 Role = Literal["natural", "uniform", "corner", "drawn", "replicate", "held_out"]

@@ -21,12 +21,12 @@ from lineage.storage.folder import Folder
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.mix.design import Point, make_design
 from trainer.mix.optimize import Goal
-from trainer.mix.options import MixTable
 from trainer.mix.space import Space, make_space
 from trainer.mix.swarm import Floats, Swarm
 from trainer.model.sizes import model_config
 from trainer.options import (
     CheckpointTable,
+    MixTable,
     MixtureTable,
     ParallelTable,
     PlanTable,

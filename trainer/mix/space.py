@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from lineage.recipe import RecipeError
-from trainer.mix.options import MixTable
 from trainer.mix.swarm import Floats
+from trainer.options import MixTable
 
 LARGEST_OVER_PRIOR: Final = 15.0
 """No drawn share is above this many times its prior (RegMix, 2407.01492, section 3.1)."""

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lineage.trace.exposure import Reading, Span
+from lineage.store.rows import Span
+from lineage.trace.exposure import Reading
 from trainer.order import Order, Plan
 
 

@@ -23,7 +23,7 @@ from lineage.store.write import Spool
 from lineage.trace.document_history import documents_json
 from lineage.trace.exposure import erased_from
 from lineage.trace.tracer import Functions, Tracer, UnknownError
-from pipeline.cli.document_history import print_list, print_story
+from pipeline.inspect.document_history import print_list, print_story
 from stages.steps.url import named_host
 from tests.support.made_store import (
     NUM,

@@ -13,11 +13,11 @@ import pytest
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import object_store_settings
-from pipeline.cli.main import main
+from pipeline.cli.main import main, parse_command
 from pipeline.cli.submit import configure, split_command
 from pipeline.jobs.cluster_jobs import ClusterError, Job, find_token
+from pipeline.jobs.settings import SETTINGS, take_settings
 from pipeline.jobs.submission import Submission, make_submission, project_files, write_package
-from pipeline.on_cluster import SETTINGS, take_settings
 from tests.support.runs import recipe, write_recipe
 
 IN = "s3://bucket/in/*.jsonl"
@@ -34,7 +34,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def submit_run(*arguments: str, **tables: dict[str, Any]) -> Submission:
     """The submission of a data recipe in the working folder, without the project's code."""
     write_recipe(Path("recipe.toml"), recipe(OUT, {"web": (IN,)}, **tables))
-    return make_submission(["run", "recipe.toml", *arguments], ship_project=False)
+    return make_submission(["run", "recipe.toml", *arguments], parse_command, ship_project=False)
 
 
 def shipped_recipe(submission: Submission) -> dict[str, Any]:
@@ -61,10 +61,10 @@ def test_another_submission_has_another_id(here: Path, change: str) -> None:
 
 
 def test_a_change_of_the_shipped_code_changes_the_id(here: Path) -> None:
-    with_code = make_submission(["verify", OUT], ship_project=True)
+    with_code = make_submission(["verify", OUT], parse_command, ship_project=True)
     changed = Submission(command="verify", arguments=with_code.arguments, project=with_code.project,
                          files={**with_code.files, "pipeline/phases/phase.py": b"pass"})  # fmt: skip
-    assert changed.id != with_code.id != make_submission(["verify", OUT], ship_project=False).id
+    assert changed.id != with_code.id != make_submission(["verify", OUT], parse_command, ship_project=False).id
 
 
 def test_overrides_are_applied_before_shipping_and_leave_the_command(here: Path) -> None:
@@ -96,7 +96,9 @@ def test_a_file_elsewhere_is_renamed_in_the_recipe_and_in_the_command(
     assert Path(name).name == "words.txt"  # of a tokenizer the name is a part of the result
     assert submission.files[name] == elsewhere.read_bytes()
     assert str(elsewhere) not in submission.files[submission.arguments[1]].decode()
-    scan = make_submission(["scan", OUT, f"--against={elsewhere}", "--to", f"{OUT}.json"], ship_project=False)
+    scan = make_submission(
+        ["scan", OUT, f"--against={elsewhere}", "--to", f"{OUT}.json"], parse_command, ship_project=False
+    )
     assert scan.arguments == ("scan", OUT, f"--against={name}", "--to", f"{OUT}.json")
 
 
@@ -126,8 +128,10 @@ def test_a_training_recipe_is_checked_as_well(here: Path) -> None:
     table = {"data": OUT, "output": "out", "model": "debug", "seq_len": 64, "global_batch": 4, "steps": 2}
     write_recipe(Path("train.toml"), {"run": {"name": "t"}, "train": table})
     with pytest.raises(RecipeError, match=r"train\.output = 'out' is relative"):
-        make_submission(["train", "train.toml"], ship_project=False)
-    submission = make_submission(["train", "train.toml", "--set", f"train.output={OUT}-t"], ship_project=False)
+        make_submission(["train", "train.toml"], parse_command, ship_project=False)
+    submission = make_submission(
+        ["train", "train.toml", "--set", f"train.output={OUT}-t"], parse_command, ship_project=False
+    )
     assert shipped_recipe(submission)["train"]["output"] == f"{OUT}-t"
 
 
@@ -142,7 +146,9 @@ def test_an_ablation_is_shipped_with_its_recipe_and_the_files_that_it_names(
     model = tmp_path_factory.mktemp("models") / "proxy.json"
     model.write_text("{}")
     write_mix_recipe(proxy={"model": str(model)})
-    submission = make_submission(["mix", "run", "train.toml", "--set", "mix.runs=7", "--json"], ship_project=False)
+    submission = make_submission(
+        ["mix", "run", "train.toml", "--set", "mix.runs=7", "--json"], parse_command, ship_project=False
+    )
     assert submission.arguments == ("mix", "run", "train.toml", "--json")
     assert submission.id.startswith("sluice-mix-")
     shipped = tomllib.loads(submission.files["train.toml"].decode())
@@ -154,9 +160,9 @@ def test_what_an_ablation_is_compared_with_is_shipped_and_what_it_writes_must_la
     write_mix_recipe()
     (here / "target.jsonl").write_text('{"text": "like this"}\n')
     dsir = ["mix", "dsir", "train.toml", "--against", "target.jsonl", "--keep", "3", "--to"]
-    assert "target.jsonl" in make_submission([*dsir, f"{OUT}.jsonl"], ship_project=False).files
+    assert "target.jsonl" in make_submission([*dsir, f"{OUT}.jsonl"], parse_command, ship_project=False).files
     with pytest.raises(RecipeError, match=r"--to = 'chosen\.jsonl' is relative"):
-        make_submission([*dsir, "chosen.jsonl"], ship_project=False)
+        make_submission([*dsir, "chosen.jsonl"], parse_command, ship_project=False)
 
 
 def test_published_tables_of_a_fit_are_shipped(here: Path) -> None:
@@ -166,7 +172,7 @@ def test_published_tables_of_a_fit_are_shipped(here: Path) -> None:
     for name in tables[1::2]:
         (here / name).write_text(name)
     fit = ["mix", "fit", *tables, "--target", "web", "--model", "log_linear"]
-    submission = make_submission(fit, ship_project=False)
+    submission = make_submission(fit, parse_command, ship_project=False)
     assert submission.files == {name: name.encode() for name in tables[1::2]}
     assert submission.arguments == tuple(fit)
 
@@ -182,7 +188,7 @@ def test_published_tables_of_a_fit_are_shipped(here: Path) -> None:
 )
 def test_a_command_on_an_output_goes_as_it_is(here: Path, command: list[str]) -> None:
     (here / "b.jsonl").write_text('{"text": "a leaked question"}\n')
-    submission = make_submission(command, ship_project=False)
+    submission = make_submission(command, parse_command, ship_project=False)
     assert submission.arguments == tuple(command)
     assert submission.entrypoint.startswith(f"python -m pipeline.on_cluster {command[0]} {OUT}")
 
@@ -192,17 +198,17 @@ def test_steps_of_ones_own_and_other_commands_are_refused(here: Path) -> None:
     plain["source"][0]["steps"] = ["parse", "mine:step"]
     write_recipe(Path("recipe.toml"), plain)
     with pytest.raises(RecipeError, match="mine:step"):
-        make_submission(["run", "recipe.toml"], ship_project=False)
+        make_submission(["run", "recipe.toml"], parse_command, ship_project=False)
     with pytest.raises(RecipeError, match="cannot submit 'demo': expected one of run"):
-        make_submission(["demo"], ship_project=False)
+        make_submission(["demo"], parse_command, ship_project=False)
 
 
 def test_a_file_of_ours_is_not_overwritten_by_one_that_is_shipped(here: Path) -> None:
     (here / "pipeline").mkdir()
-    (here / "pipeline" / "phases.py").write_text("spam.example\n")
-    write_recipe(Path("r.toml"), recipe(OUT, {"web": (IN,)}, url={"block_hosts": ["pipeline/phases/phase.py"]}))
-    with pytest.raises(RecipeError, match=r"pipeline/phases\.py would overwrite"):
-        make_submission(["run", "r.toml"], ship_project=True)
+    (here / "pipeline" / "plan.py").write_text("spam.example\n")
+    write_recipe(Path("r.toml"), recipe(OUT, {"web": (IN,)}, url={"block_hosts": ["pipeline/plan.py"]}))
+    with pytest.raises(RecipeError, match=r"pipeline/plan\.py would overwrite"):
+        make_submission(["run", "r.toml"], parse_command, ship_project=True)
 
 
 def test_keys_travel_in_a_file_of_their_own_and_nowhere_else(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

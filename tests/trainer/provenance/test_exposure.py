@@ -13,8 +13,8 @@ import torch
 from lineage.ids import tokens_hash
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError, read_table
-from lineage.store.rows import RunRow, SegmentRow
-from lineage.trace.exposure import Exposure, Span, exposures, fold
+from lineage.store.rows import RunRow, SegmentRow, Span
+from lineage.trace.exposure import Exposure, exposures, fold
 from tests.support.synthetic import EOT, made_up_tokens, purge_tokens, write_output
 from trainer.data.blocks import LocalBlocks
 from trainer.data.corpus import Corpus, open_corpus
