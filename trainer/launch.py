@@ -34,10 +34,10 @@ from lineage.store.delta import StoreError
 from trainer.checkpoint.store import CheckpointError, complete_checkpoints
 from trainer.data.corpus import open_corpus
 from trainer.feed.loading import make_order
-from trainer.loop import Result, Surroundings, train
+from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
-from trainer.parallel.mesh import check_layout, layout_of
+from trainer.parallel.mesh import check_layout, parallel_layout
 from trainer.processes.address import reaching
 from trainer.processes.following import following
 from trainer.processes.placement import Workers, local_cpus, split_peers, workers_of
@@ -68,7 +68,9 @@ class _Order:
     on_gpus: bool
 
 
-def train_on_ray(recipe: TrainRecipe, check_workers: Callable[[Workers], None] = lambda workers: None) -> Result:
+def train_on_ray(
+    recipe: TrainRecipe, check_workers: Callable[[Workers], None] = lambda workers: None
+) -> TrainingResult:
     """Train on Ray until the run is done, SIGTERM or SIGINT comes, or trying again does not help.
 
     `check_workers` raises where the connected cluster can never hold the workers, which Ray would wait for. RecipeError
@@ -106,7 +108,7 @@ def train_on_ray(recipe: TrainRecipe, check_workers: Callable[[Workers], None] =
     told = cast(dict[str, Any], ended.return_value)
     if "error" in told:
         raise _FINAL[told["error"]](told["message"])
-    return Result(**told)
+    return TrainingResult(**told)
 
 
 def _check(recipe: TrainRecipe) -> None:
@@ -114,7 +116,7 @@ def _check(recipe: TrainRecipe) -> None:
     corpus = open_corpus(recipe.train.outs)
     tell_epochs(make_order(recipe, corpus), recipe.train.steps)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
-    check_layout(layout_of(recipe.train, local_device()), config, recipe.train.seq_len)
+    check_layout(parallel_layout(recipe.train, local_device()), config, recipe.train.seq_len)
 
 
 def _connect(recipe: TrainRecipe) -> None:
@@ -157,7 +159,7 @@ def _work(told: dict[str, Any]) -> dict[str, Any]:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # those of the node are not ours
     process = join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)
     is_first = process.rank == 0
-    around = Surroundings(
+    context = LaunchContext(
         process=process,
         more_sinks=(RayMetrics(recipe.run.name),) if is_first else (),
         stop_requested=_StopFile(output) if is_first else lambda: False,
@@ -165,7 +167,7 @@ def _work(told: dict[str, Any]) -> dict[str, Any]:
     try:
         _check_peers(recipe.train.mesh.tp)
         _check_progress(recipe, order.launch)
-        return dataclasses.asdict(train(recipe, around))
+        return dataclasses.asdict(train(recipe, context))
     except tuple(_FINAL.values()) as error:
         why = {"error": type(error).__name__, "message": str(error)}
         if isinstance(error, _ON_ONE_RANK) and not output.exists(_ended(order.launch)):

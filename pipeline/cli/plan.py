@@ -31,9 +31,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from lineage.recipe import load_recipe
     from trainer.options import TrainRecipe
-    from trainer.planning.plan import make_plan
+    from trainer.planning.plan import plan_training
 
-    plan = make_plan(load_recipe(options.recipe, TrainRecipe, options.overrides))
+    plan = plan_training(load_recipe(options.recipe, TrainRecipe, options.overrides))
     if options.json:
         print_json(as_json(plan))
     else:

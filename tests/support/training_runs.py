@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from lineage.recipe import parse_table
 from tests.support.forked import killed, run_forked, start_forked, wait
-from trainer.loop import Result, Surroundings, train
+from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
 
@@ -47,10 +47,10 @@ class Run:
         table |= {**self.changes, **(changes or {})}
         return parse_table(TrainRecipe, {"run": {"name": str(self.output)}, "train": table})
 
-    def start(self, **changes: Any) -> Result:
+    def start(self, **changes: Any) -> TrainingResult:
         """Run until the end; gives rank 0's result."""
         recipe = self.recipe(changes)
-        results: list[Result] = run_forked(self.scratch, recipe.train.num_workers, partial(_train, recipe))
+        results: list[TrainingResult] = run_forked(self.scratch, recipe.train.num_workers, partial(_train, recipe))
         return results[0]
 
     def start_and_kill(self, after_step: int, **changes: Any) -> None:
@@ -93,5 +93,7 @@ def _kill_at(after_step: int, step: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _train(recipe: TrainRecipe, process: Process, after_step: Callable[[int], None] = lambda step: None) -> Result:
-    return train(recipe, Surroundings(process=process, after_step=after_step))
+def _train(
+    recipe: TrainRecipe, process: Process, after_step: Callable[[int], None] = lambda step: None
+) -> TrainingResult:
+    return train(recipe, LaunchContext(process=process, after_step=after_step))

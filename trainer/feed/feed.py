@@ -55,7 +55,7 @@ class DeviceRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class FeedSource:
     """Where a feed reads: a dataset, and how to read it again when the content of its corpus has changed."""
 
     dataset: Dataset
@@ -87,7 +87,7 @@ class _Ready:
 class Feed:
     """The micro-batches of each step for this rank; every rank has as many, of the same sizes."""
 
-    def __init__(self, source: Source, options: FeedOptions) -> None:
+    def __init__(self, source: FeedSource, options: FeedOptions) -> None:
         self._source, self._options, self._dataset = source, options, source.dataset
         self._order = source.dataset.order
         max_rows = source.dataset.part.max_rows(self._order.plan.global_batch)

@@ -38,7 +38,7 @@ _END_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class ProxyProcess:
     """A process to carry out: `main(arguments)` of a module, what it reads on stdin, and what it gets."""
 
     name: str
@@ -90,9 +90,9 @@ def carry_out(ablation: Ablation, points: Sequence[Point], means: Means) -> None
             means.tell(f"{name} is done, {left} left")
 
 
-def work_of(ablation: Ablation, point: Point) -> Work:
+def work_of(ablation: Ablation, point: Point) -> ProxyProcess:
     """The process of one proxy run."""
-    return Work(
+    return ProxyProcess(
         name=point.name, module="trainer.__main__", arguments=("/dev/stdin",), stdin=as_toml(ablation.proxy(point)),
         threads=_threads(ablation),
     )  # fmt: skip
@@ -117,7 +117,7 @@ def run_doremi(ablation: Ablation, means: Means) -> Answer:
         answer = read_answer(output)
         if answer is None:
             means.tell("the proxy: a run of the even mixture, its loss weighted")
-            work = Work(
+            work = ProxyProcess(
                 name="doremi", module="trainer.mix.doremi_run", arguments=(), stdin=json.dumps(asdict(job)),
                 threads=_threads(ablation),
             )  # fmt: skip
@@ -129,7 +129,7 @@ def run_doremi(ablation: Ablation, means: Means) -> Answer:
         return answer
 
 
-def run_all(ablation: Ablation, work: Sequence[Work], means: Means) -> Generator[str, None, None]:
+def run_all(ablation: Ablation, work: Sequence[ProxyProcess], means: Means) -> Generator[str, None, None]:
     """The name of each piece of work as it ends. Close it early and the rest is told to save and end."""
     if not work:
         return
@@ -167,7 +167,7 @@ def _room(ablation: Ablation) -> int:
     return max(cpus // _threads(ablation), 1)
 
 
-def _on_this_machine(work: Sequence[Work], num_parallel: int) -> Generator[str, None, None]:
+def _on_this_machine(work: Sequence[ProxyProcess], num_parallel: int) -> Generator[str, None, None]:
     waiting = list(work)
     running: dict[str, _Running] = {}
     try:
@@ -186,7 +186,7 @@ def _on_this_machine(work: Sequence[Work], num_parallel: int) -> Generator[str, 
             one.process.wait()
 
 
-def _start(work: Work, slot: int) -> _Running:
+def _start(work: ProxyProcess, slot: int) -> _Running:
     """Start the process in a session of its own: Ctrl-C reaches the parent alone, which tells it to save and end."""
     own = {"OMP_NUM_THREADS": str(work.threads), "LOCAL_RANK": str(slot), "PYTHONPATH": os.pathsep.join(sys.path)}
     log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
@@ -220,7 +220,7 @@ def _check(name: str, ended: _Running) -> None:
 
 
 def _on_cluster(
-    ablation: Ablation, work: Sequence[Work], check_workers: Callable[[Workers], None]
+    ablation: Ablation, work: Sequence[ProxyProcess], check_workers: Callable[[Workers], None]
 ) -> Generator[str, None, None]:
     """Every run as a Ray task with a process of its own; Ray runs as many at once as `train.resources` lets it."""
     import ray
@@ -257,7 +257,7 @@ def _ray_options(each: Mapping[str, float]) -> dict[str, Any]:
     return options | {"resources": {name: amount for name, amount in each.items() if name not in named}}
 
 
-def _run_one(work: Work) -> None:
+def _run_one(work: ProxyProcess) -> None:
     """One run inside a Ray task, on the GPU that the task was given."""
     for _ in _on_this_machine([work], 1):
         pass

@@ -13,7 +13,7 @@ from trainer.mix.design import snap
 from trainer.mix.fit import Score, left_out, score
 from trainer.mix.models import BASELINES, MODELS, SLOW_MODELS, Fitter, fitter, least_runs, mean
 from trainer.mix.optimize import Choice, Goal, bounded, expected, fit_all, objective_of, recommend, resampled, settle
-from trainer.mix.proxies import Ablation, Result, fitted, goal_losses, noise_floor, results, swarm_of
+from trainer.mix.proxies import Ablation, ProxyResult, fitted, goal_losses, noise_floor, results, swarm_of
 from trainer.mix.space import Space
 from trainer.mix.swarm import Floats, Swarm
 
@@ -138,13 +138,13 @@ def _unseen(fit: Fitter, train: Swarm, held: Swarm | None, target: int) -> Float
     return folds if held is None else np.concatenate((folds, fit(train.weights, losses).predict(held.weights)))
 
 
-def _split(found: Sequence[Result]) -> tuple[list[Result], Swarm, Swarm | None]:
+def _split(found: Sequence[ProxyResult]) -> tuple[list[ProxyResult], Swarm, Swarm | None]:
     """The runs that predictions are made for, in order: those of a fit, then those held out."""
     trained, held = fitted(found), [result for result in found if result.role == "held_out"]
     return [*trained, *held], swarm_of(trained), swarm_of(held) if held else None
 
 
-def _judged(found: Sequence[Result], goal: Goal, fit: Fitter) -> tuple[tuple[Row, ...], tuple[TargetFit, ...]]:
+def _judged(found: Sequence[ProxyResult], goal: Goal, fit: Fitter) -> tuple[tuple[Row, ...], tuple[TargetFit, ...]]:
     runs, train, held = _split(found)
     measured = swarm_of(runs).losses
     fits, total = [], np.zeros(len(runs))
@@ -169,7 +169,7 @@ def _judged(found: Sequence[Result], goal: Goal, fit: Fitter) -> tuple[tuple[Row
     return (*rows, *again), tuple(fits)
 
 
-def _scores(found: Sequence[Result], goal: Goal, model: str) -> dict[str, Score]:
+def _scores(found: Sequence[ProxyResult], goal: Goal, model: str) -> dict[str, Score]:
     """Of the goal's loss, on runs that the model has not seen; baselines see the goal's loss and no single target."""
     runs, train, held = _split(found)
     measured = goal_losses(runs, goal)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from lineage.storage.folder import Folder
 from trainer.data.corpus import Corpus
-from trainer.order import Plan
+from trainer.order import OrderPlan
 from trainer.provenance.facts import FactLog, SegmentFact, SweepFact, check_name, commit, run_fact
 from trainer.recovery.attempts import Attempt
 
@@ -33,7 +33,7 @@ class _Reached:
 class Account:
     """Kept by one process of the run. `changes`: from which step on which content was read."""
 
-    def __init__(self, output: Folder, run: str, plan: Plan, attempt: Attempt, corpus: Corpus) -> None:
+    def __init__(self, output: Folder, run: str, plan: OrderPlan, attempt: Attempt, corpus: Corpus) -> None:
         self._output, self._run, self._plan, self._attempt = output, run, plan, attempt
         self._log = FactLog(output, attempt.number)
         self._changes = [(attempt.first_step, corpus)]

@@ -14,7 +14,7 @@ from tests.support.forked import run_forked
 from tests.support.synthetic import EOT, made_up_tokens, purge_tokens, write_output
 from tests.support.tiny_corpus import make_corpus
 from tests.support.training_runs import Run
-from trainer.loop import Result, Surroundings, train
+from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
 from trainer.provenance.facts import read_facts
@@ -132,11 +132,11 @@ def test_a_purge_under_a_running_run_is_read_by_every_rank_from_the_next_checkpo
     assert {segment.first_step: segment.last_step for segment in segments} == {0: 7, 8: 29}
 
 
-def train_and_purge(recipe: TrainRecipe, process: Process) -> Result:
+def train_and_purge(recipe: TrainRecipe, process: Process) -> TrainingResult:
     """Rank 0 purges after step 6; a checkpoint is due after every fourth."""
 
     def after_step(step: int) -> None:
         if step == 6 and process.rank == 0:
             purge_tokens(Path(str(recipe.train.data)), "web", 0, 500, 900)
 
-    return train(recipe, Surroundings(process=process, after_step=after_step))
+    return train(recipe, LaunchContext(process=process, after_step=after_step))

@@ -30,7 +30,7 @@ from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.dataset import Dataset, Slice
 from trainer.data.figures import ReadFigures
 from trainer.options import DataTable
-from trainer.order import Order, OrderOptions, make_plan
+from trainer.order import Order, OrderOptions, plan_order
 
 FORK = multiprocessing.get_context("fork")
 WHOLE = Slice()
@@ -59,7 +59,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def order_of(corpus: Corpus, **changes: int) -> Order:
     options = {"seed": 1, "seq_len": 16_384, "global_batch": 16, "window_blocks": 1, **changes}
-    return Order(make_plan(corpus.lengths, OrderOptions(**options)))  # type: ignore[arg-type]
+    return Order(plan_order(corpus.lengths, OrderOptions(**options)))  # type: ignore[arg-type]
 
 
 def options_of(

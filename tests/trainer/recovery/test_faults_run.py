@@ -13,7 +13,7 @@ from lineage.storage.folder import Folder
 from tests.support.forked import ChildFailedError, run_forked, said, start_forked, wait
 from tests.support.tiny_corpus import make_corpus
 from tests.support.training_runs import Run
-from trainer.loop import Result, Surroundings, train
+from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
 from trainer.recovery.attempts import claim
@@ -96,7 +96,7 @@ def test_a_stop_saves_a_checkpoint_and_the_next_start_goes_on(run: Run, corpus: 
     assert run.losses() == plain.losses()
 
 
-def train_until_stopped(recipe: TrainRecipe, process: Process) -> Result:
+def train_until_stopped(recipe: TrainRecipe, process: Process) -> TrainingResult:
     """Rank 1 alone is asked to stop, while it works on its sixth step."""
     asked: list[int] = []
 
@@ -104,7 +104,7 @@ def train_until_stopped(recipe: TrainRecipe, process: Process) -> Result:
         asked.append(1)
         return process.rank == 1 and len(asked) == 6
 
-    return train(recipe, Surroundings(process=process, stop_requested=stop_requested))
+    return train(recipe, LaunchContext(process=process, stop_requested=stop_requested))
 
 
 def test_only_the_last_checkpoints_and_the_multiples_are_kept(run: Run) -> None:
@@ -148,7 +148,7 @@ def test_an_attempt_that_outlives_its_run_publishes_nothing(run: Run) -> None:
     assert len(run.metrics()) == 3
 
 
-def train_superseded(recipe: TrainRecipe, process: Process) -> Result:
+def train_superseded(recipe: TrainRecipe, process: Process) -> TrainingResult:
     """Another attempt begins after the third step, as when a scheduler thinks this one dead."""
 
     def after_step(step: int) -> None:
@@ -160,7 +160,7 @@ def train_superseded(recipe: TrainRecipe, process: Process) -> Result:
                 time.sleep(0.1)
             claim(Folder(recipe.train.output))
 
-    return train(recipe, Surroundings(process=process, after_step=after_step))
+    return train(recipe, LaunchContext(process=process, after_step=after_step))
 
 
 def test_the_watchdog_names_the_rank_that_hangs_and_the_collective(run: Run) -> None:
@@ -172,7 +172,7 @@ def test_the_watchdog_names_the_rank_that_hangs_and_the_collective(run: Run) -> 
     )
 
 
-def train_and_hang(recipe: TrainRecipe, process: Process) -> Result:
+def train_and_hang(recipe: TrainRecipe, process: Process) -> TrainingResult:
     """Rank 1 never comes back from its third batch."""
     asked: list[int] = []
 
@@ -182,4 +182,4 @@ def train_and_hang(recipe: TrainRecipe, process: Process) -> Result:
             time.sleep(60)
         return False
 
-    return train(recipe, Surroundings(process=process, stop_requested=stop_requested))
+    return train(recipe, LaunchContext(process=process, stop_requested=stop_requested))
