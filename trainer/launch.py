@@ -61,7 +61,7 @@ _ON_ONE_RANK: Final = (FencedOutError, StoreError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """What a worker is told. `launch` names this call."""
+    """What a worker gets. `launch` names this call."""
 
     recipe: dict[str, Any]
     launch: str
@@ -105,10 +105,10 @@ def train_on_ray(
         ended = trainer.fit()
     output.remove(STOP)
     output.remove_tree("ray")
-    told = cast(dict[str, Any], ended.return_value)
-    if "error" in told:
-        raise _FINAL[told["error"]](told["message"])
-    return TrainingResult(**told)
+    payload = cast(dict[str, Any], ended.return_value)
+    if "error" in payload:
+        raise _FINAL[payload["error"]](payload["message"])
+    return TrainingResult(**payload)
 
 
 def _check(recipe: TrainRecipe) -> None:
@@ -150,9 +150,9 @@ def _run_config(launch: str, output: Folder) -> RunConfig:
     return RunConfig(name=launch, failure_config=FailureConfig(max_failures=-1), **where)
 
 
-def _work(told: dict[str, Any]) -> dict[str, Any]:
+def _work(payload: dict[str, Any]) -> dict[str, Any]:
     """What each worker runs. An error that a new start would meet again is returned: raised, Ray would try again."""
-    order = _Order(**told)
+    order = _Order(**payload)
     recipe = parse_table(TrainRecipe, order.recipe)
     output = Folder(recipe.train.output)
     if not order.on_gpus:
@@ -191,17 +191,17 @@ def _check_peers(tp: int) -> None:
 def _check_progress(recipe: TrainRecipe, launch: str) -> None:
     """On every rank: the error that ended this launch where one did; TrainingStoppedError where its last starts all
     found the run at the same step, or where a stop was asked for between two starts."""
-    told: list[tuple[str, str] | None] = [None]
+    shared: list[tuple[str, str] | None] = [None]
     if dist.get_rank() == 0:
         output = Folder(recipe.train.output)
         if output.exists(_ended(launch)):
             why = json.loads(output.read(_ended(launch)))
-            told = [(why["error"], why["message"])]
+            shared = [(why["error"], why["message"])]
         elif message := _no_use_in_starting(recipe, output, launch):
-            told = [(TrainingStoppedError.__name__, message)]
-    dist.broadcast_object_list(told, src=0)
-    if told[0] is not None:
-        error, message = told[0]
+            shared = [(TrainingStoppedError.__name__, message)]
+    dist.broadcast_object_list(shared, src=0)
+    if shared[0] is not None:
+        error, message = shared[0]
         raise _FINAL[error](message)
 
 

@@ -2,7 +2,7 @@
 
 1. open    the feed of batches; refuse a model that the layout cannot hold
 2. join    claim the next attempt and find the newest checkpoint
-3. build   the model on its mesh, and the parts that carry, watch and tell its steps
+3. build   the model on its mesh, and the parts that run, watch and report its steps
 4. load    weights and moments: from that checkpoint, from `train.init_from`, or from the seed
 5. step    until all steps are done or a stop is requested; a checkpoint where one is due
 6. save    what no checkpoint holds yet

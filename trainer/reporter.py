@@ -26,7 +26,7 @@ DATA_WAIT: Final = "data wait"
 
 
 class Loading(Protocol):
-    """What is told of the data: names of the sources, and this rank's counts (see `load_figures`)."""
+    """What a report says of the data: names of the sources, and this rank's counts (see `load_figures`)."""
 
     @property
     def sources(self) -> tuple[str, ...]: ...
@@ -35,7 +35,7 @@ class Loading(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ReadOutcome:
     """A report, and whether a rank was asked to stop."""
 
     report: StepReport
@@ -69,7 +69,7 @@ class StepReporter:
         """Why the step was skipped, if it was. Waits for the device."""
         return VERDICTS[int(outcome.figures.read()[0])]
 
-    def report(self, outcome: Outcome, timing: StepTiming, validation: dict[str, float] | None) -> Told:
+    def report(self, outcome: Outcome, timing: StepTiming, validation: dict[str, float] | None) -> ReadOutcome:
         """The report of a step. Collective at every RANKS_EVERY-th step and the last. Waits for the device."""
         verdict, stop, loss, norm, *by_source = outcome.figures.read()
         losses, counts = by_source[: len(self._sources)], by_source[len(self._sources) :]
@@ -104,7 +104,7 @@ class StepReporter:
             validation_loss=validation or {},
             max_memory_bytes=torch.cuda.max_memory_allocated() if self._device.type == "cuda" else 0,
         )
-        return Told(report=report, stop=stop > 0)
+        return ReadOutcome(report=report, stop=stop > 0)
 
     def listed(self, step: int) -> StepReport:
         """The report of a batch that the recipe leaves out."""

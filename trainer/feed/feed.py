@@ -154,7 +154,7 @@ class Feed:
         again and go on with the content as it is now; FileNotFoundError if they still name it.
 
         Other ranks may still read what they hold of the old content, so the account changes at the next `commit` only:
-        until then lineage tells exposures rather than miss one."""
+        until then lineage lists too many exposures rather than too few."""
         try:
             ready = self._take(step)
         except FileNotFoundError:
@@ -210,16 +210,16 @@ class Feed:
 
     def _changed_corpus(self) -> Corpus | None:
         """The corpus as rank 0 finds it, None where its content is what all ranks read. Collective."""
-        told: list[Corpus | None] = [None]
+        shared: list[Corpus | None] = [None]
         if self._options.keeps_account:
             try:
                 now = reopen(self._agreed)
-                told = [now if now.outputs != self._agreed.outputs else None]
+                shared = [now if now.outputs != self._agreed.outputs else None]
             except OSError as error:
                 _log.warning("the index cannot be read now; the next checkpoint looks again: %s", error)
         if self._options.group is not None:
-            dist.broadcast_object_list(told, src=0, group=self._options.group)
-        return told[0]
+            dist.broadcast_object_list(shared, src=0, group=self._options.group)
+        return shared[0]
 
     def take(self, corpus: Corpus) -> None:
         """Go on with this content; batches made ahead are made anew."""

@@ -112,15 +112,15 @@ def open_feed(recipe: TrainRecipe, process: Process) -> Feed:
 
 def _same_corpus(recipe: TrainRecipe, process: Process, group: dist.ProcessGroup | None) -> Corpus:
     # A purge may be published while the processes start: the account of what is read is one for all of them.
-    told: list[Corpus | Exception | None] = [None]
+    shared: list[Corpus | Exception | None] = [None]
     if process.rank == 0:
         try:
-            told = [open_corpus(recipe.train.outs)]
+            shared = [open_corpus(recipe.train.outs)]
         except (ValueError, OSError) as error:
-            told = [error]
+            shared = [error]
     if group is not None:
-        dist.broadcast_object_list(told, src=0, group=group)
-    (found,) = told
+        dist.broadcast_object_list(shared, src=0, group=group)
+    (found,) = shared
     if isinstance(found, Exception):
         raise found
     assert found is not None

@@ -62,19 +62,19 @@ class Means:
     decides by `train.resources`); `check_workers` raises where the connected cluster can never hold a run."""
 
     num_parallel: int | None = None
-    tell: Callable[[str], None] = lambda line: None
+    say: Callable[[str], None] = lambda line: None
     check_workers: Callable[[Workers], None] = lambda workers: None
 
 
 def run_ablation(ablation: Ablation, means: Means) -> None:
     """Run what is pending, then write the tables.
 
-    AblationError where a proxy run failed, or SIGTERM came: those that had begun are told to save and end first.
+    AblationError where a proxy run failed, or SIGTERM came: those that had begun are asked to save and end first.
     HeldError where another call runs the same ablation."""
     with hold(ablation.folder, "sluice mix run"):
         write_design(ablation)
         waiting = pending(ablation)
-        means.tell(f"{len(ablation.points) - len(waiting)} of {len(ablation.points)} runs are done")
+        means.say(f"{len(ablation.points) - len(waiting)} of {len(ablation.points)} runs are done")
         carry_out(ablation, waiting, means)
         write_tables(ablation)
 
@@ -87,7 +87,7 @@ def carry_out(ablation: Ablation, points: Sequence[Point], means: Means) -> None
         for name in ended:
             publish_result(ablation, by_name[name])
             left -= 1
-            means.tell(f"{name} is done, {left} left")
+            means.say(f"{name} is done, {left} left")
 
 
 def work_of(ablation: Ablation, point: Point) -> ProxyProcess:
@@ -111,12 +111,12 @@ def run_doremi(ablation: Ablation, means: Means) -> Answer:
         write_design(ablation)
         reference = ablation.points[0]
         if reference in pending(ablation):
-            means.tell("the reference: a run of the natural mixture")
+            means.say("the reference: a run of the natural mixture")
             carry_out(ablation, [reference], means)
         job, output = doremi_job(ablation, reference)
         answer = read_answer(output)
         if answer is None:
-            means.tell("the proxy: a run of the even mixture, its loss weighted")
+            means.say("the proxy: a run of the even mixture, its loss weighted")
             work = ProxyProcess(
                 name="doremi", module="trainer.mix.doremi_run", arguments=(), stdin=json.dumps(asdict(job)),
                 threads=_threads(ablation),
@@ -130,7 +130,7 @@ def run_doremi(ablation: Ablation, means: Means) -> Answer:
 
 
 def run_all(ablation: Ablation, work: Sequence[ProxyProcess], means: Means) -> Generator[str, None, None]:
-    """The name of each piece of work as it ends. Close it early and the rest is told to save and end."""
+    """The name of each piece of work as it ends. Close it early and the rest is asked to save and end."""
     if not work:
         return
     with _terminable():
@@ -187,7 +187,7 @@ def _on_this_machine(work: Sequence[ProxyProcess], num_parallel: int) -> Generat
 
 
 def _start(work: ProxyProcess, slot: int) -> _Running:
-    """Start the process in a session of its own: Ctrl-C reaches the parent alone, which tells it to save and end."""
+    """Start the process in a session of its own: Ctrl-C reaches the parent alone, which asks it to save and end."""
     own = {"OMP_NUM_THREADS": str(work.threads), "LOCAL_RANK": str(slot), "PYTHONPATH": os.pathsep.join(sys.path)}
     log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What DoReMi's second run is told, and what it answers. No torch here."""
+"""The job of DoReMi's second run, and its answer. No torch here."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def read_answer(output: Folder) -> Answer | None:
     """The answer of a run that is finished."""
     if not output.exists(ANSWER):
         return None
-    told = json.loads(output.read(ANSWER))
-    return Answer(**told | {"history": tuple(map(tuple, told["history"]))})
+    payload = json.loads(output.read(ANSWER))
+    return Answer(**payload | {"history": tuple(map(tuple, payload["history"]))})
 
 
 def trainable(ablation: Ablation, answer: Answer) -> dict[str, float]:

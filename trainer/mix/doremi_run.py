@@ -192,9 +192,9 @@ def carry_out(job: DoremiJob, stop_requested: Callable[[], bool]) -> bool:
 def main(arguments: Sequence[str]) -> int:
     """Carry out the `DoremiJob` on stdin, as JSON. 0: finished or stopped by SIGTERM; 2: the recipe is wrong."""
     stop_requested = stop_on_sigterm()
-    told = json.load(sys.stdin)
+    payload = json.load(sys.stdin)
     try:
-        carry_out(DoremiJob(**told | {"sources": tuple(told["sources"])}), stop_requested)
+        carry_out(DoremiJob(**payload | {"sources": tuple(payload["sources"])}), stop_requested)
     except RecipeError as error:
         sys.stderr.write(f"sluice: {error}\n")
         return 2

@@ -176,15 +176,17 @@ def pending(ablation: Ablation) -> tuple[Point, ...]:
 def publish_result(ablation: Ablation, point: Point) -> ProxyResult:
     """The result of a run that has ended, published. AblationError where it has none."""
     rows = [json.loads(line) for line in ablation.output(point).read("metrics.jsonl").splitlines()]
-    told = [row["validation_loss"] for row in rows if row["step"] == ablation.steps - 1 and "validation_loss" in row]
-    missing = [source for source in ablation.space.sources if not told or told[-1].get(source) is None]
+    validations = [
+        row["validation_loss"] for row in rows if row["step"] == ablation.steps - 1 and "validation_loss" in row
+    ]
+    missing = [source for source in ablation.space.sources if not validations or validations[-1].get(source) is None]
     if missing:
         raise AblationError(
             f"proxy run {point.name} has no validation loss of {', '.join(missing)}: it was stopped or diverged, or "
             "train.validation holds out no sequence of a source so small. The same call continues"
         )
     result = ProxyResult(
-        name=point.name, role=point.role, weights=point.weights, seed=point.seed, losses=told[-1],
+        name=point.name, role=point.role, weights=point.weights, seed=point.seed, losses=validations[-1],
         tokens=ablation.tokens, seconds=sum(row.get("seconds", 0.0) for row in rows),
         order_fingerprints=ablation.order_fingerprints,
     )  # fmt: skip

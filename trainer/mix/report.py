@@ -158,12 +158,12 @@ def _judged(found: Sequence[ProxyResult], goal: Goal, fit: Fitter) -> tuple[tupl
             )
         )  # fmt: skip
     rows = [
-        Row(name=run.name, role=run.role, weights=run.weights, measured=float(told), predicted=float(guess))
-        for run, told, guess in zip(runs, goal_losses(runs, goal), total, strict=True)
+        Row(name=run.name, role=run.role, weights=run.weights, measured=float(loss), predicted=float(guess))
+        for run, loss, guess in zip(runs, goal_losses(runs, goal), total, strict=True)
     ]
     again = [
-        replace(rows[0], name=result.name, role=result.role, measured=float(told))
-        for result, told in zip(found, goal_losses(found, goal), strict=True)
+        replace(rows[0], name=result.name, role=result.role, measured=float(loss))
+        for result, loss in zip(found, goal_losses(found, goal), strict=True)
         if result.role == "replicate"
     ]
     return (*rows, *again), tuple(fits)

@@ -110,7 +110,7 @@ class Account:
 
 
 def _reached(output: Folder) -> dict[int, _Reached]:
-    """How far each attempt got, as metrics.jsonl tells; its last line may be half a line."""
+    """How far each attempt got, by metrics.jsonl; its last line may be half a line."""
     if not output.exists(METRICS_FILE):
         return {}
     last: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What a run tells lineage: facts first to `<output>/lineage.jsonl`, then to the store of each output that it reads.
+"""The facts of a run: first to `<output>/lineage.jsonl`, then to the store of each output that it reads.
 
 A fact is a line; the newest line about a thing counts. A store that is down or read-only stops no training: the next
 start commits what is still missing, and `sluice trace --runs DIR` reads the lines.
