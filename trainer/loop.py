@@ -28,7 +28,7 @@ from trainer.loading import open_feed
 from trainer.metrics import Lap, PhaseClock
 from trainer.optimizer import build_optimizer
 from trainer.options import TrainRecipe
-from trainer.parallel import Spread, check_layout, initialise, layout_of, spread_model
+from trainer.parallel import Spread, check_layout, initialise, layout_of, settle_buckets, spread_model
 from trainer.profiling import Profiler
 from trainer.reporter import Reporter
 from trainer.runtime import Process, collective_timeout
@@ -154,6 +154,7 @@ class _Run:
             self._import(Folder(self.table.init_from), control)
         else:
             initialise(self.spread, self.recipe.seed)
+        settle_buckets(self.spread, self.data.num_rows, self.table.seq_len)
         self.data.start(joined.attempt)
         if self.rank == 0:
             tell_epochs(self.data.dataset.order, self.table.steps)
