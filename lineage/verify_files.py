@@ -13,7 +13,7 @@ from lineage.cover import WORK, named_hash
 from lineage.index import INDEX_FILE, Index
 from lineage.lock import LEASE_FILE
 from lineage.problems import Problem, guarded
-from lineage.storage import Folder
+from lineage.storage import Folder, is_temporary
 from lineage.store import read_table, state
 from lineage.tables import APPENDED
 from lineage.write import FOLDER
@@ -104,7 +104,7 @@ def _leftovers(out: Folder) -> Iterator[Problem]:
     for folder, _, files in os.walk(out.url):
         where = os.path.relpath(folder, out.url)
         for file in sorted(files):
-            if file.startswith(".tmp-") and where.split(os.sep)[0] != FOLDER:
+            if is_temporary(f"{where}/{file}") and where.split(os.sep)[0] != FOLDER:
                 yield Problem(
                     "file.leftover", os.path.normpath(f"{where}/{file}"), "a writer died and left it; remove it"
                 )
