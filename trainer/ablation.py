@@ -24,6 +24,7 @@ from typing import IO, Any, Final
 from lineage.lock import hold
 from lineage.recipe import as_toml
 from lineage.storage import object_store_settings
+from trainer.address import start_or_join
 from trainer.mix.design import Point
 from trainer.mix.doremi_job import Answer, doremi_job, read_answer
 from trainer.mix.proxies import Ablation, AblationError, pending, publish_result, write_design, write_tables
@@ -226,7 +227,7 @@ def _on_cluster(
     import ray
 
     if not ray.is_initialized():
-        ray.init(address=ablation.recipe.ray.address, log_to_driver=False, logging_level=logging.ERROR)
+        start_or_join(ablation.recipe.ray.address, log_to_driver=False, logging_level=logging.ERROR)
     alone = replace(ablation.recipe.train, workers=None, parallel=ParallelTable())
     workers = workers_of(alone, ray.cluster_resources().get("GPU", 0.0))
     check_workers(workers)

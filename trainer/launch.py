@@ -31,7 +31,7 @@ from ray.util.metrics import Gauge
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage import Folder, filesystem
 from lineage.store import StoreError
-from trainer.address import reaching
+from trainer.address import start_or_join
 from trainer.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.checkpoint_store import CheckpointError, complete_checkpoints
 from trainer.corpus import open_corpus
@@ -125,8 +125,7 @@ def _connect(recipe: TrainRecipe) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if table.address != "local":
         try:
-            with reaching(table.address):
-                ray.init(address=table.address, **quiet)
+            start_or_join(table.address, **quiet)
         except ConnectionError as error:
             raise ConnectionError(f"ray.address = {table.address!r}: no Ray cluster answers there ({error})") from error
         return
@@ -135,8 +134,7 @@ def _connect(recipe: TrainRecipe) -> None:
             f"ray.num_cpus = {table.num_cpus}: expected at least {needed}, train.workers times train.resources.cpus"
         )
     num_cpus = table.num_cpus or max(os.cpu_count() or 1, needed)
-    with reaching("local"):
-        ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
+    start_or_join("local", num_cpus=num_cpus, include_dashboard=False, **quiet)
 
 
 def _run_config(launch: str, output: Folder) -> RunConfig:
