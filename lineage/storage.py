@@ -236,9 +236,9 @@ def _temporary(target: Path) -> Iterator[tuple[BinaryIO, Path]]:
     """A locked, empty file to write in, and its path; gone at the end unless it was renamed. What dead writers of
     `target` left is removed."""
     folder = target.with_name(_TEMPORARY + target.name)
-    path = folder / uuid.uuid4().hex
     file = None
     while file is None:
+        path = folder / uuid.uuid4().hex
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder)
         with contextlib.suppress(FileNotFoundError):  # another writer has just removed the empty folder
@@ -254,7 +254,8 @@ def _temporary(target: Path) -> Iterator[tuple[BinaryIO, Path]]:
 
 
 def _locked_file(path: Path) -> BinaryIO | None:
-    """A new file at `path` that others know to have a live writer; None if one of them took it for dead before."""
+    """A new file at `path` that others know to have a live writer; None if one of them took it for dead before, and
+    removes it."""
     file = open(path, "xb")  # noqa: SIM115 - it stays open for the caller
     if _lock(file.fileno()) is not False and os.fstat(file.fileno()).st_nlink:
         return file

@@ -70,7 +70,7 @@ def test_a_claim_between_the_check_and_the_writing_loses_no_line(
             claimed = threading.Event()
             successors.append(threading.Thread(target=write_as_successor, args=(2, claimed)))
             successors[0].start()
-            assert claimed.wait(60)
+            assert claimed.wait(600)
             if output.is_remote:  # no lock there: it writes at once, and the old attempt's put must fail
                 successors[0].join()
 

@@ -101,7 +101,7 @@ def test_a_run_killed_at_twenty_random_steps_ends_with_the_same_bits(corpus: str
     assert whole.start().finished
     run = Run(data=corpus, output=tmp_path / "run", changes=FSDP_2 | steps)
     for killed_after in sorted(random.Random(5).sample(range(1, 40), 20)):
-        run.start_and_kill(killed_after)
+        run.start_and_kill(killed_after, at_once=True)
     assert run.start().finished
     check_identical(run, whole)
 
