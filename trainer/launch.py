@@ -38,7 +38,7 @@ from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.parallel.mesh import check_layout, parallel_layout
-from trainer.processes.address import reaching
+from trainer.processes.address import start_or_join
 from trainer.processes.following import following
 from trainer.processes.placement import Workers, local_cpus, split_peers, workers_of
 from trainer.processes.runtime import collective_timeout, join_process_group, local_device
@@ -127,8 +127,7 @@ def _connect(recipe: TrainRecipe) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if table.address != "local":
         try:
-            with reaching(table.address):
-                ray.init(address=table.address, **quiet)
+            start_or_join(table.address, **quiet)
         except ConnectionError as error:
             raise ConnectionError(f"ray.address = {table.address!r}: no Ray cluster answers there ({error})") from error
         return
@@ -137,8 +136,7 @@ def _connect(recipe: TrainRecipe) -> None:
             f"ray.num_cpus = {table.num_cpus}: expected at least {needed}, train.workers times train.resources.cpus"
         )
     num_cpus = table.num_cpus or max(os.cpu_count() or 1, needed)
-    with reaching("local"):
-        ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
+    start_or_join("local", num_cpus=num_cpus, include_dashboard=False, **quiet)
 
 
 def _run_config(launch: str, output: Folder) -> RunConfig:

@@ -34,7 +34,14 @@ from trainer.joining import Joined, check_together, join
 from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import ModelConfig, model_config
 from trainer.options import TrainRecipe
-from trainer.parallel.mesh import ParallelModel, check_layout, initialise, parallel_layout, parallelise_model
+from trainer.parallel.mesh import (
+    ParallelModel,
+    check_layout,
+    initialise,
+    parallel_layout,
+    parallelise_model,
+    settle_buckets,
+)
 from trainer.processes.runtime import Process, collective_timeout
 from trainer.recovery.attempts import Fence, record_failure
 from trainer.recovery.faults import SkipCounter, SpikeWindow
@@ -216,6 +223,7 @@ def load_state(run: RunParts) -> None:
         _load_weights_from(run, Folder(init_from))
     else:
         initialise(run.model, run.recipe.seed)
+    settle_buckets(run.model, run.feed.num_rows, run.recipe.train.seq_len)
     run.feed.start(joined.attempt)
     if run.rank == 0:
         tell_epochs(run.feed.dataset.order, run.recipe.train.steps)

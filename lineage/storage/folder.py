@@ -2,10 +2,15 @@
 
 Names inside a Folder are relative and use "/". On disk a file is written under a temporary name that is unique to
 the attempt, synced and renamed; in an object store it is spooled to local disk and put in one request.
+
+The temporary files of `name` lie in a folder `.tmp-name` beside it, each locked (flock) by its writer for as long as
+that lives. So the next writer of `name` finds what dead writers left without listing a large folder, and removes it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import os
 import shutil
@@ -158,36 +163,33 @@ class Folder:
             return True
         target = Path(self.at(name))
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _temporary(target)
-        try:
-            temporary.write_bytes(data)
-            os.link(temporary, target)
-        except FileExistsError:
-            return False
-        finally:
-            temporary.unlink(missing_ok=True)
+        with _temporary(target) as (file, temporary):
+            file.write(data)
+            file.flush()
+            try:
+                os.link(temporary, target)
+            except FileExistsError:
+                return False
         return True
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
         """A binary file to write; it becomes `name` when the block ends, and vanishes if the block raises."""
         if self.is_remote:
-            with tempfile.NamedTemporaryFile(prefix="sluice-put-") as spool:
+            # The spool has no name, so that a killed process leaves none behind; the client opens it by its descriptor.
+            with tempfile.TemporaryFile() as spool:
                 yield cast(IO[bytes], spool)
                 spool.flush()
-                filesystem(self.url).put_file(spool.name, self.at(name))
+                filesystem(self.url).put_file(f"/proc/{os.getpid()}/fd/{spool.fileno()}", self.at(name))
             return
         target = Path(self.at(name))
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _temporary(target)
-        try:
-            with open(temporary, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
+        with _temporary(target) as (file, temporary):
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            # Renamed while the lock is held: no other writer can take this one for dead in between.
             os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def exists(self, name: str) -> bool:
         """Whether `name` is a file here."""
@@ -229,12 +231,67 @@ class Folder:
                 filesystem(self.url).rm_file(self.at(file))
 
 
-def _temporary(target: Path) -> Path:
-    return target.with_name(f"{_TEMPORARY}{uuid.uuid4().hex}-{target.name}")
+@contextmanager
+def _temporary(target: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """A locked, empty file to write in, and its path; gone at the end unless it was renamed. What dead writers of
+    `target` left is removed."""
+    folder = target.with_name(_TEMPORARY + target.name)
+    file = None
+    while file is None:
+        path = folder / uuid.uuid4().hex
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+        with contextlib.suppress(FileNotFoundError):  # another writer has just removed the empty folder
+            _remove_dead(folder)
+            file = _locked_file(path)
+    try:
+        with file:
+            yield file, path
+    finally:
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not empty: other writers are at work, or died
+            folder.rmdir()
+
+
+def _locked_file(path: Path) -> BinaryIO | None:
+    """A new file at `path` that others know to have a live writer; None if one of them took it for dead before, and
+    removes it."""
+    file = open(path, "xb")  # noqa: SIM115 - it stays open for the caller
+    if _lock(file.fileno()) is not False and os.fstat(file.fileno()).st_nlink:
+        return file
+    file.close()
+    return None
+
+
+def _remove_dead(folder: Path) -> None:
+    """Remove the files of `folder` whose writers are dead: those that nobody holds a lock on."""
+    for name in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError), open(folder / name, "rb") as file:
+            if _lock(file.fileno()):
+                # Under the lock: a writer that has made the file and not yet locked it will see that it is gone.
+                (folder / name).unlink(missing_ok=True)
+
+
+def _lock(descriptor: int) -> bool | None:
+    """Whether this descriptor has the file's lock now; None where the file system knows no locks: then nobody can tell
+    who is dead."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def is_temporary(path: str) -> bool:
+    """Whether a path names a temporary file of a writer, or a folder of them."""
+    return any(part.startswith(_TEMPORARY) for part in path.split("/"))
 
 
 def _walk_local(top: Path, root: Path) -> Iterator[str]:
-    for folder, _, files in os.walk(top):
+    for folder, folders, files in os.walk(top):
+        folders[:] = [name for name in folders if not name.startswith(_TEMPORARY)]
         for file in files:
             if not file.startswith(_TEMPORARY):
                 yield os.path.relpath(os.path.join(folder, file), root)

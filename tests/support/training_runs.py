@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -53,10 +54,12 @@ class Run:
         results: list[TrainingResult] = run_forked(self.scratch, recipe.train.num_workers, partial(_train, recipe))
         return results[0]
 
-    def start_and_kill(self, after_step: int, **changes: Any) -> None:
-        """Every process kills itself once `after_step` steps are done: no cleanup, no last checkpoint."""
+    def start_and_kill(self, after_step: int, *, at_once: bool = False, **changes: Any) -> None:
+        """Every process kills itself once `after_step` steps are done: no cleanup, no last checkpoint. The checkpoint
+        that was due last is published by then (it is written beside the steps after it), unless `at_once`."""
         recipe = self.recipe(changes)
-        work = partial(_train, recipe, after_step=partial(_kill_at, after_step))
+        due = 0 if at_once else after_step // recipe.train.checkpoint.every * recipe.train.checkpoint.every
+        work = partial(_train, recipe, after_step=partial(_kill_at, after_step, self.output, due))
         assert killed(wait(start_forked(self.scratch, recipe.train.num_workers, work)))
 
     @property
@@ -88,8 +91,10 @@ class Run:
         return sorted(path.parent.name for path in self.output.glob("checkpoints/*/complete.json"))
 
 
-def _kill_at(after_step: int, step: int) -> None:
+def _kill_at(after_step: int, output: Path, due: int, step: int) -> None:
     if step == after_step:
+        while due and not any(output.glob(f"checkpoints/step-{due:08d}.*/complete.json")):
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
 
 

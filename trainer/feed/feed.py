@@ -91,7 +91,7 @@ class Feed:
         self._source, self._options, self._dataset = source, options, source.dataset
         self._order = source.dataset.order
         max_rows = source.dataset.part.max_rows(self._order.plan.global_batch)
-        self._micro_batch = options.micro_batch or min(max_rows, _LARGEST_MICRO_BATCH)
+        self._micro_batch = min(max_rows, options.micro_batch or _LARGEST_MICRO_BATCH)
         on_gpu = options.device.type == "cuda"
         self._stream = torch.cuda.Stream(options.device) if on_gpu else None  # type: ignore[no-untyped-call]
         self._worker = ThreadPoolExecutor(1, "feed")
@@ -110,6 +110,11 @@ class Feed:
     def num_sources(self) -> int:
         """How many sources there are."""
         return len(self.sources)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of a step's first forward pass, on every rank."""
+        return self._micro_batch
 
     @property
     def vocab_size(self) -> int:

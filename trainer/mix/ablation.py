@@ -28,6 +28,7 @@ from trainer.mix.design import Point
 from trainer.mix.doremi_job import Answer, doremi_job, read_answer
 from trainer.mix.proxies import Ablation, AblationError, pending, publish_result, write_design, write_tables
 from trainer.options import ParallelTable
+from trainer.processes.address import start_or_join
 from trainer.processes.placement import Workers, workers_of
 
 _LOOK_EVERY_SECONDS: Final = 0.1
@@ -226,7 +227,7 @@ def _on_cluster(
     import ray
 
     if not ray.is_initialized():
-        ray.init(address=ablation.recipe.ray.address, log_to_driver=False, logging_level=logging.ERROR)
+        start_or_join(ablation.recipe.ray.address, log_to_driver=False, logging_level=logging.ERROR)
     alone = replace(ablation.recipe.train, workers=None, parallel=ParallelTable())
     workers = workers_of(alone, ray.cluster_resources().get("GPU", 0.0))
     check_workers(workers)

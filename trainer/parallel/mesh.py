@@ -40,7 +40,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from lineage.recipe import RecipeError
-from trainer.model.attention import Kernel, Mask, kernel_for
+from trainer.model.attention import Kernel, Mask, document_mask, kernel_for
 from trainer.model.sizes import ModelConfig
 from trainer.model.transformer import Llama, initial_weight
 from trainer.options import Mesh, TrainTable
@@ -290,6 +290,22 @@ def initialise(model: ParallelModel, seed: int) -> None:
         for name, parameter in model.parameters().items():
             local = local_part(parameter)
             assign(parameter, initial_weight(name, parameter.shape, config, seed, local))
+
+
+def settle_buckets(model: ParallelModel, num_rows: int, seq_len: int) -> None:
+    """Make the buckets in which DDP sums gradients final, by a backward pass whose gradients are dropped. Collective;
+    nothing to do in other layouts. The shape is that of a step's micro-batch, so that nothing is compiled twice.
+
+    DDP packs its buckets anew after its first backward pass, by the order in which gradients came, and from three ranks
+    on the place in a bucket decides in which order the ranks are added. The first step of each start would therefore
+    round differently than the same step of a run that was never interrupted."""
+    if not isinstance(model.module, DistributedDataParallel):
+        return
+    zeros_BT = torch.zeros(num_rows, seq_len, dtype=torch.int64, device=model.device)
+    mask = document_mask(zeros_BT.to(torch.int32), model.kernel)
+    positions_BT = torch.arange(seq_len, dtype=torch.int32, device=model.device).expand(num_rows, -1)
+    model.forward(zeros_BT, positions_BT, mask).sum().backward()  # type: ignore[no-untyped-call]
+    model.module.zero_grad(set_to_none=True)
 
 
 def local_part(tensor: Tensor) -> Tensor:

@@ -56,17 +56,22 @@ class Account:
         """Say that the steps below `step` are done and about to be in a checkpoint; `skipped` of them were not applied.
 
         The stores take it in the background; where one does not, the next commit or start makes up for it.
-        FencedOutError if a later attempt has begun."""
+        FencedOutError if a later attempt has begun. Any other error of the commit before this one is raised here."""
         self._log.add(*self._stretches(step, skipped))
         if self._committing is None or self._committing.done():
+            before, self._committing = self._committing, None
+            if before is not None:
+                before.result()
             self._committing = self._worker.submit(commit, self._log, self._changes[-1][1].outputs)
 
     def close(self) -> None:
-        """Wait until the stores have what was written down, or could not take it."""
-        if self._committing is not None:
-            self._committing.result()
-            commit(self._log, self._changes[-1][1].outputs)
-        self._worker.shutdown()
+        """Wait until the stores have what was written down, or could not take it; raises what a commit raised."""
+        try:
+            if self._committing is not None:
+                self._committing.result()
+                commit(self._log, self._changes[-1][1].outputs)
+        finally:
+            self._worker.shutdown()
 
     def _stretches(self, step: int, skipped: Sequence[int]) -> list[SegmentFact]:
         first = self._attempt.first_step

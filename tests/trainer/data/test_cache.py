@@ -193,7 +193,7 @@ def run_all(children: list[Callable[[], None]]) -> None:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(timeout=120)
+        process.join(timeout=600)
     assert [process.exitcode for process in processes] == [0] * len(children)
 
 
@@ -243,14 +243,14 @@ def test_a_fetcher_that_is_killed_leaves_its_block_to_others(tmp_path: Path) -> 
         assert claim is not None
         assert folder.make_room(KEYS[0], claim, lambda key: NEVER, 0) == 0
         holds.set()
-        time.sleep(60)
+        time.sleep(3600)
 
     process = FORK.Process(target=child)
     process.start()
-    assert holds.wait(20)
+    assert holds.wait(600)
     assert folder.used_bytes() == 100
-    asked = time.monotonic()
-    assert folder.claim(KEYS[0], lambda: time.monotonic() > asked + 0.1) is None
+    asked = iter([False, False, True])
+    assert folder.claim(KEYS[0], lambda: next(asked)) is None
     os.kill(process.pid or 0, signal.SIGKILL)
     process.join()
     claim = folder.claim(KEYS[0], lambda: False)

@@ -6,6 +6,7 @@ import json
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,8 +17,9 @@ from tests.support.training_runs import Run
 from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
+from trainer.recovery import watchdog
 from trainer.recovery.attempts import claim
-from trainer.recovery.watchdog import EXIT_HUNG
+from trainer.recovery.watchdog import EXIT_HUNG, Watchdog
 
 
 @pytest.fixture(scope="module")
@@ -154,17 +156,15 @@ def train_superseded(recipe: TrainRecipe, process: Process) -> TrainingResult:
     def after_step(step: int) -> None:
         if step == 3:
             published = Path(recipe.train.output, "checkpoints")
-            for _ in range(600):  # the checkpoint of step 2 is written beside the steps after it
-                if any(published.glob("*/complete.json")):
-                    break
-                time.sleep(0.1)
+            while not any(published.glob("*/complete.json")):  # that of step 2 is written beside the steps after it
+                time.sleep(0.01)
             claim(Folder(recipe.train.output))
 
     return train(recipe, LaunchContext(process=process, after_step=after_step))
 
 
 def test_the_watchdog_names_the_rank_that_hangs_and_the_collective(run: Run) -> None:
-    recipe = run.recipe({"workers": 2, "faults": {"watchdog_seconds": 3.0}})
+    recipe = run.recipe({"workers": 2, "faults": {"watchdog_seconds": 1800.0}})
     codes = wait(start_forked(run.scratch, 2, partial(train_and_hang, recipe)))
     assert EXIT_HUNG in codes, said(run.scratch)
     assert "rank 1 is hung in step 2, data loading; others wait in step 2 in the all-reduce of label counts" in said(
@@ -173,13 +173,31 @@ def test_the_watchdog_names_the_rank_that_hangs_and_the_collective(run: Run) -> 
 
 
 def train_and_hang(recipe: TrainRecipe, process: Process) -> TrainingResult:
-    """Rank 1 never comes back from its third batch."""
+    """Rank 1 never comes back from its third batch. Then, and once rank 0 waits for it, the watchdogs' clock is an hour
+    further: no slow step can wake them before."""
+    hangs, waits = (Path(f"{recipe.train.output}-{name}") for name in ("hangs", "waits"))
     asked: list[int] = []
+    pass_marker = Watchdog.at
 
     def stop_requested() -> bool:
         asked.append(1)
         if process.rank == 1 and len(asked) == 3:
-            time.sleep(60)
+            hangs.touch()
+            time.sleep(3600)
         return False
 
+    def at(self: Watchdog, step: int, where: str) -> None:
+        pass_marker(self, step, where)
+        if (process.rank, step, where) == (0, 2, "all-reduce of label counts"):
+            waits.touch()
+
+    def monotonic() -> float:
+        return time.monotonic() + (3600.0 if hangs.exists() and waits.exists() else 0.0)
+
+    def sleep(seconds: float) -> None:
+        while not process.store.check(["watchdog/0", "watchdog/1"]):
+            time.sleep(0.01)
+
+    Watchdog.at = at  # type: ignore[method-assign]
+    watchdog.time = SimpleNamespace(monotonic=monotonic, sleep=sleep)  # type: ignore[assignment]
     return train(recipe, LaunchContext(process=process, stop_requested=stop_requested))
