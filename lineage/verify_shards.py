@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,11 +32,13 @@ class PurgedSpans:
     spans: dict[Place, set[tuple[bytes, int, int]]] = field(default_factory=dict)
 
 
-def read_purged(out: Folder) -> PurgedSpans:
-    """All that was purged from an OUT; needs about 200 bytes a purged document."""
+def read_purged(out: Folder, of_purges: Collection[str] | None = None) -> PurgedSpans:
+    """All that was purged from an OUT, or by some purges; needs about 200 bytes a purged document."""
     spans: dict[Place, set[tuple[bytes, int, int]]] = defaultdict(set)
     doc_ids = set()
     for row in read_table(out, "purged").to_pylist():
+        if of_purges is not None and row["purge_id"] not in of_purges:
+            continue
         doc_ids.add(row["doc_id"])
         if row["shard"] is not None:
             spans[row["source"], row["shard"]].add((row["doc_id"], row["start"], row["num_tokens"]))
