@@ -36,9 +36,6 @@ _EXCERPTS_PER_RULE = 4
 _LIMITS = Limits(seconds=12 * 3600.0, memory_gib=8.0)
 """Each question is a count over a few groups, so memory stays small; over billions of rows it takes its time."""
 
-_EDITS = "SELECT {}, sum(count)::BIGINT n FROM edits WHERE doc_id NOT IN (SELECT doc_id FROM purged)"
-"""How often the kept texts that are still there were changed, by something."""
-
 Texts = Mapping[str, str]
 """The excerpt of each document that has one, by doc_id."""
 
@@ -100,10 +97,8 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         lengths=_lengths(ask),
         scores=_scores(ask),
         clusters=_clusters(out, ask, {row["doc_id"].hex(): row["excerpt"] for row in excerpts}),
-        edits=_bars(ask(f"{_EDITS.format('kind')} AND stage = 'pii' GROUP BY 1 ORDER BY n DESC, 1")),
-        other_edits=_bars(
-            ask(f"{_EDITS.format("stage || ': ' || kind")} AND stage <> 'pii' GROUP BY 1 ORDER BY n DESC, 1")
-        ),
+        edits=_edits(ask, "kind", "stage = 'pii'"),
+        other_edits=_edits(ask, "stage || ': ' || kind", "stage <> 'pii'"),
         shards=tuple(
             ShardRow(
                 source=s.source, shard=s.shard, num_tokens=s.num_tokens, num_documents=s.num_documents, hash=s.hash,
@@ -259,6 +254,16 @@ def _scores(ask: _Ask) -> tuple[Bar, ...]:
         " WHERE language_score IS NOT NULL GROUP BY 1"
     )
     return _bars([(f"{bin_ / _BINS:.2f}–{(bin_ + 1) / _BINS:.2f}", num) for bin_, num in _without_gaps(rows)])
+
+
+def _edits(ask: _Ask, label: str, which: str) -> tuple[Bar, ...]:
+    """How often the kept texts that are still there were changed, by what."""
+    return _bars(
+        ask(
+            f"SELECT {label}, sum(count)::BIGINT n FROM edits"
+            f" WHERE {which} AND doc_id NOT IN (SELECT doc_id FROM purged) GROUP BY 1 ORDER BY n DESC, 1"
+        )
+    )
 
 
 def _without_gaps(rows: Sequence[tuple[Any, ...]]) -> list[tuple[int, int]]:
