@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -20,9 +21,11 @@ from urllib.parse import urlsplit
 import fsspec
 
 from lineage.recipe import RecipeError
+from lineage.secrets import without_secrets
 
 REMOTE_SCHEMES = ("s3", "https", "http")
 _TEMPORARY = ".tmp-"
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class StorageError(OSError):
@@ -35,6 +38,26 @@ def is_remote(url: str) -> bool:
     if found and scheme not in (*REMOTE_SCHEMES, "file"):
         raise RecipeError(f"{url!r}: expected a path, file://, s3:// or https://, and not {scheme}://")
     return found != "" and scheme in REMOTE_SCHEMES
+
+
+def with_environment(url: str, environment: Mapping[str, str] = os.environ) -> str:
+    """`url` with every `${NAME}` in its user part or query replaced by that variable: so credentials need not stand in
+    a recipe. RecipeError if a variable is not set, or stands elsewhere in the URL, where it would be recorded."""
+    scheme, found, rest = url.partition("://")
+    if not found or "${" not in rest:
+        return url
+    user, at, host_and_path = rest.rpartition("@") if "@" in rest.partition("?")[0] else ("", "", rest)
+    place, mark, query = host_and_path.partition("?")
+    if "${" in place:
+        raise RecipeError(f"{without_secrets(url)}: a variable can stand for credentials only, before @ or behind ?")
+
+    def value(name: re.Match[str]) -> str:
+        if name[1] not in environment:
+            raise RecipeError(f"{without_secrets(url)}: the variable {name[1]} is not set; it holds the credentials")
+        return environment[name[1]]
+
+    filled = [_VARIABLE.sub(value, part) for part in (user, query)]
+    return f"{scheme}{found}{filled[0]}{at}{place}{mark}{filled[1]}"
 
 
 def local_path(url: str) -> str:

@@ -32,7 +32,7 @@ _STAGES: Final = (
     "dedup.exact", "dedup.near",
 )  # fmt: skip
 _AT_ONCE: Final = 256
-_Fact = TypeVar("_Fact", EditRow, FindingRow)
+_Fact = TypeVar("_Fact", EditRow, FindingRow, PurgedRow)
 
 
 class UnknownError(StoreError):

@@ -43,7 +43,9 @@ def verify_hooks(out: Folder) -> VerifyHooks:
         table = DedupTable()
     find = find_in(table.against)
     return VerifyHooks(
-        jaccard=Similarity(table), url_key=url_key, known_elsewhere=lambda doc_id: find(doc_id) is not None,
+        jaccard=Similarity(table),
+        url_key=url_key,
+        known_elsewhere=lambda doc_id: find(doc_id) is not None,
         stale_report=stale_report,
     )
 

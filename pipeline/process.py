@@ -33,7 +33,7 @@ from pipeline import engine, facts, tokens
 from pipeline.dedup import DedupJob, DedupResult, deduplicate
 from pipeline.dedup_inputs import DedupUnit, EarlierFile
 from pipeline.phases import Done, Phase, Run, carry_out
-from pipeline.plan import RUN, Plan, Unit, check_same_run, make_plan
+from pipeline.plan import RUN, Plan, Unit, check_same_run, make_plan, places_with_credentials
 from pipeline.progress import Reporter
 from pipeline.publish import output_index, publish, summarise
 from pipeline.recipe import RAY_STAGES, PipelineRecipe, comparing, recipe_of
@@ -63,6 +63,9 @@ def run(recipe: PipelineRecipe, reporter: Reporter) -> dict[str, Any]:
     tokenizer = load_tokenizer(recipe.tokenize.encoding)
     job = unit_job(recipe)
     plan = make_plan(recipe)
+    if places := places_with_credentials(plan):
+        more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
+        reporter.say(f"The credentials of {places[0]}{more} are used, and recorded nowhere.")
     with hold(plan.out, "sluice run"):
         if check_same_run(plan):
             reporter.say(f"{plan.out.url} is finished: nothing to do.")

@@ -105,15 +105,14 @@ def _tell(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None)
         begun = None if applied else unfinished_purge(Folder(options.out))
         print_json(_as_json(plan, applied, exposures) | {"unswept_caches": caches, "unfinished": begun})
         return
-    begun = _tell_unended(options, applied)
+    is_told = _tell_unended(options, applied)
     if not plan.rows:
-        if not begun:
+        if not is_told:
             print(f"Nothing to purge: {len(plan.already):,} documents are purged already.")
         _tell_elsewhere(plan)
         return
     if plan.returned:
-        print(f"{len(plan.returned):,} documents were purged before and are there again, as out of a backup: they go"
-              " again")  # fmt: skip
+        print(f"{len(plan.returned):,} documents were purged before and are there again, as out of a backup")
     roles = Counter({row.doc_id: row.role for row in plan.rows}.values())
     print(f"{plan.num_documents:,} documents: {roles['target']:,} targets, {roles['twin']:,} suppressed twins,"
           f" {roles['kept_copy']:,} kept copies of suppressed targets")  # fmt: skip
@@ -142,8 +141,10 @@ def _tell_unended(options: argparse.Namespace, applied: Applied | None) -> bool:
         return begun is not None
     if applied.finished is not None:
         row = next(purge for purge in Lookup(out).purges() if purge.purge_id == applied.finished)
-        print(f"Finished purge {row.purge_id}, which an earlier call of {row.by!r} had begun ({row.reason!r}):"
-              f" {row.num_documents:,} documents, {row.num_tokens:,} tokens. Proof: sluice verify {options.out}")  # fmt: skip
+        print(
+            f"Finished purge {row.purge_id}, which an earlier call of {row.by!r} had begun ({row.reason!r}):"
+            f" {row.num_documents:,} documents, {row.num_tokens:,} tokens. Proof: sluice verify {options.out}"
+        )
     return applied.finished is not None and applied.purge_id == applied.finished
 
 

@@ -101,7 +101,11 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         other_edits=_edits(ask, "stage || ': ' || kind", "stage <> 'pii'"),
         shards=tuple(
             ShardRow(
-                source=s.source, shard=s.shard, num_tokens=s.num_tokens, num_documents=s.num_documents, hash=s.hash,
+                source=s.source,
+                shard=s.shard,
+                num_tokens=s.num_tokens,
+                num_documents=s.num_documents,
+                hash=s.hash,
                 num_tokens_purged=purged.by_shard.get((s.source, s.shard), (0, 0))[1],
             )
             for s in index.shards
@@ -300,7 +304,8 @@ def _clusters(out: Folder, ask: _Ask, texts: Texts) -> tuple[ShownCluster, ...]:
 def _purged_of(ask: _Ask, doc_ids: Sequence[str]) -> set[str]:
     """Which of a few documents were purged."""
     listed = ", ".join(f"'{doc_id}'" for doc_id in sorted(set(doc_ids)))
-    return {row[0] for row in ask(f"SELECT DISTINCT doc_id FROM purged WHERE doc_id IN ({listed})")} if listed else set()
+    rows = ask(f"SELECT DISTINCT doc_id FROM purged WHERE doc_id IN ({listed})") if listed else []
+    return {row[0] for row in rows}
 
 
 def _speeds(steps: Sequence[StepRow], run: Mapping[str, Any]) -> tuple[StepSpeed, ...]:

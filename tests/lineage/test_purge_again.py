@@ -106,11 +106,8 @@ def test_one_old_file_under_its_new_name_brings_nobody_back(template: SmallOut, 
     """Damage of one file: whoever else was purged from it must not be covered by the next generation."""
     alone = [record for record in template.records if record.status == "kept" and record.cluster_id is None]
     (row,) = purge(out, by_doc(alone[0])).plan.rows
-    beside = next(
-        record
-        for record in alone[1:]
-        if {(found.source, found.shard) for found in Lookup(out).documents([record.doc_id])} == {(row.source, row.shard)}
-    )
+    places = {found.doc_id: (found.source, found.shard) for found in Lookup(out).documents([r.doc_id for r in alone])}
+    beside = next(record for record in alone[1:] if places[record.doc_id] == (row.source, row.shard))
     purge(out, by_doc(beside))
     shard = next(shard for shard in read_index(out).shards if (shard.source, shard.shard) == (row.source, row.shard))
     old = Path(template.folder.at(f"shards/{row.source}/{row.shard:05d}.bin"))
