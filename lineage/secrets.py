@@ -7,6 +7,7 @@ signing.
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any, Final
 from urllib.parse import unquote_plus
@@ -82,6 +83,14 @@ def redacted(text: str) -> str:
 def _redacted_url(found: re.Match[str]) -> str:
     url = found[0].rstrip(_PUNCTUATION)
     return without_secrets(url) + found[0][len(url) :]
+
+
+def redact_log(record: logging.LogRecord) -> bool:
+    """A filter for loggers of libraries, which write down whole addresses: lets every record pass, redacted."""
+    record.msg, record.args = redacted(record.getMessage()), None
+    if record.exc_info:
+        record.exc_text = redacted(logging.Formatter().formatException(record.exc_info))
+    return True
 
 
 def recordable(plain: Any) -> Any:

@@ -7,6 +7,7 @@ the attempt, synced and renamed; in an object store it is spooled to local disk 
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import re
 import shutil
@@ -21,10 +22,12 @@ from urllib.parse import urlsplit
 import fsspec
 
 from lineage.recipe import RecipeError
-from lineage.secrets import without_secrets
+from lineage.secrets import redact_log, without_secrets
 
 REMOTE_SCHEMES = ("s3", "https", "http")
 _TEMPORARY = ".tmp-"
+for _name in ("fsspec", "fsspec.http", "fsspec.generic"):
+    logging.getLogger(_name).addFilter(redact_log)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import urllib3
 from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError, ResponseError
 
-from lineage.secrets import redacted, without_secrets
+from lineage.secrets import redact_log, redacted, without_secrets
 
 _BUSY: Final = (408, 429, 500, 502, 503, 504)
 _BUFFER_BYTES: Final = 1 << 20
@@ -26,12 +26,14 @@ _POOL = urllib3.PoolManager(maxsize=16)
 
 
 def _without_queries(record: logging.LogRecord) -> bool:
-    """urllib3 logs each retry with the whole address."""
-    record.msg, record.args = re.sub(r"\?[^\s\"']*", "?…", redacted(record.getMessage())), None
+    """urllib3 logs each request and retry with the whole query, which holds the credentials of a presigned URL."""
+    redact_log(record)
+    record.msg = re.sub(r"\?[^\s\"']*", "?…", record.msg)
     return True
 
 
-logging.getLogger("urllib3.connectionpool").addFilter(_without_queries)
+for _name in ("urllib3.connectionpool", "urllib3.util.retry", "urllib3.poolmanager"):
+    logging.getLogger(_name).addFilter(_without_queries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
