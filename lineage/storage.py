@@ -25,6 +25,9 @@ from lineage.recipe import RecipeError
 from lineage.secrets import redact_log, without_secrets
 
 REMOTE_SCHEMES = ("s3", "https", "http")
+SECRET_PREFIX = "SLUICE_SECRET_"
+"""Of the variables that a recipe may name in a URL. No others: a recipe of somebody else could send them anywhere."""
+
 _TEMPORARY = ".tmp-"
 for _name in ("fsspec", "fsspec.http", "fsspec.generic"):
     logging.getLogger(_name).addFilter(redact_log)
@@ -44,8 +47,9 @@ def is_remote(url: str) -> bool:
 
 
 def with_environment(url: str, environment: Mapping[str, str] = os.environ) -> str:
-    """`url` with every `${NAME}` in its user part or query replaced by that variable: so credentials need not stand in
-    a recipe. RecipeError if a variable is not set, or stands elsewhere in the URL, where it would be recorded."""
+    """`url` with every `${SLUICE_SECRET_…}` in its user part or query replaced by that variable: so credentials need
+    not stand in a recipe. RecipeError if a variable is not set or has another name, or stands elsewhere in the URL,
+    where it would be recorded."""
     scheme, found, rest = url.partition("://")
     if not found or "${" not in rest:
         return url
@@ -55,6 +59,10 @@ def with_environment(url: str, environment: Mapping[str, str] = os.environ) -> s
         raise RecipeError(f"{without_secrets(url)}: a variable can stand for credentials only, before @ or behind ?")
 
     def value(name: re.Match[str]) -> str:
+        if not name[1].startswith(SECRET_PREFIX):
+            raise RecipeError(
+                f"{without_secrets(url)}: {name[1]!r}: expected a variable whose name begins with {SECRET_PREFIX}"
+            )
         if name[1] not in environment:
             raise RecipeError(f"{without_secrets(url)}: the variable {name[1]} is not set; it holds the credentials")
         return environment[name[1]]
@@ -74,8 +82,9 @@ def join(url: str, *names: str) -> str:
 
 
 def object_store_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The AWS_* variables of an environment, by name: how it reaches the object store."""
-    return {name: value for name, value in sorted(environment.items()) if name.startswith("AWS_")}
+    """The AWS_* and SLUICE_SECRET_* variables of an environment, by name: how it reaches the object store, and web
+    servers that ask who is there."""
+    return {name: value for name, value in sorted(environment.items()) if name.startswith(("AWS_", SECRET_PREFIX))}
 
 
 def filesystem(url: str) -> Any:
@@ -116,7 +125,7 @@ def delta_options(url: str) -> dict[str, str]:
     """The storage_options that deltalake wants for `url` (its own names for the AWS_* variables)."""
     if urlsplit(url).scheme != "s3":
         return {}
-    options = object_store_settings()
+    options = {name: value for name, value in object_store_settings().items() if name.startswith("AWS_")}
     options.setdefault("AWS_REGION", os.environ.get("AWS_DEFAULT_REGION", "us-east-1"))
     if options.get("AWS_ENDPOINT_URL", "").startswith("http://"):
         options["AWS_ALLOW_HTTP"] = "true"

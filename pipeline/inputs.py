@@ -3,7 +3,7 @@
 A file's name in the tables is relative, so that disk and S3 agree: to the folders before the first wildcard of its
 glob, to its own folder if it was named outright, or to the base URL of its paths list.
 
-A web address may hold credentials, as `${NAME}` or outright: `Input.address` has them, and nothing else does.
+A web address may hold credentials, as `${SLUICE_SECRET_…}` or outright: `Input.address` has them, and nothing else.
 """
 
 from __future__ import annotations

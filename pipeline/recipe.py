@@ -41,7 +41,7 @@ class SourceTable:
 
     name: str = key(help="letters, digits, dot, dash, underscore: a folder below shards/ and documents/")
     inputs: tuple[str, ...] = key(
-        help="paths, globs, s3:// or https:// URLs (credentials as ${NAME}: from the environment, recorded nowhere), or"
+        help="paths, globs, s3:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the environment), or"
         " a Common Crawl *.paths.gz list"
     )
     format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = key("auto")

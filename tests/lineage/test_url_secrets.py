@@ -62,18 +62,21 @@ def test_plain_values_are_recorded_without_credentials() -> None:
 
 
 def test_credentials_may_come_from_the_environment() -> None:
-    environment = {"WHO": "user:p%40ss", "SIGNED": "X-Amz-Signature=1&a=b", "T": "t"}
-    assert with_environment("https://${WHO}@h.example/a?${SIGNED}", environment) == (
+    environment = {"SLUICE_SECRET_A": "user:p%40ss", "SLUICE_SECRET_B": "X-Amz-Signature=1&a=b", "T": "t"}
+    assert with_environment("https://${SLUICE_SECRET_A}@h.example/a?${SLUICE_SECRET_B}", environment) == (
         "https://user:p%40ss@h.example/a?X-Amz-Signature=1&a=b"
     )
-    assert with_environment("https://h.example/a?page=2&key=${T}", environment) == "https://h.example/a?page=2&key=t"
+    assert with_environment("https://h.example/a?page=2&key=${SLUICE_SECRET_A}", environment) == (
+        "https://h.example/a?page=2&key=user:p%40ss"
+    )
     assert with_environment("/data/${T}/*.gz", environment) == "/data/${T}/*.gz"
 
 
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("https://${NOBODY}@h.example/a", "the variable NOBODY is not set"),
+        ("https://${SLUICE_SECRET_X}@h.example/a", "the variable SLUICE_SECRET_X is not set"),
+        ("https://h.example/a?send=${T}", "'T': expected a variable whose name begins with SLUICE_SECRET_"),
         ("https://h.example/${T}/a", "can stand for credentials only"),
         ("https://${T}/a", "can stand for credentials only"),
     ],

@@ -179,18 +179,25 @@ def test_a_run_uses_credentials_and_leaves_them_nowhere_and_goes_on_with_the_nex
 def test_credentials_come_from_the_environment_and_the_recipe_keeps_no_name_of_them(
     vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HARBOUR", f"{USER}:{PASSWORD}")
-    monkeypatch.setenv("SIGNED", vault.query())
+    monkeypatch.setenv("SLUICE_SECRET_HARBOUR", f"{USER}:{PASSWORD}")
+    monkeypatch.setenv("SLUICE_SECRET_SIGNED", vault.query())
+    vault.files["/plain/words.txt"] = b"unspeakable\n"
     plain = recipe(
         str(tmp_path / "out"),
-        {"told": (f"http://${{HARBOUR}}@{vault.host}/plain/a.jsonl.gz", f"{vault.url}/signed/b.jsonl.gz?${{SIGNED}}")},
+        {
+            "told": (
+                f"http://${{SLUICE_SECRET_HARBOUR}}@{vault.host}/plain/a.jsonl.gz",
+                f"{vault.url}/signed/b.jsonl.gz?${{SLUICE_SECRET_SIGNED}}",
+            )
+        },
+        url={"block_words": [f"http://${{SLUICE_SECRET_HARBOUR}}@{vault.host}/plain/words.txt"]},
     )
     process.run(load(write_recipe(tmp_path / "recipe.toml", plain)), Reporter(quiet=True))
     out = Folder(str(tmp_path / "out"))
     assert_untold(vault, *everything(of_folder(out)))
     assert summary_of(out.url)["num_documents"] == 8
-    monkeypatch.delenv("SIGNED")
-    with pytest.raises(RecipeError, match="the variable SIGNED is not set") as caught:
+    monkeypatch.delenv("SLUICE_SECRET_SIGNED")
+    with pytest.raises(RecipeError, match="the variable SLUICE_SECRET_SIGNED is not set") as caught:
         process.run(load(tmp_path / "recipe.toml"), Reporter(quiet=True))
     assert_untold(vault, str(caught.value).encode())
 
