@@ -40,7 +40,7 @@ from pipeline.phases.publish import output_index, publish, summarise
 from pipeline.phases.read import UnitJob, run_unit
 from pipeline.phases.record import record
 from pipeline.phases.tokenize import Group, TokenJob, UnitOfGroup, number_shards
-from pipeline.plan import RUN, Plan, Unit, check_same_run, make_plan
+from pipeline.plan import RUN, Plan, Unit, check_same_run, make_plan, places_with_credentials
 from pipeline.recipe import RAY_STAGES, PipelineRecipe, comparing, recipe_of
 from stages.chain import CORPUS_STAGES, StepTables, build_chain
 from stages.dedup.minhash import scheme_name
@@ -65,6 +65,9 @@ def run(recipe: PipelineRecipe, reporter: Reporter) -> dict[str, Any]:
     tokenizer = load_tokenizer(recipe.tokenize.encoding)
     job = unit_job(recipe)
     plan = make_plan(recipe)
+    if places := places_with_credentials(plan):
+        more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
+        reporter.say(f"The credentials of {places[0]}{more} are used, and recorded nowhere.")
     with hold(plan.out, "sluice run"):
         if check_same_run(plan):
             reporter.say(f"{plan.out.url} is finished: nothing to do.")

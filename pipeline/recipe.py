@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lineage.recipe import RecipeError, key, load_recipe, parse_table
+from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, is_remote
 from stages.chain import DEFAULT_STEPS
 from stages.dedup.options import DedupTable
@@ -39,7 +40,10 @@ class SourceTable:
     """[[source]]"""
 
     name: str = key(help="letters, digits, dot, dash, underscore: a folder below shards/ and documents/")
-    inputs: tuple[str, ...] = key(help="paths, globs, s3:// or https:// URLs, or a Common Crawl *.paths.gz list")
+    inputs: tuple[str, ...] = key(
+        help="paths, globs, s3:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the environment), or"
+        " a Common Crawl *.paths.gz list"
+    )
     format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = key("auto")
     steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:function")
     limit: int | None = key(None, at_least=1, help="input files, the first by name")
@@ -140,6 +144,16 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
         is_remote(recipe.run.output)
     except RecipeError as error:
         raise RecipeError(f"run.output = {error}") from error
+    places = {"run.output": (recipe.run.output,), "dedup.against": recipe.dedup.against}
+    places |= {"purges.honour": recipe.purges.honour}
+    places |= {f"source.inputs of {source.name!r}": source.inputs for source in recipe.source}
+    for name, urls in places.items():
+        for url in urls:
+            if url.startswith("s3://") and "@" in url.removeprefix("s3://").partition("/")[0]:
+                raise RecipeError(
+                    f"{name} = {without_secrets(url)!r}: keys do not belong in an s3:// URL; set AWS_ACCESS_KEY_ID and"
+                    " AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+                )
     names = [source.name for source in recipe.source]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:

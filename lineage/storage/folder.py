@@ -12,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import logging
 import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -25,9 +27,16 @@ from urllib.parse import urlsplit
 import fsspec
 
 from lineage.recipe import RecipeError
+from lineage.secrets import redact_log, without_secrets
 
 REMOTE_SCHEMES = ("s3", "https", "http")
+SECRET_PREFIX = "SLUICE_SECRET_"
+"""Of the variables that a recipe may name in a URL. No others: a recipe of somebody else could send them anywhere."""
+
 _TEMPORARY = ".tmp-"
+for _name in ("fsspec", "fsspec.http", "fsspec.generic"):
+    logging.getLogger(_name).addFilter(redact_log)
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class StorageError(OSError):
@@ -42,6 +51,31 @@ def is_remote(url: str) -> bool:
     return found != "" and scheme in REMOTE_SCHEMES
 
 
+def with_environment(url: str, environment: Mapping[str, str] = os.environ) -> str:
+    """`url` with every `${SLUICE_SECRET_…}` in its user part or query replaced by that variable: so credentials need
+    not stand in a recipe. RecipeError if a variable is not set or has another name, or stands elsewhere in the URL,
+    where it would be recorded."""
+    scheme, found, rest = url.partition("://")
+    if not found or "${" not in rest:
+        return url
+    user, at, host_and_path = rest.rpartition("@") if "@" in rest.partition("?")[0] else ("", "", rest)
+    place, mark, query = host_and_path.partition("?")
+    if "${" in place:
+        raise RecipeError(f"{without_secrets(url)}: a variable can stand for credentials only, before @ or behind ?")
+
+    def value(name: re.Match[str]) -> str:
+        if not name[1].startswith(SECRET_PREFIX):
+            raise RecipeError(
+                f"{without_secrets(url)}: {name[1]!r}: expected a variable whose name begins with {SECRET_PREFIX}"
+            )
+        if name[1] not in environment:
+            raise RecipeError(f"{without_secrets(url)}: the variable {name[1]} is not set; it holds the credentials")
+        return environment[name[1]]
+
+    filled = [_VARIABLE.sub(value, part) for part in (user, query)]
+    return f"{scheme}{found}{filled[0]}{at}{place}{mark}{filled[1]}"
+
+
 def local_path(url: str) -> str:
     """The absolute path that a local `url` (a path, or file://) names."""
     return os.path.abspath(url.removeprefix("file://"))
@@ -53,8 +87,9 @@ def join(url: str, *names: str) -> str:
 
 
 def object_store_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The AWS_* variables of an environment, by name: how it reaches the object store."""
-    return {name: value for name, value in sorted(environment.items()) if name.startswith("AWS_")}
+    """The AWS_* and SLUICE_SECRET_* variables of an environment, by name: how it reaches the object store, and web
+    servers that ask who is there."""
+    return {name: value for name, value in sorted(environment.items()) if name.startswith(("AWS_", SECRET_PREFIX))}
 
 
 def filesystem(url: str) -> Any:
@@ -95,7 +130,7 @@ def delta_options(url: str) -> dict[str, str]:
     """The storage_options that deltalake wants for `url` (its own names for the AWS_* variables)."""
     if urlsplit(url).scheme != "s3":
         return {}
-    options = object_store_settings()
+    options = {name: value for name, value in object_store_settings().items() if name.startswith("AWS_")}
     options.setdefault("AWS_REGION", os.environ.get("AWS_DEFAULT_REGION", "us-east-1"))
     if options.get("AWS_ENDPOINT_URL", "").startswith("http://"):
         options["AWS_ALLOW_HTTP"] = "true"

@@ -91,7 +91,9 @@ def parse_command(name: str, argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _complain(name: str, error: object, code: int) -> int:
-    text = str(error) or type(error).__name__
+    from lineage.secrets import redacted
+
+    text = redacted(str(error)) or type(error).__name__
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code

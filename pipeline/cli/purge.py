@@ -6,7 +6,8 @@
 
 With a document go its suppressed duplicates by text (twins), and where it was itself suppressed, the copy that was
 kept. Tokens become end-of-text ids, so lengths and the training order stay; clean texts become null; old files are
-deleted; the report is made again; an audit row stays. Killed at any point, the same call finishes it.
+deleted; the report is made again; an audit row stays. Killed at any point, or stopped by a full disk, the same call
+finishes it. What was purged before and is there again, out of a backup, goes again with the next purge.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from typing import Any
 
 from lineage.ids import parse_id
 from lineage.index.output_index import read_index
-from lineage.purge.execution import Applied, Order, apply
+from lineage.purge.execution import Applied, Order, apply, unfinished_purge
 from lineage.purge.plan import Match, PurgePlan, make_plan
 from lineage.purge.sweeps import unswept
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
+from lineage.store.lookup import Lookup
 from pipeline.cli.common import add_json, print_json, words
 from pipeline.cli.main import FailedError
 from pipeline.inspect.tracing import exposures_of
@@ -53,9 +55,14 @@ def run(options: argparse.Namespace) -> int:
         plan = make_plan(out, match, hooks)
         _tell(options, plan, None)
         return 0
-    applied = apply(
-        out, Order(match=match, by=options.by, reason=options.reason), hooks, apply_hooks(), wait_seconds=30
-    )
+    order = Order(match=match, by=options.by, reason=options.reason)
+    try:
+        applied = apply(out, order, hooks, apply_hooks(), wait_seconds=30)
+    except OSError as error:
+        begun = unfinished_purge(out)
+        if begun is None:
+            raise
+        raise FailedError(f"{error}. Purge {begun} has begun: the same call again finishes it") from error
     _tell(options, applied.plan, applied)
     return 0
 
@@ -95,12 +102,17 @@ def _tell(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None)
     exposures = exposures_of(options.out, placed)
     if options.json:
         caches = [asdict(cache) for cache in unswept(Folder(options.out), read_index(options.out))]
-        print_json(_as_json(plan, applied, exposures) | {"unswept_caches": caches})
+        begun = None if applied else unfinished_purge(Folder(options.out))
+        print_json(_as_json(plan, applied, exposures) | {"unswept_caches": caches, "unfinished": begun})
         return
+    is_told = _tell_unended(options, applied)
     if not plan.rows:
-        print(f"Nothing to purge: {len(plan.already):,} documents are purged already.")
+        if not is_told:
+            print(f"Nothing to purge: {len(plan.already):,} documents are purged already.")
         _tell_elsewhere(plan)
         return
+    if plan.returned:
+        print(f"{len(plan.returned):,} documents were purged before and are there again, as out of a backup")
     roles = Counter({row.doc_id: row.role for row in plan.rows}.values())
     print(f"{plan.num_documents:,} documents: {roles['target']:,} targets, {roles['twin']:,} suppressed twins,"
           f" {roles['kept_copy']:,} kept copies of suppressed targets")  # fmt: skip
@@ -119,6 +131,23 @@ def _tell(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None)
             print(f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there")
 
 
+def _tell_unended(options: argparse.Namespace, applied: Applied | None) -> bool:
+    """Say what became of a purge that an earlier call began and did not end; whether that is what was asked for."""
+    out = Folder(options.out)
+    if applied is None:
+        begun = unfinished_purge(out)
+        if begun is not None:
+            print(f"Purge {begun} has begun and did not end. With --apply, it is finished first.")
+        return begun is not None
+    if applied.finished is not None:
+        row = next(purge for purge in Lookup(out).purges() if purge.purge_id == applied.finished)
+        print(
+            f"Finished purge {row.purge_id}, which an earlier call of {row.by!r} had begun ({row.reason!r}):"
+            f" {row.num_documents:,} documents, {row.num_tokens:,} tokens. Proof: sluice verify {options.out}"
+        )
+    return applied.finished is not None and applied.purge_id == applied.finished
+
+
 def _tell_elsewhere(plan: PurgePlan) -> None:
     for entry in plan.elsewhere:
         print(f"{entry.doc_id.hex()} lies in {entry.out or 'an earlier output'}: purge it there with"
@@ -133,6 +162,7 @@ def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str,
         "match": json.loads(plan.match.as_json()),
         "num_documents": plan.num_documents,
         "num_tokens": plan.num_tokens,
+        "returned": [doc_id.hex() for doc_id in plan.returned],
         "already_purged": [doc_id.hex() for doc_id in plan.already],
         "shards": [{"source": source, "shard": shard} for source, shard in plan.shards],
         "documents": [

@@ -3,6 +3,11 @@
 Resumable: after a crash, a kill or Ctrl-C the same call continues and repeats no finished unit. A changed recipe or
 changed inputs are refused (exit 2) naming what differs; [ray] may differ.
 
+Credentials in the URLs of a recipe (user:password@, presigned parameters, tokens) are used and recorded nowhere: not in
+the output, its lineage, a log or a message. They may come from variables named SLUICE_SECRET_…, before @ or behind ?:
+  inputs = ["https://${SLUICE_SECRET_LOGIN}@host/a.warc.gz", "https://host/b.warc.gz?${SLUICE_SECRET_SIGNED}"]
+A URL that was signed anew is the same input. Keys of object stores come from the usual AWS_* variables only.
+
   sluice run recipes/crawl.toml
   sluice run recipes/crawl.toml --set run.output=s3://bucket/out --set 'source.0.limit=2'
 """

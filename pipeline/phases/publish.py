@@ -9,7 +9,8 @@ from typing import Any
 
 from lineage.index.output_index import Index, PartFile, Shard, TokenizerIdentity, make_index, publish_index
 from lineage.purge.erase import remove_leftovers
-from lineage.recipe import as_toml
+from lineage.recipe import as_plain, as_toml
+from lineage.secrets import recordable
 from lineage.store.checksum_update import cover
 from pipeline.dedup.corpus import DedupResult
 from pipeline.phases.join import merge_excerpts
@@ -72,7 +73,7 @@ def publish(plan: Plan, index: Index, summary: dict[str, Any]) -> None:
     """Publish everything that readers open after the tables are committed, index.json last; then remove work/."""
     out = plan.out
     out.publish(EXCERPTS, merge_excerpts(out, plan.units))
-    out.publish(RECIPE, as_toml(plan.recipe).encode())
+    out.publish(RECIPE, as_toml(recordable(as_plain(plan.recipe))).encode())
     out.publish(RUN, json.dumps(summary, indent=1, sort_keys=True).encode())
     out.publish(REPORT, render_output(out, index))
     # A killed call may have left another run.json or report of the same size: their sums must not be taken over.

@@ -16,6 +16,7 @@ import pytest
 from lineage.ids import id_digest, show_digest, text_hash
 from lineage.recipe import RecipeError
 from pipeline import plan as plans
+from pipeline.inputs.files import Input
 from pipeline.phases.read import UnitJob, run_unit
 from pipeline.plan import Plan, check_same_run, clear_work, make_plan, probe
 from pipeline.process import unit_job
@@ -244,7 +245,7 @@ def test_a_small_file_is_hashed_whole_and_a_large_one_in_windows(
 
     def hash_of(data: bytes) -> str:
         path.write_bytes(data)
-        return probe(str(path), len(data))
+        return probe(Input(source="web", index=0, name="a", url=str(path), size=len(data)))
 
     content = random.Random(0).randbytes(1_000_000)
     assert hash_of(content) != hash_of(content[:500_000] + b"x" + content[500_001:])
