@@ -18,7 +18,7 @@ from rich.rule import Rule as Line
 from rich.table import Table
 from rich.text import Text
 
-from stages.chain import Chain, StepTables
+from stages.chain import Chain, StepTables, attempt
 from stages.document import Document, Edit, Finding, Rejection
 
 Verdict = Literal["kept", "changed", "rejected"]
@@ -64,7 +64,7 @@ def explain(document: Document, chain: Chain) -> Story:
     """The story of one document, every step run on what the steps before it left, rejections notwithstanding."""
     steps: list[StepStory] = []
     for step in chain.steps:
-        outcome = step(document)
+        outcome = attempt(step, document)
         story = _tell(step.stage, document, outcome)
         steps.append(story)
         document = outcome.document if isinstance(outcome, Rejection) else outcome
