@@ -18,8 +18,8 @@ from stages.decontaminate import DecontaminateStep, DecontaminateTable
 from stages.document import STAGES, Document, Finding, Outcome, Rejection, Step
 from stages.extraction import extract
 from stages.extraction_child import IsolatedExtraction
-from stages.fault import Fault
 from stages.fasttext_model import BUNDLED
+from stages.fault import Fault
 from stages.language import LanguageStep, LanguageTable
 from stages.ngrams import Encode
 from stages.page import PageReader
@@ -247,8 +247,8 @@ class Chain:
 
 
 def attempt(step: Step, document: Document) -> Outcome:
-    """What the step says of the document; where it raises, a rejection by rule `<stage>.error` that bears the fault: one
-    page never stops a run. What is not about the page passes: a wrong recipe, and memory that is used up."""
+    """What the step says of the document; where it raises, a rejection by rule `<stage>.error` that bears the fault:
+    one page never stops a run. What is not about the page passes: a wrong recipe, and memory that is used up."""
     try:
         return step(document)
     except (RecipeError, MemoryError):
