@@ -19,7 +19,7 @@ from lineage.storage import Folder
 from pipeline import record
 from pipeline.demo.check import check_truth
 from pipeline.demo.crawl import Truth, make_crawl
-from pipeline.process import TooManyBadRecordsError
+from pipeline.faults import TooManyBadRecordsError
 
 SOURCES = {"web": "web-*.warc.gz", "news": "news-*.warc.gz", "boards": "boards-*.jsonl.gz"}
 

@@ -19,7 +19,8 @@ from lineage.ids import text_hash
 from stages import extraction
 from stages.document import Document, Rejection
 from stages.extraction import Extractor, Failure, OutOfTimeError, extract, processor_time_limit
-from stages.extraction_child import IsolatedExtraction
+from stages.extraction_child import IsolatedExtraction, _answer, _outcome_of
+from stages.fault import Fault
 from stages.markup import depth
 from stages.markup_bounds import markup_bounds
 from stages.page import PageReader
@@ -174,6 +175,22 @@ def test_an_extractor_that_raises_is_an_error_of_that_page_only(make_document, m
     monkeypatch.setattr(extraction, "_callable", lambda _: fail)
     outcome = parse(make_document(html=PAGE))
     assert rule(outcome) == "parse.error"
+    assert outcome.fault.error == "ValueError"
+    assert outcome.fault.where == f"{__name__}, line {fail.__code__.co_firstlineno + 1}, in fail"
+    assert "odd page" not in outcome.fault.traceback
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        "text \ud800",
+        "",
+        *Failure,
+        Fault(error="ValueError", where="x, line 1, in f", traceback="a\nb", message="é\ud800"),
+    ],
+)
+def test_an_extractor_in_a_child_gives_the_same_answer(outcome):
+    assert _outcome_of(_answer(outcome)) == outcome
 
 
 def test_the_clock_leaves_other_handlers_and_timers_as_they_were():
