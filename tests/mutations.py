@@ -38,7 +38,8 @@ WORDS = (
     b"<![CDATA[", b"&#x110000;", b"\xed\xa0\x80", b"\\ud800", b'"', b"{", b"[" * 200, b"<svg><style>", b"\xef\xbb\xbf",
     b"https://[::1", b"https://example.org:99999/", b"9999-99-99T99:99:99Z", b"0001-01-01T00:00:00+23:59",
 )  # fmt: skip
-_DIGITS = re.compile(rb"[0-9A-Fa-f]+")
+_A_NUMBER = re.compile(rb"(?<![0-9A-Za-z])[A-Fa-f]*[0-9][0-9A-Fa-f]*(?![0-9A-Za-z])")
+"""Decimal or hexadecimal, as lengths of chunks are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,14 +101,14 @@ def _insert(data: bytes, rng: random.Random) -> bytes:
 
 def _other_number(data: bytes, rng: random.Random) -> bytes:
     """One of the numbers in the data becomes another one."""
-    found = list(_DIGITS.finditer(data, rng.randrange(len(data) + 1)))[:40]
+    found = list(_A_NUMBER.finditer(data, rng.randrange(len(data) + 1)))[:40]
     if not found:
         return _insert(data, rng)
     match = rng.choice(found)
     return data[: match.start()] + rng.choice(NUMBERS) + data[match.end() :]
 
 
-_DAMAGES = (_flip, _set_byte, _truncate, _delete, _double, _move, _insert, _other_number)
+_DAMAGES = (_flip, _set_byte, _truncate, _delete, _double, _move, _insert, _other_number, _other_number)
 
 
 class Mutator:
@@ -229,8 +230,8 @@ def _http(rng: random.Random) -> Made:
 
 
 def _body(rng: random.Random) -> Made:
-    coding, content_type = rng.choice(tuple(_CODINGS)), rng.choice(_TYPES)
-    if rng.random() < 0.5:  # damage before the coding, so that it decodes
+    coding, content_type = rng.choice((*_CODINGS, "chunked")), rng.choice(_TYPES)
+    if rng.random() < 0.3:  # damage before the coding, so that it decodes
         body = _CODINGS[coding][1](mutate(_page("body").encode(), rng))
     else:
         body = mutate(_CODINGS[coding][1](_page("body").encode()), rng)
