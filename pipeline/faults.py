@@ -119,6 +119,7 @@ class BadRecords:
 
     num: int = 0
     num_documents: int = 0
+    num_bytes: int = 0
     num_unreadable: int = 0
     num_raised: int = 0
 
@@ -133,6 +134,7 @@ class BadRecords:
         """Count one unit's."""
         self.num += unit["num_records"] + len(unit["unreadable"])
         self.num_documents += unit["num_documents"]
+        self.num_bytes += unit["bytes"]
         self.num_unreadable += len(unit["unreadable"])
         self.num_raised += num_raised(unit)
 
@@ -140,9 +142,12 @@ class BadRecords:
     def num_bad(self) -> int:
         return self.num_unreadable + self.num_raised
 
-    def hopeless(self, allowed: float) -> bool:
-        """Whether a step raises on most documents, long before all inputs are read."""
-        return allowed < 0.5 and self.num_raised >= _ENOUGH_TO_STOP and self.num_raised > self.num_documents / 2
+    def hopeless(self, allowed: float, share_read: float) -> bool:
+        """Whether a step raises on most documents, and on more than are allowed even if all that is left were good: as
+        far as the share of the input's bytes that is read foretells how many records there are."""
+        allowed_in_all = allowed * self.num / max(share_read, 1e-12)
+        most = self.num_raised > self.num_documents / 2
+        return most and self.num_raised >= _ENOUGH_TO_STOP and self.num_raised > allowed_in_all
 
 
 def num_raised(unit: Mapping[str, Any]) -> int:
@@ -159,9 +164,9 @@ def check_bad_records(read: Sequence[Mapping[str, Any]], allowed: float) -> None
         raise TooManyBadRecordsError(_too_many(read, bad, allowed))
 
 
-def stop_if_hopeless(read: Sequence[Mapping[str, Any]], bad: BadRecords, allowed: float) -> None:
-    """TooManyBadRecordsError as soon as a step raises on most documents."""
-    if bad.hopeless(allowed):
+def stop_if_hopeless(read: Sequence[Mapping[str, Any]], bad: BadRecords, allowed: float, share_read: float) -> None:
+    """TooManyBadRecordsError as soon as a step raises on so many documents that reading on is in vain."""
+    if bad.hopeless(allowed, share_read):
         raise TooManyBadRecordsError(_too_many(read, bad, allowed))
 
 

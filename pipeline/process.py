@@ -117,13 +117,15 @@ def purged_sets(honour: Sequence[str]) -> PurgedSets | None:
 
 def read_inputs(state: Run, job: UnitJob) -> list[Done]:
     """Phase 2. What every unit counted, in plan order; TooManyBadRecordsError past the recipe's share, or as soon as a
-    step raises on most documents."""
+    step raises on so many documents that it will be."""
     allowed, bad, seen = state.recipe.limits.max_bad_records, BadRecords(), list[Done]()
+
+    num_bytes = sum(unit.input.size for unit in state.plan.units)
 
     def watch(done: Done) -> None:
         bad.add(done)
         seen.append(done)
-        stop_if_hopeless(seen, bad, allowed)
+        stop_if_hopeless(seen, bad, allowed, share_read=bad.num_bytes / max(1, num_bytes))
         if job.strict:
             stop_at_first([done])
 

@@ -50,7 +50,7 @@ def _name(error: BaseException) -> str:
 
 def _message(error: BaseException) -> str:
     try:
-        return str(error)[:_MESSAGE_CHARS]
+        return str(error)[:_MESSAGE_CHARS].encode("utf-8", "backslashreplace").decode()
     except Exception as in_turn:  # noqa: BLE001 - an exception of the user's: its __str__ may raise anything
         return f"(its message cannot be had: {type(in_turn).__name__})"
 

@@ -228,7 +228,7 @@ def test_a_stream_that_fails_is_never_taken_for_damaged_content(name: str) -> No
 def unit(num: int, *, unreadable: int = 0, raised: int = 0) -> dict[str, Any]:
     """What a unit of `num` documents counted."""
     return {
-        "file": "a.warc.gz", "num_records": num, "num_documents": num, "faults": [],
+        "file": "a.warc.gz", "num_records": num, "num_documents": num, "bytes": num, "faults": [],
         "unreadable": [[7, 1, "damaged"]] * unreadable, "rejected": [["parse", "parse.error", raised, "0"]],
     }  # fmt: skip
 
@@ -258,13 +258,22 @@ def test_unreadable_records_and_errors_of_steps_count_against_one_share(
         check_bad_records([counted], allowed)
 
 
-@pytest.mark.parametrize(("raised", "allowed", "stops"), [(120, 0.01, True), (90, 0.01, False), (120, 0.5, False)])
+@pytest.mark.parametrize(
+    ("raised", "allowed", "share_read", "stops"),
+    [
+        (120, 0.01, 0.1, True),
+        (90, 0.01, 0.1, False),  # not most of them
+        (120, 0.01, 0.001, False),  # too little is read: if the rest is good, the share holds
+        (120, 0.5, 0.5, False),
+        (120, 0.5, 1.0, True),
+    ],
+)
 def test_a_run_whose_step_raises_on_most_documents_stops_before_all_is_read(
-    raised: int, allowed: float, stops: bool
+    raised: int, allowed: float, share_read: float, stops: bool
 ) -> None:
     read = [unit(100, raised=raised // 2), unit(100, raised=raised - raised // 2)]
     if not stops:
-        stop_if_hopeless(read, Bad.of(read), allowed)
+        stop_if_hopeless(read, Bad.of(read), allowed, share_read)
         return
     with pytest.raises(TooManyBadRecordsError, match="raised on 120 of 200"):
-        stop_if_hopeless(read, Bad.of(read), allowed)
+        stop_if_hopeless(read, Bad.of(read), allowed, share_read)
