@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 import traceback
 from dataclasses import dataclass
@@ -57,11 +58,18 @@ def _message(error: BaseException) -> str:
 
 def _where(error: BaseException) -> str:
     called = _called_frames(error.__traceback__)
-    own = [each for each in called if not each[0].f_code.co_filename.startswith((*_LIBRARIES, "<"))]
+    own = [each for each in called if not _is_library(each[0])]
     if not called:
         return "no line"
     frame, line = (own or called)[-1]
     return f"{_module(frame)}, line {line}, in {frame.f_code.co_name}"
+
+
+def _is_library(frame: FrameType) -> bool:
+    """Whether the frame is of an installed library; Cython names a file by its path below the library's folder."""
+    file = frame.f_code.co_filename
+    ours = _module(frame).partition(".")[0] == __name__.partition(".")[0]
+    return file.startswith((*_LIBRARIES, "<")) or not (ours or os.path.isabs(file))
 
 
 def _module(frame: FrameType) -> str:

@@ -14,8 +14,8 @@ from stages.reading.row import BadRowError, document_from_row
 
 _ROWS_AT_ONCE: Final = 64
 _BUFFER_BYTES: Final = 1 << 20
-_BAD_DATA = (pa.ArrowException, OSError, ValueError, OverflowError)
-"""What pyarrow raises for damaged pages and for values that Python cannot hold (such as broken UTF-8)."""
+_BAD_DATA = (pa.ArrowException, OSError, ValueError, OverflowError, LookupError)
+"""What pyarrow raises for damaged pages and for values that Python cannot hold: broken UTF-8, an unknown time zone."""
 
 
 def read_parquet(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
@@ -25,7 +25,7 @@ def read_parquet(stream: BinaryIO, options: ReadOptions, counts: InputCounts) ->
         file = pq.ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
         error = _unfit(file.schema_arrow, options.text_field)
         num_rows = file.metadata.num_rows
-    except (pa.ArrowException, OSError) as broken:
+    except _BAD_DATA as broken:
         file, num_rows, error = None, 0, f"not a whole Parquet file: {str(broken)[:200]}"
     if error is not None:
         yield Unreadable(file=options.file, offset=0, length=num_rows, error=error)
