@@ -53,7 +53,9 @@ class SourceTable:
 class LimitsTable:
     """[limits]"""
 
-    max_bad_records: float = key(0.01, at_least=0, at_most=1, help="share of records that may be unreadable")
+    max_bad_records: float = key(
+        0.01, at_least=0, at_most=1, help="share of records that may be bad: unreadable, or turned down as <step>.error"
+    )
     max_document_bytes: int = key(20_000_000, at_least=1, help="a longer payload is rejected as url.too_long")
 
 

@@ -13,7 +13,8 @@ from functools import cached_property, partial
 from typing import Final, Protocol, runtime_checkable
 
 from lineage.recipe import RecipeError
-from stages.document import STAGES, Document, Outcome, Rejection, Step
+from stages.document import STAGES, Document, Finding, Outcome, Rejection, Step
+from stages.fault import Fault
 from stages.html.extraction import extract
 from stages.html.extraction_child import IsolatedExtraction
 from stages.html.page import PageReader
@@ -175,7 +176,7 @@ class Chain:
             if isinstance(plain, _LooksAhead):
                 plain.look_ahead(document for _, document in live)
             for i, document in live:
-                outcomes[i] = step(document)
+                outcomes[i] = attempt(step, document)
             seconds[step.stage] = seconds.get(step.stage, 0.0) + time.perf_counter() - begun
             live = [(i, kept) for i, _ in live if isinstance(kept := outcomes[i], Document)]
         return outcomes
@@ -243,6 +244,23 @@ class Chain:
             case "pii":
                 return PiiStep(tables.pii, ledger=ledger)
         return UserStep(name)
+
+
+def attempt(step: Step, document: Document) -> Outcome:
+    """What the step says of the document; where it raises, a rejection by rule `<stage>.error` that bears the fault:
+    one page never stops a run. What is not about the page passes: a wrong recipe, and memory that is used up."""
+    try:
+        return step(document)
+    except (RecipeError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - hostile pages and the user's own code: anything may come out of them
+        finding = Finding(stage=step.stage, rule=error_rule(step.stage), rejected=True)
+        return Rejection(document=document, finding=finding, fault=Fault.of(error))
+
+
+def error_rule(stage: str) -> str:
+    """The rule that turns down a document on which a step raised."""
+    return f"{stage}.error"
 
 
 def _without_payload(outcome: Outcome) -> Outcome:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from stages.fault import Fault
+
 STAGES: tuple[str, ...] = (
     "url", "prefilter", "parse", "language", "quality", "classifier", "decontaminate", "pii",
     "identity", "dedup.url", "dedup.exact", "dedup.near",
@@ -93,11 +95,13 @@ class Document:
 class Rejection:
     """A document that a rule turned down: the document as it was then, and the deciding finding.
 
-    `document.findings` holds what earlier steps measured; `findings` what this step measured besides."""
+    `document.findings` holds what earlier steps measured; `findings` what this step measured besides. A `fault` says
+    that no rule did, but an exception (rule `<stage>.error`)."""
 
     document: Document
     finding: Finding
     findings: tuple[Finding, ...] = ()
+    fault: Fault | None = None
 
 
 Outcome = Document | Rejection

@@ -97,7 +97,7 @@ def _complain(name: str, error: object, code: int) -> int:
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
-    print(f"sluice {name}: {text}", file=sys.stderr)
+    print("\n".join([f"sluice {name}: {text}", *getattr(error, "__notes__", ())]), file=sys.stderr)
     return code
 
 

@@ -9,7 +9,7 @@ import difflib
 import math
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal, TypedDict
 
 from rich.console import Console
@@ -18,8 +18,9 @@ from rich.rule import Rule as Line
 from rich.table import Table
 from rich.text import Text
 
-from stages.chain import Chain, StepTables
+from stages.chain import Chain, StepTables, attempt
 from stages.document import Document, Edit, Finding, Rejection
+from stages.fault import Fault
 
 Verdict = Literal["kept", "changed", "rejected"]
 _PREVIEW_CHARS: Final = 1_200
@@ -38,6 +39,7 @@ class StepStory:
     edits: tuple[Edit, ...]
     text_before: str
     text_after: str
+    fault: Fault | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,7 @@ def explain(document: Document, chain: Chain) -> Story:
     """The story of one document, every step run on what the steps before it left, rejections notwithstanding."""
     steps: list[StepStory] = []
     for step in chain.steps:
-        outcome = step(document)
+        outcome = attempt(step, document)
         story = _tell(step.stage, document, outcome)
         steps.append(story)
         document = outcome.document if isinstance(outcome, Rejection) else outcome
@@ -89,6 +91,7 @@ def _tell(stage: str, before: Document, outcome: Document | Rejection) -> StepSt
         edits=after.edits[len(before.edits) :],
         text_before=before.text,
         text_after=after.text,
+        fault=outcome.fault if isinstance(outcome, Rejection) else None,
     )
 
 
@@ -132,6 +135,7 @@ def _step_json(step: StepStory) -> dict[str, object]:
         "findings": [_finding_json(finding) for finding in step.findings],
         "edits": [{"kind": edit.kind, "count": edit.count} for edit in step.edits],
     }
+    told |= {"raised": asdict(step.fault)} if step.fault else {}
     return told | ({"text": step.text_after} if step.text_after != step.text_before else {})
 
 
@@ -159,6 +163,8 @@ def render(story: Story, console: Console) -> None:
         console.print(
             Line(Text.assemble((step.stage, "bold"), "  ", (step.verdict, _COLOURS[step.verdict])), align="left")
         )
+        if step.fault:
+            console.print(Text(printable(f"{step.fault.traceback}: {step.fault.message}")))
         if step.findings:
             console.print(_table(step, story.deciding))
         for edit in step.edits:

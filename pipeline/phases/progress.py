@@ -95,4 +95,4 @@ class Reporter:
     def say(self, line: str) -> None:
         """One line for the user."""
         if not self._quiet:
-            self._console.print(redacted(line), highlight=False)
+            self._console.print(redacted(line), highlight=False, markup=False, soft_wrap=True)

@@ -16,6 +16,7 @@ from pipeline.dedup.corpus import DedupResult
 from pipeline.phases.join import merge_excerpts
 from pipeline.phases.phase import Done, Run
 from pipeline.plan import RUN, Plan, Unit, clear_work
+from pipeline.report.faults import as_kept, faults_of, why_nothing_was_kept
 from pipeline.report.render import REPORT, render_output
 from stages.tokens.tokenizer import Tokenizer
 
@@ -47,6 +48,7 @@ def summarise(
         seconds[unit["source"]].update(unit["seconds"])
         for stage, rule, number, _ in (*unit["rejected"], *final["dropped"]):
             rejected[stage][rule] += number
+    num_kept = sum(final["num_kept"] for final in finished)
     return {
         "name": state.recipe.run.name,
         "output": state.out.url,
@@ -55,10 +57,12 @@ def summarise(
         "num_records": sum(unit["num_records"] for unit in read),
         "num_unreadable": sum(len(unit["unreadable"]) for unit in read),
         "num_documents": sum(unit["num_documents"] for unit in read),
-        "num_kept": sum(final["num_kept"] for final in finished),
+        "num_kept": num_kept,
+        "nothing_kept": None if num_kept else why_nothing_was_kept(read, rejected),
         "num_tokens": index.num_tokens,
         "num_shards": len(index.shards),
         "rejected": {stage: dict(rules) for stage, rules in rejected.items()},
+        "faults": as_kept(faults_of(read)),
         "dedup": dict(compared.counts),
         "order_fingerprint": index.order_fingerprint,
         "content_fingerprint": index.content_fingerprint,

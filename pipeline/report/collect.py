@@ -22,6 +22,7 @@ from pipeline.report.data import (
     Bar,
     Excerpt,
     Funnel,
+    RaisedRow,
     ReportData,
     RuleRow,
     ShardRow,
@@ -29,6 +30,7 @@ from pipeline.report.data import (
     StepRow,
     StepSpeed,
 )
+from pipeline.report.faults import FaultRow
 
 ALL_SOURCES = "all sources"
 _BINS = 20
@@ -114,6 +116,7 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         timeouts=tuple(
             row[0] for row in ask("SELECT doc_id FROM documents WHERE rule = 'parse.timeout' ORDER BY 1 LIMIT 50")
         ),
+        raised=tuple(_raised(FaultRow(**row)) for row in run.get("faults", [])),
         purges=tuple(purges),
         speeds=_speeds(funnels[0].steps if funnels else (), run),
         phases=tuple((phase["name"], phase["seconds"], phase["note"]) for phase in run.get("phases", [])),
@@ -274,6 +277,13 @@ def _without_gaps(rows: Sequence[tuple[Any, ...]]) -> list[tuple[int, int]]:
     """(bin, number) from the least bin to the greatest, empty ones too."""
     counts = {int(bin_): int(num) for bin_, num in rows}
     return [(bin_, counts.get(bin_, 0)) for bin_ in range(min(counts), max(counts) + 1)] if counts else []
+
+
+def _raised(row: FaultRow) -> RaisedRow:
+    return RaisedRow(
+        stage=row.stage, error=row.error, where=row.where, num=row.num, traceback=row.traceback,
+        first=row.doc_id or f"{row.file} at {row.offset}",
+    )  # fmt: skip
 
 
 def _bars(rows: Sequence[tuple[Any, ...]]) -> tuple[Bar, ...]:

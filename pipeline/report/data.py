@@ -98,6 +98,18 @@ class StepSpeed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RaisedRow:
+    """What was raised at one line of the code, on how many records, the first of them, and its traceback."""
+
+    stage: str
+    error: str
+    where: str
+    num: int
+    first: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
     """Everything on the page. `state` names the index and the purges that it was gathered from; `edits` are personal
     data that was replaced, `other_edits` what else was changed in kept texts, by stage and kind."""
@@ -116,6 +128,7 @@ class ReportData:
     shards: tuple[ShardRow, ...]
     unreadable: tuple[tuple[str, int, int, str], ...]
     timeouts: tuple[str, ...]
+    raised: tuple[RaisedRow, ...]
     purges: tuple[tuple[str, str, str, str, int, int], ...]
     speeds: tuple[StepSpeed, ...]
     phases: tuple[tuple[str, float, str], ...]

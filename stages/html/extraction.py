@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final, Literal
 
+from stages.fault import Fault
+
 Favor = Literal["precision", "balance", "recall"]
 _DEDUPLICATION_CACHE_SIZE: Final = 4096  # as trafilatura's own process-wide cache has it
 
@@ -21,7 +23,6 @@ class Failure(enum.Enum):
     """Why an extraction gave no text; the value is the end of the rule's name."""
 
     TIMEOUT = "timeout"
-    ERROR = "error"
     CRASHED = "crashed"
 
 
@@ -35,8 +36,9 @@ class Extractor:
     timeout_seconds: float
 
 
-def extract(html: str, extractor: Extractor) -> str | Failure:
-    """The main text of a page, or why there is none. Tried twice where the clock ran out.
+def extract(html: str, extractor: Extractor) -> str | Failure | Fault:
+    """The main text of a page, or why there is none: a Fault where the extractor raised. Tried twice where the clock
+    ran out.
 
     The clock is a backstop: bounds that depend only on the page come first (see `stages.steps.parse`)."""
     run = _callable(extractor)
@@ -46,8 +48,8 @@ def extract(html: str, extractor: Extractor) -> str | Failure:
                 return run(html)
         except OutOfTimeError:
             continue
-        except _library_errors():
-            return Failure.ERROR
+        except _library_errors() as error:
+            return Fault.of(error)
     return Failure.TIMEOUT
 
 

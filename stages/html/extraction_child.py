@@ -17,6 +17,7 @@ import time
 from dataclasses import asdict
 from typing import IO, Final
 
+from stages.fault import Fault
 from stages.html.extraction import Extractor, Failure, extract
 
 _LENGTH: Final = struct.Struct("<Q")
@@ -31,7 +32,7 @@ class IsolatedExtraction:
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
 
-    def __call__(self, html: str, extractor: Extractor) -> str | Failure:
+    def __call__(self, html: str, extractor: Extractor) -> str | Failure | Fault:
         for _ in range(2):
             answer = self._ask(html, extractor)
             if answer is not Failure.CRASHED:
@@ -45,7 +46,7 @@ class IsolatedExtraction:
             self._child.communicate()
             self._child = None
 
-    def _ask(self, html: str, extractor: Extractor) -> str | Failure:
+    def _ask(self, html: str, extractor: Extractor) -> str | Failure | Fault:
         child = self._child = self._child or _start()
         assert child.stdin is not None and child.stdout is not None
         deadline = time.monotonic() + 2 * extractor.timeout_seconds + _GRACE_SECONDS
@@ -59,8 +60,7 @@ class IsolatedExtraction:
         except TimeoutError:
             self.close()
             return Failure.TIMEOUT
-        kind, text = answer[:1], answer[1:].decode("utf-8", "surrogatepass")
-        return text if kind == b"+" else Failure(text)
+        return _outcome_of(answer)
 
 
 def _start() -> subprocess.Popen[bytes]:
@@ -111,11 +111,25 @@ def serve() -> None:
             html = _read(pages).decode("utf-8", "surrogatepass")
         except EOFError:
             return
-        text = extract(html, extractor)
-        answer = (
-            b"-" + text.value.encode() if isinstance(text, Failure) else b"+" + text.encode("utf-8", "surrogatepass")
-        )
-        _write(answers, answer)
+        _write(answers, _answer(extract(html, extractor)))
+
+
+def _answer(outcome: str | Failure | Fault) -> bytes:
+    """What the child writes for an outcome of `extract`."""
+    match outcome:
+        case Failure():
+            return b"-" + outcome.value.encode()
+        case Fault():
+            return b"!" + json.dumps(asdict(outcome)).encode()
+    return b"+" + outcome.encode("utf-8", "surrogatepass")
+
+
+def _outcome_of(answer: bytes) -> str | Failure | Fault:
+    kind, rest = answer[:1], answer[1:]
+    if kind == b"!":
+        return Fault(**json.loads(rest))
+    text = rest.decode("utf-8", "surrogatepass")
+    return text if kind == b"+" else Failure(text)
 
 
 if __name__ == "__main__":

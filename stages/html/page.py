@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from stages.document import Document, Finding
+from stages.fault import Fault
 from stages.html.extraction import Extractor, Failure, extract
 from stages.html.markup import depth
 from stages.html.markup_bounds import markup_bounds
@@ -14,7 +15,7 @@ from stages.reading.body import BodyTooLongError, decode_body
 from stages.reading.charset import decode_text
 
 _LOOKED_AT_BY_TAG: Final = 10  # characters
-Extract = Callable[[str, Extractor], str | Failure]
+Extract = Callable[[str, Extractor], str | Failure | Fault]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,4 +119,4 @@ class PageReader:
         if page.too_much is not None:
             return None
         text = self.extract(page.html, self._fast)
-        return None if isinstance(text, Failure) else text.strip()
+        return text.strip() if isinstance(text, str) else None

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Final
 from stages.document import Document, Place
 from stages.reading.content import Cursor, DamagedError
 from stages.reading.members import read_through
-from stages.reading.options import InputCounts, ReadOptions, Unreadable
+from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError, unreadable_for_any_error
 from stages.reading.row import BadRowError, document_from_row
 
 _BYTES_FOR_ONE: Final = 6
@@ -45,9 +45,12 @@ def read_jsonl(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> I
             continue
         place = Place(file=options.file, offset=line.offset, length=line.length)
         try:
-            document = document_from_row(_parse(line), line.number, place, options)
-        except BadRowError as error:
-            yield Unreadable(file=options.file, offset=line.offset, length=line.length, error=str(error))
+            with unreadable_for_any_error():
+                document = document_from_row(_parse(line), line.number, place, options)
+        except UnreadableError as error:
+            yield Unreadable(
+                file=options.file, offset=line.offset, length=line.length, error=str(error), fault=error.fault
+            )
         else:
             counts.add_row()
             yield document

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from stages.fault import Fault
 
 Format = Literal["auto", "warc", "wet", "jsonl", "parquet"]
 
@@ -34,12 +38,34 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """A stretch of an input that holds no whole record: `length` bytes (rows of a Parquet file) from `offset`."""
+    """A stretch of an input that holds no whole record: `length` bytes (rows of a Parquet file) from `offset`. It has a
+    `fault` where reading raised what no reader expects."""
 
     file: str
     offset: int
     length: int
     error: str
+    fault: Fault | None = None
+
+
+class UnreadableError(Exception):
+    """Content that holds no whole record. The message never quotes it: it has no place in the tables."""
+
+    fault: Fault | None = None
+
+
+@contextmanager
+def unreadable_for_any_error() -> Iterator[None]:
+    """Whatever the block raises comes out as an UnreadableError, so that one record never ends the reading of its file.
+    What is not about the record passes: a stream that fails (OSError), and memory that is used up."""
+    try:
+        yield
+    except (UnreadableError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raised = UnreadableError(f"reading it raised {(fault := Fault.of(error)).summary}")
+        raised.fault = fault
+        raise raised from error
 
 
 @dataclass(slots=True)

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stages.document import Document, Place
-from stages.reading.options import InputCounts, ReadOptions, Unreadable
+from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError, unreadable_for_any_error
 from stages.reading.row import BadRowError, document_from_row
 
 _ROWS_AT_ONCE: Final = 64
 _BUFFER_BYTES: Final = 1 << 20
-_BAD_DATA = (pa.ArrowException, OSError, ValueError, OverflowError)
-"""What pyarrow raises for damaged pages and for values that Python cannot hold (such as broken UTF-8)."""
+_BAD_DATA = (pa.ArrowException, OSError, ValueError, OverflowError, LookupError)
+"""What pyarrow raises for damaged pages and for values that Python cannot hold: broken UTF-8, an unknown time zone."""
 
 
 def read_parquet(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
@@ -25,7 +25,7 @@ def read_parquet(stream: BinaryIO, options: ReadOptions, counts: InputCounts) ->
         file = pq.ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
         error = _unfit(file.schema_arrow, options.text_field)
         num_rows = file.metadata.num_rows
-    except (pa.ArrowException, OSError) as broken:
+    except _BAD_DATA as broken:
         file, num_rows, error = None, 0, f"not a whole Parquet file: {str(broken)[:200]}"
     if error is not None:
         yield Unreadable(file=options.file, offset=0, length=num_rows, error=error)
@@ -49,6 +49,8 @@ def _unfit(schema: pa.Schema, text_field: str) -> str | None:
     """Why no row of a file can be a document."""
     if text_field not in schema.names:
         return f"there is no column {text_field!r}, only {', '.join(schema.names)[:200] or 'none'}"
+    if (num := schema.names.count(text_field)) > 1:
+        return f"there are {num} columns {text_field!r}: expected one"
     kind = schema.field(text_field).type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -78,10 +80,11 @@ def _read_row(
     batch: pa.RecordBatch, index: int, number: int, options: ReadOptions, counts: InputCounts
 ) -> Document | Unreadable:
     try:
-        row = _plain_row(batch, index)
-        document = document_from_row(row, number, Place(file=options.file, offset=number, length=1), options)
-    except BadRowError as error:
-        return Unreadable(file=options.file, offset=number, length=1, error=str(error))
+        with unreadable_for_any_error():
+            row = _plain_row(batch, index)
+            document = document_from_row(row, number, Place(file=options.file, offset=number, length=1), options)
+    except UnreadableError as error:
+        return Unreadable(file=options.file, offset=number, length=1, error=str(error), fault=error.fault)
     counts.add_row()
     return document
 

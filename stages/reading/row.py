@@ -10,12 +10,12 @@ from typing import Any
 
 from lineage import ids
 from stages.document import Document, Place
-from stages.reading.options import ReadOptions
+from stages.reading.options import ReadOptions, UnreadableError
 from stages.reading.record import iso_date
 
 
-class BadRowError(Exception):
-    """A row that holds no document. The message never quotes the row: its text has no place in the tables."""
+class BadRowError(UnreadableError):
+    """A row that holds no document."""
 
 
 def document_from_row(row: Mapping[str, Any], number: int, place: Place, options: ReadOptions) -> Document:

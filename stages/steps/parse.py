@@ -9,6 +9,7 @@ from typing import Literal
 from lineage.ids import content_hash
 from lineage.recipe import key
 from stages.document import Document, Finding, Outcome, Rejection
+from stages.fault import Fault
 from stages.html.extraction import Extractor, Failure
 from stages.html.page import Bounds, PageReader
 
@@ -56,9 +57,10 @@ class ParseStep:
             if page.too_much is not None:
                 return self._reject(document, page.too_much, findings[:-1])
             text = self._pages.extract(page.html, self._extractor) if document.is_html else page.html
-            if isinstance(text, Failure):
-                failed = Finding(stage=STAGE, rule=f"parse.{text.value}", rejected=True)
-                return self._reject(document, failed, findings)
+            if not isinstance(text, str):
+                rule = f"parse.{text.value if isinstance(text, Failure) else 'error'}"
+                rejection = self._reject(document, Finding(stage=STAGE, rule=rule, rejected=True), findings)
+                return replace(rejection, fault=text if isinstance(text, Fault) else None)
         else:
             text = document.text
         text, encoded = clean_text(text)

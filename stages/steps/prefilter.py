@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Final
@@ -48,7 +49,9 @@ class PrefilterStep:
         """Have the texts of these documents made before the first is judged: extractor and model throw each other's
         tables out of the processor's caches, and in turns a prediction takes nearly twice as long."""
         for document in documents:
-            self._pages.fast_text(document)
+            # What one page raises here it raises again where it is judged, and is about that page alone there.
+            with contextlib.suppress(Exception):
+                self._pages.fast_text(document)
 
     def __call__(self, document: Document, /) -> Outcome:
         text = self._pages.fast_text(document)

@@ -54,6 +54,22 @@ def test_a_kept_page_s_story_has_every_step_with_what_it_measured(chain):
     assert "<EMAIL>" in story.document.text
 
 
+def fail(document: Document) -> Document:
+    raise ValueError(f"no use for \x1b[31m{document.text[:13]}\ud800")
+
+
+def test_a_step_that_raises_shows_its_line_and_what_it_said():
+    story = explain(page(*SENTENCES), build_chain(("parse", f"{__name__}:fail"), StepTables(max_document_bytes=10**7)))
+    assert story.deciding is not None
+    assert story.deciding.rule == f"{__name__}:fail.error"
+    line = fail.__code__.co_firstlineno + 1
+    assert f'test_explain.py", line {line}, in fail' in shown(story)
+    assert "ValueError: no use for \ufffd[31mThe committee" in shown(story)
+    raised = as_json(story)["steps"][1]["raised"]
+    assert raised["where"] == f"{__name__}, line {line}, in fail"
+    json.dumps(raised, ensure_ascii=False).encode()
+
+
 def test_a_rejected_page_s_story_goes_on_and_the_first_rejection_decides(chain):
     story = explain(page(GERMAN), chain)
     assert story.deciding is not None

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from lineage.ids import text_hash
 from stages.document import Document, Rejection
+from stages.fault import Fault
 from stages.html import extraction
 from stages.html.extraction import Extractor, Failure, OutOfTimeError, extract, processor_time_limit
-from stages.html.extraction_child import IsolatedExtraction
+from stages.html.extraction_child import IsolatedExtraction, _answer, _outcome_of
 from stages.html.markup import depth
 from stages.html.markup_bounds import markup_bounds
 from stages.html.page import PageReader
@@ -168,12 +169,28 @@ def test_a_page_that_takes_too_long_is_tried_twice_and_given_up(make_document, m
 
 
 def test_an_extractor_that_raises_is_an_error_of_that_page_only(make_document, monkeypatch):
-    def fail(_html: str) -> str:
-        raise ValueError("odd page")
+    def fail(html: str) -> str:
+        raise ValueError(html)
 
     monkeypatch.setattr(extraction, "_callable", lambda _: fail)
     outcome = parse(make_document(html=PAGE))
     assert rule(outcome) == "parse.error"
+    assert outcome.fault.error == "ValueError"
+    assert outcome.fault.where == f"{__name__}, line {fail.__code__.co_firstlineno + 1}, in fail"
+    assert PAGE[:20] not in outcome.fault.traceback
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        "text \ud800",
+        "",
+        *Failure,
+        Fault(error="ValueError", where="x, line 1, in f", traceback="a\nb", message="é\ud800"),
+    ],
+)
+def test_an_extractor_in_a_child_gives_the_same_answer(outcome):
+    assert _outcome_of(_answer(outcome)) == outcome
 
 
 def test_the_clock_leaves_other_handlers_and_timers_as_they_were():
