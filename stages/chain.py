@@ -159,7 +159,7 @@ class Chain:
             outcomes = self._pass(self._reading, list(documents), seconds)
             self._pages.forget()
             read += outcomes if self._needs_payload else map(_without_payload, outcomes)
-            num_chars += sum(len(outcome.text) for outcome in outcomes if isinstance(outcome, Document))
+            num_chars += sum(map(_num_chars, outcomes))
             if self._needs_payload or len(read) >= _TOGETHER or num_chars >= _MOST_CHARS:
                 yield from self._pass(self._judging, read, seconds)
                 read, num_chars = [], 0
@@ -243,6 +243,13 @@ class Chain:
             case "pii":
                 return PiiStep(tables.pii, ledger=ledger)
         return UserStep(name)
+
+
+def _num_chars(outcome: Outcome) -> int:
+    """What an outcome holds besides its payload: its text, or where it has more of them, its other fields."""
+    document = outcome if isinstance(outcome, Document) else outcome.document
+    others = len(document.metadata or "") + len(document.url or "")
+    return max(len(document.text) if isinstance(outcome, Document) else 0, others)
 
 
 def _without_payload(outcome: Outcome) -> Outcome:

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from stages.document import Document
 from stages.reading import jsonl, parquet, warc
+from stages.reading.hopeless import until_hopeless
 from stages.reading.options import Format, InputCounts, ReadOptions, Unreadable
 
 __all__ = ["Format", "InputCounts", "ReadOptions", "Unreadable", "detect_format", "read_documents", "read_one"]
@@ -25,7 +26,7 @@ def read_documents(
     alone: wrong content is an Unreadable, never an exception."""
     counts = InputCounts() if counts is None else counts
     readers = {"warc": warc.read_warc, "jsonl": jsonl.read_jsonl, "parquet": parquet.read_parquet}
-    for item in readers[detect_format(stream, options)](stream, options, counts):
+    for item in until_hopeless(readers[detect_format(stream, options)](stream, options, counts), options):
         if isinstance(item, Document):
             counts.num_documents += 1
         else:
