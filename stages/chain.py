@@ -16,8 +16,7 @@ from lineage.recipe import RecipeError
 from stages.classifier import ClassifierStep, ClassifierTable, check_classifiers
 from stages.decontaminate import DecontaminateStep, DecontaminateTable
 from stages.document import STAGES, Document, Outcome, Rejection, Step
-from stages.extraction import extract
-from stages.extraction_child import IsolatedExtraction
+from stages.extraction_child import IsolatedExtraction, extract_or_isolate
 from stages.fasttext_model import BUNDLED
 from stages.language import LanguageStep, LanguageTable
 from stages.ngrams import Encode
@@ -126,7 +125,7 @@ class _Prepares(Protocol):
 
 @runtime_checkable
 class _LooksAhead(Protocol):
-    def look_ahead(self, documents: Iterable[Document], /) -> None: ...
+    def look_ahead(self, documents: Iterable[Document], /) -> list[Document]: ...
 
 
 class Chain:
@@ -157,7 +156,6 @@ class Chain:
         num_chars = 0
         for documents in batches:
             outcomes = self._pass(self._reading, list(documents), seconds)
-            self._pages.forget()
             read += outcomes if self._needs_payload else map(_without_payload, outcomes)
             num_chars += sum(map(_num_chars, outcomes))
             if self._needs_payload or len(read) >= _TOGETHER or num_chars >= _MOST_CHARS:
@@ -173,7 +171,8 @@ class Chain:
                 break
             begun = time.perf_counter()
             if isinstance(plain, _LooksAhead):
-                plain.look_ahead(document for _, document in live)
+                ahead = plain.look_ahead(document for _, document in live)
+                live = [(i, document) for (i, _), document in zip(live, ahead, strict=True)]
             for i, document in live:
                 outcomes[i] = step(document)
             seconds[step.stage] = seconds.get(step.stage, 0.0) + time.perf_counter() - begun
@@ -199,7 +198,7 @@ class Chain:
         try:
             yield
         finally:
-            self._pages.extract = extract
+            self._pages.extract = extract_or_isolate
             child.close()
 
     @cached_property
@@ -254,8 +253,8 @@ def _num_chars(outcome: Outcome) -> int:
 
 def _without_payload(outcome: Outcome) -> Outcome:
     if isinstance(outcome, Rejection):
-        return replace(outcome, document=replace(outcome.document, payload=b""))
-    return replace(outcome, payload=b"")
+        return replace(outcome, document=replace(outcome.document, payload=b"", decoded=None))
+    return replace(outcome, payload=b"", decoded=None)
 
 
 def _is_on(name: str, tables: StepTables) -> bool:

@@ -16,7 +16,7 @@ import time
 from dataclasses import asdict
 from typing import IO, Final
 
-from stages.extraction import Extractor, Failure, extract
+from stages.extraction import BrokenPatchError, Extractor, Failure, extract
 
 _LENGTH: Final = struct.Struct("<Q")
 _GRACE_SECONDS: Final = 10.0
@@ -24,8 +24,8 @@ _MEMORY_BYTES: Final = 4 << 30
 
 
 class IsolatedExtraction:
-    """`extract`, survived: a child that dies on a page is replaced and the page tried once more; one that gives no
-    answer in the time of two tries is killed."""
+    """`extract`, survived: a child that dies on a page, for lack of memory too, is replaced and the page tried once
+    more; one that gives no answer in the time of two tries is killed. BrokenPatchError as `extract` raises it."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
@@ -59,7 +59,22 @@ class IsolatedExtraction:
             self.close()
             return Failure.TIMEOUT
         kind, text = answer[:1], answer[1:].decode("utf-8", "surrogatepass")
+        if kind == b"!":
+            raise BrokenPatchError(text)
         return text if kind == b"+" else Failure(text)
+
+
+def extract_or_isolate(html: str, extractor: Extractor) -> str | Failure:
+    """`extract`; a page for which this process has too little memory is tried again in a child. What else a process
+    holds has no say in what becomes of a page: in a child that holds nothing, it is the page's own fault."""
+    try:
+        return extract(html, extractor)
+    except MemoryError:
+        child = IsolatedExtraction()
+        try:
+            return child(html, extractor)
+        finally:
+            child.close()
 
 
 def _start() -> subprocess.Popen[bytes]:
@@ -110,11 +125,17 @@ def serve() -> None:
             html = _read(pages).decode("utf-8", "surrogatepass")
         except EOFError:
             return
+        _write(answers, _answer(html, extractor))
+
+
+def _answer(html: str, extractor: Extractor) -> bytes:
+    """The child's message: "+" and a text, "-" and a failure, or "!" and what is wrong with our patches. A MemoryError
+    ends the child."""
+    try:
         text = extract(html, extractor)
-        answer = (
-            b"-" + text.value.encode() if isinstance(text, Failure) else b"+" + text.encode("utf-8", "surrogatepass")
-        )
-        _write(answers, answer)
+    except BrokenPatchError as error:
+        return b"!" + str(error).encode("utf-8", "replace")
+    return b"-" + text.value.encode() if isinstance(text, Failure) else b"+" + text.encode("utf-8", "surrogatepass")
 
 
 if __name__ == "__main__":

@@ -44,14 +44,16 @@ class PrefilterStep:
         """Load the model now; RecipeError if it cannot be, or cannot tell one of the wanted languages."""
         _ = self._model
 
-    def look_ahead(self, documents: Iterable[Document], /) -> None:
-        """Have the texts of these documents made before the first is judged: extractor and model throw each other's
-        tables out of the processor's caches, and in turns a prediction takes nearly twice as long."""
-        for document in documents:
-            self._pages.fast_text(document)
+    def look_ahead(self, documents: Iterable[Document], /) -> list[Document]:
+        """The documents with the texts that they are judged by, made before the first is judged: extractor and model
+        throw each other's tables out of the processor's caches, and in turns a prediction takes nearly twice as
+        long."""
+        return [self._pages.with_fast_text(document) for document in documents]
 
     def __call__(self, document: Document, /) -> Outcome:
-        text = self._pages.fast_text(document)
+        document = self._pages.with_fast_text(document)
+        fast = self._pages.read(document).fast if document.is_html else None
+        text = None if fast is None else fast.text
         if text is None or len(text) < LEAST_CHARS:
             return document
         likely = dict(self._model.scores(text[:MOST_CHARS], -1))
