@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from stages.document import Document, Finding, Outcome
+from stages.document import Document, Finding, Outcome, Rejection
 from stages.fasttext_model import FastTextModel
 from stages.language import LanguageTable, language_model
 from stages.page import PageReader
@@ -65,7 +66,10 @@ class PrefilterStep:
             threshold=LEAST_SCORE,
             rejected=score < LEAST_SCORE,
         )
-        return decide(document, (finding,), ledger=self._ledger)
+        outcome = decide(document, (finding,), ledger=self._ledger)
+        if isinstance(outcome, Rejection):  # no one behind looks at its page
+            return replace(outcome, document=replace(document, decoded=None))
+        return outcome
 
     @cached_property
     def _model(self) -> FastTextModel:

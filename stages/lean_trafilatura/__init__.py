@@ -10,7 +10,6 @@ import functools
 import importlib.metadata
 from typing import Final
 
-
 VERSION: Final = "2.3.1"
 """The one release whose code the patches were written for and compared with."""
 

@@ -12,7 +12,7 @@ T = TypeVar("T")
 _OURS: Final = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 
-class PatchFault(BaseException):  # noqa: N818 - no Exception, so that no handler of trafilatura's takes it for a page's
+class PatchFault(BaseException):
     """A patch raised by itself; the cause is what it raised."""
 
 

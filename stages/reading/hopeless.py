@@ -11,7 +11,7 @@ from stages.reading.options import ReadOptions, Unreadable
 _MANY: Final = 10_000
 _TOO_MANY: Final = 1_000_000
 """A stretch is noted with place and reason, in memory until the file is done: a small compressed file can have
-billions. A file is given up after many if they outnumber its documents, and in any case after too many."""
+billions. A file is given up after many if they are twice its documents, and in any case after too many."""
 
 
 def until_hopeless(items: Iterator[Document | Unreadable], options: ReadOptions) -> Iterator[Document | Unreadable]:
@@ -23,7 +23,7 @@ def until_hopeless(items: Iterator[Document | Unreadable], options: ReadOptions)
             num_documents += 1
             continue
         num_unreadable += 1
-        if num_unreadable >= _TOO_MANY or (num_unreadable >= _MANY and num_unreadable > num_documents):
+        if num_unreadable >= _TOO_MANY or (num_unreadable >= _MANY and num_unreadable > 2 * num_documents):
             told = f"not read from here on: {num_unreadable} stretches were unreadable beside {num_documents} documents"
             end = item.offset + item.length
             length = max((options.size or end) - end, 0)

@@ -149,7 +149,7 @@ class _Rows:
     def __init__(self, file: pq.ParquetFile, meter: PageMeter, options: ReadOptions, counts: InputCounts) -> None:
         self._file, self._meter, self._options, self._counts = file, meter, options, counts
         self._path = path_of(options.fields.text, file.schema_arrow.names)
-        self._sizes = _BATCH_ROWS
+        self._sizes: tuple[int, ...] = _BATCH_ROWS
 
     def read(self) -> Iterator[Document | Unreadable]:
         """All rows, in order."""
@@ -289,7 +289,8 @@ def _weight(column: pa.Array) -> int:
         lengths = pc.take(pc.binary_length(column.dictionary), column.indices) if _is_binary(kind.value_type) else None
         return int(pc.sum(lengths).as_py() or 0) if lengths is not None else int(column.indices.nbytes)
     if pa.types.is_struct(kind):
-        return sum(_weight(child) for child in column.flatten()) + _NESTED_BYTES * len(column) * kind.num_fields
+        children: list[int] = [_weight(child) for child in column.flatten()]
+        return sum(children) + _NESTED_BYTES * len(column) * int(kind.num_fields)
     if _is_list(kind):
         values = column.flatten()
         return _weight(values) + _NESTED_BYTES * len(values)

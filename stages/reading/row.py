@@ -131,7 +131,9 @@ def _captured_at(row: Mapping[str, Any], named: str | None) -> str | None:
     found = _iso(value)
     if found is None:
         what = "a text that is no date" if isinstance(value, str) else _kind(value)
-        raise BadRowError(f"the field {named!r} (source.date_field) is {what}: expected a date, as 2026-01-31T12:00:00Z")
+        raise BadRowError(
+            f"the field {named!r} (source.date_field) is {what}: expected a date, as 2026-01-31T12:00:00Z"
+        )
     return found
 
 

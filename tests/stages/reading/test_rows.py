@@ -115,7 +115,10 @@ def test_bad_lines_among_as_many_good_ones_cost_only_themselves() -> None:
     assert len(jsonl(b'x\n{"text": "a"}\n' * 12_000)) == 12_000
 
 
-NESTED = {"id": "usual", "meta": {"key": 7, "body": "Text.", "at": "2026-01-02", "page": {"url": "https://a.org/"}, "n": 1}}
+NESTED = {
+    "id": "usual",
+    "meta": {"key": 7, "body": "Text.", "at": "2026-01-02", "page": {"url": "https://a.org/"}, "n": 1},
+}
 FIELDS = RowFields(text="meta.body", id="meta.key", url="meta.page.url", date="meta.at")
 
 
@@ -146,10 +149,26 @@ def test_a_field_whose_whole_name_has_a_dot_goes_before_a_nested_one() -> None:
 @pytest.mark.parametrize(
     ("row", "fields", "says"),
     [
-        ({"body": "a", "k": 1}, RowFields(), "no (column|field) 'text', only body, k: name the right one as source.text_"),
-        ({"text": "a", "meta": {"x": 1}}, RowFields(text="meta.y"), "there is no (column|field) 'meta.y', only text, meta"),
-        ({"text": "a", "k": [1]}, RowFields(id="k"), r"the field 'k' \(source.id_field\) is a list: expected a text or a"),
-        ({"text": "a", "k": 1.5}, RowFields(url="k"), r"the field 'k' \(source.url_field\) is a float: expected a text"),
+        (
+            {"body": "a", "k": 1},
+            RowFields(),
+            "no (column|field) 'text', only body, k: name the right one as source.text_",
+        ),
+        (
+            {"text": "a", "meta": {"x": 1}},
+            RowFields(text="meta.y"),
+            "there is no (column|field) 'meta.y', only text, meta",
+        ),
+        (
+            {"text": "a", "k": [1]},
+            RowFields(id="k"),
+            r"the field 'k' \(source.id_field\) is a list: expected a text or a",
+        ),
+        (
+            {"text": "a", "k": 1.5},
+            RowFields(url="k"),
+            r"the field 'k' \(source.url_field\) is a float: expected a text",
+        ),
         ({"text": "a", "k": "no"}, RowFields(date="k"), r"'k' \(source.date_field\) is a text that is no date"),
     ],
 )
