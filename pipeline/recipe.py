@@ -170,8 +170,8 @@ def _check_fields(source: SourceTable) -> None:
             )
     if source.format in ("warc", "wet") and source.row_fields != RowFields():
         raise RecipeError(
-            f"source.format of {source.name!r} is {source.format!r}, whose records have no fields: text_field, id_field,"
-            " url_field and date_field are for jsonl and parquet"
+            f"source.format of {source.name!r} is {source.format!r}, whose records have no fields: text_field,"
+            " id_field, url_field and date_field are for jsonl and parquet"
         )
 
 

@@ -53,8 +53,8 @@ def looks_like_jsonl(stream: BinaryIO) -> bool:
 
 def read_jsonl(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
     """A document for each line that is not blank; one whose text is too long for `max_document_bytes` has none, and one
-    that is longer than such a row can be is not even parsed. Offsets count bytes of the decompressed stream; behind damaged
-    compression nothing is read, as its offsets would be unknown."""
+    that is longer than such a row can be is not even parsed. Offsets count bytes of the decompressed stream; behind
+    damaged compression nothing is read, as its offsets would be unknown."""
     for line in _lines(stream, options):
         if line.error is None and line.raw_hash is None and not line.data.strip():
             continue

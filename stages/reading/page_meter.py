@@ -12,6 +12,7 @@ import io
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import BinaryIO, Final
 
 _MAX_HEADER_BYTES: Final = 16 << 20
@@ -89,7 +90,7 @@ class PageMeter(io.RawIOBase):
         """Begin to read a row group with these chunks, in batches of `num_rows`. PageHeaderError if two overlap: then
         one page would be held once for each."""
         ordered = sorted(chunks, key=lambda chunk: chunk.start)
-        if any(before.end > behind.start for before, behind in zip(ordered, ordered[1:], strict=False)):
+        if any(before.end > behind.start for before, behind in pairwise(ordered)):
             raise PageHeaderError("the chunks of two columns overlap")
         self._columns = [_Column(chunk, chunk.start) for chunk in ordered]
         self._starts = [chunk.start for chunk in ordered]

@@ -1,7 +1,7 @@
 """Parquet files to documents, one a row; offsets are row numbers.
 
-Rows are decoded a few at a time, and how many is a matter of bytes: a PageMeter sees what the pages unfold to, and where
-that is much the row group is begun again in smaller batches."""
+Rows are decoded a few at a time, and how many is a matter of bytes: a PageMeter sees what the pages unfold to, and
+where that is much the row group is begun again in smaller batches."""
 
 from __future__ import annotations
 

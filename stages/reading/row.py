@@ -42,8 +42,8 @@ def document_from_row(row: Mapping[str, Any], number: int, place: Place, options
     fields = options.fields
     text = _text(row, fields.text)
     data = text.data if isinstance(text, LongText) else memoryview(text.encode("utf-8", "surrogatepass"))
-    given = _field(row, fields.id, _ID, (str, int), "source.id_field", "a text or a whole number")
-    url = _field(row, fields.url, _URL, (str,), "source.url_field", "a text")
+    given = _field(row, fields.id, _ID, (str, int), key="source.id_field", expected="a text or a whole number")
+    url = _field(row, fields.url, _URL, (str,), key="source.url_field", expected="a text")
     name = None if given is None or given == "" else str(given)
     return Document(
         doc_id=ids.row_doc_id(options.source, options.file, str(number) if name is None else name, data),
@@ -109,7 +109,7 @@ def _text(row: Mapping[str, Any], name: str) -> str | LongText:
 
 
 def _field(
-    row: Mapping[str, Any], named: str | None, usual: str, kinds: tuple[type, ...], key: str, expected: str
+    row: Mapping[str, Any], named: str | None, usual: str, kinds: tuple[type, ...], *, key: str, expected: str
 ) -> Any:
     """The value of the field that is `named` in the recipe, or of the usual one; None where there is none."""
     value = _value(row, named or usual)

@@ -43,7 +43,8 @@ def test_the_least_recipe_has_the_defaults_that_are_documented(path: Path) -> No
         for part in dotted.split("."):
             found = found[part]
         assert found == value, dotted
-    assert plain["source"] == [{"name": "web", "inputs": ["a.warc.gz"], "format": "auto", "steps": list(STAGES)}]
+    source = {"name": "web", "inputs": ["a.warc.gz"], "format": "auto", "steps": list(STAGES), "text_field": "text"}
+    assert plain["source"] == [source]
 
 
 def test_a_resolved_recipe_reads_back_equal(path: Path, tmp_path: Path) -> None:

@@ -74,8 +74,7 @@ def body(encoding: str, data: bytes) -> bytes:
 
 def long_record(num_mib: int) -> bytes:
     head = http(b"<html><body>")
-    start = record(head, "big", content_length=str(len(head) + num_mib * MIB)).removesuffix(b"\r\n\r\n")
-    return start
+    return record(head, "big", content_length=str(len(head) + num_mib * MIB)).removesuffix(b"\r\n\r\n")
 
 
 LINE = b'{"text": "a"}\n'
@@ -134,10 +133,15 @@ BOMBS: dict[str, tuple[Callable[[], bytes], tuple[int, int, int]]] = {
     ),
 }  # fmt: skip
 CEILING = 640 * MIB
-"""What reading may take beside the libraries: half a gigabyte for the pages of a row, and a text of 20 MB a few times."""
+"""What reading may take beside the libraries: half a gigabyte for the pages of a row, a text of 20 MB a few times."""
 
 
-@pytest.mark.parametrize("name", BOMBS)
+QUICK = ("dictionary.parquet", "brackets.jsonl.gz", "gzip-body.warc.gz", "chunks-of-a-byte.warc.gz")
+
+
+@pytest.mark.parametrize(
+    "name", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in BOMBS]
+)
 def test_a_small_file_that_unfolds_takes_bounded_memory(name: str, tmp_path: Path) -> None:
     make, wanted = BOMBS[name]
     path = tmp_path / name
