@@ -61,7 +61,7 @@ def packed(packer: object, *pieces: bytes, times: int = 1, end: bytes = b"") -> 
 
 
 def gzipped(*pieces: bytes, times: int = 1, end: bytes = b"") -> bytes:
-    return packed(zlib.compressobj(1, zlib.DEFLATED, 31), *pieces, times=times, end=end)
+    return packed(zlib.compressobj(9, zlib.DEFLATED, 31), *pieces, times=times, end=end)
 
 
 def zstd(*pieces: bytes, times: int = 1, end: bytes = b"") -> bytes:
