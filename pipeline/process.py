@@ -100,7 +100,8 @@ def unit_job(recipe: PipelineRecipe) -> UnitJob:
         build_chain(source.steps, step_tables).prepare()
     return UnitJob(
         key="", out=Folder(recipe.run.output).url, steps=tuple(source.steps for source in recipe.source),
-        formats=tuple(source.format for source in recipe.source), tables=step_tables, dedup=comparing(recipe),
+        formats=tuple(source.format for source in recipe.source),
+        fields=tuple(source.row_fields for source in recipe.source), tables=step_tables, dedup=comparing(recipe),
         whole_ledger=recipe.quality.ledger == "all",
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from stages.chain import DEFAULT_STEPS
 from stages.dedup.options import DedupTable
 from stages.pii.options import PiiTable
 from stages.quality.options import QualityTable
+from stages.reading.options import RowFields
 from stages.steps.classifier import ClassifierTable
 from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.language import LanguageTable
@@ -47,6 +48,15 @@ class SourceTable:
     format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = key("auto")
     steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:function")
     limit: int | None = key(None, at_least=1, help="input files, the first by name")
+    text_field: str = key("text", help="of JSONL and Parquet rows; a dot leads into a nested field, as in meta.body")
+    id_field: str | None = key(None, help="what names a row: a text or a whole number (id, or else the row's number)")
+    url_field: str | None = key(None, help="the page's address (url)")
+    date_field: str | None = key(None, help="when it was captured: an ISO date or a timestamp (captured_at, date)")
+
+    @property
+    def row_fields(self) -> RowFields:
+        """Where rows of JSONL and Parquet files hold what."""
+        return RowFields(text=self.text_field, id=self.id_field, url=self.url_field, date=self.date_field)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +149,7 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
             raise RecipeError(f"source.name = {source.name!r}: expected letters, digits, '.', '-' or '_', at most 100")
         if not source.inputs:
             raise RecipeError(f"source.inputs of {source.name!r} is empty: name at least one file, glob or URL")
+        _check_fields(source)
     for name, value in (("run.name", recipe.run.name), ("run.output", recipe.run.output)):
         if not value.strip():
             raise RecipeError(f"{name} is empty: give a name, and as output a folder or an s3:// URL")
@@ -161,6 +172,23 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
     if repeated:
         raise RecipeError(f"source.name = {repeated[0]!r} is given twice: each source needs a name of its own")
     return recipe
+
+
+def _check_fields(source: SourceTable) -> None:
+    named = {
+        "text_field": source.text_field, "id_field": source.id_field, "url_field": source.url_field,
+        "date_field": source.date_field,
+    }  # fmt: skip
+    for name, field in named.items():
+        if field is not None and not all(field.split(".")):
+            raise RecipeError(
+                f"source.{name} of {source.name!r} = {field!r}: expected the name of a field, or names joined by dots"
+            )
+    if source.format in ("warc", "wet") and source.row_fields != RowFields():
+        raise RecipeError(
+            f"source.format of {source.name!r} is {source.format!r}, whose records have no fields: text_field,"
+            " id_field, url_field and date_field are for jsonl and parquet"
+        )
 
 
 def comparing(recipe: PipelineRecipe) -> DedupTable:

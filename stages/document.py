@@ -57,7 +57,8 @@ class Document:
     `payload` is what the crawler stored (an HTTP body, a text), `text` what is left of it after parse and each later
     step. Readers of plain text (WET, JSONL, Parquet) set `text` and leave `is_html` false: parse then only normalises
     it. A payload above `limits.max_document_bytes` is hashed but not held: `payload` is empty and `num_bytes`, the
-    payload's true length, says so.
+    payload's true length, says so. `decoded` is what a step before parse made of the payload for those behind it (see
+    `stages.html.page`); it is no part of what the document is.
     """
 
     doc_id: bytes
@@ -81,6 +82,7 @@ class Document:
     language_score: float | None = None
     edits: tuple[Edit, ...] = field(default=())
     findings: tuple[Finding, ...] = field(default=())
+    decoded: object = field(default=None, compare=False, repr=False)
 
     def with_text(self, text: str, *edits: Edit) -> Document:
         """This document with another text and the edits that made it."""

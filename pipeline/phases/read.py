@@ -28,7 +28,7 @@ from stages.chain import Chain, StepTables, build_chain
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.document import Document, Outcome, Rejection
-from stages.reading.options import Format, InputCounts, ReadOptions, Unreadable
+from stages.reading.options import Format, InputCounts, ReadOptions, RowFields, Unreadable
 from stages.reading.reader import read_documents
 from stages.steps.url import url_host, url_key
 
@@ -44,6 +44,7 @@ class UnitJob:
     out: str
     steps: tuple[tuple[str, ...], ...]
     formats: tuple[Format, ...]
+    fields: tuple[RowFields, ...]
     tables: StepTables
     dedup: DedupTable
     whole_ledger: bool
@@ -157,6 +158,7 @@ def run_unit(job: UnitJob, unit: Unit, careful: bool) -> dict[str, Any]:
             source=unit.source,
             file=unit.input.name,
             format=job.formats[unit.source_index],
+            fields=job.fields[unit.source_index],
             max_document_bytes=job.tables.max_document_bytes,
         )
         for outcome in chain.run(_batches(read_documents(stream, options, summary.counts), summary), summary.seconds):
@@ -185,7 +187,7 @@ def _batches(items: Iterable[Document | Unreadable], summary: UnitSummary) -> It
             continue
         summary.count(item)
         batch.append(item)
-        num_bytes += len(item.payload) + len(item.text)
+        num_bytes += len(item.payload) + len(item.text) + len(item.metadata or "") + len(item.url or "")
         if len(batch) == _BATCH_DOCUMENTS or num_bytes >= _BATCH_BYTES:
             yield batch
             batch, num_bytes = [], 0

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Final, Literal
 
 from stages.fault import Fault
+from stages.html.trafilatura_patches.faults import PatchFault, own_fault
 
 Favor = Literal["precision", "balance", "recall"]
 _DEDUPLICATION_CACHE_SIZE: Final = 4096  # as trafilatura's own process-wide cache has it
@@ -36,9 +37,13 @@ class Extractor:
     timeout_seconds: float
 
 
+class BrokenPatchError(RuntimeError):
+    """Our own change to an extractor is broken. No page is at fault, so the run ends."""
+
+
 def extract(html: str, extractor: Extractor) -> str | Failure | Fault:
     """The main text of a page, or why there is none: a Fault where the extractor raised. Tried twice where the clock
-    ran out.
+    ran out. MemoryError and BrokenPatchError are no fault of the page's.
 
     The clock is a backstop: bounds that depend only on the page come first (see `stages.steps.parse`)."""
     run = _callable(extractor)
@@ -48,6 +53,9 @@ def extract(html: str, extractor: Extractor) -> str | Failure | Fault:
                 return run(html)
         except OutOfTimeError:
             continue
+        except PatchFault as fault:
+            cause = fault.__cause__
+            raise BrokenPatchError(f"{fault}: {type(cause).__name__}: {cause}") from cause
         except _library_errors() as error:
             return Fault.of(error)
     return Failure.TIMEOUT
@@ -64,7 +72,7 @@ def _library_errors() -> tuple[type[Exception], ...]:
     from lxml.etree import LxmlError
 
     return (LxmlError, ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError,
-            MemoryError, OverflowError, RuntimeError)  # fmt: skip
+            OverflowError, RuntimeError)  # fmt: skip
 
 
 def _trafilatura(favor: Favor, fast: bool) -> Callable[[str], str]:
@@ -78,6 +86,7 @@ def _trafilatura(favor: Favor, fast: bool) -> Callable[[str], str]:
     make_lean()
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a line for every odd page is noise at this scale
 
+    @own_fault
     def run(html: str) -> str:
         text = trafilatura.extract(
             html,

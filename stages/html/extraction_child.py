@@ -18,7 +18,7 @@ from dataclasses import asdict
 from typing import IO, Final
 
 from stages.fault import Fault
-from stages.html.extraction import Extractor, Failure, extract
+from stages.html.extraction import BrokenPatchError, Extractor, Failure, extract
 
 _LENGTH: Final = struct.Struct("<Q")
 _GRACE_SECONDS: Final = 10.0
@@ -26,8 +26,8 @@ _MEMORY_BYTES: Final = 4 << 30
 
 
 class IsolatedExtraction:
-    """`extract`, survived: a child that dies on a page is replaced and the page tried once more; one that gives no
-    answer in the time of two tries is killed."""
+    """`extract`, survived: a child that dies on a page, for lack of memory too, is replaced and the page tried once
+    more; one that gives no answer in the time of two tries is killed. BrokenPatchError as `extract` raises it."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
@@ -61,6 +61,19 @@ class IsolatedExtraction:
             self.close()
             return Failure.TIMEOUT
         return _outcome_of(answer)
+
+
+def extract_or_isolate(html: str, extractor: Extractor) -> str | Failure | Fault:
+    """`extract`; a page for which this process has too little memory is tried again in a child. What else a process
+    holds has no say in what becomes of a page: in a child that holds nothing, it is the page's own fault."""
+    try:
+        return extract(html, extractor)
+    except MemoryError:
+        child = IsolatedExtraction()
+        try:
+            return child(html, extractor)
+        finally:
+            child.close()
 
 
 def _start() -> subprocess.Popen[bytes]:
@@ -111,12 +124,18 @@ def serve() -> None:
             html = _read(pages).decode("utf-8", "surrogatepass")
         except EOFError:
             return
-        _write(answers, _answer(extract(html, extractor)))
+        try:
+            outcome: str | Failure | Fault | BrokenPatchError = extract(html, extractor)
+        except BrokenPatchError as error:
+            outcome = error
+        _write(answers, _answer(outcome))
 
 
-def _answer(outcome: str | Failure | Fault) -> bytes:
-    """What the child writes for an outcome of `extract`."""
+def _answer(outcome: str | Failure | Fault | BrokenPatchError) -> bytes:
+    """The child's message for an outcome of `extract`. A MemoryError ends the child."""
     match outcome:
+        case BrokenPatchError():
+            return b"#" + str(outcome).encode("utf-8", "replace")
         case Failure():
             return b"-" + outcome.value.encode()
         case Fault():
@@ -126,6 +145,8 @@ def _answer(outcome: str | Failure | Fault) -> bytes:
 
 def _outcome_of(answer: bytes) -> str | Failure | Fault:
     kind, rest = answer[:1], answer[1:]
+    if kind == b"#":
+        raise BrokenPatchError(rest.decode())
     if kind == b"!":
         return Fault(**json.loads(rest))
     text = rest.decode("utf-8", "surrogatepass")

@@ -52,8 +52,8 @@ class ParseStep:
     def __call__(self, document: Document, /) -> Outcome:
         findings: tuple[Finding, ...] = ()
         if document.is_html or document.payload or not document.text:
-            page = self._pages.take(document)
-            document, findings = replace(document, charset=page.charset), page.findings
+            page = self._pages.read(document)
+            document, findings = replace(document, charset=page.charset, decoded=None), page.findings
             if page.too_much is not None:
                 return self._reject(document, page.too_much, findings[:-1])
             text = self._pages.extract(page.html, self._extractor) if document.is_html else page.html

@@ -39,6 +39,7 @@ def ray_with_steps(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+STEPS = "tests.support.failing_steps"
 SECRET = "the harbour master of page"
 
 
@@ -70,10 +71,7 @@ def test_a_step_that_raises_on_every_document_ends_the_run_and_shows_its_line(
     said = capsys.readouterr().err
     assert "20 of 20 records are bad, more than limits.max_bad_records = 0.01" in said
     line = line_of("fail", "raise")
-    assert (
-        f"tests.support.failing_steps:fail: KeyError at tests.support.failing_steps, line {line}, in fail, 20 ×; first on document "
-        in said
-    )
+    assert f"{STEPS}:fail: KeyError at {STEPS}, line {line}, in fail, 20 ×; first on document " in said
     assert f'failing_steps.py", line {line}, in fail' in said
     assert "raise KeyError(document.text)" in said
     assert f"(rows.jsonl at 0): '{SECRET} 0" in said, "what the exception says is shown to who runs it"
