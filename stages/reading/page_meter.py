@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO, Final
 
+from stages.reading.thrift import CompactReader, ThriftError
+
 _MAX_HEADER_BYTES: Final = 16 << 20
 """As in Arrow (`kDefaultMaxPageHeaderSize`)."""
-_MAX_NESTING: Final = 16
 _MAX_BYTES_READ: Final = 100_000
 """Of a header, one by one; texts in it are passed over at once. A real one has a few dozen."""
 _DICTIONARY_PAGE: Final = 2
@@ -29,7 +30,7 @@ _REPEATED_BYTES: Final = 16
 """What a value takes besides its own bytes: levels, lengths, offsets. In a run it takes nothing in the page."""
 
 
-class PageHeaderError(ValueError):
+class PageHeaderError(ThriftError):
     """The bytes where a page begins are not the header of a page, or the chunks of two columns overlap."""
 
 
@@ -184,7 +185,7 @@ class PageHeader:
     def parse(cls, data: bytes) -> PageHeader:
         """The header that `data` begins with, in Thrift's compact protocol; IndexError if it goes on behind them,
         PageHeaderError if it is none."""
-        reader = _Compact(data)
+        reader = CompactReader(data, most_bytes=_MAX_BYTES_READ)
         fields = reader.struct()
         kind, uncompressed, compressed = (fields.get(number) for number in (1, 2, 3))
         of_kind = fields.get({0: 5, 2: 7, 3: 8}.get(kind, 0), {}) if isinstance(kind, int) else {}
@@ -201,96 +202,3 @@ class PageHeader:
             num_bytes=reader.at, kind=kind, uncompressed=uncompressed, compressed=compressed, num_values=num_values,
             encoding=encoding,
         )  # fmt: skip
-
-
-_Fields = dict[int, "int | _Fields"]
-
-
-class _Compact:
-    """Thrift's compact protocol, as far as page headers use it: numbers and structs are read, all else is passed over.
-
-    https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md"""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._num_read = 0
-        self.at = 0
-
-    def struct(self, depth: int = 0) -> _Fields:
-        """The 32-bit numbers and structs of a struct, by field number."""
-        if depth > _MAX_NESTING:
-            raise PageHeaderError("a page header that nests too deep")
-        fields: _Fields = {}
-        number = 0
-        while kind := self._byte():
-            delta, kind = kind >> 4, kind & 15
-            number = number + delta if delta else self._zigzag()
-            if kind == 5:
-                fields[number] = _signed(self._zigzag())
-            elif kind == 12:
-                fields[number] = self.struct(depth + 1)
-            else:
-                self._skip(kind, depth, in_list=False)
-        return fields
-
-    def _byte(self) -> int:
-        byte = self._data[self.at]
-        self.at += 1
-        self._num_read += 1
-        if self._num_read > _MAX_BYTES_READ:
-            raise PageHeaderError("a page header of too many fields")
-        return byte
-
-    def _varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._byte()
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value
-            shift += 7
-            if shift > 63:
-                raise PageHeaderError("a number of more than ten bytes")
-
-    def _zigzag(self) -> int:
-        value = self._varint()
-        return (value >> 1) ^ -(value & 1)
-
-    def _skip(self, kind: int, depth: int, *, in_list: bool) -> None:
-        if depth > _MAX_NESTING:
-            raise PageHeaderError("a page header that nests too deep")
-        if kind in (1, 2) and not in_list:
-            return  # of a field of its own, the type is the value
-        if kind in (1, 2, 3):
-            self._byte()
-        elif kind in (4, 5, 6):
-            self._varint()
-        elif kind == 7:
-            self.at += 8
-        elif kind == 8:
-            length = self._varint()
-            self.at += length
-        elif kind in (9, 10):
-            head = self._byte()
-            number = self._varint() if head >> 4 == 15 else head >> 4
-            self._skip_all((head & 15,), number, depth)
-        elif kind == 11:
-            if number := self._varint():
-                kinds = self._byte()
-                self._skip_all((kinds >> 4, kinds & 15), number, depth)
-        elif kind == 12:
-            self.struct(depth + 1)
-        else:
-            raise PageHeaderError(f"a field of the unknown type {kind}")
-        if self.at > len(self._data):
-            raise IndexError
-
-    def _skip_all(self, kinds: tuple[int, ...], number: int, depth: int) -> None:
-        for _ in range(number):
-            for kind in kinds:
-                self._skip(kind, depth + 1, in_list=True)
-
-
-def _signed(value: int) -> int:
-    """`value` as Thrift's readers take it: the lowest 32 bits with their sign."""
-    return (value + 2**31) % 2**32 - 2**31

@@ -25,6 +25,7 @@ from stages.reading.row import (
     no_such_field,
     path_of,
 )
+from stages.reading.thrift import CompactReader, Fields, ThriftError
 
 _BATCH_ROWS: Final = (64, 8, 1)
 _BATCH_BYTES: Final = 256 << 20
@@ -34,6 +35,8 @@ _ROW_BYTES: Final = 512 << 20
 (Arrow's `write_batch_size`), so texts of 200 kB make pages of 200 MB."""
 _BUFFER_BYTES: Final = 1 << 20
 _MAX_FOOTER_BYTES: Final = 16 << 20
+_FOOTER_END: Final = 8
+"""The footer's length and the magic, behind it."""
 _NESTED_BYTES: Final = 16
 """What a value within a list, map or struct counts for, besides its own bytes."""
 _BAD_DATA = (pa.ArrowException, OSError, ValueError, OverflowError, LookupError)
@@ -45,18 +48,18 @@ def read_parquet(stream: BinaryIO, options: ReadOptions, counts: InputCounts) ->
     """A document for each row, in order. A damaged row group is unreadable from its first damaged batch on."""
     meter = PageMeter(stream)
     try:
-        _check_footer(stream)
+        places = _row_groups(stream)
         # Pages are streamed: neither a row group nor the file is ever held as a whole.
         file = _open(meter)
         error = _unfit(file.schema_arrow, options)
         num_rows = file.metadata.num_rows
-    except _BAD_DATA as broken:
+    except (*_BAD_DATA, IndexError) as broken:
         _raise_if_not_damage(broken, meter)
-        file, num_rows, error = None, 0, f"not a whole Parquet file: {str(broken)[:200]}"
+        file, places, num_rows, error = None, [], 0, f"not a whole Parquet file: {str(broken)[:200]}"
     if error is not None:
         yield Unreadable(file=options.file, offset=0, length=num_rows, error=error)
         return
-    yield from _Rows(file, meter, options, counts).read()
+    yield from _Rows(file, places, meter, options, counts).read()
 
 
 def read_parquet_at(stream: BinaryIO, offset: int, options: ReadOptions) -> Document | Unreadable:
@@ -67,14 +70,48 @@ def read_parquet_at(stream: BinaryIO, offset: int, options: ReadOptions) -> Docu
     raise ValueError(f"{options.file}: there is no row {offset}")
 
 
-def _check_footer(stream: BinaryIO) -> None:
-    """ValueError if the footer, which is held as a whole and takes many times its length, is out of all proportion."""
-    if stream.seek(0, 2) >= 8:
-        stream.seek(-8, 2)
-        num_bytes = int.from_bytes(stream.read(4), "little")
-        if num_bytes > _MAX_FOOTER_BYTES and stream.read(4) == b"PAR1":
-            raise ValueError(f"its footer has {num_bytes} bytes: expected at most {_MAX_FOOTER_BYTES}")
+def _row_groups(stream: BinaryIO) -> list[list[ColumnPlace]]:
+    """Where the columns of each row group lie, read from the footer itself: asked for a chunk whose metadata are
+    damaged, pyarrow 26 ends the process (a C++ exception where none is expected).
+
+    ValueError if there is no whole footer, or one that is out of all proportion: it is held as a whole, and takes many
+    times its length."""
+    length = stream.seek(0, 2)
+    stream.seek(max(length - _FOOTER_END, 0))
+    end = stream.read(_FOOTER_END)
+    if len(end) < _FOOTER_END or end[4:] != b"PAR1":
+        raise ValueError("it does not end as a Parquet file does")
+    num_bytes = int.from_bytes(end[:4], "little")
+    if num_bytes > _MAX_FOOTER_BYTES:
+        raise ValueError(f"its footer has {num_bytes} bytes: expected at most {_MAX_FOOTER_BYTES}")
+    if num_bytes > length - _FOOTER_END:
+        raise ValueError(f"its footer has {num_bytes} bytes, more than the file")
+    stream.seek(length - _FOOTER_END - num_bytes)
+    footer = CompactReader(stream.read(num_bytes), most_bytes=_MAX_FOOTER_BYTES, keeps_lists=True).struct()
     stream.seek(0)
+    return [[_place_of(column) for column in _structs(group, 1)] for group in _structs(footer, 4)]
+
+
+def _structs(fields: Fields, number: int) -> list[Fields]:
+    """A list of structs (parquet.thrift: FileMetaData.row_groups is 4, RowGroup.columns is 1)."""
+    found = fields.get(number, [])
+    if not isinstance(found, list):
+        raise ThriftError(f"the field {number} of its footer is no list")
+    return found
+
+
+def _place_of(column: Fields) -> ColumnPlace:
+    """A column chunk as its metadata have it (parquet.thrift, ColumnChunk.meta_data is 3)."""
+    meta = column.get(3)
+    if not isinstance(meta, dict):
+        raise ThriftError("a column chunk without metadata")
+    size, data_page, dictionary_page = (meta.get(number, 0) for number in (7, 9, 11))
+    if not (isinstance(size, int) and isinstance(data_page, int) and isinstance(dictionary_page, int)):
+        raise ThriftError("a column chunk whose place is no number")
+    if min(size, data_page) < 0:
+        raise ThriftError("a column chunk with a negative place")
+    start = dictionary_page if 0 < dictionary_page < data_page else data_page
+    return ColumnPlace(start=start, end=start + size)
 
 
 def _open(meter: PageMeter) -> pq.ParquetFile:
@@ -134,6 +171,14 @@ def _column_type(schema: pa.Schema, name: str) -> pa.DataType | None:
     return kind
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnPlace:
+    """Where the pages of a column chunk lie, bytes [start, end) of the file."""
+
+    start: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Columns:
     """The texts of a batch, the columns without them, and whether those are so large that one row may be too large."""
@@ -146,8 +191,15 @@ class _Columns:
 class _Rows:
     """The rows of an open file, group by group. `_sizes` are the sizes of batches that are still tried."""
 
-    def __init__(self, file: pq.ParquetFile, meter: PageMeter, options: ReadOptions, counts: InputCounts) -> None:
-        self._file, self._meter, self._options, self._counts = file, meter, options, counts
+    def __init__(
+        self,
+        file: pq.ParquetFile,
+        places: list[list[ColumnPlace]],
+        meter: PageMeter,
+        options: ReadOptions,
+        counts: InputCounts,
+    ) -> None:
+        self._file, self._places, self._meter, self._options, self._counts = file, places, meter, options, counts
         self._path = path_of(options.fields.text, file.schema_arrow.names)
         self._sizes: tuple[int, ...] = _BATCH_ROWS
 
@@ -185,7 +237,7 @@ class _Rows:
         """The batches of a row group, in the size that is tried now, without the first `skip` rows."""
         num_rows = self._sizes[0]
         limit = _ROW_BYTES if len(self._sizes) == 1 else _BATCH_BYTES
-        self._meter.watch(_chunks(self._file, group), num_rows, limit)
+        self._meter.watch(_chunks(self._file, self._places[group]), num_rows, limit)
         # In one thread: more of them would only wait for each other over so few rows.
         for batch in self._file.iter_batches(batch_size=num_rows, row_groups=[group], use_threads=False):
             if skip >= batch.num_rows:
@@ -241,23 +293,20 @@ class _Rows:
         return cast("str | None", scalar.as_py())
 
 
-def _chunks(file: pq.ParquetFile, group: int) -> list[Chunk]:
-    """Where the columns of a row group lie, as Arrow finds them."""
-    row_group, found = file.metadata.row_group(group), []
-    for number in range(row_group.num_columns):
-        column, schema = row_group.column(number), file.schema.column(number)
-        start = column.data_page_offset
-        if column.has_dictionary_page and column.dictionary_page_offset and 0 < column.dictionary_page_offset < start:
-            start = column.dictionary_page_offset
-        found.append(
-            Chunk(
-                start=start,
-                end=start + column.total_compressed_size,
-                is_repeated=schema.max_repetition_level > 0,
-                value_bytes=max(schema.length, 0) if schema.physical_type == "FIXED_LEN_BYTE_ARRAY" else 0,
-            )
+def _chunks(file: pq.ParquetFile, places: list[ColumnPlace]) -> list[Chunk]:
+    """The column chunks of a row group, for the meter."""
+    if len(places) != len(file.schema):
+        raise ThriftError(f"a row group of {len(places)} columns, where the schema has {len(file.schema)}")
+    columns = map(file.schema.column, range(len(file.schema)))
+    return [
+        Chunk(
+            start=place.start,
+            end=place.end,
+            is_repeated=column.max_repetition_level > 0,
+            value_bytes=max(column.length, 0) if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else 0,
         )
-    return found
+        for place, column in zip(places, columns, strict=True)
+    ]
 
 
 def _without(column: pa.StructArray, path: tuple[str, ...]) -> pa.StructArray:
