@@ -13,6 +13,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from pipeline.terminal import prepare, visible_lines
+
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("pipeline.cli.demo", "the whole way in a few minutes: crawl, pipeline, training, trace, purge, proof"),
     "run": ("pipeline.cli.run", "the data pipeline of a recipe, resumable"),
@@ -39,6 +41,7 @@ class FailedError(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script."""
+    prepare()
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if not argv or argv[0] in ("-h", "--help"):
         print(_overview())
@@ -94,7 +97,7 @@ def _complain(name: str, error: object, code: int) -> int:
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
-    print(f"sluice {name}: {text}", file=sys.stderr)
+    print(f"sluice {name}: {visible_lines(text)}", file=sys.stderr)
     return code
 
 
