@@ -67,11 +67,7 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
     from lineage.recipe import RecipeError
 
     module = importlib.import_module(COMMANDS[name][0])
-    parser = argparse.ArgumentParser(
-        prog=f"sluice {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    module.configure(parser)
-    options = _parse(parser, argv)
+    options = parse(name, argv)
     try:
         return int(module.run(options))
     except RecipeError as error:
@@ -84,9 +80,14 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
         return _complain(name, "interrupted; nothing is lost: the same call again continues", 130)
 
 
-def _parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
-    """The options, which may stand between positional arguments; but where a command takes another one's call, whose
-    options are its own."""
+def parse(name: str, argv: Sequence[str]) -> argparse.Namespace:
+    """The options of a call of the command `name`; SystemExit where it is wrong, as argparse does. Options may stand
+    between positional arguments, but where a command takes another one's call, whose options are its own."""
+    module = importlib.import_module(COMMANDS[name][0])
+    parser = argparse.ArgumentParser(
+        prog=f"sluice {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    module.configure(parser)
     if any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in parser._actions):
         return parser.parse_args(argv)
     return parser.parse_intermixed_args(argv)
