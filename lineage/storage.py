@@ -42,6 +42,12 @@ def local_path(url: str) -> str:
     return os.path.abspath(url.removeprefix("file://"))
 
 
+def without_secrets(url: str) -> str:
+    """`url` as a message may show it: without user, password and query, which may hold a signature."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.netloc else url.partition("?")[0]
+
+
 def join(url: str, *names: str) -> str:
     """`url` with names below it."""
     return "/".join([url.rstrip("/"), *(name.strip("/") for name in names)])
@@ -78,8 +84,10 @@ def _s3_anonymous() -> bool:
 def _filesystem(scheme: str, process: int, anonymous: bool, settings: tuple[tuple[str, str], ...]) -> Any:
     # A cached S3 or HTTP client holds an event loop that does not survive a fork: so one for each process.
     if scheme == "s3":
-        return fsspec.filesystem(
-            "s3", anon=anonymous, use_listings_cache=False, skip_instance_cache=True, default_block_size=16 << 20
+        from lineage.s3_client import S3Client
+
+        return S3Client(
+            anon=anonymous, use_listings_cache=False, skip_instance_cache=True, default_block_size=16 << 20
         )
     if scheme in ("http", "https"):
         return fsspec.filesystem(scheme, skip_instance_cache=True)

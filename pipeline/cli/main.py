@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -76,6 +77,11 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
         if os.environ.get("SLUICE_TRACEBACK"):
             raise
         return _complain(name, error, 1)
+    except Exception as error:
+        if not _is_of_a_store(error) or os.environ.get("SLUICE_TRACEBACK"):
+            raise
+        return _complain(name, f"the store fails ({type(error).__name__}): {_one_line(error)}. The same call again"
+                               " continues when it is well; SLUICE_TRACEBACK=1 shows where it failed", 1)  # fmt: skip
     except KeyboardInterrupt:
         return _complain(name, "interrupted; nothing is lost: the same call again continues", 130)
 
@@ -91,6 +97,18 @@ def parse(name: str, argv: Sequence[str]) -> argparse.Namespace:
     if any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in parser._actions):
         return parser.parse_args(argv)
     return parser.parse_intermixed_args(argv)
+
+
+def _is_of_a_store(error: Exception) -> bool:
+    """Whether a library that speaks to stores and web servers raised it. (They have no class of error in common, and
+    importing them all to name their classes would cost every command a second.)"""
+    return type(error).__module__.split(".")[0] in ("botocore", "aiobotocore", "aiohttp", "s3fs", "urllib3", "_internal")
+
+
+def _one_line(error: Exception) -> str:
+    """The message in a line, without colours, and without the query of a URL: it may hold a signature."""
+    plain = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
+    return re.sub(r"\b([a-z0-9]+://)(?:[^\s/@]*@)?([^\s?\"']+)(?:\?[^\s\"']*)?", r"\1\2", plain)
 
 
 def _complain(name: str, error: object, code: int) -> int:

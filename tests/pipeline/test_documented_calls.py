@@ -155,6 +155,7 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """A finished run over two sources at the place that the recipes name, a training on it, and files to look for."""
     folder = tmp_path_factory.mktemp("world")
+    (folder / "crawl").mkdir()
     sources = make_tiny_crawl(folder / "crawl")
     plain = recipe("out/crawl", {"web": ("crawl/*.warc.gz",), "posts": ("crawl/posts-*.jsonl",)})
     assert set(sources) == {"web", "posts"}
