@@ -6,6 +6,7 @@ the attempt, synced and renamed; in an object store it is spooled to local disk 
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import shutil
@@ -23,6 +24,8 @@ from lineage.recipe import RecipeError
 
 REMOTE_SCHEMES = ("s3", "https", "http")
 _TEMPORARY = ".tmp-"
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The system's numbers for a disk that is full and a quota that is used up."""
 
 
 class StorageError(OSError):
@@ -165,15 +168,16 @@ class Folder:
                 return False
             return True
         target = Path(self.at(name))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _temporary(target)
-        try:
-            temporary.write_bytes(data)
-            os.link(temporary, target)
-        except FileExistsError:
-            return False
-        finally:
-            temporary.unlink(missing_ok=True)
+        with _naming_full_disks(str(target)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary = _temporary(target)
+            try:
+                temporary.write_bytes(data)
+                os.link(temporary, target)
+            except FileExistsError:
+                return False
+            finally:
+                temporary.unlink(missing_ok=True)
         return True
 
     @contextmanager
@@ -181,21 +185,23 @@ class Folder:
         """A binary file to write; it becomes `name` when the block ends, and vanishes if the block raises."""
         if self.is_remote:
             with tempfile.NamedTemporaryFile(prefix="sluice-put-") as spool:
-                yield cast(IO[bytes], spool)
-                spool.flush()
+                with _naming_full_disks(spool.name):
+                    yield cast(IO[bytes], spool)
+                    spool.flush()
                 filesystem(self.url).put_file(spool.name, self.at(name))
             return
         target = Path(self.at(name))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _temporary(target)
-        try:
-            with open(temporary, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with _naming_full_disks(str(target)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary = _temporary(target)
+            try:
+                with open(temporary, "wb") as file:
+                    yield file
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, target)
+            finally:
+                temporary.unlink(missing_ok=True)
 
     def exists(self, name: str) -> bool:
         """Whether `name` is a file here."""
@@ -235,6 +241,17 @@ class Folder:
         else:
             for file in self.names(name):
                 filesystem(self.url).rm_file(self.at(file))
+
+
+@contextmanager
+def _naming_full_disks(path: str) -> Iterator[None]:
+    """A full disk, or a quota that is used up, as a StorageError that names the file: the system's error does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL or isinstance(error, StorageError):
+            raise
+        raise StorageError(error.errno, os.strerror(error.errno), path) from error
 
 
 def _temporary(target: Path) -> Path:

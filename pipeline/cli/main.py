@@ -113,6 +113,8 @@ def _one_line(error: Exception) -> str:
 
 def _complain(name: str, error: object, code: int) -> int:
     text = str(error) or type(error).__name__
+    if "No space left on device" in text or "Disk quota exceeded" in text:
+        text += "\nFree some room and make the same call again: it continues where this one stopped."
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
