@@ -101,7 +101,11 @@ def clear_error(error: BaseException, place: str, *, anonymous: bool) -> BaseExc
         return ForbiddenError(f"{place}: {store} refuses ({error.args[-1] if error.args else 'forbidden'}); {keys}")
     if isinstance(error, FileNotFoundError) and _code(error) == "NoSuchBucket":
         return NoBucketError(f"{place}: {store} has no such bucket: make it, or check the name and AWS_ENDPOINT_URL")
-    if isinstance(error, OSError) and error.errno in _BUSY and _code(error).startswith(("5", "Internal", "Slow", "Serv")):
+    if (
+        isinstance(error, OSError)
+        and error.errno in _BUSY
+        and _code(error).startswith(("5", "Internal", "Slow", "Serv"))
+    ):
         return UnreachableError(
             error.errno, f"{place}: {store} fails ({error.args[-1]}): make the same call again when it is well"
         )

@@ -48,7 +48,7 @@ def local_path(url: str) -> str:
 def without_secrets(url: str) -> str:
     """`url` as a message may show it: without user, password and query, which may hold a signature."""
     parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.netloc else url.partition("?")[0]
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.netloc else url
 
 
 def join(url: str, *names: str) -> str:
@@ -89,9 +89,7 @@ def _filesystem(scheme: str, process: int, anonymous: bool, settings: tuple[tupl
     if scheme == "s3":
         from lineage.s3_client import S3Client
 
-        return S3Client(
-            anon=anonymous, use_listings_cache=False, skip_instance_cache=True, default_block_size=16 << 20
-        )
+        return S3Client(anon=anonymous, use_listings_cache=False, skip_instance_cache=True, default_block_size=16 << 20)
     if scheme in ("http", "https"):
         return fsspec.filesystem(scheme, skip_instance_cache=True)
     return fsspec.filesystem("file")

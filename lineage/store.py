@@ -93,7 +93,9 @@ def open_table(out: Folder, name: str, version: int | None = None) -> DeltaTable
         if out.is_remote:
             out.exists("index.json")  # where it is the store that fails, this says so
         at = "" if version is None else f" at version {version}"
-        raise StoreError(f"the lineage table at {uri} cannot be opened{at}: {plain_reason(error)}. Run sluice verify") from error
+        raise StoreError(
+            f"the lineage table at {uri} cannot be opened{at}: {plain_reason(error)}. Run sluice verify"
+        ) from error
 
 
 def commit_tables(out: Folder, files: Mapping[str, Sequence[TableFile]]) -> None:

@@ -207,7 +207,10 @@ def _table(step: StepStory, decides: Finding | None) -> Table:
         mark, style = ("✗", "red") if finding.rejected else ("✓", "green")
         table.add_row(
             Text(mark, style=style),
-            Text(visible(finding.rule) + (" ← decides" if finding is decides else ""), style=style if finding.rejected else ""),
+            Text(
+                visible(finding.rule) + (" ← decides" if finding is decides else ""),
+                style=style if finding.rejected else "",
+            ),
             _number(finding.value),
             _number(finding.threshold),
         )

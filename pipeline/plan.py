@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from lineage.ids import content_hash
 from lineage.index import read_index
 from lineage.lock import LEASE_FILE
 from lineage.recipe import RecipeError, as_plain
-from lineage.storage import Folder, filesystem, is_remote, local_path
+from lineage.storage import Folder, filesystem, is_remote, local_path, without_secrets
 from pipeline.inputs import Input, list_inputs
 from pipeline.recipe import PipelineRecipe, differing_keys
 from stages.chain import files_of
@@ -81,9 +82,7 @@ def make_plan(recipe: PipelineRecipe) -> Plan:
     """List and probe the inputs, hash the named files: the plan of this run. RecipeError names what is missing."""
     inputs = [list_inputs(source) for source in recipe.source]
     probes = {
-        f"{found.source}/{found.name}": {"bytes": found.size, "probe": probe(found.url, found.size)}
-        for of_source in inputs
-        for found in of_source
+        f"{found.source}/{found.name}": _probed(found.url, found.size) for of_source in inputs for found in of_source
     }
     identity = {
         "recipe": {k: v for k, v in as_plain(recipe).items() if k != "ray"},
@@ -100,12 +99,45 @@ def make_plan(recipe: PipelineRecipe) -> Plan:
             source_index=source_index,
             file_index=file_index,
             input=found,
-            key=_digest([key, source_index, found.name, file_index, probes[f"{found.source}/{found.name}"]]),
+            key=_unit_key(key, source_index, found.name, file_index, probes[f"{found.source}/{found.name}"]),
         )
         for source_index, of_source in enumerate(inputs)
         for file_index, found in enumerate(of_source)
     )
     return Plan(recipe=recipe, out=Folder(recipe.run.output), units=units, identity=identity, key=key)
+
+
+class InputChangedError(OSError):
+    """An input file is not, or no longer, what the run was planned with."""
+
+
+def check_unchanged(plan_key: str, unit: Unit) -> None:
+    """InputChangedError unless the unit's file is still what it was when the run was planned: its key says so.
+
+    Called when the file has been read, so that nothing is published of bytes that no plan and no later call knows."""
+    found, shown = unit.input, without_secrets(unit.input.url)
+    try:
+        remote = is_remote(found.url)
+        size = int(filesystem(found.url).size(found.url)) if remote else os.path.getsize(local_path(found.url))
+        now = _unit_key(plan_key, unit.source_index, found.name, unit.file_index, _probed(found.url, size))
+    except FileNotFoundError as error:
+        raise InputChangedError(
+            f"{shown} is gone: it was there when this run was planned. Put it back and make the same call again"
+        ) from error
+    if now != unit.key:
+        what = f"it had {found.size:,} bytes and has {size:,}" if size != found.size else "its content is another"
+        raise InputChangedError(
+            f"{shown} changed after this run was planned: {what}. Put back what it held and make the same call again,"
+            " or run into a new output"
+        )
+
+
+def _probed(url: str, size: int) -> dict[str, Any]:
+    return {"bytes": size, "probe": probe(url, size)}
+
+
+def _unit_key(plan_key: str, source_index: int, name: str, file_index: int, probed: dict[str, Any]) -> str:
+    return _digest([plan_key, source_index, name, file_index, probed])
 
 
 def named_files(recipe: PipelineRecipe) -> dict[str, str]:

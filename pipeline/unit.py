@@ -13,15 +13,15 @@ import functools
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from lineage import tables
 from lineage.ids import add_digests, show_digest, sort_key, text_hash
 from lineage.index import part_name
-from lineage.storage import Folder
+from lineage.storage import Folder, without_secrets
 from pipeline.excerpts import ExcerptKeeper
 from pipeline.inputs import open_input
-from pipeline.plan import Unit
+from pipeline.plan import InputChangedError, Unit, check_unchanged
 from pipeline.rows import RowWriter, publish_marker
 from stages.chain import Chain, StepTables, build_chain
 from stages.dedup.minhash import Signer
@@ -125,7 +125,7 @@ def run_unit(job: UnitJob, unit: Unit, careful: bool) -> dict[str, Any]:
     summary = UnitSummary(key=unit.key, source=unit.source, file=found.name, url=found.url, num_bytes=found.size)
     chain = _chain(job.steps[unit.source_index], _ByKey(job))
     started = time.perf_counter()
-    with UnitWriter(out, job, unit, summary) as writer, open_input(unit.input) as stream, chain.isolation(careful):
+    with UnitWriter(out, job, unit, summary) as writer, _open_planned(job, unit) as stream, chain.isolation(careful):
         options = ReadOptions(
             source=unit.source,
             file=unit.input.name,
@@ -134,8 +134,19 @@ def run_unit(job: UnitJob, unit: Unit, careful: bool) -> dict[str, Any]:
         )
         for outcome in chain.run(_batches(read_documents(stream, options, summary.counts), summary), summary.seconds):
             writer.add(outcome)
+        check_unchanged(job.key, unit)
     summary.seconds["all"] = time.perf_counter() - started
     return publish_marker(out, unit.marker, summary.as_plain() | writer.published())
+
+
+def _open_planned(job: UnitJob, unit: Unit) -> BinaryIO:
+    try:
+        return open_input(unit.input)
+    except FileNotFoundError as error:
+        check_unchanged(job.key, unit)
+        raise InputChangedError(
+            f"{without_secrets(unit.input.url)} was gone for a moment: make the same call again"
+        ) from error
 
 
 def _batches(items: Iterable[Document | Unreadable], summary: UnitSummary) -> Iterator[list[Document]]:

@@ -102,7 +102,14 @@ def parse(name: str, argv: Sequence[str]) -> argparse.Namespace:
 def _is_of_a_store(error: Exception) -> bool:
     """Whether a library that speaks to stores and web servers raised it. (They have no class of error in common, and
     importing them all to name their classes would cost every command a second.)"""
-    return type(error).__module__.split(".")[0] in ("botocore", "aiobotocore", "aiohttp", "s3fs", "urllib3", "_internal")
+    return type(error).__module__.split(".")[0] in (
+        "botocore",
+        "aiobotocore",
+        "aiohttp",
+        "s3fs",
+        "urllib3",
+        "_internal",
+    )
 
 
 def _one_line(error: Exception) -> str:

@@ -82,7 +82,8 @@ def _print(plan: TrainingPlan) -> None:
     out = console()
     layout, config = plan.layout, plan.layout.config
     sizes = " × ".join(f"{name} {size}" for name, size in dataclasses.asdict(layout.mesh).items() if size > 1)
-    out.print(f"[bold]{escape(visible(plan.run))}[/]: {escape(plan.model)}, {config.num_parameters / 1e9:,.3f} B parameters,"
+    out.print(f"[bold]{escape(visible(plan.run))}[/]: {escape(plan.model)},"
+              f" {config.num_parameters / 1e9:,.3f} B parameters,"
               f" vocabulary {config.vocab_size:,} ({escape(plan.vocabulary.origin)})")  # fmt: skip
     out.print(f"{layout.mesh.num_workers:,} × {plan.gpu.name} ({sizes or 'one process'}), zero {layout.zero},"
               f" {layout.global_batch:,} × {layout.seq_len:,} tokens a step,"

@@ -69,7 +69,8 @@ def fault(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     """A store with the fault that the test names, at the usual variables, and clients that give up early."""
     name = str(request.param)
     settings = {"AWS_ACCESS_KEY_ID": "AKIAKEY", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1",
-                "AWS_DEFAULT_REGION": "us-east-1", "AWS_MAX_ATTEMPTS": "1", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}  # fmt: skip
+                "AWS_DEFAULT_REGION": "us-east-1", "AWS_MAX_ATTEMPTS": "1",
+                "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}  # fmt: skip
     if name == "no profile":
         settings = {"AWS_PROFILE": "nobody-here", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     if name == "no such host":
