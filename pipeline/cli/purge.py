@@ -120,9 +120,8 @@ def _tell(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None)
     else:
         print(f"\nPurged as {applied.purge_id}. Proof: sluice verify {visible(options.out)}")
         for cache in unswept(Folder(options.out), read_index(options.out)):
-            print(
-                f"cache {visible(cache.folder)} of host {visible(cache.host)} drops its old blocks when a run next starts there"
-            )
+            told = f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there"
+            print(visible(told))
 
 
 def _tell_elsewhere(plan: PurgePlan) -> None:
