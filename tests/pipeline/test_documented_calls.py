@@ -140,6 +140,8 @@ class World:
         return words
 
     def _value(self, call: Call, before: str, word: str) -> str:
+        if word.startswith("--"):
+            return word
         if word.startswith("train.data="):
             return "train.data=out/crawl"
         if word.startswith("source.0.inputs="):
@@ -164,7 +166,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     write_recipe(folder / "recipes" / "crawl.toml", plain)
     train = {
         "data": "out/crawl", "output": "out/first-run", "model": "debug", "seq_len": 64, "global_batch": 2,
-        "micro_batch": 1, "steps": 12, "workers": 1, "checkpoint": {"every": 4},
+        "micro_batch": 1, "steps": 12, "workers": 1, "validation": 0.1, "checkpoint": {"every": 4},
     }  # fmt: skip
     (folder / "recipes" / "train.toml").write_text(
         tomli_w.dumps({"run": {"name": "first-run"}, "train": train, "mix": {"runs": 3}})
