@@ -11,7 +11,7 @@ import importlib.metadata
 import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lineage.ids import content_hash
@@ -20,7 +20,7 @@ from lineage.recipe import RecipeError, as_plain, blamed_on
 from lineage.secrets import recordable, redacted, without_secrets
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path, with_environment
 from lineage.storage.lock import LEASE_FILE
-from pipeline.inputs.files import Input, input_etag, list_inputs
+from pipeline.inputs.files import Input, input_etag, input_size, list_inputs
 from pipeline.recipe import PipelineRecipe, differing_keys
 from stages.chain import files_of
 from stages.steps.user_step import function_files
@@ -81,11 +81,7 @@ class Plan:
 def make_plan(recipe: PipelineRecipe) -> Plan:
     """List and probe the inputs, hash the named files: the plan of this run. RecipeError names what is missing."""
     inputs = [list_inputs(source) for source in recipe.source]
-    probes = {
-        f"{found.source}/{found.name}": {"bytes": found.size, "probe": probe(found)}
-        for of_source in inputs
-        for found in of_source
-    }
+    probes = {f"{found.source}/{found.name}": _probed(found) for of_source in inputs for found in of_source}
     identity = {
         "recipe": {k: v for k, v in recordable(as_plain(recipe)).items() if k != "ray"},
         "inputs": probes,
@@ -103,12 +99,45 @@ def make_plan(recipe: PipelineRecipe) -> Plan:
             source_index=source_index,
             file_index=file_index,
             input=found,
-            key=_digest([key, source_index, found.name, file_index, probes[f"{found.source}/{found.name}"]]),
+            key=_unit_key(key, source_index, found.name, file_index, probes[f"{found.source}/{found.name}"]),
         )
         for source_index, of_source in enumerate(inputs)
         for file_index, found in enumerate(of_source)
     )
     return Plan(recipe=recipe, out=Folder(recipe.run.output), units=units, identity=identity, key=key)
+
+
+class InputChangedError(OSError):
+    """An input file is not, or no longer, what the run was planned with."""
+
+
+def check_unchanged(plan_key: str, unit: Unit) -> None:
+    """InputChangedError unless the unit's file is still what it was when the run was planned: its key says so.
+
+    Called when the file has been read, so that nothing is published of bytes that no plan and no later call knows."""
+    found, shown = unit.input, unit.input.url
+    try:
+        size = input_size(found)
+        probed = _probed(replace(found, size=size))
+        now = _unit_key(plan_key, unit.source_index, found.name, unit.file_index, probed)
+    except FileNotFoundError as error:
+        raise InputChangedError(
+            f"{shown} is gone: it was there when this run was planned. Put it back and make the same call again"
+        ) from error
+    if now != unit.key:
+        what = f"it had {found.size:,} bytes and has {size:,}" if size != found.size else "its content is another"
+        raise InputChangedError(
+            f"{shown} changed after this run was planned: {what}. Put back what it held and make the same call again,"
+            " or run into a new output"
+        )
+
+
+def _probed(found: Input) -> dict[str, Any]:
+    return {"bytes": found.size, "probe": probe(found)}
+
+
+def _unit_key(plan_key: str, source_index: int, name: str, file_index: int, probed: dict[str, Any]) -> str:
+    return _digest([plan_key, source_index, name, file_index, probed])
 
 
 def named_files(recipe: PipelineRecipe) -> dict[str, str]:

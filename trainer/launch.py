@@ -61,10 +61,12 @@ _ON_ONE_RANK: Final = (FencedOutError, StoreError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """What a worker gets. `launch` names this call."""
+    """What a worker gets. `launch` names this call, `folder` is where it was made: the recipe's paths may be
+    relative to it."""
 
     recipe: dict[str, Any]
     launch: str
+    folder: str
     on_gpus: bool
 
 
@@ -85,7 +87,7 @@ def train_on_ray(
     output.remove(STOP)
     # A name of its own: Ray would otherwise take an earlier launch's end for this one's.
     launch, has_gpus = f"{recipe.run.name.rsplit('/', 1)[-1]}-{uuid.uuid4().hex[:8]}", "GPU" in workers.each
-    order = _Order(recipe=as_plain(recipe), launch=launch, on_gpus=has_gpus)
+    order = _Order(recipe=as_plain(recipe), launch=launch, folder=os.getcwd(), on_gpus=has_gpus)
     timeout = collective_timeout(recipe.train.faults.watchdog_seconds)
     trainer = TorchTrainer(
         _work,
@@ -151,6 +153,8 @@ def _run_config(launch: str, output: Folder) -> RunConfig:
 def _work(payload: dict[str, Any]) -> dict[str, Any]:
     """What each worker runs. An error that a new start would meet again is returned: raised, Ray would try again."""
     order = _Order(**payload)
+    if os.path.isdir(order.folder):  # Ray starts workers in a folder of its own
+        os.chdir(order.folder)
     recipe = parse_table(TrainRecipe, order.recipe)
     output = Folder(recipe.train.output)
     if not order.on_gpus:

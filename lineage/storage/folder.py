@@ -10,6 +10,7 @@ that lives. So the next writer of `name` finds what dead writers left without li
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import logging
@@ -37,6 +38,8 @@ _TEMPORARY = ".tmp-"
 for _name in ("fsspec", "fsspec.http", "fsspec.generic"):
     logging.getLogger(_name).addFilter(redact_log)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The system's numbers for a disk that is full and a quota that is used up."""
 
 
 class StorageError(OSError):
@@ -118,9 +121,9 @@ def _s3_anonymous() -> bool:
 def _filesystem(scheme: str, process: int, anonymous: bool, settings: tuple[tuple[str, str], ...]) -> Any:
     # A cached S3 or HTTP client holds an event loop that does not survive a fork: so one for each process.
     if scheme == "s3":
-        return fsspec.filesystem(
-            "s3", anon=anonymous, use_listings_cache=False, skip_instance_cache=True, default_block_size=16 << 20
-        )
+        from lineage.storage.s3_client import S3Client
+
+        return S3Client(anon=anonymous, use_listings_cache=False, skip_instance_cache=True, default_block_size=16 << 20)
     if scheme in ("http", "https"):
         return fsspec.filesystem(scheme, skip_instance_cache=True)
     return fsspec.filesystem("file")
@@ -197,14 +200,15 @@ class Folder:
                 return False
             return True
         target = Path(self.at(name))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _temporary(target) as (file, temporary):
-            file.write(data)
-            file.flush()
-            try:
-                os.link(temporary, target)
-            except FileExistsError:
-                return False
+        with _naming_full_disks(str(target)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with _temporary(target) as (file, temporary):
+                file.write(data)
+                file.flush()
+                try:
+                    os.link(temporary, target)
+                except FileExistsError:
+                    return False
         return True
 
     @contextmanager
@@ -213,18 +217,20 @@ class Folder:
         if self.is_remote:
             # The spool has no name, so that a killed process leaves none behind; the client opens it by its descriptor.
             with tempfile.TemporaryFile() as spool:
-                yield cast(IO[bytes], spool)
-                spool.flush()
+                with _naming_full_disks(tempfile.gettempdir()):
+                    yield cast(IO[bytes], spool)
+                    spool.flush()
                 filesystem(self.url).put_file(f"/proc/{os.getpid()}/fd/{spool.fileno()}", self.at(name))
             return
         target = Path(self.at(name))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _temporary(target) as (file, temporary):
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            # Renamed while the lock is held: no other writer can take this one for dead in between.
-            os.replace(temporary, target)
+        with _naming_full_disks(str(target)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with _temporary(target) as (file, temporary):
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                # Renamed while the lock is held: no other writer can take this one for dead in between.
+                os.replace(temporary, target)
 
     def exists(self, name: str) -> bool:
         """Whether `name` is a file here."""
@@ -264,6 +270,17 @@ class Folder:
         else:
             for file in self.names(name):
                 filesystem(self.url).rm_file(self.at(file))
+
+
+@contextmanager
+def _naming_full_disks(path: str) -> Iterator[None]:
+    """A full disk, or a quota that is used up, as a StorageError that names the file: the system's error does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL or isinstance(error, StorageError):
+            raise
+        raise StorageError(error.errno, os.strerror(error.errno), path) from error
 
 
 @contextmanager

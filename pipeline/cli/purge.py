@@ -29,6 +29,7 @@ from lineage.store.lookup import Lookup
 from pipeline.cli.common import add_json, print_json, words
 from pipeline.cli.main import FailedError
 from pipeline.inspect.tracing import exposures_of
+from pipeline.terminal import visible
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -116,19 +117,23 @@ def _tell(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None)
     roles = Counter({row.doc_id: row.role for row in plan.rows}.values())
     print(f"{plan.num_documents:,} documents: {roles['target']:,} targets, {roles['twin']:,} suppressed twins,"
           f" {roles['kept_copy']:,} kept copies of suppressed targets")  # fmt: skip
-    print(f"{plan.num_tokens:,} tokens in {len(plan.shards):,} shards:", *(f"{s}/{n:05d}" for s, n in plan.shards[:20]))
+    print(
+        f"{plan.num_tokens:,} tokens in {len(plan.shards):,} shards:",
+        *(f"{visible(s)}/{n:05d}" for s, n in plan.shards[:20]),
+    )
     for exposure in exposures:
         before = exposure["last_checkpoint_before"]
-        print(f"training run {exposure['run']} saw them {exposure['num_exposures']:,} times, in steps"
+        print(f"training run {visible(str(exposure['run']))} saw them {exposure['num_exposures']:,} times, in steps"
               f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before:"
               f" {'none kept' if before is None else before}")  # fmt: skip
     _tell_elsewhere(plan)
     if applied is None:
         print("\nThis is the plan. To carry it out, add --apply.")
     else:
-        print(f"\nPurged as {applied.purge_id}. Proof: sluice verify {options.out}")
+        print(f"\nPurged as {applied.purge_id}. Proof: sluice verify {visible(options.out)}")
         for cache in unswept(Folder(options.out), read_index(options.out)):
-            print(f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there")
+            told = f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there"
+            print(visible(told))
 
 
 def _tell_unended(options: argparse.Namespace, applied: Applied | None) -> bool:
@@ -150,8 +155,9 @@ def _tell_unended(options: argparse.Namespace, applied: Applied | None) -> bool:
 
 def _tell_elsewhere(plan: PurgePlan) -> None:
     for entry in plan.elsewhere:
-        print(f"{entry.doc_id.hex()} lies in {entry.out or 'an earlier output'}: purge it there with"
-              f" sluice purge {entry.out or 'OUT'} --doc {entry.doc_id.hex()} --reason … --by … --apply")  # fmt: skip
+        doc_id, out = entry.doc_id.hex(), visible(entry.out or "OUT")
+        print(f"{doc_id} lies in {out if entry.out else 'an earlier output'}: purge it there with"
+              f" sluice purge {out} --doc {doc_id} --reason … --by … --apply")  # fmt: skip
 
 
 def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str, Any]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import os
 import posixpath
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -99,6 +100,15 @@ def open_input(found: Input, retries: Retries | None = None) -> BinaryIO:
     """The file as a seekable stream; on a web server one that goes on after dropped connections. OSError if it
     cannot be read."""
     return _open(found.address, found.url, retries)
+
+
+def input_size(found: Input) -> int:
+    """The bytes of an input as it is now; FileNotFoundError if it is gone."""
+    if _is_http(found.url):
+        return http_size(found.address, shown=found.url)
+    if is_remote(found.url):
+        return int(filesystem(found.url).size(found.address))
+    return os.path.getsize(local_path(found.url))
 
 
 def input_etag(found: Input) -> str:

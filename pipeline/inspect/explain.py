@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal, TypedDict
@@ -18,6 +17,7 @@ from rich.rule import Rule as Line
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.terminal import visible, visible_lines
 from stages.chain import Chain, StepTables, attempt
 from stages.document import Document, Edit, Finding, Rejection
 from stages.fault import Fault
@@ -157,18 +157,18 @@ def render(story: Story, console: Console) -> None:
     """The story for a person at a terminal. What comes from the page is shown as text, never as control codes."""
     document = story.document
     console.print(
-        Panel(_headline(story), title=Text(printable(document.url or document.doc_id.hex())), title_align="left")
+        Panel(_headline(story), title=Text(visible(document.url or document.doc_id.hex())), title_align="left")
     )
     for step in story.steps:
         console.print(
             Line(Text.assemble((step.stage, "bold"), "  ", (step.verdict, _COLOURS[step.verdict])), align="left")
         )
         if step.fault:
-            console.print(Text(printable(f"{step.fault.traceback}: {step.fault.message}")))
+            console.print(Text(visible_lines(f"{step.fault.traceback}: {step.fault.message}")))
         if step.findings:
             console.print(_table(step, story.deciding))
         for edit in step.edits:
-            console.print(Text(f"  {edit.kind} × {edit.count:,}", style="cyan"))
+            console.print(Text(f"  {visible(edit.kind)} × {edit.count:,}", style="cyan"))
         if step.text_after != step.text_before:
             console.print(_change(step))
     if story.not_run:
@@ -179,14 +179,14 @@ def _headline(story: Story) -> Text:
     document, deciding = story.document, story.deciding
     facts = [
         f"{document.num_bytes:,} bytes",
-        f"charset {document.charset or 'unknown'}",
+        f"charset {visible(document.charset or 'unknown')}",
         f"{len(document.text):,} characters of text",
     ]
     if document.language_score is not None:
         facts.append(f"language {document.language} ({document.language_score:.4f})")
     verdict = Text("kept", style="bold green")
     if deciding is not None:
-        verdict = Text(f"rejected at {deciding.stage}: {deciding.rule}{_measured(deciding)}", style="bold red")
+        verdict = Text(f"rejected at {deciding.stage}: {visible(deciding.rule)}{_measured(deciding)}", style="bold red")
     return Text("\n").join([verdict, Text(", ".join(facts))])
 
 
@@ -213,7 +213,10 @@ def _table(step: StepStory, decides: Finding | None) -> Table:
         mark, style = ("✗", "red") if finding.rejected else ("✓", "green")
         table.add_row(
             Text(mark, style=style),
-            Text(finding.rule + (" ← decides" if finding is decides else ""), style=style if finding.rejected else ""),
+            Text(
+                visible(finding.rule) + (" ← decides" if finding is decides else ""),
+                style=style if finding.rejected else "",
+            ),
             _number(finding.value),
             _number(finding.threshold),
         )
@@ -225,13 +228,13 @@ def _change(step: StepStory) -> Panel | Text:
     if not step.text_before:
         more = len(step.text_after) - _PREVIEW_CHARS
         tail = f"\n… {more:,} more characters" if more > 0 else ""
-        return Panel(Text(printable(step.text_after[:_PREVIEW_CHARS]) + tail), title="text", title_align="left")
+        return Panel(Text(visible(step.text_after[:_PREVIEW_CHARS], "\n\t") + tail), title="text", title_align="left")
     shown = Text()
     for number, (mark, line) in enumerate(_changed_lines(step.text_before, step.text_after)):
         if number == _MOST_CHANGED_LINES:
             shown.append("  … and more\n", style="dim")
             break
-        shown.append(f"  {mark} {printable(line[:200])}\n", style="red" if mark == "-" else "green")
+        shown.append(f"  {mark} {visible(line[:200])}\n", style="red" if mark == "-" else "green")
     return shown
 
 
@@ -246,8 +249,3 @@ def _changed_lines(before: str, after: str) -> Iterator[tuple[str, str]]:
     for line in difflib.unified_diff(old, new, lineterm="", n=0):
         if line[:1] in "+-" and not line.startswith(("---", "+++")):
             yield line[0], line[1:]
-
-
-def printable(text: str) -> str:
-    """`text` as a terminal may be given it: control, escape and direction-changing characters are shown as U+FFFD."""
-    return "".join(c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs") else "\ufffd" for c in text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
@@ -42,11 +42,15 @@ class RowWriter:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if error[0] is None:
+        if error[0] is not None:
+            with suppress(OSError):  # a disk that is full fails here again, and the first error is the one to tell
+                self._writer.close()
+            self._stack.__exit__(*error)
+            return
+        with self._stack:
             self._flush()
-        self._writer.close()
-        self.hash = self._sink.hexdigest()
-        self._stack.__exit__(*error)
+            self._writer.close()
+            self.hash = self._sink.hexdigest()
 
     def add(self, row: Mapping[str, Any]) -> None:
         """One row."""

@@ -13,7 +13,7 @@ import functools
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from lineage.ids import add_digests, show_digest, sort_key, text_hash
 from lineage.index.output_index import part_name
@@ -21,7 +21,7 @@ from lineage.storage.folder import Folder
 from lineage.store import tables
 from pipeline.inputs.files import open_input
 from pipeline.parquet.rows import RowWriter, publish_marker
-from pipeline.plan import Unit
+from pipeline.plan import InputChangedError, Unit, check_unchanged
 from pipeline.report.excerpts import ExcerptKeeper
 from pipeline.report.faults import FaultTally, StrictError, fault_of, strict_message
 from stages.chain import Chain, StepTables, build_chain
@@ -152,7 +152,7 @@ def run_unit(job: UnitJob, unit: Unit, careful: bool) -> dict[str, Any]:
     started = time.perf_counter()
     with (
         _named_in_errors(found.url), UnitWriter(out, job, unit, summary) as writer,
-        open_input(unit.input) as stream, chain.isolation(careful),
+        _open_planned(job, unit) as stream, chain.isolation(careful),
     ):  # fmt: skip
         options = ReadOptions(
             source=unit.source,
@@ -163,6 +163,7 @@ def run_unit(job: UnitJob, unit: Unit, careful: bool) -> dict[str, Any]:
         )
         for outcome in chain.run(_batches(read_documents(stream, options, summary.counts), summary), summary.seconds):
             writer.add(outcome)
+        check_unchanged(job.key, unit)
     summary.seconds["all"] = time.perf_counter() - started
     return publish_marker(out, unit.marker, summary.as_plain() | writer.published())
 
@@ -175,6 +176,14 @@ def _named_in_errors(url: str) -> Iterator[None]:
     except Exception as error:
         error.add_note(f"while {url} was read")
         raise
+
+
+def _open_planned(job: UnitJob, unit: Unit) -> BinaryIO:
+    try:
+        return open_input(unit.input)
+    except FileNotFoundError as error:
+        check_unchanged(job.key, unit)
+        raise InputChangedError(f"{unit.input.url} was gone for a moment: make the same call again") from error
 
 
 def _batches(items: Iterable[Document | Unreadable], summary: UnitSummary) -> Iterator[list[Document]]:

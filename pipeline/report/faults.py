@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from pipeline.inspect.explain import printable
+from pipeline.terminal import visible_lines
 from stages.chain import error_rule
 from stages.document import Rejection
 from stages.fault import Fault
@@ -57,11 +57,11 @@ class FaultRow:
             f"document {self.doc_id} ({self.file} at {self.offset})" if self.doc_id else f"{self.file}, {self.offset}"
         )
         said = f": {' '.join(self.message.split())}" if self.message else ""
-        return printable(f"{self.stage}: {self.error} at {self.where}, {self.num:,} ×; first on {first}{said}")
+        return visible_lines(f"{self.stage}: {self.error} at {self.where}, {self.num:,} ×; first on {first}{said}")
 
     def story(self) -> str:
         """With its traceback, for a terminal."""
-        return f"{self.line()}\nTraceback:\n{printable(self.traceback)}"
+        return f"{self.line()}\nTraceback:\n{visible_lines(self.traceback)}"
 
 
 @dataclass(slots=True)
@@ -191,7 +191,7 @@ def _too_many(read: Sequence[Mapping[str, Any]], bad: BadRecords, allowed: float
     faults = faults_of(read)
     lines += [f"  {row.line()}" for row in faults[:_MOST_SHOWN]]
     if faults:
-        lines += ["The first of them came through", printable(faults[0].traceback)]
+        lines += ["The first of them came through", visible_lines(faults[0].traceback)]
     mend = ["Mend or leave out these files"] if bad.num_unreadable else []
     mend += ["mend the step"] if bad.num_raised else []
     told = ", ".join(mend)
@@ -209,7 +209,7 @@ def first_unreadable(read: Sequence[Mapping[str, Any]]) -> list[str]:
     """The files with most unreadable stretches, a line each: how many, and why the first of them is."""
     worst = sorted((unit for unit in read if unit["unreadable"]), key=lambda unit: -len(unit["unreadable"]))
     return [
-        printable(f"{unit['file']}: {len(unit['unreadable'])}; the first at byte {unit['unreadable'][0][0]}:"
+        visible_lines(f"{unit['file']}: {len(unit['unreadable'])}; the first at byte {unit['unreadable'][0][0]}:"
                   f" {unit['unreadable'][0][2]}")
         for unit in worst[:_MOST_SHOWN]
     ]  # fmt: skip
@@ -229,7 +229,7 @@ def why_nothing_was_kept(read: Sequence[Mapping[str, Any]], rejected: Mapping[st
             f" none):\n  {shown}"
         )
     rules = sorted(((num, rule) for by_rule in rejected.values() for rule, num in by_rule.items()), reverse=True)
-    shown = "\n  ".join(printable(f"{rule}: {num:,}") for num, rule in rules[:10])
+    shown = "\n  ".join(visible_lines(f"{rule}: {num:,}") for num, rule in rules[:10])
     more = f"\n  and {len(rules) - 10} more rules" if len(rules) > 10 else ""
     return f"no document is left of {num_documents:,}; they were turned down by\n  {shown}{more}"
 
@@ -240,4 +240,4 @@ def _summed(counts: Iterable[Mapping[str, int]]) -> str:
         for name, num in each.items():
             total[name] = total.get(name, 0) + num
     most = sorted(total.items(), key=lambda item: (-item[1], item[0]))[:5]
-    return printable(", ".join(f"{name} {num:,}" for name, num in most))
+    return visible_lines(", ".join(f"{name} {num:,}" for name, num in most))
