@@ -20,8 +20,9 @@ from uuid import UUID
 import duckdb
 import pyarrow.compute as pc
 
+from lineage.checked import LogSums
 from lineage.storage import Folder
-from lineage.store import StoreError, arrow_dataset, read_purges, read_table
+from lineage.store import StoreError, arrow_dataset, log_sums, read_purges, read_table
 from lineage.views import COLUMNS, definition
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -116,8 +117,9 @@ def _about_files(error: duckdb.Error) -> ValueError:
 def _connection(out: Folder, version: int | None, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
     connection = duckdb.connect(":memory:")
     try:
+        sums = log_sums(out)
         for view in COLUMNS:
-            connection.register(f"_{view}", _dataset(out, view, version))
+            connection.register(f"_{view}", _dataset(out, view, version, sums))
         for view in COLUMNS:
             _define(connection, view)
         connection.execute(f"SET memory_limit = '{int(limits.memory_gib * 1024)}MiB'")
@@ -143,10 +145,10 @@ def _define(connection: duckdb.DuckDBPyConnection, view: str) -> None:
         ) from error
 
 
-def _dataset(out: Folder, name: str, version: int | None) -> object:
+def _dataset(out: Folder, name: str, version: int | None, sums: LogSums) -> object:
     """Table `name` as Arrow data. A version is one of `purges`; `purged` counts where its purge does."""
     if version is None or name not in ("purges", "purged"):
-        return arrow_dataset(out, name)
+        return arrow_dataset(out, name, sums=sums)
     purges = read_purges(out, version)
     if name == "purges":
         return purges

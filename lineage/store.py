@@ -24,6 +24,8 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction, create_table_with_add_actions
 
+from lineage.checked import LogSums
+from lineage.checksums import DamagedFileError
 from lineage.ids import content_hash
 from lineage.storage import Folder, delta_options
 
@@ -74,18 +76,30 @@ def table_uri(out: Folder, name: str) -> str:
     return out.at(f"lineage/{name}")
 
 
-def open_table(out: Folder, name: str, version: int | None = None) -> DeltaTable:
-    """Table `name`, freshly opened, at a Delta version or the latest; StoreError if it is not there."""
+def open_table(out: Folder, name: str, version: int | None = None, sums: LogSums | None = None) -> DeltaTable:
+    """Table `name`, freshly opened, at a Delta version or the latest; StoreError if it is not there, or if its log is
+    not as checksums.json says. Whoever opens many tables reads `sums` once for all."""
     uri = table_uri(out, name)
     try:
+        (sums or log_sums(out)).check(name, version)
         return DeltaTable(uri, version=version, storage_options=delta_options(uri))
     except TableNotFoundError as error:
         raise StoreError(
             f"no lineage table {name!r} at {uri}: give the output folder of a finished run (sluice run RECIPE)"
         ) from error
+    except DamagedFileError as error:
+        raise StoreError(str(error)) from error
     except DeltaError as error:
         at = "" if version is None else f" at version {version}"
         raise StoreError(f"the lineage table at {uri} cannot be opened{at}: {error}. Run sluice verify") from error
+
+
+def log_sums(out: Folder) -> LogSums:
+    """What checksums.json tells of the tables' logs; StoreError if it is damaged."""
+    try:
+        return LogSums(out)
+    except DamagedFileError as error:
+        raise StoreError(str(error)) from error
 
 
 def commit_tables(out: Folder, files: Mapping[str, Sequence[TableFile]]) -> None:
@@ -242,21 +256,32 @@ def state(out: Folder, name: str) -> TableState:
     return TableState(version=table.version(), num_rows=num_rows, files=tuple(sorted(_paths(table))))
 
 
-def arrow_dataset(out: Folder, name: str, version: int | None = None) -> Any:
-    """The table as an Arrow dataset whose readers check every page's checksum: a damaged file is an error, not a wrong
-    answer."""
+def arrow_dataset(out: Folder, name: str, version: int | None = None, sums: LogSums | None = None) -> Any:
+    """The table as an Arrow dataset. What its readers read is checked: a damaged file is an error that names it, not a
+    wrong answer."""
     import pyarrow.dataset as ds
     from pyarrow import fs
 
+    from lineage.arrow_files import checked_files
+
     local = None if out.is_remote else fs.SubTreeFileSystem(table_uri(out, name), fs.LocalFileSystem())
-    plain = open_table(out, name, version).to_pyarrow_dataset(filesystem=local)
-    options = ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
-    checked = ds.ParquetFileFormat(default_fragment_scan_options=options)
+    table = open_table(out, name, version, sums)
+    plain = table.to_pyarrow_dataset(filesystem=local)
+    files = checked_files(out.folder(f"lineage/{name}"), plain.filesystem, num_rows(table))
+    checked = ds.ParquetFileFormat(default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True))
     fragments = [
-        checked.make_fragment(piece.path, filesystem=piece.filesystem, partition_expression=piece.partition_expression)
+        checked.make_fragment(piece.path, filesystem=files, partition_expression=piece.partition_expression)
         for piece in plain.get_fragments()
     ]
     return ds.FileSystemDataset(fragments, plain.schema, checked)
+
+
+def num_rows(table: DeltaTable) -> dict[str, int]:
+    """The rows of each file of a table, by its path within the table's folder."""
+    actions = table.get_add_actions(flatten=True)
+    return {
+        path.as_py(): number.as_py() for path, number in zip(actions["path"], actions["num_records"], strict=True)
+    }
 
 
 def read_table(out: Folder, name: str, version: int | None = None) -> pa.Table:

@@ -20,14 +20,15 @@ _RULES = "SELECT rule, sum(num)::bigint AS num FROM step_rules GROUP BY 1 ORDER 
 class Page:
     """The templates of one output's page; everything they show is escaped."""
 
-    def __init__(self, out: Folder) -> None:
+    def __init__(self, out: Folder, base: str) -> None:
+        """`base`: the path that every page lies below, with a slash at both ends."""
         self._environment = escaping("pipeline.page", "templates")
         self._environment.filters["value"] = human_value
-        self._out = out
+        self._out, self._base = out, base
 
     def render(self, template: str, **values: Any) -> str:
         """One page as HTML."""
-        return self._environment.get_template(f"{template}.html").render(out=self._out.url, **values)
+        return self._environment.get_template(f"{template}.html").render(out=self._out.url, base=self._base, **values)
 
 
 def read_front(out: Folder) -> dict[str, Any]:
