@@ -3,9 +3,9 @@
 1. A file of the Delta log is compared with its hash in checksums.json. What is newer than that (facts of a training or
    a purge that is not covered yet) is taken as it is.
 2. A data file of one row group is compared whole with the hash in its name.
-3. A larger one has a side file: where its row groups lie, what they can hold, and a digest of each 64 KiB. A reader
-   checks the footer, the page index and the row groups that it needs. Its pages' own checksums would not do: they cover
-   no page header and no statistics, and one wrong bit in a bound hides the row group that holds the answer.
+3. A larger one has a side file: what its row groups can hold, and where each of their columns lies, with a digest. A
+   reader checks the footer, the page index and the columns of row groups that it needs. The pages' own checksums would
+   not do: they cover no page header and no statistics, and one wrong bit in a bound hides the rows that are asked for.
 
 Nothing here loads Arrow: a point question is answered without it.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,8 +31,11 @@ GROUP_ROWS: Final = 16_384
 SIDE_FOLDER: Final = "_sums"
 """Where a table's side files lie: Delta leaves alone what begins with an underscore."""
 
-BLOCK_BYTES: Final = 1 << 16
-_DIGEST_BYTES: Final = 8
+_GAP_BYTES: Final = 1 << 20
+"""In an object store, bytes that are read for nothing where that saves a request."""
+
+_RUN_BYTES: Final = 32 << 20
+"""The most that is read at once."""
 
 Bound = int | str
 Needs = Mapping[str, Sequence[tuple[Bound, Bound]]]
@@ -55,38 +58,50 @@ def may_hold(bounds: Mapping[str, tuple[Bound, Bound]], needs: Needs) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A row group: its bytes [start, end), and the least and greatest value of the columns that files are pruned by."""
+    """A row group: the least and greatest value of the columns that files are pruned by, and where each column ends.
 
-    start: int
-    end: int
+    Columns lie one behind the other in the schema's order, from `start` on; `digests` has an xxh3-64 of each."""
+
     bounds: dict[str, tuple[Bound, Bound]]
+    start: int
+    ends: tuple[int, ...]
+    digests: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
-    """A side file: the row groups of a data file, its length, and the digests of its blocks, 8 bytes each."""
+    """A side file: the length of a data file, its columns, its row groups, and the digest of all that comes after."""
 
     size: int
+    columns: tuple[str, ...]
     groups: tuple[Group, ...]
-    digests: bytes
+    rest: str
 
-    def check(self, data: bytes | memoryview, first: int, where: str) -> None:
-        """DamagedFileError unless `data` are the blocks of the file from block `first` on."""
-        view = memoryview(data)
-        for number, at in enumerate(range(0, len(view), BLOCK_BYTES), first):
-            expected = self.digests[number * _DIGEST_BYTES : (number + 1) * _DIGEST_BYTES]
-            if xxhash.xxh3_64_digest(view[at : at + BLOCK_BYTES]) != expected:
-                raise refusal(where, f"its bytes from {number * BLOCK_BYTES} on are not those that were written")
+    def pieces(self, columns: Collection[str] | None, needs: Needs | None) -> Iterator[tuple[int, int, str]]:
+        """(start, end, digest) of what a reader relies on that wants these columns (None: all) of the rows that
+        `needs` leaves (None: all), in the file's order."""
+        wanted = [columns is None or column in columns for column in self.columns]
+        for group in self.groups:
+            if needs is None or may_hold(group.bounds, needs):
+                starts = (group.start, *group.ends)
+                for start, end, digest, is_wanted in zip(starts, group.ends, group.digests, wanted, strict=False):
+                    if is_wanted:
+                        yield start, end, digest
+        yield self.groups[-1].ends[-1], self.size, self.rest
 
 
-def encode_sums(data: bytes, groups: Sequence[Group]) -> bytes:
-    """The side file of a data file with these bytes and row groups."""
-    blocks = range(0, len(data), BLOCK_BYTES)
-    view = memoryview(data)
+def digest_of(data: bytes | memoryview) -> str:
+    """xxh3-64 in hex: it guards against corruption only."""
+    return xxhash.xxh3_64_hexdigest(data)
+
+
+def encode_sums(sums: Sums) -> bytes:
+    """The bytes of a side file."""
     return seal({
-        "bytes": len(data),
-        "groups": [[group.start, group.end, group.bounds] for group in groups],
-        "blocks": [xxhash.xxh3_64_digest(view[at : at + BLOCK_BYTES]).hex() for at in blocks],
+        "bytes": sums.size,
+        "columns": sums.columns,
+        "rest": sums.rest,
+        "groups": [[group.bounds, group.start, group.ends, group.digests] for group in sums.groups],
     })  # fmt: skip
 
 
@@ -103,14 +118,16 @@ def read_sums(table: Folder, path: str) -> Sums | None:
     except FileNotFoundError:
         return None
     fields: dict[str, Any] = json.loads(unsealed_body(data, table.at(name)) + b"}")
-    return Sums(
-        size=fields["bytes"],
-        groups=tuple(
-            Group(start=start, end=end, bounds={column: (low, high) for column, (low, high) in bounds.items()})
-            for start, end, bounds in fields["groups"]
-        ),
-        digests=bytes.fromhex("".join(fields["blocks"])),
+    groups = (
+        Group(
+            bounds={column: (low, high) for column, (low, high) in bounds.items()},
+            start=start,
+            ends=tuple(ends),
+            digests=tuple(digests),
+        )
+        for bounds, start, ends, digests in fields["groups"]
     )
+    return Sums(size=fields["bytes"], columns=tuple(fields["columns"]), groups=tuple(groups), rest=fields["rest"])
 
 
 def check_whole(table: Folder, path: str) -> None:
@@ -131,8 +148,11 @@ class DataFiles:
         self._sums: dict[str, Sums | None] = {}
         self._checked: set[tuple[str, int]] = set()
 
-    def check(self, path: str, num_rows: int, needs: Needs | None) -> None:
-        """Check the footer, the page index and every row group of a file that may hold rows asked for (None: all)."""
+    def check(
+        self, path: str, num_rows: int, columns: Collection[str] | None = None, needs: Needs | None = None
+    ) -> None:
+        """Check the footer, the page index and, of every row group that may hold rows asked for, the columns asked for
+        (None: all). DamagedFileError names the file."""
         if path not in self._sums:
             self._sums[path] = read_sums(self._table, path) if num_rows > GROUP_ROWS else None
             if self._sums[path] is None:
@@ -140,24 +160,29 @@ class DataFiles:
         sums = self._sums[path]
         if sums is None:
             return
-        size = self._table.size(path)
-        if size != sums.size:
-            raise refusal(self._table.at(path), f"it has {size} bytes, expected {sums.size}")
-        self._check_range(path, sums, sums.groups[-1].end, sums.size)
-        for group in sums.groups:
-            if needs is None or may_hold(group.bounds, needs):
-                self._check_range(path, sums, group.start, group.end)
+        left = [piece for piece in sums.pieces(columns, needs) if (path, piece[0]) not in self._checked]
+        with self._table.open(path) as file:
+            for run in _runs(left, _GAP_BYTES if self._table.is_remote else 0):
+                first = run[0][0]
+                file.seek(first)
+                data = memoryview(file.read(run[-1][1] - first))
+                for start, end, digest in run:
+                    if digest_of(data[start - first : end - first]) != digest:
+                        reason = f"its bytes {start} to {end} are not those that were written"
+                        raise refusal(self._table.at(path), reason)
+        self._checked.update((path, start) for start, _, _ in left)
 
-    def _check_range(self, path: str, sums: Sums, start: int, end: int) -> None:
-        if (path, start) in self._checked:
-            return
-        first = start // BLOCK_BYTES
-        from_byte, to_byte = first * BLOCK_BYTES, min(-(-end // BLOCK_BYTES) * BLOCK_BYTES, sums.size)
-        data = self._table.read_range(path, from_byte, to_byte - from_byte)
-        if len(data) != to_byte - from_byte:
-            raise refusal(self._table.at(path), f"it ends at byte {from_byte + len(data)}, expected {sums.size} bytes")
-        sums.check(data, first, self._table.at(path))
-        self._checked.add((path, start))
+
+def _runs(pieces: Sequence[tuple[int, int, str]], gap: int) -> Iterator[list[tuple[int, int, str]]]:
+    """Rising pieces in runs that are read at once, where no more than `gap` bytes lie between two."""
+    run: list[tuple[int, int, str]] = []
+    for piece in pieces:
+        if run and (piece[0] - run[-1][1] > gap or piece[1] - run[0][0] > _RUN_BYTES):
+            yield run
+            run = []
+        run.append(piece)
+    if run:
+        yield run
 
 
 class LogSums:

@@ -215,7 +215,7 @@ class Lookup:
         try:
             for file in opened.files:
                 if needs is None or may_hold(file.bounds, needs):
-                    opened.data.check(file.path, file.num_rows, needs)
+                    opened.data.check(file.path, file.num_rows, needs=needs)
             answer = asked.execute(f"SELECT {_columns(columns)} FROM t WHERE {where}").read_all()
         except DamagedFileError as error:
             raise StoreError(str(error)) from error

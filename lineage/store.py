@@ -24,7 +24,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction, create_table_with_add_actions
 
-from lineage.checked import LogSums
+from lineage.checked import DataFiles, LogSums
 from lineage.checksums import DamagedFileError
 from lineage.ids import content_hash
 from lineage.storage import Folder, delta_options
@@ -262,18 +262,19 @@ def arrow_dataset(out: Folder, name: str, version: int | None = None, sums: LogS
     import pyarrow.dataset as ds
     from pyarrow import fs
 
-    from lineage.arrow_files import checked_files
+    from lineage.arrow_table import CheckedDataset
 
     local = None if out.is_remote else fs.SubTreeFileSystem(table_uri(out, name), fs.LocalFileSystem())
     table = open_table(out, name, version, sums)
     plain = table.to_pyarrow_dataset(filesystem=local)
-    files = checked_files(out.folder(f"lineage/{name}"), plain.filesystem, num_rows(table))
-    checked = ds.ParquetFileFormat(default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True))
+    options = ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
+    checked = ds.ParquetFileFormat(default_fragment_scan_options=options)
     fragments = [
-        checked.make_fragment(piece.path, filesystem=files, partition_expression=piece.partition_expression)
+        checked.make_fragment(piece.path, filesystem=piece.filesystem, partition_expression=piece.partition_expression)
         for piece in plain.get_fragments()
     ]
-    return ds.FileSystemDataset(fragments, plain.schema, checked)
+    files = DataFiles(out.folder(f"lineage/{name}"))
+    return CheckedDataset(fragments, plain.schema, checked).checked_by(files, num_rows(table))
 
 
 def num_rows(table: DeltaTable) -> dict[str, int]:
@@ -294,6 +295,8 @@ def read_table(out: Folder, name: str, version: int | None = None) -> pa.Table:
     dataset = arrow_dataset(out, name, version)
     try:
         return dataset.to_table(columns=schema.names).cast(schema)
+    except DamagedFileError as error:
+        raise StoreError(str(error)) from error
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"a file of {table_uri(out, name)} cannot be read: {error}. Run sluice verify") from error
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lineage.checked import GROUP_ROWS, Bound, Group, encode_sums, side_name
+from lineage.checked import GROUP_ROWS, Bound, Group, Sums, digest_of, encode_sums, side_name
 from lineage.ids import content_hash, sort_keys, text_hash
 from lineage.storage import Folder
 from lineage.tables import BOUNDED, DICTIONARY, SORTED_BY, WRITTEN_ONCE
@@ -147,7 +147,7 @@ def publish_rows(out: Folder, name: str, prefix: str, rows: pa.Table) -> TableFi
     path = f"{prefix}-{content_hash(data).hex()}.parquet"
     folder = table_folder(out, name)
     if name in WRITTEN_ONCE and rows.num_rows > GROUP_ROWS:
-        folder.publish(side_name(path), encode_sums(data, list(_groups(name, rows, data))))
+        folder.publish(side_name(path), encode_sums(_sums(name, rows, data)))
     folder.publish(path, data)
     return TableFile(path=path, size=len(data), num_rows=rows.num_rows, stats=_stats(name, rows))
 
@@ -283,15 +283,24 @@ def _write_file(out: Folder, name: str, bucket: int, rows: pa.Table) -> TableFil
     return publish_rows(out, name, f"{bucket:05d}", rows)
 
 
-def _groups(name: str, rows: pa.Table, data: bytes) -> Iterator[Group]:
-    """Where each row group of `data`, the file of `rows`, lies, and what its rows can be."""
-    metadata = pq.read_metadata(pa.BufferReader(data))
-    end = len(_MAGIC)
+def _sums(name: str, rows: pa.Table, data: bytes) -> Sums:
+    """The side file of `data`, the file of `rows`."""
+    metadata, view = pq.read_metadata(pa.BufferReader(data)), memoryview(data)
+    groups, end = [], len(_MAGIC)
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        start, end = end, end + sum(group.column(at).total_compressed_size for at in range(group.num_columns))
+        first, ends, digests = end, [], []
+        for at in range(group.num_columns):
+            column = group.column(at)
+            start, end = end, end + column.total_compressed_size
+            begins = column.dictionary_page_offset or column.data_page_offset
+            assert begins == start, f"column {column.path_in_schema} of {name} begins at {begins}, not at {start}"
+            ends.append(end)
+            digests.append(digest_of(view[start:end]))
         part = rows.slice(number * GROUP_ROWS, GROUP_ROWS)
-        yield Group(start=start, end=end, bounds={column: _bounds(part, column) for column in BOUNDED.get(name, ())})
+        bounds = {column: _bounds(part, column) for column in BOUNDED.get(name, ())}
+        groups.append(Group(bounds=bounds, start=first, ends=tuple(ends), digests=tuple(digests)))
+    return Sums(size=len(data), columns=tuple(rows.column_names), groups=tuple(groups), rest=digest_of(view[end:]))
 
 
 def _bounds(rows: pa.Table, column: str) -> tuple[Bound, Bound]:
