@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 from lineage.checked import DataFiles
 
 
-class CheckedDataset(ds.FileSystemDataset):
+class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]
     """Every way to its rows goes through `scanner`, for Arrow and for DuckDB. Only the columns and files that the scan
     names are checked: a count over one column of a wide table stays cheap."""
 

@@ -202,7 +202,8 @@ class LogSums:
     def check(self, name: str, version: int | None = None) -> None:
         """Compare the files that tell table `name` at a Delta version, or now, with their hashes; DamagedFileError
         names one that is another."""
-        commits, checkpoints = {}, {}
+        commits: dict[tuple[int, str], str] = {}
+        checkpoints: dict[tuple[int, str], str] = {}
         for file, digest in self._of_table(name):
             number, _, kind = file.rpartition("/")[2].partition(".")
             if number.isdigit() and (version is None or int(number) <= version):

@@ -280,9 +280,7 @@ def arrow_dataset(out: Folder, name: str, version: int | None = None, sums: LogS
 def num_rows(table: DeltaTable) -> dict[str, int]:
     """The rows of each file of a table, by its path within the table's folder."""
     actions = table.get_add_actions(flatten=True)
-    return {
-        path.as_py(): number.as_py() for path, number in zip(actions["path"], actions["num_records"], strict=True)
-    }
+    return {path.as_py(): number.as_py() for path, number in zip(actions["path"], actions["num_records"], strict=True)}
 
 
 def read_table(out: Folder, name: str, version: int | None = None) -> pa.Table:

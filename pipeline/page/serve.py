@@ -23,8 +23,7 @@ from lineage.lock import HeldError
 from lineage.purge import Order, apply
 from lineage.purge_plan import Match, PurgeError, make_plan
 from lineage.recipe import RecipeError
-from lineage.storage import Folder
-from lineage.store import StoreError
+from lineage.storage import Folder, StorageError
 from pipeline.hooks import apply_hooks, plan_hooks
 from pipeline.page.views import Page, find_documents, read_front
 from pipeline.tracing import exposures_of, make_tracer
@@ -96,7 +95,7 @@ def _errors(site: _Site) -> Any:
     async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
-        except (StoreError, PurgeError, RecipeError, HeldError, ValueError) as error:
+        except (StorageError, PurgeError, RecipeError, HeldError, ValueError) as error:
             return site.show("error", status=404 if request.method == "GET" else 409, message=str(error))
 
     return errors

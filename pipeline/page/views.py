@@ -6,7 +6,7 @@ from typing import Any
 
 from lineage.ids import parse_id
 from lineage.index import read_index
-from lineage.sql import questions
+from lineage.query import answers
 from lineage.storage import Folder
 from lineage.story import Story
 from lineage.trace import UnknownError
@@ -34,15 +34,16 @@ class Page:
 def read_front(out: Folder) -> dict[str, Any]:
     """The funnel, the purges and the training runs."""
     index = read_index(out)
-    with questions(out) as ask:
-        return {
-            "num_tokens": index.num_tokens,
-            "version": index.version,
-            "steps": ask("SELECT * FROM steps ORDER BY source, position").objects(),
-            "rules": ask(_RULES).objects(),
-            "purges": ask('SELECT * FROM purges ORDER BY "at"').objects(),
-            "runs": ask("SELECT run, output FROM training_runs ORDER BY run").objects(),
-        }
+    steps, rules, purges, runs = answers(out, [
+        "SELECT * FROM steps ORDER BY source, position",
+        _RULES,
+        'SELECT * FROM purges ORDER BY "at"',
+        "SELECT run, output FROM training_runs ORDER BY run",
+    ])  # fmt: skip
+    return {
+        "num_tokens": index.num_tokens, "version": index.version, "steps": steps.objects(), "rules": rules.objects(),
+        "purges": purges.objects(), "runs": runs.objects(),
+    }  # fmt: skip
 
 
 def find_documents(out: Folder, wanted: str, limit: int) -> list[Story]:

@@ -1,0 +1,171 @@
+"""One flipped bit anywhere in a finished output: every answer is the right one, or an error that names the file."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_out import make_small_out
+
+from lineage import checked, write
+from lineage.ids import text_hash
+from lineage.query import QueryError, query
+from lineage.sql import questions
+from lineage.storage import Folder, StorageError
+from lineage.store import StoreError
+from lineage.trace import Functions, Tracer, UnknownError
+from stages.url import named_host, normalise_url
+
+SQL = (
+    "SELECT status, rule, count(*), count(url), sum(warc_offset) FROM documents GROUP BY 1, 2 ORDER BY ALL",
+    "SELECT source, shard, count(*), max(start), sum(num_tokens) FROM placements GROUP BY 1, 2 ORDER BY ALL",
+    "SELECT doc_id, record_id, host, cluster_id FROM documents WHERE status <> 'kept' ORDER BY ALL",
+    "SELECT * FROM steps ORDER BY ALL",
+    "SELECT * FROM step_rules ORDER BY ALL",
+    "SELECT kind, sum(count) FROM edits GROUP BY 1 ORDER BY ALL",
+    "SELECT count(*) FROM documents",
+    "SELECT source, file, num_records FROM inputs ORDER BY ALL",
+)
+ABSENT = b"\x5a" * 16
+UNKNOWN = "unknown"
+
+Ask = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A finished output, and what may be asked about it, by name."""
+
+    out: Folder
+    questions: dict[str, Ask]
+
+
+def ask_trace(out: Folder, way: str, *name: Any) -> object:
+    """What `trace` says, as its JSON."""
+    tracer = Tracer(out, Functions(normalise=normalise_url, named_host=named_host))
+    try:
+        found = getattr(tracer, way)(*name)
+    except UnknownError:
+        return UNKNOWN
+    stories = found[0] if isinstance(found, tuple) else found if isinstance(found, list) else [found]
+    return json.dumps([story.as_json() for story in stories])
+
+
+def ask_sql(out: Folder, sql: str) -> object:
+    """What our own questions are told: in this process."""
+    with questions(out) as ask:
+        return ask(sql).rows
+
+
+def make_questions(out: Folder) -> dict[str, Ask]:
+    """Every direction of trace for every document, what is not there, and SQL."""
+
+    def traced(way: str, *name: Any) -> Ask:
+        return lambda: ask_trace(out, way, *name)
+
+    asked: dict[str, Ask] = {f"sql {sql}": (lambda sql=sql: ask_sql(out, sql)) for sql in SQL}
+    rows = query(out, "SELECT * FROM documents ORDER BY doc_id").objects()
+    for row in rows:
+        name = str(row["doc_id"])
+        asked[f"id {name}"] = traced("by_id", bytes.fromhex(name))
+        for column in ("raw_hash", "text_hash", "clean_hash", "tokens_hash"):
+            if row[column] is not None:
+                asked[f"{column} {row[column]}"] = traced("by_hash", bytes.fromhex(str(row[column])))
+        if row["url"] is not None:
+            asked[f"url {row['url']}"] = traced("by_url", row["url"])
+            asked[f"host {row['host']}"] = traced("by_host", row["host"])
+        if row["warc_file"] is not None:
+            place = (row["warc_file"], row["warc_offset"])
+            asked[f"place {place}"] = traced("by_place", *place)
+        if row["shard"] is not None:
+            token = (row["source"], row["shard"], row["start"])
+            asked[f"token {token}"] = traced("by_token", *token)
+    asked |= {
+        "absent id": traced("by_id", ABSENT), "absent hash": traced("by_hash", text_hash("nobody wrote this")),
+        "absent url": traced("by_url", "https://nowhere.example/none"), "absent host": traced("by_host", "nowhere.example"),
+        "absent place": traced("by_place", "nowhere.warc.gz", 3),
+    }  # fmt: skip
+    return asked
+
+
+@pytest.fixture(scope="module", params=[16_384, 8], ids=["one row group", "many row groups"])
+def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    """An output whose files have one row group, which are checked whole, or several, which have side files."""
+    url = str(tmp_path_factory.mktemp("flipped") / "out")
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (checked, write):
+            patch.setattr(module, "GROUP_ROWS", request.param)
+        make_small_out(url, per_file=40)
+        out = Folder(url)
+        yield Asked(out, make_questions(out))
+
+
+def check_flips(asked: Asked, rng: random.Random, num_flips: int, num_questions: int) -> tuple[int, int]:
+    """Flip bits, one at a time, and ask: how many answers were right and how many were errors."""
+    names = asked.out.names()
+    store = [name for name in names if name.startswith("lineage/") or name == "checksums.json"]
+    right: dict[str, object] = {}
+    num_right = num_errors = 0
+    for number in range(num_flips):
+        file = Path(asked.out.at(rng.choice(store if number % 8 else names)))
+        whole = file.read_bytes()
+        if not whole:
+            continue
+        chosen = rng.sample(sorted(asked.questions), num_questions - 1) + [f"sql {rng.choice(SQL)}"]
+        for name in chosen:
+            if name not in right:
+                right[name] = asked.questions[name]()
+        bit = rng.randrange(8 * len(whole))
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(damaged)
+        try:
+            for name in chosen:
+                try:
+                    answer = asked.questions[name]()
+                except (StoreError, StorageError, QueryError) as error:
+                    assert file.name in str(error) and "sluice verify" in str(error), (bit, file, name)
+                    num_errors += 1
+                else:
+                    assert answer == right[name], f"bit {bit} of {file} changes the answer to: {name}"
+                    num_right += 1
+        finally:
+            file.write_bytes(whole)
+    return num_right, num_errors
+
+
+def test_a_flipped_bit_gives_the_right_answer_or_an_error_that_names_the_file(asked: Asked) -> None:
+    num_right, num_errors = check_flips(asked, random.Random(1), 30, 6)
+    assert num_right > 20 and num_errors > 20
+
+
+@pytest.mark.slow
+def test_a_thousand_flipped_bits_under_ten_thousand_questions_give_no_wrong_answer(asked: Asked) -> None:
+    num_right, num_errors = check_flips(asked, random.Random(2), 1000, 10)
+    assert num_right + num_errors >= 9_900 and num_right > 500 and num_errors > 500
+
+
+def test_every_bit_of_what_the_log_says_of_a_file_is_checked(asked: Asked) -> None:
+    """The bounds in the log and a misspelt action hide whole files: no answer may rest on them unseen."""
+    log = Path(asked.out.at("lineage/documents/_delta_log/00000000000000000000.json"))
+    whole = log.read_bytes()
+    name = next(name for name in asked.questions if name.startswith("id "))
+    right = asked.questions[name]()
+    places = [whole.index(part) for part in (b'"add"', b"minValues", b"maxValues", b"numRecords")]
+    try:
+        for at in places:
+            for bit in range(8):
+                damaged = bytearray(whole)
+                damaged[at + 3] ^= 1 << bit
+                log.write_bytes(damaged)
+                with pytest.raises(StoreError, match=r"0\.json is damaged.*sluice verify"):
+                    asked.questions[name]()
+    finally:
+        log.write_bytes(whole)
+    assert asked.questions[name]() == right
+
