@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from lineage.cover import cover
 from lineage.ids import content_hash, sort_keys
 from lineage.index import TokenizerIdentity, make_index, publish_index
 from lineage.purge_plan import Match, PlanHooks, make_plan
@@ -132,6 +133,7 @@ def build(out: Folder, rows: int, scratch: str) -> list[dict[str, object]]:
         commit_tables(out, spool.files(out))
     none = TokenizerIdentity(name="synthetic", hash="", vocab_size=1, eot_id=0)
     publish_index(out, make_index(none, shards=(), documents=(), dedup=()))
+    cover(out)
     return samples
 
 

@@ -1,8 +1,8 @@
 """Point questions to the store: each touches only the files, row groups and pages that can hold the answer.
 
 Index tables lead to a document's `k`; the bounds of `k` in the Delta log name the one file of `documents`, and sorted
-rows the one row group. What a question relies on is checked first (lineage.checked). Questions go to DataFusion inside deltalake: it is loaded in a twentieth of a second, and no
-user ever gets to write SQL for it.
+rows the one row group. What a question relies on is checked first (lineage.checked). Questions go to DataFusion inside
+deltalake: it is loaded in a twentieth of a second, and no user ever gets to write SQL for it.
 """
 
 from __future__ import annotations

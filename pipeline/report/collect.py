@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import pyarrow.parquet as pq
 
 from lineage.index import Index
 from lineage.sql import Limits, questions
@@ -27,6 +24,7 @@ from pipeline.report.data import (
     StepRow,
     StepSpeed,
 )
+from pipeline.rows import read_rows
 
 ALL_SOURCES = "all sources"
 _BINS = 20
@@ -51,7 +49,7 @@ def collect(out: Folder, index: Index) -> ReportData:
 def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
     run = json.loads(out.read("run.json"))
     funnels = _funnels(ask, index)
-    excerpts = pq.read_table(io.BytesIO(out.read("excerpts.parquet"))).to_pylist()
+    excerpts = read_rows(out, "excerpts.parquet").to_pylist()
     return ReportData(
         name=run["name"],
         totals=_totals(ask, index),

@@ -9,16 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from small_out import make_small_out
 
 from lineage import checked, write
 from lineage.ids import text_hash
+from lineage.index import read_index
 from lineage.query import QueryError, query
 from lineage.sql import questions
 from lineage.storage import Folder, StorageError
 from lineage.store import StoreError
+from lineage.tables import PART
 from lineage.trace import Functions, Tracer, UnknownError
+from pipeline.rows import RowWriter, clean_texts, read_rows, read_texts
 from stages.url import named_host, normalise_url
 
 SQL = (
@@ -87,7 +91,8 @@ def make_questions(out: Folder) -> dict[str, Ask]:
             asked[f"token {token}"] = traced("by_token", *token)
     asked |= {
         "absent id": traced("by_id", ABSENT), "absent hash": traced("by_hash", text_hash("nobody wrote this")),
-        "absent url": traced("by_url", "https://nowhere.example/none"), "absent host": traced("by_host", "nowhere.example"),
+        "absent url": traced("by_url", "https://nowhere.example/none"),
+        "absent host": traced("by_host", "nowhere.example"),
         "absent place": traced("by_place", "nowhere.warc.gz", 3),
     }  # fmt: skip
     return asked
@@ -116,7 +121,7 @@ def check_flips(asked: Asked, rng: random.Random, num_flips: int, num_questions:
         whole = file.read_bytes()
         if not whole:
             continue
-        chosen = rng.sample(sorted(asked.questions), num_questions - 1) + [f"sql {rng.choice(SQL)}"]
+        chosen = [*rng.sample(sorted(asked.questions), num_questions - 1), f"sql {rng.choice(SQL)}"]
         for name in chosen:
             if name not in right:
                 right[name] = asked.questions[name]()
@@ -169,3 +174,52 @@ def test_every_bit_of_what_the_log_says_of_a_file_is_checked(asked: Asked) -> No
         log.write_bytes(whole)
     assert asked.questions[name]() == right
 
+
+def test_a_flipped_bit_in_texts_keys_or_places_is_never_read_over(asked: Asked) -> None:
+    """Files that the index covers: whole reads compare its hash."""
+    index, rng = read_index(asked.out), random.Random(3)
+    part, keys, shard = index.documents[0], index.dedup[0], index.shards[0]
+    reads: list[tuple[str, Ask]] = [
+        (part.file, lambda: list(clean_texts(asked.out, part))),
+        (keys.file, lambda: read_rows(asked.out, keys.file, ["doc_id"], keys.hash)),
+        (shard.index_file, lambda: read_rows(asked.out, shard.index_file, ["start"], shard.index_hash)),
+    ]
+    for name, read in reads:
+        read()
+        for whole in flipped(Path(asked.out.at(name)), rng, 40):
+            assert whole
+            with pytest.raises(StorageError, match=f"{Path(name).name}.*sluice verify"):
+                read()
+
+
+def flipped(file: Path, rng: random.Random, times: int) -> Iterator[bytes]:
+    """The file with another bit flipped each time, and whole again after; yields its whole content."""
+    whole = file.read_bytes()
+    try:
+        for _ in range(times):
+            bit = rng.randrange(8 * len(whole))
+            damaged = bytearray(whole)
+            damaged[bit // 8] ^= 1 << bit % 8
+            file.write_bytes(damaged)
+            yield whole
+    finally:
+        file.write_bytes(whole)
+
+
+def test_pages_that_a_run_writes_carry_checksums_and_a_point_read_of_a_text_checks_them(tmp_path: Path) -> None:
+    """Reading one row group of a large part, nobody hashes the whole of it: every flip within its pages is found."""
+    folder = Folder(str(tmp_path))
+    texts = [f"text number {number}" for number in range(500)]
+    with RowWriter(folder, "part.parquet", PART) as writer:
+        for number, text in enumerate(texts):
+            writer.add({"doc_id": number.to_bytes(16, "big"), "text": text})
+    column = pq.read_metadata(tmp_path / "part.parquet").row_group(0).column(1)
+    end = column.dictionary_page_offset + column.total_compressed_size
+    file = tmp_path / "part.parquet"
+    whole = file.read_bytes()
+    for at in range(end - 60, end):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with pytest.raises(StorageError, match=r"part\.parquet.*sluice verify"):
+            read_texts(folder, "part.parquet", [3])
+    file.write_bytes(whole)
+    assert read_texts(folder, "part.parquet", [3]) == {3: texts[3]}

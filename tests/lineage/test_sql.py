@@ -200,8 +200,8 @@ def test_whatever_is_not_a_select_over_the_views_is_refused_and_leaves_no_trace(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SLUICE_SECRET", "hidden")
     before = every_file(Path(out.url))
-    with pytest.raises(ValueError) as refusal:
-        query(out, sql.replace("{folder}", out.url), limits=Limits(seconds=20))
+    with pytest.raises(ValueError) as refusal, questions(out, limits=Limits(seconds=20)) as ask:
+        ask(sql.replace("{folder}", out.url))
     assert isinstance(refusal.value, QueryError) and str(refusal.value)
     assert every_file(Path(out.url)) == before and every_file(tmp_path) == {}
 
