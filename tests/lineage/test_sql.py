@@ -41,7 +41,8 @@ def every_file(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("view", COLUMNS)
 def test_each_view_has_its_columns_in_order(out: Folder, view: str) -> None:
-    assert query(out, f"SELECT * FROM {view}").columns == COLUMNS[view]
+    with questions(out) as ask:
+        assert ask(f"SELECT * FROM {view}").columns == COLUMNS[view]
 
 
 def test_ids_are_hex_and_purges_are_an_overlay(out: Folder) -> None:
