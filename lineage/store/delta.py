@@ -58,9 +58,6 @@ _GATHERED: Final = ("training_segments", "cache_sweeps")
 
 _FENCE: Final = "rewrite-fence"
 
-DAMAGE: Final = (OSError, ValueError, DeltaError, pa.ArrowException)
-"""What readers raise on a damaged file: Arrow and Delta their own errors, decoders ValueError."""
-
 
 class StoreError(ValueError):
     """The store is missing, damaged or asked for what it does not have; the message says which and what to do."""
