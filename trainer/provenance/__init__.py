@@ -1,1 +1,3 @@
-"""What a run tells lineage: facts, the account of an attempt, the record of batches, exposure."""
+"""What a run records for lineage: account (segments of steps) → facts → the store; batches, what was really fed;
+exposure, the order inverted for trace.
+"""

@@ -1,1 +1,1 @@
-"""What a step tells people and machines: timing → step_report → sinks, gauges; profiling."""
+"""Step timing and step reports: timing → step_report → sinks, gauges; profiling."""
