@@ -1,3 +1,1 @@
-"""What a run records for lineage: account (segments of steps) → facts → the store; batches, what was really fed;
-exposure, the order inverted for trace.
-"""
+"""What a run tells lineage: facts, the account of an attempt, the record of batches, exposure."""

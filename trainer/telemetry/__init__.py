@@ -1,1 +1,1 @@
-"""Step timing and step reports: timing → step_report → sinks, gauges; profiling."""
+"""What a step tells people and machines: timing → step_report → sinks, gauges; profiling."""
