@@ -12,35 +12,35 @@ from functools import partial
 
 from stages.quality.characters import TERMINAL_PUNCTUATION
 from stages.quality.options import Variant
-from stages.quality.page import Page, chunks, counts, feed_lines, repeats, share, written_lines
+from stages.quality.text_view import TextView, chunks, counts, feed_lines, repeats, share, written_lines
 from stages.quality.rules import Rule, RuleSet, Side
 
 
-def _line_punctuation(page: Page) -> float:
-    lines = page.once(written_lines)
+def _line_punctuation(view: TextView) -> float:
+    lines = view.once(written_lines)
     return share(sum(line[-1] in TERMINAL_PUNCTUATION for line in lines), len(lines))
 
 
-def _short_lines(page: Page, *, chars: float) -> float:
-    lines = page.once(written_lines)
+def _short_lines(view: TextView, *, chars: float) -> float:
+    lines = view.once(written_lines)
     return share(sum(len(line) <= chars for line in lines), len(lines))
 
 
-def _duplicate_line_chars(page: Page) -> float:
-    return share(repeats(page.once(written_lines))[1], len(page.text) - page.text.count("\n"))
+def _duplicate_line_chars(view: TextView) -> float:
+    return share(repeats(view.once(written_lines))[1], len(view.text) - view.text.count("\n"))
 
 
-def _newlines_per_word(page: Page) -> float:
-    return share(len(page.once(feed_lines)) - 1, counts(page).num_tokens)
+def _newlines_per_word(view: TextView) -> float:
+    return share(len(view.once(feed_lines)) - 1, counts(view).num_tokens)
 
 
-def _newlines_per_chunk(page: Page) -> float:
+def _newlines_per_chunk(view: TextView) -> float:
     """Never below `_newlines_per_word`: a chunk is a word at least."""
-    return share(len(page.once(feed_lines)) - 1, len(page.once(chunks)))
+    return share(len(view.once(feed_lines)) - 1, len(view.once(chunks)))
 
 
-def _is_empty(page: Page) -> float:
-    return not page.once(written_lines)
+def _is_empty(view: TextView) -> float:
+    return not view.once(written_lines)
 
 
 def rule_set(variant: Variant, limits: Mapping[str, float]) -> RuleSet:

@@ -23,121 +23,121 @@ from statistics import median
 from typing import Final
 
 from stages.quality.options import Variant
-from stages.quality.page import Measure, Page, all_lines, chunks, counts, feed_lines, share, uax29_words
+from stages.quality.text_view import Measure, TextView, all_lines, chunks, counts, feed_lines, share, uax29_words
 from stages.quality.rules import Rule, RuleSet, Side
 
 _DCLM_SYMBOLS: Final = ("#", "...", ". . .", "…")
 _DCLM_ELLIPSES: Final = ("...", ". . .", "…")
 
 
-def _num_words(page: Page) -> float:
-    return counts(page).num_words
+def _num_words(view: TextView) -> float:
+    return counts(view).num_words
 
 
-def _mean_word_length(page: Page) -> float:
-    found = counts(page)
+def _mean_word_length(view: TextView) -> float:
+    found = counts(view)
     return share(found.word_chars, found.num_words)
 
 
-def _hashes_per_token(page: Page) -> float:
-    return share(page.text.count("#"), counts(page).num_tokens)
+def _hashes_per_token(view: TextView) -> float:
+    return share(view.text.count("#"), counts(view).num_tokens)
 
 
-def _ellipses(page: Page) -> int:
-    return page.text.count("...") + page.text.count("…")
+def _ellipses(view: TextView) -> int:
+    return view.text.count("...") + view.text.count("…")
 
 
-def _ellipses_per_token(page: Page) -> float:
-    return share(_ellipses(page), counts(page).num_tokens)
+def _ellipses_per_token(view: TextView) -> float:
+    return share(_ellipses(view), counts(view).num_tokens)
 
 
-def _alphabetic_tokens(page: Page) -> float:
-    found = counts(page)
+def _alphabetic_tokens(view: TextView) -> float:
+    found = counts(view)
     return share(found.num_alphabetic, found.num_tokens)
 
 
-def _num_stop_words(page: Page) -> float:
-    return counts(page).num_stop_words
+def _num_stop_words(view: TextView) -> float:
+    return counts(view).num_stop_words
 
 
-def _bullet_lines(page: Page) -> float:
-    lines = page.once(all_lines)
+def _bullet_lines(view: TextView) -> float:
+    lines = view.once(all_lines)
     return share(sum(line.lstrip().startswith(("•", "-")) for line in lines), len(lines))
 
 
-def _ellipsis_lines(page: Page) -> float:
-    lines = page.once(all_lines)
+def _ellipsis_lines(view: TextView) -> float:
+    lines = view.once(all_lines)
     return share(sum(line.rstrip().endswith(("...", "…")) for line in lines), len(lines))
 
 
-def _stripped_lines(page: Page) -> list[str]:
-    return [stripped for line in page.once(feed_lines) if (stripped := line.strip())]
+def _stripped_lines(view: TextView) -> list[str]:
+    return [stripped for line in view.once(feed_lines) if (stripped := line.strip())]
 
 
-def _stripped_bullet_lines(page: Page, *, bullets: tuple[str, ...]) -> float:
-    lines = page.once(_stripped_lines)
+def _stripped_bullet_lines(view: TextView, *, bullets: tuple[str, ...]) -> float:
+    lines = view.once(_stripped_lines)
     return share(sum(line.startswith(bullets) for line in lines), len(lines))
 
 
-def _stripped_ellipsis_lines(page: Page, *, ellipses: tuple[str, ...]) -> float:
-    lines = page.once(_stripped_lines)
+def _stripped_ellipsis_lines(view: TextView, *, ellipses: tuple[str, ...]) -> float:
+    lines = view.once(_stripped_lines)
     return share(sum(line.endswith(ellipses) for line in lines), len(lines))
 
 
-def _num_chunks(page: Page) -> float:
-    return len(page.once(chunks))
+def _num_chunks(view: TextView) -> float:
+    return len(view.once(chunks))
 
 
-def _mean_chunk_length(page: Page) -> float:
-    words = page.once(chunks)
+def _mean_chunk_length(view: TextView) -> float:
+    words = view.once(chunks)
     return share(sum(map(len, words)), len(words))
 
 
-def _median_chunk_length(page: Page) -> float:
-    words = page.once(chunks)
+def _median_chunk_length(view: TextView) -> float:
+    words = view.once(chunks)
     return float(median(map(len, words))) if words else 0.0
 
 
-def _hashes_per_chunk(page: Page) -> float:
-    return share(page.text.count("#"), _num_chunks(page))
+def _hashes_per_chunk(view: TextView) -> float:
+    return share(view.text.count("#"), _num_chunks(view))
 
 
-def _ellipses_per_chunk(page: Page) -> float:
-    return share(_ellipses(page), _num_chunks(page))
+def _ellipses_per_chunk(view: TextView) -> float:
+    return share(_ellipses(view), _num_chunks(view))
 
 
-def _symbols_per_chunk(page: Page) -> float:
-    return share(sum(map(page.text.count, _DCLM_SYMBOLS)), _num_chunks(page))
+def _symbols_per_chunk(view: TextView) -> float:
+    return share(sum(map(view.text.count, _DCLM_SYMBOLS)), _num_chunks(view))
 
 
-def _chunks_with_symbols(page: Page) -> float:
-    return share(sum("#" in word or "…" in word for word in page.once(chunks)), _num_chunks(page))
+def _chunks_with_symbols(view: TextView) -> float:
+    return share(sum("#" in word or "…" in word for word in view.once(chunks)), _num_chunks(view))
 
 
-def _alphabetic_chunks(page: Page) -> float:
-    return share(sum(any(map(str.isalpha, word)) for word in page.once(chunks)), _num_chunks(page))
+def _alphabetic_chunks(view: TextView) -> float:
+    return share(sum(any(map(str.isalpha, word)) for word in view.once(chunks)), _num_chunks(view))
 
 
-def _num_uax29_words(page: Page) -> float:
-    return len(page.once(uax29_words))
+def _num_uax29_words(view: TextView) -> float:
+    return len(view.once(uax29_words))
 
 
-def _first_bullets(page: Page) -> float:
-    lines = page.once(feed_lines)
+def _first_bullets(view: TextView) -> float:
+    lines = view.once(feed_lines)
     return share(sum(line.startswith(("*", "-")) for line in lines), len(lines))
 
 
-def _last_ellipses(page: Page) -> float:
-    lines = page.once(feed_lines)
+def _last_ellipses(view: TextView) -> float:
+    lines = view.once(feed_lines)
     return share(sum(line.endswith("…") for line in lines), len(lines))
 
 
-def _different_stop_words(page: Page, *, stop_words: frozenset[str]) -> float:
-    return len(stop_words.intersection(word.lower() for word in page.once(chunks)))
+def _different_stop_words(view: TextView, *, stop_words: frozenset[str]) -> float:
+    return len(stop_words.intersection(word.lower() for word in view.once(chunks)))
 
 
-def _all_stop_words(page: Page, *, stop_words: frozenset[str], lower: bool) -> float:
-    words = page.once(chunks)
+def _all_stop_words(view: TextView, *, stop_words: frozenset[str], lower: bool) -> float:
+    words = view.once(chunks)
     return sum((word.lower() if lower else word) in stop_words for word in words)
 
 

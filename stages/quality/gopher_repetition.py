@@ -24,9 +24,9 @@ from typing import Final
 
 from stages.quality.grams import Grams
 from stages.quality.options import Variant
-from stages.quality.page import (
+from stages.quality.text_view import (
     Measure,
-    Page,
+    TextView,
     Reader,
     chunks,
     feed_lines,
@@ -43,74 +43,74 @@ _TOP: Final = (2, 3, 4)
 _DUPLICATE: Final = (5, 6, 7, 8, 9, 10)
 
 
-def _is_empty(page: Page) -> float:
-    return not page.text
+def _is_empty(view: TextView) -> float:
+    return not view.text
 
 
-def _repeated_paragraphs(page: Page) -> tuple[int, int]:
-    return repeats(page.once(paragraphs))
+def _repeated_paragraphs(view: TextView) -> tuple[int, int]:
+    return repeats(view.once(paragraphs))
 
 
-def _repeated_lines(page: Page) -> tuple[int, int]:
-    return repeats(page.once(line_blocks))
+def _repeated_lines(view: TextView) -> tuple[int, int]:
+    return repeats(view.once(line_blocks))
 
 
-def _paragraph_share(page: Page) -> float:
-    return share(page.once(_repeated_paragraphs)[0], len(page.once(paragraphs)))
+def _paragraph_share(view: TextView) -> float:
+    return share(view.once(_repeated_paragraphs)[0], len(view.once(paragraphs)))
 
 
-def _paragraph_chars(page: Page) -> float:
-    return share(page.once(_repeated_paragraphs)[1], len(page.text))
+def _paragraph_chars(view: TextView) -> float:
+    return share(view.once(_repeated_paragraphs)[1], len(view.text))
 
 
-def _line_share(page: Page) -> float:
-    return share(page.once(_repeated_lines)[0], len(page.once(line_blocks)))
+def _line_share(view: TextView) -> float:
+    return share(view.once(_repeated_lines)[0], len(view.once(line_blocks)))
 
 
-def _line_chars(page: Page) -> float:
-    return share(page.once(_repeated_lines)[1], len(page.text))
+def _line_chars(view: TextView) -> float:
+    return share(view.once(_repeated_lines)[1], len(view.text))
 
 
-def _top_gram(page: Page, *, n: int) -> float:
-    grams = page.once(windows)
+def _top_gram(view: TextView, *, n: int) -> float:
+    grams = view.once(windows)
     found = grams.most_common(n)
     if found is None:
         return 0.0
     start, count = found
-    return share((grams.num_chars(start, n) + n - 1) * count, len(page.text))
+    return share((grams.num_chars(start, n) + n - 1) * count, len(view.text))
 
 
-def _greedy_duplicates(page: Page, *, n: int) -> float:
-    return share(page.once(windows).greedy_duplicate_chars(n), len(page.text))
+def _greedy_duplicates(view: TextView, *, n: int) -> float:
+    return share(view.once(windows).greedy_duplicate_chars(n), len(view.text))
 
 
-def _chunk_grams(page: Page) -> Grams:
-    return Grams(page.once(chunks))
+def _chunk_grams(view: TextView) -> Grams:
+    return Grams(view.once(chunks))
 
 
-def _uax29_grams(page: Page) -> Grams:
-    return Grams(page.once(uax29_words))
+def _uax29_grams(view: TextView) -> Grams:
+    return Grams(view.once(uax29_words))
 
 
-def _stripped_segments(page: Page, *, separator: str) -> list[str]:
-    return [stripped for segment in page.text.split(separator) if (stripped := segment.strip())]
+def _stripped_segments(view: TextView, *, separator: str) -> list[str]:
+    return [stripped for segment in view.text.split(separator) if (stripped := segment.strip())]
 
 
 _stripped_lines = partial(_stripped_segments, separator="\n")
 _stripped_paragraphs = partial(_stripped_segments, separator="\n\n")
 
 
-def _has_no_lines(page: Page) -> float:
-    return not page.once(_stripped_lines)
+def _has_no_lines(view: TextView) -> float:
+    return not view.once(_stripped_lines)
 
 
-def _later_share(page: Page, *, segments: Reader[list[str]]) -> float:
-    found = page.once(segments)
+def _later_share(view: TextView, *, segments: Reader[list[str]]) -> float:
+    found = view.once(segments)
     return share(repeats(found)[0], len(found))
 
 
-def _later_chars(page: Page, *, segments: Reader[list[str]]) -> float:
-    found = page.once(segments)
+def _later_chars(view: TextView, *, segments: Reader[list[str]]) -> float:
+    found = view.once(segments)
     return share(repeats(found)[1], sum(map(len, found)))
 
 
@@ -120,44 +120,44 @@ def _all_occurrences(segments: Sequence[str]) -> tuple[int, int]:
     return sum(count for _, count in several), sum(len(segment) * count for segment, count in several)
 
 
-def _every_share(page: Page, *, segments: Reader[list[str]]) -> float:
-    found = page.once(segments)
+def _every_share(view: TextView, *, segments: Reader[list[str]]) -> float:
+    found = view.once(segments)
     return share(_all_occurrences(found)[0], len(found)) if len(found) > 1 else 0.0
 
 
-def _every_chars(page: Page, *, segments: Reader[list[str]]) -> float:
-    found = page.once(segments)
+def _every_chars(view: TextView, *, segments: Reader[list[str]]) -> float:
+    found = view.once(segments)
     return share(_all_occurrences(found)[1], sum(map(len, found))) if len(found) > 1 else 0.0
 
 
-def _dolma_line_share(page: Page) -> float:
-    lines = page.once(feed_lines)
+def _dolma_line_share(view: TextView) -> float:
+    lines = view.once(feed_lines)
     return share(_all_occurrences(lines)[0], len(lines))
 
 
-def _dolma_line_chars(page: Page) -> float:
-    return share(_all_occurrences(page.once(feed_lines))[1], sum(map(len, page.once(chunks))))
+def _dolma_line_chars(view: TextView) -> float:
+    return share(_all_occurrences(view.once(feed_lines))[1], sum(map(len, view.once(chunks))))
 
 
-def _longest_top_gram(page: Page, *, n: int, grams: Reader[Grams]) -> float:
-    found = page.once(grams)
+def _longest_top_gram(view: TextView, *, n: int, grams: Reader[Grams]) -> float:
+    found = view.once(grams)
     size, count = found.longest_of_most_common(n)
     return share(size * count, found.num_chars)
 
 
-def _covered_duplicates(page: Page, *, n: int, grams: Reader[Grams]) -> float:
-    found = page.once(grams)
+def _covered_duplicates(view: TextView, *, n: int, grams: Reader[Grams]) -> float:
+    found = view.once(grams)
     return share(found.covered_chars(n), found.num_chars)
 
 
-def _dolma_top_gram(page: Page, *, n: int) -> float:
-    grams = page.once(_chunk_grams)
+def _dolma_top_gram(view: TextView, *, n: int) -> float:
+    grams = view.once(_chunk_grams)
     size, count = grams.most_common(n)
     return share(size * count, grams.num_chars)
 
 
-def _dolma_duplicates(page: Page, *, n: int) -> float:
-    grams = page.once(_chunk_grams)
+def _dolma_duplicates(view: TextView, *, n: int) -> float:
+    grams = view.once(_chunk_grams)
     sizes = grams.sizes(n)
     return share(int(sizes[grams.counts(n) > 1].sum()), int(sizes.sum()))
 
