@@ -1,4 +1,4 @@
-"""Gopher's repetition rules (Rae et al. 2021, "Scaling Language Models", Table A1, bounds strict), in four readings.
+"""Gopher's repetition rules (Rae et al. 2021, "Scaling Language Models", Table A1, bounds strict), in four variants.
 
 - `datatrove`: datatrove 0.10.1, filters/gopher_repetition_filter.py. Paragraphs before lines; a repeat counts after its
   first occurrence; characters over all of the text's, white space included. The most common n-gram is spelled with
@@ -22,7 +22,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from stages.quality.grams import Grams
+import numpy as np
+import numpy.typing as npt
+
 from stages.quality.options import Variant
 from stages.quality.text_view import (
     Measure,
@@ -36,8 +38,12 @@ from stages.quality.text_view import (
     share,
     uax29_words,
     windows,
+    windows_of,
 )
 from stages.quality.rules import Rule, RuleSet
+from stages.quality.windows import Windows
+
+Ints = npt.NDArray[np.int64]
 
 _TOP: Final = (2, 3, 4)
 _DUPLICATE: Final = (5, 6, 7, 8, 9, 10)
@@ -84,12 +90,22 @@ def _greedy_duplicates(view: TextView, *, n: int) -> float:
     return share(view.once(windows).greedy_duplicate_chars(n), len(view.text))
 
 
-def _chunk_grams(view: TextView) -> Grams:
-    return Grams(view.once(chunks))
+def _chunk_grams(view: TextView) -> Windows:
+    return windows_of(view.once(chunks))
 
 
-def _uax29_grams(view: TextView) -> Grams:
-    return Grams(view.once(uax29_words))
+def _uax29_grams(view: TextView) -> Windows:
+    return windows_of(view.once(uax29_words))
+
+
+def _num_chars(grams: Windows) -> int:
+    """Characters of all words."""
+    return grams.num_chars(0, len(grams))
+
+
+def _counts_and_sizes(grams: Windows, n: int) -> tuple[Ints, Ints]:
+    """For each n-gram how often it occurs, and its characters."""
+    return np.array(grams.counts(n), np.int64), np.array(grams.sizes(n), np.int64)
 
 
 def _stripped_segments(view: TextView, *, separator: str) -> list[str]:
@@ -139,27 +155,38 @@ def _dolma_line_chars(view: TextView) -> float:
     return share(_all_occurrences(view.once(feed_lines))[1], sum(map(len, view.once(chunks))))
 
 
-def _longest_top_gram(view: TextView, *, n: int, grams: Reader[Grams]) -> float:
+def _longest_top_gram(view: TextView, *, n: int, grams: Reader[Windows]) -> float:
+    """Characters of the most common n-gram in all its places, the longest of equals; 0 if none comes twice."""
     found = view.once(grams)
-    size, count = found.longest_of_most_common(n)
-    return share(size * count, found.num_chars)
+    counts, sizes = _counts_and_sizes(found, n)
+    most = int(counts.max(initial=0))
+    return share(int(sizes[counts == most].max()) * most, _num_chars(found)) if most > 1 else 0.0
 
 
-def _covered_duplicates(view: TextView, *, n: int, grams: Reader[Grams]) -> float:
+def _covered_duplicates(view: TextView, *, n: int, grams: Reader[Windows]) -> float:
+    """Characters of the words that lie in an n-gram that comes twice, each word once."""
     found = view.once(grams)
-    return share(found.covered_chars(n), found.num_chars)
+    starts = np.flatnonzero(np.array(found.counts(n)) > 1)
+    # One more n-gram covers the words from its first on, one less those from behind its last.
+    depth = np.zeros(len(found) + 1, np.int64)
+    depth[starts] += 1
+    depth[starts + n] -= 1
+    lengths = np.array(found.sizes(1), np.int64)
+    return share(int(lengths[np.cumsum(depth)[:-1] > 0].sum()), _num_chars(found))
 
 
 def _dolma_top_gram(view: TextView, *, n: int) -> float:
     grams = view.once(_chunk_grams)
-    size, count = grams.most_common(n)
-    return share(size * count, grams.num_chars)
+    found = grams.most_common(n)
+    if found is None:
+        return 0.0
+    start, count = found
+    return share(grams.num_chars(start, n) * count, _num_chars(grams))
 
 
 def _dolma_duplicates(view: TextView, *, n: int) -> float:
-    grams = view.once(_chunk_grams)
-    sizes = grams.sizes(n)
-    return share(int(sizes[grams.counts(n) > 1].sum()), int(sizes.sum()))
+    counts, sizes = _counts_and_sizes(view.once(_chunk_grams), n)
+    return share(int(sizes[counts > 1].sum()), int(sizes.sum()))
 
 
 _Table = tuple[tuple[str, Measure, str], ...]
@@ -170,7 +197,7 @@ def _segment_rules(name: str, share_of: Measure, chars_of: Measure) -> tuple[tup
     return (f"duplicate_{name}_share", share_of, f"{limit}s"), (f"duplicate_{name}_chars", chars_of, f"{limit}_chars")
 
 
-def _gram_rules(top: Callable[..., float], duplicate: Callable[..., float], **grams: Reader[Grams]) -> _Table:
+def _gram_rules(top: Callable[..., float], duplicate: Callable[..., float], **grams: Reader[Windows]) -> _Table:
     tops = tuple((f"top_{n}_gram", partial(top, n=n, **grams), f"max_top_{n}_gram") for n in _TOP)
     rest = tuple(
         (f"duplicate_{n}_grams", partial(duplicate, n=n, **grams), f"max_duplicate_{n}_grams") for n in _DUPLICATE

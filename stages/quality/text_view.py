@@ -1,8 +1,9 @@
-"""One text on its way through the rules: what several rules measure of it is worked out once."""
+"""A text as the rules look at it: what several rules measure of it is worked out once."""
 
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -20,7 +21,7 @@ _UAX29_WORD: Final = re.compile(
 
 
 class Reader(Protocol[T_co]):
-    """Something worked out from a page; hashable, so that a page remembers it."""
+    """Something worked out from a text; hashable, so that a view remembers it."""
 
     def __call__(self, view: TextView, /) -> T_co: ...
 
@@ -38,7 +39,7 @@ class TextView:
         self._known: dict[Hashable, Any] = {}
 
     def once(self, reader: Reader[T]) -> T:
-        """What `reader` says of this page, asked once."""
+        """What `reader` says of this text, asked once."""
         if reader not in self._known:
             self._known[reader] = reader(self)
         return cast(T, self._known[reader])
@@ -50,12 +51,12 @@ def share(part: float, whole: float) -> float:
 
 
 def split(view: TextView) -> Split:
-    """The page's words as its language's splitter gives them."""
+    """The text's words as its language's splitter gives them."""
     return view.splitter.split(view.text)
 
 
 def counts(view: TextView) -> Counts:
-    """Sums over the page's words."""
+    """Sums over the text's words."""
     return view.once(split).counts
 
 
@@ -71,9 +72,14 @@ def uax29_words(view: TextView) -> list[str]:
 
 
 def windows(view: TextView) -> Windows:
-    """N-grams of the page's words."""
+    """N-grams of the text's words."""
     words = view.once(split)
     return Windows(words.solid(), words.lengths())
+
+
+def windows_of(words: Sequence[str]) -> Windows:
+    """N-grams of these words."""
+    return Windows("".join(words), array("i", map(len, words)))
 
 
 def all_lines(view: TextView) -> list[str]:
