@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 import subprocess
 import sys
@@ -168,7 +169,9 @@ def measure(crawl: Sequence[Path], extractor: str, before: Any, rounds: int) -> 
         return found
 
     # Loading spaCy's tables is not what is measured: as many splitters as are asked for, made beforehand.
-    fresh, old_fresh = ([made("en", STOP_WORDS["en"]) for _ in range(rounds)] for made in (Splitter, old_words.Splitter))
+    stop_words = STOP_WORDS["en"]
+    fresh = [Splitter("en", stop_words) for _ in range(rounds)]
+    old_fresh = [old_words.Splitter("en", stop_words) for _ in range(rounds)]
     warm, old_warm = fresh[-1], old_fresh[-1]
 
     # The earlier n-grams start from hashes that its memo of words kept.
@@ -209,9 +212,10 @@ def measure(crawl: Sequence[Path], extractor: str, before: Any, rounds: int) -> 
     for name, (ours, theirs) in sides.items():
         mine, old = best(rounds, ours, theirs)
         result[name] = {
-            "ms": round(mine * each, 4), "before_ms": round(old * each, 4),
+            "ms": round(mine * each, 4),
+            "before_ms": round(old * each, 4),
             "saves": f"{(old - mine) / (whole + old - mine):.1%}",
-        }  # fmt: skip
+        }
     return result
 
 
@@ -227,7 +231,7 @@ def old_tokens(old_words: Any, solid: str, lengths: array[int]) -> Any:
     ends = [0]
     for length in lengths:
         ends.append(ends[-1] + length)
-    codes = [old_words.hash_of(solid[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+    codes = [old_words.hash_of(solid[a:b]) for a, b in itertools.pairwise(ends)]
     numbers = old_words.np
     return old_words.Tokens(lengths=numbers.array(lengths, numbers.int64), hashes=numbers.array(codes, numbers.uint64))
 

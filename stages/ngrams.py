@@ -36,7 +36,7 @@ _MOST_PLACES: Final = 16  # of one n-gram in a document; more would let a repeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class NgramMatch:
     """An item that shares text with a document. `spans` are half-open ranges of the document's `unit`s, longest first
     and each in one piece in both; `longest` is the first one's length in units."""
 
@@ -94,20 +94,20 @@ class NgramIndex:
         return self._windows.num_ngrams
 
     def ngrams_in(self, text: str, tokens: Tokens | None = None) -> Places:
-        """The numbers (0 to num_ngrams - 1, the same in every process) of the n-grams that a text holds, sorted. Who
-        has the text's `tokens` already gives them, and nothing is encoded."""
+        """The numbers (0 to num_ngrams - 1, the same in every process) of the n-grams that a text holds, sorted.
+        A caller that has the text's `tokens` already passes them, and nothing is encoded."""
         return self._windows.ngrams_in(self._units(text, tokens))
 
     def match(
         self, text: str, ignore: npt.NDArray[np.bool_] | None = None, tokens: Tokens | None = None
-    ) -> list[Match]:
+    ) -> list[NgramMatch]:
         """The items that share an n-gram with `text`, by item number; `ignore[k]` leaves n-gram k out (then nothing
         that is common to many documents counts)."""
         unit: Unit = "words" if self._encode is None else "tokens"
         found = self._windows.match(self._units(text, tokens), unit, ignore)
         return sorted([*found, *self.match_short(text)], key=lambda match: match.item)
 
-    def match_short(self, text: str) -> list[Match]:
+    def match_short(self, text: str) -> list[NgramMatch]:
         """The items of fewer units than an n-gram that stand in `text` as a whole."""
         if not self._whole:
             return []
@@ -152,8 +152,8 @@ class _WindowTable:
         self._hashes, self._owners, self._places = hashes[order], owners[order], places[order]
         self._numbers = _first_seen_numbers(self._hashes, order)
         self.num_ngrams = int(self._numbers.max(initial=-1)) + 1
-        # Most documents share nothing with a benchmark: a table of one bit of knowledge for each leading-bits value of a
-        # hash, at most a sixteenth full, sends nearly all of their windows away before any search.
+        # Most documents share nothing with a benchmark. This table says which leading bits occur among the items'
+        # hashes; it is at most a sixteenth full, so a look at it rules nearly every window out before any search.
         bits = max(int(np.ceil(np.log2(max(len(hashes), 1) * 16))), 10)
         self._shift = np.uint64(64 - min(bits, 26))
         self._seen = np.zeros(1 << min(bits, 26), dtype=np.bool_)
@@ -163,7 +163,7 @@ class _WindowTable:
         rows, _ = self._candidates(units, None)
         return np.unique(self._numbers[rows])
 
-    def match(self, units: Sequence[object], unit: Unit, ignore: npt.NDArray[np.bool_] | None) -> list[Match]:
+    def match(self, units: Sequence[object], unit: Unit, ignore: npt.NDArray[np.bool_] | None) -> list[NgramMatch]:
         rows, found_at = self._candidates(units, ignore)
         if not len(rows):
             return []
@@ -214,12 +214,12 @@ class _WindowTable:
             if list(item[a : a + self._size]) == list(units[b : b + self._size]):
                 yield a, b, self._size
 
-    def _as_match(self, owner: int, unit: Unit, pieces: list[tuple[int, int, int]]) -> Match:
+    def _as_match(self, owner: int, unit: Unit, pieces: list[tuple[int, int, int]]) -> NgramMatch:
         covered = np.zeros(len(self._items[owner]), dtype=np.bool_)
         for place, _, length in pieces:
             covered[place : place + length] = True
         spans = sorted({(found, found + length) for _, found, length in pieces}, key=lambda s: (s[0] - s[1], s[0]))
-        return Match(item=owner, overlap=float(covered.mean()), unit=unit, spans=tuple(spans))
+        return NgramMatch(item=owner, overlap=float(covered.mean()), unit=unit, spans=tuple(spans))
 
 
 def _unit_hashes(units: Sequence[object]) -> Hashes:

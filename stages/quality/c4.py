@@ -1,4 +1,4 @@
-"""C4's line and page rules (Raffel et al. 2020, section 2.2), in four readings. The one rule set that edits a text.
+"""C4's line and page rules (Raffel et al. 2020, section 2.2), in four variants. The one rule set that edits a text.
 
 - `datatrove`: datatrove 0.10.1, filters/c4_filters.py (C4QualityFilter). Lines of fewer than 3 words, counted before
   citations go, are removed; at least 5 sentences (spaCy's sentencizer) remain; ' ends a line too. FineWeb turns the
@@ -24,8 +24,8 @@ from functools import partial
 from typing import Final, Literal
 
 from stages.quality.options import Variant
-from stages.quality.text_view import TextView, all_lines, share
 from stages.quality.rules import Rule, RuleSet
+from stages.quality.text_view import TextView, all_lines, share
 
 PageFault = Literal["lorem_ipsum", "curly_bracket", "javascript"]
 
@@ -55,7 +55,7 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaner:
-    """The line rules of C4 in one reading: a page in, its lines out."""
+    """The line rules of C4 in one variant: a text in, its lines out."""
 
     variant: Variant
     terminal_punctuation: bool
@@ -175,14 +175,19 @@ def rule_set(variant: Variant, limits: Mapping[str, float], *, terminal_punctuat
     if variant != "dolma":
         rules.append(
             Rule(
-                name="c4.too_few_sentences", measure=partial(_num_sentences, cleaner=cleaner), side="below",
-                threshold=limits["c4_min_sentences"], quick=partial(_num_lines, cleaner=cleaner),
+                name="c4.too_few_sentences",
+                measure=partial(_num_sentences, cleaner=cleaner),
+                side="below",
+                threshold=limits["c4_min_sentences"],
+                quick=partial(_num_lines, cleaner=cleaner),
             )
-        )  # fmt: skip
+        )
     rules.append(
         Rule(
-            name="c4.too_many_words_removed", measure=partial(_removed_words, cleaner=cleaner),
-            threshold=limits["c4_max_removed_words"], quick=partial(_any_words_removed, cleaner=cleaner),
+            name="c4.too_many_words_removed",
+            measure=partial(_removed_words, cleaner=cleaner),
+            threshold=limits["c4_max_removed_words"],
+            quick=partial(_any_words_removed, cleaner=cleaner),
         )
-    )  # fmt: skip
+    )
     return RuleSet(name="c4", rules=tuple(rules), edit=partial(_edit, cleaner=cleaner))

@@ -1,4 +1,4 @@
-"""Gopher's quality rules (Rae et al. 2021, "Scaling Language Models", section A1.1), in four readings.
+"""Gopher's quality rules (Rae et al. 2021, "Scaling Language Models", section A1.1), in four variants.
 
 - `datatrove`: datatrove 0.10.1, filters/gopher_quality_filter.py. Words are spaCy's tokens; the word count and the mean
   length leave out tokens of punctuation alone, the ratios count them. "..." and the one-character ellipsis; bullets
@@ -23,11 +23,10 @@ from statistics import median
 from typing import Final
 
 from stages.quality.options import Variant
-from stages.quality.text_view import Measure, TextView, all_lines, chunks, counts, feed_lines, share, uax29_words
 from stages.quality.rules import Rule, RuleSet, Side
+from stages.quality.text_view import Measure, TextView, all_lines, chunks, counts, feed_lines, share, uax29_words
 
 _DCLM_SYMBOLS: Final = ("#", "...", ". . .", "…")
-_DCLM_ELLIPSES: Final = ("...", ". . .", "…")
 
 
 def _num_words(view: TextView) -> float:
@@ -141,6 +140,11 @@ def _all_stop_words(view: TextView, *, stop_words: frozenset[str], lower: bool) 
     return sum((word.lower() if lower else word) in stop_words for word in words)
 
 
+_paper_bullet_lines = partial(_stripped_bullet_lines, bullets=("•", "*", "-"))
+_paper_ellipsis_lines = partial(_stripped_ellipsis_lines, ellipses=("...", "…"))
+_dclm_bullet_lines = partial(_stripped_bullet_lines, bullets=("●", "•", "*", "-"))
+_dclm_ellipsis_lines = partial(_stripped_ellipsis_lines, ellipses=("...", ". . .", "…"))
+
 _Table = tuple[tuple[str, Measure, Side, str], ...]
 
 _DATATROVE: Final[_Table] = (
@@ -161,29 +165,20 @@ _PAPER: Final[_Table] = (
     ("words_too_long", _mean_chunk_length, "above", "max_word_length"),
     ("too_many_hashes", _hashes_per_chunk, "above", "max_hashes_per_word"),
     ("too_many_ellipses", _ellipses_per_chunk, "above", "max_ellipses_per_word"),
-    ("too_many_bullet_lines", partial(_stripped_bullet_lines, bullets=("•", "*", "-")), "above", "max_bullet_lines"),
-    (
-        "too_many_ellipsis_lines", partial(_stripped_ellipsis_lines, ellipses=("...", "…")), "above",
-        "max_ellipsis_lines",
-    ),
+    ("too_many_bullet_lines", _paper_bullet_lines, "above", "max_bullet_lines"),
+    ("too_many_ellipsis_lines", _paper_ellipsis_lines, "above", "max_ellipsis_lines"),
     ("too_few_alphabetic_words", _alphabetic_chunks, "below", "min_alphabetic_words"),
-)  # fmt: skip
+)
 _DCLM: Final[_Table] = (
     ("too_few_words", _num_uax29_words, "below", "min_words"),
     ("too_many_words", _num_uax29_words, "above", "max_words"),
     ("words_too_short", _mean_chunk_length, "below", "min_word_length"),
     ("words_too_long", _mean_chunk_length, "above", "max_word_length"),
     ("too_many_symbols", _symbols_per_chunk, "above", "max_symbols_per_word"),
-    (
-        "too_many_bullet_lines", partial(_stripped_bullet_lines, bullets=("●", "•", "*", "-")), "above",
-        "max_bullet_lines",
-    ),
-    (
-        "too_many_ellipsis_lines", partial(_stripped_ellipsis_lines, ellipses=_DCLM_ELLIPSES), "above",
-        "max_ellipsis_lines",
-    ),
+    ("too_many_bullet_lines", _dclm_bullet_lines, "above", "max_bullet_lines"),
+    ("too_many_ellipsis_lines", _dclm_ellipsis_lines, "above", "max_ellipsis_lines"),
     ("too_few_alphabetic_words", _alphabetic_chunks, "below", "min_alphabetic_words"),
-)  # fmt: skip
+)
 _DOLMA: Final[_Table] = (
     ("too_few_words", _num_chunks, "below", "min_words"),
     ("too_many_words", _num_chunks, "above", "max_words"),
@@ -213,8 +208,10 @@ def rule_set(variant: Variant, limits: Mapping[str, float], stop_words: tuple[st
         }
         rules.append(
             Rule(
-                name="gopher_quality.too_few_stop_words", measure=measures[variant], side="below",
+                name="gopher_quality.too_few_stop_words",
+                measure=measures[variant],
+                side="below",
                 threshold=limits["min_stop_words"],
             )
-        )  # fmt: skip
+        )
     return RuleSet(name="gopher_quality", rules=tuple(rules))

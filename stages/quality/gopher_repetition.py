@@ -26,10 +26,11 @@ import numpy as np
 import numpy.typing as npt
 
 from stages.quality.options import Variant
+from stages.quality.rules import Rule, RuleSet
 from stages.quality.text_view import (
     Measure,
-    TextView,
     Reader,
+    TextView,
     chunks,
     feed_lines,
     line_blocks,
@@ -40,7 +41,6 @@ from stages.quality.text_view import (
     windows,
     windows_of,
 )
-from stages.quality.rules import Rule, RuleSet
 from stages.quality.windows import Windows
 
 Ints = npt.NDArray[np.int64]

@@ -68,8 +68,11 @@ class SpacyTokens:
             rule
             for rule in sorted(self.rules)
             if not asked.faster_heuristics
-            or asked.find_prefix(rule) or asked.find_infix(rule) or asked.find_suffix(rule) or " " in rule
-        ]  # fmt: skip
+            or asked.find_prefix(rule)
+            or asked.find_infix(rule)
+            or asked.find_suffix(rule)
+            or " " in rule
+        ]
         return {rule: [token.text for token in plain(rule)] for rule in matched}
 
     def split(self, chunks: Sequence[str]) -> list[list[str]]:
@@ -151,8 +154,12 @@ def _copy(tokenizer: Any, vocab: Any, *, with_rules: bool) -> Any:
     from spacy.tokenizer import Tokenizer
 
     return Tokenizer(
-        vocab, rules=tokenizer.rules if with_rules else {}, prefix_search=tokenizer.prefix_search,
-        suffix_search=tokenizer.suffix_search, infix_finditer=tokenizer.infix_finditer,
-        token_match=tokenizer.token_match, url_match=tokenizer.url_match,
+        vocab,
+        rules=tokenizer.rules if with_rules else {},
+        prefix_search=tokenizer.prefix_search,
+        suffix_search=tokenizer.suffix_search,
+        infix_finditer=tokenizer.infix_finditer,
+        token_match=tokenizer.token_match,
+        url_match=tokenizer.url_match,
         faster_heuristics=tokenizer.faster_heuristics,
-    )  # fmt: skip
+    )

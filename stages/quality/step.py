@@ -16,8 +16,8 @@ from stages.document import Document, Edit, Finding, Outcome, weigh
 from stages.quality import c4, fineweb, gopher_quality, gopher_repetition
 from stages.quality.languages import SPLIT_BY_SPACY
 from stages.quality.options import QualityTable, check_languages, limits, stop_words_of
-from stages.quality.text_view import TextView
 from stages.quality.rules import RuleSet
+from stages.quality.text_view import TextView
 from stages.quality.words import Splitter
 
 STAGE = "quality"
