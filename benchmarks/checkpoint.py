@@ -31,7 +31,7 @@ from trainer.checkpoint.store import Position
 from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import model_config
 from trainer.options import CheckpointTable, Mesh, OptimizerTable
-from trainer.parallel.mesh import Layout, initialise, local_part, spread_model
+from trainer.parallel.mesh import ParallelLayout, initialise, local_part, parallelise_model
 
 VOCABULARY = 50_304
 LEAST_BYTES = 10**9
@@ -61,10 +61,10 @@ def state_of(model: str) -> dict[str, Tensor]:
     """All that a run of this model saves, with memory of its own."""
     mesh = Mesh(dp_replicate=1, dp_shard=1, tp=1, pp=1, cp=1, ep=1)
     config = model_config(model, VOCABULARY)
-    spread = spread_model(config, Layout(mesh=mesh), torch.device("cpu"), datetime.timedelta(minutes=5))
-    initialise(spread, seed=0)
-    optimizer = build_optimizer(spread.model.parameters(), OptimizerTable())
-    return training_state(spread.parameters(), optimizer, {}, rank=0)
+    model = parallelise_model(config, ParallelLayout(mesh=mesh), torch.device("cpu"), datetime.timedelta(minutes=5))
+    initialise(model, seed=0)
+    optimizer = build_optimizer(model.module.parameters(), OptimizerTable())
+    return training_state(model.parameters(), optimizer, {}, rank=0)
 
 
 class Bench:

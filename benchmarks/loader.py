@@ -33,7 +33,7 @@ from trainer.data.cache.reader import CachedBlocks, CacheOptions
 from trainer.data.corpus import Corpus, ShardFile, open_corpus
 from trainer.data.dataset import Dataset, Slice, deal, document_layout
 from trainer.options import DataTable
-from trainer.order import Order, OrderOptions, make_plan
+from trainer.order import Order, OrderOptions, plan_order
 
 WHOLE = Slice()
 VIRTUAL_TOKENS = 15 * 10**12
@@ -141,7 +141,7 @@ def dataset_of(setting: Setting) -> Dataset:
     """The loader over the shards on disk."""
     corpus = open_corpus([DataTable(out=str(setting.out))])
     options = OrderOptions(seed=1, seq_len=setting.seq_len, global_batch=setting.batch)
-    return Dataset(corpus, Order(make_plan(corpus.lengths, options)), LocalBlocks(), WHOLE)
+    return Dataset(corpus, Order(plan_order(corpus.lengths, options)), LocalBlocks(), WHOLE)
 
 
 def ours(setting: Setting) -> Callable[[], Speed]:
@@ -268,7 +268,7 @@ def from_s3(setting: Setting) -> dict[str, float]:
         os.environ |= {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y"}
         corpus = open_corpus([DataTable(out="s3://bucket/out")])
         options = OrderOptions(seed=1, seq_len=setting.seq_len, global_batch=setting.batch, window_blocks=8)
-        order = Order(make_plan(corpus.lengths, options))
+        order = Order(plan_order(corpus.lengths, options))
         folder = setting.scratch / f"cache-{os.getpid()}"
         num_steps = int(order.num_train[0]) // setting.batch
         cache = CacheOptions(folder=str(folder), max_bytes=32 * BLOCK_BYTES, prefetch_blocks=8, num_steps=num_steps)
@@ -302,7 +302,7 @@ def resume(setting: Setting) -> dict[str, float]:
     corpus = Corpus(outputs=(), sources={"web": (shard,) * num_shards}, tokenizer=TOKENIZER)
     began = time.perf_counter()
     options = OrderOptions(seed=1, seq_len=setting.seq_len, global_batch=1024)
-    order = Order(make_plan(corpus.lengths, options))
+    order = Order(plan_order(corpus.lengths, options))
     planned = time.perf_counter()
     step = int(order.num_train[0]) // 1024 * 2 // 3
     Dataset(corpus, order, FirstBlocks(), WHOLE).batch(step)
@@ -313,7 +313,7 @@ def resume(setting: Setting) -> dict[str, float]:
 def order_speed() -> dict[str, float]:
     """Microseconds of processor time that a sequence costs, a thousand at once, of 15 trillion tokens in 12 sources."""
     lengths = {f"source-{n:02d}": [SHARD_TOKENS - 12_345] * (VIRTUAL_TOKENS // SHARD_TOKENS // 12) for n in range(12)}
-    order = Order(make_plan(lengths, OrderOptions(seed=1, seq_len=2048, global_batch=1024)))
+    order = Order(plan_order(lengths, OrderOptions(seed=1, seq_len=2048, global_batch=1024)))
     total = int(order.num_train.sum())
     numbers = {
         "consecutive": np.arange(total // 2, total // 2 + 1000, dtype=np.int64),
@@ -339,7 +339,7 @@ def amplification() -> dict[str, float]:
     for num_nodes in (2, 8, 32, 128, 1024):
         batch = max(1024, 8 * num_nodes)
         lengths = {"web": [256 * BLOCK_TOKENS]}
-        order = Order(make_plan(lengths, OrderOptions(seed=1, seq_len=2048, global_batch=batch)))
+        order = Order(plan_order(lengths, OrderOptions(seed=1, seq_len=2048, global_batch=batch)))
         by_place: set[tuple[int, int]] = set()
         as_they_come: set[tuple[int, int]] = set()
         num_steps = 64 * 1024 // batch

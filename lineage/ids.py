@@ -46,9 +46,14 @@ def warc_doc_id(record_id: str, target_uri: str, payload: bytes) -> bytes:
     return hasher.digest(length=ID_BYTES)
 
 
-def row_doc_id(source: str, file: str, row: str, text: str) -> bytes:
-    """The id of a JSONL or Parquet row: BLAKE3-128 of length-prefixed (source, file, given id or row number, text)."""
-    return content_hash(length_prefixed(*(part.encode("utf-8", "surrogatepass") for part in (source, file, row, text))))
+def row_doc_id(source: str, file: str, row: str, text: str | memoryview) -> bytes:
+    """The id of a JSONL or Parquet row: BLAKE3-128 of length-prefixed (source, file, given id or row number, text). A
+    text may be given as its UTF-8."""
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    hasher = blake3(length_prefixed(*(part.encode("utf-8", "surrogatepass") for part in (source, file, row))))
+    hasher.update(len(data).to_bytes(8, "little"))
+    hasher.update(data)
+    return hasher.digest(length=ID_BYTES)
 
 
 def id_digest(doc_ids: Iterable[bytes]) -> int:

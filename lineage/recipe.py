@@ -22,6 +22,8 @@ from typing import Any, Literal, TypeVar
 
 import tomli_w
 
+from lineage.secrets import redacted
+
 T = TypeVar("T")
 
 
@@ -140,7 +142,7 @@ def _dotted(where: str, name: str) -> str:
 
 
 def _shorten(value: Any) -> str:
-    text = repr(value)
+    text = redacted(repr(value))
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -10,16 +10,17 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lineage.ids import content_hash
 from lineage.index.output_index import read_index
-from lineage.recipe import RecipeError, as_plain
-from lineage.storage.folder import Folder, filesystem, is_remote, local_path
+from lineage.recipe import RecipeError, as_plain, blamed_on
+from lineage.secrets import recordable, redacted, without_secrets
+from lineage.storage.folder import Folder, filesystem, is_remote, local_path, with_environment
 from lineage.storage.lock import LEASE_FILE
-from pipeline.inputs.files import Input, list_inputs
+from pipeline.inputs.files import Input, input_etag, input_size, list_inputs
 from pipeline.recipe import PipelineRecipe, differing_keys
 from stages.chain import files_of
 from stages.steps.user_step import function_files
@@ -80,16 +81,14 @@ class Plan:
 def make_plan(recipe: PipelineRecipe) -> Plan:
     """List and probe the inputs, hash the named files: the plan of this run. RecipeError names what is missing."""
     inputs = [list_inputs(source) for source in recipe.source]
-    probes = {
-        f"{found.source}/{found.name}": {"bytes": found.size, "probe": probe(found.url, found.size)}
-        for of_source in inputs
-        for found in of_source
-    }
+    probes = {f"{found.source}/{found.name}": _probed(found) for of_source in inputs for found in of_source}
     identity = {
-        "recipe": {k: v for k, v in as_plain(recipe).items() if k != "ray"},
+        "recipe": {k: v for k, v in recordable(as_plain(recipe)).items() if k != "ray"},
         "inputs": probes,
-        "files": {name: _file_hash(name, key) for name, key in sorted(named_files(recipe).items())},
-        "outputs": {name: _output_identity(name, key) for name, key in sorted(_named_outputs(recipe).items())},
+        "files": recordable({name: _file_hash(name, key) for name, key in sorted(named_files(recipe).items())}),
+        "outputs": recordable(
+            {name: _output_identity(name, key) for name, key in sorted(_named_outputs(recipe).items())}
+        ),
         "versions": versions(),
     }
     shaping = {k: v for k, v in identity.items() if k != "inputs"}
@@ -100,12 +99,45 @@ def make_plan(recipe: PipelineRecipe) -> Plan:
             source_index=source_index,
             file_index=file_index,
             input=found,
-            key=_digest([key, source_index, found.name, file_index, probes[f"{found.source}/{found.name}"]]),
+            key=_unit_key(key, source_index, found.name, file_index, probes[f"{found.source}/{found.name}"]),
         )
         for source_index, of_source in enumerate(inputs)
         for file_index, found in enumerate(of_source)
     )
     return Plan(recipe=recipe, out=Folder(recipe.run.output), units=units, identity=identity, key=key)
+
+
+class InputChangedError(OSError):
+    """An input file is not, or no longer, what the run was planned with."""
+
+
+def check_unchanged(plan_key: str, unit: Unit) -> None:
+    """InputChangedError unless the unit's file is still what it was when the run was planned: its key says so.
+
+    Called when the file has been read, so that nothing is published of bytes that no plan and no later call knows."""
+    found, shown = unit.input, unit.input.url
+    try:
+        size = input_size(found)
+        probed = _probed(replace(found, size=size))
+        now = _unit_key(plan_key, unit.source_index, found.name, unit.file_index, probed)
+    except FileNotFoundError as error:
+        raise InputChangedError(
+            f"{shown} is gone: it was there when this run was planned. Put it back and make the same call again"
+        ) from error
+    if now != unit.key:
+        what = f"it had {found.size:,} bytes and has {size:,}" if size != found.size else "its content is another"
+        raise InputChangedError(
+            f"{shown} changed after this run was planned: {what}. Put back what it held and make the same call again,"
+            " or run into a new output"
+        )
+
+
+def _probed(found: Input) -> dict[str, Any]:
+    return {"bytes": found.size, "probe": probe(found)}
+
+
+def _unit_key(plan_key: str, source_index: int, name: str, file_index: int, probed: dict[str, Any]) -> str:
+    return _digest([plan_key, source_index, name, file_index, probed])
 
 
 def named_files(recipe: PipelineRecipe) -> dict[str, str]:
@@ -122,22 +154,38 @@ def _named_outputs(recipe: PipelineRecipe) -> dict[str, str]:
     return dict.fromkeys(recipe.purges.honour, "purges.honour") | dict.fromkeys(recipe.dedup.against, "dedup.against")
 
 
+def places_with_credentials(plan: Plan) -> list[str]:
+    """The URLs of the recipe, and the inputs that its lists name, that hold credentials: without them, sorted."""
+    places = {without_secrets(text) for text in _texts(as_plain(plan.recipe)) if without_secrets(text) != text}
+    return sorted(places | {unit.input.url for unit in plan.units if unit.input.secret_url is not None})
+
+
+def _texts(plain: Any) -> Iterator[str]:
+    if isinstance(plain, str):
+        yield plain
+    elif isinstance(plain, dict):
+        for value in plain.values():
+            yield from _texts(value)
+    elif isinstance(plain, list):
+        for value in plain:
+            yield from _texts(value)
+
+
 def versions() -> dict[str, str]:
     """The versions that shape bytes: of libraries, of Python (its Unicode tables) and the processor's architecture."""
     found = {name: importlib.metadata.version(name) for name in (*SHAPING_LIBRARIES, "sluice")}
     return found | {"python": platform.python_version(), "machine": platform.machine()}
 
 
-def probe(url: str, size: int) -> str:
+def probe(found: Input) -> str:
     """A hash that changes when a file's content does: of the whole up to 64 MiB, of 16 spread windows beyond. A remote
     file is named by its ETag where it has one."""
-    if is_remote(url):
-        info = filesystem(url).info(url)
-        tag = str(info.get("ETag") or info.get("etag") or info.get("mtime") or "")
+    if is_remote(found.url):
         # The same bytes on disk and in S3 must give the same unit, so an ETag that is not a plain MD5 is not enough
         # to tell them equal, but it is enough to tell that one URL still holds what it held.
-        return f"etag {tag.strip(chr(34))}"
-    with open(local_path(url), "rb") as file:
+        return f"etag {input_etag(found)}"
+    size = found.size
+    with open(local_path(found.url), "rb") as file:
         if size <= _WHOLE_HASH_BYTES:
             return content_hash(file.read()).hex()
         windows = []
@@ -148,18 +196,22 @@ def probe(url: str, size: int) -> str:
 
 
 def _file_hash(name: str, key: str) -> str:
+    with blamed_on(key):
+        url = with_environment(name)
     try:
-        with filesystem(name).open(name if is_remote(name) else local_path(name), "rb") as file:
+        with filesystem(url).open(url if is_remote(url) else local_path(url), "rb") as file:
             return content_hash(file.read()).hex()
     except (OSError, ValueError) as error:
-        raise RecipeError(f"{key} names the file {name!r}, which cannot be read: {error}") from error
+        message = f"{key} names the file {without_secrets(name)!r}, which cannot be read: {redacted(str(error))}"
+        raise RecipeError(message) from None
 
 
 def _output_identity(url: str, key: str) -> str:
     try:
         index = read_index(Folder(url))
     except (OSError, ValueError) as error:
-        raise RecipeError(f"{key} names the output {url!r}, which holds no finished run: {error}") from error
+        shown = without_secrets(url)
+        raise RecipeError(f"{key} names the output {shown!r}, which holds no finished run: {error}") from error
     return f"{index.order_fingerprint} {index.content_fingerprint} version {index.version}"
 
 
@@ -190,6 +242,7 @@ def check_same_run(plan: Plan) -> bool:
 
 def _refuse_differences(plan: Plan, recorded: Mapping[str, Any], *, compare_versions: bool) -> None:
     ours = json.loads(json.dumps(plan.identity))
+    recorded = recordable(recorded)  # an earlier release wrote credentials down
     found = differing_keys(ours["recipe"], recorded["recipe"])
     for what in ("inputs", "files", "outputs", *(["versions"] if compare_versions else [])):
         found += _differing_entries(what, ours[what], recorded[what])

@@ -40,8 +40,9 @@ from pipeline.phases.publish import output_index, publish, summarise
 from pipeline.phases.read import UnitJob, run_unit
 from pipeline.phases.record import record
 from pipeline.phases.tokenize import Group, TokenJob, UnitOfGroup, number_shards
-from pipeline.plan import RUN, Plan, Unit, check_same_run, make_plan
+from pipeline.plan import RUN, Plan, Unit, check_same_run, make_plan, places_with_credentials
 from pipeline.recipe import RAY_STAGES, PipelineRecipe, comparing, recipe_of
+from pipeline.report.faults import BadRecords, announcement, check_bad_records, stop_at_first, stop_if_hopeless
 from stages.chain import CORPUS_STAGES, StepTables, build_chain
 from stages.dedup.minhash import scheme_name
 from stages.dedup.options import DedupTable
@@ -53,18 +54,18 @@ NUM_COMPARE_PHASES = 12
 """About how many phases comparing has: only the progress bar asks."""
 
 
-class TooManyBadRecordsError(RuntimeError):
-    """More of the input was unreadable than the recipe allows."""
-
-
-def run(recipe: PipelineRecipe, reporter: Reporter) -> dict[str, Any]:
+def run(recipe: PipelineRecipe, reporter: Reporter, *, strict: bool = False) -> dict[str, Any]:
     """Carry a data recipe out, or continue it; the content of OUT/run.json.
 
-    RecipeError if the recipe is wrong or the output holds another run; TooManyBadRecordsError past
-    limits.max_bad_records; engine.WorkerDiedError if a unit's worker dies on every try."""
+    RecipeError if the recipe is wrong or the output holds another run; faults.TooManyBadRecordsError past
+    limits.max_bad_records; engine.WorkerDiedError if a unit's worker dies on every try. With `strict`
+    faults.StrictError at the first record on which a reader or step raises."""
     tokenizer = load_tokenizer(recipe.tokenize.encoding)
     job = unit_job(recipe)
     plan = make_plan(recipe)
+    if places := places_with_credentials(plan):
+        more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
+        reporter.say(f"The credentials of {places[0]}{more} are used, and recorded nowhere.")
     with hold(plan.out, "sluice run"):
         if check_same_run(plan):
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
@@ -74,7 +75,7 @@ def run(recipe: PipelineRecipe, reporter: Reporter) -> dict[str, Any]:
         with engine.cluster(recipe.ray):
             for stage in RAY_STAGES:  # now, and not when the stage comes
                 engine.check_resources(engine.Work.of(recipe.ray, stage))
-            read = read_inputs(state, replace(job, key=plan.key))
+            read = read_inputs(state, replace(job, key=plan.key, strict=strict))
             compared = compare(state, read)
             groups = make_groups(plan, compared)
             tokenize(state, groups)
@@ -99,7 +100,8 @@ def unit_job(recipe: PipelineRecipe) -> UnitJob:
         build_chain(source.steps, step_tables).prepare()
     return UnitJob(
         key="", out=Folder(recipe.run.output).url, steps=tuple(source.steps for source in recipe.source),
-        formats=tuple(source.format for source in recipe.source), tables=step_tables, dedup=comparing(recipe),
+        formats=tuple(source.format for source in recipe.source),
+        fields=tuple(source.row_fields for source in recipe.source), tables=step_tables, dedup=comparing(recipe),
         whole_ledger=recipe.quality.ledger == "all",
     )  # fmt: skip
 
@@ -120,7 +122,18 @@ def purged_sets(honour: Sequence[str]) -> PurgedSets | None:
 
 
 def read_inputs(state: Run, job: UnitJob) -> list[Done]:
-    """Phase 2. What every unit counted, in plan order; TooManyBadRecordsError past the recipe's share."""
+    """Phase 2. What every unit counted, in plan order; TooManyBadRecordsError past the recipe's share, or as soon as a
+    step raises on so many documents that it will be."""
+    allowed, bad, seen = state.recipe.limits.max_bad_records, BadRecords(), list[Done]()
+
+    num_bytes = sum(unit.input.size for unit in state.plan.units)
+
+    def watch(done: Done) -> None:
+        bad.add(done)
+        seen.append(done)
+        stop_if_hopeless(seen, bad, allowed, share_read=bad.num_bytes / max(1, num_bytes))
+        if job.strict:
+            stop_at_first([done])
 
     def note(done: Sequence[Done], seconds: float) -> str:
         documents, size = sum(unit["num_documents"] for unit in done), sum(unit["bytes"] for unit in done)
@@ -129,33 +142,19 @@ def read_inputs(state: Run, job: UnitJob) -> list[Done]:
     units = state.plan.units
     read = carry_out(
         state,
-        Phase(name="read and filter", stage="read", task=run_unit, job=job, items=units, note=note, size=_input_size),
-    )
-    check_bad_records(read, state.recipe.limits.max_bad_records)
+        Phase(
+            name="read and filter", stage="read", task=run_unit, job=job, items=units, note=note, size=_input_size,
+            watch=watch,
+        ),
+    )  # fmt: skip
+    check_bad_records(read, allowed)
+    for said in announcement(read):
+        state.reporter.say(said)
     return read
 
 
 def _input_size(unit: Unit) -> float:
     return unit.input.size or 1.0
-
-
-def check_bad_records(read: Sequence[Done], allowed: float) -> None:
-    """TooManyBadRecordsError if more than the `allowed` share of records was unreadable. One is always forgiven, unless
-    the share is 0: a single clipped file among a few must not stop a run."""
-    bad = sum(len(unit["unreadable"]) for unit in read)
-    num = bad + sum(unit["num_records"] for unit in read)
-    if bad <= max(allowed * num, 1 if allowed > 0 else 0):
-        return
-    worst = sorted((unit for unit in read if unit["unreadable"]), key=lambda unit: -len(unit["unreadable"]))[:5]
-    shown = "\n  ".join(
-        f"{unit['file']}: {len(unit['unreadable'])}; the first at byte {unit['unreadable'][0][0]}:"
-        f" {unit['unreadable'][0][2]}"
-        for unit in worst
-    )
-    raise TooManyBadRecordsError(
-        f"{bad} of {num} records are unreadable, more than limits.max_bad_records = {allowed:g} allows:\n  {shown}\n"
-        "Mend or leave out these files, or raise the limit, and run into a new output folder."
-    )
 
 
 def compare(state: Run, read: Sequence[Done]) -> DedupResult:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lineage.recipe import RecipeError, key, load_recipe, parse_table
+from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, is_remote
 from stages.chain import DEFAULT_STEPS
 from stages.dedup.options import DedupTable
 from stages.pii.options import PiiTable
 from stages.quality.options import QualityTable
+from stages.reading.options import RowFields
 from stages.steps.classifier import ClassifierTable
 from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.language import LanguageTable
@@ -39,17 +41,31 @@ class SourceTable:
     """[[source]]"""
 
     name: str = key(help="letters, digits, dot, dash, underscore: a folder below shards/ and documents/")
-    inputs: tuple[str, ...] = key(help="paths, globs, s3:// or https:// URLs, or a Common Crawl *.paths.gz list")
+    inputs: tuple[str, ...] = key(
+        help="paths, globs, s3:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the environment), or"
+        " a Common Crawl *.paths.gz list"
+    )
     format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = key("auto")
     steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:function")
     limit: int | None = key(None, at_least=1, help="input files, the first by name")
+    text_field: str = key("text", help="of JSONL and Parquet rows; a dot leads into a nested field, as in meta.body")
+    id_field: str | None = key(None, help="what names a row: a text or a whole number (id, or else the row's number)")
+    url_field: str | None = key(None, help="the page's address (url)")
+    date_field: str | None = key(None, help="when it was captured: an ISO date or a timestamp (captured_at, date)")
+
+    @property
+    def row_fields(self) -> RowFields:
+        """Where rows of JSONL and Parquet files hold what."""
+        return RowFields(text=self.text_field, id=self.id_field, url=self.url_field, date=self.date_field)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsTable:
     """[limits]"""
 
-    max_bad_records: float = key(0.01, at_least=0, at_most=1, help="share of records that may be unreadable")
+    max_bad_records: float = key(
+        0.01, at_least=0, at_most=1, help="share of records that may be bad: unreadable, or turned down as <step>.error"
+    )
     max_document_bytes: int = key(20_000_000, at_least=1, help="a longer payload is rejected as url.too_long")
 
 
@@ -133,6 +149,7 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
             raise RecipeError(f"source.name = {source.name!r}: expected letters, digits, '.', '-' or '_', at most 100")
         if not source.inputs:
             raise RecipeError(f"source.inputs of {source.name!r} is empty: name at least one file, glob or URL")
+        _check_fields(source)
     for name, value in (("run.name", recipe.run.name), ("run.output", recipe.run.output)):
         if not value.strip():
             raise RecipeError(f"{name} is empty: give a name, and as output a folder or an s3:// URL")
@@ -140,11 +157,38 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
         is_remote(recipe.run.output)
     except RecipeError as error:
         raise RecipeError(f"run.output = {error}") from error
+    places = {"run.output": (recipe.run.output,), "dedup.against": recipe.dedup.against}
+    places |= {"purges.honour": recipe.purges.honour}
+    places |= {f"source.inputs of {source.name!r}": source.inputs for source in recipe.source}
+    for name, urls in places.items():
+        for url in urls:
+            if url.startswith("s3://") and "@" in url.removeprefix("s3://").partition("/")[0]:
+                raise RecipeError(
+                    f"{name} = {without_secrets(url)!r}: keys do not belong in an s3:// URL; set AWS_ACCESS_KEY_ID and"
+                    " AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+                )
     names = [source.name for source in recipe.source]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise RecipeError(f"source.name = {repeated[0]!r} is given twice: each source needs a name of its own")
     return recipe
+
+
+def _check_fields(source: SourceTable) -> None:
+    named = {
+        "text_field": source.text_field, "id_field": source.id_field, "url_field": source.url_field,
+        "date_field": source.date_field,
+    }  # fmt: skip
+    for name, field in named.items():
+        if field is not None and not all(field.split(".")):
+            raise RecipeError(
+                f"source.{name} of {source.name!r} = {field!r}: expected the name of a field, or names joined by dots"
+            )
+    if source.format in ("warc", "wet") and source.row_fields != RowFields():
+        raise RecipeError(
+            f"source.format of {source.name!r} is {source.format!r}, whose records have no fields: text_field,"
+            " id_field, url_field and date_field are for jsonl and parquet"
+        )
 
 
 def comparing(recipe: PipelineRecipe) -> DedupTable:

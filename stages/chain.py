@@ -13,9 +13,10 @@ from functools import cached_property, partial
 from typing import Final, Protocol, runtime_checkable
 
 from lineage.recipe import RecipeError
-from stages.document import STAGES, Document, Outcome, Rejection, Step
-from stages.html.extraction import extract
-from stages.html.extraction_child import IsolatedExtraction
+from stages.document import STAGES, Document, Finding, Outcome, Rejection, Step
+from stages.fault import Fault
+from stages.html.extraction import BrokenPatchError
+from stages.html.extraction_child import IsolatedExtraction, extract_or_isolate
 from stages.html.page import PageReader
 from stages.ngrams import Encode
 from stages.pii.options import PiiTable
@@ -126,7 +127,7 @@ class _Prepares(Protocol):
 
 @runtime_checkable
 class _LooksAhead(Protocol):
-    def look_ahead(self, documents: Iterable[Document], /) -> None: ...
+    def look_ahead(self, documents: Iterable[Document], /) -> list[Document]: ...
 
 
 class Chain:
@@ -157,9 +158,8 @@ class Chain:
         num_chars = 0
         for documents in batches:
             outcomes = self._pass(self._reading, list(documents), seconds)
-            self._pages.forget()
             read += outcomes if self._needs_payload else map(_without_payload, outcomes)
-            num_chars += sum(len(outcome.text) for outcome in outcomes if isinstance(outcome, Document))
+            num_chars += sum(map(_num_chars, outcomes))
             if self._needs_payload or len(read) >= _TOGETHER or num_chars >= _MOST_CHARS:
                 yield from self._pass(self._judging, read, seconds)
                 read, num_chars = [], 0
@@ -173,9 +173,10 @@ class Chain:
                 break
             begun = time.perf_counter()
             if isinstance(plain, _LooksAhead):
-                plain.look_ahead(document for _, document in live)
+                ahead = plain.look_ahead(document for _, document in live)
+                live = [(i, document) for (i, _), document in zip(live, ahead, strict=True)]
             for i, document in live:
-                outcomes[i] = step(document)
+                outcomes[i] = attempt(step, document)
             seconds[step.stage] = seconds.get(step.stage, 0.0) + time.perf_counter() - begun
             live = [(i, kept) for i, _ in live if isinstance(kept := outcomes[i], Document)]
         return outcomes
@@ -199,7 +200,7 @@ class Chain:
         try:
             yield
         finally:
-            self._pages.extract = extract
+            self._pages.extract = extract_or_isolate
             child.close()
 
     @cached_property
@@ -245,10 +246,35 @@ class Chain:
         return UserStep(name)
 
 
+def attempt(step: Step, document: Document) -> Outcome:
+    """What the step says of the document; where it raises, a rejection by rule `<stage>.error` that bears the fault:
+    one page never stops a run. What is not about the page passes: a wrong recipe, a broken patch of ours, and memory
+    that is used up."""
+    try:
+        return step(document)
+    except (RecipeError, BrokenPatchError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - hostile pages and the user's own code: anything may come out of them
+        finding = Finding(stage=step.stage, rule=error_rule(step.stage), rejected=True)
+        return Rejection(document=document, finding=finding, fault=Fault.of(error))
+
+
+def error_rule(stage: str) -> str:
+    """The rule that turns down a document on which a step raised."""
+    return f"{stage}.error"
+
+
+def _num_chars(outcome: Outcome) -> int:
+    """What an outcome holds besides its payload: its text, or where it has more of them, its other fields."""
+    document = outcome if isinstance(outcome, Document) else outcome.document
+    others = len(document.metadata or "") + len(document.url or "")
+    return max(len(document.text) if isinstance(outcome, Document) else 0, others)
+
+
 def _without_payload(outcome: Outcome) -> Outcome:
     if isinstance(outcome, Rejection):
-        return replace(outcome, document=replace(outcome.document, payload=b""))
-    return replace(outcome, payload=b"")
+        return replace(outcome, document=replace(outcome.document, payload=b"", decoded=None))
+    return replace(outcome, payload=b"", decoded=None)
 
 
 def _is_on(name: str, tables: StepTables) -> bool:

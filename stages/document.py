@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from stages.fault import Fault
+
 STAGES: tuple[str, ...] = (
     "url", "prefilter", "parse", "language", "quality", "classifier", "decontaminate", "pii",
     "identity", "dedup.url", "dedup.exact", "dedup.near",
@@ -56,7 +58,8 @@ class Document:
     `payload` is what the crawler stored (an HTTP body, a text), `text` what is left of it after parse and each later
     step. Readers of plain text (WET, JSONL, Parquet) set `text` and leave `is_html` false: parse then only normalises
     it. A payload above `limits.max_document_bytes` is hashed but not held: `payload` is empty and `num_bytes`, the
-    payload's true length, says so.
+    payload's true length, says so. `decoded` is what a step before parse made of the payload for those behind it (see
+    `stages.html.page`); it is no part of what the document is.
     """
 
     doc_id: bytes
@@ -80,6 +83,7 @@ class Document:
     language_score: float | None = None
     edits: tuple[Edit, ...] = field(default=())
     findings: tuple[Finding, ...] = field(default=())
+    decoded: object = field(default=None, compare=False, repr=False)
 
     def with_text(self, text: str, *edits: Edit) -> Document:
         """This document with another text and the edits that made it."""
@@ -94,11 +98,13 @@ class Document:
 class Rejection:
     """A document that a rule turned down: the document as it was then, and the deciding finding.
 
-    `document.findings` holds what earlier steps measured; `findings` what this step measured besides."""
+    `document.findings` holds what earlier steps measured; `findings` what this step measured besides. A `fault` says
+    that no rule did, but an exception (rule `<stage>.error`)."""
 
     document: Document
     finding: Finding
     findings: tuple[Finding, ...] = ()
+    fault: Fault | None = None
 
 
 Outcome = Document | Rejection

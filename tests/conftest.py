@@ -7,10 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # A busy machine must not fail a property: no example is judged by the clock.
-settings.register_profile("sluice", deadline=None)
+settings.register_profile("sluice", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("sluice")
 
 # A shell starts its background jobs with SIGINT ignored, which we and the processes that tests start would inherit.

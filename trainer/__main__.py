@@ -14,7 +14,7 @@ from lineage.recipe import RecipeError, load_recipe
 from lineage.storage.folder import StorageError
 from lineage.store.delta import StoreError
 from trainer.checkpoint.store import CheckpointError
-from trainer.loop import Surroundings, train
+from trainer.loop import LaunchContext, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import join_process_group, stop_on_sigterm
 from trainer.recovery.attempts import FencedOutError
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         recipe = load_recipe(parsed.recipe, TrainRecipe, parsed.set)
         process = join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)
-        result = train(recipe, Surroundings(process=process, stop_requested=stop_requested))
+        result = train(recipe, LaunchContext(process=process, stop_requested=stop_requested))
     except RecipeError as error:
         return _fail(str(error), 2)
     except (CheckpointError, FencedOutError, TrainingStoppedError, StorageError, StoreError) as error:

@@ -29,8 +29,8 @@ class Joined:
 
 
 def join(output: Folder, checkpoints: Folder, data: Feed, control: dist.ProcessGroup) -> Joined:
-    """Claim the next attempt on rank 0, unless the newest checkpoint is another run's, and tell the others."""
-    told: list[Joined | CheckpointError | None] = [None]
+    """Claim the next attempt on rank 0, unless the newest checkpoint is another run's, and broadcast it."""
+    shared: list[Joined | CheckpointError | None] = [None]
     if dist.get_rank() == 0:
         try:
             _check_position(_newest(output, checkpoints)[1], data)
@@ -38,17 +38,17 @@ def join(output: Folder, checkpoints: Folder, data: Feed, control: dist.ProcessG
             newest, position = _newest(output, checkpoints)
             _check_position(position, data)
         except CheckpointError as error:
-            told = [error]
+            shared = [error]
         else:
             first_step, parent = (newest.step, newest.attempt) if newest else (0, None)
             attempt = Attempt(number=number, first_step=first_step, parent=parent)
             begin(output, attempt)
-            told = [Joined(attempt=attempt, name=newest.name if newest else None, position=position)]
-    dist.broadcast_object_list(told, src=0, group=control)
-    if isinstance(told[0], CheckpointError):
-        raise told[0]
-    assert told[0] is not None
-    return told[0]
+            shared = [Joined(attempt=attempt, name=newest.name if newest else None, position=position)]
+    dist.broadcast_object_list(shared, src=0, group=control)
+    if isinstance(shared[0], CheckpointError):
+        raise shared[0]
+    assert shared[0] is not None
+    return shared[0]
 
 
 def _newest(output: Folder, checkpoints: Folder) -> tuple[Checkpoint | None, Position | None]:

@@ -34,11 +34,11 @@ from lineage.store.delta import StoreError
 from trainer.checkpoint.store import CheckpointError, complete_checkpoints
 from trainer.data.corpus import open_corpus
 from trainer.feed.loading import make_order
-from trainer.loop import Result, Surroundings, train
+from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
-from trainer.parallel.mesh import check_layout, layout_of
-from trainer.processes.address import reaching
+from trainer.parallel.mesh import check_layout, parallel_layout
+from trainer.processes.address import start_or_join
 from trainer.processes.following import following
 from trainer.processes.placement import Workers, local_cpus, split_peers, workers_of
 from trainer.processes.runtime import collective_timeout, join_process_group, local_device
@@ -61,14 +61,18 @@ _ON_ONE_RANK: Final = (FencedOutError, StoreError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """What a worker is told. `launch` names this call."""
+    """What a worker gets. `launch` names this call, `folder` is where it was made: the recipe's paths may be
+    relative to it."""
 
     recipe: dict[str, Any]
     launch: str
+    folder: str
     on_gpus: bool
 
 
-def train_on_ray(recipe: TrainRecipe, check_workers: Callable[[Workers], None] = lambda workers: None) -> Result:
+def train_on_ray(
+    recipe: TrainRecipe, check_workers: Callable[[Workers], None] = lambda workers: None
+) -> TrainingResult:
     """Train on Ray until the run is done, SIGTERM or SIGINT comes, or trying again does not help.
 
     `check_workers` raises where the connected cluster can never hold the workers, which Ray would wait for. RecipeError
@@ -83,7 +87,7 @@ def train_on_ray(recipe: TrainRecipe, check_workers: Callable[[Workers], None] =
     output.remove(STOP)
     # A name of its own: Ray would otherwise take an earlier launch's end for this one's.
     launch, has_gpus = f"{recipe.run.name.rsplit('/', 1)[-1]}-{uuid.uuid4().hex[:8]}", "GPU" in workers.each
-    order = _Order(recipe=as_plain(recipe), launch=launch, on_gpus=has_gpus)
+    order = _Order(recipe=as_plain(recipe), launch=launch, folder=os.getcwd(), on_gpus=has_gpus)
     timeout = collective_timeout(recipe.train.faults.watchdog_seconds)
     trainer = TorchTrainer(
         _work,
@@ -103,10 +107,10 @@ def train_on_ray(recipe: TrainRecipe, check_workers: Callable[[Workers], None] =
         ended = trainer.fit()
     output.remove(STOP)
     output.remove_tree("ray")
-    told = cast(dict[str, Any], ended.return_value)
-    if "error" in told:
-        raise _FINAL[told["error"]](told["message"])
-    return Result(**told)
+    payload = cast(dict[str, Any], ended.return_value)
+    if "error" in payload:
+        raise _FINAL[payload["error"]](payload["message"])
+    return TrainingResult(**payload)
 
 
 def _check(recipe: TrainRecipe) -> None:
@@ -114,7 +118,7 @@ def _check(recipe: TrainRecipe) -> None:
     corpus = open_corpus(recipe.train.outs)
     tell_epochs(make_order(recipe, corpus), recipe.train.steps)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
-    check_layout(layout_of(recipe.train, local_device()), config, recipe.train.seq_len)
+    check_layout(parallel_layout(recipe.train, local_device()), config, recipe.train.seq_len)
 
 
 def _connect(recipe: TrainRecipe) -> None:
@@ -125,8 +129,7 @@ def _connect(recipe: TrainRecipe) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if table.address != "local":
         try:
-            with reaching(table.address):
-                ray.init(address=table.address, **quiet)
+            start_or_join(table.address, **quiet)
         except ConnectionError as error:
             raise ConnectionError(f"ray.address = {table.address!r}: no Ray cluster answers there ({error})") from error
         return
@@ -135,8 +138,7 @@ def _connect(recipe: TrainRecipe) -> None:
             f"ray.num_cpus = {table.num_cpus}: expected at least {needed}, train.workers times train.resources.cpus"
         )
     num_cpus = table.num_cpus or max(os.cpu_count() or 1, needed)
-    with reaching("local"):
-        ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
+    start_or_join("local", num_cpus=num_cpus, include_dashboard=False, **quiet)
 
 
 def _run_config(launch: str, output: Folder) -> RunConfig:
@@ -148,16 +150,18 @@ def _run_config(launch: str, output: Folder) -> RunConfig:
     return RunConfig(name=launch, failure_config=FailureConfig(max_failures=-1), **where)
 
 
-def _work(told: dict[str, Any]) -> dict[str, Any]:
+def _work(payload: dict[str, Any]) -> dict[str, Any]:
     """What each worker runs. An error that a new start would meet again is returned: raised, Ray would try again."""
-    order = _Order(**told)
+    order = _Order(**payload)
+    if os.path.isdir(order.folder):  # Ray starts workers in a folder of its own
+        os.chdir(order.folder)
     recipe = parse_table(TrainRecipe, order.recipe)
     output = Folder(recipe.train.output)
     if not order.on_gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # those of the node are not ours
     process = join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)
     is_first = process.rank == 0
-    around = Surroundings(
+    context = LaunchContext(
         process=process,
         more_sinks=(RayMetrics(recipe.run.name),) if is_first else (),
         stop_requested=_StopFile(output) if is_first else lambda: False,
@@ -165,7 +169,7 @@ def _work(told: dict[str, Any]) -> dict[str, Any]:
     try:
         _check_peers(recipe.train.mesh.tp)
         _check_progress(recipe, order.launch)
-        return dataclasses.asdict(train(recipe, around))
+        return dataclasses.asdict(train(recipe, context))
     except tuple(_FINAL.values()) as error:
         why = {"error": type(error).__name__, "message": str(error)}
         if isinstance(error, _ON_ONE_RANK) and not output.exists(_ended(order.launch)):
@@ -189,17 +193,17 @@ def _check_peers(tp: int) -> None:
 def _check_progress(recipe: TrainRecipe, launch: str) -> None:
     """On every rank: the error that ended this launch where one did; TrainingStoppedError where its last starts all
     found the run at the same step, or where a stop was asked for between two starts."""
-    told: list[tuple[str, str] | None] = [None]
+    shared: list[tuple[str, str] | None] = [None]
     if dist.get_rank() == 0:
         output = Folder(recipe.train.output)
         if output.exists(_ended(launch)):
             why = json.loads(output.read(_ended(launch)))
-            told = [(why["error"], why["message"])]
+            shared = [(why["error"], why["message"])]
         elif message := _no_use_in_starting(recipe, output, launch):
-            told = [(TrainingStoppedError.__name__, message)]
-    dist.broadcast_object_list(told, src=0)
-    if told[0] is not None:
-        error, message = told[0]
+            shared = [(TrainingStoppedError.__name__, message)]
+    dist.broadcast_object_list(shared, src=0)
+    if shared[0] is not None:
+        error, message = shared[0]
         raise _FINAL[error](message)
 
 

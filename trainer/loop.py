@@ -1,4 +1,12 @@
-"""A training run from its start or its newest checkpoint to its end: join, load, step, report, save."""
+"""A training run from its start or its newest checkpoint to its end, read from top to bottom.
+
+1. open    the feed of batches; refuse a model that the layout cannot hold
+2. join    claim the next attempt and find the newest checkpoint
+3. build   the model on its mesh, and the parts that run, watch and report its steps
+4. load    weights and moments: from that checkpoint, from `train.init_from`, or from the seed
+5. step    until all steps are done or a stop is requested; a checkpoint where one is due
+6. save    what no checkpoint holds yet
+"""
 
 from __future__ import annotations
 
@@ -26,24 +34,31 @@ from trainer.joining import Joined, check_together, join
 from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import ModelConfig, model_config
 from trainer.options import TrainRecipe
-from trainer.parallel.mesh import Spread, check_layout, initialise, layout_of, spread_model
+from trainer.parallel.mesh import (
+    ParallelModel,
+    check_layout,
+    initialise,
+    parallel_layout,
+    parallelise_model,
+    settle_buckets,
+)
 from trainer.processes.runtime import Process, collective_timeout
 from trainer.recovery.attempts import Fence, record_failure
 from trainer.recovery.faults import SkipCounter, SpikeWindow
 from trainer.recovery.watchdog import Watchdog
-from trainer.reporter import Reporter
-from trainer.step import Outcome, Rig, evaluate, train_step
+from trainer.reporter import StepReporter
+from trainer.step import Outcome, StepContext, evaluate, train_step
 from trainer.telemetry.profiling import Profiler
 from trainer.telemetry.sinks import standard_sinks, tell_epochs
 from trainer.telemetry.step_report import Sink
-from trainer.telemetry.timing import Lap, PhaseClock
+from trainer.telemetry.timing import PhaseClock, StepTiming
 
 _SLOWEST_SAVE: Final = datetime.timedelta(hours=2)
 """How long ranks wait for each other's pieces of a checkpoint, in the background."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class LaunchContext:
     """What differs between torchrun, Ray Train and tests."""
 
     process: Process
@@ -53,7 +68,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class TrainingResult:
     """How a start of the run ended. `loss`: of the last step that counted, None where this start had none;
     `checkpoint`: the folder of the newest one."""
 
@@ -64,240 +79,299 @@ class Result:
     checkpoint: str
 
 
-@dataclass(slots=True, kw_only=True)
-class _State:
-    """What changes from step to step besides the model."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunParts:
+    """What a run is made of, from its first step to its last. `control` is a gloo group for words between ranks."""
 
+    recipe: TrainRecipe
+    launch: LaunchContext
+    config: ModelConfig
+    joined: Joined
+    output: Folder
+    checkpoints: Folder
+    control: dist.ProcessGroup
+    feed: Feed
+    context: StepContext
+    saver: Saver
+    watchdog: Watchdog
+    fence: Fence
+    reporter: StepReporter
+    profiler: Profiler
+    sinks: Sequence[Sink]
+
+    @property
+    def model(self) -> ParallelModel:
+        """The model on its mesh."""
+        return self.context.model
+
+    @property
+    def rank(self) -> int:
+        """This process among those of the run."""
+        return self.launch.process.rank
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """What changes from step to step, besides weights and moments. `step` is the next one; `pending` are steps whose
+    figures may still be on the device."""
+
+    step: int
     last_saved: int
+    skips: SkipCounter
+    checkpoint: str = ""
     skipped: list[int] = field(default_factory=list)
-    pending: deque[tuple[Outcome, Lap]] = field(default_factory=deque)
+    pending: deque[tuple[Outcome, StepTiming]] = field(default_factory=deque)
     stop: bool = False
     loss: float | None = None
 
 
-def train(recipe: TrainRecipe, around: Surroundings) -> Result:
+def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
     """Train until `train.steps` steps are done or a stop is requested. Collective.
 
     RecipeError for what the recipe asks in vain; CheckpointError where the newest checkpoint does not fit;
     TrainingStoppedError after too many skips; FencedOutError where a later attempt has begun."""
-    table, process = recipe.train, around.process
+    table, process = recipe.train, launch.process
     output = Folder(table.output)
     checkpoints = Folder(table.checkpoint.path or output.at("checkpoints"))
-    seconds = table.faults.watchdog_seconds
-    timeout = collective_timeout(seconds)
+    timeout = collective_timeout(table.faults.watchdog_seconds)
+    # The background writer's collectives must not mix with the words that the loop's ranks exchange.
     control = dist.new_group(backend="gloo", timeout=timeout)
     saving = dist.new_group(backend="gloo", timeout=_SLOWEST_SAVE)
-    with closing(open_feed(recipe, process)) as data:
-        config = model_config(table.model, data.vocab_size)
-        layout = layout_of(table, process.device)
+    with closing(open_feed(recipe, process)) as feed:
+        config = model_config(table.model, feed.vocab_size)
+        layout = parallel_layout(table, process.device)
         check_layout(layout, config, table.seq_len)
-        joined = join(output, checkpoints, data, control)
-        run = _Run(recipe, around, data, config, spread_model(config, layout, process.device, timeout))
-        run.saver = Saver(checkpoints, output, table.checkpoint, saving)
+        joined = join(output, checkpoints, feed, control)
+        model = parallelise_model(config, layout, process.device, timeout)
+        saver = Saver(checkpoints, output, table.checkpoint, saving)
         watchdog = Watchdog(
-            seconds, store=process.store, rank=process.rank, world_size=process.world_size,
+            table.faults.watchdog_seconds,
+            store=process.store,
+            rank=process.rank,
+            world_size=process.world_size,
             record=partial(record_failure, output, process.rank),
-        )  # fmt: skip
+        )
         with closing(watchdog):
-            run.watch(watchdog)
-            run.start(joined, checkpoints, control)
-            return run.steps_until_done()
-
-
-class _Run:
-    """The parts of a run, put together."""
-
-    saver: Saver
-
-    def __init__(
-        self, recipe: TrainRecipe, around: Surroundings, data: Feed, config: ModelConfig, spread: Spread
-    ) -> None:
-        table = recipe.train
-        self.recipe, self.around, self.data, self.config, self.spread = recipe, around, data, config, spread
-        self.table = table
-        self.output = Folder(table.output)
-        self.rank = around.process.rank
-        self.skips = SkipCounter(table.faults.max_skips)
-        self.step = 0
-        self.state = _State(last_saved=-1)
-
-    def watch(self, watchdog: Watchdog) -> None:
-        """Make the parts that need the watchdog."""
-        table, device = self.table, self.spread.device
-        self.watchdog = watchdog
-        self.rig = Rig(
-            spread=self.spread,
-            batches=self.data,
-            optimizer=build_optimizer(self.spread.model.parameters(), table.optimizer),
-            table=table.optimizer,
-            steps=table.steps,
-            spikes=SpikeWindow(table.faults.spike_window, table.faults.spike_sigma, device),
-            clock=PhaseClock(device, lambda where: watchdog.at(self.step, where)),
-            at_boundary=self._at_boundary,
-            stop_requested=self.around.stop_requested,
-            nan_steps=table.faults.nan_steps,
-        )
-
-    def start(self, joined: Joined, checkpoints: Folder, control: dist.ProcessGroup) -> None:
-        """Weights, moments and position: from the newest checkpoint, from `init_from`, or from the seed."""
-        self.attempt = joined.attempt.number
-        self.fence = Fence(self.output, self.attempt)
-        torch.manual_seed(self.recipe.seed * 1_000_003 + self.rank)
-        self.reporter = Reporter(
-            self.recipe, self.config, self.data, self.spread,
-            attempt=self.attempt, checkpoint_age=self.saver.age_seconds,
-        )  # fmt: skip
-        self.sinks = standard_sinks(self.output, self.table.steps, self.around.more_sinks) if self.rank == 0 else ()
-        if joined.position is not None and joined.name is not None:
-            self._load(checkpoints.folder(joined.name), joined.position, control)
-        elif self.table.init_from is not None:
-            self._import(Folder(self.table.init_from), control)
-        else:
-            initialise(self.spread, self.recipe.seed)
-        self.data.start(joined.attempt)
-        if self.rank == 0:
-            tell_epochs(self.data.dataset.order, self.table.steps)
-            publish_card(self.output, self._card(checkpoints))
-
-    def _card(self, checkpoints: Folder) -> ModelCard:
-        return ModelCard(
-            config=self.config,
-            seq_len=self.table.seq_len,
-            dtype=str(self.spread.layout.dtype).removeprefix("torch."),
-            tokenizer=self.data.dataset.corpus.tokenizer,
-            checkpoints=checkpoints.url,
-        )
-
-    def _load(self, folder: Folder, position: Position, control: dist.ProcessGroup) -> None:
-        check_together(folder, control)
-        state = self._tensors()
-        require(folder, load(folder, state, control))
-        restore(state, self.rig.optimizer, self.rank)
-        self.skips.num_in_row = position.num_skipped_in_row
-        self.step = self.state.last_saved = position.step
-        self.checkpoint = folder.url
-
-    def _import(self, folder: Folder, control: dist.ProcessGroup) -> None:
-        if folder.exists(COMPLETE):
-            load_weights(folder, self.spread.parameters(), control)
-        elif folder.exists("config.json"):
-            import_weights(folder, self.config, self.spread.parameters())
-        else:
-            raise RecipeError(
-                f"train.init_from = {folder.url!r}: expected a checkpoint (with {COMPLETE}) or a folder of "
-                "safetensors (with config.json)"
+            progress = _first_progress(joined, checkpoints, table.faults.max_skips)
+            attempt = joined.attempt.number
+            torch.manual_seed(recipe.seed * 1_000_003 + process.rank)
+            run = RunParts(
+                recipe=recipe,
+                launch=launch,
+                config=config,
+                joined=joined,
+                output=output,
+                checkpoints=checkpoints,
+                control=control,
+                feed=feed,
+                context=_step_context(
+                    recipe=recipe, launch=launch, feed=feed, model=model, watchdog=watchdog, progress=progress
+                ),
+                saver=saver,
+                watchdog=watchdog,
+                fence=Fence(output, attempt),
+                reporter=StepReporter(recipe, config, feed, model, attempt=attempt, checkpoint_age=saver.age_seconds),
+                profiler=Profiler(table.profile, output, process.rank, attempt),
+                sinks=standard_sinks(output, table.steps, launch.more_sinks) if process.rank == 0 else (),
             )
+            load_state(run)
+            return run_steps(run, progress)
 
-    def _tensors(self) -> dict[str, Tensor]:
-        return training_state(self.spread.parameters(), self.rig.optimizer, self.rig.spikes.state(), self.rank)
 
-    def steps_until_done(self) -> Result:
-        """Every step that is left, then a last checkpoint."""
-        state, table = self.state, self.table
-        profiler = Profiler(table.profile, self.output, self.rank, self.attempt)
-        try:
-            while self.step < table.steps and not state.stop:
-                profiler.before(self.step)
-                self._one_step()
-                profiler.after(self.step)
-                self.step += 1
-                self.around.after_step(self.step)
-            self._resolve(keep=0)
-            self.watchdog.rest()
-            if state.last_saved != self.step:
-                self._save(self.step)
-            self.saver.release()
-            self.saver.wait()
-        finally:
-            self.saver.close()
-            profiler.close()
-            for sink in self.sinks:
-                sink.close()
-        return Result(
-            step=self.step,
-            attempt=self.attempt,
-            loss=state.loss,
-            finished=self.step >= table.steps,
-            checkpoint=self.checkpoint,
+def _first_progress(joined: Joined, checkpoints: Folder, max_skips: int) -> Progress:
+    progress = Progress(step=0, last_saved=-1, skips=SkipCounter(max_skips))
+    if joined.position is not None and joined.name is not None:
+        progress.step = progress.last_saved = joined.position.step
+        progress.skips.num_in_row = joined.position.num_skipped_in_row
+        progress.checkpoint = checkpoints.folder(joined.name).url
+    return progress
+
+
+def _step_context(
+    *,
+    recipe: TrainRecipe,
+    launch: LaunchContext,
+    feed: Feed,
+    model: ParallelModel,
+    watchdog: Watchdog,
+    progress: Progress,
+) -> StepContext:
+    table = recipe.train
+    return StepContext(
+        model=model,
+        batches=feed,
+        optimizer=build_optimizer(model.module.parameters(), table.optimizer),
+        table=table.optimizer,
+        steps=table.steps,
+        spikes=SpikeWindow(table.faults.spike_window, table.faults.spike_sigma, model.device),
+        clock=PhaseClock(model.device, lambda where: watchdog.at(progress.step, where)),
+        stop_requested=launch.stop_requested,
+        nan_steps=table.faults.nan_steps,
+    )
+
+
+def load_state(run: RunParts) -> None:
+    """Weights and moments, from the newest checkpoint, from `init_from`, or from the seed; then the feed begins."""
+    joined, init_from = run.joined, run.recipe.train.init_from
+    if joined.position is not None and joined.name is not None:
+        folder = run.checkpoints.folder(joined.name)
+        check_together(folder, run.control)
+        state = _tensors(run)
+        require(folder, load(folder, state, run.control))
+        restore(state, run.context.optimizer, run.rank)
+    elif init_from is not None:
+        _load_weights_from(run, Folder(init_from))
+    else:
+        initialise(run.model, run.recipe.seed)
+    settle_buckets(run.model, run.feed.num_rows, run.recipe.train.seq_len)
+    run.feed.start(joined.attempt)
+    if run.rank == 0:
+        tell_epochs(run.feed.dataset.order, run.recipe.train.steps)
+        publish_card(run.output, _model_card(run))
+
+
+def _load_weights_from(run: RunParts, folder: Folder) -> None:
+    if folder.exists(COMPLETE):
+        load_weights(folder, run.model.parameters(), run.control)
+    elif folder.exists("config.json"):
+        import_weights(folder, run.config, run.model.parameters())
+    else:
+        raise RecipeError(
+            f"train.init_from = {folder.url!r}: expected a checkpoint (with {COMPLETE}) or a folder of "
+            "safetensors (with config.json)"
         )
 
-    def _one_step(self) -> None:
-        step, state = self.step, self.state
-        if self.rank == 0:
-            self.fence.check()
-        if self.data.is_listed(step):
-            self._pass_over(step)
-        else:
-            state.pending.append(train_step(self.rig, step))
-        validation = self._validate(step)
-        at_rest = bool(validation) or state.last_saved == step + 1 or self.spread.device.type == "cpu"
-        # On a GPU the figures of this step are still being computed: report the step before, and keep it busy.
-        self._resolve(keep=0 if at_rest else 1, validation=validation)
-        if state.last_saved == step + 1:
-            for sink in self.sinks:
-                sink.flush()
-            self.saver.release()
 
-    def _pass_over(self, step: int) -> None:
-        self._resolve(keep=0)
-        self.data.pass_over(step)
-        self._note_skip(step, "listed")
-        report = self.reporter.listed(step)
-        for sink in self.sinks:
-            sink.write(report)
-        self._at_boundary(step + 1, None)
+def _model_card(run: RunParts) -> ModelCard:
+    return ModelCard(
+        config=run.config,
+        seq_len=run.recipe.train.seq_len,
+        dtype=str(run.model.layout.dtype).removeprefix("torch."),
+        tokenizer=run.feed.dataset.corpus.tokenizer,
+        checkpoints=run.checkpoints.url,
+    )
 
-    def _validate(self, step: int) -> dict[str, float]:
-        table = self.table
-        last = step + 1 == table.steps
-        due = (step + 1) % table.eval_every == 0 if table.eval_every else False
-        if table.validation == 0 or not (due or last):
-            return {}
-        sums, counts = evaluate(self.rig, self.data.validation())
-        pairs = zip(self.data.sources, sums.tolist(), counts.tolist(), strict=True)
-        return {name: total / count for name, total, count in pairs if count}
 
-    def _resolve(self, keep: int, validation: dict[str, float] | None = None) -> None:
-        """Read the figures of all steps but the last `keep`, tell the sinks, count skips."""
-        state = self.state
-        while len(state.pending) > keep:
-            outcome, lap = state.pending.popleft()
-            told = self.reporter.report(outcome, lap, validation if not state.pending else None)
-            state.stop = state.stop or told.stop
-            if told.report.skipped is None:
-                state.loss = told.report.loss
-            for sink in self.sinks:
-                sink.write(told.report)
-            self._note_skip(outcome.step, told.report.skipped)
+def _tensors(run: RunParts) -> dict[str, Tensor]:
+    return training_state(run.model.parameters(), run.context.optimizer, run.context.spikes.state(), run.rank)
 
-    def _note_skip(self, step: int, reason: str | None) -> None:
-        if reason is not None:
-            self.state.skipped.append(step)
-        self.skips.note(step, reason)
 
-    def _at_boundary(self, step: int, outcome: Outcome | None) -> None:
-        """A checkpoint of `step` steps where one is due; called inside the step that makes them `step`."""
-        if step % self.table.checkpoint.every == 0 or step == self.table.steps:
-            self._save(step, outcome)
+def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
+    """Every step that is left, then a last checkpoint."""
+    steps = run.recipe.train.steps
+    try:
+        while progress.step < steps and not progress.stop:
+            run.profiler.before(progress.step)
+            _run_step(run, progress)
+            run.profiler.after(progress.step)
+            progress.step += 1
+            run.launch.after_step(progress.step)
+        _report_pending(run, progress, keep=0)
+        run.watchdog.rest()
+        if progress.last_saved != progress.step:
+            _save(run, progress, progress.step)
+        run.saver.release()
+        run.saver.wait()
+    finally:
+        run.saver.close()
+        run.profiler.close()
+        for sink in run.sinks:
+            sink.close()
+    return TrainingResult(
+        step=progress.step,
+        attempt=run.joined.attempt.number,
+        loss=progress.loss,
+        finished=progress.step >= steps,
+        checkpoint=progress.checkpoint,
+    )
 
-    def _save(self, step: int, outcome: Outcome | None = None) -> None:
-        skipped = list(self.state.skipped)
-        in_row = self.skips.num_in_row
-        if outcome is not None:
-            reason = self.reporter.reason(outcome)
-            skipped += [outcome.step] if reason else []
-            in_row = in_row + 1 if reason else 0
-        if self.rank == 0:
-            self.fence.check()  # what follows writes facts of the run
-        self.data.commit(step, skipped)
-        position = Position(
-            step=step,
-            attempt=self.attempt,
-            plan_fingerprint=self.data.fingerprint(step),
-            order_version=self.data.order_version,
-            world_size=self.around.process.world_size,
-            num_skipped_in_row=in_row,
-        )
-        self.saver.save(self._tensors(), position)
-        self.checkpoint = self.saver.folder.at(checkpoint_name(step, self.attempt))
-        self.state.last_saved = step
+
+def _run_step(run: RunParts, progress: Progress) -> None:
+    step = progress.step
+    if run.rank == 0:
+        run.fence.check()
+    if run.feed.is_listed(step):
+        _pass_over(run, progress, step)
+    else:
+        progress.pending.append(train_step(run.context, step, partial(_save_if_due, run, progress)))
+    validation = _validate(run, step)
+    saved = progress.last_saved == step + 1
+    # On a GPU the figures of this step are still being computed: report the step before, and keep it busy.
+    at_rest = bool(validation) or saved or run.model.device.type == "cpu"
+    _report_pending(run, progress, keep=0 if at_rest else 1, validation=validation)
+    if saved:
+        for sink in run.sinks:
+            sink.flush()
+        run.saver.release()
+
+
+def _pass_over(run: RunParts, progress: Progress, step: int) -> None:
+    """A batch that the recipe's `skip` names consumes its step and its sequences, unseen."""
+    _report_pending(run, progress, keep=0)
+    run.feed.pass_over(step)
+    _note_skip(progress, step, "listed")
+    report = run.reporter.listed(step)
+    for sink in run.sinks:
+        sink.write(report)
+    _save_if_due(run, progress, step + 1, None)
+
+
+def _validate(run: RunParts, step: int) -> dict[str, float]:
+    """The loss on each source's held-out sequences where it is due after `step`; empty elsewhere."""
+    table = run.recipe.train
+    last = step + 1 == table.steps
+    due = (step + 1) % table.eval_every == 0 if table.eval_every else False
+    if table.validation == 0 or not (due or last):
+        return {}
+    sums, counts = evaluate(run.context, run.feed.validation())
+    pairs = zip(run.feed.sources, sums.tolist(), counts.tolist(), strict=True)
+    return {name: total / count for name, total, count in pairs if count}
+
+
+def _report_pending(run: RunParts, progress: Progress, keep: int, validation: dict[str, float] | None = None) -> None:
+    """Read the figures of all steps but the last `keep`, write them to the sinks, count skips."""
+    while len(progress.pending) > keep:
+        outcome, timing = progress.pending.popleft()
+        read = run.reporter.report(outcome, timing, validation if not progress.pending else None)
+        progress.stop = progress.stop or read.stop
+        if read.report.skipped is None:
+            progress.loss = read.report.loss
+        for sink in run.sinks:
+            sink.write(read.report)
+        _note_skip(progress, outcome.step, read.report.skipped)
+
+
+def _note_skip(progress: Progress, step: int, reason: str | None) -> None:
+    if reason is not None:
+        progress.skipped.append(step)
+    progress.skips.note(step, reason)
+
+
+def _save_if_due(run: RunParts, progress: Progress, step: int, outcome: Outcome | None) -> None:
+    """The last phase of a step: a checkpoint of `step` steps where one is due."""
+    if step % run.recipe.train.checkpoint.every == 0 or step == run.recipe.train.steps:
+        _save(run, progress, step, outcome)
+
+
+def _save(run: RunParts, progress: Progress, step: int, outcome: Outcome | None = None) -> None:
+    """Begin a checkpoint of `step` steps; `outcome` is that of the last one where its report is still to come."""
+    skipped, in_row = list(progress.skipped), progress.skips.num_in_row
+    if outcome is not None:
+        reason = run.reporter.reason(outcome)
+        skipped += [outcome.step] if reason else []
+        in_row = in_row + 1 if reason else 0
+    if run.rank == 0:
+        run.fence.check()  # what follows writes facts of the run
+    run.feed.commit(step, skipped)
+    attempt = run.joined.attempt.number
+    position = Position(
+        step=step,
+        attempt=attempt,
+        plan_fingerprint=run.feed.fingerprint(step),
+        order_version=run.feed.order_version,
+        world_size=run.launch.process.world_size,
+        num_skipped_in_row=in_row,
+    )
+    run.saver.save(_tensors(run), position)
+    progress.checkpoint = run.checkpoints.at(checkpoint_name(step, attempt))
+    progress.last_saved = step

@@ -39,7 +39,7 @@ class ParallelTable:
     tp: int = key(1, at_least=1, help="tensor parallel")
     pp: int = key(1, at_least=1, help="pipeline parallel")
     cp: int = key(1, at_least=1, help="context parallel")
-    ep: int = key(1, at_least=1, help="expert parallel")
+    ep: int = key(1, at_least=1, help="expert parallel: refused, no model has experts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,11 @@ class CheckpointTable:
 class CacheTable:
     """`[train.cache]`: blocks of remote shards on local disk, shared by the ranks of a node."""
 
-    dir: str | None = key(None, help="not given: <output>/cache where shards are remote, none where they are local")
+    dir: str | None = key(
+        None,
+        help="not given: <output>/cache where shards are remote (sluice-cache in the system's temporary folder where "
+        "the output is remote too), none where they are local",
+    )
     max_bytes: int = key(64 << 30, at_least=1, help="bound on that folder, partial downloads included")
     prefetch_blocks: int = key(8, at_least=1, help="blocks in flight ahead of the step")
 

@@ -27,7 +27,7 @@ _MAX_RAGGED: Final = 1 << 20  # ragged blocks held at once: about 24 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class OrderPlan:
     """Everything that the order depends on. `lengths`: tokens of each shard (by number) of each source, by name."""
 
     lengths: tuple[tuple[str, tuple[int, ...]], ...]
@@ -48,7 +48,7 @@ class Plan:
         return _canonical(self._as_plain(self.segments))
 
     @staticmethod
-    def from_json(text: str) -> Plan:
+    def from_json(text: str) -> OrderPlan:
         """The plan that `to_json` wrote; ValueError if it was written for another version of the order."""
         raw = json.loads(text)
         if raw["order_version"] != ORDER_VERSION:
@@ -56,7 +56,7 @@ class Plan:
                 f"the plan is of order version {raw['order_version']}: expected {ORDER_VERSION}; "
                 "read it with the release that wrote it"
             )
-        return Plan(
+        return OrderPlan(
             lengths=tuple((source, tuple(shards)) for source, shards in raw["lengths"].items()),
             seed=raw["seed"], seq_len=raw["seq_len"], global_batch=raw["global_batch"],
             window_blocks=raw["window_blocks"], validation=raw["validation"],
@@ -98,7 +98,7 @@ class OrderOptions:
     mixture: tuple[tuple[int, Mapping[str, float]], ...] = ()
 
 
-def make_plan(lengths: Mapping[str, Sequence[int]], options: OrderOptions) -> Plan:
+def plan_order(lengths: Mapping[str, Sequence[int]], options: OrderOptions) -> OrderPlan:
     """The plan over shards of these lengths. ValueError says what is wrong with lengths, sizes or shares."""
     named = tuple(sorted((source, tuple(int(length) for length in shards)) for source, shards in lengths.items()))
     _check_sizes(options)
@@ -118,7 +118,7 @@ def make_plan(lengths: Mapping[str, Sequence[int]], options: OrderOptions) -> Pl
     steps = [segment.first_step for segment in segments]
     if steps[0] != 0 or steps != sorted(set(steps)):
         raise ValueError(f"mixture segments start at steps {steps}: expected 0 first, then rising numbers")
-    return Plan(
+    return OrderPlan(
         lengths=named, seed=options.seed, seq_len=options.seq_len, global_batch=options.global_batch,
         window_blocks=options.window_blocks, validation=options.validation, segments=tuple(segments),
     )  # fmt: skip
@@ -170,7 +170,7 @@ class Readings(NamedTuple):
 class Order:
     """The order of `plan`. Calls are pure; a small memo of the passes in use is the only state."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: OrderPlan) -> None:
         self.plan = plan
         self._geometry = Geometry([shards for _, shards in plan.lengths], plan.seq_len, plan.validation)
         keys = [_key(plan.seed, "mixture", str(segment.first_step)) for segment in plan.segments]

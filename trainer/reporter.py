@@ -12,12 +12,12 @@ import torch.distributed as dist
 from trainer.data.figures import LoadFigures, load_figures
 from trainer.model.sizes import ModelConfig
 from trainer.options import TrainRecipe, TrainTable
-from trainer.parallel.mesh import Spread
+from trainer.parallel.mesh import ParallelModel
 from trainer.planning.gpus import mfu, peak_of_device
 from trainer.recovery.faults import VERDICTS, Reason
 from trainer.step import Outcome
 from trainer.telemetry.step_report import OverRanks, StepReport
-from trainer.telemetry.timing import PHASES, Lap
+from trainer.telemetry.timing import PHASES, StepTiming
 
 RANKS_EVERY: Final = 10
 """Steps between two comparisons of the ranks' times and sums of their loading (an all-gather of 17 numbers)."""
@@ -26,7 +26,7 @@ DATA_WAIT: Final = "data wait"
 
 
 class Loading(Protocol):
-    """What is told of the data: names of the sources, and this rank's counts (see `load_figures`)."""
+    """What a report says of the data: names of the sources, and this rank's counts (see `load_figures`)."""
 
     @property
     def sources(self) -> tuple[str, ...]: ...
@@ -35,14 +35,14 @@ class Loading(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ReadOutcome:
     """A report, and whether a rank was asked to stop."""
 
     report: StepReport
     stop: bool
 
 
-class Reporter:
+class StepReporter:
     """Reads figures and makes reports; every rank has one, since the ranks' times are gathered."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Reporter:
         recipe: TrainRecipe,
         config: ModelConfig,
         data: Loading,
-        spread: Spread,
+        model: ParallelModel,
         *,
         attempt: int,
         checkpoint_age: Callable[[], float],
@@ -60,20 +60,20 @@ class Reporter:
         self._data = data
         self._sources = data.sources
         self._attempt = attempt
-        self._device = spread.device
-        self._peak = _peak_flops(recipe.train, spread.device)
-        self._num_peers = recipe.train.num_workers // spread.dp_size
+        self._device = model.device
+        self._peak = _peak_flops(recipe.train, model.device)
+        self._num_peers = recipe.train.num_workers // model.dp_size
         self._checkpoint_age = checkpoint_age
 
     def reason(self, outcome: Outcome) -> Reason | None:
         """Why the step was skipped, if it was. Waits for the device."""
         return VERDICTS[int(outcome.figures.read()[0])]
 
-    def report(self, outcome: Outcome, lap: Lap, validation: dict[str, float] | None) -> Told:
+    def report(self, outcome: Outcome, timing: StepTiming, validation: dict[str, float] | None) -> ReadOutcome:
         """The report of a step. Collective at every RANKS_EVERY-th step and the last. Waits for the device."""
         verdict, stop, loss, norm, *by_source = outcome.figures.read()
         losses, counts = by_source[: len(self._sources)], by_source[len(self._sources) :]
-        phases, waited = lap.seconds(), lap.data_wait_seconds()
+        phases, waited = timing.seconds(), timing.data_wait_seconds()
         seconds = sum(phases.values())
         times = {**{str(phase): phases[phase] for phase in PHASES}, DATA_WAIT: waited}
         compares = outcome.step % RANKS_EVERY == 0 or outcome.step == self._table.steps - 1
@@ -104,7 +104,7 @@ class Reporter:
             validation_loss=validation or {},
             max_memory_bytes=torch.cuda.max_memory_allocated() if self._device.type == "cuda" else 0,
         )
-        return Told(report=report, stop=stop > 0)
+        return ReadOutcome(report=report, stop=stop > 0)
 
     def listed(self, step: int) -> StepReport:
         """The report of a batch that the recipe leaves out."""

@@ -18,9 +18,9 @@ from trainer.feed.feed import DeviceRows
 from trainer.model.attention import document_mask
 from trainer.model.optimizer import clip_gradients, learning_rate
 from trainer.options import OptimizerTable
-from trainer.parallel.mesh import Spread
+from trainer.parallel.mesh import ParallelModel
 from trainer.recovery.faults import SpikeWindow
-from trainer.telemetry.timing import Figures, Lap, PhaseClock
+from trainer.telemetry.timing import Figures, PhaseClock, StepTiming
 
 
 class Batches(Protocol):
@@ -33,17 +33,16 @@ class Batches(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Rig:
-    """All that a step touches. `at_boundary(t, outcome)` saves a checkpoint of t steps where one is due."""
+class StepContext:
+    """All that a step touches."""
 
-    spread: Spread
+    model: ParallelModel
     batches: Batches
     optimizer: torch.optim.Optimizer
     table: OptimizerTable
     steps: int
     spikes: SpikeWindow
     clock: PhaseClock
-    at_boundary: Callable[[int, Outcome], None]
     stop_requested: Callable[[], bool] = lambda: False
     nan_steps: frozenset[int] = frozenset()
 
@@ -58,63 +57,67 @@ class Outcome:
     figures: Figures
 
 
-def train_step(rig: Rig, step: int) -> tuple[Outcome, Lap]:
+def train_step(
+    context: StepContext, step: int, save_if_due: Callable[[int, Outcome], None]
+) -> tuple[Outcome, StepTiming]:
     """Run step `step`. Collective; nothing here waits for the device.
 
+    `save_if_due(t, outcome)` saves a checkpoint of t steps where one is due.
+
     Loss = sum over counted labels of the global batch ÷ their number over all ranks and micro-batches (0 labels: 0)."""
-    spread, clock = rig.spread, rig.clock
+    model, clock = context.model, context.clock
     clock.enter("data loading")
-    micro_batches = rig.batches.micro_batches(step)
+    micro_batches = context.batches.micro_batches(step)
     clock.data_came()
-    counts_S, stop = _count_labels(rig, micro_batches)
+    counts_S, stop = _count_labels(context, micro_batches)
     num_counted = counts_S.sum().clamp_min(1)
     losses_S = torch.zeros_like(counts_S)
 
     for index, micro in enumerate(micro_batches):
         last = index == len(micro_batches) - 1
-        spread.llama.model.when_backward_ends = (lambda: clock.enter("gradient synchronisation")) if last else None
-        with spread.synchronise(last):
+        model.llama.model.when_backward_ends = (lambda: clock.enter("gradient synchronisation")) if last else None
+        with model.synchronise(last):
             clock.enter("forward")
-            mask = document_mask(micro.documents_BT, spread.kernel)
-            logits_BTV = spread.forward(micro.inputs_BT, micro.positions_BT, mask)
+            mask = document_mask(micro.documents_BT, model.kernel)
+            logits_BTV = model.forward(micro.inputs_BT, micro.positions_BT, mask)
             clock.enter("loss")
-            with spread.computing_loss():
+            with model.computing_loss():
                 loss_B = row_losses(logits_BTV, micro.labels_BT)
-                if step in rig.nan_steps:
+                if step in context.nan_steps:
                     loss_B = loss_B * float("nan")
                 losses_S.index_add_(0, micro.sources_B, loss_B.detach().to(losses_S.dtype))
                 clock.enter("backward")
                 # Gradients are averaged over the data parallel ranks, and a sum is wanted.
-                torch.autograd.backward(loss_B.sum() * spread.dp_size / num_counted.to(loss_B.dtype))
+                torch.autograd.backward(loss_B.sum() * model.dp_size / num_counted.to(loss_B.dtype))
 
     clock.enter("gradient synchronisation")
     clock.waiting("all-reduce of losses")
-    dist.all_reduce(losses_S, group=spread.dp_group)
+    dist.all_reduce(losses_S, group=model.dp_group)
     loss = losses_S.sum() / num_counted
     clock.waiting("all-reduce of the gradient norm")
-    norm = clip_gradients(spread.model.parameters(), rig.table.clip)
+    norm = clip_gradients(model.module.parameters(), context.table.clip)
 
     clock.enter("optimizer")
-    verdict = rig.spikes.judge(loss, norm)
-    lr = learning_rate(step, rig.steps, rig.table)
-    _update(rig.optimizer, lr, verdict)
+    verdict = context.spikes.judge(loss, norm)
+    lr = learning_rate(step, context.steps, context.table)
+    _update(context.optimizer, lr, verdict)
     head = torch.stack([verdict.to(torch.float64), stop, loss, norm.to(torch.float64)])
     outcome = Outcome(step=step, lr=lr, figures=Figures(torch.cat([head, losses_S, counts_S])))
 
     clock.enter("checkpoint")
-    rig.at_boundary(step + 1, outcome)
-    return outcome, clock.lap()
+    save_if_due(step + 1, outcome)
+    return outcome, clock.end_step()
 
 
-def _count_labels(rig: Rig, micro_batches: Sequence[DeviceRows]) -> tuple[Tensor, Tensor]:
+def _count_labels(context: StepContext, micro_batches: Sequence[DeviceRows]) -> tuple[Tensor, Tensor]:
     """Counted labels of each source over the global batch, and whether any rank was asked to stop; float64."""
-    counts = torch.zeros(rig.batches.num_sources + 1, dtype=torch.float64, device=rig.spread.device)
+    counts = torch.zeros(context.batches.num_sources + 1, dtype=torch.float64, device=context.model.device)
     for micro in micro_batches:
         counts.index_add_(0, micro.sources_B, (micro.labels_BT != IGNORED).sum(-1).to(counts.dtype))
-    if rig.stop_requested():
+    if context.stop_requested():
         counts[-1] = 1.0
-    rig.clock.waiting("all-reduce of label counts")
-    dist.all_reduce(counts, group=rig.spread.dp_group)
+    context.clock.waiting("all-reduce of label counts")
+    dist.all_reduce(counts, group=context.model.dp_group)
     return counts[:-1], counts[-1]
 
 
@@ -137,20 +140,20 @@ def _update(optimizer: torch.optim.Optimizer, lr: float, verdict: Tensor) -> Non
 
 
 @torch.no_grad()
-def evaluate(rig: Rig, batches: Iterable[Sequence[DeviceRows]]) -> tuple[Tensor, Tensor]:
+def evaluate(context: StepContext, batches: Iterable[Sequence[DeviceRows]]) -> tuple[Tensor, Tensor]:
     """Sums of losses and numbers of labels of each source over `batches`, summed over ranks, float64. Collective."""
-    spread = rig.spread
-    totals = torch.zeros(2, rig.batches.num_sources, dtype=torch.float64, device=spread.device)
-    spread.llama.model.when_backward_ends = None
+    model = context.model
+    totals = torch.zeros(2, context.batches.num_sources, dtype=torch.float64, device=model.device)
+    model.llama.model.when_backward_ends = None
     for micro_batches in batches:
-        rig.clock.waiting("forward")
+        context.clock.waiting("forward")
         for micro in micro_batches:
-            mask = document_mask(micro.documents_BT, spread.kernel)
-            logits_BTV = spread.forward(micro.inputs_BT, micro.positions_BT, mask)
-            with spread.computing_loss():
+            mask = document_mask(micro.documents_BT, model.kernel)
+            logits_BTV = model.forward(micro.inputs_BT, micro.positions_BT, mask)
+            with model.computing_loss():
                 loss_B = row_losses(logits_BTV, micro.labels_BT)
             totals[0].index_add_(0, micro.sources_B, loss_B.to(totals.dtype))
             totals[1].index_add_(0, micro.sources_B, (micro.labels_BT != IGNORED).sum(-1).to(totals.dtype))
-    rig.clock.waiting("all-reduce of validation losses")
-    dist.all_reduce(totals, group=spread.dp_group)
+    context.clock.waiting("all-reduce of validation losses")
+    dist.all_reduce(totals, group=model.dp_group)
     return totals[0], totals[1]

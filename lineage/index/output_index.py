@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -18,6 +19,7 @@ from lineage.storage.folder import Folder, StorageError, split
 
 INDEX_FILE: Final = "index.json"
 FORMAT: Final = 1
+_SHARD_FILE: Final = re.compile(r"shards/(?P<source>[^/]+)/(?P<shard>\d{5,})(\.r\d+)?\.bin")
 
 
 class NotFinishedError(StorageError):
@@ -191,6 +193,12 @@ def part_name(folder: str, source: str, part: int, generation: int = 0) -> str:
     """The name of a part of `documents` or `dedup`; `generation` counts the purges that rewrote it."""
     mark = f".r{generation}" if generation else ""
     return f"{folder}/{source}/part-{part:05d}{mark}.parquet"
+
+
+def shard_of(file: str) -> tuple[str, int] | None:
+    """The (source, shard) whose tokens a file's name says it holds, in whatever generation; None for another file."""
+    found = _SHARD_FILE.fullmatch(file)
+    return None if found is None else (found["source"], int(found["shard"]))
 
 
 def generation_of(file: str) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from typing import Final
 
 from lineage.purge.plan import PurgeError
 from lineage.storage import objects
-from lineage.storage.folder import Folder
+from lineage.storage.folder import Folder, is_temporary
 
 _TEXT_BEARING: Final = ("documents/", "shards/", "dedup/", "work/", "excerpts.parquet", "report.html")
 """Whatever holds a document's text or tokens, now or while the run was under way."""
@@ -59,8 +60,17 @@ def remove_leftovers(out: Folder, also: Sequence[str] = ()) -> None:
     if out.is_remote:
         return
     tops = [name.rstrip("/") for name in (*_TEXT_BEARING, *also) if name.endswith("/")]
-    folders = [out.url, *(folder for top in tops for folder, _, _ in os.walk(out.at(top)))]
-    for folder in folders:
-        for file in os.listdir(folder):
-            if file.startswith(".tmp-"):
-                os.unlink(os.path.join(folder, file))
+    _remove_temporaries(out.url, os.listdir(out.url))
+    for top in tops:
+        for folder, folders, files in os.walk(out.at(top)):
+            _remove_temporaries(folder, [*folders, *files])
+            folders[:] = [name for name in folders if not is_temporary(name)]
+
+
+def _remove_temporaries(folder: str, names: Sequence[str]) -> None:
+    for name in filter(is_temporary, names):
+        path = os.path.join(folder, name)
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)

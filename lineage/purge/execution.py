@@ -5,7 +5,7 @@
     mark      `purged` gains the rows: from here on they count as purged
     rewrite   shards, parts and dedup files under their next generation's names; then the new index, atomically
     erase     the old files (every old version of them in a versioned bucket), excerpts, cached blocks, the old report
-    complete  `purges` gains its row; checksums; work/purge/ goes
+    complete  `purges` gains its row; the report is rendered from it; checksums; work/purge/ goes
 
 Every act can be repeated, and what is done shows in what it left: so a purge killed anywhere is finished by the next
 call. What is taken out of a corpus is accounted for and rolled back to; it is never "unlearnt".
@@ -28,11 +28,12 @@ from lineage.ids import sort_key
 from lineage.index.output_index import Index, PartFile, Shard, make_index, publish_index, read_index
 from lineage.purge.erase import erase_old_versions, refuse_if_bytes_would_stay, remove_leftovers
 from lineage.purge.plan import Match, PlanHooks, PurgeError, PurgePlan, make_plan
+from lineage.purge.returned import strays
 from lineage.purge.rewrite import Span, drop_excerpts, rewrite_dedup, rewrite_part, rewrite_shard
 from lineage.storage.folder import Folder
 from lineage.storage.lock import LEASE_FILE, Hold, hold
 from lineage.store.checksum_update import WORK, cover
-from lineage.store.delta import append
+from lineage.store.delta import append, corpus_version
 from lineage.store.tables import PURGED, PURGES
 
 PURGE_FOLDER: Final = f"{WORK}/purge"
@@ -79,7 +80,9 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Intent:
-    """A purge that has begun. `old_files` are those that the rewritten ones replace."""
+    """A purge that has begun. `old_files` are those that the rewritten ones replace, and those of other generations
+    that a backup brought back. `version_before` is that of the index that it found, and `version_after` of the one that
+    it leaves: one more, unless that index came from a backup."""
 
     purge_id: str
     at: str
@@ -87,6 +90,7 @@ class _Intent:
     reason: str
     match: str
     version_before: int
+    version_after: int
     content_fingerprint_before: str
     old_files: tuple[str, ...]
 
@@ -111,6 +115,21 @@ def apply(out: Folder, order: Order, plan_hooks: PlanHooks, hooks: ApplyHooks, w
         return Applied(plan=plan, purge_id=intent.purge_id, finished=finished.purge_id if finished else None)
 
 
+def unfinished_purge(out: Folder) -> str | None:
+    """The purge_id of a purge that began and did not end, which the next `apply` ends first."""
+    intent = _read_intent(out)
+    return None if intent is None else intent.purge_id
+
+
+def _read_intent(out: Folder) -> _Intent | None:
+    try:
+        fields: dict[str, Any] = json.loads(out.read(_INTENT))
+    except FileNotFoundError:
+        return None
+    fields = {"version_after": fields["version_before"] + 1, **fields}  # an intent of an earlier release has none
+    return _Intent(**{**fields, "old_files": tuple(fields["old_files"])})
+
+
 def _refuse_unfinished(out: Folder) -> None:
     """PurgeError if a run's unit files are still there: they hold texts, and the run would bring them back."""
     left = [name for name in out.names(WORK) if name != LEASE_FILE and not name.startswith(f"{PURGE_FOLDER}/")]
@@ -129,12 +148,10 @@ class _Purge:
 
     def resume(self) -> _Intent | None:
         """End a purge that began and did not end; what was planned without an intent is thrown away."""
-        try:
-            fields = json.loads(self._out.read(_INTENT))
-        except FileNotFoundError:
+        intent = _read_intent(self._out)
+        if intent is None:
             self._out.remove_tree(PURGE_FOLDER)
             return None
-        intent = _Intent(**{**fields, "old_files": tuple(fields["old_files"])})
         self.finish(intent)
         return intent
 
@@ -144,11 +161,19 @@ class _Purge:
         rows = pa.Table.from_pylist([asdict(row) for row in plan.rows], schema=_PLANNED)
         with self._out.writing(_ROWS) as file:
             pq.write_table(rows, file)
+        version = corpus_version(self._out)
+        old_files = dict.fromkeys([*_Affected.of(index, rows).files(), *strays(self._out, index)])
         intent = _Intent(
-            purge_id=plan.purge_id(index), at=datetime.now(UTC).isoformat(timespec="milliseconds"), by=order.by,
-            reason=order.reason, match=plan.match.as_json(), version_before=index.version,
-            content_fingerprint_before=index.content_fingerprint, old_files=tuple(_Affected.of(index, rows).files()),
-        )  # fmt: skip
+            purge_id=plan.purge_id(index, version),
+            at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            by=order.by,
+            reason=order.reason,
+            match=plan.match.as_json(),
+            version_before=index.version,
+            version_after=version + 1,
+            content_fingerprint_before=index.content_fingerprint,
+            old_files=tuple(old_files),
+        )
         self._held.check()
         self._out.publish(_INTENT, json.dumps(asdict(intent), indent=1).encode())
         return intent
@@ -162,16 +187,20 @@ class _Purge:
         append(self._out, "purged", _purged_rows(intent, rows), f"purge:{intent.purge_id}")
         index = read_index(self._out)
         if index.version == intent.version_before:
-            index = self._rewrite(index, rows)
-        for name in intent.old_files:
+            index = self._rewrite(index, rows, intent.version_after)
+        # A generation that a backup left behind may have been written anew under its name.
+        for name in sorted(set(intent.old_files) - index.files().keys()):
             self._out.remove(name)
         drop_excerpts(self._out, _EXCERPTS, doc_ids)
         self._hooks.drop_cached(self._out, index)
-        self._out.publish(_REPORT, self._hooks.render(self._out))
+        # The report tells of this purge, so it is rendered from the row; and the row says that every text is gone, so
+        # the old report, which shows some, goes before.
+        self._out.remove(_REPORT)
         remove_leftovers(self._out)
         erase_old_versions(self._out)
         self._held.check()
         append(self._out, "purges", _purge_row(intent, rows, index), f"purge:{intent.purge_id}")
+        self._out.publish(_REPORT, self._hooks.render(self._out))
         cover(self._out, index, rewritten=(_EXCERPTS, _REPORT))
         # The intent goes first: rows without it are thrown away by the next call.
         self._out.remove(_INTENT)
@@ -179,7 +208,7 @@ class _Purge:
         if not self._out.is_remote and not os.listdir(self._out.at(WORK)):
             os.rmdir(self._out.at(WORK))
 
-    def _rewrite(self, index: Index, rows: pa.Table) -> Index:
+    def _rewrite(self, index: Index, rows: pa.Table, version: int) -> Index:
         """Write what is affected under new names and publish the index that names it."""
         affected = _Affected.of(index, rows)
         doc_ids = set(rows["doc_id"].to_pylist())
@@ -189,7 +218,7 @@ class _Purge:
             parts = [pool.submit(rewrite_part, self._out, part, part_rows) for part, part_rows in affected.parts]
             dedup = [pool.submit(rewrite_dedup, self._out, entry, doc_ids) for entry in affected.dedup]
             new = _replaced(
-                index, [f.result() for f in shards], [f.result() for f in parts], [f.result() for f in dedup]
+                index, [f.result() for f in shards], [f.result() for f in parts], [f.result() for f in dedup], version
             )
         self._held.check()
         publish_index(self._out, new)
@@ -228,11 +257,11 @@ class _Affected:
         return [*shards, *(part.file for part, _ in self.parts), *(entry.file for entry in self.dedup)]
 
 
-def _replaced(index: Index, shards: list[Shard], parts: list[PartFile], dedup: list[PartFile]) -> Index:
+def _replaced(index: Index, shards: list[Shard], parts: list[PartFile], dedup: list[PartFile], version: int) -> Index:
     new_shards = {(s.source, s.shard): s for s in (*index.shards, *shards)}
     new_parts = {(p.source, p.part): p for p in (*index.documents, *parts)}
     new_dedup = {(d.source, d.part): d for d in (*index.dedup, *dedup)}
-    new = make_index(index.tokenizer, new_shards.values(), new_parts.values(), new_dedup.values(), index.version + 1)
+    new = make_index(index.tokenizer, new_shards.values(), new_parts.values(), new_dedup.values(), version)
     assert new.order_fingerprint == index.order_fingerprint, "a purge keeps every length"
     return new
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import pyarrow.parquet as pq
 
 from lineage.ids import content_hash, parse_id
 from lineage.index.output_index import Index, read_index
+from lineage.purge.returned import EXCERPTS, files_of, find_returned, finished_purges, is_as_purges_left_it, strays
 from lineage.storage.folder import Folder
+from lineage.store.delta import state
 from lineage.store.lookup import Lookup
 from lineage.store.rows import DocumentRow
 
@@ -63,12 +65,15 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgePlan:
-    """What would be purged, in order of doc_id and place; what is purged already; what lies in other outputs."""
+    """What would be purged, in order of doc_id and place; what is purged already; what lies in other outputs.
+
+    `returned` are documents of earlier purges whose text is there again: they are among `rows`, named or not."""
 
     match: Match
     rows: tuple[PlannedRow, ...]
     already: tuple[bytes, ...]
     elsewhere: tuple[Elsewhere, ...]
+    returned: tuple[bytes, ...] = ()
 
     @property
     def num_documents(self) -> int:
@@ -85,10 +90,11 @@ class PurgePlan:
         """The shards to rewrite, as (source, shard), in order."""
         return tuple(sorted({(row.source, row.shard) for row in self.rows if row.shard is not None}))
 
-    def purge_id(self, index: Index) -> str:
-        """The name of this purge of this state: BLAKE3-128 (hex) of match, documents, version and content."""
+    def purge_id(self, index: Index, version: int) -> str:
+        """The name of this purge of this state: BLAKE3-128 (hex) of match, documents, version and content. `version` is
+        that of the corpus: an index from a backup may give one that was purged from before."""
         taken = sorted({(row.doc_id.hex(), row.role) for row in self.rows})
-        state = [index.version, index.content_fingerprint, self.match.as_json(), taken]
+        state = [version, index.content_fingerprint, self.match.as_json(), taken]
         return content_hash(json.dumps(state, ensure_ascii=True).encode()).hex()
 
 
@@ -115,6 +121,10 @@ def make_plan(out: Folder, match: Match, hooks: PlanHooks) -> PurgePlan:
     for doc_id, role in planner.copies(targets):
         roles[doc_id] = min(role, roles.get(doc_id, role), key=_ROLES.index)
     already = {row.doc_id for row in planner.lookup.purged(sorted(roles))}
+    returned = planner.returned(already)
+    for doc_id, role in returned.items():
+        roles.setdefault(doc_id, role)
+    already -= returned.keys()
     rows = [
         PlannedRow(
             doc_id=row.doc_id, role=roles[row.doc_id], status=row.status, source=row.source, part=row.part,
@@ -125,6 +135,7 @@ def make_plan(out: Folder, match: Match, hooks: PlanHooks) -> PurgePlan:
     return PurgePlan(
         match=match, rows=tuple(rows), already=tuple(sorted(already)),
         elsewhere=tuple(planner.elsewhere[doc_id] for doc_id in sorted(planner.elsewhere)),
+        returned=tuple(sorted(returned)),
     )  # fmt: skip
 
 
@@ -135,7 +146,8 @@ class _Planner:
         self.lookup = Lookup(out)
         self.elsewhere: dict[bytes, Elsewhere] = {}
         self._out, self._match, self._hooks = out, match, hooks
-        self._parts = {(entry.source, entry.part): entry.file for entry in read_index(out).documents}
+        self._index = read_index(out)
+        self._parts = {(entry.source, entry.part): entry.file for entry in self._index.documents}
         self._texts: dict[tuple[str, int, int], str | None] = {}
 
     def targets(self) -> list[DocumentRow]:
@@ -207,6 +219,25 @@ class _Planner:
             elif self._copies(original, kept):
                 yield kept
                 yield from (row for row in others if self._copies(row, kept))
+
+    def returned(self, already: Collection[bytes]) -> dict[bytes, Role]:
+        """The documents of ended purges whose text is there again, and the role in which they went.
+
+        Files that no index names are always looked into, and all that the index names if a backup brought it; else only
+        where the `already` purged documents lay, unless one is found there."""
+        out, index, eot_id = self._out, self._index, self._index.tokenizer.eot_id
+        if not state(out, "purged").num_rows:
+            return {}
+        purged = finished_purges(out)
+        everything = [*strays(out, index), *index.files(), EXCERPTS]
+        if is_as_purges_left_it(out, index):
+            shown = {*index.files(), EXCERPTS}
+            own = files_of(index, self.lookup.documents(sorted(already)))
+            found = any(True for _ in find_returned(out, eot_id, purged, own, already))
+            if not found and not any(True for _ in find_returned(out, eot_id, purged, set(everything) - shown)):
+                return {}
+        ids = sorted({entry.doc_id for entry in find_returned(out, eot_id, purged, everything)})
+        return {row.doc_id: cast(Role, row.role) for row in self.lookup.purged(ids)}
 
     def _name_elsewhere(self, doc_id: bytes, repeated_by: bytes) -> None:
         if doc_id not in self.elsewhere:

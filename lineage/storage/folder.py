@@ -2,12 +2,20 @@
 
 Names inside a Folder are relative and use "/". On disk a file is written under a temporary name that is unique to
 the attempt, synced and renamed; in an object store it is spooled to local disk and put in one request.
+
+The temporary files of `name` lie in a folder `.tmp-name` beside it, each locked (flock) by its writer for as long as
+that lives. So the next writer of `name` finds what dead writers left without listing a large folder, and removes it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import functools
+import logging
 import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -20,9 +28,18 @@ from urllib.parse import urlsplit
 import fsspec
 
 from lineage.recipe import RecipeError
+from lineage.secrets import redact_log, without_secrets
 
 REMOTE_SCHEMES = ("s3", "https", "http")
+SECRET_PREFIX = "SLUICE_SECRET_"
+"""Of the variables that a recipe may name in a URL. No others: a recipe of somebody else could send them anywhere."""
+
 _TEMPORARY = ".tmp-"
+for _name in ("fsspec", "fsspec.http", "fsspec.generic"):
+    logging.getLogger(_name).addFilter(redact_log)
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The system's numbers for a disk that is full and a quota that is used up."""
 
 
 class StorageError(OSError):
@@ -37,6 +54,31 @@ def is_remote(url: str) -> bool:
     return found != "" and scheme in REMOTE_SCHEMES
 
 
+def with_environment(url: str, environment: Mapping[str, str] = os.environ) -> str:
+    """`url` with every `${SLUICE_SECRET_…}` in its user part or query replaced by that variable: so credentials need
+    not stand in a recipe. RecipeError if a variable is not set or has another name, or stands elsewhere in the URL,
+    where it would be recorded."""
+    scheme, found, rest = url.partition("://")
+    if not found or "${" not in rest:
+        return url
+    user, at, host_and_path = rest.rpartition("@") if "@" in rest.partition("?")[0] else ("", "", rest)
+    place, mark, query = host_and_path.partition("?")
+    if "${" in place:
+        raise RecipeError(f"{without_secrets(url)}: a variable can stand for credentials only, before @ or behind ?")
+
+    def value(name: re.Match[str]) -> str:
+        if not name[1].startswith(SECRET_PREFIX):
+            raise RecipeError(
+                f"{without_secrets(url)}: {name[1]!r}: expected a variable whose name begins with {SECRET_PREFIX}"
+            )
+        if name[1] not in environment:
+            raise RecipeError(f"{without_secrets(url)}: the variable {name[1]} is not set; it holds the credentials")
+        return environment[name[1]]
+
+    filled = [_VARIABLE.sub(value, part) for part in (user, query)]
+    return f"{scheme}{found}{filled[0]}{at}{place}{mark}{filled[1]}"
+
+
 def local_path(url: str) -> str:
     """The absolute path that a local `url` (a path, or file://) names."""
     return os.path.abspath(url.removeprefix("file://"))
@@ -48,8 +90,9 @@ def join(url: str, *names: str) -> str:
 
 
 def object_store_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The AWS_* variables of an environment, by name: how it reaches the object store."""
-    return {name: value for name, value in sorted(environment.items()) if name.startswith("AWS_")}
+    """The AWS_* and SLUICE_SECRET_* variables of an environment, by name: how it reaches the object store, and web
+    servers that ask who is there."""
+    return {name: value for name, value in sorted(environment.items()) if name.startswith(("AWS_", SECRET_PREFIX))}
 
 
 def filesystem(url: str) -> Any:
@@ -78,9 +121,9 @@ def _s3_anonymous() -> bool:
 def _filesystem(scheme: str, process: int, anonymous: bool, settings: tuple[tuple[str, str], ...]) -> Any:
     # A cached S3 or HTTP client holds an event loop that does not survive a fork: so one for each process.
     if scheme == "s3":
-        return fsspec.filesystem(
-            "s3", anon=anonymous, use_listings_cache=False, skip_instance_cache=True, default_block_size=16 << 20
-        )
+        from lineage.storage.s3_client import S3Client
+
+        return S3Client(anon=anonymous, use_listings_cache=False, skip_instance_cache=True, default_block_size=16 << 20)
     if scheme in ("http", "https"):
         return fsspec.filesystem(scheme, skip_instance_cache=True)
     return fsspec.filesystem("file")
@@ -90,7 +133,7 @@ def delta_options(url: str) -> dict[str, str]:
     """The storage_options that deltalake wants for `url` (its own names for the AWS_* variables)."""
     if urlsplit(url).scheme != "s3":
         return {}
-    options = object_store_settings()
+    options = {name: value for name, value in object_store_settings().items() if name.startswith("AWS_")}
     options.setdefault("AWS_REGION", os.environ.get("AWS_DEFAULT_REGION", "us-east-1"))
     if options.get("AWS_ENDPOINT_URL", "").startswith("http://"):
         options["AWS_ALLOW_HTTP"] = "true"
@@ -157,37 +200,37 @@ class Folder:
                 return False
             return True
         target = Path(self.at(name))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _temporary(target)
-        try:
-            temporary.write_bytes(data)
-            os.link(temporary, target)
-        except FileExistsError:
-            return False
-        finally:
-            temporary.unlink(missing_ok=True)
+        with _naming_full_disks(str(target)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with _temporary(target) as (file, temporary):
+                file.write(data)
+                file.flush()
+                try:
+                    os.link(temporary, target)
+                except FileExistsError:
+                    return False
         return True
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
         """A binary file to write; it becomes `name` when the block ends, and vanishes if the block raises."""
         if self.is_remote:
-            with tempfile.NamedTemporaryFile(prefix="sluice-put-") as spool:
-                yield cast(IO[bytes], spool)
-                spool.flush()
-                filesystem(self.url).put_file(spool.name, self.at(name))
+            # The spool has no name, so that a killed process leaves none behind; the client opens it by its descriptor.
+            with tempfile.TemporaryFile() as spool:
+                with _naming_full_disks(tempfile.gettempdir()):
+                    yield cast(IO[bytes], spool)
+                    spool.flush()
+                filesystem(self.url).put_file(f"/proc/{os.getpid()}/fd/{spool.fileno()}", self.at(name))
             return
         target = Path(self.at(name))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _temporary(target)
-        try:
-            with open(temporary, "wb") as file:
+        with _naming_full_disks(str(target)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with _temporary(target) as (file, temporary):
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
+                # Renamed while the lock is held: no other writer can take this one for dead in between.
+                os.replace(temporary, target)
 
     def exists(self, name: str) -> bool:
         """Whether `name` is a file here."""
@@ -229,12 +272,78 @@ class Folder:
                 filesystem(self.url).rm_file(self.at(file))
 
 
-def _temporary(target: Path) -> Path:
-    return target.with_name(f"{_TEMPORARY}{uuid.uuid4().hex}-{target.name}")
+@contextmanager
+def _naming_full_disks(path: str) -> Iterator[None]:
+    """A full disk, or a quota that is used up, as a StorageError that names the file: the system's error does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL or isinstance(error, StorageError):
+            raise
+        raise StorageError(error.errno, os.strerror(error.errno), path) from error
+
+
+@contextmanager
+def _temporary(target: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """A locked, empty file to write in, and its path; gone at the end unless it was renamed. What dead writers of
+    `target` left is removed."""
+    folder = target.with_name(_TEMPORARY + target.name)
+    file = None
+    while file is None:
+        path = folder / uuid.uuid4().hex
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+        with contextlib.suppress(FileNotFoundError):  # another writer has just removed the empty folder
+            _remove_dead(folder)
+            file = _locked_file(path)
+    try:
+        with file:
+            yield file, path
+    finally:
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not empty: other writers are at work, or died
+            folder.rmdir()
+
+
+def _locked_file(path: Path) -> BinaryIO | None:
+    """A new file at `path` that others know to have a live writer; None if one of them took it for dead before, and
+    removes it."""
+    file = open(path, "xb")  # noqa: SIM115 - it stays open for the caller
+    if _lock(file.fileno()) is not False and os.fstat(file.fileno()).st_nlink:
+        return file
+    file.close()
+    return None
+
+
+def _remove_dead(folder: Path) -> None:
+    """Remove the files of `folder` whose writers are dead: those that nobody holds a lock on."""
+    for name in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError), open(folder / name, "rb") as file:
+            if _lock(file.fileno()):
+                # Under the lock: a writer that has made the file and not yet locked it will see that it is gone.
+                (folder / name).unlink(missing_ok=True)
+
+
+def _lock(descriptor: int) -> bool | None:
+    """Whether this descriptor has the file's lock now; None where the file system knows no locks: then nobody can tell
+    who is dead."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def is_temporary(path: str) -> bool:
+    """Whether a path names a temporary file of a writer, or a folder of them."""
+    return any(part.startswith(_TEMPORARY) for part in path.split("/"))
 
 
 def _walk_local(top: Path, root: Path) -> Iterator[str]:
-    for folder, _, files in os.walk(top):
+    for folder, folders, files in os.walk(top):
+        folders[:] = [name for name in folders if not name.startswith(_TEMPORARY)]
         for file in files:
             if not file.startswith(_TEMPORARY):
                 yield os.path.relpath(os.path.join(folder, file), root)

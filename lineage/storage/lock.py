@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -37,17 +38,27 @@ class Hold:
     def check(self) -> None:
         """HeldError unless the right still stands: call it before each act that publishes."""
 
+    def renew(self) -> None:
+        """Give a sign of life now. It is given regularly without this call."""
+
 
 @contextmanager
-def hold(folder: Folder, what: str, wait_seconds: float = 0.0, lease_seconds: float = LEASE_SECONDS) -> Iterator[Hold]:
+def hold(
+    folder: Folder,
+    what: str,
+    wait_seconds: float = 0.0,
+    lease_seconds: float = LEASE_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Hold]:
     """Hold `folder` (made if it is not there) while the block runs; `what` tells others who does, e.g. "sluice purge".
 
-    HeldError if another holds it for all of `wait_seconds`. Two holds in one process exclude each other too."""
+    HeldError if another holds it for all of `wait_seconds`. Two holds in one process exclude each other too. `clock`
+    is what a lease runs out by, in seconds."""
     if not folder.is_remote:
         with _locked(folder, wait_seconds):
             yield Hold()
     elif objects.is_s3(folder.url):
-        lease = _take_lease(folder, what, wait_seconds, lease_seconds)
+        lease = _take_lease(folder, what, wait_seconds, lease_seconds, clock)
         try:
             yield lease
         finally:
@@ -84,8 +95,10 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def _take_lease(folder: Folder, what: str, wait_seconds: float, lease_seconds: float) -> _Lease:
-    lease = _Lease(folder.at(LEASE_FILE), what, lease_seconds)
+def _take_lease(
+    folder: Folder, what: str, wait_seconds: float, lease_seconds: float, clock: Callable[[], float]
+) -> _Lease:
+    lease = _Lease(folder.at(LEASE_FILE), what, lease_seconds, clock)
     deadline = time.monotonic() + wait_seconds
     while not lease.take():
         if time.monotonic() >= deadline:
@@ -101,17 +114,18 @@ def _take_lease(folder: Folder, what: str, wait_seconds: float, lease_seconds: f
 class _Lease(Hold):
     """A lease in S3 and the thread that renews it."""
 
-    def __init__(self, url: str, what: str, seconds: float) -> None:
-        self._url, self._seconds = url, seconds
+    def __init__(self, url: str, what: str, seconds: float, clock: Callable[[], float]) -> None:
+        self._url, self._seconds, self._clock = url, seconds, clock
         self._about = {"holder": uuid.uuid4().hex, "what": what, "host": socket.gethostname(), "pid": os.getpid()}
         self._renewals = 0
         self._etag = ""
-        self._good_until = 0.0
+        self._good_until = -math.inf
+        self._renewing = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew_until_stopped, name="sluice-lease", daemon=True)
 
     def check(self) -> None:
-        if time.monotonic() >= self._good_until:
+        if self._clock() >= self._good_until:
             raise HeldError(
                 f"the lease {self._url} of this process ran out and another may hold the folder: nothing more is "
                 "published. Call the same command again"
@@ -119,13 +133,13 @@ class _Lease(Hold):
 
     def take(self) -> bool:
         """Take the lease if it is free, or if its holder has given no sign of life for its length."""
-        asked = time.monotonic()
+        asked = self._clock()
         etag = objects.put_new(self._url, self._body())
         if etag is None:
             stored = objects.get(self._url)
             if stored is None or stored.age <= self._seconds:
                 return False
-            asked = time.monotonic()
+            asked = self._clock()
             etag = objects.put_over(self._url, self._body(), stored.etag)
         return self._holds(etag, asked)
 
@@ -145,9 +159,9 @@ class _Lease(Hold):
         """Give it back, if it is still ours."""
         self._stop.set()
         self._thread.join()
-        if time.monotonic() < self._good_until:
+        if self._clock() < self._good_until:
             objects.delete_exactly(self._url, self._etag)
-        self._good_until = 0.0
+        self._good_until = -math.inf
 
     def _body(self) -> bytes:
         # Each writing differs, so that each has its own ETag: a taker who looked before a renewal must fail after it.
@@ -160,14 +174,20 @@ class _Lease(Hold):
         self._etag, self._good_until = etag, asked + 0.75 * self._seconds
         return True
 
+    def renew(self) -> None:
+        """HeldError if another has taken the lease; OSError if the store is out of reach."""
+        with self._renewing:
+            asked = self._clock()
+            self._renewals += 1
+            if not self._holds(objects.put_over(self._url, self._body(), self._etag), asked):
+                self._good_until = -math.inf
+                self.check()
+
     def _renew_until_stopped(self) -> None:
         while not self._stop.wait(self._seconds / 6):
-            asked = time.monotonic()
-            self._renewals += 1
             try:
-                etag = objects.put_over(self._url, self._body(), self._etag)
+                self.renew()
+            except HeldError:
+                return
             except OSError:
                 continue  # the store is out of reach: the next try may succeed, else `check` stops the holder
-            if not self._holds(etag, asked):
-                self._good_until = 0.0
-                return

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -55,6 +56,9 @@ _GATHERED: Final = ("training_segments", "cache_sweeps")
 
 _FENCE: Final = "rewrite-fence"
 
+DAMAGE: Final = (OSError, ValueError, DeltaError, pa.ArrowException)
+"""What readers raise on a damaged file: Arrow and Delta their own errors, decoders ValueError."""
+
 
 class StoreError(ValueError):
     """The store is missing, damaged or asked for what it does not have; the message says which and what to do."""
@@ -74,6 +78,11 @@ def table_uri(out: Folder, name: str) -> str:
     return out.at(f"lineage/{name}")
 
 
+def plain_reason(error: Exception) -> str:
+    """What deltalake says, in one line: it colours its errors and draws them as a tree."""
+    return " ".join(re.sub("\x1b\\[[0-9;]*m|↳|├─>|╰─>|│", " ", str(error)).split())
+
+
 def open_table(out: Folder, name: str, version: int | None = None) -> DeltaTable:
     """Table `name`, freshly opened, at a Delta version or the latest; StoreError if it is not there."""
     uri = table_uri(out, name)
@@ -83,9 +92,13 @@ def open_table(out: Folder, name: str, version: int | None = None) -> DeltaTable
         raise StoreError(
             f"no lineage table {name!r} at {uri}: give the output folder of a finished run (sluice run RECIPE)"
         ) from error
-    except DeltaError as error:
+    except (DeltaError, OSError) as error:
+        if out.is_remote:
+            out.exists("index.json")  # where it is the store that fails, this says so
         at = "" if version is None else f" at version {version}"
-        raise StoreError(f"the lineage table at {uri} cannot be opened{at}: {error}. Run sluice verify") from error
+        raise StoreError(
+            f"the lineage table at {uri} cannot be opened{at}: {plain_reason(error)}. Run sluice verify"
+        ) from error
 
 
 def commit_tables(out: Folder, files: Mapping[str, Sequence[TableFile]]) -> None:

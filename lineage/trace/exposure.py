@@ -124,6 +124,8 @@ def erased_from(purge: PurgeRow, purges: Sequence[PurgeRow]) -> frozenset[str]:
     while fingerprint is not None and fingerprint not in chain:
         chain.append(fingerprint)
         fingerprint = after.get(fingerprint)
+    if purge.content_fingerprint_after == purge.content_fingerprint_before:
+        return frozenset(chain)  # only files beside the index held it
     return frozenset(chain) - {purge.content_fingerprint_before}
 
 

@@ -23,7 +23,7 @@ _STAGES: Final = (
     "dedup.exact", "dedup.near",
 )  # fmt: skip
 _AT_ONCE: Final = 256
-_Fact = TypeVar("_Fact", EditRow, FindingRow)
+_Fact = TypeVar("_Fact", EditRow, FindingRow, PurgedRow)
 
 
 class UnknownError(StoreError):
@@ -170,7 +170,7 @@ class Tracer:
         ids = [row.doc_id for row in rows]
         edits = _grouped(self._lookup.edits(ids))
         findings = _grouped(self._lookup.findings(ids))
-        purged = {row.doc_id: row for row in self._lookup.purged(ids)}
+        purged = _grouped(self._lookup.purged(ids))
         members: dict[bytes, list[MemberRow]] = {}
         for member in self._lookup.members(row.cluster_id for row in rows if row.cluster_id is not None):
             members.setdefault(member.cluster_id, []).append(member)
@@ -179,8 +179,8 @@ class Tracer:
                 row=row,
                 decisions=decisions(row, self._passed(row), edits.get(row.doc_id, []), findings.get(row.doc_id, [])),
                 cluster=None if row.cluster_id is None else _cluster(row, members.get(row.cluster_id, [])),
-                exposures=self._exposures(row, purged.get(row.doc_id)),
-                purged=self._purge(purged.get(row.doc_id)),
+                exposures=self._exposures(row, purged.get(row.doc_id, [])),
+                purged=self._purge(purged.get(row.doc_id, [])),
             )
             for row in rows
         ]
@@ -195,25 +195,32 @@ class Tracer:
         stages = self._stages.get(row.source, [])
         return stages[: stages.index(row.stage)] if row.stage in stages else stages
 
-    def _exposures(self, row: DocumentRow, purged: PurgedRow | None) -> tuple[Exposure, ...]:
+    def _exposures(self, row: DocumentRow, purged: Sequence[PurgedRow]) -> tuple[Exposure, ...]:
         if self._functions.find is None or row.shard is None or row.start is None or row.num_tokens is None:
             return ()
         span = Span(row.source, row.shard, row.start, row.num_tokens)
         erased: frozenset[str] = frozenset()
-        if purged is not None:
-            purges = self._lookup.purges()
-            erased = next((erased_from(p, purges) for p in purges if p.purge_id == purged.purge_id), erased)
+        if purged:
+            ids, purges = {entry.purge_id for entry in purged}, self._lookup.purges()
+            erased = erased.union(*(erased_from(p, purges) for p in purges if p.purge_id in ids))
         find = self._functions.find
         return tuple(exposure for run in self.runs() for exposure in exposures(run, span, find, erased))
 
-    def _purge(self, purged: PurgedRow | None) -> Purge | None:
-        if purged is None:
+    def _purge(self, purged: Sequence[PurgedRow]) -> Purge | None:
+        """The purge that took the document: the last, if it went again after a backup had brought it back."""
+        if not purged:
             return None
-        purge = next((purge for purge in self._lookup.purges() if purge.purge_id == purged.purge_id), None)
+        purges = {purge.purge_id: purge for purge in self._lookup.purges()}
+        ended = [entry for entry in purged if entry.purge_id in purges]
+        last = max(ended, key=lambda entry: purges[entry.purge_id].at) if ended else purged[0]
+        purge = purges.get(last.purge_id)
         return Purge(
-            purge_id=purged.purge_id, role=purged.role, at=purge.at if purge else None, by=purge.by if purge else None,
+            purge_id=last.purge_id,
+            role=last.role,
+            at=purge.at if purge else None,
+            by=purge.by if purge else None,
             reason=purge.reason if purge else None,
-        )  # fmt: skip
+        )
 
 
 def decisions(

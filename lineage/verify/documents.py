@@ -18,10 +18,10 @@ from lineage.ids import sort_keys, text_hash
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
 from lineage.store.delta import open_table
+from lineage.store.purged_spans import PurgedSpans
 from lineage.store.tables import DEDUP, DOCUMENTS, EDITS, PART, PLACEMENTS, WRITTEN_ONCE
 from lineage.store.write import index_rows
 from lineage.verify.problems import Problem, VerifyHooks, guarded
-from lineage.verify.shards import PurgedSpans
 from lineage.verify.spill import Spill
 from lineage.verify.steps import Tally
 

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 from lineage.ids import content_hash, sort_key
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
+from lineage.store.purged_spans import PurgedSpans
 from lineage.store.tables import DOCUMENTS
 from lineage.verify.documents import DUPLICATES
 from lineage.verify.problems import Problem, VerifyHooks, guarded
-from lineage.verify.shards import PurgedSpans
 from lineage.verify.spill import Spill
 
 _REQUESTS: Final = pa.schema([

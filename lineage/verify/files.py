@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lineage.index.checksums import CHECKSUMS_FILE, Checksums, TableSum, hash_file, read_checksums
 from lineage.index.output_index import INDEX_FILE, Index
-from lineage.storage.folder import Folder
+from lineage.storage.folder import Folder, is_temporary
 from lineage.storage.lock import LEASE_FILE
 from lineage.store.checksum_update import WORK, named_hash
 from lineage.store.delta import read_table, state
@@ -104,7 +104,7 @@ def _leftovers(out: Folder) -> Iterator[Problem]:
     for folder, _, files in os.walk(out.url):
         where = os.path.relpath(folder, out.url)
         for file in sorted(files):
-            if file.startswith(".tmp-") and where.split(os.sep)[0] != FOLDER:
+            if is_temporary(f"{where}/{file}") and where.split(os.sep)[0] != FOLDER:
                 yield Problem(
                     "file.leftover", os.path.normpath(f"{where}/{file}"), "a writer died and left it; remove it"
                 )

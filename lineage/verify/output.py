@@ -5,7 +5,7 @@
 3. documents (verify_documents)            texts, places, dedup state, uniqueness, the tables that index them
 4. duplicates (verify_duplicates)          each has its edge to a kept document
 5. steps (verify_steps)                    in = out + rejected, as counts and digests, from the inputs to what is kept
-6. purges and training facts (here)        whole, once, and leading to the index as it is
+6. purges, training facts, report (here)   whole, once, and leading to the index as it is; what was purged is not back
 
 Parts 3 to 6 compare facts with one another, so they are left out where part 1 finds the facts damaged. Everything
 streams by shard and by bucket: memory is that of about a million rows, whatever the size of the OUT.
@@ -14,7 +14,7 @@ streams by shard and by bucket: memory is that of about a million rows, whatever
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -22,20 +22,22 @@ import pyarrow.parquet as pq
 
 from lineage.index.checksums import DamagedFileError
 from lineage.index.output_index import INDEX_FILE, Index, read_index
+from lineage.purge.returned import EXCERPTS, find_returned, finished_purges, strays
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table, state
+from lineage.store.purged_spans import PurgedSpans, read_purged
 from lineage.store.tables import APPENDED
 from lineage.store.write import num_buckets
 from lineage.verify.documents import Facts, check_documents, check_indexes, spill_documents, spill_others, spill_parts
 from lineage.verify.duplicates import check_edges, check_similarities
 from lineage.verify.files import check_files
 from lineage.verify.problems import Problem, Verification, VerifyHooks, guarded
-from lineage.verify.shards import PurgedSpans, check_shards, read_purged
+from lineage.verify.shards import check_shards
 from lineage.verify.spill import Spill
 from lineage.verify.steps import check_steps
 
 MOST_PROBLEMS: Final = 1000
-EXCERPTS: Final = "excerpts.parquet"
+REPORT: Final = "report.html"
 _FACTS: Final = ("lineage/", "documents/", "dedup/", EXCERPTS, "checksums.json")
 """Where facts lie: if one of these files is damaged, comparing what is left would only make noise."""
 
@@ -68,6 +70,10 @@ def _problems(out: Folder, index: Index, facts: Facts, hooks: VerifyHooks) -> It
     facts_are_whole = not any(where.startswith(_FACTS) for where in damaged)
     purged = read_purged(out) if facts_are_whole else PurgedSpans()
     yield from check_shards(out, index, purged if facts_are_whole else None, damaged)
+    suspects = strays(out, index) + ([] if facts_are_whole else [*index.files(), EXCERPTS])
+    yield from guarded("purged.unreadable", "lineage/purged", _check_returned(out, index, suspects))
+    if REPORT not in damaged:
+        yield from guarded("report.unreadable", REPORT, _check_report(out, index, hooks))
     if not facts_are_whole:
         facts.notes.append(
             Problem("facts.skipped", "lineage/", "not compared with one another: damaged files, see above")
@@ -95,6 +101,27 @@ def _check_documents(
         yield from check_similarities(out, index, spill, hooks)
 
 
+def _check_returned(out: Folder, index: Index, files: Sequence[str]) -> Iterator[Problem]:
+    """What `files` hold of documents that were purged: a backup may have brought them back."""
+    purged = finished_purges(out) if files else PurgedSpans()
+    found: dict[bytes, list[str]] = {}
+    for entry in find_returned(out, index.tokenizer.eot_id, purged, files):
+        found.setdefault(entry.doc_id, []).append(entry.file)
+    for doc_id, holding in sorted(found.items()):
+        yield Problem(
+            "purged.returned",
+            f"document {doc_id.hex()}",
+            f"was purged and is there again, in {', '.join(dict.fromkeys(holding))}; purge it again with"
+            f" sluice purge {out.url} --doc {doc_id.hex()} --reason … --by … --apply",
+        )
+
+
+def _check_report(out: Folder, index: Index, hooks: VerifyHooks) -> Iterator[Problem]:
+    message = hooks.stale_report(out, index)
+    if message is not None:
+        yield Problem("report.stale", REPORT, message)
+
+
 def _check_excerpts(out: Folder, facts: Facts, purged: PurgedSpans) -> Iterator[Problem]:
     with out.open(EXCERPTS) as file:
         facts.excerpts = set(pq.read_table(file, columns=["doc_id"])["doc_id"].to_pylist())
@@ -119,10 +146,31 @@ def _check_purges(out: Folder, index: Index) -> Iterator[Problem]:
             yield Problem("purges.repeated", where, f"{number} rows for purge {purge_id}")
     if index.version != 1 + len(purges):
         yield Problem("purges.version", INDEX_FILE, f"version {index.version} after {len(purges)} purges")
-    after = {row["content_fingerprint_after"] for row in purges}
-    before = {row["content_fingerprint_before"] for row in purges}
-    if purges and (index.content_fingerprint not in after or not after <= before | {index.content_fingerprint}):
+    pairs = [(row["content_fingerprint_before"], row["content_fingerprint_after"]) for row in purges]
+    if purges and not _leads_to(pairs, index.content_fingerprint):
         yield Problem("purges.fingerprint", INDEX_FILE, "its content_fingerprint is not what the purges left")
+
+
+def _leads_to(pairs: Sequence[tuple[str, str]], now: str) -> bool:
+    """Whether purges, as (content before, content after), left the content `now`.
+
+    What a purge left, another began from or is there now. Unless a backup undid it: then a later purge began once more
+    from a content that one of them had begun from before."""
+    after = {left for _, left in pairs}
+    known_from = {left: {began for began, other in pairs if other == left} for left in after}
+    begun = Counter(began for began, _ in pairs)
+
+    def undone(left: str) -> bool:
+        behind, seen = [left], {left}
+        while behind:
+            for began in known_from.get(behind.pop(), set()) - seen:
+                if begun[began] > 1:
+                    return True
+                seen.add(began)
+                behind.append(began)
+        return False
+
+    return now in after and all(left == now or left in begun or undone(left) for left in after)
 
 
 def _check_once(out: Folder, table: str) -> Iterator[Problem]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
-
-import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
 from lineage.ids import content_hash
+from lineage.index.output_index import Index
+from lineage.storage.folder import Folder
+from lineage.store.delta import DAMAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +43,20 @@ def _nowhere(_doc_id: bytes) -> bool:
     return False
 
 
+def _as_it_should_be(_out: Folder, _index: Index) -> str | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyHooks:
     """What `verify` needs from the rooms above: the Jaccard similarity of two clean texts as the run measured it, the
-    BLAKE3-128 of a normalised URL, and whether an earlier output that the run compared with holds a document."""
+    BLAKE3-128 of a normalised URL, whether an earlier output that the run compared with holds a document, and what the
+    report of an output shows otherwise than its store and index (None: nothing)."""
 
     jaccard: Callable[[str, str], float]
     url_key: Callable[[str], bytes | None] = _no_url
     known_elsewhere: Callable[[bytes], bool] = _nowhere
-
-
-DAMAGE: Final = (OSError, ValueError, DeltaError, pa.ArrowException)
-"""What readers raise on a damaged file: Arrow and Delta their own errors, decoders ValueError."""
+    stale_report: Callable[[Folder, Index], str | None] = _as_it_should_be
 
 
 def guarded(check: str, where: str, problems: Iterator[Problem]) -> Iterator[Problem]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,31 +15,12 @@ from lineage.ids import tokens_hash
 from lineage.index.blocks import BLOCK_BYTES, DIGEST_BYTES, TOKEN_BYTES, ShardHasher
 from lineage.index.output_index import Index, Shard, TokenizerIdentity
 from lineage.storage.folder import Folder
-from lineage.store.delta import open_table, read_table, state
+from lineage.store.delta import open_table, state
+from lineage.store.purged_spans import PurgedSpans
 from lineage.store.tables import PLACEMENTS, SHARD_INDEX
 from lineage.verify.problems import Problem, guarded
 
-Place = tuple[str, int]
 """(source, shard)."""
-
-
-@dataclass(frozen=True, slots=True)
-class PurgedSpans:
-    """What was purged: every doc_id, and by (source, shard) the (doc_id, start, num_tokens) of each span."""
-
-    doc_ids: frozenset[bytes] = frozenset()
-    spans: dict[Place, set[tuple[bytes, int, int]]] = field(default_factory=dict)
-
-
-def read_purged(out: Folder) -> PurgedSpans:
-    """All that was purged from an OUT; needs about 200 bytes a purged document."""
-    spans: dict[Place, set[tuple[bytes, int, int]]] = defaultdict(set)
-    doc_ids = set()
-    for row in read_table(out, "purged").to_pylist():
-        doc_ids.add(row["doc_id"])
-        if row["shard"] is not None:
-            spans[row["source"], row["shard"]].add((row["doc_id"], row["start"], row["num_tokens"]))
-    return PurgedSpans(frozenset(doc_ids), dict(spans))
 
 
 def check_shards(out: Folder, index: Index, purged: PurgedSpans | None, damaged: set[str]) -> Iterator[Problem]:

@@ -9,6 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
+from pipeline.terminal import harmless_json, speaks_unicode
+
 
 def add_json(parser: argparse._ActionsContainer) -> None:
     """`--json`: one JSON document on stdout, everything else on stderr."""
@@ -50,9 +52,9 @@ def words(text: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout."""
-    json.dump(value, sys.stdout, ensure_ascii=False, allow_nan=False)
-    sys.stdout.write("\n")
+    """One JSON document on stdout, exact also where stdout knows ASCII alone."""
+    in_ascii = not speaks_unicode(sys.stdout.encoding)
+    sys.stdout.write(harmless_json(json.dumps(value, ensure_ascii=in_ascii, allow_nan=False)) + "\n")
 
 
 def console() -> Console:

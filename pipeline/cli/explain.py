@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import TYPE_CHECKING
 
 from lineage.ids import content_hash, warc_doc_id
 from lineage.recipe import RecipeError
 from lineage.storage.folder import filesystem, is_remote, local_path
 from pipeline.cli.common import add_json, add_recipe, console, print_json
 from stages.document import Document, Place
+
+if TYPE_CHECKING:
+    from pipeline.recipe import SourceTable
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     if name not in sources:
         raise RecipeError(f"--source {name!r}: the recipe has {', '.join(map(repr, sources))}")
     tables = with_whole_ledger(unit_job(recipe).tables)
-    document = _document(options, name, recipe.limits.max_document_bytes)
+    document = _document(options, sources[name], recipe.limits.max_document_bytes)
     story = explain(document, build_chain(sources[name].steps, tables))
     if options.json:
         print_json(as_json(story))
@@ -50,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _document(options: argparse.Namespace, source: str, max_bytes: int) -> Document:
+def _document(options: argparse.Namespace, source: SourceTable, max_bytes: int) -> Document:
     from stages.reading.options import ReadOptions
     from stages.reading.reader import read_one
 
@@ -60,7 +64,10 @@ def _document(options: argparse.Namespace, source: str, max_bytes: int) -> Docum
     try:
         with filesystem(path).open(path if is_remote(path) else local_path(path), "rb") as stream:
             if options.warc is not None:
-                reading = ReadOptions(source=source, file=os.path.basename(path), max_document_bytes=max_bytes)
+                reading = ReadOptions(
+                    source=source.name, file=os.path.basename(path), fields=source.row_fields,
+                    max_document_bytes=max_bytes,
+                )  # fmt: skip
                 found: Document = read_one(stream, options.offset, reading)
                 return found
             payload = stream.read(max_bytes + 1)
@@ -68,7 +75,7 @@ def _document(options: argparse.Namespace, source: str, max_bytes: int) -> Docum
         raise RecipeError(f"there is no file {path}") from error
     url = options.url
     return Document(
-        doc_id=warc_doc_id("", url or "", payload), source=source, raw_hash=content_hash(payload), payload=payload,
+        doc_id=warc_doc_id("", url or "", payload), source=source.name, raw_hash=content_hash(payload), payload=payload,
         place=Place(file=os.path.basename(path), offset=0, length=len(payload)), num_bytes=len(payload), is_html=True,
         content_type="text/html", url=url,
     )  # fmt: skip

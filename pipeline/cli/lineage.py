@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import sys
 from collections.abc import Sequence
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.cli.common import add_json, print_json
+from pipeline.terminal import visible
 
 _SHOWN_ROWS = 200
 
@@ -49,12 +51,21 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(result.objects())
     elif options.csv:
-        writer = csv.writer(sys.stdout)
-        writer.writerow(result.columns)
-        writer.writerows(result.rows)
+        _print_csv(result.columns, result.rows)
     else:
         _print_table(result.columns, result.rows)
     return 0
+
+
+def _print_csv(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
+    """Exact and in UTF-8 for a file or a pipe; on a terminal as the terminal may be given it."""
+    if sys.stdout.isatty():
+        rows = [tuple(visible(value) if isinstance(value, str) else value for value in row) for row in rows]
+    elif isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
+    writer = csv.writer(sys.stdout)
+    writer.writerow(columns)
+    writer.writerows(rows)
 
 
 def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
@@ -63,7 +74,7 @@ def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -
     numeric = [all(isinstance(row[i], (int, float)) or row[i] is None for row in rows[:_SHOWN_ROWS])
                for i in range(len(columns))]  # fmt: skip
     widths = [max([len(name), *(len(row[i]) for row in shown)]) for i, name in enumerate(columns)]
-    for line in [columns, ["-" * width for width in widths], *shown]:
+    for line in [[_one_line(name) for name in columns], ["-" * width for width in widths], *shown]:
         cells = (cell.rjust(width) if right else cell.ljust(width)
                  for cell, width, right in zip(line, widths, numeric, strict=True))  # fmt: skip
         print("  ".join(cells).rstrip())
@@ -72,5 +83,5 @@ def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -
 
 
 def _one_line(value: object) -> str:
-    """A value without control characters: a URL from the open web must not steer a terminal."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in str(value))
+    """A value in one line: a URL from the open web must not steer a terminal."""
+    return visible(str(value))

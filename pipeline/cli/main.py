@@ -10,8 +10,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
+
+from pipeline.terminal import prepare, visible_lines
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("pipeline.cli.demo", "the whole way in a few minutes: crawl, pipeline, training, trace, purge, proof"),
@@ -39,6 +42,7 @@ class FailedError(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script."""
+    prepare()
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if not argv or argv[0] in ("-h", "--help"):
         print(_overview())
@@ -73,13 +77,18 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
         if os.environ.get("SLUICE_TRACEBACK"):
             raise
         return _complain(name, error, 1)
+    except Exception as error:
+        if not _is_of_a_store(error) or os.environ.get("SLUICE_TRACEBACK"):
+            raise
+        return _complain(name, f"the store fails ({type(error).__name__}): {_one_line(error)}. The same call again"
+                               " continues when it is well; SLUICE_TRACEBACK=1 shows where it failed", 1)  # fmt: skip
     except KeyboardInterrupt:
         return _complain(name, "interrupted; nothing is lost: the same call again continues", 130)
 
 
 def parse_command(name: str, argv: Sequence[str]) -> argparse.Namespace:
-    """A command's options, which may stand between positional arguments; but where a command takes another one's call,
-    whose options are its own."""
+    """The options of a call of the command `name`; SystemExit where it is wrong, as argparse does. Options may stand
+    between positional arguments, but where a command takes another one's call, whose options are its own."""
     module = importlib.import_module(COMMANDS[name][0])
     parser = argparse.ArgumentParser(
         prog=f"sluice {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -90,12 +99,36 @@ def parse_command(name: str, argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_intermixed_args(argv)
 
 
+def _is_of_a_store(error: Exception) -> bool:
+    """Whether a library that speaks to stores and web servers raised it. (They have no class of error in common, and
+    importing them all to name their classes would cost every command a second.)"""
+    return type(error).__module__.split(".")[0] in (
+        "botocore",
+        "aiobotocore",
+        "aiohttp",
+        "s3fs",
+        "urllib3",
+        "_internal",
+    )
+
+
+def _one_line(error: Exception) -> str:
+    """The message in a line, without colours, and without the query of a URL: it may hold a signature."""
+    plain = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
+    return re.sub(r"\b([a-z0-9]+://)(?:[^\s/@]*@)?([^\s?\"']+)(?:\?[^\s\"']*)?", r"\1\2", plain)
+
+
 def _complain(name: str, error: object, code: int) -> int:
-    text = str(error) or type(error).__name__
+    from lineage.secrets import redacted
+
+    text = redacted(str(error)) or type(error).__name__
+    if "No space left on device" in text or "Disk quota exceeded" in text:
+        text += "\nFree some room and make the same call again: it continues where this one stopped."
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
-    print(f"sluice {name}: {text}", file=sys.stderr)
+    lines = [f"sluice {name}: {text}", *getattr(error, "__notes__", ())]
+    print(visible_lines("\n".join(lines)), file=sys.stderr)
     return code
 
 

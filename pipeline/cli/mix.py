@@ -116,7 +116,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.parallel is not None and options.parallel < 1:
         raise RecipeError(f"--parallel {options.parallel}: expected at least 1")
     ablation = _open(options)
-    run_ablation(ablation, Means(num_parallel=options.parallel, tell=Reporter().say, check_workers=check_workers))
+    run_ablation(ablation, Means(num_parallel=options.parallel, say=Reporter().say, check_workers=check_workers))
     floor = noise_floor(results(ablation), ablation.goal())
     if options.json:
         print_json({"runs": [asdict(result) for result in results(ablation)], "noise_floor": floor})
@@ -233,7 +233,7 @@ def _doremi(options: argparse.Namespace) -> None:
     from trainer.mix.optimize import mixture_toml
 
     ablation = _open(options)
-    answer = run_doremi(ablation, Means(tell=Reporter().say, check_workers=check_workers))
+    answer = run_doremi(ablation, Means(say=Reporter().say, check_workers=check_workers))
     toml = mixture_toml(trainable(ablation, answer))
     if options.json:
         print_json(asdict(answer) | {"toml": toml})

@@ -2,7 +2,8 @@
 cadence, days and cost.
 
   sluice plan recipes/train.toml
-  sluice plan recipes/train.toml --set train.model=8B --set train.parallel.dp_shard=64 --set plan.gpu=H200
+  sluice plan recipes/train.toml --set train.model=8B --set train.workers=64 --set train.parallel.dp_shard=64 \\
+      --set train.global_batch=512 --set train.seq_len=8192 --set plan.gpu=H200
 
 Nothing is started and no GPU is needed. Where train.data has no finished output yet, the vocabulary is that of the
 model's config.json, or Llama 3's 128,256 for a named size. Every figure is an estimate; its formula and source stand in
@@ -16,6 +17,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.common import add_json, add_recipe, console, print_json
+from pipeline.terminal import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,9 +33,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from lineage.recipe import load_recipe
     from trainer.options import TrainRecipe
-    from trainer.planning.plan import make_plan
+    from trainer.planning.plan import plan_training
 
-    plan = make_plan(load_recipe(options.recipe, TrainRecipe, options.overrides))
+    plan = plan_training(load_recipe(options.recipe, TrainRecipe, options.overrides))
     if options.json:
         print_json(as_json(plan))
     else:
@@ -75,11 +77,14 @@ def as_json(plan: TrainingPlan) -> dict[str, Any]:
 
 
 def _print(plan: TrainingPlan) -> None:
+    from rich.markup import escape
+
     out = console()
     layout, config = plan.layout, plan.layout.config
     sizes = " × ".join(f"{name} {size}" for name, size in dataclasses.asdict(layout.mesh).items() if size > 1)
-    out.print(f"[bold]{plan.run}[/]: {plan.model}, {config.num_parameters / 1e9:,.3f} B parameters,"
-              f" vocabulary {config.vocab_size:,} ({plan.vocabulary.origin})")  # fmt: skip
+    out.print(f"[bold]{escape(visible(plan.run))}[/]: {escape(plan.model)},"
+              f" {config.num_parameters / 1e9:,.3f} B parameters,"
+              f" vocabulary {config.vocab_size:,} ({escape(plan.vocabulary.origin)})")  # fmt: skip
     out.print(f"{layout.mesh.num_workers:,} × {plan.gpu.name} ({sizes or 'one process'}), zero {layout.zero},"
               f" {layout.global_batch:,} × {layout.seq_len:,} tokens a step,"
               f" {layout.num_micro_batches} micro-batches of {layout.micro_batch} a rank\n")  # fmt: skip
@@ -87,7 +92,7 @@ def _print(plan: TrainingPlan) -> None:
                   _budget_table(plan)):  # fmt: skip
         out.print(table)
     for note in plan.notes:
-        out.print(f"Note: {note}")
+        out.print(f"Note: {note}", markup=False)
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -6,7 +6,8 @@
 
 With a document go its suppressed duplicates by text (twins), and where it was itself suppressed, the copy that was
 kept. Tokens become end-of-text ids, so lengths and the training order stay; clean texts become null; old files are
-deleted; the report is made again; an audit row stays. Killed at any point, the same call finishes it.
+deleted; the report is made again; an audit row stays. Killed at any point, or stopped by a full disk, the same call
+finishes it. What was purged before and is there again, out of a backup, goes again with the next purge.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from typing import Any
 
 from lineage.ids import parse_id
 from lineage.index.output_index import read_index
-from lineage.purge.execution import Applied, Order, apply
+from lineage.purge.execution import Applied, Order, apply, unfinished_purge
 from lineage.purge.plan import Match, PurgePlan, make_plan
 from lineage.purge.sweeps import unswept
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
+from lineage.store.lookup import Lookup
 from pipeline.cli.common import add_json, print_json, words
 from pipeline.cli.main import FailedError
 from pipeline.inspect.tracing import exposures_of
+from pipeline.terminal import visible
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,9 +56,14 @@ def run(options: argparse.Namespace) -> int:
         plan = make_plan(out, match, hooks)
         _tell(options, plan, None)
         return 0
-    applied = apply(
-        out, Order(match=match, by=options.by, reason=options.reason), hooks, apply_hooks(), wait_seconds=30
-    )
+    order = Order(match=match, by=options.by, reason=options.reason)
+    try:
+        applied = apply(out, order, hooks, apply_hooks(), wait_seconds=30)
+    except OSError as error:
+        begun = unfinished_purge(out)
+        if begun is None:
+            raise
+        raise FailedError(f"{error}. Purge {begun} has begun: the same call again finishes it") from error
     _tell(options, applied.plan, applied)
     return 0
 
@@ -95,34 +103,61 @@ def _tell(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None)
     exposures = exposures_of(options.out, placed)
     if options.json:
         caches = [asdict(cache) for cache in unswept(Folder(options.out), read_index(options.out))]
-        print_json(_as_json(plan, applied, exposures) | {"unswept_caches": caches})
+        begun = None if applied else unfinished_purge(Folder(options.out))
+        print_json(_as_json(plan, applied, exposures) | {"unswept_caches": caches, "unfinished": begun})
         return
+    is_told = _tell_unended(options, applied)
     if not plan.rows:
-        print(f"Nothing to purge: {len(plan.already):,} documents are purged already.")
+        if not is_told:
+            print(f"Nothing to purge: {len(plan.already):,} documents are purged already.")
         _tell_elsewhere(plan)
         return
+    if plan.returned:
+        print(f"{len(plan.returned):,} documents were purged before and are there again, as out of a backup")
     roles = Counter({row.doc_id: row.role for row in plan.rows}.values())
     print(f"{plan.num_documents:,} documents: {roles['target']:,} targets, {roles['twin']:,} suppressed twins,"
           f" {roles['kept_copy']:,} kept copies of suppressed targets")  # fmt: skip
-    print(f"{plan.num_tokens:,} tokens in {len(plan.shards):,} shards:", *(f"{s}/{n:05d}" for s, n in plan.shards[:20]))
+    print(
+        f"{plan.num_tokens:,} tokens in {len(plan.shards):,} shards:",
+        *(f"{visible(s)}/{n:05d}" for s, n in plan.shards[:20]),
+    )
     for exposure in exposures:
         before = exposure["last_checkpoint_before"]
-        print(f"training run {exposure['run']} saw them {exposure['num_exposures']:,} times, in steps"
+        print(f"training run {visible(str(exposure['run']))} saw them {exposure['num_exposures']:,} times, in steps"
               f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before:"
               f" {'none kept' if before is None else before}")  # fmt: skip
     _tell_elsewhere(plan)
     if applied is None:
         print("\nThis is the plan. To carry it out, add --apply.")
     else:
-        print(f"\nPurged as {applied.purge_id}. Proof: sluice verify {options.out}")
+        print(f"\nPurged as {applied.purge_id}. Proof: sluice verify {visible(options.out)}")
         for cache in unswept(Folder(options.out), read_index(options.out)):
-            print(f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there")
+            told = f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there"
+            print(visible(told))
+
+
+def _tell_unended(options: argparse.Namespace, applied: Applied | None) -> bool:
+    """Say what became of a purge that an earlier call began and did not end; whether that is what was asked for."""
+    out = Folder(options.out)
+    if applied is None:
+        begun = unfinished_purge(out)
+        if begun is not None:
+            print(f"Purge {begun} has begun and did not end. With --apply, it is finished first.")
+        return begun is not None
+    if applied.finished is not None:
+        row = next(purge for purge in Lookup(out).purges() if purge.purge_id == applied.finished)
+        print(
+            f"Finished purge {row.purge_id}, which an earlier call of {row.by!r} had begun ({row.reason!r}):"
+            f" {row.num_documents:,} documents, {row.num_tokens:,} tokens. Proof: sluice verify {options.out}"
+        )
+    return applied.finished is not None and applied.purge_id == applied.finished
 
 
 def _tell_elsewhere(plan: PurgePlan) -> None:
     for entry in plan.elsewhere:
-        print(f"{entry.doc_id.hex()} lies in {entry.out or 'an earlier output'}: purge it there with"
-              f" sluice purge {entry.out or 'OUT'} --doc {entry.doc_id.hex()} --reason … --by … --apply")  # fmt: skip
+        doc_id, out = entry.doc_id.hex(), visible(entry.out or "OUT")
+        print(f"{doc_id} lies in {out if entry.out else 'an earlier output'}: purge it there with"
+              f" sluice purge {out} --doc {doc_id} --reason … --by … --apply")  # fmt: skip
 
 
 def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str, Any]]) -> dict[str, Any]:
@@ -133,6 +168,7 @@ def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str,
         "match": json.loads(plan.match.as_json()),
         "num_documents": plan.num_documents,
         "num_tokens": plan.num_tokens,
+        "returned": [doc_id.hex() for doc_id in plan.returned],
         "already_purged": [doc_id.hex() for doc_id in plan.already],
         "shards": [{"source": source, "shard": shard} for source, shard in plan.shards],
         "documents": [

@@ -3,8 +3,18 @@
 Resumable: after a crash, a kill or Ctrl-C the same call continues and repeats no finished unit. A changed recipe or
 changed inputs are refused (exit 2) naming what differs; [ray] may differ.
 
+Credentials in the URLs of a recipe (user:password@, presigned parameters, tokens) are used and recorded nowhere: not in
+the output, its lineage, a log or a message. They may come from variables named SLUICE_SECRET_…, before @ or behind ?:
+  inputs = ["https://${SLUICE_SECRET_LOGIN}@host/a.warc.gz", "https://host/b.warc.gz?${SLUICE_SECRET_SIGNED}"]
+A URL that was signed anew is the same input. Keys of object stores come from the usual AWS_* variables only.
+
+A record that cannot be read is a row of `unreadable`; a document on which a step raises is turned down by the rule
+<step>.error. The run goes on, says what was raised and where, and lists it in the report with the traceback. It ends
+(exit 1) where such records are more than limits.max_bad_records, and where nothing was kept: it says why.
+
   sluice run recipes/crawl.toml
   sluice run recipes/crawl.toml --set run.output=s3://bucket/out --set 'source.0.limit=2'
+  sluice run recipes/crawl.toml --strict
 """
 
 from __future__ import annotations
@@ -17,16 +27,24 @@ from pipeline.phases.progress import Reporter
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "sources, steps and the output")
+    parser.add_argument(
+        "--strict", action="store_true",
+        help="stop at the first record on which a reader or step raises, with the traceback (damaged input raises"
+        " nothing: see limits.max_bad_records)",
+    )  # fmt: skip
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     from pipeline import process, recipe
+    from pipeline.cli.main import FailedError
     from pipeline.cli.summary import show_summary
 
-    summary = process.run(recipe.load(options.recipe, options.overrides), Reporter())
+    summary = process.run(recipe.load(options.recipe, options.overrides), Reporter(), strict=options.strict)
     if options.json:
         print_json(summary)
     else:
         show_summary(console(), summary)
+    if summary.get("nothing_kept"):
+        raise FailedError(f"{summary['output']} is empty: {summary['nothing_kept']}")
     return 0

@@ -18,6 +18,7 @@ from lineage.storage.folder import Folder
 from pipeline.cli.common import add_json, print_json, share
 from pipeline.cli.main import FailedError
 from pipeline.phases.progress import Reporter
+from pipeline.terminal import visible
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -67,4 +68,4 @@ def _print(evidence: dict[str, object], to: str) -> None:
     control = evidence["control"]
     if isinstance(control, dict):
         print(f"control: {control['flagged']} of {control['num']} clean texts flagged ({control['rate']:.2%})")
-    print(f"evidence: {to}")
+    print(f"evidence: {visible(to)}")

@@ -8,19 +8,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.terminal import visible
 from stages.document import STAGES
 
 
 def show_summary(screen: Console, summary: dict[str, Any]) -> None:
     """The table at the end of `sluice run`."""
-    table = Table(box=None, title=f"{summary['name']}: what became of {summary['num_documents']:,} documents",
+    title = Text(f"{visible(summary['name'])}: what became of {summary['num_documents']:,} documents")
+    table = Table(box=None, title=title,
                   title_justify="left", title_style="bold")  # fmt: skip
     table.add_column("stage")
     table.add_column("rule")
     table.add_column("documents", justify="right")
     for stage, rules in sorted(summary["rejected"].items(), key=lambda item: (_place(item[0]), item[0])):
         for rule, num in sorted(rules.items(), key=lambda item: (-item[1], item[0])):
-            table.add_row(stage, Text(rule), f"{num:,}")
+            table.add_row(Text(visible(stage)), Text(visible(rule)), f"{num:,}")
     table.add_row("", Text("kept", style="bold green"), f"{summary['num_kept']:,}")
     screen.print(table)
     unreadable = summary["num_unreadable"]
@@ -29,8 +31,8 @@ def show_summary(screen: Console, summary: dict[str, Any]) -> None:
         f"{f', {unreadable:,} stretches unreadable' if unreadable else ''};"
         f" {summary['num_tokens']:,} tokens in {summary['num_shards']:,} shards."
     )
-    out = summary["output"]
-    screen.print(f"\nNext:\n  open {out}/report.html\n  sluice verify {out}", soft_wrap=True)
+    out = visible(summary["output"])
+    screen.print(f"\nNext:\n  open {out}/report.html\n  sluice verify {out}", soft_wrap=True, markup=False)
     screen.print(f'  sluice lineage {out} "SELECT * FROM steps"', soft_wrap=True, markup=False)
     screen.print(f"  sluice trace {out} --host HOST", soft_wrap=True, markup=False)
 

@@ -1,10 +1,10 @@
 """A document's whole story, from every direction.
 
-sluice trace OUT --doc 0123…            every decision, edit, cluster, token range and training step of a document
-sluice trace OUT --url https://…        by URL, in any spelling that is normalised to the same
-sluice trace OUT --host example.org     all documents of a host
-sluice trace OUT --hash HEX             by raw, text, clean or tokens hash
-sluice trace OUT --warc FILE --offset N the document read from a crawl file (named as in the column warc_file)
+sluice trace OUT --doc 0123…              every decision, edit, cluster, token range and training step of a document
+sluice trace OUT --url https://…          by URL, in any spelling that is normalised to the same
+sluice trace OUT --host example.org       all documents of a host
+sluice trace OUT --hash HEX               by raw, text, clean or tokens hash
+sluice trace OUT --warc FILE --offset N   the document read from a crawl file (named as in the column warc_file)
 sluice trace OUT --shard web/0 --offset TOKEN     the document that a token belongs to
 sluice trace OUT --run NAME --step T [--row K]    the documents that a training step read
 """

@@ -12,6 +12,7 @@ from dataclasses import asdict
 
 from lineage.storage.folder import Folder
 from pipeline.cli.common import add_json, print_json
+from pipeline.terminal import visible
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +34,9 @@ def run(options: argparse.Namespace) -> int:
         })  # fmt: skip
         return 1 if found.problems else 0
     for problem in found.problems:
-        print(problem)
+        print(visible(str(problem)))
     for note in found.notes:
-        print(f"note: {note}")
+        print(visible(f"note: {note}"))
     counts = f"{found.num_files:,} files, {found.num_documents:,} documents, {found.num_tokens:,} tokens"
     print(f"{len(found.problems):,} problems in {counts}" if found.problems else f"All of it holds: {counts}.")
     return 1 if found.problems else 0

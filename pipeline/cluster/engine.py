@@ -21,7 +21,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import object_store_settings
 from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
 from pipeline.recipe import RayStageTable, RayTable
-from trainer.processes.address import reaching
+from trainer.processes.address import start_or_join
 from trainer.processes.placement import A_LITTLE, Workers
 
 Item = TypeVar("Item")
@@ -82,13 +82,9 @@ def cluster(table: RayTable) -> Iterator[None]:
         return
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
     if table.address == "local":
-        options |= {"address": "local", "num_cpus": table.num_cpus, "include_dashboard": False}
-        options["object_store_memory"] = _store_bytes()
-    else:
-        options["address"] = table.address
+        options |= {"num_cpus": table.num_cpus, "include_dashboard": False, "object_store_memory": _store_bytes()}
     try:
-        with reaching(table.address):
-            ray.init(**options)
+        start_or_join(table.address, **options)
     except ConnectionError as error:
         raise ResourceError(f"ray.address = {table.address!r}: no Ray cluster answers there ({error})") from error
     except ValueError as error:

@@ -2,24 +2,28 @@
 
 A file's name in the tables is relative, so that disk and S3 agree: to the folders before the first wildcard of its
 glob, to its own folder if it was named outright, or to the base URL of its paths list.
+
+A web address may hold credentials, as `${SLUICE_SECRET_…}` or outright: `Input.address` has them, and nothing else.
 """
 
 from __future__ import annotations
 
 import gzip
 import logging
+import os
 import posixpath
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast
 from urllib.parse import urlsplit
 
-from lineage.recipe import RecipeError
-from lineage.storage.folder import filesystem, is_remote, join, local_path
-from pipeline.inputs.http_file import Retries, http_size, open_http
+from lineage.recipe import RecipeError, blamed_on
+from lineage.secrets import without_secrets
+from lineage.storage.folder import filesystem, is_remote, join, local_path, with_environment
+from pipeline.inputs.http_file import Retries, http_facts, http_size, open_http
 
 COMMON_CRAWL: Final = "https://data.commoncrawl.org"
 _COMMON_CRAWL_TOP = ("crawl-data", "cc-index", "contrib", "projects")
@@ -32,13 +36,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """One input file: `index` is its place among its source's names, `name` relative, `size` in bytes."""
+    """One input file: `index` is its place among its source's names, `name` relative, `size` in bytes. `url` says where
+    it lies, as it may be recorded; `secret_url` is what must be asked for, where that holds credentials."""
 
     source: str
     index: int
     name: str
     url: str
     size: int
+    secret_url: str | None = field(default=None, repr=False)
+
+    @property
+    def address(self) -> str:
+        """The URL to open: never to be recorded or shown."""
+        return self.secret_url or self.url
 
 
 class Source(Protocol):
@@ -54,10 +65,12 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listed:
-    """A file that an entry of `inputs` names; `size` None: not known yet."""
+    """A file that an entry of `inputs` names; `size` None: not known yet. `url` may hold credentials, `shown` does
+    not."""
 
     name: str
-    url: str
+    url: str = field(repr=False)
+    shown: str
     size: int | None
 
 
@@ -71,7 +84,14 @@ def list_inputs(source: Source) -> list[Input]:
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
         sizes = pool.map(lambda found: _size(source.name, found), listed)
         return [
-            Input(source=source.name, index=index, name=found.name, url=found.url, size=size)
+            Input(
+                source=source.name,
+                index=index,
+                name=found.name,
+                url=found.shown,
+                size=size,
+                secret_url=None if found.url == found.shown else found.url,
+            )
             for index, (found, size) in enumerate(zip(listed, sizes, strict=True))
         ]
 
@@ -79,14 +99,33 @@ def list_inputs(source: Source) -> list[Input]:
 def open_input(found: Input, retries: Retries | None = None) -> BinaryIO:
     """The file as a seekable stream; on a web server one that goes on after dropped connections. OSError if it
     cannot be read."""
-    return _open(found.url, retries)
+    return _open(found.address, found.url, retries)
 
 
-def _open(url: str, retries: Retries | None = None) -> BinaryIO:
+def input_size(found: Input) -> int:
+    """The bytes of an input as it is now; FileNotFoundError if it is gone."""
+    if _is_http(found.url):
+        return http_size(found.address, shown=found.url)
+    if is_remote(found.url):
+        return int(filesystem(found.url).size(found.address))
+    return os.path.getsize(local_path(found.url))
+
+
+def input_etag(found: Input) -> str:
+    """The ETag of a remote input, "" if it has none; OSError if it cannot be asked for."""
+    if _is_http(found.url):
+        tag = http_facts(found.address, shown=found.url).etag
+    else:
+        info = filesystem(found.url).info(found.address)
+        tag = str(info.get("ETag") or info.get("etag") or info.get("mtime") or "")
+    return tag.strip('"')
+
+
+def _open(url: str, shown: str, retries: Retries | None = None) -> BinaryIO:
     if not is_remote(url):
         return open(local_path(url), "rb")
     if _is_http(url):
-        return cast(BinaryIO, open_http(url, retries))
+        return cast(BinaryIO, open_http(url, retries, shown))
     return cast(BinaryIO, filesystem(url).open(url, "rb", cache_type="readahead"))
 
 
@@ -95,27 +134,34 @@ def _is_http(url: str) -> bool:
 
 
 def _list_all(source: Source) -> Iterator[_Listed]:
-    for entry in source.inputs:
+    for given in source.inputs:
+        with blamed_on(f"source.inputs of {source.name!r}"):
+            entry, shown = with_environment(given), without_secrets(given)
         try:
-            if entry.endswith(_LIST_ENDINGS):
-                yield from _list_paths(entry)
+            if _without_query(shown).endswith(_LIST_ENDINGS):
+                yield from _list_paths(entry, shown)
             else:
-                yield from _list_entry(entry)
+                yield from _list_entry(entry, shown)
         except FileNotFoundError as error:
-            raise RecipeError(f"source.inputs of {source.name!r}: there is no file {entry!r}") from error
+            raise RecipeError(f"source.inputs of {source.name!r}: there is no file {shown!r}") from error
         except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-            raise RecipeError(f"source.inputs of {source.name!r}: {entry!r} cannot be listed: {error}") from error
+            raise RecipeError(f"source.inputs of {source.name!r}: {shown!r} cannot be listed: {error}") from error
 
 
-def _list_entry(entry: str) -> Iterator[_Listed]:
+def _without_query(url: str) -> str:
+    """A web address without what follows its path; any other place as it is."""
+    return url.partition("#")[0].partition("?")[0] if url.startswith(("http://", "https://")) else url
+
+
+def _list_entry(entry: str, shown: str) -> Iterator[_Listed]:
     url = entry if is_remote(entry) else local_path(entry)
     if _is_http(url):
-        yield _Listed(name=posixpath.basename(urlsplit(url).path) or url, url=url, size=None)
+        yield _Listed(name=posixpath.basename(urlsplit(url).path) or shown, url=url, shown=shown, size=None)
         return
     files = filesystem(url)
     # A name that holds a wildcard but stands for a file is that file.
     if files.isfile(url):
-        yield _Listed(name=posixpath.basename(url), url=url, size=int(files.size(url)))
+        yield _Listed(name=posixpath.basename(url), url=url, shown=url, size=int(files.size(url)))
         return
     if files.isdir(url):
         raise OSError(f"it is a folder: name its files, for example {join(entry, '*.warc.gz')!r}")
@@ -136,7 +182,7 @@ def _list_glob(url: str) -> Iterator[_Listed]:
         hidden = any(part.startswith(".") for part in name.split("/")) and "/." not in url
         if info["type"] == "file" and not hidden:
             num_found += 1
-            yield _Listed(name=name, url=full, size=int(info["size"]))
+            yield _Listed(name=name, url=full, shown=full, size=int(info["size"]))
     if not num_found:
         raise OSError("the pattern matches no file")
 
@@ -147,22 +193,24 @@ def _fixed_part(pattern: str) -> str:
     return pattern[:first].rpartition("/")[0]
 
 
-def _list_paths(entry: str) -> Iterator[_Listed]:
-    paths = _read_paths(entry)
+def _list_paths(entry: str, shown: str) -> Iterator[_Listed]:
+    paths = _read_paths(entry, shown)
     if not paths:
         raise OSError("the list is empty")
-    base = _base_of_list(entry, paths[0])
+    base = _base_of_list(_without_query(entry), paths[0])
     for path in paths:
         if is_remote(path):
-            yield _Listed(name=urlsplit(path).path.strip("/"), url=path, size=None)
+            yield _Listed(name=urlsplit(path).path.strip("/"), url=path, shown=without_secrets(path), size=None)
         elif path.startswith("/") or ".." in path.split("/"):
-            raise OSError(f"the list names {path!r}: expected URLs, or paths relative to {base}")
+            named, root = without_secrets(path), without_secrets(base)
+            raise OSError(f"the list names {named!r}: expected URLs, or paths relative to {root}")
         else:
-            yield _Listed(name=path, url=join(base, path), size=None)
+            url = join(base, path)
+            yield _Listed(name=path, url=url, shown=without_secrets(url), size=None)
 
 
-def _read_paths(entry: str) -> list[str]:
-    with _open(entry) as stream:
+def _read_paths(entry: str, shown: str) -> list[str]:
+    with _open(entry, shown) as stream:
         data = stream.read(_MAX_LIST_BYTES)
         if data.startswith(b"\x1f\x8b"):
             stream.seek(0)
@@ -191,7 +239,7 @@ def _one_for_each_url(source: str, listed: Iterable[_Listed]) -> list[_Listed]:
     for found in listed:
         known = by_url.setdefault(found.url, found)
         if known is not found:
-            _log.warning("source %s: %s is listed twice; it counts once", source, found.url)
+            _log.warning("source %s: %s is listed twice; it counts once", source, found.shown)
             by_url[found.url] = min(known, found, key=lambda either: either.name)
     return list(by_url.values())
 
@@ -202,8 +250,8 @@ def _one_for_each_name(source: str, listed: Sequence[_Listed]) -> Sequence[_List
         known = by_name.setdefault(found.name, found)
         if known is not found:
             raise RecipeError(
-                f"source.inputs of {source!r}: {known.url} and {found.url} would both be called {found.name!r} in the"
-                " tables: reach them by one glob whose wildcard tells them apart, or make two sources"
+                f"source.inputs of {source!r}: {known.shown} and {found.shown} would both be called {found.name!r} in"
+                " the tables: reach them by one glob whose wildcard tells them apart, or make two sources"
             )
     return listed
 
@@ -213,9 +261,9 @@ def _size(source: str, found: _Listed) -> int:
         if found.size is not None:
             return found.size
         if _is_http(found.url):
-            return http_size(found.url)
+            return http_size(found.url, shown=found.shown)
         return int(filesystem(found.url).size(found.url))
     except FileNotFoundError as error:
-        raise RecipeError(f"source.inputs of {source!r}: there is no file {found.url}") from error
+        raise RecipeError(f"source.inputs of {source!r}: there is no file {found.shown}") from error
     except OSError as error:
-        raise RecipeError(f"source.inputs of {source!r}: {found.url} cannot be read: {error}") from error
+        raise RecipeError(f"source.inputs of {source!r}: {found.shown} cannot be read: {error}") from error

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import io
 import itertools
+import logging
+import re
 import time
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import unquote
 
 import urllib3
 from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError, ResponseError
+
+from lineage.secrets import redact_log, redacted, without_secrets
 
 _BUSY: Final = (408, 429, 500, 502, 503, 504)
 _BUFFER_BYTES: Final = 1 << 20
 _CONNECT_SECONDS: Final = 30.0
 _READ_SECONDS: Final = 120.0
+_REFUSED_HEAD: Final = (401, 403, 405, 501)
+"""What answers a HEAD where a GET may be allowed: a presigned URL is signed for one method."""
 _POOL = urllib3.PoolManager(maxsize=16)
+
+
+def _without_queries(record: logging.LogRecord) -> bool:
+    """urllib3 logs each request and retry with the whole query, which holds the credentials of a presigned URL."""
+    redact_log(record)
+    record.msg = re.sub(r"\?[^\s\"']*", "?…", record.msg)
+    return True
+
+
+for _name in ("urllib3.connectionpool", "urllib3.util.retry", "urllib3.poolmanager"):
+    logging.getLogger(_name).addFilter(_without_queries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,26 +50,49 @@ class Retries:
         return min(self.backoff_seconds * 2.0 ** (attempt - 1), self.longest_seconds)
 
 
-def open_http(url: str, retries: Retries | None = None) -> io.BufferedReader:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpFacts:
+    """A file's bytes and its ETag ("" if it has none), as a server tells them."""
+
+    size: int
+    etag: str
+
+
+def open_http(url: str, retries: Retries | None = None, shown: str | None = None) -> io.BufferedReader:
     """`url` as a stream. FileNotFoundError if the server says there is no such file, OSError if it stays out of
-    reach or the file changes while it is read."""
-    return io.BufferedReader(HttpFile(url, retries or Retries()), _BUFFER_BYTES)
+    reach or the file changes while it is read: their messages call it `shown`, by default the URL without credentials.
+
+    What stands before @ is sent as basic authentication."""
+    return io.BufferedReader(HttpFile(url, retries or Retries(), shown), _BUFFER_BYTES)
 
 
-def http_size(url: str, retries: Retries | None = None) -> int:
+def http_size(url: str, retries: Retries | None = None, shown: str | None = None) -> int:
     """Bytes of the file at `url`; errors as of `open_http`, and OSError if the server does not tell."""
-    response = _request("HEAD", url, {}, retries or Retries())
+    return http_facts(url, retries, shown).size
+
+
+def http_facts(url: str, retries: Retries | None = None, shown: str | None = None) -> HttpFacts:
+    """What the server tells of the file at `url`; errors as of `http_size`."""
+    shown = shown or without_secrets(url)
+    response = _request("HEAD", url, {}, retries or Retries(), shown=shown, allowed=_REFUSED_HEAD)
     length = response.headers.get("Content-Length", "")
+    if response.status in _REFUSED_HEAD:
+        response = _request("GET", url, {"Range": "bytes=0-0"}, retries or Retries(), shown=shown)
+        response.close()
+        length = response.headers.get("Content-Length", "")
+        if response.status != 200:  # 416 where there is no first byte
+            length = response.headers.get("Content-Range", "").rpartition("/")[2]
     if not length.isdigit():
-        raise OSError(f"{url}: the server does not tell the file's length (Content-Length is {length!r})")
-    return int(length)
+        raise OSError(f"{shown}: the server does not tell the file's length (Content-Length is {length!r})")
+    return HttpFacts(size=int(length), etag=response.headers.get("ETag", ""))
 
 
 class HttpFile(io.RawIOBase):
     """The raw stream below `open_http`. A read after a dropped connection goes on by a Range request."""
 
-    def __init__(self, url: str, retries: Retries) -> None:
+    def __init__(self, url: str, retries: Retries, shown: str | None = None) -> None:
         self._url, self._retries = url, retries
+        self._shown = shown or without_secrets(url)
         self._position = 0
         self._size: int | None = None
         self._version: str | None = None
@@ -69,7 +110,7 @@ class HttpFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if whence == io.SEEK_END and self._size is None:
-            self._size = http_size(self._url, self._retries)
+            self._size = http_size(self._url, self._retries, self._shown)
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size or 0}[whence]
         if start + offset != self._position:
             self._disconnect()
@@ -84,7 +125,8 @@ class HttpFile(io.RawIOBase):
             except HTTPError as error:
                 self._disconnect()
                 if attempt > self._retries.attempts:
-                    raise OSError(f"{self._url}: reading broke off at byte {self._position}: {error}") from error
+                    message = f"{self._shown}: reading broke off at byte {self._position}: {redacted(str(error))}"
+                    raise OSError(message) from None
                 time.sleep(self._retries.pause(attempt))
         buffer[: len(data)] = data
         self._position += len(data)
@@ -110,7 +152,7 @@ class HttpFile(io.RawIOBase):
         """A response whose next byte is the one at our position; None behind the end of the file."""
         if self._size is not None and self._position >= self._size:
             return None
-        response = _request("GET", self._url, {"Range": f"bytes={self._position}-"}, self._retries)
+        response = _request("GET", self._url, {"Range": f"bytes={self._position}-"}, self._retries, shown=self._shown)
         if response.status == 416:
             response.close()
             return None
@@ -129,11 +171,15 @@ class HttpFile(io.RawIOBase):
             version = f"{response.headers.get('ETag')} of {size} bytes"
             if self._version not in (None, version):
                 response.close()
-                raise OSError(f"{self._url} changed while it was read: was {self._version}, is {version}")
+                raise OSError(f"{self._shown} changed while it was read: was {self._version}, is {version}")
             self._size, self._version = size, version
 
 
-def _request(method: str, url: str, headers: dict[str, str], retries: Retries) -> urllib3.BaseHTTPResponse:
+def _request(
+    method: str, url: str, headers: dict[str, str], retries: Retries, *, shown: str, allowed: tuple[int, ...] = ()
+) -> urllib3.BaseHTTPResponse:
+    """The answer; OSError for another status than of success, or of those `allowed`. No error carries the URL, which
+    may hold credentials: neither in its message nor as its cause."""
     policy = urllib3.Retry(
         total=retries.attempts,
         backoff_factor=retries.backoff_seconds,
@@ -141,22 +187,34 @@ def _request(method: str, url: str, headers: dict[str, str], retries: Retries) -
         status_forcelist=_BUSY,
         allowed_methods=None,
     )
+    bare, authorization = _without_user(url)
     try:
         response = _POOL.request(
             method,
-            url,
-            headers={"Accept-Encoding": "identity", "User-Agent": "sluice", **headers},
+            bare,
+            headers={"Accept-Encoding": "identity", "User-Agent": "sluice", **authorization, **headers},
             preload_content=False,
             retries=policy,
             timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS),
         )
     except MaxRetryError as error:
         what = "answers" if isinstance(error.reason, ResponseError) else "cannot be reached"
-        raise OSError(f"{url}: the server {what}, after {retries.attempts + 1} attempts: {error.reason}") from error
+        reason = redacted(str(error.reason))
+        raise OSError(f"{shown}: the server {what}, after {retries.attempts + 1} attempts: {reason}") from None
     except HTTPError as error:
-        raise OSError(f"{url} cannot be requested: {error}") from error
-    if response.status not in (200, 206, 416):
+        raise OSError(f"{shown} cannot be requested: {redacted(str(error)).replace(bare, shown)}") from None
+    if response.status not in (200, 206, 416, *allowed):
         response.close()
         error_type = FileNotFoundError if response.status in (404, 410) else OSError
-        raise error_type(f"{url}: the server answers {response.status} {response.reason or ''}".rstrip())
+        raise error_type(f"{shown}: the server answers {response.status} {response.reason or ''}".rstrip())
     return response
+
+
+def _without_user(url: str) -> tuple[str, dict[str, str]]:
+    """The URL without what stands before @, and that as a header. (urllib3 drops it on a redirect to another host.)"""
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, at, host = authority.rpartition("@")
+    if not at:
+        return url, {}
+    return f"{scheme}://{host}{slash}{path}", dict(urllib3.make_headers(basic_auth=unquote(user)))

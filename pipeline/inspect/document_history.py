@@ -15,6 +15,7 @@ from rich.text import Text
 
 from lineage.trace.document_history import Decision, Story
 from lineage.trace.exposure import Exposure
+from pipeline.terminal import visible
 
 _STYLES = {"kept": "bold green", "rejected": "bold red", "duplicate": "bold yellow"}
 _MARKS = {"keep": ("✓", "green"), "edit": ("~", "cyan"), "reject": ("✗", "red"), "duplicate": ("=", "yellow")}
@@ -59,7 +60,7 @@ def print_list(console: Console, stories: Sequence[Story], limit: int | None = N
 
 def plain(text: str) -> Text:
     """A text from outside as it may be shown: control and format characters as escapes, no markup."""
-    return Text("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text))
+    return Text(visible(text))
 
 
 def _print_opening(console: Console, story: Story) -> None:

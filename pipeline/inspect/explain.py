@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import difflib
 import math
-import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal, TypedDict
 
 from rich.console import Console
@@ -18,8 +17,10 @@ from rich.rule import Rule as Line
 from rich.table import Table
 from rich.text import Text
 
-from stages.chain import Chain, StepTables
+from pipeline.terminal import visible, visible_lines
+from stages.chain import Chain, StepTables, attempt
 from stages.document import Document, Edit, Finding, Rejection
+from stages.fault import Fault
 
 Verdict = Literal["kept", "changed", "rejected"]
 _PREVIEW_CHARS: Final = 1_200
@@ -38,6 +39,7 @@ class StepStory:
     edits: tuple[Edit, ...]
     text_before: str
     text_after: str
+    fault: Fault | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,7 @@ def explain(document: Document, chain: Chain) -> Story:
     """The story of one document, every step run on what the steps before it left, rejections notwithstanding."""
     steps: list[StepStory] = []
     for step in chain.steps:
-        outcome = step(document)
+        outcome = attempt(step, document)
         story = _tell(step.stage, document, outcome)
         steps.append(story)
         document = outcome.document if isinstance(outcome, Rejection) else outcome
@@ -89,6 +91,7 @@ def _tell(stage: str, before: Document, outcome: Document | Rejection) -> StepSt
         edits=after.edits[len(before.edits) :],
         text_before=before.text,
         text_after=after.text,
+        fault=outcome.fault if isinstance(outcome, Rejection) else None,
     )
 
 
@@ -132,6 +135,7 @@ def _step_json(step: StepStory) -> dict[str, object]:
         "findings": [_finding_json(finding) for finding in step.findings],
         "edits": [{"kind": edit.kind, "count": edit.count} for edit in step.edits],
     }
+    told |= {"raised": asdict(step.fault)} if step.fault else {}
     return told | ({"text": step.text_after} if step.text_after != step.text_before else {})
 
 
@@ -153,16 +157,18 @@ def render(story: Story, console: Console) -> None:
     """The story for a person at a terminal. What comes from the page is shown as text, never as control codes."""
     document = story.document
     console.print(
-        Panel(_headline(story), title=Text(printable(document.url or document.doc_id.hex())), title_align="left")
+        Panel(_headline(story), title=Text(visible(document.url or document.doc_id.hex())), title_align="left")
     )
     for step in story.steps:
         console.print(
             Line(Text.assemble((step.stage, "bold"), "  ", (step.verdict, _COLOURS[step.verdict])), align="left")
         )
+        if step.fault:
+            console.print(Text(visible_lines(f"{step.fault.traceback}: {step.fault.message}")))
         if step.findings:
             console.print(_table(step, story.deciding))
         for edit in step.edits:
-            console.print(Text(f"  {edit.kind} × {edit.count:,}", style="cyan"))
+            console.print(Text(f"  {visible(edit.kind)} × {edit.count:,}", style="cyan"))
         if step.text_after != step.text_before:
             console.print(_change(step))
     if story.not_run:
@@ -173,14 +179,14 @@ def _headline(story: Story) -> Text:
     document, deciding = story.document, story.deciding
     facts = [
         f"{document.num_bytes:,} bytes",
-        f"charset {document.charset or 'unknown'}",
+        f"charset {visible(document.charset or 'unknown')}",
         f"{len(document.text):,} characters of text",
     ]
     if document.language_score is not None:
         facts.append(f"language {document.language} ({document.language_score:.4f})")
     verdict = Text("kept", style="bold green")
     if deciding is not None:
-        verdict = Text(f"rejected at {deciding.stage}: {deciding.rule}{_measured(deciding)}", style="bold red")
+        verdict = Text(f"rejected at {deciding.stage}: {visible(deciding.rule)}{_measured(deciding)}", style="bold red")
     return Text("\n").join([verdict, Text(", ".join(facts))])
 
 
@@ -207,7 +213,10 @@ def _table(step: StepStory, decides: Finding | None) -> Table:
         mark, style = ("✗", "red") if finding.rejected else ("✓", "green")
         table.add_row(
             Text(mark, style=style),
-            Text(finding.rule + (" ← decides" if finding is decides else ""), style=style if finding.rejected else ""),
+            Text(
+                visible(finding.rule) + (" ← decides" if finding is decides else ""),
+                style=style if finding.rejected else "",
+            ),
             _number(finding.value),
             _number(finding.threshold),
         )
@@ -219,13 +228,13 @@ def _change(step: StepStory) -> Panel | Text:
     if not step.text_before:
         more = len(step.text_after) - _PREVIEW_CHARS
         tail = f"\n… {more:,} more characters" if more > 0 else ""
-        return Panel(Text(printable(step.text_after[:_PREVIEW_CHARS]) + tail), title="text", title_align="left")
+        return Panel(Text(visible(step.text_after[:_PREVIEW_CHARS], "\n\t") + tail), title="text", title_align="left")
     shown = Text()
     for number, (mark, line) in enumerate(_changed_lines(step.text_before, step.text_after)):
         if number == _MOST_CHANGED_LINES:
             shown.append("  … and more\n", style="dim")
             break
-        shown.append(f"  {mark} {printable(line[:200])}\n", style="red" if mark == "-" else "green")
+        shown.append(f"  {mark} {visible(line[:200])}\n", style="red" if mark == "-" else "green")
     return shown
 
 
@@ -240,8 +249,3 @@ def _changed_lines(before: str, after: str) -> Iterator[tuple[str, str]]:
     for line in difflib.unified_diff(old, new, lineterm="", n=0):
         if line[:1] in "+-" and not line.startswith(("---", "+++")):
             yield line[0], line[1:]
-
-
-def printable(text: str) -> str:
-    """`text` as a terminal may be given it: control, escape and direction-changing characters are shown as U+FFFD."""
-    return "".join(c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs") else "\ufffd" for c in text)

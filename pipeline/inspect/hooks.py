@@ -13,7 +13,7 @@ from lineage.store.delta import read_table
 from lineage.trace.earlier import find_in
 from lineage.verify.problems import VerifyHooks
 from pipeline.recipe import recipe_of
-from pipeline.report.render import render_output
+from pipeline.report.render import render_output, stale_report
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
 from stages.steps.url import named_host, url_key
@@ -43,7 +43,10 @@ def verify_hooks(out: Folder) -> VerifyHooks:
         table = DedupTable()
     find = find_in(table.against)
     return VerifyHooks(
-        jaccard=Similarity(table), url_key=url_key, known_elsewhere=lambda doc_id: find(doc_id) is not None
+        jaccard=Similarity(table),
+        url_key=url_key,
+        known_elsewhere=lambda doc_id: find(doc_id) is not None,
+        stale_report=stale_report,
     )
 
 

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from lineage.index.output_index import PartFile, Shard, check_outside, read_index
 from lineage.recipe import RecipeError
+from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, split
 from lineage.store.lookup import Lookup
 from pipeline.cluster import engine
@@ -191,7 +192,7 @@ def scan(out: Folder, request: ScanRequest, reporter: Reporter) -> dict[str, Any
     max_share = max(_SHARE, _FEW / max(1, num_documents)) if request.max_share is None else request.max_share
     return {
         "format": 1,
-        "against": request.against,
+        "against": without_secrets(request.against),
         "ngram": request.ngram,
         "content_fingerprint": index.content_fingerprint,
         "num_items": len(items),

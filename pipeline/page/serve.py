@@ -18,7 +18,7 @@ from typing import Any
 from aiohttp import web
 
 from lineage.index.output_index import read_index
-from lineage.purge.execution import Order, apply
+from lineage.purge.execution import Order, apply, unfinished_purge
 from lineage.purge.plan import Match, PurgeError, make_plan
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
@@ -134,7 +134,7 @@ class _Site:
         urls = {story.doc_id: story.row.url for story in make_tracer(self._out.url).stories(
             sorted({row.doc_id for row in plan.rows})[:_MOST_SHOWN])}  # fmt: skip
         return {"match": match, "plan": plan, "urls": urls, "exposures": exposures_of(self._out.url, placed),
-                "shown": plan.rows[:_MOST_SHOWN]}  # fmt: skip
+                "shown": plan.rows[:_MOST_SHOWN], "unfinished": unfinished_purge(self._out)}  # fmt: skip
 
     async def purge(self, request: web.Request) -> web.Response:
         form = await request.post()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
@@ -17,11 +17,13 @@ from lineage.storage.folder import Folder
 
 _MAX_ROWS = 4096
 _MAX_CHARS = 8 << 20
+_MAX_OTHER_CHARS = 64 << 20
+"""Of addresses and other fields: a hostile record may have a million characters of each."""
 
 
 class RowWriter:
-    """A context: `add` rows as mappings of column to value (absent is null). Row groups end after 4,096 rows or 8 MiB
-    of text, whichever comes first: a function of the rows alone.
+    """A context: `add` rows as mappings of column to value (absent is null). Row groups end after 4,096 rows, 8 MiB
+    of text or 64 MiB of other fields, whichever comes first: a function of the rows alone.
 
     After the block `num_rows` and `hash` (BLAKE3-128 in hex) say what was published."""
 
@@ -29,7 +31,7 @@ class RowWriter:
         self.name, self.num_rows, self.hash = name, 0, ""
         self._folder, self._schema = folder, schema
         self._rows: list[Mapping[str, Any]] = []
-        self._chars = 0
+        self._chars = self._other_chars = 0
         self._stack = ExitStack()
 
     def __enter__(self) -> RowWriter:
@@ -40,25 +42,31 @@ class RowWriter:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if error[0] is None:
+        if error[0] is not None:
+            with suppress(OSError):  # a disk that is full fails here again, and the first error is the one to tell
+                self._writer.close()
+            self._stack.__exit__(*error)
+            return
+        with self._stack:
             self._flush()
-        self._writer.close()
-        self.hash = self._sink.hexdigest()
-        self._stack.__exit__(*error)
+            self._writer.close()
+            self.hash = self._sink.hexdigest()
 
     def add(self, row: Mapping[str, Any]) -> None:
         """One row."""
         self._rows.append(row)
         self.num_rows += 1
         self._chars += len(row.get("text") or "")
-        if len(self._rows) >= _MAX_ROWS or self._chars >= _MAX_CHARS:
+        self._other_chars += sum(len(row.get(name) or "") for name in ("url", "metadata", "record_id", "host"))
+        full = self._chars >= _MAX_CHARS or self._other_chars >= _MAX_OTHER_CHARS
+        if full or len(self._rows) >= _MAX_ROWS:
             self._flush()
 
     def _flush(self) -> None:
         if self._rows:
             columns = {name: [row.get(name) for row in self._rows] for name in self._schema.names}
             self._writer.write_table(pa.table(columns, schema=self._schema))
-            self._rows, self._chars = [], 0
+            self._rows, self._chars, self._other_chars = [], 0, 0
 
 
 class _HashingFile:

@@ -55,7 +55,8 @@ class Phase(Generic[Item]):
     """`task(job, item, careful)` publishes the item's files, then its marker, and returns the marker's content.
 
     `stage` is one of RAY_STAGES: what its units reserve. `size` weighs an item, for the order and the progress bar;
-    `note` turns what is done so far and the seconds into a line."""
+    `note` turns what is done so far and the seconds into a line. `watch` sees what each item counted, one that was done
+    by an earlier call too, and may end the phase by an exception."""
 
     name: str
     stage: str
@@ -64,6 +65,7 @@ class Phase(Generic[Item]):
     items: Sequence[Item]
     size: Callable[[Item], float] = field(default=lambda item: 1.0)
     note: Callable[[Sequence[Done], float], str] = field(default=lambda done, seconds: "")
+    watch: Callable[[Done], None] = field(default=lambda done: None)
 
 
 def carry_out(run: Run, phase: Phase[Item]) -> list[Done]:
@@ -73,6 +75,8 @@ def carry_out(run: Run, phase: Phase[Item]) -> list[Done]:
     timing anomalies")."""
     started = time.perf_counter()
     standing = _standing(run.out, phase)
+    for done in standing.values():
+        phase.watch(done)
     fresh: list[Done] = []
     note = ""
     with run.reporter.phase(phase.name, sum(map(phase.size, phase.items))) as progress:
@@ -81,6 +85,7 @@ def carry_out(run: Run, phase: Phase[Item]) -> list[Done]:
         metrics = PhaseMetrics(run.recipe, phase.name, len(left))
         work = Work.of(run.recipe.ray, phase.stage)
         for item, done in run_units(phase.task, phase.job, left, work, metrics.retried):
+            phase.watch(done)
             standing[item.marker] = done
             fresh.append(done)
             metrics.done(done)

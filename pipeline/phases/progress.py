@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from lineage.secrets import redacted
+
 _LINE_EVERY_SECONDS = 10.0
 
 
@@ -93,4 +95,4 @@ class Reporter:
     def say(self, line: str) -> None:
         """One line for the user."""
         if not self._quiet:
-            self._console.print(line, highlight=False)
+            self._console.print(redacted(line), highlight=False, markup=False, soft_wrap=True)

@@ -9,12 +9,14 @@ from typing import Any
 
 from lineage.index.output_index import Index, PartFile, Shard, TokenizerIdentity, make_index, publish_index
 from lineage.purge.erase import remove_leftovers
-from lineage.recipe import as_toml
+from lineage.recipe import as_plain, as_toml
+from lineage.secrets import recordable
 from lineage.store.checksum_update import cover
 from pipeline.dedup.corpus import DedupResult
 from pipeline.phases.join import merge_excerpts
 from pipeline.phases.phase import Done, Run
 from pipeline.plan import RUN, Plan, Unit, clear_work
+from pipeline.report.faults import as_kept, faults_of, why_nothing_was_kept
 from pipeline.report.render import REPORT, render_output
 from stages.tokens.tokenizer import Tokenizer
 
@@ -46,6 +48,7 @@ def summarise(
         seconds[unit["source"]].update(unit["seconds"])
         for stage, rule, number, _ in (*unit["rejected"], *final["dropped"]):
             rejected[stage][rule] += number
+    num_kept = sum(final["num_kept"] for final in finished)
     return {
         "name": state.recipe.run.name,
         "output": state.out.url,
@@ -54,10 +57,12 @@ def summarise(
         "num_records": sum(unit["num_records"] for unit in read),
         "num_unreadable": sum(len(unit["unreadable"]) for unit in read),
         "num_documents": sum(unit["num_documents"] for unit in read),
-        "num_kept": sum(final["num_kept"] for final in finished),
+        "num_kept": num_kept,
+        "nothing_kept": None if num_kept else why_nothing_was_kept(read, rejected),
         "num_tokens": index.num_tokens,
         "num_shards": len(index.shards),
         "rejected": {stage: dict(rules) for stage, rules in rejected.items()},
+        "faults": as_kept(faults_of(read)),
         "dedup": dict(compared.counts),
         "order_fingerprint": index.order_fingerprint,
         "content_fingerprint": index.content_fingerprint,
@@ -72,7 +77,7 @@ def publish(plan: Plan, index: Index, summary: dict[str, Any]) -> None:
     """Publish everything that readers open after the tables are committed, index.json last; then remove work/."""
     out = plan.out
     out.publish(EXCERPTS, merge_excerpts(out, plan.units))
-    out.publish(RECIPE, as_toml(plan.recipe).encode())
+    out.publish(RECIPE, as_toml(recordable(as_plain(plan.recipe))).encode())
     out.publish(RUN, json.dumps(summary, indent=1, sort_keys=True).encode())
     out.publish(REPORT, render_output(out, index))
     # A killed call may have left another run.json or report of the same size: their sums must not be taken over.

@@ -12,8 +12,8 @@ import contextlib
 import functools
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import asdict, dataclass, field
+from typing import Any, BinaryIO, Final
 
 from lineage.ids import add_digests, show_digest, sort_key, text_hash
 from lineage.index.output_index import part_name
@@ -21,13 +21,14 @@ from lineage.storage.folder import Folder
 from lineage.store import tables
 from pipeline.inputs.files import open_input
 from pipeline.parquet.rows import RowWriter, publish_marker
-from pipeline.plan import Unit
+from pipeline.plan import InputChangedError, Unit, check_unchanged
 from pipeline.report.excerpts import ExcerptKeeper
+from pipeline.report.faults import FaultTally, StrictError, fault_of, strict_message
 from stages.chain import Chain, StepTables, build_chain
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.document import Document, Outcome, Rejection
-from stages.reading.options import Format, InputCounts, ReadOptions, Unreadable
+from stages.reading.options import Format, InputCounts, ReadOptions, RowFields, Unreadable
 from stages.reading.reader import read_documents
 from stages.steps.url import url_host, url_key
 
@@ -43,14 +44,18 @@ class UnitJob:
     out: str
     steps: tuple[tuple[str, ...], ...]
     formats: tuple[Format, ...]
+    fields: tuple[RowFields, ...]
     tables: StepTables
     dedup: DedupTable
     whole_ledger: bool
+    strict: bool = False
+    """Whether the first exception on a record ends the run."""
 
 
 @dataclass(slots=True, kw_only=True)
 class UnitSummary:
-    """What a unit counted. `rejected` maps (stage, rule) to (number, digest of doc_ids)."""
+    """What a unit counted. `rejected` maps (stage, rule) to (number, digest of doc_ids). With `strict` a record
+    on which something was raised is a StrictError."""
 
     key: str
     source: str
@@ -66,6 +71,8 @@ class UnitSummary:
     num_chars: int = 0
     html_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+    faults: FaultTally = field(default_factory=FaultTally)
+    strict: bool = False
 
     def count(self, document: Document) -> None:
         self.num_documents += 1
@@ -77,6 +84,19 @@ class UnitSummary:
         number, digest = self.rejected.get(cause, (0, 0))
         doc_id = int.from_bytes(rejection.document.doc_id, "big")
         self.rejected[cause] = number + 1, add_digests((digest, doc_id))
+        self._count_fault(rejection)
+
+    def count_unreadable(self, stretch: Unreadable) -> None:
+        self.unreadable.append(stretch)
+        self._count_fault(stretch)
+
+    def _count_fault(self, item: Rejection | Unreadable) -> None:
+        row = fault_of(item)
+        if row is None:
+            return
+        if self.strict:
+            raise StrictError(strict_message(row))
+        self.faults.add(row)
 
     def as_plain(self) -> dict[str, Any]:
         return {
@@ -96,13 +116,16 @@ class UnitSummary:
             "num_survivors": self.num_survivors,
             "num_chars": self.num_chars,
             "html_bytes": self.html_bytes,
+            "faults": [asdict(row) for row in self.faults.sorted()],
             "seconds": {name: round(value, 6) for name, value in sorted(self.seconds.items())},
         }
 
 
 @functools.lru_cache(maxsize=4)
 def _chain(steps: tuple[str, ...], job: _ByKey) -> Chain:
-    return build_chain(steps, job.tables)
+    chain = build_chain(steps, job.tables)
+    chain.prepare()  # a model that is missing here is no fault of the first document
+    return chain
 
 
 class _ByKey:
@@ -122,20 +145,45 @@ def run_unit(job: UnitJob, unit: Unit, careful: bool) -> dict[str, Any]:
     """Do one unit and publish its files; returns the content of its unit.json."""
     out = Folder(job.out)
     found = unit.input
-    summary = UnitSummary(key=unit.key, source=unit.source, file=found.name, url=found.url, num_bytes=found.size)
+    summary = UnitSummary(
+        key=unit.key, source=unit.source, file=found.name, url=found.url, num_bytes=found.size, strict=job.strict
+    )
     chain = _chain(job.steps[unit.source_index], _ByKey(job))
     started = time.perf_counter()
-    with UnitWriter(out, job, unit, summary) as writer, open_input(unit.input) as stream, chain.isolation(careful):
+    with (
+        _named_in_errors(found.url), UnitWriter(out, job, unit, summary) as writer,
+        _open_planned(job, unit) as stream, chain.isolation(careful),
+    ):  # fmt: skip
         options = ReadOptions(
             source=unit.source,
             file=unit.input.name,
             format=job.formats[unit.source_index],
+            fields=job.fields[unit.source_index],
             max_document_bytes=job.tables.max_document_bytes,
         )
         for outcome in chain.run(_batches(read_documents(stream, options, summary.counts), summary), summary.seconds):
             writer.add(outcome)
+        check_unchanged(job.key, unit)
     summary.seconds["all"] = time.perf_counter() - started
     return publish_marker(out, unit.marker, summary.as_plain() | writer.published())
+
+
+@contextlib.contextmanager
+def _named_in_errors(url: str) -> Iterator[None]:
+    """An exception that leaves the block names the input file."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"while {url} was read")
+        raise
+
+
+def _open_planned(job: UnitJob, unit: Unit) -> BinaryIO:
+    try:
+        return open_input(unit.input)
+    except FileNotFoundError as error:
+        check_unchanged(job.key, unit)
+        raise InputChangedError(f"{unit.input.url} was gone for a moment: make the same call again") from error
 
 
 def _batches(items: Iterable[Document | Unreadable], summary: UnitSummary) -> Iterator[list[Document]]:
@@ -144,11 +192,11 @@ def _batches(items: Iterable[Document | Unreadable], summary: UnitSummary) -> It
     num_bytes = 0
     for item in items:
         if isinstance(item, Unreadable):
-            summary.unreadable.append(item)
+            summary.count_unreadable(item)
             continue
         summary.count(item)
         batch.append(item)
-        num_bytes += len(item.payload) + len(item.text)
+        num_bytes += len(item.payload) + len(item.text) + len(item.metadata or "") + len(item.url or "")
         if len(batch) == _BATCH_DOCUMENTS or num_bytes >= _BATCH_BYTES:
             yield batch
             batch, num_bytes = [], 0

@@ -7,10 +7,12 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.parquet as pq
 
+from lineage.ids import content_hash
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
 from lineage.store.sql import Limits, questions
@@ -20,6 +22,7 @@ from pipeline.report.data import (
     Bar,
     Excerpt,
     Funnel,
+    RaisedRow,
     ReportData,
     RuleRow,
     ShardRow,
@@ -27,6 +30,7 @@ from pipeline.report.data import (
     StepRow,
     StepSpeed,
 )
+from pipeline.report.faults import FaultRow
 
 ALL_SOURCES = "all sources"
 _BINS = 20
@@ -48,13 +52,45 @@ def collect(out: Folder, index: Index) -> ReportData:
         return _collect(out, index, lambda sql: [*ask(sql).rows])
 
 
+def state_of(index: Index, purge_ids: Sequence[str]) -> str:
+    """The name of what a report shows that may change after a run: BLAKE3-128 (hex) of the index and the purges."""
+    state = [index.version, index.content_fingerprint, sorted(purge_ids)]
+    return content_hash(json.dumps(state).encode()).hex()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Purged:
+    """What was purged of what was kept: (documents, tokens) by (source, shard)."""
+
+    by_shard: Mapping[tuple[str, int], tuple[int, int]]
+
+    @classmethod
+    def of(cls, ask: _Ask) -> _Purged:
+        # A document may have been purged again, where a backup had brought it back.
+        rows = ask(
+            "SELECT source, shard, count(*), sum(num_tokens)::BIGINT FROM"
+            " (SELECT DISTINCT doc_id, source, shard, num_tokens FROM purged WHERE shard IS NOT NULL) GROUP BY 1, 2"
+        )
+        return cls(by_shard={(source, shard): (num, tokens) for source, shard, num, tokens in rows})
+
+    def of_source(self, source: str) -> tuple[int, int]:
+        found = [counts for (name, _), counts in self.by_shard.items() if name == source]
+        return sum(num for num, _ in found), sum(tokens for _, tokens in found)
+
+    def total(self) -> tuple[int, int]:
+        return sum(num for num, _ in self.by_shard.values()), sum(tokens for _, tokens in self.by_shard.values())
+
+
 def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
     run = json.loads(out.read("run.json"))
-    funnels = _funnels(ask, index)
+    purged = _Purged.of(ask)
+    funnels = _funnels(ask, index, purged)
+    purges = ask('SELECT purge_id, "at", "by", reason, num_documents, num_tokens FROM purges ORDER BY "at", purge_id')
     excerpts = pq.read_table(io.BytesIO(out.read("excerpts.parquet"))).to_pylist()
     return ReportData(
         name=run["name"],
-        totals=_totals(ask, index),
+        state=state_of(index, [row[0] for row in purges]),
+        totals=_totals(ask, index, purged),
         funnels=funnels,
         rules=_rules(ask, excerpts),
         languages=_bars(
@@ -62,11 +98,17 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         ),
         lengths=_lengths(ask),
         scores=_scores(ask),
-        clusters=_clusters(out, {row["doc_id"].hex(): row["excerpt"] for row in excerpts}),
-        edits=_bars(ask("SELECT kind, sum(count)::BIGINT n FROM edits GROUP BY 1 ORDER BY n DESC, 1")),
+        clusters=_clusters(out, ask, {row["doc_id"].hex(): row["excerpt"] for row in excerpts}),
+        edits=_edits(ask, "kind", "stage = 'pii'"),
+        other_edits=_edits(ask, "stage || ': ' || kind", "stage <> 'pii'"),
         shards=tuple(
             ShardRow(
-                source=s.source, shard=s.shard, num_tokens=s.num_tokens, num_documents=s.num_documents, hash=s.hash
+                source=s.source,
+                shard=s.shard,
+                num_tokens=s.num_tokens,
+                num_documents=s.num_documents,
+                hash=s.hash,
+                num_tokens_purged=purged.by_shard.get((s.source, s.shard), (0, 0))[1],
             )
             for s in index.shards
         ),
@@ -74,7 +116,8 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         timeouts=tuple(
             row[0] for row in ask("SELECT doc_id FROM documents WHERE rule = 'parse.timeout' ORDER BY 1 LIMIT 50")
         ),
-        purges=tuple(ask('SELECT purge_id, "at", "by", reason, num_documents, num_tokens FROM purges ORDER BY "at"')),
+        raised=tuple(_raised(FaultRow(**row)) for row in run.get("faults", [])),
+        purges=tuple(purges),
         speeds=_speeds(funnels[0].steps if funnels else (), run),
         phases=tuple((phase["name"], phase["seconds"], phase["note"]) for phase in run.get("phases", [])),
         capped_buckets=int(run.get("dedup", {}).get("capped_buckets", 0)),
@@ -82,9 +125,11 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
     )
 
 
-def _totals(ask: _Ask, index: Index) -> tuple[tuple[str, str], ...]:
+def _totals(ask: _Ask, index: Index, purged: _Purged) -> tuple[tuple[str, str], ...]:
+    """The tiles. Where documents were purged, what is left of those that were kept."""
     records, size, files = ask("SELECT coalesce(sum(num_records), 0), coalesce(sum(bytes), 0), count(*) FROM inputs")[0]
     counts: dict[str, int] = dict(ask("SELECT status, count(*) FROM documents GROUP BY 1"))
+    num_purged, num_tokens_purged = purged.total()
     return (
         ("input files", f"{files:,}"),
         ("records read", f"{records:,}"),
@@ -92,12 +137,13 @@ def _totals(ask: _Ask, index: Index) -> tuple[tuple[str, str], ...]:
         ("documents", f"{sum(counts.values()):,}"),
         ("rejected", f"{counts.get('rejected', 0):,}"),
         ("duplicates", f"{counts.get('duplicate', 0):,}"),
-        ("kept", f"{counts.get('kept', 0):,}"),
-        ("tokens", f"{sum(shard.num_tokens for shard in index.shards):,}"),
+        *([("purged since", f"{num_purged:,}")] if num_purged else []),
+        ("kept", f"{counts.get('kept', 0) - num_purged:,}"),
+        ("tokens", f"{index.num_tokens - num_tokens_purged:,}"),
     )
 
 
-def _funnels(ask: _Ask, index: Index) -> tuple[Funnel, ...]:
+def _funnels(ask: _Ask, index: Index, purged: _Purged) -> tuple[Funnel, ...]:
     """One for each source, after one for all where there are several."""
     lost: dict[tuple[str, str], tuple[int, int]] = {
         (source, stage): (size or 0, chars or 0)
@@ -111,12 +157,16 @@ def _funnels(ask: _Ask, index: Index) -> tuple[Funnel, ...]:
         "SELECT source, stage, num_in, num_out, num_rejected FROM steps ORDER BY source, position"
     ):
         steps[source].append(tuple(step))
-    funnels = [_funnel_of(source, rows, lost, index) for source, rows in steps.items()]
+    funnels = [_funnel_of(source, rows, lost, index, purged) for source, rows in steps.items()]
     return tuple(funnels if len(funnels) < 2 else [_joined(funnels), *funnels])
 
 
 def _funnel_of(
-    source: str, steps: Sequence[tuple[Any, ...]], lost: Mapping[tuple[str, str], tuple[int, int]], index: Index
+    source: str,
+    steps: Sequence[tuple[Any, ...]],
+    lost: Mapping[tuple[str, str], tuple[int, int]],
+    index: Index,
+    purged: _Purged,
 ) -> Funnel:
     size = sum(value[0] for key, value in lost.items() if key[0] == source)
     chars = sum(value[1] for key, value in lost.items() if key[0] == source)
@@ -127,8 +177,15 @@ def _funnel_of(
         rows.append(StepRow(stage=stage, num_in=num_in, num_out=num_out, num_rejected=num_rejected, bytes_out=size,
                             bytes_in=size + gone[0], chars_out=chars))  # fmt: skip
     shards = [shard for shard in index.shards if shard.source == source]
-    return Funnel(source=source, steps=tuple(rows), num_shards=len(shards),
-                  num_tokens=sum(shard.num_tokens for shard in shards))  # fmt: skip
+    num_purged, num_tokens_purged = purged.of_source(source)
+    return Funnel(
+        source=source,
+        steps=tuple(rows),
+        num_shards=len(shards),
+        num_tokens=sum(shard.num_tokens for shard in shards),
+        num_purged=num_purged,
+        num_tokens_purged=num_tokens_purged,
+    )
 
 
 def _joined(funnels: Sequence[Funnel]) -> Funnel:
@@ -144,8 +201,14 @@ def _joined(funnels: Sequence[Funnel]) -> Funnel:
             num_rejected=sum(s.num_rejected for s in met), bytes_in=sum(s.bytes_in for s in met),
             bytes_out=sum(s.bytes_out for s in met), chars_out=sum(s.chars_out for s in met),
         ))  # fmt: skip
-    return Funnel(source=ALL_SOURCES, steps=tuple(rows), num_tokens=sum(f.num_tokens for f in funnels),
-                  num_shards=sum(f.num_shards for f in funnels))  # fmt: skip
+    return Funnel(
+        source=ALL_SOURCES,
+        steps=tuple(rows),
+        num_tokens=sum(f.num_tokens for f in funnels),
+        num_shards=sum(f.num_shards for f in funnels),
+        num_purged=sum(f.num_purged for f in funnels),
+        num_tokens_purged=sum(f.num_tokens_purged for f in funnels),
+    )
 
 
 def _rules(ask: _Ask, excerpts: Sequence[Mapping[str, Any]]) -> tuple[RuleRow, ...]:
@@ -187,7 +250,7 @@ def _measured(ask: _Ask, doc_ids: Sequence[str]) -> dict[str, tuple[str, float |
 def _lengths(ask: _Ask) -> tuple[Bar, ...]:
     rows = ask(
         "SELECT floor(log2(num_chars))::INT b, count(*) FROM documents WHERE status = 'kept' AND num_chars > 0"
-        " GROUP BY 1"
+        " AND purged IS NULL GROUP BY 1"
     )
     return _bars([(f"{2**bin_:,}–{2 ** (bin_ + 1) - 1:,}", num) for bin_, num in _without_gaps(rows)])
 
@@ -200,10 +263,27 @@ def _scores(ask: _Ask) -> tuple[Bar, ...]:
     return _bars([(f"{bin_ / _BINS:.2f}–{(bin_ + 1) / _BINS:.2f}", num) for bin_, num in _without_gaps(rows)])
 
 
+def _edits(ask: _Ask, label: str, which: str) -> tuple[Bar, ...]:
+    """How often the kept texts that are still there were changed, by what."""
+    return _bars(
+        ask(
+            f"SELECT {label}, sum(count)::BIGINT n FROM edits"
+            f" WHERE {which} AND doc_id NOT IN (SELECT doc_id FROM purged) GROUP BY 1 ORDER BY n DESC, 1"
+        )
+    )
+
+
 def _without_gaps(rows: Sequence[tuple[Any, ...]]) -> list[tuple[int, int]]:
     """(bin, number) from the least bin to the greatest, empty ones too."""
     counts = {int(bin_): int(num) for bin_, num in rows}
     return [(bin_, counts.get(bin_, 0)) for bin_ in range(min(counts), max(counts) + 1)] if counts else []
+
+
+def _raised(row: FaultRow) -> RaisedRow:
+    return RaisedRow(
+        stage=row.stage, error=row.error, where=row.where, num=row.num, traceback=row.traceback,
+        first=row.doc_id or f"{row.file} at {row.offset}",
+    )  # fmt: skip
 
 
 def _bars(rows: Sequence[tuple[Any, ...]]) -> tuple[Bar, ...]:
@@ -211,9 +291,10 @@ def _bars(rows: Sequence[tuple[Any, ...]]) -> tuple[Bar, ...]:
     return tuple(Bar(label=str(label), num=int(num), share=num / most) for label, num in rows)
 
 
-def _clusters(out: Folder, texts: Texts) -> tuple[ShownCluster, ...]:
-    shown = []
-    for cluster in largest_clusters(out):
+def _clusters(out: Folder, ask: _Ask, texts: Texts) -> tuple[ShownCluster, ...]:
+    shown, clusters = [], largest_clusters(out)
+    gone = _purged_of(ask, [member.doc_id.hex() for cluster in clusters for member in cluster.members])
+    for cluster in clusters:
         first = texts.get(cluster.members[0].doc_id.hex(), "") if cluster.members else ""
         members = []
         for member in cluster.members:
@@ -221,11 +302,20 @@ def _clusters(out: Folder, texts: Texts) -> tuple[ShownCluster, ...]:
             note = "kept" if member.status == "kept" else str(member.stage)
             if member.similarity is not None:
                 note += f", Jaccard {member.similarity:.3f}"
+            if member.doc_id.hex() in gone:
+                note += ", purged since"
             pieces = () if text is None else compare_words(first, text)
             members.append(Excerpt(doc_id=member.doc_id.hex(), url=member.url or "", note=note, pieces=pieces))
         shown.append(ShownCluster(cluster_id=cluster.cluster_id.hex(), num_documents=cluster.num_documents,
                                   num_kept=cluster.num_kept, members=tuple(members)))  # fmt: skip
     return tuple(shown)
+
+
+def _purged_of(ask: _Ask, doc_ids: Sequence[str]) -> set[str]:
+    """Which of a few documents were purged."""
+    listed = ", ".join(f"'{doc_id}'" for doc_id in sorted(set(doc_ids)))
+    rows = ask(f"SELECT DISTINCT doc_id FROM purged WHERE doc_id IN ({listed})") if listed else []
+    return {row[0] for row in rows}
 
 
 def _speeds(steps: Sequence[StepRow], run: Mapping[str, Any]) -> tuple[StepSpeed, ...]:

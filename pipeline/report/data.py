@@ -20,12 +20,14 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Funnel:
-    """The steps of a source (or of all), and what went into its shards."""
+    """The steps of a source (or of all), and what went into its shards; some of it may have been purged since."""
 
     source: str
     steps: tuple[StepRow, ...]
     num_tokens: int
     num_shards: int
+    num_purged: int
+    num_tokens_purged: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +75,13 @@ class ShownCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardRow:
-    """A line of the shard table."""
+    """A line of the shard table. Its length stays when documents of it are purged."""
 
     source: str
     shard: int
     num_tokens: int
     num_documents: int
+    num_tokens_purged: int
     hash: str
 
 
@@ -95,10 +98,24 @@ class StepSpeed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RaisedRow:
+    """What was raised at one line of the code, on how many records, the first of them, and its traceback."""
+
+    stage: str
+    error: str
+    where: str
+    num: int
+    first: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
-    """Everything on the page."""
+    """Everything on the page. `state` names the index and the purges that it was gathered from; `edits` are personal
+    data that was replaced, `other_edits` what else was changed in kept texts, by stage and kind."""
 
     name: str
+    state: str
     totals: tuple[tuple[str, str], ...]
     funnels: tuple[Funnel, ...]
     rules: tuple[RuleRow, ...]
@@ -107,9 +124,11 @@ class ReportData:
     scores: tuple[Bar, ...]
     clusters: tuple[ShownCluster, ...]
     edits: tuple[Bar, ...]
+    other_edits: tuple[Bar, ...]
     shards: tuple[ShardRow, ...]
     unreadable: tuple[tuple[str, int, int, str], ...]
     timeouts: tuple[str, ...]
+    raised: tuple[RaisedRow, ...]
     purges: tuple[tuple[str, str, str, str, int, int], ...]
     speeds: tuple[StepSpeed, ...]
     phases: tuple[tuple[str, float, str], ...]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import jinja2
 
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
-from pipeline.report.collect import collect, human_bytes
+from lineage.store.delta import read_table
+from pipeline.report.collect import collect, human_bytes, state_of
 from pipeline.report.data import ReportData
 
 REPORT = "report.html"
+_STATE = re.compile(rb'<meta name="sluice-state" content="([0-9a-f]{32})">')
 
 
 def escaping(package: str, folder: str) -> jinja2.Environment:
@@ -33,3 +37,15 @@ def render(data: ReportData) -> str:
 def render_output(out: Folder, index: Index) -> bytes:
     """The report of an output, as bytes of UTF-8; `index` is what its index.json says, or is about to say."""
     return render(collect(out, index)).encode("utf-8", "replace")
+
+
+def stale_report(out: Folder, index: Index) -> str | None:
+    """What is wrong with the report of an output if it shows another state than its index and its purges; else None.
+
+    One of an earlier release names no state; it is the run's own, so it is right where nothing was purged."""
+    purges = read_table(out, "purges")["purge_id"].to_pylist()
+    found = _STATE.search(out.read(REPORT))
+    if (not purges) if found is None else found[1].decode() == state_of(index, purges):
+        return None
+    told = f"version {index.version} with its {len(purges)} purges"
+    return f"does not show {told}; sluice report {out.url} renders it again"

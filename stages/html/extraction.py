@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final, Literal
 
+from stages.fault import Fault
+from stages.html.trafilatura_patches.faults import PatchFault, own_fault
+
 Favor = Literal["precision", "balance", "recall"]
 _DEDUPLICATION_CACHE_SIZE: Final = 4096  # as trafilatura's own process-wide cache has it
 
@@ -21,7 +24,6 @@ class Failure(enum.Enum):
     """Why an extraction gave no text; the value is the end of the rule's name."""
 
     TIMEOUT = "timeout"
-    ERROR = "error"
     CRASHED = "crashed"
 
 
@@ -35,8 +37,13 @@ class Extractor:
     timeout_seconds: float
 
 
-def extract(html: str, extractor: Extractor) -> str | Failure:
-    """The main text of a page, or why there is none. Tried twice where the clock ran out.
+class BrokenPatchError(RuntimeError):
+    """Our own change to an extractor is broken. No page is at fault, so the run ends."""
+
+
+def extract(html: str, extractor: Extractor) -> str | Failure | Fault:
+    """The main text of a page, or why there is none: a Fault where the extractor raised. Tried twice where the clock
+    ran out. MemoryError and BrokenPatchError are no fault of the page's.
 
     The clock is a backstop: bounds that depend only on the page come first (see `stages.steps.parse`)."""
     run = _callable(extractor)
@@ -46,8 +53,11 @@ def extract(html: str, extractor: Extractor) -> str | Failure:
                 return run(html)
         except OutOfTimeError:
             continue
-        except _library_errors():
-            return Failure.ERROR
+        except PatchFault as fault:
+            cause = fault.__cause__
+            raise BrokenPatchError(f"{fault}: {type(cause).__name__}: {cause}") from cause
+        except _library_errors() as error:
+            return Fault.of(error)
     return Failure.TIMEOUT
 
 
@@ -62,7 +72,7 @@ def _library_errors() -> tuple[type[Exception], ...]:
     from lxml.etree import LxmlError
 
     return (LxmlError, ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError,
-            MemoryError, OverflowError, RuntimeError)  # fmt: skip
+            OverflowError, RuntimeError)  # fmt: skip
 
 
 def _trafilatura(favor: Favor, fast: bool) -> Callable[[str], str]:
@@ -76,6 +86,7 @@ def _trafilatura(favor: Favor, fast: bool) -> Callable[[str], str]:
     make_lean()
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a line for every odd page is noise at this scale
 
+    @own_fault
     def run(html: str) -> str:
         text = trafilatura.extract(
             html,

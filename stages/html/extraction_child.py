@@ -17,7 +17,8 @@ import time
 from dataclasses import asdict
 from typing import IO, Final
 
-from stages.html.extraction import Extractor, Failure, extract
+from stages.fault import Fault
+from stages.html.extraction import BrokenPatchError, Extractor, Failure, extract
 
 _LENGTH: Final = struct.Struct("<Q")
 _GRACE_SECONDS: Final = 10.0
@@ -25,13 +26,13 @@ _MEMORY_BYTES: Final = 4 << 30
 
 
 class IsolatedExtraction:
-    """`extract`, survived: a child that dies on a page is replaced and the page tried once more; one that gives no
-    answer in the time of two tries is killed."""
+    """`extract`, survived: a child that dies on a page, for lack of memory too, is replaced and the page tried once
+    more; one that gives no answer in the time of two tries is killed. BrokenPatchError as `extract` raises it."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
 
-    def __call__(self, html: str, extractor: Extractor) -> str | Failure:
+    def __call__(self, html: str, extractor: Extractor) -> str | Failure | Fault:
         for _ in range(2):
             answer = self._ask(html, extractor)
             if answer is not Failure.CRASHED:
@@ -45,7 +46,7 @@ class IsolatedExtraction:
             self._child.communicate()
             self._child = None
 
-    def _ask(self, html: str, extractor: Extractor) -> str | Failure:
+    def _ask(self, html: str, extractor: Extractor) -> str | Failure | Fault:
         child = self._child = self._child or _start()
         assert child.stdin is not None and child.stdout is not None
         deadline = time.monotonic() + 2 * extractor.timeout_seconds + _GRACE_SECONDS
@@ -59,8 +60,20 @@ class IsolatedExtraction:
         except TimeoutError:
             self.close()
             return Failure.TIMEOUT
-        kind, text = answer[:1], answer[1:].decode("utf-8", "surrogatepass")
-        return text if kind == b"+" else Failure(text)
+        return _outcome_of(answer)
+
+
+def extract_or_isolate(html: str, extractor: Extractor) -> str | Failure | Fault:
+    """`extract`; a page for which this process has too little memory is tried again in a child. What else a process
+    holds has no say in what becomes of a page: in a child that holds nothing, it is the page's own fault."""
+    try:
+        return extract(html, extractor)
+    except MemoryError:
+        child = IsolatedExtraction()
+        try:
+            return child(html, extractor)
+        finally:
+            child.close()
 
 
 def _start() -> subprocess.Popen[bytes]:
@@ -111,11 +124,33 @@ def serve() -> None:
             html = _read(pages).decode("utf-8", "surrogatepass")
         except EOFError:
             return
-        text = extract(html, extractor)
-        answer = (
-            b"-" + text.value.encode() if isinstance(text, Failure) else b"+" + text.encode("utf-8", "surrogatepass")
-        )
-        _write(answers, answer)
+        try:
+            outcome: str | Failure | Fault | BrokenPatchError = extract(html, extractor)
+        except BrokenPatchError as error:
+            outcome = error
+        _write(answers, _answer(outcome))
+
+
+def _answer(outcome: str | Failure | Fault | BrokenPatchError) -> bytes:
+    """The child's message for an outcome of `extract`. A MemoryError ends the child."""
+    match outcome:
+        case BrokenPatchError():
+            return b"#" + str(outcome).encode("utf-8", "replace")
+        case Failure():
+            return b"-" + outcome.value.encode()
+        case Fault():
+            return b"!" + json.dumps(asdict(outcome)).encode()
+    return b"+" + outcome.encode("utf-8", "surrogatepass")
+
+
+def _outcome_of(answer: bytes) -> str | Failure | Fault:
+    kind, rest = answer[:1], answer[1:]
+    if kind == b"#":
+        raise BrokenPatchError(rest.decode())
+    if kind == b"!":
+        return Fault(**json.loads(rest))
+    text = rest.decode("utf-8", "surrogatepass")
+    return text if kind == b"+" else Failure(text)
 
 
 if __name__ == "__main__":

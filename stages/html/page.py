@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from stages.document import Document, Finding
-from stages.html.extraction import Extractor, Failure, extract
+from stages.fault import Fault
+from stages.html.extraction import Extractor, Failure
+from stages.html.extraction_child import extract_or_isolate
 from stages.html.markup import depth
 from stages.html.markup_bounds import markup_bounds
 from stages.reading.body import BodyTooLongError, decode_body
 from stages.reading.charset import decode_text
 
 _LOOKED_AT_BY_TAG: Final = 10  # characters
-Extract = Callable[[str, Extractor], str | Failure]
+Extract = Callable[[str, Extractor], str | Failure | Fault]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +29,21 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
+class FastText:
+    """The fast extractor's text of a page; None where there is none to judge by."""
+
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """A decoded page: `findings` are the bounds that were looked at, the first rejected one last. `html` is empty
-    where a bound was passed."""
+    where a bound was passed. `fast` is there once it was asked for."""
 
     html: str
     charset: str | None
     findings: tuple[Finding, ...]
+    fast: FastText | None = None
 
     @property
     def too_much(self) -> Finding | None:
@@ -76,46 +86,50 @@ def _bound(rule: str, value: int, threshold: int) -> Finding:
     return Finding(stage="parse", rule=rule, value=float(value), threshold=float(threshold), rejected=value > threshold)
 
 
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """A page that a document carries along, and what it was read from: a step of the user's may change that."""
+
+    payload: bytes
+    read_as: tuple[object, ...]
+    page: Page
+
+    def is_of(self, document: Document) -> bool:
+        """Whether the page is still the document's."""
+        return self.payload is document.payload and self.read_as == _read_as(document)
+
+
+def _read_as(document: Document) -> tuple[object, ...]:
+    return document.num_bytes, document.content_encoding, document.charset_hint, document.is_html
+
+
 class PageReader:
-    """What prefilter and parse share: reading a page, and extracting, in this process or in a child's."""
+    """What prefilter and parse share: reading a page, and extracting, in this process or in a child's. What one of them
+    makes of a page goes along with the document (`Document.decoded`) to the other; nothing is kept here."""
 
     def __init__(self, bounds: Bounds, timeout_seconds: float) -> None:
         self._bounds = bounds
         self._fast = Extractor(name="resiliparse", favor="balance", fast=True, timeout_seconds=timeout_seconds)
-        self.extract: Extract = extract
-        self._read: dict[int, tuple[Document, Page]] = {}
-        self._fast_texts: dict[int, tuple[Document, str | None]] = {}
+        self.extract: Extract = extract_or_isolate
 
     def read(self, document: Document) -> Page:
-        """The document's page, kept by the document's identity for the step that takes it, until `forget`."""
-        found = self._read.get(id(document))
-        if found is None:
-            found = self._read[id(document)] = document, read_page(document, self._bounds)
-        return found[1]
+        """The document's page: the one that it carries, or else read now."""
+        decoded = document.decoded
+        if isinstance(decoded, _Decoded) and decoded.is_of(document):
+            return decoded.page
+        return read_page(document, self._bounds)
 
-    def take(self, document: Document) -> Page:
-        """The document's page, for the last step that asks for it."""
-        page = self.read(document)
-        del self._read[id(document)]
-        return page
-
-    def forget(self) -> None:
-        """Let go of the pages that no step took, and of the fast texts."""
-        self._read.clear()
-        self._fast_texts.clear()
-
-    def fast_text(self, document: Document) -> str | None:
-        """The fast extractor's text of an HTML document, kept as its page is; None where there is none to judge by."""
-        found = self._fast_texts.get(id(document))
-        if found is None:
-            found = self._fast_texts[id(document)] = document, self._extract_fast(document)
-        return found[1]
-
-    def _extract_fast(self, document: Document) -> str | None:
+    def with_fast_text(self, document: Document) -> Document:
+        """The document with its page and the fast extractor's text of it; as it is, where it is no HTML."""
         if not document.is_html:
-            return None
+            return document
         page = self.read(document)
+        if page.fast is None:
+            page = replace(page, fast=FastText(self._extract_fast(page)))
+        return replace(document, decoded=_Decoded(document.payload, _read_as(document), page))
+
+    def _extract_fast(self, page: Page) -> str | None:
         if page.too_much is not None:
             return None
         text = self.extract(page.html, self._fast)
-        return None if isinstance(text, Failure) else text.strip()
+        return text.strip() if isinstance(text, str) else None

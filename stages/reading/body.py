@@ -105,7 +105,8 @@ def _dechunk(payload: bytes) -> Iterator[bytes]:
     at, begun = 0, False
     while line := _CHUNK_LINE.match(payload, at):
         size = int(line[1], 16)
-        end = line.end() + size
+        # A length may name more bytes than a body can have, and than an index can count.
+        end = min(line.end() + size, len(payload))
         if not size and begun:
             return
         if not begun and payload[end : end + 1] not in (b"\r", b"\n", b""):

@@ -8,11 +8,13 @@ from typing import BinaryIO, Final
 
 import zstandard
 
+from stages.reading.options import UnreadableError
+
 CHUNK_BYTES: Final = 64 << 10
 _LINE_ENDS = re.compile(rb"[\r\n]*")
 
 
-class DamagedError(Exception):
+class DamagedError(UnreadableError):
     """The compressed bytes cannot be decoded any further: they are damaged, or the file ends inside them."""
 
 

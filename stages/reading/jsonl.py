@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+import codecs
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, BinaryIO, Final
 
+from blake3 import blake3
+
+from lineage import ids
 from stages.document import Document, Place
 from stages.reading.content import Cursor, DamagedError
 from stages.reading.members import read_through
-from stages.reading.options import InputCounts, ReadOptions, Unreadable
-from stages.reading.row import BadRowError, document_from_row
+from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError, unreadable_for_any_error
+from stages.reading.row import MAX_OTHER_BYTES, BadRowError, document_from_row, document_of_long_row
 
 _BYTES_FOR_ONE: Final = 6
 """JSON may write a character of one byte as six (RFC 8259, section 7)."""
-_OTHER_FIELDS_BYTES: Final = 16 << 20
+_SPLIT_BYTES: Final = 1 << 20
+"""Looked at for line ends at once: a compressed file may unfold to nothing but short lines."""
+_SHORT_BYTES: Final = 4 << 20
+"""A line of fewer bytes is small in memory, whatever it holds."""
+_MAX_VALUES: Final = 2_000_000
+"""In a longer line: an empty list takes two bytes there and sixty-four in memory."""
+_VALUE = re.compile(rb'"[^"]*"?|[\[{,]')
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line's number from 0, its offset and length (with the line end) in bytes, and its bytes, or why it has none."""
+    """A line's number from 0, its offset and length (with the line end) in bytes, and its bytes. A line that is too
+    long to hold has the hash of its bytes instead; what cannot be read at all has the reason."""
 
     number: int
     offset: int
     length: int
-    data: bytes
-    error: str | None
+    data: bytes = b""
+    raw_hash: bytes | None = None
+    error: str | None = None
 
 
 def looks_like_jsonl(stream: BinaryIO) -> bool:
@@ -38,16 +52,20 @@ def looks_like_jsonl(stream: BinaryIO) -> bool:
 
 
 def read_jsonl(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
-    """A document for each line that is not blank. Offsets count bytes of the decompressed stream; behind damaged
-    compression nothing is read, as its offsets would be unknown."""
+    """A document for each line that is not blank; one whose text is too long for `max_document_bytes` has none, and one
+    that is longer than such a row can be is not even parsed. Offsets count bytes of the decompressed stream; behind
+    damaged compression nothing is read, as its offsets would be unknown."""
     for line in _lines(stream, options):
-        if line.error is None and not line.data.strip():
+        if line.error is None and line.raw_hash is None and not line.data.strip():
             continue
         place = Place(file=options.file, offset=line.offset, length=line.length)
         try:
-            document = document_from_row(_parse(line), line.number, place, options)
-        except BadRowError as error:
-            yield Unreadable(file=options.file, offset=line.offset, length=line.length, error=str(error))
+            with unreadable_for_any_error():
+                document = _read_line(line, place, options)
+        except UnreadableError as error:
+            yield Unreadable(
+                file=options.file, offset=line.offset, length=line.length, error=str(error), fault=error.fault
+            )
         else:
             counts.add_row()
             yield document
@@ -62,53 +80,84 @@ def read_jsonl_at(stream: BinaryIO, offset: int, options: ReadOptions) -> Docume
 
 
 def _lines(stream: BinaryIO, options: ReadOptions) -> Iterator[_Line]:
-    longest = options.max_document_bytes * _BYTES_FOR_ONE + _OTHER_FIELDS_BYTES
     number = offset = 0
-    held = _Held(longest)
+    held = _Held(options.max_document_bytes)
     try:
-        for piece in read_through(Cursor(stream)):
+        for piece in _small_pieces(stream):
             *ends, rest = piece.split(b"\n")
             for end in ends:
                 held.add(end + b"\n")
                 yield held.line(number, offset)
                 number, offset = number + 1, offset + held.num_bytes
-                held = _Held(longest)
+                held = _Held(options.max_document_bytes)
             held.add(rest)
     except DamagedError as error:
-        yield _Line(number, offset, held.num_bytes, b"", str(error))
+        yield _Line(number, offset, held.num_bytes, error=str(error))
         return
     if held.num_bytes:
         yield held.line(number, offset)
     elif not offset:
-        yield _Line(0, 0, 0, b"", "the file is empty")
+        yield _Line(0, 0, 0, error="the file is empty")
+
+
+def _small_pieces(stream: BinaryIO) -> Iterator[bytes]:
+    for piece in read_through(Cursor(stream)):
+        for at in range(0, len(piece), _SPLIT_BYTES):
+            yield piece[at : at + _SPLIT_BYTES]
 
 
 class _Held:
-    """The bytes of a line so far, let go of once there are more than `longest`."""
+    """The bytes of a line so far; of one that is longer than any text of `max_text` bytes can make it, the hash."""
 
-    def __init__(self, longest: int) -> None:
-        self._longest = longest
+    def __init__(self, max_text: int) -> None:
+        self._most_content = max_text + MAX_OTHER_BYTES
+        self._longest = max_text * _BYTES_FOR_ONE + MAX_OTHER_BYTES
         self._pieces: list[bytes] = []
+        self._hasher: blake3 | None = None
+        self._begins_object = False
         self.num_bytes = 0
 
     def add(self, piece: bytes) -> None:
         self.num_bytes += len(piece)
+        self._pieces.append(piece)
         if self.num_bytes > self._longest:
-            self._pieces.clear()
-        else:
-            self._pieces.append(piece)
+            self._let_go()
 
     def line(self, number: int, offset: int) -> _Line:
-        too_long = self.num_bytes > self._longest
-        error = f"the line has more than {self._longest} bytes (limits.max_document_bytes)" if too_long else None
-        return _Line(number, offset, self.num_bytes, b"".join(self._pieces), error)
+        if self._hasher is None and self.num_bytes > self._most_content:
+            num_codes, num_escapes = (sum(piece.count(mark) for piece in self._pieces) for mark in (b"\\u", b"\\"))
+            if self.num_bytes - num_escapes - (_BYTES_FOR_ONE - 1) * num_codes > self._most_content:
+                self._let_go()
+        if self._hasher is None:
+            return _Line(number, offset, self.num_bytes, b"".join(self._pieces))
+        if not self._begins_object:
+            error = f"the line has {self.num_bytes} bytes and does not begin as a JSON object"
+            return _Line(number, offset, self.num_bytes, error=error)
+        return _Line(number, offset, self.num_bytes, raw_hash=self._hasher.digest(length=ids.ID_BYTES))
+
+    def _let_go(self) -> None:
+        if self._hasher is None:
+            self._hasher = blake3()
+            begin = next(filter(None, (piece.lstrip() for piece in self._pieces)), b"")
+            self._begins_object = begin.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")
+        for piece in self._pieces:
+            self._hasher.update(piece)
+        self._pieces.clear()
 
 
-def _parse(line: _Line) -> dict[str, Any]:
+def _read_line(line: _Line, place: Place, options: ReadOptions) -> Document:
     if line.error is not None:
         raise BadRowError(line.error)
+    if line.raw_hash is not None:
+        return document_of_long_row(line.number, line.raw_hash, place, options)
+    return document_from_row(_parse(line.data), line.number, place, options)
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    if len(data) > _SHORT_BYTES and _has_too_many_values(data):
+        raise BadRowError(f"the line holds more than {_MAX_VALUES} values")
     try:
-        row = json.loads(line.data.decode("utf-8-sig"))
+        row = json.loads(data.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         raise BadRowError(f"the line is not JSON: {error.msg} at character {error.pos}") from error
     except (ValueError, RecursionError) as error:
@@ -116,3 +165,12 @@ def _parse(line: _Line) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise BadRowError(f"the line is a JSON {type(row).__name__}: expected an object")
     return row
+
+
+def _has_too_many_values(data: bytes) -> bool:
+    """Whether a line of JSON may hold so many values; what stands in its texts does not count."""
+    if sum(map(data.count, (b'"', b",", b"[", b"{"))) <= _MAX_VALUES:
+        return False
+    without_quotes_in_texts = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    values = _VALUE.finditer(without_quotes_in_texts)
+    return next(islice(values, _MAX_VALUES, None), None) is not None

@@ -68,7 +68,11 @@ class ZstdMember:
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
-        self._frame = zstandard.ZstdDecompressor(cursor.dictionary, max_window_size=_ZSTD_WINDOW).decompressobj()
+        try:
+            unpacker = zstandard.ZstdDecompressor(cursor.dictionary, max_window_size=_ZSTD_WINDOW)
+        except zstandard.ZstdError as error:
+            raise DamagedError(f"the file's zstd dictionary cannot be used: {error}") from error
+        self._frame = unpacker.decompressobj()
 
     def more(self) -> bytes:
         """The next piece of content; none at the end of the frame. DamagedError if it cannot be decoded."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from stages.fault import Fault
 
 Format = Literal["auto", "warc", "wet", "jsonl", "parquet"]
 
@@ -15,31 +19,63 @@ _MIME = re.compile(r"[\w.+*-]{1,60}/[\w.+*-]{1,120}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowFields:
+    """Which fields of a JSONL or Parquet row hold its text, id, URL and date; a dot leads into a nested field, unless a
+    field has that whole name. None: the usual name (`id`; `url`; `captured_at`, or else `date`), where it holds what
+    is expected. In a field that is named here anything else is an error of the row, but for null and a field that is
+    missing."""
+
+    text: str = "text"
+    id: str | None = None
+    url: str | None = None
+    date: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """How to read one input file.
 
     `file` is its relative name, as it stands in the tables. `size` is its length in bytes where that is known; it
-    is only used to name the end of a damaged file. The `*_field` names are those of JSONL and Parquet rows."""
+    is only used to name the end of a damaged file. `fields` are for JSONL and Parquet."""
 
     source: str
     file: str
     format: Format = "auto"
     max_document_bytes: int = 16 << 20
     size: int | None = None
-    text_field: str = "text"
-    id_field: str = "id"
-    url_field: str = "url"
-    date_fields: tuple[str, ...] = ("captured_at", "date")
+    fields: RowFields = RowFields()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """A stretch of an input that holds no whole record: `length` bytes (rows of a Parquet file) from `offset`."""
+    """A stretch of an input that holds no whole record: `length` bytes (rows of a Parquet file) from `offset`. It has a
+    `fault` where reading raised what no reader expects."""
 
     file: str
     offset: int
     length: int
     error: str
+    fault: Fault | None = None
+
+
+class UnreadableError(Exception):
+    """Content that holds no whole record. The message never quotes it: it has no place in the tables."""
+
+    fault: Fault | None = None
+
+
+@contextmanager
+def unreadable_for_any_error() -> Iterator[None]:
+    """Whatever the block raises comes out as an UnreadableError, so that one record never ends the reading of its file.
+    What is not about the record passes: a stream that fails (OSError), and memory that is used up."""
+    try:
+        yield
+    except (UnreadableError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raised = UnreadableError(f"reading it raised {(fault := Fault.of(error)).summary}")
+        raised.fault = fault
+        raise raised from error
 
 
 @dataclass(slots=True)

@@ -1,40 +1,65 @@
-"""Parquet files to documents, one a row; offsets are row numbers."""
+"""Parquet files to documents, one a row; offsets are row numbers.
+
+Rows are decoded a few at a time, and how many is a matter of bytes: a PageMeter sees what the pages unfold to, and
+where that is much the row group is begun again in smaller batches."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Final
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from stages.document import Document, Place
-from stages.reading.options import InputCounts, ReadOptions, Unreadable
-from stages.reading.row import BadRowError, document_from_row
+from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError, unreadable_for_any_error
+from stages.reading.page_meter import Chunk, PageMeter, TooLargeError
+from stages.reading.row import (
+    MAX_OTHER_BYTES,
+    BadRowError,
+    LongText,
+    document_from_row,
+    no_such_field,
+    path_of,
+)
+from stages.reading.thrift import CompactReader, Fields, ThriftError
 
-_ROWS_AT_ONCE: Final = 64
+_BATCH_ROWS: Final = (64, 8, 1)
+_BATCH_BYTES: Final = 256 << 20
+"""What a batch may unfold to; past it, smaller ones are made."""
+_ROW_BYTES: Final = 512 << 20
+"""What one row and the pages that hold it may unfold to. Writers put 1,024 rows into a page whatever their length
+(Arrow's `write_batch_size`), so texts of 200 kB make pages of 200 MB."""
 _BUFFER_BYTES: Final = 1 << 20
-_BAD_DATA = (pa.ArrowException, OSError, ValueError, OverflowError)
-"""What pyarrow raises for damaged pages and for values that Python cannot hold (such as broken UTF-8)."""
+_MAX_FOOTER_BYTES: Final = 16 << 20
+_FOOTER_END: Final = 8
+"""The footer's length and the magic, behind it."""
+_NESTED_BYTES: Final = 16
+"""What a value within a list, map or struct counts for, besides its own bytes."""
+_BAD_DATA = (pa.ArrowException, OSError, ValueError, OverflowError, LookupError)
+"""What pyarrow raises for damaged pages and for values that Python cannot hold: broken UTF-8, an unknown time zone."""
+_MALLOC = re.compile(r"(?:malloc|realloc) of size (\d+) failed")
 
 
 def read_parquet(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
     """A document for each row, in order. A damaged row group is unreadable from its first damaged batch on."""
+    meter = PageMeter(stream)
     try:
+        places = _row_groups(stream)
         # Pages are streamed: neither a row group nor the file is ever held as a whole.
-        file = pq.ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
-        error = _unfit(file.schema_arrow, options.text_field)
+        file = _open(meter)
+        error = _unfit(file.schema_arrow, options)
         num_rows = file.metadata.num_rows
-    except (pa.ArrowException, OSError) as broken:
-        file, num_rows, error = None, 0, f"not a whole Parquet file: {str(broken)[:200]}"
+    except (*_BAD_DATA, IndexError) as broken:
+        _raise_if_not_damage(broken, meter)
+        file, places, num_rows, error = None, [], 0, f"not a whole Parquet file: {str(broken)[:200]}"
     if error is not None:
         yield Unreadable(file=options.file, offset=0, length=num_rows, error=error)
         return
-    first = 0
-    for group in range(file.num_row_groups):
-        num_rows = file.metadata.row_group(group).num_rows
-        yield from _read_group(file, group, range(first, first + num_rows), options, counts)
-        first += num_rows
+    yield from _Rows(file, places, meter, options, counts).read()
 
 
 def read_parquet_at(stream: BinaryIO, offset: int, options: ReadOptions) -> Document | Unreadable:
@@ -45,49 +70,288 @@ def read_parquet_at(stream: BinaryIO, offset: int, options: ReadOptions) -> Docu
     raise ValueError(f"{options.file}: there is no row {offset}")
 
 
-def _unfit(schema: pa.Schema, text_field: str) -> str | None:
+def _row_groups(stream: BinaryIO) -> list[list[ColumnPlace]]:
+    """Where the columns of each row group lie, read from the footer itself: asked for a chunk whose metadata are
+    damaged, pyarrow 26 ends the process (a C++ exception where none is expected).
+
+    ValueError if there is no whole footer, or one that is out of all proportion: it is held as a whole, and takes many
+    times its length."""
+    length = stream.seek(0, 2)
+    stream.seek(max(length - _FOOTER_END, 0))
+    end = stream.read(_FOOTER_END)
+    if len(end) < _FOOTER_END or end[4:] != b"PAR1":
+        raise ValueError("it does not end as a Parquet file does")
+    num_bytes = int.from_bytes(end[:4], "little")
+    if num_bytes > _MAX_FOOTER_BYTES:
+        raise ValueError(f"its footer has {num_bytes} bytes: expected at most {_MAX_FOOTER_BYTES}")
+    if num_bytes > length - _FOOTER_END:
+        raise ValueError(f"its footer has {num_bytes} bytes, more than the file")
+    stream.seek(length - _FOOTER_END - num_bytes)
+    footer = CompactReader(stream.read(num_bytes), most_bytes=_MAX_FOOTER_BYTES, keeps_lists=True).struct()
+    stream.seek(0)
+    return [[_place_of(column) for column in _structs(group, 1)] for group in _structs(footer, 4)]
+
+
+def _structs(fields: Fields, number: int) -> list[Fields]:
+    """A list of structs (parquet.thrift: FileMetaData.row_groups is 4, RowGroup.columns is 1)."""
+    found = fields.get(number, [])
+    if not isinstance(found, list):
+        raise ThriftError(f"the field {number} of its footer is no list")
+    return found
+
+
+def _place_of(column: Fields) -> ColumnPlace:
+    """A column chunk as its metadata have it (parquet.thrift, ColumnChunk.meta_data is 3)."""
+    meta = column.get(3)
+    if not isinstance(meta, dict):
+        raise ThriftError("a column chunk without metadata")
+    size, data_page, dictionary_page = (meta.get(number, 0) for number in (7, 9, 11))
+    if not (isinstance(size, int) and isinstance(data_page, int) and isinstance(dictionary_page, int)):
+        raise ThriftError("a column chunk whose place is no number")
+    if min(size, data_page) < 0:
+        raise ThriftError("a column chunk with a negative place")
+    start = dictionary_page if 0 < dictionary_page < data_page else data_page
+    return ColumnPlace(start=start, end=start + size)
+
+
+def _open(meter: PageMeter) -> pq.ParquetFile:
+    file = pq.ParquetFile(meter, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    columns = map(file.schema.column, range(len(file.schema)))
+    repeated = [c.path for c in columns if c.max_repetition_level and c.physical_type == "BYTE_ARRAY"]
+    if not repeated:
+        return file
+    # A row may repeat the longest text of a dictionary a million times: as numbers they are small.
+    return pq.ParquetFile(
+        meter, metadata=file.metadata, pre_buffer=False, buffer_size=_BUFFER_BYTES, read_dictionary=repeated
+    )
+
+
+def _raise_if_not_damage(error: BaseException, meter: PageMeter) -> None:
+    """What is no fault of the file: the stream failed, or this process has too little memory."""
+    if meter.failure is not None:
+        raise meter.failure
+    if isinstance(error, MemoryError):
+        wanted = _MALLOC.search(str(error))
+        if wanted is None or int(wanted[1]) <= _ROW_BYTES:
+            raise error
+
+
+def _unfit(schema: pa.Schema, options: ReadOptions) -> str | None:
     """Why no row of a file can be a document."""
-    if text_field not in schema.names:
-        return f"there is no column {text_field!r}, only {', '.join(schema.names)[:200] or 'none'}"
-    kind = schema.field(text_field).type
-    if pa.types.is_dictionary(kind):
+    fields, names = options.fields, schema.names
+    used = {
+        "source.text_field": fields.text, "source.id_field": fields.id, "source.url_field": fields.url,
+        "source.date_field": fields.date,
+    }  # fmt: skip
+    for key, name in used.items():
+        if name is not None and _column_type(schema, name) is None:
+            return no_such_field("column", name, key, names)
+    for name in (fields.text, fields.id or "id", fields.url or "url", fields.date or "date", "captured_at"):
+        first = path_of(name, names)[0]
+        if names.count(first) > 1:
+            return f"there are {names.count(first)} columns {first!r}: which one is meant cannot be told"
+    kind = _column_type(schema, fields.text)
+    if kind is not None and pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return None
-    return f"the column {text_field!r} is of type {kind}: expected string"
+    return f"the column {fields.text!r} is of type {kind}: expected string (source.text_field names the column)"
 
 
-def _read_group(
-    file: pq.ParquetFile, group: int, numbers: range, options: ReadOptions, counts: InputCounts
-) -> Iterator[Document | Unreadable]:
-    number = numbers.start
-    batches = file.iter_batches(batch_size=_ROWS_AT_ONCE, row_groups=[group])
-    while number < numbers.stop:
-        try:
-            batch = next(batches)
-        except (*_BAD_DATA, StopIteration) as broken:
-            error = f"a damaged row group: {str(broken)[:200]}"
-            yield Unreadable(file=options.file, offset=number, length=numbers.stop - number, error=error)
-            return
+def _column_type(schema: pa.Schema, name: str) -> pa.DataType | None:
+    """The type of a column, or of a field within structs; None where there is none."""
+    first, *further = path_of(name, schema.names)
+    if first not in schema.names:
+        return None
+    kind = schema.types[schema.names.index(first)]
+    for part in further:
+        if not pa.types.is_struct(kind) or kind.get_field_index(part) < 0:
+            return None
+        kind = kind.field(part).type
+    return kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnPlace:
+    """Where the pages of a column chunk lie, bytes [start, end) of the file."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The texts of a batch, the columns without them, and whether those are so large that one row may be too large."""
+
+    texts: pa.Array
+    rest: dict[str, pa.Array]
+    are_large: bool
+
+
+class _Rows:
+    """The rows of an open file, group by group. `_sizes` are the sizes of batches that are still tried."""
+
+    def __init__(
+        self,
+        file: pq.ParquetFile,
+        places: list[list[ColumnPlace]],
+        meter: PageMeter,
+        options: ReadOptions,
+        counts: InputCounts,
+    ) -> None:
+        self._file, self._places, self._meter, self._options, self._counts = file, places, meter, options, counts
+        self._path = path_of(options.fields.text, file.schema_arrow.names)
+        self._sizes: tuple[int, ...] = _BATCH_ROWS
+
+    def read(self) -> Iterator[Document | Unreadable]:
+        """All rows, in order."""
+        first = 0
+        for group in range(self._file.num_row_groups):
+            num_rows = self._file.metadata.row_group(group).num_rows
+            yield from self._read_group(group, range(first, first + num_rows))
+            first += num_rows
+
+    def _read_group(self, group: int, numbers: range) -> Iterator[Document | Unreadable]:
+        number = numbers.start
+        batches = self._batches(group)
+        while number < numbers.stop:
+            try:
+                batch = next(batches)
+            except TooLargeError as error:
+                if len(self._sizes) == 1:
+                    told = f"a row with its pages would take more than {_ROW_BYTES >> 20} MiB of memory: {error}"
+                    yield self._unreadable(number, numbers.stop, told)
+                    return
+                # The rest of the file too: what unfolds once does so again.
+                self._sizes = self._sizes[1:]
+                batches = self._batches(group, skip=number - numbers.start)
+                continue
+            except (*_BAD_DATA, StopIteration) as broken:
+                _raise_if_not_damage(broken, self._meter)
+                yield self._unreadable(number, numbers.stop, f"a damaged row group: {str(broken)[:200]}")
+                return
+            yield from self._read_batch(batch, number)
+            number += batch.num_rows
+
+    def _batches(self, group: int, skip: int = 0) -> Iterator[pa.RecordBatch]:
+        """The batches of a row group, in the size that is tried now, without the first `skip` rows."""
+        num_rows = self._sizes[0]
+        limit = _ROW_BYTES if len(self._sizes) == 1 else _BATCH_BYTES
+        self._meter.watch(_chunks(self._file, self._places[group]), num_rows, limit)
+        # In one thread: more of them would only wait for each other over so few rows.
+        for batch in self._file.iter_batches(batch_size=num_rows, row_groups=[group], use_threads=False):
+            if skip >= batch.num_rows:
+                skip -= batch.num_rows
+            else:
+                yield batch.slice(skip)
+                skip = 0
+            self._meter.next_batch()
+
+    def _unreadable(self, start: int, stop: int, error: str) -> Unreadable:
+        return Unreadable(file=self._options.file, offset=start, length=stop - start, error=error)
+
+    def _read_batch(self, batch: pa.RecordBatch, number: int) -> Iterator[Document | Unreadable]:
+        first, *further = self._path
+        texts = batch.column(batch.schema.names.index(first))
+        rest = dict(zip(batch.schema.names, batch.columns, strict=True))
+        if further:
+            rest[first] = _without(texts, tuple(further))
+            texts = pc.struct_field(texts, further)
+        else:
+            del rest[first]
+        columns = _Columns(texts, rest, sum(map(_weight, rest.values())) > MAX_OTHER_BYTES)
         for index in range(batch.num_rows):
-            yield _read_row(batch, index, number + index, options, counts)
-        number += batch.num_rows
+            yield self._read_row(columns, index, number + index)
+
+    def _read_row(self, batch: _Columns, index: int, number: int) -> Document | Unreadable:
+        place = Place(file=self._options.file, offset=number, length=1)
+        try:
+            with unreadable_for_any_error():
+                document = document_from_row(self._plain_row(batch, index), number, place, self._options)
+        except UnreadableError as error:
+            return Unreadable(file=self._options.file, offset=number, length=1, error=str(error), fault=error.fault)
+        self._counts.add_row()
+        return document
+
+    def _plain_row(self, batch: _Columns, index: int) -> dict[str, Any]:
+        weight = sum(_weight(column.slice(index, 1)) for column in batch.rest.values()) if batch.are_large else 0
+        if weight > MAX_OTHER_BYTES:
+            raise BadRowError(f"its other fields take {weight} bytes: expected at most {MAX_OTHER_BYTES}")
+        try:
+            row = {name: column[index].as_py() for name, column in batch.rest.items()}
+            _put(row, self._path, self._text(batch.texts[index]))
+        except _BAD_DATA as error:
+            raise BadRowError(f"a value that cannot be read: {type(error).__name__}") from error
+        return row
+
+    def _text(self, scalar: pa.Scalar) -> str | LongText | None:
+        if isinstance(scalar, pa.DictionaryScalar):
+            scalar = scalar.value
+        data = scalar.as_buffer() if scalar.is_valid else None
+        if data is not None and data.size > self._options.max_document_bytes:
+            return LongText(memoryview(data))
+        return cast("str | None", scalar.as_py())
 
 
-def _read_row(
-    batch: pa.RecordBatch, index: int, number: int, options: ReadOptions, counts: InputCounts
-) -> Document | Unreadable:
-    try:
-        row = _plain_row(batch, index)
-        document = document_from_row(row, number, Place(file=options.file, offset=number, length=1), options)
-    except BadRowError as error:
-        return Unreadable(file=options.file, offset=number, length=1, error=str(error))
-    counts.add_row()
-    return document
+def _chunks(file: pq.ParquetFile, places: list[ColumnPlace]) -> list[Chunk]:
+    """The column chunks of a row group, for the meter."""
+    if len(places) != len(file.schema):
+        raise ThriftError(f"a row group of {len(places)} columns, where the schema has {len(file.schema)}")
+    columns = map(file.schema.column, range(len(file.schema)))
+    return [
+        Chunk(
+            start=place.start,
+            end=place.end,
+            is_repeated=column.max_repetition_level > 0,
+            value_bytes=max(column.length, 0) if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else 0,
+        )
+        for place, column in zip(places, columns, strict=True)
+    ]
 
 
-def _plain_row(batch: pa.RecordBatch, index: int) -> dict[str, Any]:
-    try:
-        return {name: column[index].as_py() for name, column in zip(batch.schema.names, batch.columns, strict=True)}
-    except _BAD_DATA as error:
-        raise BadRowError(f"a value that cannot be read: {type(error).__name__}") from error
+def _without(column: pa.StructArray, path: tuple[str, ...]) -> pa.StructArray:
+    """A struct column less a field in it."""
+    children = {}
+    for number, field in enumerate(column.type):
+        child = column.field(number)
+        if field.name != path[0]:
+            children[field.name] = child
+        elif path[1:]:
+            children[field.name] = _without(child, path[1:])
+    if not children:
+        return pa.array([{}] * len(column), pa.struct([]), mask=pc.is_null(column).to_numpy(zero_copy_only=False))
+    return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pc.is_null(column))
+
+
+def _put(row: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    """Set a field, in the structs that it lies in; where one of those is null, nothing."""
+    for part in path[:-1]:
+        if not isinstance(row.get(part), dict):
+            return
+        row = row[part]
+    row[path[-1]] = value
+
+
+def _weight(column: pa.Array) -> int:
+    """About how many bytes the values of a column take in Python, without making them."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        lengths = pc.take(pc.binary_length(column.dictionary), column.indices) if _is_binary(kind.value_type) else None
+        return int(pc.sum(lengths).as_py() or 0) if lengths is not None else int(column.indices.nbytes)
+    if pa.types.is_struct(kind):
+        children: list[int] = [_weight(child) for child in column.flatten()]
+        return sum(children) + _NESTED_BYTES * len(column) * int(kind.num_fields)
+    if _is_list(kind):
+        values = column.flatten()
+        return _weight(values) + _NESTED_BYTES * len(values)
+    return int(column.nbytes)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary,
+                                       pa.types.is_large_binary))  # fmt: skip
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list,
+                                       pa.types.is_map))  # fmt: skip

@@ -5,11 +5,19 @@ Every record of the file is a Document, or counted in InputCounts, or part of an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 from stages.document import Document
 from stages.reading import jsonl, parquet, warc
-from stages.reading.options import Format, InputCounts, ReadOptions, Unreadable
+from stages.reading.hopeless import until_hopeless
+from stages.reading.options import (
+    Format,
+    InputCounts,
+    ReadOptions,
+    Unreadable,
+    UnreadableError,
+    unreadable_for_any_error,
+)
 
 __all__ = ["Format", "InputCounts", "ReadOptions", "Unreadable", "detect_format", "read_documents", "read_one"]
 
@@ -21,16 +29,58 @@ def read_documents(
 ) -> Iterator[Document | Unreadable]:
     """The documents and unreadable stretches of a seekable stream, in the order of their place.
 
-    Memory is bounded by a few MiB and `max_document_bytes`, whatever the file holds. OSError comes from the stream
-    alone: wrong content is an Unreadable, never an exception."""
+    Memory is bounded by a few MiB and `max_document_bytes`, whatever the file holds. Exceptions come from the stream
+    alone (and MemoryError): wrong content is an Unreadable, never an exception, and a stream that fails is never wrong
+    content."""
     counts = InputCounts() if counts is None else counts
-    readers = {"warc": warc.read_warc, "jsonl": jsonl.read_jsonl, "parquet": parquet.read_parquet}
-    for item in readers[detect_format(stream, options)](stream, options, counts):
+    watched = _WatchedStream(stream)
+    for item in until_hopeless(_to_the_end(watched, options, counts), options):
+        if watched.error is not None:
+            raise watched.error
         if isinstance(item, Document):
             counts.num_documents += 1
         else:
             counts.num_unreadable += 1
         yield item
+
+
+def _to_the_end(watched: _WatchedStream, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
+    """All items of a file; one that cannot be read on from somewhere ends there, in an Unreadable."""
+    readers = {"warc": warc.read_warc, "jsonl": jsonl.read_jsonl, "parquet": parquet.read_parquet}
+    stream, end = cast(BinaryIO, watched), 0
+    try:
+        with unreadable_for_any_error():
+            for item in readers[detect_format(stream, options)](stream, options, counts):
+                place = item.place if isinstance(item, Document) else item
+                end = place.offset + place.length
+                yield item
+    except UnreadableError as error:
+        yield Unreadable(
+            file=options.file,
+            offset=end,
+            length=0,
+            error=f"nothing more of the file is read: {error}",
+            fault=error.fault,
+        )
+
+
+class _WatchedStream:
+    """A stream that remembers what it raised: the libraries that decode formats raise OSError for damaged content too,
+    and a connection that broke off must not look like it."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.error: Exception | None = None
+
+    def read(self, *size: int) -> bytes:
+        try:
+            return self._stream.read(*size)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def read_one(stream: BinaryIO, offset: int, options: ReadOptions) -> Document:

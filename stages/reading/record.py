@@ -28,7 +28,7 @@ from stages.reading.headers import (
     mime_type,
     parse_http_head,
 )
-from stages.reading.options import ReadOptions
+from stages.reading.options import ReadOptions, UnreadableError
 
 DOCUMENT_TYPES: Final = frozenset({"response", "resource", "conversion"})
 _VERSION = re.compile(rb"WARC/[01]\.\d{1,3}[ \t]*\r?\n")
@@ -36,7 +36,7 @@ _OTHER_VERSION = re.compile(rb"(WARC/\d{1,4}\.\d{1,4})\r?\n")
 _LONGEST_FIRST_LINE: Final = 64
 
 
-class MalformedError(Exception):
+class MalformedError(UnreadableError):
     """The bytes can be had, but are not a whole record."""
 
 

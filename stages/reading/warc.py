@@ -22,7 +22,7 @@ from stages.reading.members import (
     open_member,
     skip_frame,
 )
-from stages.reading.options import InputCounts, ReadOptions, Unreadable
+from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError, unreadable_for_any_error
 from stages.reading.record import MalformedError, Record, read_record
 
 _WARC: Final = b"WARC/"
@@ -47,11 +47,12 @@ def read_warc(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> It
         try:
             if kind in (_NEXT_OF_ANY, _NEXT_ZSTD) and skip_frame(cursor):
                 continue
-            yield from _read_unit(cursor, options, counts)
-        except (DamagedError, MalformedError) as error:
+            with unreadable_for_any_error():
+                yield from _read_unit(cursor, options, counts)
+        except UnreadableError as error:
             cursor.seek(offset + 1)
             _seek_record(cursor, kind)
-            yield Unreadable(file=options.file, offset=offset, length=cursor.position - offset, error=str(error))
+            yield _unreadable(error, options, offset, cursor.position - offset)
         if counts.num_records > num_records:
             kind = _kind(first)
 
@@ -63,12 +64,17 @@ def read_warc_at(stream: BinaryIO, offset: int, options: ReadOptions) -> Documen
     learn_dictionary(cursor)
     cursor.seek(offset)
     try:
-        for item in _read_unit(cursor, options, counts):
-            return item
-    except (DamagedError, MalformedError) as error:
-        return Unreadable(file=options.file, offset=offset, length=0, error=str(error))
+        with unreadable_for_any_error():
+            for item in _read_unit(cursor, options, counts):
+                return item
+    except UnreadableError as error:
+        return _unreadable(error, options, offset, 0)
     found = ", ".join(f"type {kind}" for kind in counts.by_type)
     raise ValueError(f"{options.file} at offset {offset}: a record of {found}, which is no document")
+
+
+def _unreadable(error: UnreadableError, options: ReadOptions, offset: int, length: int) -> Unreadable:
+    return Unreadable(file=options.file, offset=offset, length=length, error=str(error), fault=error.fault)
 
 
 def _kind(first: bytes) -> re.Pattern[bytes]:
@@ -99,17 +105,20 @@ def _read_member(
     offset, length = cursor.position, None
     content, more = Content(member.more), True
     while more:
-        record: Record | MalformedError
+        record: Record | UnreadableError
         try:
-            record = read_record(content, options)
-            more = _expect_record_or_end(content)
-        except MalformedError as error:
+            with unreadable_for_any_error():
+                record = read_record(content, options)
+                more = _expect_record_or_end(content)
+        except DamagedError:
+            raise
+        except UnreadableError as error:
             record = error
             more = content.skip_until(_NEXT_RECORD)
         if length is None:
             length = (_end_of_member(cursor, offset) if more else cursor.position) - offset
-        if isinstance(record, MalformedError):
-            yield Unreadable(file=options.file, offset=offset, length=length, error=str(record))
+        if isinstance(record, UnreadableError):
+            yield _unreadable(record, options, offset, length)
         else:
             yield from _counted(record, counts, offset, length)
 
@@ -162,6 +171,7 @@ def _begins_record(data: bytes, cursor_of_file: Cursor) -> bool:
     cursor = Cursor(io.BytesIO(data))
     cursor.dictionary = cursor_of_file.dictionary
     try:
-        return Content((open_member(cursor) or cursor).more).peek(len(_WARC)) == _WARC
-    except DamagedError:
+        with unreadable_for_any_error():
+            return Content((open_member(cursor) or cursor).more).peek(len(_WARC)) == _WARC
+    except UnreadableError:
         return False

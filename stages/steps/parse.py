@@ -9,6 +9,7 @@ from typing import Literal
 from lineage.ids import content_hash
 from lineage.recipe import key
 from stages.document import Document, Finding, Outcome, Rejection
+from stages.fault import Fault
 from stages.html.extraction import Extractor, Failure
 from stages.html.page import Bounds, PageReader
 
@@ -51,14 +52,15 @@ class ParseStep:
     def __call__(self, document: Document, /) -> Outcome:
         findings: tuple[Finding, ...] = ()
         if document.is_html or document.payload or not document.text:
-            page = self._pages.take(document)
-            document, findings = replace(document, charset=page.charset), page.findings
+            page = self._pages.read(document)
+            document, findings = replace(document, charset=page.charset, decoded=None), page.findings
             if page.too_much is not None:
                 return self._reject(document, page.too_much, findings[:-1])
             text = self._pages.extract(page.html, self._extractor) if document.is_html else page.html
-            if isinstance(text, Failure):
-                failed = Finding(stage=STAGE, rule=f"parse.{text.value}", rejected=True)
-                return self._reject(document, failed, findings)
+            if not isinstance(text, str):
+                rule = f"parse.{text.value if isinstance(text, Failure) else 'error'}"
+                rejection = self._reject(document, Finding(stage=STAGE, rule=rule, rejected=True), findings)
+                return replace(rejection, fault=text if isinstance(text, Fault) else None)
         else:
             text = document.text
         text, encoded = clean_text(text)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from stages.document import Document, Finding, Outcome
+from stages.document import Document, Finding, Outcome, Rejection
 from stages.html.page import PageReader
 from stages.steps.fasttext_model import FastTextModel
 from stages.steps.language import LanguageTable, language_model
@@ -44,14 +45,22 @@ class PrefilterStep:
         """Load the model now; RecipeError if it cannot be, or cannot tell one of the wanted languages."""
         _ = self._model
 
-    def look_ahead(self, documents: Iterable[Document], /) -> None:
-        """Have the texts of these documents made before the first is judged: extractor and model throw each other's
-        tables out of the processor's caches, and in turns a prediction takes nearly twice as long."""
-        for document in documents:
-            self._pages.fast_text(document)
+    def look_ahead(self, documents: Iterable[Document], /) -> list[Document]:
+        """The documents with the texts that they are judged by, made before the first is judged: extractor and model
+        throw each other's tables out of the processor's caches, and in turns a prediction takes nearly twice as
+        long."""
+        return [self._with_fast_text(document) for document in documents]
+
+    def _with_fast_text(self, document: Document) -> Document:
+        try:
+            return self._pages.with_fast_text(document)
+        except Exception:  # noqa: BLE001 - it raises again where the page is judged, and is about that page alone there
+            return document
 
     def __call__(self, document: Document, /) -> Outcome:
-        text = self._pages.fast_text(document)
+        document = self._pages.with_fast_text(document)
+        fast = self._pages.read(document).fast if document.is_html else None
+        text = None if fast is None else fast.text
         if text is None or len(text) < LEAST_CHARS:
             return document
         likely = dict(self._model.scores(text[:MOST_CHARS], -1))
@@ -63,7 +72,10 @@ class PrefilterStep:
             threshold=LEAST_SCORE,
             rejected=score < LEAST_SCORE,
         )
-        return decide(document, (finding,), ledger=self._ledger)
+        outcome = decide(document, (finding,), ledger=self._ledger)
+        if isinstance(outcome, Rejection):  # no one behind looks at its page
+            return replace(outcome, document=replace(document, decoded=None))
+        return outcome
 
     @cached_property
     def _model(self) -> FastTextModel:

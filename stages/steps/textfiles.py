@@ -9,17 +9,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lineage.recipe import RecipeError
-from lineage.storage.folder import is_remote, local_path, split
+from lineage.secrets import redacted, without_secrets
+from lineage.storage.folder import is_remote, local_path, split, with_environment
 
 
 def read_named_file(name: str) -> bytes:
     """The content of a file that the recipe names, decompressed where it ends in .gz; RecipeError if unreadable."""
-    folder, file = split(name)
+    folder, file = split(with_environment(name))
+    shown = without_secrets(name)
     try:
         data = folder.read(file)
-        return gzip.decompress(data) if name.endswith(".gz") else data
+        return gzip.decompress(data) if shown.endswith(".gz") else data
     except (OSError, EOFError, zlib.error) as error:
-        raise RecipeError(f"the recipe names {name!r}, which cannot be read: {error}") from error
+        raise RecipeError(f"the recipe names {shown!r}, which cannot be read: {redacted(str(error))}") from None
 
 
 def list_lines(name: str) -> Iterator[str]:
@@ -27,7 +29,8 @@ def list_lines(name: str) -> Iterator[str]:
     try:
         text = read_named_file(name).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise RecipeError(f"the recipe names the list {name!r}, which is not UTF-8 text: {error}") from error
+        shown = without_secrets(name)
+        raise RecipeError(f"the recipe names the list {shown!r}, which is not UTF-8 text: {error}") from error
     for line in text.splitlines():
         entry = line.partition("#")[0].strip()
         if entry:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -13,40 +12,31 @@ from dataclasses import replace
 from lineage.recipe import RecipeError
 from stages.document import Document, Finding, Outcome, Rejection
 
-_LOG = logging.getLogger(__name__)
+_TEXTS = ("text", "url", "record_id", "captured_at", "metadata", "charset", "language")
+"""Fields of a Document that a column of texts takes; all but `text` may be None."""
 
 
 class UserStep:
     """Calls the user's function. Its stage in lineage is the given name.
 
-    Whatever it raises on a document, and an answer that is neither of the two or is about another document, is a
-    rejection of rule `<stage>.error`: logged and counted, never a lost run."""
+    TypeError or ValueError for an answer that is neither of the two, is about another document, or cannot be stored;
+    the chain makes of it, and of whatever the function raises, a rejection of rule `<stage>.error`."""
 
     def __init__(self, name: str) -> None:
         self.stage = name
         self._function = _find_function(name)
 
     def __call__(self, document: Document, /) -> Outcome:
-        try:
-            outcome = self._function(document)
-        except Exception:  # noqa: BLE001 - it is the user's code: anything may come out of it
-            _LOG.warning("%s raised on document %s", self.stage, document.doc_id.hex(), exc_info=True)
-            return self._error(document)
-        if isinstance(outcome, Rejection) and outcome.document.doc_id == document.doc_id:
-            return replace(outcome, finding=replace(outcome.finding, stage=self.stage, rejected=True))
-        if isinstance(outcome, Document) and outcome.doc_id == document.doc_id and _is_unicode(outcome.text):
+        outcome = self._function(document)
+        if not isinstance(outcome, (Document, Rejection)):
+            raise TypeError(f"{self.stage} gave a {type(outcome).__name__}: expected the document or its Rejection")
+        left = outcome.document if isinstance(outcome, Rejection) else outcome
+        _check_document(self.stage, document, left)
+        if isinstance(outcome, Document):
             return outcome
-        _LOG.warning(
-            "%s gave a %s for document %s: expected the document itself, its text in valid Unicode, or its rejection",
-            self.stage,
-            type(outcome).__name__,
-            document.doc_id.hex(),
-        )
-        return self._error(document)
-
-    def _error(self, document: Document) -> Rejection:
-        return Rejection(
-            document=document, finding=Finding(stage=self.stage, rule=f"{self.stage}.error", rejected=True)
+        _check_finding(self.stage, outcome.finding)
+        return replace(
+            outcome, finding=replace(outcome.finding, stage=self.stage, rejected=True), findings=(), fault=None
         )
 
 
@@ -93,9 +83,30 @@ def _find_function(name: str) -> Callable[[Document], object]:
     return function
 
 
-def _is_unicode(text: object) -> bool:
-    """Whether UTF-8 can hold a text: whether it has no lone surrogate."""
-    try:
-        return isinstance(text, str) and (text.isascii() or bool(text.encode("utf-8")))
-    except UnicodeEncodeError:
-        return False
+def _check_document(stage: str, given: Document, left: Document) -> None:
+    """TypeError or ValueError unless `left` is the given document, and every table can hold it."""
+    if (left.doc_id, left.source, left.place, left.raw_hash) != (
+        given.doc_id, given.source, given.place, given.raw_hash,
+    ):  # fmt: skip
+        raise ValueError(f"{stage} gave another document than it was called with: change its text and leave its id")
+    for name in _TEXTS:
+        _check_text(stage, name, getattr(left, name), optional=name != "text")
+    score = left.language_score
+    if score is not None and not isinstance(score, (int, float)):
+        raise TypeError(f"{stage} gave language_score a {type(score).__name__}: expected a number or None")
+
+
+def _check_finding(stage: str, finding: Finding) -> None:
+    _check_text(stage, "rule", finding.rule, optional=False)
+    for name, value in (("value", finding.value), ("threshold", finding.threshold)):
+        if value is not None and not isinstance(value, (int, float)):
+            raise TypeError(f"{stage} gave {name} of its finding a {type(value).__name__}: expected a number or None")
+
+
+def _check_text(stage: str, name: str, value: object, *, optional: bool) -> None:
+    if value is None and optional:
+        return
+    if not isinstance(value, str):
+        raise TypeError(f"{stage} gave {name} a {type(value).__name__}: expected a text")
+    if not value.isascii():
+        value.encode("utf-8")  # UnicodeEncodeError, a ValueError, for a lone surrogate

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lineage.recipe import RecipeError, as_plain, as_toml
 from lineage.storage.folder import Folder
+from pipeline.plan import make_plan
 from pipeline.recipe import differing_keys, load, recipe_of
 from stages.document import STAGES
 
@@ -42,7 +43,8 @@ def test_the_least_recipe_has_the_defaults_that_are_documented(path: Path) -> No
         for part in dotted.split("."):
             found = found[part]
         assert found == value, dotted
-    assert plain["source"] == [{"name": "web", "inputs": ["a.warc.gz"], "format": "auto", "steps": list(STAGES)}]
+    source = {"name": "web", "inputs": ["a.warc.gz"], "format": "auto", "steps": list(STAGES), "text_field": "text"}
+    assert plain["source"] == [source]
 
 
 def test_a_resolved_recipe_reads_back_equal(path: Path, tmp_path: Path) -> None:
@@ -105,3 +107,32 @@ def test_every_recipe_that_we_ship_is_right() -> None:
     for shipped in recipes:
         if "source" in tomllib.loads(shipped.read_text()):
             load(shipped)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('text_field = "a..b"', r"source.text_field of 'web' = 'a..b': expected the name of a field"),
+        ('id_field = ""', r"source.id_field of 'web' = '': expected the name of a field"),
+        ("date_field = 3", r"source\[0\].date_field = 3: expected a string"),
+        ('format = "warc"\nurl_field = "u"', r"source.format of 'web' is 'warc', whose records have no fields"),
+    ],
+)
+def test_a_field_that_cannot_be_one_is_refused_by_key(tmp_path: Path, line: str, says: str) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text(f'[run]\nname = "r"\noutput = "o"\n[[source]]\nname = "web"\ninputs = ["x"]\n{line}\n')
+    with pytest.raises(RecipeError, match=says):
+        load(path)
+
+
+def test_the_fields_of_a_source_are_part_of_what_a_run_is(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "body": "b"}\n')
+    path = tmp_path / "r.toml"
+    keys = set()
+    for line in ("", 'text_field = "body"', 'id_field = "body"', 'url_field = "body"', 'date_field = "body"'):
+        path.write_text(
+            f'[run]\nname = "r"\noutput = "{tmp_path}/o"\n[[source]]\nname = "web"\ninputs = ["{tmp_path}/a.jsonl"]\n'
+            f"{line}\n"
+        )
+        keys.add(make_plan(load(path)).units[0].key)
+    assert len(keys) == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
@@ -44,6 +45,26 @@ def refuse(document: Document) -> Rejection:
 
 def fail(document: Document) -> Document:
     raise KeyError(document.url)
+
+
+def quote(document: Document) -> Document:
+    try:
+        number = int(document.text)
+    except ValueError as error:
+        raise LookupError(f"no number in {document.text}") from error
+    return document.with_text(str(number))
+
+
+def call_a_library(document: Document) -> Document:
+    return document.with_text(json.loads(document.text))
+
+
+def use_memory_up(document: Document) -> Document:
+    raise MemoryError
+
+
+def interrupt(document: Document) -> Document:
+    raise KeyboardInterrupt
 
 
 def forget(document: Document) -> None:
@@ -188,6 +209,32 @@ def test_a_user_s_step_that_fails_on_a_document_rejects_it_and_the_run_goes_on(m
     assert isinstance(outcome, Rejection)
     assert (outcome.finding.stage, outcome.finding.rule) == (own(function), f"{own(function)}.error")
     assert outcome.document.doc_id == document.doc_id
+
+
+def test_what_a_step_raised_is_kept_with_its_line_and_without_a_word_of_the_page(make_document):
+    outcome = build_chain(("parse", own("quote")), tables())(make_document(text="a secret of the page"))
+    fault = outcome.fault
+    assert fault.error == "LookupError"
+    line = quote.__code__.co_firstlineno + 4
+    assert fault.where == f"{__name__}, line {line}, in quote"
+    _, code, led, *_ = fault.traceback.splitlines()
+    assert (code.strip(), led) == ("number = int(document.text)", "ValueError")
+    assert fault.traceback.endswith("\nLookupError")
+    assert "which led to" in fault.traceback
+    assert "secret" not in fault.summary + fault.traceback
+    assert fault.message == "no number in a secret of the page"
+
+
+def test_an_exception_of_a_library_is_placed_at_the_line_that_called_it(make_document):
+    outcome = build_chain(("parse", own("call_a_library")), tables())(make_document(text="{"))
+    assert outcome.fault.error == "json.decoder.JSONDecodeError"
+    assert outcome.fault.where == f"{__name__}, line {call_a_library.__code__.co_firstlineno + 1}, in call_a_library"
+
+
+def test_what_is_not_about_the_document_is_no_rejection(make_document):
+    for function, error in (("use_memory_up", MemoryError), ("interrupt", KeyboardInterrupt)):
+        with pytest.raises(error):
+            build_chain(("parse", own(function)), tables())(make_document(text="x"))
 
 
 def test_the_time_of_each_step_is_added_up_for_the_caller(make_document):

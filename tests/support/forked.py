@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from trainer.processes.runtime import Process
 
-TIMEOUT_SECONDS = 200
+TIMEOUT_SECONDS = 600
 _SLOW_IMPORTS = [
     "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.tensor.parallel",
     "torch.utils.tensorboard", "trainer.loop", "pytest", "hypothesis",
@@ -92,7 +92,7 @@ def _child(folder: Path, store: Path, rank: int, world_size: int, work: Work) ->
         rank=rank,
         world_size=world_size,
         store=dist.FileStore(str(store), world_size),
-        timeout=datetime.timedelta(seconds=100),
+        timeout=datetime.timedelta(seconds=500),
     )
     try:
         result = work(Process(rank=rank, world_size=world_size, device=torch.device("cpu")))

@@ -13,7 +13,7 @@ import numpy as np
 import tomli_w
 
 from lineage.recipe import load_recipe
-from trainer.mix.proxies import Ablation, Result, open_ablation, write_design, write_tables
+from trainer.mix.proxies import Ablation, ProxyResult, open_ablation, write_design, write_tables
 from trainer.options import TrainRecipe
 
 EXPONENTS = {"books": (0.1, 1.0, 0.8), "code": (1.2, 0.1, 1.0), "web": (0.7, 0.9, 0.2)}
@@ -45,7 +45,7 @@ def finished(path: Path, noise: float = 0.002) -> Ablation:
     write_design(ablation)
     rng = np.random.default_rng(0)
     for point in ablation.points:
-        result = Result(
+        result = ProxyResult(
             name=point.name, role=point.role, weights=point.weights, seed=point.seed, tokens=ablation.tokens,
             losses={target: law(target, point.weights) + float(rng.normal(0, noise)) for target in EXPONENTS},
             seconds=2.0, order_fingerprints=ablation.order_fingerprints,

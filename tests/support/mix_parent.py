@@ -8,15 +8,15 @@ import sys
 from contextlib import closing
 
 from lineage.recipe import load_recipe
-from trainer.mix.ablation import Means, Work, run_all
+from trainer.mix.ablation import Means, ProxyProcess, run_all
 from trainer.mix.proxies import AblationError, open_ablation
 from trainer.options import TrainRecipe
 
 
-def sleepers(folder: str, num: int) -> list[Work]:
+def sleepers(folder: str, num: int) -> list[ProxyProcess]:
     """So many of them, named 0, 1, …"""
     return [
-        Work(
+        ProxyProcess(
             name=str(n), module="tests.support.mix_sleeper", arguments=(folder, str(n)), stdin=f"recipe {n}", threads=3
         )
         for n in range(num)

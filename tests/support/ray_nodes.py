@@ -5,8 +5,10 @@ Import it from a test as `from tests.support.ray_nodes import ray_cluster`."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -33,6 +35,7 @@ _DEAD_SOON = {
     "RAY_health_check_failure_threshold": "3", "RAY_health_check_initial_delay_ms": "500",
 }  # fmt: skip
 """A node that does not answer counts as dead after a second or two instead of fifteen."""
+_PORT_NUMBERS = itertools.cycle(random.Random(os.getpid()).sample(range(12_000, 32_000), 20_000))
 _HEAD_ID = "f" * 51 + "00000"
 _FAKE = {
     "RAY_FAKE_CLUSTER": "1", "RAY_enable_autoscaler_v2": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1",
@@ -51,12 +54,15 @@ def wait_until(ready: Callable[[], bool], what: str) -> None:
 
 
 def free_ports(num: int) -> list[int]:
-    """Ports that nobody listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(num)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    """Ports that nobody listens on, below those that the system gives away: until Ray, which has to be told its ports,
+    binds them, neither another server's port 0 nor a connection can come to be there. The next call gives others."""
+    found: list[int] = []
+    while len(found) < num:
+        port = next(_PORT_NUMBERS)
+        with contextlib.suppress(OSError):
+            socket.create_server(("127.0.0.1", port)).close()
+            found.append(port)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +19,7 @@ from lineage.store.digest import logical_digest
 from pipeline import process
 from pipeline.phases.progress import Reporter
 from pipeline.recipe import load
+from tests.support.s3_process import s3_process
 
 MADE_FROM_BYTES = ("shards/", "documents/", "dedup/", "index.json", "excerpts.parquet")
 """What must be equal byte for byte; the lineage tables are compared by their rows."""
@@ -78,40 +75,19 @@ def summary_of(out: str) -> dict[str, Any]:
 
 @contextmanager
 def s3_server(bucket: str, versioned: bool = False) -> Iterator[None]:
-    """A local server that speaks S3, its address and keys in the environment, with one bucket. It is a process of its
-    own: deltalake waits for it without letting other threads of this one run."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    settings = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1", "AWS_REGION": "us-east-1",
-    }  # fmt: skip
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
-    try:
-        _wait_for(port)
-        client = boto3.client("s3")
-        client.create_bucket(Bucket=bucket)
-        if versioned:
-            client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-        yield
-    finally:
-        server.terminate()
-        server.wait()
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-def _wait_for(port: int) -> None:
-    for _ in range(600):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise TimeoutError(f"no S3 server on port {port} after 30 s")
+    """A local server that speaks S3, its address and keys in the environment, with one bucket."""
+    with s3_process() as settings:
+        before = {name: os.environ.get(name) for name in settings}
+        os.environ.update(settings)
+        try:
+            client = boto3.client("s3")
+            client.create_bucket(Bucket=bucket)
+            if versioned:
+                client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value

@@ -23,7 +23,7 @@ from lineage.purge.plan import Match, PlanHooks
 from lineage.storage.folder import Folder
 from lineage.store import tables
 from lineage.store.checksum_update import cover
-from lineage.store.delta import commit_tables
+from lineage.store.delta import commit_tables, read_table
 from lineage.store.write import Spool, index_rows, shard_chunks
 from lineage.verify.problems import VerifyHooks
 from stages.dedup.shingles import jaccard, shingles
@@ -194,15 +194,21 @@ def make_small_out(url: str, seed: int = 0, per_file: int = 12, tamper: Tamper =
 
 
 def render_plainly(out: Folder) -> bytes:
-    """A report that shows every excerpt, as the real one does."""
+    """A report that shows every excerpt and every purge, as the real one does."""
     with out.open("excerpts.parquet") as file:
-        rows = pq.read_table(file).to_pylist()
-    return ("<html>" + "".join(f"<p>{row['rule']}: {row['excerpt']}</p>" for row in rows) + "</html>").encode()
+        shown = [f"{row['rule']}: {row['excerpt']}" for row in pq.read_table(file).to_pylist()]
+    shown += [f"purged: {purge_id}" for purge_id in sorted(read_table(out, "purges")["purge_id"].to_pylist())]
+    return ("<html>" + "".join(f"<p>{line}</p>" for line in shown) + "</html>").encode()
+
+
+def stale_report(out: Folder, _index: Index) -> str | None:
+    """What `verify` is told of a report that is not what would be rendered now."""
+    return None if out.read("report.html") == render_plainly(out) else "shows another state"
 
 
 def verify_hooks() -> VerifyHooks:
     """What proving a small OUT whole needs."""
-    return VerifyHooks(jaccard=similarity, url_key=url_key)
+    return VerifyHooks(jaccard=similarity, url_key=url_key, stale_report=stale_report)
 
 
 def plan_hooks() -> PlanHooks:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 
 from lineage.recipe import parse_table
 from tests.support.forked import killed, run_forked, start_forked, wait
-from trainer.loop import Result, Surroundings, train
+from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
 
@@ -47,16 +48,18 @@ class Run:
         table |= {**self.changes, **(changes or {})}
         return parse_table(TrainRecipe, {"run": {"name": str(self.output)}, "train": table})
 
-    def start(self, **changes: Any) -> Result:
+    def start(self, **changes: Any) -> TrainingResult:
         """Run until the end; gives rank 0's result."""
         recipe = self.recipe(changes)
-        results: list[Result] = run_forked(self.scratch, recipe.train.num_workers, partial(_train, recipe))
+        results: list[TrainingResult] = run_forked(self.scratch, recipe.train.num_workers, partial(_train, recipe))
         return results[0]
 
-    def start_and_kill(self, after_step: int, **changes: Any) -> None:
-        """Every process kills itself once `after_step` steps are done: no cleanup, no last checkpoint."""
+    def start_and_kill(self, after_step: int, *, at_once: bool = False, **changes: Any) -> None:
+        """Every process kills itself once `after_step` steps are done: no cleanup, no last checkpoint. The checkpoint
+        that was due last is published by then (it is written beside the steps after it), unless `at_once`."""
         recipe = self.recipe(changes)
-        work = partial(_train, recipe, after_step=partial(_kill_at, after_step))
+        due = 0 if at_once else after_step // recipe.train.checkpoint.every * recipe.train.checkpoint.every
+        work = partial(_train, recipe, after_step=partial(_kill_at, after_step, self.output, due))
         assert killed(wait(start_forked(self.scratch, recipe.train.num_workers, work)))
 
     @property
@@ -88,10 +91,14 @@ class Run:
         return sorted(path.parent.name for path in self.output.glob("checkpoints/*/complete.json"))
 
 
-def _kill_at(after_step: int, step: int) -> None:
+def _kill_at(after_step: int, output: Path, due: int, step: int) -> None:
     if step == after_step:
+        while due and not any(output.glob(f"checkpoints/step-{due:08d}.*/complete.json")):
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _train(recipe: TrainRecipe, process: Process, after_step: Callable[[int], None] = lambda step: None) -> Result:
-    return train(recipe, Surroundings(process=process, after_step=after_step))
+def _train(
+    recipe: TrainRecipe, process: Process, after_step: Callable[[int], None] = lambda step: None
+) -> TrainingResult:
+    return train(recipe, LaunchContext(process=process, after_step=after_step))

@@ -29,7 +29,7 @@ def call(run: Run, *launcher: str, **changes: object) -> subprocess.CompletedPro
     recipe.write_text(as_toml(run.recipe(changes)))
     env = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {"OMP_NUM_THREADS": "1"}
     command = [*(launcher or (sys.executable,)), "-m", "trainer", str(recipe)]
-    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300, check=False)
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=800, check=False)
 
 
 def test_torchrun_trains_as_forked_processes_do(corpus: str, tmp_path: Path) -> None:

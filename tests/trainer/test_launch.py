@@ -114,7 +114,7 @@ def test_a_run_whose_worker_hangs_is_started_again_and_ends_with_the_same_bits(
     run: Run, corpus: str, tmp_path: Path
 ) -> None:
     shown = tmp_path / "stderr"
-    with shown.open("w") as stderr, launch(run, stderr, faults={"watchdog_seconds": 15.0}) as process:
+    with shown.open("w") as stderr, launch(run, stderr, faults={"watchdog_seconds": 40.0}) as process:
         wait_until(lambda: reached(run, 8))
         os.kill(workers_of(process)[1], signal.SIGSTOP)
         told, _ = process.communicate(timeout=600)
@@ -132,7 +132,7 @@ def test_a_launch_that_is_told_to_end_saves_a_checkpoint_first(run: Run) -> None
     with launch(run, steps=100_000) as process:
         wait_until(lambda: reached(run, 10))
         process.send_signal(signal.SIGTERM)
-        told, _ = process.communicate(timeout=300)
+        told, _ = process.communicate(timeout=600)
     result = result_of(told)
     assert not result["finished"]
     assert run.checkpoints()[-1].startswith(f"step-{result['step']:08d}")
@@ -140,7 +140,7 @@ def test_a_launch_that_is_told_to_end_saves_a_checkpoint_first(run: Run) -> None
 
 def test_too_many_skips_end_a_launch_without_another_try(run: Run) -> None:
     with launch(run, faults={"nan_at_step": [2, 3], "max_skips": 2}) as process:
-        told, _ = process.communicate(timeout=300)
+        told, _ = process.communicate(timeout=600)
     assert "2 batches in a row were skipped" in result_of(told)["stopped"]
     assert len(list((run.output / "attempts").glob("*.claim"))) == 1
 

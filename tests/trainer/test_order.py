@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from trainer.order import Order, OrderOptions, Places, Plan, make_plan
+from trainer.order import Order, OrderOptions, OrderPlan, Places, plan_order
 from trainer.ordering.geometry import BLOCK_TOKENS
 
 SMALL = OrderOptions(seed=3, seq_len=BLOCK_TOKENS // 4, global_batch=4, window_blocks=3, mixture_block=7)
 
 
 def order_of(lengths: dict[str, list[int]], **changes: object) -> Order:
-    return Order(make_plan(lengths, dataclasses.replace(SMALL, **changes)))
+    return Order(plan_order(lengths, dataclasses.replace(SMALL, **changes)))
 
 
 def tuples(places: Places) -> list[tuple[int, ...]]:
@@ -53,7 +53,7 @@ def orders(draw: st.DrawFn) -> Order:
         global_batch=draw(st.integers(1, 9)), window_blocks=draw(st.integers(1, 5)),
         mixture_block=draw(st.integers(25, 60)), mixture=tuple((step, draw(shares)) for step in steps),
     )  # fmt: skip
-    return Order(make_plan(lengths, options))
+    return Order(plan_order(lengths, options))
 
 
 @given(orders())
@@ -143,7 +143,7 @@ def test_samples_at_two_to_the_27_and_one_sequences_are_distinct_and_found_again
 def test_fifteen_trillion_tokens_need_memory_by_shards_and_not_by_sequences() -> None:
     rng = np.random.default_rng(0)
     shards = (2**28 - rng.integers(0, 5000, 15 * 10**12 // 2**28 + 1)).tolist()
-    plan = make_plan({"web": shards}, dataclasses.replace(SMALL, seq_len=2048, global_batch=1024, window_blocks=64))
+    plan = plan_order({"web": shards}, dataclasses.replace(SMALL, seq_len=2048, global_batch=1024, window_blocks=64))
     assert sum(shards) > 149 * 10**11
     tracemalloc.start()
     order = Order(plan)
@@ -230,7 +230,7 @@ def test_the_fingerprint_covers_everything_that_decides_the_order(changes: dict[
 @given(orders())
 @settings(max_examples=30, deadline=None)
 def test_a_plan_survives_json(order: Order) -> None:
-    again = Plan.from_json(order.plan.to_json())
+    again = OrderPlan.from_json(order.plan.to_json())
     assert again == order.plan
     assert again.fingerprint(10**6) == order.plan.fingerprint(10**6)
 
@@ -238,7 +238,7 @@ def test_a_plan_survives_json(order: Order) -> None:
 def test_a_plan_of_another_order_version_is_refused() -> None:
     text = order_of({"a": [5]}).plan.to_json().replace('"order_version":1', '"order_version":2')
     with pytest.raises(ValueError, match="order version 2: expected 1"):
-        Plan.from_json(text)
+        OrderPlan.from_json(text)
 
 
 @pytest.mark.parametrize(

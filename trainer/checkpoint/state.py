@@ -110,7 +110,7 @@ class Saver:
         self._pending = cast("Future[Any]", async_save(staged, storage_writer=writer, process_group=self._group))
 
     def release(self) -> None:
-        """Let the checkpoint under way be published: all that was told of the steps before it is durable."""
+        """Let the checkpoint under way be published: the reports of all steps before it are durable."""
         self._decided.set()
 
     def close(self) -> None:

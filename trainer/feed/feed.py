@@ -55,7 +55,7 @@ class DeviceRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class FeedSource:
     """Where a feed reads: a dataset, and how to read it again when the content of its corpus has changed."""
 
     dataset: Dataset
@@ -87,11 +87,11 @@ class _Ready:
 class Feed:
     """The micro-batches of each step for this rank; every rank has as many, of the same sizes."""
 
-    def __init__(self, source: Source, options: FeedOptions) -> None:
+    def __init__(self, source: FeedSource, options: FeedOptions) -> None:
         self._source, self._options, self._dataset = source, options, source.dataset
         self._order = source.dataset.order
         max_rows = source.dataset.part.max_rows(self._order.plan.global_batch)
-        self._micro_batch = options.micro_batch or min(max_rows, _LARGEST_MICRO_BATCH)
+        self._micro_batch = min(max_rows, options.micro_batch or _LARGEST_MICRO_BATCH)
         on_gpu = options.device.type == "cuda"
         self._stream = torch.cuda.Stream(options.device) if on_gpu else None  # type: ignore[no-untyped-call]
         self._worker = ThreadPoolExecutor(1, "feed")
@@ -110,6 +110,11 @@ class Feed:
     def num_sources(self) -> int:
         """How many sources there are."""
         return len(self.sources)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of a step's first forward pass, on every rank."""
+        return self._micro_batch
 
     @property
     def vocab_size(self) -> int:
@@ -154,7 +159,7 @@ class Feed:
         again and go on with the content as it is now; FileNotFoundError if they still name it.
 
         Other ranks may still read what they hold of the old content, so the account changes at the next `commit` only:
-        until then lineage tells exposures rather than miss one."""
+        until then lineage lists too many exposures rather than too few."""
         try:
             ready = self._take(step)
         except FileNotFoundError:
@@ -210,16 +215,16 @@ class Feed:
 
     def _changed_corpus(self) -> Corpus | None:
         """The corpus as rank 0 finds it, None where its content is what all ranks read. Collective."""
-        told: list[Corpus | None] = [None]
+        shared: list[Corpus | None] = [None]
         if self._options.keeps_account:
             try:
                 now = reopen(self._agreed)
-                told = [now if now.outputs != self._agreed.outputs else None]
+                shared = [now if now.outputs != self._agreed.outputs else None]
             except OSError as error:
                 _log.warning("the index cannot be read now; the next checkpoint looks again: %s", error)
         if self._options.group is not None:
-            dist.broadcast_object_list(told, src=0, group=self._options.group)
-        return told[0]
+            dist.broadcast_object_list(shared, src=0, group=self._options.group)
+        return shared[0]
 
     def take(self, corpus: Corpus) -> None:
         """Go on with this content; batches made ahead are made anew."""

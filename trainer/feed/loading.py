@@ -13,9 +13,9 @@ from trainer.data.blocks import BlockReader, LocalBlocks
 from trainer.data.cache.reader import CachedBlocks, CacheOptions
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.dataset import Dataset, Slice
-from trainer.feed.feed import Feed, FeedOptions, Source
+from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.options import TrainRecipe
-from trainer.order import Order, OrderOptions, Plan, make_plan
+from trainer.order import Order, OrderOptions, OrderPlan, plan_order
 from trainer.processes.runtime import Process
 
 
@@ -24,7 +24,7 @@ def make_order(recipe: TrainRecipe, corpus: Corpus) -> Order:
     return Order(plan_of(recipe, corpus))
 
 
-def plan_of(recipe: TrainRecipe, corpus: Corpus) -> Plan:
+def plan_of(recipe: TrainRecipe, corpus: Corpus) -> OrderPlan:
     """The plan of `make_order`."""
     table = recipe.train
     options = OrderOptions(
@@ -33,7 +33,7 @@ def plan_of(recipe: TrainRecipe, corpus: Corpus) -> Plan:
         mixture=tuple((entry.first_step, entry.weights) for entry in table.mixture),
     )  # fmt: skip
     try:
-        return make_plan(corpus.lengths, options)
+        return plan_order(corpus.lengths, options)
     except ValueError as error:
         raise RecipeError(f"[train]: {error}") from error
 
@@ -96,7 +96,7 @@ def open_feed(recipe: TrainRecipe, process: Process) -> Feed:
     order = make_order(recipe, corpus)
     part = slice_of(recipe, process)
     peers = recipe.train.num_workers // part.num_ranks
-    source = Source(
+    source = FeedSource(
         dataset=Dataset(corpus, order, open_reader(recipe, corpus, order, part), part, recipe.train.skip),
         open_reader=lambda changed: open_reader(recipe, changed, order, part),
         cache_folder=cache_folder(recipe),
@@ -112,15 +112,15 @@ def open_feed(recipe: TrainRecipe, process: Process) -> Feed:
 
 def _same_corpus(recipe: TrainRecipe, process: Process, group: dist.ProcessGroup | None) -> Corpus:
     # A purge may be published while the processes start: the account of what is read is one for all of them.
-    told: list[Corpus | Exception | None] = [None]
+    shared: list[Corpus | Exception | None] = [None]
     if process.rank == 0:
         try:
-            told = [open_corpus(recipe.train.outs)]
+            shared = [open_corpus(recipe.train.outs)]
         except (ValueError, OSError) as error:
-            told = [error]
+            shared = [error]
     if group is not None:
-        dist.broadcast_object_list(told, src=0, group=group)
-    (found,) = told
+        dist.broadcast_object_list(shared, src=0, group=group)
+    (found,) = shared
     if isinstance(found, Exception):
         raise found
     assert found is not None

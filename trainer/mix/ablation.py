@@ -28,6 +28,7 @@ from trainer.mix.design import Point
 from trainer.mix.doremi_job import Answer, doremi_job, read_answer
 from trainer.mix.proxies import Ablation, AblationError, pending, publish_result, write_design, write_tables
 from trainer.options import ParallelTable
+from trainer.processes.address import start_or_join
 from trainer.processes.placement import Workers, workers_of
 
 _LOOK_EVERY_SECONDS: Final = 0.1
@@ -38,7 +39,7 @@ _END_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class ProxyProcess:
     """A process to carry out: `main(arguments)` of a module, what it reads on stdin, and what it gets."""
 
     name: str
@@ -62,19 +63,19 @@ class Means:
     decides by `train.resources`); `check_workers` raises where the connected cluster can never hold a run."""
 
     num_parallel: int | None = None
-    tell: Callable[[str], None] = lambda line: None
+    say: Callable[[str], None] = lambda line: None
     check_workers: Callable[[Workers], None] = lambda workers: None
 
 
 def run_ablation(ablation: Ablation, means: Means) -> None:
     """Run what is pending, then write the tables.
 
-    AblationError where a proxy run failed, or SIGTERM came: those that had begun are told to save and end first.
+    AblationError where a proxy run failed, or SIGTERM came: those that had begun are asked to save and end first.
     HeldError where another call runs the same ablation."""
     with hold(ablation.folder, "sluice mix run"):
         write_design(ablation)
         waiting = pending(ablation)
-        means.tell(f"{len(ablation.points) - len(waiting)} of {len(ablation.points)} runs are done")
+        means.say(f"{len(ablation.points) - len(waiting)} of {len(ablation.points)} runs are done")
         carry_out(ablation, waiting, means)
         write_tables(ablation)
 
@@ -87,12 +88,12 @@ def carry_out(ablation: Ablation, points: Sequence[Point], means: Means) -> None
         for name in ended:
             publish_result(ablation, by_name[name])
             left -= 1
-            means.tell(f"{name} is done, {left} left")
+            means.say(f"{name} is done, {left} left")
 
 
-def work_of(ablation: Ablation, point: Point) -> Work:
+def work_of(ablation: Ablation, point: Point) -> ProxyProcess:
     """The process of one proxy run."""
-    return Work(
+    return ProxyProcess(
         name=point.name, module="trainer.__main__", arguments=("/dev/stdin",), stdin=as_toml(ablation.proxy(point)),
         threads=_threads(ablation),
     )  # fmt: skip
@@ -111,13 +112,13 @@ def run_doremi(ablation: Ablation, means: Means) -> Answer:
         write_design(ablation)
         reference = ablation.points[0]
         if reference in pending(ablation):
-            means.tell("the reference: a run of the natural mixture")
+            means.say("the reference: a run of the natural mixture")
             carry_out(ablation, [reference], means)
         job, output = doremi_job(ablation, reference)
         answer = read_answer(output)
         if answer is None:
-            means.tell("the proxy: a run of the even mixture, its loss weighted")
-            work = Work(
+            means.say("the proxy: a run of the even mixture, its loss weighted")
+            work = ProxyProcess(
                 name="doremi", module="trainer.mix.doremi_run", arguments=(), stdin=json.dumps(asdict(job)),
                 threads=_threads(ablation),
             )  # fmt: skip
@@ -129,8 +130,8 @@ def run_doremi(ablation: Ablation, means: Means) -> Answer:
         return answer
 
 
-def run_all(ablation: Ablation, work: Sequence[Work], means: Means) -> Generator[str, None, None]:
-    """The name of each piece of work as it ends. Close it early and the rest is told to save and end."""
+def run_all(ablation: Ablation, work: Sequence[ProxyProcess], means: Means) -> Generator[str, None, None]:
+    """The name of each piece of work as it ends. Close it early and the rest is asked to save and end."""
     if not work:
         return
     with _terminable():
@@ -167,7 +168,7 @@ def _room(ablation: Ablation) -> int:
     return max(cpus // _threads(ablation), 1)
 
 
-def _on_this_machine(work: Sequence[Work], num_parallel: int) -> Generator[str, None, None]:
+def _on_this_machine(work: Sequence[ProxyProcess], num_parallel: int) -> Generator[str, None, None]:
     waiting = list(work)
     running: dict[str, _Running] = {}
     try:
@@ -186,8 +187,8 @@ def _on_this_machine(work: Sequence[Work], num_parallel: int) -> Generator[str, 
             one.process.wait()
 
 
-def _start(work: Work, slot: int) -> _Running:
-    """Start the process in a session of its own: Ctrl-C reaches the parent alone, which tells it to save and end."""
+def _start(work: ProxyProcess, slot: int) -> _Running:
+    """Start the process in a session of its own: Ctrl-C reaches the parent alone, which asks it to save and end."""
     own = {"OMP_NUM_THREADS": str(work.threads), "LOCAL_RANK": str(slot), "PYTHONPATH": os.pathsep.join(sys.path)}
     log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
     process = subprocess.Popen(
@@ -220,13 +221,13 @@ def _check(name: str, ended: _Running) -> None:
 
 
 def _on_cluster(
-    ablation: Ablation, work: Sequence[Work], check_workers: Callable[[Workers], None]
+    ablation: Ablation, work: Sequence[ProxyProcess], check_workers: Callable[[Workers], None]
 ) -> Generator[str, None, None]:
     """Every run as a Ray task with a process of its own; Ray runs as many at once as `train.resources` lets it."""
     import ray
 
     if not ray.is_initialized():
-        ray.init(address=ablation.recipe.ray.address, log_to_driver=False, logging_level=logging.ERROR)
+        start_or_join(ablation.recipe.ray.address, log_to_driver=False, logging_level=logging.ERROR)
     alone = replace(ablation.recipe.train, workers=None, parallel=ParallelTable())
     workers = workers_of(alone, ray.cluster_resources().get("GPU", 0.0))
     check_workers(workers)
@@ -257,7 +258,7 @@ def _ray_options(each: Mapping[str, float]) -> dict[str, Any]:
     return options | {"resources": {name: amount for name, amount in each.items() if name not in named}}
 
 
-def _run_one(work: Work) -> None:
+def _run_one(work: ProxyProcess) -> None:
     """One run inside a Ray task, on the GPU that the task was given."""
     for _ in _on_this_machine([work], 1):
         pass

@@ -1,4 +1,4 @@
-"""What DoReMi's second run is told, and what it answers. No torch here."""
+"""The job of DoReMi's second run, and its answer. No torch here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANSWER: Final = "doremi.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class DoremiJob:
     """`recipe`: TOML of a training run of one process whose mixture is even over the sources to weigh; `reference`: URL
     of a checkpoint of the same model; `sources`: those to weigh, by name."""
 
@@ -42,7 +42,7 @@ class Answer:
     history: tuple[tuple[float, ...], ...]
 
 
-def doremi_job(ablation: Ablation, reference: Point) -> tuple[Job, Folder]:
+def doremi_job(ablation: Ablation, reference: Point) -> tuple[DoremiJob, Folder]:
     """The job, and the output that its answer will be in; `reference` is a finished run. Another step size or smoothing
     is another run; everything else is fixed by the design."""
     table, space = ablation.table.doremi, ablation.space
@@ -55,7 +55,7 @@ def doremi_job(ablation: Ablation, reference: Point) -> tuple[Job, Folder]:
     output = ablation.output(reference)
     checkpoints = output.folder("checkpoints")
     newest = complete_checkpoints(checkpoints, attempts(output))[-1]
-    job = Job(
+    job = DoremiJob(
         recipe=as_toml(ablation.proxy(point)), reference=checkpoints.at(newest.name),
         sources=tuple(np.array(space.sources)[is_open].tolist()), step_size=table.step_size, smoothing=table.smoothing,
     )  # fmt: skip
@@ -66,8 +66,8 @@ def read_answer(output: Folder) -> Answer | None:
     """The answer of a run that is finished."""
     if not output.exists(ANSWER):
         return None
-    told = json.loads(output.read(ANSWER))
-    return Answer(**told | {"history": tuple(map(tuple, told["history"]))})
+    payload = json.loads(output.read(ANSWER))
+    return Answer(**payload | {"history": tuple(map(tuple, payload["history"]))})
 
 
 def trainable(ablation: Ablation, answer: Answer) -> dict[str, float]:

@@ -29,13 +29,13 @@ from trainer.feed.feed import DeviceRows, Feed
 from trainer.feed.loading import open_feed
 from trainer.joining import Joined, join
 from trainer.mix.doremi import averaged, mean_excess, update
-from trainer.mix.doremi_job import ANSWER, Answer, Job
+from trainer.mix.doremi_job import ANSWER, Answer, DoremiJob
 from trainer.mix.swarm import Floats
 from trainer.model.attention import document_mask
 from trainer.model.optimizer import build_optimizer, clip_gradients, learning_rate
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
-from trainer.parallel.mesh import Spread, initialise, layout_of, spread_model
+from trainer.parallel.mesh import ParallelModel, initialise, parallel_layout, parallelise_model
 from trainer.processes.runtime import Process, collective_timeout, join_process_group, stop_on_sigterm
 from trainer.recovery.attempts import Fence
 from trainer.recovery.faults import TrainingStoppedError
@@ -47,17 +47,17 @@ _SHOWN: Final = 200
 class _Run:
     """The parts of the run, put together."""
 
-    def __init__(self, job: Job, recipe: TrainRecipe, process: Process, data: Feed) -> None:
+    def __init__(self, job: DoremiJob, recipe: TrainRecipe, process: Process, data: Feed) -> None:
         self.job, self.recipe, self.table, self.data = job, recipe, recipe.train, data
         self.process = process
         self.output = Folder(self.table.output)
         self.checkpoints = self.output.folder("checkpoints")
-        config, layout = model_config(self.table.model, data.vocab_size), layout_of(self.table, process.device)
+        config, layout = model_config(self.table.model, data.vocab_size), parallel_layout(self.table, process.device)
         timeout = collective_timeout(self.table.faults.watchdog_seconds)
-        self.proxy = spread_model(config, layout, process.device, timeout)
-        self.reference = spread_model(config, layout, process.device, timeout)
-        self.reference.model.requires_grad_(False)
-        self.optimizer = build_optimizer(self.proxy.model.parameters(), self.table.optimizer)
+        self.proxy = parallelise_model(config, layout, process.device, timeout)
+        self.reference = parallelise_model(config, layout, process.device, timeout)
+        self.reference.module.requires_grad_(False)
+        self.optimizer = build_optimizer(self.proxy.module.parameters(), self.table.optimizer)
         self.saver = Saver(self.checkpoints, self.output, self.table.checkpoint, dist.new_group(backend="gloo"))
         self.number = [data.sources.index(source) for source in job.sources]
         self.history = torch.zeros(self.table.steps, len(job.sources), dtype=torch.float64)
@@ -123,7 +123,7 @@ class _Run:
         for micro in micro_batches:
             counted = micro.labels_BT != IGNORED
             number = micro.sources_B[:, None].expand_as(counted)
-            losses = (token_losses(spread, micro) for spread in (self.proxy, self.reference))
+            losses = (token_losses(model, micro) for model in (self.proxy, self.reference))
             tokens.append(torch.stack([*(loss[counted].double() for loss in losses), number[counted].double()]))
         proxy, reference, number = torch.cat(tokens, dim=1).cpu().numpy()
         # The mixture holds no other source than those that are weighed.
@@ -146,7 +146,7 @@ class _Run:
                 total += float(loss.detach())
         if not np.isfinite(total):
             raise TrainingStoppedError(f"the proxy's loss is {total} at step {step}: lower mix.proxy.lr")
-        clip_gradients(self.proxy.model.parameters(), self.table.optimizer.clip)
+        clip_gradients(self.proxy.module.parameters(), self.table.optimizer.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(step, self.table.steps, self.table.optimizer)
         self.optimizer.step()
@@ -165,17 +165,17 @@ class _Run:
         )
 
 
-def token_losses(spread: Spread, micro: DeviceRows) -> Tensor:
+def token_losses(model: ParallelModel, micro: DeviceRows) -> Tensor:
     """The loss of each token, (B, T) in float32; 0 where the label is ignored."""
-    mask = document_mask(micro.documents_BT, spread.kernel)
-    logits_BTV = spread.forward(micro.inputs_BT, micro.positions_BT, mask).float()
+    mask = document_mask(micro.documents_BT, model.kernel)
+    logits_BTV = model.forward(micro.inputs_BT, micro.positions_BT, mask).float()
     losses = F.cross_entropy(
         logits_BTV.flatten(0, 1), micro.labels_BT.flatten(), reduction="none", ignore_index=IGNORED
     )
     return losses.view(micro.labels_BT.shape)
 
 
-def carry_out(job: Job, stop_requested: Callable[[], bool]) -> bool:
+def carry_out(job: DoremiJob, stop_requested: Callable[[], bool]) -> bool:
     """Run or continue the job; whether it is finished and its answer published. Errors as `trainer.loop.train`."""
     recipe = parse_table(TrainRecipe, tomllib.loads(job.recipe))
     process = join_process_group(1, recipe.train.faults.watchdog_seconds)
@@ -190,11 +190,11 @@ def carry_out(job: Job, stop_requested: Callable[[], bool]) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Carry out the `Job` on stdin, as JSON. 0: finished or stopped by SIGTERM; 2: the recipe is wrong."""
+    """Carry out the `DoremiJob` on stdin, as JSON. 0: finished or stopped by SIGTERM; 2: the recipe is wrong."""
     stop_requested = stop_on_sigterm()
-    told = json.load(sys.stdin)
+    payload = json.load(sys.stdin)
     try:
-        carry_out(Job(**told | {"sources": tuple(told["sources"])}), stop_requested)
+        carry_out(DoremiJob(**payload | {"sources": tuple(payload["sources"])}), stop_requested)
     except RecipeError as error:
         sys.stderr.write(f"sluice: {error}\n")
         return 2

@@ -41,7 +41,7 @@ class AblationError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ProxyResult:
     """A finished proxy run. `losses`: its last validation loss by source, nats; `tokens`: trained on; `seconds`: of its
     training steps, those of attempts that were killed included."""
 
@@ -173,18 +173,20 @@ def pending(ablation: Ablation) -> tuple[Point, ...]:
     return tuple(point for point in ablation.points if not ablation.folder.exists(_result_file(point)))
 
 
-def publish_result(ablation: Ablation, point: Point) -> Result:
+def publish_result(ablation: Ablation, point: Point) -> ProxyResult:
     """The result of a run that has ended, published. AblationError where it has none."""
     rows = [json.loads(line) for line in ablation.output(point).read("metrics.jsonl").splitlines()]
-    told = [row["validation_loss"] for row in rows if row["step"] == ablation.steps - 1 and "validation_loss" in row]
-    missing = [source for source in ablation.space.sources if not told or told[-1].get(source) is None]
+    validations = [
+        row["validation_loss"] for row in rows if row["step"] == ablation.steps - 1 and "validation_loss" in row
+    ]
+    missing = [source for source in ablation.space.sources if not validations or validations[-1].get(source) is None]
     if missing:
         raise AblationError(
             f"proxy run {point.name} has no validation loss of {', '.join(missing)}: it was stopped or diverged, or "
             "train.validation holds out no sequence of a source so small. The same call continues"
         )
-    result = Result(
-        name=point.name, role=point.role, weights=point.weights, seed=point.seed, losses=told[-1],
+    result = ProxyResult(
+        name=point.name, role=point.role, weights=point.weights, seed=point.seed, losses=validations[-1],
         tokens=ablation.tokens, seconds=sum(row.get("seconds", 0.0) for row in rows),
         order_fingerprints=ablation.order_fingerprints,
     )  # fmt: skip
@@ -196,7 +198,7 @@ def _result_file(point: Point) -> str:
     return f"results/{point.name}.json"
 
 
-def results(ablation: Ablation) -> tuple[Result, ...]:
+def results(ablation: Ablation) -> tuple[ProxyResult, ...]:
     """Every result. AblationError while runs are pending."""
     left = pending(ablation)
     if left:
@@ -204,18 +206,18 @@ def results(ablation: Ablation) -> tuple[Result, ...]:
     return tuple(read_result(ablation, point) for point in ablation.points)
 
 
-def read_result(ablation: Ablation, point: Point) -> Result:
+def read_result(ablation: Ablation, point: Point) -> ProxyResult:
     """The published result of one run."""
     row = json.loads(ablation.folder.read(_result_file(point)))
-    return Result(**row | {"order_fingerprints": tuple(row["order_fingerprints"])})
+    return ProxyResult(**row | {"order_fingerprints": tuple(row["order_fingerprints"])})
 
 
-def fitted(found: Sequence[Result]) -> list[Result]:
+def fitted(found: Sequence[ProxyResult]) -> list[ProxyResult]:
     """The runs that models are fitted on: neither held out nor repeats."""
     return [result for result in found if result.role not in ("held_out", "replicate")]
 
 
-def swarm_of(found: Sequence[Result]) -> Swarm:
+def swarm_of(found: Sequence[ProxyResult]) -> Swarm:
     """Results as a table, sources and targets by name."""
     sources = tuple(sorted(found[0].weights))
     return Swarm(
@@ -226,13 +228,13 @@ def swarm_of(found: Sequence[Result]) -> Swarm:
     )
 
 
-def goal_losses(found: Sequence[Result], goal: Goal) -> Floats:
+def goal_losses(found: Sequence[ProxyResult], goal: Goal) -> Floats:
     """The goal's loss of each run, nats, (runs,)."""
     losses: Floats = swarm_of(found).losses @ goal.target_weights
     return losses
 
 
-def noise_floor(found: Sequence[Result], goal: Goal) -> float | None:
+def noise_floor(found: Sequence[ProxyResult], goal: Goal) -> float | None:
     """Standard deviation of the goal's loss over the natural mixture and its replicates, nats; None without any."""
     alike = [result for result in found if result.role in ("natural", "replicate")]
     return float(np.std(goal_losses(alike, goal), ddof=1)) if len(alike) > 1 else None

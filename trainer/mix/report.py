@@ -13,7 +13,7 @@ from trainer.mix.design import snap
 from trainer.mix.fit import Score, left_out, score
 from trainer.mix.models import BASELINES, MODELS, SLOW_MODELS, Fitter, fitter, least_runs, mean
 from trainer.mix.optimize import Choice, Goal, bounded, expected, fit_all, objective_of, recommend, resampled, settle
-from trainer.mix.proxies import Ablation, Result, fitted, goal_losses, noise_floor, results, swarm_of
+from trainer.mix.proxies import Ablation, ProxyResult, fitted, goal_losses, noise_floor, results, swarm_of
 from trainer.mix.space import Space
 from trainer.mix.swarm import Floats, Swarm
 
@@ -138,13 +138,13 @@ def _unseen(fit: Fitter, train: Swarm, held: Swarm | None, target: int) -> Float
     return folds if held is None else np.concatenate((folds, fit(train.weights, losses).predict(held.weights)))
 
 
-def _split(found: Sequence[Result]) -> tuple[list[Result], Swarm, Swarm | None]:
+def _split(found: Sequence[ProxyResult]) -> tuple[list[ProxyResult], Swarm, Swarm | None]:
     """The runs that predictions are made for, in order: those of a fit, then those held out."""
     trained, held = fitted(found), [result for result in found if result.role == "held_out"]
     return [*trained, *held], swarm_of(trained), swarm_of(held) if held else None
 
 
-def _judged(found: Sequence[Result], goal: Goal, fit: Fitter) -> tuple[tuple[Row, ...], tuple[TargetFit, ...]]:
+def _judged(found: Sequence[ProxyResult], goal: Goal, fit: Fitter) -> tuple[tuple[Row, ...], tuple[TargetFit, ...]]:
     runs, train, held = _split(found)
     measured = swarm_of(runs).losses
     fits, total = [], np.zeros(len(runs))
@@ -158,18 +158,18 @@ def _judged(found: Sequence[Result], goal: Goal, fit: Fitter) -> tuple[tuple[Row
             )
         )  # fmt: skip
     rows = [
-        Row(name=run.name, role=run.role, weights=run.weights, measured=float(told), predicted=float(guess))
-        for run, told, guess in zip(runs, goal_losses(runs, goal), total, strict=True)
+        Row(name=run.name, role=run.role, weights=run.weights, measured=float(loss), predicted=float(guess))
+        for run, loss, guess in zip(runs, goal_losses(runs, goal), total, strict=True)
     ]
     again = [
-        replace(rows[0], name=result.name, role=result.role, measured=float(told))
-        for result, told in zip(found, goal_losses(found, goal), strict=True)
+        replace(rows[0], name=result.name, role=result.role, measured=float(loss))
+        for result, loss in zip(found, goal_losses(found, goal), strict=True)
         if result.role == "replicate"
     ]
     return (*rows, *again), tuple(fits)
 
 
-def _scores(found: Sequence[Result], goal: Goal, model: str) -> dict[str, Score]:
+def _scores(found: Sequence[ProxyResult], goal: Goal, model: str) -> dict[str, Score]:
     """Of the goal's loss, on runs that the model has not seen; baselines see the goal's loss and no single target."""
     runs, train, held = _split(found)
     measured = goal_losses(runs, goal)

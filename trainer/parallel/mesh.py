@@ -40,7 +40,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from lineage.recipe import RecipeError
-from trainer.model.attention import Kernel, Mask, kernel_for
+from trainer.model.attention import Kernel, Mask, document_mask, kernel_for
 from trainer.model.sizes import ModelConfig
 from trainer.model.transformer import Llama, initial_weight
 from trainer.options import Mesh, TrainTable
@@ -50,7 +50,7 @@ _RECOMPUTED: Final = "_checkpoint_wrapped_module."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class ParallelLayout:
     """How a model is spread and computed. `dtype` is that of forward and backward; weights are kept in float32, or
     in float64 where that is the dtype."""
 
@@ -68,11 +68,11 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class ParallelModel:
     """A model on its mesh, and what the step needs to know of it."""
 
-    model: nn.Module
-    layout: Layout
+    module: nn.Module
+    layout: ParallelLayout
     device: torch.device
     kernel: Kernel
     dp_group: dist.ProcessGroup
@@ -86,26 +86,26 @@ class Spread:
     @property
     def llama(self) -> Llama:
         """The model without its data parallel wrapper."""
-        return cast(Llama, getattr(self.model, "module", self.model))
+        return cast(Llama, getattr(self.module, "module", self.module))
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Parameters by the names of Hugging Face's Llama, whatever wraps them; a tied one once."""
-        return {plain_name(name): parameter for name, parameter in self.model.named_parameters()}
+        return {plain_name(name): parameter for name, parameter in self.module.named_parameters()}
 
     def synchronise(self, last: bool) -> AbstractContextManager[None]:
         """Wraps forward and backward of a micro-batch; only the `last` one reduces over replicas.
 
         Sharded gradients are reduce-scattered each time: what ZeRO-2 and ZeRO-3 save would be lost otherwise."""
-        if isinstance(self.model, DistributedDataParallel):
-            return contextlib.nullcontext() if last else cast(Any, self.model.no_sync())
-        cast(FSDPModule, self.model).set_requires_all_reduce(last)
+        if isinstance(self.module, DistributedDataParallel):
+            return contextlib.nullcontext() if last else cast(Any, self.module.no_sync())
+        cast(FSDPModule, self.module).set_requires_all_reduce(last)
         return contextlib.nullcontext()
 
     def forward(self, tokens_BT: Tensor, positions_BT: Tensor, mask: Mask) -> Tensor:
         """Logits (B, T, V); under tensor parallel a DTensor split over the vocabulary."""
-        casts = isinstance(self.model, DistributedDataParallel) and self.layout.dtype == torch.bfloat16
+        casts = isinstance(self.module, DistributedDataParallel) and self.layout.dtype == torch.bfloat16
         with torch.autocast(self.device.type, torch.bfloat16, enabled=casts):
-            return cast(Tensor, self.model(tokens_BT, positions_BT, mask))
+            return cast(Tensor, self.module(tokens_BT, positions_BT, mask))
 
     def computing_loss(self) -> AbstractContextManager[None]:
         """Wraps the loss and its backward: without it a split vocabulary would be gathered."""
@@ -117,12 +117,12 @@ def plain_name(name: str) -> str:
     return name.replace(_RECOMPUTED, "").removeprefix("module.")
 
 
-def layout_of(table: TrainTable, device: torch.device) -> Layout:
+def parallel_layout(table: TrainTable, device: torch.device) -> ParallelLayout:
     """The layout that a recipe asks for on this kind of device."""
     names = {"bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
     automatic = "bfloat16" if device.type == "cuda" else "float32"
     dtype = names.get(table.dtype, automatic if table.dtype == "auto" else table.dtype)
-    return Layout(
+    return ParallelLayout(
         mesh=table.mesh,
         zero=table.zero,
         dtype=getattr(torch, dtype),
@@ -131,7 +131,7 @@ def layout_of(table: TrainTable, device: torch.device) -> Layout:
     )
 
 
-def check_layout(layout: Layout, config: ModelConfig, seq_len: int) -> None:
+def check_layout(layout: ParallelLayout, config: ModelConfig, seq_len: int) -> None:
     """RecipeError where this model cannot be spread so; the message names the key."""
     mesh = layout.mesh
     for name in ("pp", "cp", "ep"):
@@ -146,7 +146,9 @@ def check_layout(layout: Layout, config: ModelConfig, seq_len: int) -> None:
             raise RecipeError(f"train.parallel.tp = {mesh.tp}: it must divide the model's {what}, {number}")
 
 
-def spread_model(config: ModelConfig, layout: Layout, device: torch.device, timeout: datetime.timedelta) -> Spread:
+def parallelise_model(
+    config: ModelConfig, layout: ParallelLayout, device: torch.device, timeout: datetime.timedelta
+) -> ParallelModel:
     """The model on its mesh, with memory but without weights (see `initialise`). Collective: every rank calls it.
 
     The default process group must exist and have the size of the mesh."""
@@ -168,8 +170,8 @@ def spread_model(config: ModelConfig, layout: Layout, device: torch.device, time
             layers[index].compile(backend=layout.compile_backend)
     wrapped = _data_parallel(model, mesh, layout, device)
     dp_mesh = mesh["dp_replicate", "dp_shard"]._flatten("dp")
-    return Spread(
-        model=wrapped,
+    return ParallelModel(
+        module=wrapped,
         layout=layout,
         device=device,
         kernel=kernel_for(device),
@@ -258,7 +260,7 @@ def _keep_products() -> Callable[..., CheckpointPolicy]:
     return policy
 
 
-def _data_parallel(model: Llama, mesh: DeviceMesh, layout: Layout, device: torch.device) -> nn.Module:
+def _data_parallel(model: Llama, mesh: DeviceMesh, layout: ParallelLayout, device: torch.device) -> nn.Module:
     if layout.zero == 0 and layout.mesh.tp == 1:
         model.to_empty(device=device)
         model.tie()  # moving from meta gave each module a parameter of its own
@@ -281,13 +283,29 @@ def _data_parallel(model: Llama, mesh: DeviceMesh, layout: Layout, device: torch
     return model
 
 
-def initialise(spread: Spread, seed: int) -> None:
+def initialise(model: ParallelModel, seed: int) -> None:
     """Give every parameter its first value: equal in every layout, without a collective."""
-    config = spread.llama.config
+    config = model.llama.config
     with torch.no_grad():
-        for name, parameter in spread.parameters().items():
+        for name, parameter in model.parameters().items():
             local = local_part(parameter)
             assign(parameter, initial_weight(name, parameter.shape, config, seed, local))
+
+
+def settle_buckets(model: ParallelModel, num_rows: int, seq_len: int) -> None:
+    """Make the buckets in which DDP sums gradients final, by a backward pass whose gradients are dropped. Collective;
+    nothing to do in other layouts. The shape is that of a step's micro-batch, so that nothing is compiled twice.
+
+    DDP packs its buckets anew after its first backward pass, by the order in which gradients came, and from three ranks
+    on the place in a bucket decides in which order the ranks are added. The first step of each start would therefore
+    round differently than the same step of a run that was never interrupted."""
+    if not isinstance(model.module, DistributedDataParallel):
+        return
+    zeros_BT = torch.zeros(num_rows, seq_len, dtype=torch.int64, device=model.device)
+    mask = document_mask(zeros_BT.to(torch.int32), model.kernel)
+    positions_BT = torch.arange(seq_len, dtype=torch.int32, device=model.device).expand(num_rows, -1)
+    model.forward(zeros_BT, positions_BT, mask).sum().backward()  # type: ignore[no-untyped-call]
+    model.module.zero_grad(set_to_none=True)
 
 
 def local_part(tensor: Tensor) -> Tensor:

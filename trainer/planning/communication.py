@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from trainer.options import PlanTable
-from trainer.planning.layout import Layout
+from trainer.planning.layout import PlannedLayout
 
 Link = Literal["intra", "inter"]
 _GIGABIT: Final = 1e9 / 8
@@ -59,7 +59,7 @@ def link_of(stride: int, num_gpus: int, plan: PlanTable) -> tuple[Link, float]:
     return "inter", min(plan.intra_gbps, plan.inter_gbps * members)
 
 
-def traffic(layout: Layout, plan: PlanTable) -> tuple[Traffic, ...]:
+def traffic(layout: PlannedLayout, plan: PlanTable) -> tuple[Traffic, ...]:
     """Everything a GPU sends in a step; axes of size 1 send nothing and are left out."""
     mesh = layout.mesh
     kinds = [
@@ -82,7 +82,7 @@ def traffic(layout: Layout, plan: PlanTable) -> tuple[Traffic, ...]:
     return tuple(found)
 
 
-def gather_bytes(layout: Layout) -> float:
+def gather_bytes(layout: PlannedLayout) -> float:
     """All-gathers of parameters in `compute_bytes`: each micro-batch once for zero = 2, and again in backward for
     zero = 3 (1910.02054, section 7.2.2); once a step in pipelines."""
     size = layout.compute_bytes * layout.num_gpu_parameters
@@ -90,20 +90,20 @@ def gather_bytes(layout: Layout) -> float:
     return times * ring_bytes(size, layout.num_shards)
 
 
-def reduce_bytes(layout: Layout) -> float:
+def reduce_bytes(layout: PlannedLayout) -> float:
     """Reduce-scatters of gradients in `weight_bytes`, each micro-batch (else accumulation would hold them whole); once
     a step in pipelines."""
     size = layout.weight_bytes * layout.num_gpu_parameters
     return (1 if layout.synchronises_once else layout.num_micro_batches) * ring_bytes(size, layout.num_shards)
 
 
-def replica_bytes(layout: Layout) -> float:
+def replica_bytes(layout: PlannedLayout) -> float:
     """The all-reduce of the shards' gradients over replicas, once a step."""
     size = layout.weight_bytes * layout.num_gpu_parameters / layout.num_shards
     return all_reduce_bytes(size, layout.num_replicas)
 
 
-def tensor_bytes(layout: Layout) -> float:
+def tensor_bytes(layout: PlannedLayout) -> float:
     """Tensor parallel with sequence parallelism: in each layer two all-gathers and two reduce-scatters of the stream
     forward, as many backward (2205.05198, section 4.2.2), three more where the layer is computed again; and four for
     embedding and head."""
@@ -113,7 +113,7 @@ def tensor_bytes(layout: Layout) -> float:
     return layout.num_micro_batches * collectives * ring_bytes(size, layout.mesh.tp)
 
 
-def context_bytes(layout: Layout) -> float:
+def context_bytes(layout: PlannedLayout) -> float:
     """All-gather of keys and values in forward and backward and the reduce-scatter of their gradients, each layer
     (Llama 3, 2407.21783, section 3.3.2: all-gather based context parallelism)."""
     config, mesh = layout.config, layout.mesh
@@ -122,7 +122,7 @@ def context_bytes(layout: Layout) -> float:
     return 3 * layout.num_micro_batches * layout.num_stage_layers * ring_bytes(size, mesh.cp)
 
 
-def pipeline_bytes(layout: Layout, virtual_stages: int) -> float:
+def pipeline_bytes(layout: PlannedLayout, virtual_stages: int) -> float:
     """Activations to the next stage and gradients to the one before, once for each chunk (Narayanan et al.,
     2104.04473, section 3.2); tensor peers send a share each."""
     size = layout.tokens * layout.config.width * layout.compute_bytes / layout.mesh.tp

@@ -16,7 +16,7 @@ _BYTES: Final = {"bf16": 2, "bfloat16": 2, "fp32": 4, "float32": 4, "fp64": 8, "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class PlannedLayout:
     """`compute_bytes` of a number in forward and backward, `weight_bytes` of a weight, a gradient or a moment."""
 
     config: ModelConfig
@@ -77,14 +77,14 @@ class Layout:
         return self.micro_batch * self.seq_len // self.mesh.cp
 
 
-def layout_of(table: TrainTable, config: ModelConfig) -> Layout:
+def planned_layout(table: TrainTable, config: ModelConfig) -> PlannedLayout:
     """The layout of a recipe; RecipeError where this model cannot be spread so."""
     mesh = table.mesh
     _check(table, config)
     slice_size = -(-table.global_batch // mesh.dp)
     micro_batch = min(table.micro_batch or LARGEST_MICRO_BATCH, slice_size)
     compute_bytes = _BYTES[table.dtype]
-    return Layout(
+    return PlannedLayout(
         config=config, mesh=mesh, zero=table.zero, recompute=table.activation_checkpointing,
         compute_bytes=compute_bytes, weight_bytes=max(compute_bytes, 4), seq_len=table.seq_len,
         global_batch=table.global_batch, micro_batch=micro_batch, num_micro_batches=-(-slice_size // micro_batch),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainer.planning.layout import Layout
+from trainer.planning.layout import PlannedLayout
 
 Recompute = Literal["none", "selective", "full"]
 
@@ -57,7 +57,7 @@ class Memory:
         return self.parameters + self.gradients + self.optimizer_states + self.activations
 
 
-def memory(layout: Layout) -> Memory:
+def memory(layout: PlannedLayout) -> Memory:
     """What the trainer keeps on one GPU: weights, gradients and two moments in `weight_bytes` each (with bfloat16 the
     16 bytes a parameter of ZeRO, sharded over `num_shards`), and what is gathered or kept in `compute_bytes`."""
     sharded = layout.num_gpu_parameters / layout.num_shards
@@ -69,7 +69,7 @@ def memory(layout: Layout) -> Memory:
     )
 
 
-def gathered_parameters(layout: Layout) -> float:
+def gathered_parameters(layout: PlannedLayout) -> float:
     """Bytes of weights in `compute_bytes` beside the sharded ones.
 
     zero = 3: two layers (one computes while the next is gathered) and the output matrix; zero = 2 and pipelines: all;
@@ -83,7 +83,7 @@ def gathered_parameters(layout: Layout) -> float:
     return layout.compute_bytes * min(gathered / layout.mesh.tp, layout.num_gpu_parameters)
 
 
-def unsharded_gradients(layout: Layout) -> float:
+def unsharded_gradients(layout: PlannedLayout) -> float:
     """Bytes of the largest group of gradients (a layer, or a vocabulary matrix) on its way to the shards: as backward
     makes it, and widened for the reduction. Pipelines hold all of them so. DistributedDataParallel reduces in place."""
     if layout.replicated_by_ddp:
@@ -95,7 +95,7 @@ def unsharded_gradients(layout: Layout) -> float:
     return (layout.compute_bytes + layout.weight_bytes) * largest
 
 
-def layer_activations(layout: Layout) -> float:
+def layer_activations(layout: PlannedLayout) -> float:
     """Bytes that a layer keeps for backward of one micro-batch without recomputation.
 
     Counted tensor by tensor for RMSNorm, grouped-query attention without a score matrix, and SwiGLU: the inputs of
@@ -111,7 +111,7 @@ def layer_activations(layout: Layout) -> float:
     return layout.tokens * per_token
 
 
-def kept_activations(layout: Layout) -> float:
+def kept_activations(layout: PlannedLayout) -> float:
     """Bytes that a layer keeps for backward of one micro-batch, as `activation_checkpointing` says.
 
     full: its input. selective: also attention's output and every second matrix product, of the seven of a layer the
@@ -128,7 +128,7 @@ def kept_activations(layout: Layout) -> float:
     return kept
 
 
-def logit_bytes(layout: Layout) -> float:
+def logit_bytes(layout: PlannedLayout) -> float:
     """Bytes of the loss at its fullest: logits, their log-softmax and its gradient in at least float32, and the
     gradient of the logits; the vocabulary is split over tensor peers."""
     wide = max(layout.compute_bytes, 4)
@@ -136,7 +136,7 @@ def logit_bytes(layout: Layout) -> float:
     return layout.tokens * layout.config.vocab_size / layout.mesh.tp * (narrow + 2 * wide)
 
 
-def activations(layout: Layout) -> float:
+def activations(layout: PlannedLayout) -> float:
     """Bytes of activations on the fullest pipeline stage.
 
     In a 1F1B schedule the first stage has min(p, m) micro-batches under way and the last one (2205.05198, section

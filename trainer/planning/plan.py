@@ -22,7 +22,7 @@ from trainer.options import PlanTable, TrainRecipe, TrainTable
 from trainer.planning import cadence
 from trainer.planning.communication import Traffic, traffic
 from trainer.planning.gpus import Gpu, gpu_named
-from trainer.planning.layout import Layout, layout_of
+from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.memory import Memory, memory
 from trainer.planning.throughput import Throughput, throughput
 
@@ -68,7 +68,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vocabulary:
+class VocabularyCost:
     """How many ids the model reckons with, and who says so."""
 
     size: int
@@ -81,8 +81,8 @@ class TrainingPlan:
 
     run: str
     model: str
-    vocabulary: Vocabulary
-    layout: Layout
+    vocabulary: VocabularyCost
+    layout: PlannedLayout
     gpu: Gpu
     memory: Memory
     traffic: tuple[Traffic, ...]
@@ -98,12 +98,12 @@ class TrainingPlan:
         return self.memory.total <= self.gpu.memory_bytes
 
 
-def make_plan(recipe: TrainRecipe) -> TrainingPlan:
+def plan_training(recipe: TrainRecipe) -> TrainingPlan:
     """The plan of a recipe; reads at most the data's index. RecipeError where the recipe cannot be carried out."""
     table, gpu = recipe.train, gpu_named(recipe.plan.gpu)
     corpus = _corpus(table)
     config, vocabulary = _model(table, corpus)
-    layout = layout_of(table, config)
+    layout = planned_layout(table, config)
     sent = traffic(layout, recipe.plan)
     speed = throughput(layout, sent, recipe.plan, gpu)
     checkpoints = plan_checkpoints(layout, recipe.plan, table.checkpoint.every, speed.step_seconds)
@@ -121,25 +121,25 @@ def _corpus(table: TrainTable) -> Corpus | None:
         return None
 
 
-def _model(table: TrainTable, corpus: Corpus | None) -> tuple[ModelConfig, Vocabulary]:
+def _model(table: TrainTable, corpus: Corpus | None) -> tuple[ModelConfig, VocabularyCost]:
     """The model with the vocabulary that training would give it, or the nearest that can be known without data."""
     if corpus is not None:
         config = model_config(table.model, corpus.tokenizer.vocab_size)
-        return config, Vocabulary(size=config.vocab_size, origin=f"the data's tokenizer, {corpus.tokenizer.name}")
+        return config, VocabularyCost(size=config.vocab_size, origin=f"the data's tokenizer, {corpus.tokenizer.name}")
     if table.model in SIZES:
         config = model_config(table.model, LLAMA_3_VOCABULARY)
-        return config, Vocabulary(size=config.vocab_size, origin="Llama 3's: train.data has no finished output yet")
+        return config, VocabularyCost(size=config.vocab_size, origin="Llama 3's: train.data has no finished output yet")
     config = model_config(table.model, 0)
     origin = f"{Path(table.model)}: train.data has no finished output yet"
-    return config, Vocabulary(size=config.vocab_size, origin=origin)
+    return config, VocabularyCost(size=config.vocab_size, origin=origin)
 
 
-def checkpoint_bytes(layout: Layout) -> float:
+def checkpoint_bytes(layout: PlannedLayout) -> float:
     """Weights and two moments of the whole model in `weight_bytes` each; the rest of a checkpoint is small."""
     return 3.0 * layout.weight_bytes * layout.config.num_parameters
 
 
-def plan_checkpoints(layout: Layout, plan: PlanTable, every_steps: int, step_seconds: float) -> Checkpoints:
+def plan_checkpoints(layout: PlannedLayout, plan: PlanTable, every_steps: int, step_seconds: float) -> Checkpoints:
     """Size and cadence; every GPU writes its share at `plan.storage_gbps`."""
     size = checkpoint_bytes(layout)
     save = size / (layout.mesh.num_workers * plan.storage_gbps * 1e9 / 8)
@@ -160,7 +160,7 @@ def plan_checkpoints(layout: Layout, plan: PlanTable, every_steps: int, step_sec
 
 
 def plan_budget(
-    recipe: TrainRecipe, layout: Layout, speed: Throughput, checkpoints: Checkpoints, corpus: Corpus | None
+    recipe: TrainRecipe, layout: PlannedLayout, speed: Throughput, checkpoints: Checkpoints, corpus: Corpus | None
 ) -> Budget:
     """Tokens, days and cost of all steps, with what saving, failures and restarts add."""
     steps = recipe.train.steps
@@ -177,7 +177,7 @@ def plan_budget(
     )  # fmt: skip
 
 
-def _notes(layout: Layout, plan: PlanTable) -> tuple[str, ...]:
+def _notes(layout: PlannedLayout, plan: PlanTable) -> tuple[str, ...]:
     """What a reader must know before trusting the figures."""
     mesh, notes = layout.mesh, []
     for name in ("pp", "cp"):

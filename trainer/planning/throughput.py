@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trainer.options import PlanTable
 from trainer.planning.communication import Traffic
 from trainer.planning.gpus import Gpu, mfu
-from trainer.planning.layout import Layout
+from trainer.planning.layout import PlannedLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ def bubble_of_whole(stages: int, micro_batches: int, virtual_stages: int = 1) ->
     return (stages - 1) / (virtual_stages * micro_batches + stages - 1)
 
 
-def recomputed_flops_per_token(layout: Layout) -> float:
+def recomputed_flops_per_token(layout: PlannedLayout) -> float:
     """Operations that backward does again for a token: full, forward of the layers; selective, the three of seven
     matrix products that are not kept (keys, attention's output projection, up); attention is kept."""
     config = layout.config
@@ -95,7 +95,7 @@ class Throughput:
     tokens_per_second_per_gpu: float
 
 
-def throughput(layout: Layout, sent: Sequence[Traffic], plan: PlanTable, gpu: Gpu) -> Throughput:
+def throughput(layout: PlannedLayout, sent: Sequence[Traffic], plan: PlanTable, gpu: Gpu) -> Throughput:
     """The time of a step and what share of the peak it makes of the GPUs.
 
     Kernels reach `plan.efficiency` of the peak. Tensor and context peers wait for each other; gathering and reducing

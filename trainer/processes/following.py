@@ -1,4 +1,4 @@
-"""Shows here what a run elsewhere tells: its metrics as they are written, and why processes of it ended."""
+"""Shows a run that trains elsewhere: its metrics as they are written, and why processes of it ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOK_EVERY_SECONDS: Final = {False: 1.0, True: 10.0}
 
 @contextlib.contextmanager
 def following(output: Folder, steps: int) -> Iterator[None]:
-    """Show on stderr what the run under `output` tells while the block runs, and nothing that was there before."""
+    """Show on stderr the metrics of the run under `output` while the block runs, and none that were there before."""
     ended = threading.Event()
     follower = Follower(output, steps)
     thread = threading.Thread(

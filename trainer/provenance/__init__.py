@@ -1,1 +1,1 @@
-"""What a run tells lineage: facts, the account of an attempt, the record of batches, exposure."""
+"""What a run records for lineage: facts, the account of an attempt, the record of batches, exposure."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from lineage.storage.folder import Folder
 from trainer.data.corpus import Corpus
-from trainer.order import Plan
+from trainer.order import OrderPlan
 from trainer.provenance.facts import FactLog, SegmentFact, SweepFact, check_name, commit, run_fact
 from trainer.recovery.attempts import Attempt
 
@@ -33,7 +33,7 @@ class _Reached:
 class Account:
     """Kept by one process of the run. `changes`: from which step on which content was read."""
 
-    def __init__(self, output: Folder, run: str, plan: Plan, attempt: Attempt, corpus: Corpus) -> None:
+    def __init__(self, output: Folder, run: str, plan: OrderPlan, attempt: Attempt, corpus: Corpus) -> None:
         self._output, self._run, self._plan, self._attempt = output, run, plan, attempt
         self._log = FactLog(output, attempt.number)
         self._changes = [(attempt.first_step, corpus)]
@@ -56,17 +56,22 @@ class Account:
         """Say that the steps below `step` are done and about to be in a checkpoint; `skipped` of them were not applied.
 
         The stores take it in the background; where one does not, the next commit or start makes up for it.
-        FencedOutError if a later attempt has begun."""
+        FencedOutError if a later attempt has begun. Any other error of the commit before this one is raised here."""
         self._log.add(*self._stretches(step, skipped))
         if self._committing is None or self._committing.done():
+            before, self._committing = self._committing, None
+            if before is not None:
+                before.result()
             self._committing = self._worker.submit(commit, self._log, self._changes[-1][1].outputs)
 
     def close(self) -> None:
-        """Wait until the stores have what was written down, or could not take it."""
-        if self._committing is not None:
-            self._committing.result()
-            commit(self._log, self._changes[-1][1].outputs)
-        self._worker.shutdown()
+        """Wait until the stores have what was written down, or could not take it; raises what a commit raised."""
+        try:
+            if self._committing is not None:
+                self._committing.result()
+                commit(self._log, self._changes[-1][1].outputs)
+        finally:
+            self._worker.shutdown()
 
     def _stretches(self, step: int, skipped: Sequence[int]) -> list[SegmentFact]:
         first = self._attempt.first_step
@@ -110,7 +115,7 @@ class Account:
 
 
 def _reached(output: Folder) -> dict[int, _Reached]:
-    """How far each attempt got, as metrics.jsonl tells; its last line may be half a line."""
+    """How far each attempt got, by metrics.jsonl; its last line may be half a line."""
     if not output.exists(METRICS_FILE):
         return {}
     last: dict[int, int] = {}

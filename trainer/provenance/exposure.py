@@ -13,7 +13,7 @@ import numpy as np
 
 from lineage.store.rows import Span
 from lineage.trace.exposure import Reading
-from trainer.order import Order, Plan
+from trainer.order import Order, OrderPlan
 
 
 def find_readings(plan: str, span: Span, up_to: int) -> list[Reading]:
@@ -40,4 +40,4 @@ def locate_sequences(plan: str, sequences: Sequence[int]) -> list[Span]:
 
 @functools.lru_cache(maxsize=4)
 def _order(plan: str) -> Order:
-    return Order(Plan.from_json(plan))
+    return Order(OrderPlan.from_json(plan))

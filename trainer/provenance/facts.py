@@ -1,4 +1,4 @@
-"""What a run tells lineage: facts first to `<output>/lineage.jsonl`, then to the store of each output that it reads.
+"""The facts of a run: first to `<output>/lineage.jsonl`, then to the store of each output that it reads.
 
 A fact is a line; the newest line about a thing counts. A store that is down or read-only stops no training: the next
 start commits what is still missing, and `sluice trace --runs DIR` reads the lines.
@@ -28,7 +28,7 @@ from lineage.store.rows import RunRow, SegmentRow
 from lineage.store.tables import CACHE_SWEEPS, TRAINING_RUNS, TRAINING_SEGMENTS
 from lineage.trace.tracer import MoreRuns
 from trainer.data.corpus import Output
-from trainer.order import ORDER_VERSION, Plan
+from trainer.order import ORDER_VERSION, OrderPlan
 from trainer.recovery.attempts import check_fence
 
 FACTS_FILE: Final = "lineage.jsonl"
@@ -91,7 +91,7 @@ _KINDS: Final[dict[Literal["run", "segment", "sweep"], type[Fact]]] = {
 }  # fmt: skip
 
 
-def run_fact(run: str, output: Folder, plan: Plan) -> RunFact:
+def run_fact(run: str, output: Folder, plan: OrderPlan) -> RunFact:
     """The fact of a run with this plan; its fingerprint covers every segment."""
     return RunFact(
         run=run, output=output.url, plan_fingerprint=plan.fingerprint(1 << 62), order_version=ORDER_VERSION,

@@ -1,1 +1,1 @@
-"""What a step tells people and machines: timing → step_report → sinks, gauges; profiling."""
+"""Reports of steps, for people and machines: timing → step_report → sinks, gauges; profiling."""

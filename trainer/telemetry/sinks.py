@@ -109,9 +109,9 @@ def _describe_loading(loading: LoadFigures) -> str:
         "failed reads": loading.failed_reads, "damaged blocks": loading.damaged_blocks,
         "disk errors": loading.disk_errors, "blocks streamed": loading.streamed_blocks,
     }  # fmt: skip
-    told = f"cache hits {loading.hit_share:.1%}, {loading.bytes_fetched / 1e6:,.0f} MB fetched"
-    told += f" ({loading.read_amplification:.2f} of what was read)"
-    return ", ".join([told, *(f"{count} {trouble}" for trouble, count in troubles.items() if count)])
+    text = f"cache hits {loading.hit_share:.1%}, {loading.bytes_fetched / 1e6:,.0f} MB fetched"
+    text += f" ({loading.read_amplification:.2f} of what was read)"
+    return ", ".join([text, *(f"{count} {trouble}" for trouble, count in troubles.items() if count)])
 
 
 class TensorBoard:

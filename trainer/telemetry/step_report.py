@@ -1,4 +1,4 @@
-"""One step as it is told, to people and machines: its figures, as a line of metrics.jsonl and back."""
+"""The report of one step: its figures, as a line of metrics.jsonl and back."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class StepReport:
 
     @staticmethod
     def from_json(line: str | bytes) -> StepReport:
-        """The report that a line of metrics.jsonl tells."""
+        """The report in a line of metrics.jsonl."""
         row = json.loads(line)
         first, last = row.get("sequences", (0, 0))
         return StepReport(

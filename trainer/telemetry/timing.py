@@ -15,7 +15,7 @@ PHASES: Final[tuple[Phase, ...]] = (
 )  # fmt: skip
 
 
-class Lap:
+class StepTiming:
     """The phase times of one step, to be read when the device has got there."""
 
     def __init__(self, marks: list[tuple[Phase, Any]], data_came: Any, end: Any) -> None:
@@ -63,7 +63,7 @@ class PhaseClock:
         self._data_came: Any = None
 
     def enter(self, phase: Phase) -> None:
-        """The phase that runs from now until the next `enter` or `lap`."""
+        """The phase that runs from now until the next `enter` or `end_step`."""
         if self._watcher is not None:
             self._watcher(phase)
         self._marks.append((phase, self._now()))
@@ -77,10 +77,10 @@ class PhaseClock:
         if self._watcher is not None:
             self._watcher(collective)
 
-    def lap(self) -> Lap:
+    def end_step(self) -> StepTiming:
         """End the step."""
         marks, self._marks = self._marks, []
-        return Lap(marks, self._data_came, self._now())
+        return StepTiming(marks, self._data_came, self._now())
 
     def _now(self) -> Any:
         if not self._on_gpu:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from stages.html.trafilatura_patches.faults import own_fault
+
 _CONTROLS: Final = bytes(number for number in range(32) if chr(number) not in "\t\n\r")
 
 
@@ -31,6 +33,7 @@ class IfAny:
     def __init__(self, pattern: re.Pattern[str]) -> None:
         self._pattern = pattern
 
+    @own_fault
     def sub(self, replacement: str, text: str) -> str:
         """As the pattern's own."""
         return self._pattern.sub(replacement, text) if holds_forbidden(text) else text

@@ -9,6 +9,8 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, Final
 
+from stages.html.trafilatura_patches.faults import own_fault
+
 _NEVER_READ: Final = ("script", "style", "fencedframe")
 _GROW: Final = ("xmp", "noembed", "noframes", "plaintext")
 """Elements whose "<" and "&" become longer on readability's way through XML and back."""
@@ -52,10 +54,12 @@ def may_be_taken(body: Any, num_chars: int, longest: int, options: Any) -> bool:
     return bool(_prefer_readability(body, article, "", num_chars, max(longest, num_chars + 1), options))
 
 
+@own_fault
 def _pruned_before(page: Any, _expressions: object) -> Any:
     return page
 
 
+@own_fault
 def _extract_and_compare(cleaned: Any, backup: Any, tree: Any, options: Any) -> tuple[Any, str]:
     """trafilatura's own two steps, with the page that readability gets pruned here, or empty."""
     from lxml.html import Element

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
+from stages.html.trafilatura_patches.faults import own_fault
+
 _REMEMBERED: Final = 4096
 """Answers kept of each run of tests: of the thousand that a page asks for, six hundred are known then."""
 _SHORT: Final = 256
@@ -65,15 +67,18 @@ def _any_of(tests: str) -> tuple[list[str], Callable[..., bool]]:
     searches = [(values.index(value), pattern.search) for value, pattern in found]
     answers: dict[tuple[str, ...], bool] = {}
 
+    @own_fault
+    def look(of_element: tuple[str, ...]) -> bool:
+        answer = any(search(of_element[place]) is not None for place, search in searches)
+        if sum(map(len, of_element)) <= _SHORT:
+            if len(answers) == _REMEMBERED:
+                answers.clear()  # forgetting one by one would have to keep an order of use
+            answers[of_element] = answer
+        return answer
+
     def passes(_context: object, *of_element: str) -> bool:
         answer = answers.get(of_element)
-        if answer is None:
-            answer = any(search(of_element[place]) is not None for place, search in searches)
-            if sum(map(len, of_element)) <= _SHORT:
-                if len(answers) == _REMEMBERED:
-                    answers.clear()  # forgetting one by one would have to keep an order of use
-                answers[of_element] = answer
-        return answer
+        return look(of_element) if answer is None else answer
 
     return values, passes
 

@@ -230,6 +230,9 @@ def test_what_a_killed_writer_left_of_a_text_goes_too(template: SmallOut, out: F
     victim = template.named["original"]
     for name in (".tmp-1-report.html", "documents/web/.tmp-2-part.parquet", "shards/web/.tmp-3-00001.bin"):
         Path(out.at(name)).write_text(victim.text)
+    folder = Path(out.at("documents/web/.tmp-part-00000.parquet"))
+    folder.mkdir()
+    (folder / "0123").write_text(victim.text)
     Path(out.at("lineage/purges/.tmp-4-fact")).write_bytes(b"a writer of facts may be at work")
     purge(out, by_doc(victim))
     assert_gone(template, of_folder(out), victim)

@@ -23,7 +23,7 @@ from tests.support.small_out import Record, SmallOut
 
 def test_two_purges_at_once_both_happen_if_they_wait(template: SmallOut, out: Folder) -> None:
     kept = [record for record in template.records if record.status == "kept"][:2]
-    children = [run_child(out, record, -1, wait=30) for record in kept]
+    children = [run_child(out, record, -1, wait=600) for record in kept]
     assert [child.wait() for child in children] == [0, 0]
     assert_whole(out)
     assert read_index(out).version == 3

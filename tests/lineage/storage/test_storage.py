@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -140,8 +142,78 @@ def test_empty_files_and_odd_names_are_files(folder: Folder) -> None:
     assert len(folder.names()) == 7
 
 
+_HALF = """
+import sys, time
+from lineage.storage.folder import Folder
+with Folder(sys.argv[1]).writing("unit/documents.parquet") as file:
+    file.write(b"half of a text")
+    file.flush()
+    print("half", flush=True)
+    time.sleep(600)
+"""
+
+
+def half_a_file(folder: Folder) -> subprocess.Popen[str]:
+    """A process that is in the middle of writing."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", _HALF, folder.url], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+    )
+    assert child.stdout is not None and child.stdout.readline() == "half\n"
+    return child
+
+
+def files_with(text: bytes, folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and text in path.read_bytes()]
+
+
+def test_the_next_attempt_removes_what_a_killed_one_left_and_leaves_a_live_one_alone(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path))
+    dead, alive = half_a_file(folder), half_a_file(folder)
+    try:
+        dead.kill()
+        dead.wait()
+        assert len(files_with(b"half of a text", tmp_path)) == 2
+        folder.publish("unit/another.parquet", b"its neighbour is none of its business")
+        assert len(files_with(b"half of a text", tmp_path)) == 2
+        folder.publish("unit/documents.parquet", b"whole")
+        assert len(files_with(b"half of a text", tmp_path)) == 1, "the live attempt's"
+    finally:
+        alive.kill()
+        alive.wait()
+    assert not folder.publish_new("unit/documents.parquet", b"new")
+    assert sorted(os.listdir(tmp_path / "unit")) == ["another.parquet", "documents.parquet"]
+    assert folder.read("unit/documents.parquet") == b"whole"
+
+
+def test_writers_of_one_name_at_once_never_take_each_other_for_dead(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path))
+    together = threading.Barrier(8)
+
+    def write(number: int) -> None:
+        together.wait()
+        for _ in range(50):
+            folder.publish("a", str(number).encode() * 5000)
+            folder.publish_new("b", str(number).encode() * 5000)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(8)))
+    for name in ("a", "b"):
+        assert len(folder.read(name)) == 5000 and len(set(folder.read(name))) == 1
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+def test_a_killed_put_leaves_no_spool_behind(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    child = half_a_file(Folder(f"{bucket}/killed"))
+    child.kill()
+    child.wait()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_temporary_files_of_others_are_no_files(tmp_path: Path) -> None:
     (tmp_path / ".tmp-0123-a").write_bytes(b"half")
+    (tmp_path / ".tmp-a").mkdir()
+    (tmp_path / ".tmp-a" / "0123").write_bytes(b"half")
     (tmp_path / "a").write_bytes(b"whole")
     assert Folder(str(tmp_path)).names() == ["a"]
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -29,33 +25,19 @@ from tests.support.made_store import (
     table_of,
     train,
 )
+from tests.support.s3_process import s3_process
 
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
-    """An empty folder in a bucket. The server is a process of its own: deltalake waits for it without letting other
-    threads of this one run."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    serve = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(serve, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    storage._filesystem.cache_clear()
-    for _ in range(300):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                break
-        time.sleep(0.1)
-    filesystem("s3://lineage-test").mkdir("lineage-test")
-    yield Folder("s3://lineage-test/out")
-    storage._filesystem.cache_clear()
-    server.kill()
-    server.wait()
+    """An empty folder in a bucket."""
+    with s3_process() as there:
+        for name, value in there.items():
+            monkeypatch.setenv(name, value)
+        storage._filesystem.cache_clear()
+        filesystem("s3://lineage-test").mkdir("lineage-test")
+        yield Folder("s3://lineage-test/out")
+        storage._filesystem.cache_clear()
 
 
 @pytest.mark.slow

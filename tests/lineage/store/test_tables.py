@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import numpy as np
@@ -272,10 +273,10 @@ def test_a_run_name_belongs_to_one_output(tmp_path: Path) -> None:
     assert sorted(read_table(out, "training_runs")["fact"].to_pylist()) == [0, 1]
 
 
-def _append_many(url: str, writer: int, start: float) -> None:
+def _append_many(url: str, writer: int, together: Barrier) -> None:
     out = Folder(url)
     store.FILES_WORTH_GATHERING = 4  # so that rewriters race too
-    time.sleep(max(0.0, start - time.time()))
+    together.wait()
     for number in random.Random(writer).sample(range(20), 20):
         append(out, "cache_sweeps", sweep(f"shared {number}"), f"shared {number}")
         append(out, "training_segments", _segment(writer, number), f"{writer}:{number}")
@@ -296,8 +297,8 @@ def test_four_writers_at_once_lose_nothing_and_double_nothing_while_readers_read
     out = Folder(str(tmp_path))
     make_store(out)
     context = multiprocessing.get_context("spawn")
-    start = time.time() + 3
-    writers = [context.Process(target=_append_many, args=(out.url, writer, start)) for writer in range(4)]
+    together = context.Barrier(4)
+    writers = [context.Process(target=_append_many, args=(out.url, writer, together)) for writer in range(4)]
     for writer in writers:
         writer.start()
     seen = 0
@@ -318,7 +319,8 @@ def test_two_outputs_that_claim_one_run_name_at_once_cannot_both_have_it(tmp_pat
     out = Folder(str(tmp_path))
     make_store(out)
     context = multiprocessing.get_context("spawn")
-    claims = [context.Process(target=_claim, args=(out.url, n, time.time() + 3)) for n in range(4)]
+    together = context.Barrier(4)
+    claims = [context.Process(target=_claim, args=(out.url, n, together)) for n in range(4)]
     for claim in claims:
         claim.start()
     for claim in claims:
@@ -327,8 +329,8 @@ def test_two_outputs_that_claim_one_run_name_at_once_cannot_both_have_it(tmp_pat
     assert len(read_table(out, "training_runs")) == 1
 
 
-def _claim(url: str, number: int, start: float) -> None:
-    time.sleep(max(0.0, start - time.time()))
+def _claim(url: str, number: int, together: Barrier) -> None:
+    together.wait()
     try:
         append_run(Folder(url), run_row(output=f"/runs/{number}"))
     except StoreError:

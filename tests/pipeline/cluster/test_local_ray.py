@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from lineage.recipe import parse_table
 from pipeline.cluster.capacity import ResourceError
 from pipeline.cluster.engine import cluster
 from pipeline.recipe import RayTable
+from tests.support.runs import recipe, write_recipe
 from trainer.launch import _connect
 from trainer.options import TrainRecipe
 from trainer.processes.address import check_answers
@@ -95,10 +98,61 @@ def test_another_process_can_join_a_ray_that_listens_on_loopback_alone(small_ray
 
     address = ray.get_runtime_context().gcs_address
     assert address.startswith("127.0.0.1:")
-    ended = subprocess.run(
-        [sys.executable, "-c", JOINS, address], capture_output=True, text=True, check=False, timeout=60
-    )
+    ended = subprocess.run([sys.executable, "-c", JOINS, address], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, "42\n"), ended.stderr[-2000:]
+
+
+FAILS = """
+import os, sys
+from pathlib import Path
+from ray._private import services
+marks, times = Path(sys.argv[1]), int(sys.argv[2])
+raylet = marks / "raylet"  # Ray's own program, which the first times ends before it has begun
+raylet.write_text(f'''#!/bin/sh
+for n in $(seq 1 {times}); do mkdir {marks}/start-$n 2>/dev/null && exit 1; done
+exec {services.RAYLET_EXECUTABLE} "$@"
+''')
+raylet.chmod(0o755)
+services.RAYLET_EXECUTABLE = str(raylet)
+"""
+COUNT = """
+import psutil, ray
+with around:
+    print(ray.get(ray.remote(lambda: 41 + 1).remote()))
+    print(sum("gcs_server" in child.name() for child in psutil.Process().children(recursive=True)))
+"""
+COMMAND = """
+from pipeline.cli.main import main
+sys.argv[1:3] = []
+sys.exit(main(["run", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.slow  # Ray waits for its servers for half a minute before it gives up
+@pytest.mark.parametrize("command", STARTS)
+def test_a_ray_that_does_not_come_up_is_started_once_more(command: str, tmp_path: Path) -> None:
+    script = FAILS + STARTS[command] + COUNT
+    ended = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path), "1"], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "42\n1\n"), ended.stderr[-2000:]
+    assert "Ray did not start and is started once more" in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_ray_that_does_not_come_up_twice_is_told_in_two_lines(tmp_path: Path) -> None:
+    (tmp_path / "posts.jsonl").write_text(json.dumps({"text": "Some words."}) + "\n")
+    path = write_recipe(tmp_path / "r.toml", recipe(str(tmp_path / "out"), {"a": (str(tmp_path / "posts.jsonl"),)}))
+    ended = subprocess.run(
+        [sys.executable, "-c", FAILS + COMMAND, str(tmp_path), "9", str(path)], capture_output=True, text=True,
+        check=False, env=os.environ | {"RAY_raylet_start_wait_time_s": "1"},
+    )  # fmt: skip
+    assert ended.returncode == 1
+    told = ended.stderr[ended.stderr.index("sluice run: ") :].splitlines()
+    assert len(told) == 2 and "Traceback" not in ended.stderr
+    assert told[0].startswith("sluice run: Ray did not start on this machine, twice: ")
+    assert "logs" in told[1] and "call again" in told[1]
+    assert sorted(path.name for path in tmp_path.glob("start-*")) == ["start-1", "start-2"]
 
 
 def test_what_is_no_host_and_port_is_left_to_ray():

@@ -116,7 +116,7 @@ def test_paths_of_a_copied_list_lie_in_its_own_folder(crawl: Path) -> None:
 
 
 def test_paths_of_a_copied_common_crawl_list_lie_on_its_server(crawl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.inputs.files.http_size", len)
+    monkeypatch.setattr("pipeline.inputs.files.http_size", lambda url, shown: len(url))
     entry = "crawl-data/CC-MAIN-2026-01/segments/1/warc/x.warc.gz"
     (found,) = list_inputs(source(write_list(crawl / "warc.paths.gz", entry)))
     assert (found.name, found.url) == (entry, f"{COMMON_CRAWL}/{entry}")

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from lineage.ids import content_hash
-from pipeline.inspect.explain import Story, as_json, explain, printable, render, with_whole_ledger
+from pipeline.inspect.explain import Story, as_json, explain, render, with_whole_ledger
 from stages.chain import DEFAULT_STEPS, StepTables, build_chain
 from stages.document import Document, Place
 
@@ -52,6 +52,22 @@ def test_a_kept_page_s_story_has_every_step_with_what_it_measured(chain):
     assert by_stage["pii"].verdict == "changed"
     assert [(edit.kind, edit.count) for edit in by_stage["pii"].edits] == [("email", 1)]
     assert "<EMAIL>" in story.document.text
+
+
+def fail(document: Document) -> Document:
+    raise ValueError(f"no use for \x1b[31m{document.text[:13]}\ud800")
+
+
+def test_a_step_that_raises_shows_its_line_and_what_it_said():
+    story = explain(page(*SENTENCES), build_chain(("parse", f"{__name__}:fail"), StepTables(max_document_bytes=10**7)))
+    assert story.deciding is not None
+    assert story.deciding.rule == f"{__name__}:fail.error"
+    line = fail.__code__.co_firstlineno + 1
+    assert f'test_explain.py", line {line}, in fail' in shown(story)
+    assert "ValueError: no use for \ufffd[31mThe committee" in shown(story)
+    raised = as_json(story)["steps"][1]["raised"]
+    assert raised["where"] == f"{__name__}, line {line}, in fail"
+    json.dumps(raised, ensure_ascii=False).encode()
 
 
 def test_a_rejected_page_s_story_goes_on_and_the_first_rejection_decides(chain):
@@ -111,4 +127,4 @@ def test_markup_and_control_codes_of_a_page_are_shown_and_not_obeyed(chain):
     )
     assert "[red]not a colour[/red]" in told
     assert "\x1b" not in told and "\u202e" not in told
-    assert printable("a\x1b[2Jb\r\n\tc\ud800") == "a\ufffd[2Jb\ufffd\n\tc\ufffd"
+    assert "\\x1b[31m[/]" in told, "what the URL holds is shown, as an escape"

@@ -264,7 +264,7 @@ def test_an_address_that_is_no_url_and_a_cluster_that_is_not_there_are_said(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
-    assert main(["jobs", "--address", address]) == 1
+        assert main(["jobs", "--address", address]) == 1  # bound all the while, so that nobody can come to listen
     told = capsys.readouterr().err
     assert "expected the URL of the dashboard" in told
     assert f"no Ray cluster answers at {address}" in told

@@ -49,7 +49,7 @@ def page(out: str, tmp_path: Path) -> Iterator[tuple[str, str]]:
     assert server.stdout is not None
     yield json.loads(server.stdout.readline())["url"], copy
     server.send_signal(signal.SIGINT)
-    server.wait(20)
+    server.wait(600)
 
 
 @pytest.fixture

@@ -241,7 +241,7 @@ def test_what_cannot_be_done_ends_with_1(
     assert "no node has CPU 1000" in capsys.readouterr().err
 
 
-def test_one_file_that_is_all_there_is_and_empty_gives_an_empty_output(
+def test_files_that_hold_no_document_give_an_empty_output_and_end_with_1(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     request.getfixturevalue("small_ray")
@@ -249,7 +249,7 @@ def test_one_file_that_is_all_there_is_and_empty_gives_an_empty_output(
     sources = {"one": (str(tmp_path / "empty.jsonl"),), "two": (str(tmp_path / "none.warc"),)}
     (tmp_path / "none.warc").write_bytes(record(http(page("gone"), status="404 Not Found")))
     plain = recipe(str(tmp_path / "out"), sources, limits={"max_bad_records": 1.0})
-    assert main(["run", str(write_recipe(tmp_path / "recipe.toml", plain))]) == 0
+    assert main(["run", str(write_recipe(tmp_path / "recipe.toml", plain))]) == 1
     out = Folder(str(tmp_path / "out"))
     assert query(out, "SELECT count(*) FROM documents").rows == [(0,)]
     assert query(out, "SELECT sum(num_records) FROM inputs").rows == [(1,)]

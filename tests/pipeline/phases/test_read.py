@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ import pytest
 from lineage.ids import id_digest, show_digest, text_hash
 from lineage.recipe import RecipeError
 from pipeline import plan as plans
+from pipeline.inputs.files import Input
 from pipeline.phases.read import UnitJob, run_unit
-from pipeline.plan import Plan, check_same_run, clear_work, make_plan, probe
+from pipeline.plan import InputChangedError, Plan, check_same_run, clear_work, make_plan, probe
 from pipeline.process import unit_job
 from pipeline.recipe import load
 from stages.chain import DEFAULT_STEPS, StepTables, build_chain
@@ -116,7 +118,7 @@ def tiny_recipe(folder: Path, **tables: dict[str, Any]) -> Path:
 
 def do_unit(plan: Plan, number: int = 0, careful: bool = False) -> tuple[dict[str, Any], dict[str, str]]:
     """A unit's marker, and the hash of each file that it wrote."""
-    job: UnitJob = unit_job(plan.recipe)
+    job: UnitJob = replace(unit_job(plan.recipe), key=plan.key)
     done = run_unit(job, plan.units[number], careful)
     top = Path(plan.out.url)
     files = [*(top / plan.units[number].folder).glob("*.parquet"), top / done["part"]["file"]]
@@ -156,9 +158,55 @@ def test_a_marker_counts_what_the_files_of_its_unit_hold(planned: Plan) -> None:
 
 def test_a_unit_whose_input_vanished_says_so_and_leaves_nothing(planned: Plan) -> None:
     os.remove(planned.units[0].input.url)
-    with pytest.raises(FileNotFoundError):
-        run_unit(unit_job(planned.recipe), planned.units[0], False)
+    with pytest.raises(InputChangedError, match=r"is gone.*Put it back"):
+        run_unit(replace(unit_job(planned.recipe), key=planned.key), planned.units[0], False)
     assert not [path for path in Path(planned.out.url).rglob("*") if path.is_file()]
+
+
+def _longer(data: bytes) -> bytes:
+    return data + data
+
+
+def _shorter(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _other_words(data: bytes) -> bytes:
+    return data.replace(b" the ", b" THE ")
+
+
+@pytest.mark.parametrize("change", [_longer, _shorter, _other_words], ids=["grows", "shrinks", "keeps its length"])
+@pytest.mark.parametrize("when", ["before it is read", "while it is read"])
+def test_a_unit_whose_input_changes_says_so_and_publishes_nothing(
+    tmp_path: Path, change: Callable[[bytes], bytes], when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "crawl").mkdir()
+    make_tiny_crawl(tmp_path / "crawl")
+    path = tmp_path / "crawl" / "posts-0.jsonl"
+    path.write_bytes(path.read_bytes() * 8)
+    plan = make_plan(load(tiny_recipe(tmp_path, limits={"max_document_bytes": 10**6})))
+    unit = next(unit for unit in plan.units if unit.input.url == str(path))
+    job = replace(unit_job(plan.recipe), key=plan.key)
+    if when == "before it is read":
+        path.write_bytes(change(path.read_bytes()))
+    else:
+        monkeypatch.setenv("SLUICE_TEST_CHANGED_FILE", str(path))
+        monkeypatch.setenv("SLUICE_TEST_CHANGE", change.__name__)
+        changed = ("test_units:change_once", *job.steps[unit.source_index])
+        steps = list(job.steps)
+        steps[unit.source_index] = changed
+        job = replace(job, steps=tuple(steps))
+    with pytest.raises(InputChangedError, match=r"posts-0\.jsonl changed after this run was planned"):
+        run_unit(job, unit, False)
+    assert not [file for file in Path(plan.out.url).rglob("*") if file.is_file()]
+
+
+def change_once(document: Document) -> Document:
+    """A step that changes the file that is being read, on the first document."""
+    if change := os.environ.pop("SLUICE_TEST_CHANGE", ""):
+        path = Path(os.environ["SLUICE_TEST_CHANGED_FILE"])
+        path.write_bytes(globals()[change](path.read_bytes()))
+    return document
 
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -244,7 +292,7 @@ def test_a_small_file_is_hashed_whole_and_a_large_one_in_windows(
 
     def hash_of(data: bytes) -> str:
         path.write_bytes(data)
-        return probe(str(path), len(data))
+        return probe(Input(source="web", index=0, name="a", url=str(path), size=len(data)))
 
     content = random.Random(0).randbytes(1_000_000)
     assert hash_of(content) != hash_of(content[:500_000] + b"x" + content[500_001:])

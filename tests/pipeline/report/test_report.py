@@ -148,6 +148,47 @@ def test_hostile_text_never_becomes_an_element(page: Any) -> None:
     assert sum(ATTACK in text for text in texts(page, "blockquote")) >= 3
 
 
+LURES = (
+    '<script>fetch("http://127.0.0.1:9/stolen")</script>', '<img src="http://127.0.0.1:9/x.png">',
+    '<svg onload="document.title=1"></svg>', '<iframe srcdoc="<script>parent.document.title=1</script>"></iframe>',
+    '<link rel=stylesheet href=//127.0.0.1:9/a.css>', '<meta http-equiv=refresh content="0;url=http://127.0.0.1:9/">',
+    '<style>body{background:url(http://127.0.0.1:9/b)}</style>', '<base href="http://127.0.0.1:9/">',
+    '<a href="javascript:document.title=1" autofocus onfocus="document.title=1">x</a>', '"><input autofocus onfocus=1>',
+    "\u202egpj.exe\u2069", "{{7*7}}{% raw %}", "]]></script><!--", "\x1b]0;owned\x07", "&lt;b&gt;&#x3c;script>",
+)  # fmt: skip
+
+
+def test_no_lure_in_a_text_a_url_or_a_name_runs_or_is_fetched(browser: Any, tmp_path: Path, small_ray: None) -> None:
+    rows = [
+        {"id": lure, "url": f"https://lure{n}.example/{lure}", "text": f"{lure} Too few words to be kept {n}."}
+        for n, lure in enumerate(LURES)
+    ]
+    (tmp_path / "lures.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    plain = recipe(str(tmp_path / "out"), {"lures": (str(tmp_path / "lures.jsonl"),)})
+    name = "report " + " ".join(LURES[:8])
+    run(tmp_path, {**plain, "run": {"name": name, "output": str(tmp_path / "out")}})
+    browser.get("about:blank")
+    browser.get_log("performance")
+    browser.get_log("browser")
+    address = f"file://{tmp_path / 'out' / 'report.html'}"
+    browser.get(address)
+    for details in browser.find_elements("css selector", "details"):
+        browser.execute_script("arguments[0].open = true", details)
+    assert browser.get_log("browser") == []
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = {event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"}
+    assert {url for url in asked if not url.startswith("data:")} == {address}
+    assert browser.current_url == address and browser.title == f"{name} · Sluice report"
+    made = (
+        "script, img, iframe, object, link:not([rel=icon]), base, meta[http-equiv=refresh], input, [onload],"
+        " [onfocus], [href^=java]"
+    )
+    assert browser.find_elements("css selector", made) == []
+    quotes = texts(browser, "blockquote")
+    assert sum(any(lure.strip() in quote for quote in quotes) for lure in LURES) >= 3
+    assert "49" not in browser.title and not any("49 Too few" in quote for quote in quotes)
+
+
 def test_excerpts_hold_no_personal_data(page: Any) -> None:
     quotes = texts(page, "blockquote p")
     assert any("<EMAIL>" in quote for quote in quotes)

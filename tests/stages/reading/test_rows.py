@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from datetime import datetime
 
 import pyarrow as pa
@@ -12,7 +13,8 @@ import pytest
 
 from lineage import ids
 from stages.document import Document
-from stages.reading.reader import ReadOptions, detect_format, read_documents, read_one
+from stages.reading.options import RowFields
+from stages.reading.reader import ReadOptions, Unreadable, detect_format, read_documents, read_one
 
 ROW = {"text": "Żółw.", "id": "x1", "url": "https://example.org/", "date": "2026-01-02T03:04:05+01:00", "score": 2.5}
 
@@ -75,7 +77,141 @@ def test_a_text_that_is_too_long_is_hashed_but_not_held() -> None:
 
 def test_a_line_that_is_too_long_to_hold_costs_only_itself() -> None:
     data = b'{"text": "a"}\n{"text": "' + b"x" * (17 << 20) + b'"}\n{"text": "b"}'
-    assert [document.text for document in jsonl(data, max_document_bytes=10)] == ["a", "b"]
+    assert [document.text for document in jsonl(data, max_document_bytes=10)] == ["a", "", "b"]
+
+
+def test_a_line_that_is_too_long_to_hold_is_a_document_named_by_its_bytes() -> None:
+    line = b'{"text": "' + b"x" * (17 << 20) + b'"}\n'
+    (document,) = jsonl(line, max_document_bytes=10)
+    assert (document.num_bytes, document.raw_hash) == (len(line), ids.content_hash(line))
+    (other,) = jsonl(line.replace(b"xx", b"yy"), max_document_bytes=10)
+    assert document.doc_id != other.doc_id
+
+
+def test_a_text_that_is_short_but_for_its_escapes_is_read() -> None:
+    (document,) = jsonl(b'{"text": "' + b"\\u0078" * (3 << 20) + b'"}', max_document_bytes=3 << 20)
+    assert document.text == "x" * (3 << 20)
+
+
+def test_a_line_of_more_values_than_memory_should_hold_is_not_parsed() -> None:
+    lists = b'{"text": "a", "x": [' + b"[]," * 2_500_000 + b"[]]}"
+    items = list(read_documents(io.BytesIO(lists), ReadOptions(source="s", file="f.jsonl")))
+    assert [item.error for item in items if isinstance(item, Unreadable)] == ["the line holds more than 2000000 values"]
+    quoted = json.dumps({"text": "[]," * 2_500_000 + '\\"'}).encode()
+    assert len(jsonl(quoted)) == 1
+
+
+def test_a_file_of_nothing_but_bad_lines_is_given_up() -> None:
+    data = b"x\n" * 30_000
+    items = list(read_documents(io.BytesIO(data), ReadOptions(source="s", file="f.jsonl", size=len(data))))
+    assert len(items) == 10_001
+    last = items[-1]
+    assert isinstance(last, Unreadable)
+    assert (last.offset, last.length) == (20_000, 40_000)
+    assert "10000 stretches were unreadable beside 0 documents; the last: the line is not JSON" in last.error
+
+
+def test_bad_lines_among_as_many_good_ones_cost_only_themselves() -> None:
+    assert len(jsonl(b'x\n{"text": "a"}\n' * 12_000)) == 12_000
+
+
+NESTED = {
+    "id": "usual",
+    "meta": {"key": 7, "body": "Text.", "at": "2026-01-02", "page": {"url": "https://a.org/"}, "n": 1},
+}
+FIELDS = RowFields(text="meta.body", id="meta.key", url="meta.page.url", date="meta.at")
+
+
+def as_parquet(*rows: object) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(list(rows)), sink)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("data", [json.dumps(NESTED).encode(), as_parquet(NESTED)], ids=["jsonl", "parquet"])
+def test_fields_may_be_named_and_lie_in_other_fields(data: bytes) -> None:
+    (document,) = read_documents(io.BytesIO(data), ReadOptions(source="s", file="f", fields=FIELDS))
+    assert isinstance(document, Document)
+    assert (document.text, document.record_id, document.url) == ("Text.", "7", "https://a.org/")
+    assert document.captured_at == "2026-01-02T00:00:00Z"
+    assert document.doc_id == ids.row_doc_id("s", "f", "7", "Text.")
+    assert json.loads(document.metadata or "") == {"id": "usual", "meta": {"at": "2026-01-02", "page": {}, "n": 1}}
+
+
+def test_a_field_whose_whole_name_has_a_dot_goes_before_a_nested_one() -> None:
+    row = {"a.b": "whole", "a": {"b": "nested"}}
+    for data in (json.dumps(row).encode(), as_parquet(row)):
+        (document,) = read_documents(io.BytesIO(data), ReadOptions(source="s", file="f", fields=RowFields(text="a.b")))
+        assert isinstance(document, Document)
+        assert (document.text, document.metadata) == ("whole", '{"a": {"b": "nested"}}')
+
+
+@pytest.mark.parametrize(
+    ("row", "fields", "says"),
+    [
+        (
+            {"body": "a", "k": 1},
+            RowFields(),
+            "no (column|field) 'text', only body, k: name the right one as source.text_",
+        ),
+        (
+            {"text": "a", "meta": {"x": 1}},
+            RowFields(text="meta.y"),
+            "there is no (column|field) 'meta.y', only text, meta",
+        ),
+        (
+            {"text": "a", "k": [1]},
+            RowFields(id="k"),
+            r"the field 'k' \(source.id_field\) is a list: expected a text or a",
+        ),
+        (
+            {"text": "a", "k": 1.5},
+            RowFields(url="k"),
+            r"the field 'k' \(source.url_field\) is a float: expected a text",
+        ),
+        ({"text": "a", "k": "no"}, RowFields(date="k"), r"'k' \(source.date_field\) is a text that is no date"),
+    ],
+)
+def test_a_named_field_that_is_not_there_or_holds_something_else_is_told_with_its_key(
+    row: dict[str, object], fields: RowFields, says: str
+) -> None:
+    for data in (json.dumps(row).encode(), as_parquet(row)):
+        (item,) = read_documents(io.BytesIO(data), ReadOptions(source="s", file="f", fields=fields))
+        assert isinstance(item, Unreadable)
+        assert re.search(says, item.error), item.error
+
+
+def test_names_that_may_be_text_of_a_page_are_not_shown() -> None:
+    (item,) = read_documents(io.BytesIO(b'{"My secret diary": 1, "ok": 2}'), ReadOptions(source="s", file="f"))
+    assert isinstance(item, Unreadable)
+    assert "diary" not in item.error
+    assert "only ok:" in item.error
+
+
+def test_two_columns_of_one_name_make_a_file_unreadable_once() -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table([["a", "c"], ["b", "d"]], names=["text", "text"]), sink)
+    (item,) = read_documents(io.BytesIO(sink.getvalue()), ReadOptions(source="s", file="twice.parquet"))
+    assert isinstance(item, Unreadable)
+    assert (item.file, item.offset, item.length) == ("twice.parquet", 0, 2)
+    assert "there are 2 columns 'text'" in item.error
+
+
+class Failing(io.BytesIO):
+    """A store that gives out in the middle of a file."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if 100_000 < self.tell() < 200_000:
+            raise OSError("the store is gone")
+        return super().read(size)
+
+
+def test_a_stream_that_fails_is_not_taken_for_damage() -> None:
+    sink = io.BytesIO()
+    texts = [str(number) * 200 for number in range(20_000)]
+    pq.write_table(pa.table({"text": texts, "more": texts}), sink, compression="none", row_group_size=100)
+    with pytest.raises(OSError, match="the store is gone"):
+        list(read_documents(Failing(sink.getvalue()), ReadOptions(source="s", file="f.parquet")))
 
 
 def test_asking_for_a_place_where_no_row_is_says_so() -> None:

@@ -17,12 +17,15 @@ from hypothesis import strategies as st
 
 from lineage.ids import text_hash
 from stages.document import Document, Rejection
+from stages.fault import Fault
 from stages.html import extraction
-from stages.html.extraction import Extractor, Failure, OutOfTimeError, extract, processor_time_limit
-from stages.html.extraction_child import IsolatedExtraction
+from stages.html.extraction import BrokenPatchError, Extractor, Failure, OutOfTimeError, extract, processor_time_limit
+from stages.html.extraction_child import IsolatedExtraction, _answer, _outcome_of
 from stages.html.markup import depth
 from stages.html.markup_bounds import markup_bounds
 from stages.html.page import PageReader
+from stages.html.trafilatura_patches import WrongVersionError, check_version, loading
+from stages.reading.body import decode_body
 from stages.steps.parse import ParseStep, ParseTable, clean_text
 
 SENTENCE = "The quick brown fox jumps over the lazy dog while the cat looks on in silence. "
@@ -168,12 +171,88 @@ def test_a_page_that_takes_too_long_is_tried_twice_and_given_up(make_document, m
 
 
 def test_an_extractor_that_raises_is_an_error_of_that_page_only(make_document, monkeypatch):
-    def fail(_html: str) -> str:
-        raise ValueError("odd page")
+    def fail(html: str) -> str:
+        raise ValueError(html)
 
     monkeypatch.setattr(extraction, "_callable", lambda _: fail)
     outcome = parse(make_document(html=PAGE))
     assert rule(outcome) == "parse.error"
+    assert outcome.fault.error == "ValueError"
+    assert outcome.fault.where == f"{__name__}, line {fail.__code__.co_firstlineno + 1}, in fail"
+    assert PAGE[:20] not in outcome.fault.traceback
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        "text \ud800",
+        "",
+        *Failure,
+        Fault(error="ValueError", where="x, line 1, in f", traceback="a\nb", message="é\ud800"),
+    ],
+)
+def test_an_extractor_in_a_child_gives_the_same_answer(outcome):
+    assert _outcome_of(_answer(outcome)) == outcome
+
+
+def broken(*_arguments: object) -> None:
+    raise TypeError("our own mistake")
+
+
+def test_a_broken_patch_ends_the_run_and_is_no_error_of_the_page(make_document, monkeypatch):
+    assert rule(parse(make_document(html=PAGE))) == "kept"  # the patches are in place
+    monkeypatch.setattr("trafilatura.utils.INVALID_XML_CHARS", loading.IfAny("no pattern"))
+    with pytest.raises(BrokenPatchError, match=r"broken at loading.py:\d+: AttributeError"):
+        parse(make_document(html=PAGE.replace("fox", "fox\x01")))
+
+
+def test_a_broken_patch_is_told_from_a_child_too(monkeypatch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import stages.html.trafilatura_patches.loading as loading\n"
+        "loading.holds_forbidden.__code__ = (lambda text: None.missing).__code__.replace("
+        "co_filename=loading.__file__)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    child = IsolatedExtraction()
+    try:
+        with pytest.raises(BrokenPatchError, match="AttributeError"):
+            child(PAGE, TRAFILATURA)
+    finally:
+        child.close()
+
+
+def test_an_error_of_the_library_below_a_patch_is_the_page_s(make_document, monkeypatch):
+    assert rule(parse(make_document(html=PAGE))) == "kept"
+    monkeypatch.setattr("trafilatura.main_extractor.extract_content", broken)
+    assert rule(parse(make_document(html=PAGE))) in ("parse.error", "parse.empty")
+
+
+def test_a_lack_of_memory_is_tried_again_in_a_child(make_document, monkeypatch):
+    def lack(_html: str) -> str:
+        raise MemoryError
+
+    wanted = parse(make_document(html=PAGE))
+    monkeypatch.setattr(extraction, "_callable", lambda _: lack)
+    assert parse(make_document(html=PAGE)) == wanted
+
+
+@pytest.mark.parametrize("version", ["2.3.0", "2.3.2", "3.0"])
+def test_the_patches_refuse_any_other_release_by_name(version):
+    with pytest.raises(WrongVersionError, match=rf"trafilatura {version} is installed.*trafilatura==2.3.1"):
+        check_version(version)
+
+
+def test_a_page_goes_along_with_its_document_and_nothing_is_kept(make_document, monkeypatch):
+    reads = []
+    monkeypatch.setattr("stages.html.page.decode_body", lambda *given: (reads.append(1), decode_body(*given))[1])
+    table = ParseTable(extractor="resiliparse")
+    pages = PageReader(table.bounds(10**7), 60.0)
+    seen = pages.with_fast_text(make_document(html=PAGE))
+    assert ParseStep(table, pages)(seen) == parse(make_document(html=PAGE), extractor="resiliparse")
+    assert len(reads) == 2, "once for each of the two documents"
+    changed = replace(seen, payload=PAGE.replace("fox", "cat").encode())
+    assert "brown cat" in ParseStep(table, pages)(changed).text, "a page is its payload's and no other's"
+    assert ParseStep(table, pages)(seen).decoded is None
 
 
 def test_the_clock_leaves_other_handlers_and_timers_as_they_were():

@@ -33,7 +33,7 @@ from trainer.checkpoint.store import (
     record_sums,
     superseded,
 )
-from trainer.loop import Result, Surroundings, train
+from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
 from trainer.recovery.attempts import Attempt, FencedOutError, attempts, begin, check_fence, claim, counts
@@ -160,14 +160,14 @@ def test_a_run_whose_output_is_an_object_store_is_resumed_from_there(s3: dict[st
         },
     )  # fmt: skip
     assert killed(wait(start_forked(tmp_path / "processes", 2, partial(train_there, s3, recipe, 5))))
-    results: list[Result] = run_forked(tmp_path / "processes", 2, partial(train_there, s3, recipe, None))
+    results: list[TrainingResult] = run_forked(tmp_path / "processes", 2, partial(train_there, s3, recipe, None))
     assert (results[0].step, results[0].attempt, results[0].finished) == (8, 2, True)
     assert results[0].loss == plain.losses()[-1]
     assert [entry.step for entry in complete_checkpoints(output.folder("checkpoints"), attempts(output))] == [8]
     assert output.read("metrics.jsonl").count(b"\n") == 8  # what was told up to the checkpoint, and what came after
 
 
-def train_there(env: dict[str, str], recipe: TrainRecipe, kill_after: int | None, process: Process) -> Result:
+def train_there(env: dict[str, str], recipe: TrainRecipe, kill_after: int | None, process: Process) -> TrainingResult:
     os.environ.update(env)
     checkpoints = Folder(recipe.train.output).folder("checkpoints")
 
@@ -177,4 +177,4 @@ def train_there(env: dict[str, str], recipe: TrainRecipe, kill_after: int | None
                 time.sleep(0.05)
             os.kill(os.getpid(), 9)
 
-    return train(recipe, Surroundings(process=process, after_step=after_step))
+    return train(recipe, LaunchContext(process=process, after_step=after_step))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.support.forked import run_forked
 from tests.support.synthetic import EOT, made_up_tokens, purge_tokens, write_output
 from tests.support.tiny_corpus import make_corpus
 from tests.support.training_runs import Run
-from trainer.loop import Result, Surroundings, train
+from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
 from trainer.provenance.facts import read_facts
@@ -52,6 +53,47 @@ def test_a_run_killed_at_a_step_ends_with_the_same_bits(
     check_identical(run, whole)
 
 
+WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4}
+NAMES = {"model_type": "llama", "vocab_size": 256, "tie_word_embeddings": False}
+LAYOUTS = {
+    "ddp 3": {"workers": 3, "zero": 0},
+    "ddp 4": {"workers": 4, "zero": 0},
+    "zero 2 of 3": {"workers": 3, "zero": 2},
+    "fsdp 3": {"workers": 3},
+    "fsdp 4": {"workers": 4},
+    "hsdp": {"parallel": {"dp_replicate": 3, "dp_shard": 1}},
+    "hsdp 2 x 2": {"parallel": {"dp_replicate": 2, "dp_shard": 2}},
+    "tp": {"parallel": {"tp": 4}},
+    "tp and shards": {"parallel": {"tp": 2, "dp_shard": 2}},
+    "tp and replicas": {"zero": 0, "parallel": {"tp": 2, "dp_replicate": 2}},
+}
+FAST_LAYOUTS = ("ddp 3", "ddp 4", "fsdp 3")
+
+
+@pytest.mark.parametrize(
+    "layout", [pytest.param(name, marks=() if name in FAST_LAYOUTS else pytest.mark.slow) for name in LAYOUTS]
+)
+def test_on_three_and_four_ranks_a_killed_run_ends_with_the_same_bits_of_weights_and_moments(
+    layout: str, corpus: str, tmp_path: Path
+) -> None:
+    """Two ranks cannot tell: a + b is b + a. The gradients, 6 MiB, fill more than one of DDP's buckets."""
+    (tmp_path / "config.json").write_text(json.dumps(NAMES | WIDE))
+    small = {"model": str(tmp_path), "dtype": "fp32", "steps": 7, "checkpoint": {"every": 3}, "optimizer": {"lr": 1e-2}}
+    whole = Run(data=corpus, output=tmp_path / "whole", changes=small | LAYOUTS[layout])
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=small | LAYOUTS[layout])
+    run.start_and_kill(4)
+    assert run.start().finished
+    check_identical(run, whole)
+    assert hashes_of_last_checkpoint(run) == hashes_of_last_checkpoint(whole) != {}
+
+
+def hashes_of_last_checkpoint(run: Run) -> dict[str, list[int | str]]:
+    """Size and hash of every rank's tensors."""
+    complete = json.loads((run.output / "checkpoints" / run.checkpoints()[-1] / "complete.json").read_text())
+    return {name: entry for name, entry in complete["files"].items() if name.endswith(".distcp")}
+
+
 @pytest.mark.slow
 def test_a_run_killed_at_twenty_random_steps_ends_with_the_same_bits(corpus: str, tmp_path: Path) -> None:
     steps = {"steps": 40, "checkpoint": {"every": 3}}
@@ -59,7 +101,7 @@ def test_a_run_killed_at_twenty_random_steps_ends_with_the_same_bits(corpus: str
     assert whole.start().finished
     run = Run(data=corpus, output=tmp_path / "run", changes=FSDP_2 | steps)
     for killed_after in sorted(random.Random(5).sample(range(1, 40), 20)):
-        run.start_and_kill(killed_after)
+        run.start_and_kill(killed_after, at_once=True)
     assert run.start().finished
     check_identical(run, whole)
 
@@ -132,11 +174,11 @@ def test_a_purge_under_a_running_run_is_read_by_every_rank_from_the_next_checkpo
     assert {segment.first_step: segment.last_step for segment in segments} == {0: 7, 8: 29}
 
 
-def train_and_purge(recipe: TrainRecipe, process: Process) -> Result:
+def train_and_purge(recipe: TrainRecipe, process: Process) -> TrainingResult:
     """Rank 0 purges after step 6; a checkpoint is due after every fourth."""
 
     def after_step(step: int) -> None:
         if step == 6 and process.rank == 0:
             purge_tokens(Path(str(recipe.train.data)), "web", 0, 500, 900)
 
-    return train(recipe, Surroundings(process=process, after_step=after_step))
+    return train(recipe, LaunchContext(process=process, after_step=after_step))

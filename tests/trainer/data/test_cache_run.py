@@ -16,7 +16,7 @@ from tests.support.forked import run_forked
 from tests.support.peaks import peak_bytes
 from tests.support.synthetic import made_up_tokens, write_output
 from tests.support.training_runs import Run
-from trainer.loop import Result, Surroundings, train
+from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
 
@@ -69,6 +69,6 @@ def test_a_run_from_a_throttled_failing_s3_through_a_tenth_of_the_data_ends_with
     print(f"wait share {np.mean(waits):.2f}, {told}")
 
 
-def train_from(env: dict[str, str], recipe: TrainRecipe, process: Process) -> Result:
+def train_from(env: dict[str, str], recipe: TrainRecipe, process: Process) -> TrainingResult:
     os.environ.update(env)
-    return train(recipe, Surroundings(process=process))
+    return train(recipe, LaunchContext(process=process))

@@ -15,7 +15,7 @@ from trainer.data.blocks import DamagedBlockError, LocalBlocks
 from trainer.data.corpus import Corpus, open_corpus, reopen
 from trainer.data.dataset import IGNORED, Batch, Dataset, Slice, document_layout
 from trainer.options import DataTable
-from trainer.order import Order, OrderOptions, make_plan
+from trainer.order import Order, OrderOptions, plan_order
 
 SHARDS = {"a": [made_up_tokens(5000, 1), made_up_tokens(1234, 2)], "b": [made_up_tokens(777, 3)]}
 OPTIONS = OrderOptions(seed=1, seq_len=64, global_batch=10, window_blocks=2, mixture_block=50)
@@ -30,7 +30,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 def dataset_of(corpus: Corpus, part: Slice = WHOLE, skip: tuple[tuple[int, int], ...] = ()) -> Dataset:
-    return Dataset(corpus, Order(make_plan(corpus.lengths, OPTIONS)), LocalBlocks(), part, skip)
+    return Dataset(corpus, Order(plan_order(corpus.lengths, OPTIONS)), LocalBlocks(), part, skip)
 
 
 def shard_tokens(batch: Batch, row: int, order: Order) -> np.ndarray:
@@ -68,7 +68,7 @@ def test_the_last_token_before_a_cut_has_no_label_although_padding_follows(tmp_p
     tokens = np.arange(1, 11, dtype=np.uint32)  # no end-of-text at its end
     write_output(tmp_path, {"a": [tokens]})
     corpus = open_corpus([DataTable(out=str(tmp_path))])
-    plan = make_plan(corpus.lengths, OrderOptions(seed=1, seq_len=8, global_batch=2, mixture_block=2))
+    plan = plan_order(corpus.lengths, OrderOptions(seed=1, seq_len=8, global_batch=2, mixture_block=2))
     batch = Dataset(corpus, Order(plan), LocalBlocks(), Slice()).batch(0)
     short = batch.places.start.tolist().index(8)
     assert batch.inputs_BT[short].tolist() == [9, 10] + [EOT] * 6
@@ -108,7 +108,7 @@ def test_a_batch_that_holds_a_skipped_sequence_is_left_out_whole(corpus: Corpus)
 
 def test_held_out_sequences_are_read_by_slices_too(corpus: Corpus) -> None:
     options = OrderOptions(seed=1, seq_len=64, global_batch=10, mixture_block=50, validation=0.2)
-    order = Order(make_plan(corpus.lengths, options))
+    order = Order(plan_order(corpus.lengths, options))
     held = int(order.num_validation[0])
     starts = []
     for rank in range(3):
@@ -147,7 +147,7 @@ def test_a_damaged_block_is_met_when_it_is_first_touched(tmp_path: Path) -> None
 def test_after_a_purge_the_same_order_reads_end_of_text_there(tmp_path: Path) -> None:
     write_output(tmp_path, SHARDS)
     before = open_corpus([DataTable(out=str(tmp_path))])
-    order = Order(make_plan(before.lengths, OPTIONS))
+    order = Order(plan_order(before.lengths, OPTIONS))
     purge_tokens(tmp_path, "a", 0, 100, 300)
     after = reopen(before)
     assert after.outputs[0].order_fingerprint == before.outputs[0].order_fingerprint

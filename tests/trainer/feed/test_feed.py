@@ -16,7 +16,7 @@ from tests.support.synthetic import EOT, made_up_tokens, purge_tokens, write_out
 from trainer.data.blocks import LocalBlocks
 from trainer.data.corpus import open_corpus
 from trainer.data.dataset import IGNORED, Dataset, Slice
-from trainer.feed.feed import Feed, FeedOptions, Source
+from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.feed.loading import cache_folder, make_order, node_of, open_feed, slice_of
 from trainer.options import CacheTable, MixtureTable, OrderTable, ParallelTable, RunTable, TrainRecipe, TrainTable
 from trainer.processes.runtime import Process
@@ -61,7 +61,7 @@ def test_every_rank_has_as_many_micro_batches_of_the_same_sizes(tmp_path: Path, 
     recipe = recipe_of(str(tmp_path / "out"), tmp_path / "run")
     shapes, labels = set(), 0
     for rank in range(world):
-        source = Source(
+        source = FeedSource(
             dataset=dataset_of(recipe, Slice(rank=rank, num_ranks=world)), open_reader=lambda _: LocalBlocks()
         )
         options = FeedOptions(run="r", output=None, device=torch.device("cpu"), micro_batch=2)  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ def test_a_killed_ablation_repeats_no_finished_run(corpus: str, tmp_path: Path) 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_ablation(ablation, Means(num_parallel=1, tell=stop_after_two))
+        run_ablation(ablation, Means(num_parallel=1, say=stop_after_two))
     run_ablation(ablation, Means())
     assert not pending(ablation)
     found = results(ablation)

@@ -55,7 +55,7 @@ def cluster() -> Iterator[None]:
 
 def until(condition: Callable[[], Any]) -> Any:
     """What the condition gives, once it is true."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not (found := condition()):
         assert time.monotonic() < deadline, "it never came to that"
         time.sleep(0.02)

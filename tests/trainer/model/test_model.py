@@ -14,7 +14,7 @@ from trainer.model.attention import attend, document_mask
 from trainer.model.sizes import ModelConfig, RopeScaling, model_config
 from trainer.model.transformer import Llama, initial_weight, rotary_angles, rotate
 from trainer.options import Mesh
-from trainer.parallel.mesh import Layout, check_layout
+from trainer.parallel.mesh import ParallelLayout, check_layout
 
 CONFIG = model_config("debug", 250)
 
@@ -127,4 +127,4 @@ def test_a_first_weight_depends_on_seed_and_name_alone() -> None:
 def test_a_layout_that_does_not_fit_is_refused_by_its_key(sizes: dict[str, int], message: str) -> None:
     mesh = Mesh(**{"dp_replicate": 1, "dp_shard": 1, "tp": 1, "pp": 1, "cp": 1, "ep": 1} | sizes)
     with pytest.raises(RecipeError, match=message):
-        check_layout(Layout(mesh=mesh), CONFIG, 32)
+        check_layout(ParallelLayout(mesh=mesh), CONFIG, 32)

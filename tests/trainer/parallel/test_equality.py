@@ -22,17 +22,17 @@ from tests.support.tiny_corpus import END_OF_TEXT, VOCAB, make_corpus
 from trainer.data.blocks import LocalBlocks
 from trainer.data.corpus import open_corpus
 from trainer.data.dataset import IGNORED, Batch, Dataset, Slice
-from trainer.feed.feed import Feed, FeedOptions, Source
+from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.model.attention import document_mask
 from trainer.model.optimizer import build_optimizer, learning_rate
 from trainer.model.sizes import model_config
 from trainer.model.transformer import Llama, initial_weight
 from trainer.options import DataTable, Mesh, OptimizerTable
-from trainer.order import Order, OrderOptions, make_plan
-from trainer.parallel.mesh import Layout, Spread, initialise, spread_model
+from trainer.order import Order, OrderOptions, plan_order
+from trainer.parallel.mesh import ParallelLayout, ParallelModel, initialise, parallelise_model
 from trainer.processes.runtime import Process
 from trainer.recovery.faults import SpikeWindow
-from trainer.step import Rig, evaluate, train_step
+from trainer.step import StepContext, evaluate, train_step
 from trainer.telemetry.timing import PhaseClock
 
 STEPS = 5
@@ -68,7 +68,7 @@ def dataset(url: str, part: Slice, validation: float = 0.0) -> Dataset:
     options = OrderOptions(
         seed=SEED, seq_len=SEQ_LEN, global_batch=GLOBAL_BATCH, mixture_block=10, validation=validation
     )
-    order = Order(make_plan(corpus.lengths, options))
+    order = Order(plan_order(corpus.lengths, options))
     return Dataset(corpus, order, LocalBlocks(), part)
 
 
@@ -143,44 +143,43 @@ def plain_sum(model: Llama, batch: Batch) -> tuple[Tensor, int]:
     return total, num_counted
 
 
-def train_spread(process: Process, url: str, layout: Layout, part: Slice) -> Trained:
+def train_parallel(process: Process, url: str, layout: ParallelLayout, part: Slice) -> Trained:
     """Our step on this layout; every rank gives the whole weights."""
-    spread = spread_model(model_config("debug", VOCAB), layout, process.device, datetime.timedelta(seconds=60))
-    initialise(spread, SEED)
+    model = parallelise_model(model_config("debug", VOCAB), layout, process.device, datetime.timedelta(seconds=60))
+    initialise(model, SEED)
     data = dataset(url, part)
     options = FeedOptions(run="equality", output=Folder(url), device=process.device, micro_batch=2)
-    feed = Feed(Source(dataset=data, open_reader=lambda _: LocalBlocks()), options)
-    rig = rig_of(spread, feed)
-    figures = [train_step(rig, step)[0].figures.read() for step in range(STEPS)]
-    return Trained(losses=[f[2] for f in figures], norms=[f[3] for f in figures], weights=whole_weights(spread))
+    feed = Feed(FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), options)
+    context = context_of(model, feed)
+    figures = [train_step(context, step, lambda step, outcome: None)[0].figures.read() for step in range(STEPS)]
+    return Trained(losses=[f[2] for f in figures], norms=[f[3] for f in figures], weights=whole_weights(model))
 
 
-def rig_of(spread: Spread, feed: Feed) -> Rig:
-    return Rig(
-        spread=spread,
+def context_of(model: ParallelModel, feed: Feed) -> StepContext:
+    return StepContext(
+        model=model,
         batches=feed,
-        optimizer=build_optimizer(spread.model.parameters(), TABLE),
+        optimizer=build_optimizer(model.module.parameters(), TABLE),
         table=TABLE,
         steps=STEPS,
-        spikes=SpikeWindow(128, 6.0, spread.device),
-        clock=PhaseClock(spread.device),
-        at_boundary=lambda step, outcome: None,
+        spikes=SpikeWindow(128, 6.0, model.device),
+        clock=PhaseClock(model.device),
     )
 
 
-def whole_weights(spread: Spread) -> dict[str, np.ndarray]:
+def whole_weights(model: ParallelModel) -> dict[str, np.ndarray]:
     weights = {}
-    for name, parameter in spread.parameters().items():
+    for name, parameter in model.parameters().items():
         whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
         weights[name] = whole.detach().numpy()
     return weights
 
 
-def train_slice(url: str, layout: Layout, tp: int, num_ranks: int, process: Process) -> Trained:
-    return train_spread(process, url, layout, Slice(rank=process.rank // tp, num_ranks=num_ranks))
+def train_slice(url: str, layout: ParallelLayout, tp: int, num_ranks: int, process: Process) -> Trained:
+    return train_parallel(process, url, layout, Slice(rank=process.rank // tp, num_ranks=num_ranks))
 
 
-def spread_over(folder: Path, url: str, layout: Layout) -> list[Trained]:
+def train_over(folder: Path, url: str, layout: ParallelLayout) -> list[Trained]:
     tp, ranks = layout.mesh.tp, layout.mesh.dp
     return run_forked(
         folder,
@@ -196,28 +195,30 @@ def agree(trained: Sequence[Trained], reference: Trained) -> bool:
 
 
 LAYOUTS = {
-    "one process": Layout(mesh=mesh(), dtype=torch.float64),
-    "ddp 2": Layout(mesh=mesh(dp_replicate=2), zero=0, dtype=torch.float64),
-    "fsdp 2": Layout(mesh=mesh(dp_shard=2), dtype=torch.float64),
-    "zero-2 form 2": Layout(mesh=mesh(dp_shard=2), zero=2, dtype=torch.float64),
-    "tensor parallel 2": Layout(mesh=mesh(tp=2), dtype=torch.float64),
+    "one process": ParallelLayout(mesh=mesh(), dtype=torch.float64),
+    "ddp 2": ParallelLayout(mesh=mesh(dp_replicate=2), zero=0, dtype=torch.float64),
+    "fsdp 2": ParallelLayout(mesh=mesh(dp_shard=2), dtype=torch.float64),
+    "zero-2 form 2": ParallelLayout(mesh=mesh(dp_shard=2), zero=2, dtype=torch.float64),
+    "tensor parallel 2": ParallelLayout(mesh=mesh(tp=2), dtype=torch.float64),
 }
 LARGER = {
-    "ddp 4": Layout(mesh=mesh(dp_replicate=4), zero=0, dtype=torch.float64),
-    "fsdp 4": Layout(mesh=mesh(dp_shard=4), dtype=torch.float64),
-    "zero-2 form 4": Layout(mesh=mesh(dp_shard=4), zero=2, dtype=torch.float64),
-    "hsdp 2 x 2": Layout(mesh=mesh(dp_replicate=2, dp_shard=2), dtype=torch.float64),
-    "hsdp 2 x 2, zero-2 form": Layout(mesh=mesh(dp_replicate=2, dp_shard=2), zero=2, dtype=torch.float64),
-    "tensor parallel 4": Layout(mesh=mesh(tp=4), dtype=torch.float64),
-    "fsdp 2 x tensor parallel 2": Layout(mesh=mesh(dp_shard=2, tp=2), dtype=torch.float64),
-    "replicas 2 x tensor parallel 2": Layout(mesh=mesh(dp_replicate=2, tp=2), zero=0, dtype=torch.float64),
-    "fsdp 2, everything recomputed": Layout(mesh=mesh(dp_shard=2), dtype=torch.float64, recompute="full"),
-    "fsdp 2, some recomputed": Layout(mesh=mesh(dp_shard=2), dtype=torch.float64, recompute="selective"),
-    "fsdp 2 x tensor parallel 2, recomputed": Layout(
+    "ddp 4": ParallelLayout(mesh=mesh(dp_replicate=4), zero=0, dtype=torch.float64),
+    "fsdp 4": ParallelLayout(mesh=mesh(dp_shard=4), dtype=torch.float64),
+    "zero-2 form 4": ParallelLayout(mesh=mesh(dp_shard=4), zero=2, dtype=torch.float64),
+    "hsdp 2 x 2": ParallelLayout(mesh=mesh(dp_replicate=2, dp_shard=2), dtype=torch.float64),
+    "hsdp 2 x 2, zero-2 form": ParallelLayout(mesh=mesh(dp_replicate=2, dp_shard=2), zero=2, dtype=torch.float64),
+    "tensor parallel 4": ParallelLayout(mesh=mesh(tp=4), dtype=torch.float64),
+    "fsdp 2 x tensor parallel 2": ParallelLayout(mesh=mesh(dp_shard=2, tp=2), dtype=torch.float64),
+    "replicas 2 x tensor parallel 2": ParallelLayout(mesh=mesh(dp_replicate=2, tp=2), zero=0, dtype=torch.float64),
+    "fsdp 2, everything recomputed": ParallelLayout(mesh=mesh(dp_shard=2), dtype=torch.float64, recompute="full"),
+    "fsdp 2, some recomputed": ParallelLayout(mesh=mesh(dp_shard=2), dtype=torch.float64, recompute="selective"),
+    "fsdp 2 x tensor parallel 2, recomputed": ParallelLayout(
         mesh=mesh(dp_shard=2, tp=2), dtype=torch.float64, recompute="full"
     ),
-    "fsdp 2, compiled": Layout(mesh=mesh(dp_shard=2), dtype=torch.float64, compile=True, compile_backend="aot_eager"),
-    "fsdp 2 x tensor parallel 2, compiled": Layout(
+    "fsdp 2, compiled": ParallelLayout(
+        mesh=mesh(dp_shard=2), dtype=torch.float64, compile=True, compile_backend="aot_eager"
+    ),
+    "fsdp 2 x tensor parallel 2, compiled": ParallelLayout(
         mesh=mesh(dp_shard=2, tp=2), dtype=torch.float64, compile=True, compile_backend="aot_eager"
     ),
 }
@@ -225,7 +226,7 @@ LARGER = {
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_layout_trains_as_one_plain_process_does(name: str, corpus: str, reference: Trained, tmp_path: Path) -> None:
-    assert agree(spread_over(tmp_path, corpus, LAYOUTS[name]), reference)
+    assert agree(train_over(tmp_path, corpus, LAYOUTS[name]), reference)
 
 
 @pytest.mark.slow
@@ -233,7 +234,7 @@ def test_a_layout_trains_as_one_plain_process_does(name: str, corpus: str, refer
 def test_a_larger_layout_trains_as_one_plain_process_does(
     name: str, corpus: str, reference: Trained, tmp_path: Path
 ) -> None:
-    assert agree(spread_over(tmp_path, corpus, LARGER[name]), reference)
+    assert agree(train_over(tmp_path, corpus, LARGER[name]), reference)
 
 
 def near(trained: Sequence[Trained], reference: Trained, loss: float, weight: float) -> bool:
@@ -249,7 +250,7 @@ def test_float32_differs_by_rounding(
     name: str, weight: float, corpus: str, float32_reference: Trained, tmp_path: Path
 ) -> None:
     layout = dataclasses.replace(LAYOUTS[name], dtype=torch.float32)
-    assert near(spread_over(tmp_path, corpus, layout), float32_reference, 1e-5, weight)
+    assert near(train_over(tmp_path, corpus, layout), float32_reference, 1e-5, weight)
 
 
 @pytest.mark.slow
@@ -260,7 +261,7 @@ def test_bfloat16_trains_nearly_the_same_and_keeps_its_weights_in_float32(
     """Rounded to 8 bits, forward and backward leave the loss within 2e-3 of 5.5; AdamW's first steps have the size of
     the learning rate whatever the gradient's, so weights differ by up to a few of them."""
     layout = dataclasses.replace(LAYOUTS[name], dtype=torch.bfloat16)
-    trained = spread_over(tmp_path, corpus, layout)
+    trained = train_over(tmp_path, corpus, layout)
     assert near(trained, float32_reference, 2e-3, 5 * TABLE.lr)
     assert not near(trained, float32_reference, 1e-5, 1e-5)  # it was not float32 after all
     assert {weights.dtype for one in trained for weights in one.weights.values()} == {np.dtype(np.float32)}
@@ -268,14 +269,14 @@ def test_bfloat16_trains_nearly_the_same_and_keeps_its_weights_in_float32(
 
 def validate(url: str, process: Process) -> list[list[float]]:
     """Sums and counts of each source's held-out losses on two sharded processes, with the first weights."""
-    spread = spread_model(
+    model = parallelise_model(
         model_config("debug", VOCAB), LAYOUTS["fsdp 2"], process.device, datetime.timedelta(seconds=60)
     )
-    initialise(spread, SEED)
+    initialise(model, SEED)
     data = dataset(url, Slice(rank=process.rank, num_ranks=2), validation=0.2)
     options = FeedOptions(run="equality", output=Folder(url), device=process.device, micro_batch=2)
-    feed = Feed(Source(dataset=data, open_reader=lambda _: LocalBlocks()), options)
-    totals = evaluate(rig_of(spread, feed), feed.validation())
+    feed = Feed(FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), options)
+    totals = evaluate(context_of(model, feed), feed.validation())
     return [total.tolist() for total in totals]
 
 
@@ -292,12 +293,12 @@ def test_losses_of_held_out_sequences_are_those_of_one_plain_process(corpus: str
 
 
 def without_all_reduce(url: str, process: Process) -> Trained:
-    Spread.synchronise = lambda self, last: self.model.no_sync()  # type: ignore[method-assign]
-    return train_spread(process, url, LAYOUTS["ddp 2"], Slice(rank=process.rank, num_ranks=2))
+    ParallelModel.synchronise = lambda self, last: self.module.no_sync()  # type: ignore[method-assign]
+    return train_parallel(process, url, LAYOUTS["ddp 2"], Slice(rank=process.rank, num_ranks=2))
 
 
 def both_read_the_first_slice(url: str, process: Process) -> Trained:
-    return train_spread(process, url, LAYOUTS["fsdp 2"], Slice(rank=0, num_ranks=2))
+    return train_parallel(process, url, LAYOUTS["fsdp 2"], Slice(rank=0, num_ranks=2))
 
 
 def test_a_dropped_all_reduce_is_found(corpus: str, reference: Trained, tmp_path: Path) -> None:

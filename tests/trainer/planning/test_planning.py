@@ -27,9 +27,9 @@ from trainer.planning.cadence import (
 )
 from trainer.planning.communication import all_reduce_bytes, link_of, ring_bytes, zero_volume
 from trainer.planning.gpus import GPUS, utilisation
-from trainer.planning.layout import Layout
+from trainer.planning.layout import PlannedLayout
 from trainer.planning.memory import GptLayer, gpt_layer_activations, layer_activations, zero_bytes
-from trainer.planning.plan import TrainingPlan, make_plan
+from trainer.planning.plan import TrainingPlan, plan_training
 from trainer.planning.throughput import (
     Gpt,
     bubble_of_useful,
@@ -60,7 +60,7 @@ dp_shard = 8
 def plan_of(tmp_path: Path, *overrides: str) -> TrainingPlan:
     path = tmp_path / "train.toml"
     path.write_text(RECIPE)
-    return make_plan(load_recipe(path, TrainRecipe, overrides))
+    return plan_training(load_recipe(path, TrainRecipe, overrides))
 
 
 # The papers' figures.
@@ -332,7 +332,7 @@ def saved_bytes(num_layers: int, tokens_BT: torch.Tensor) -> int:
 
 def test_a_layer_keeps_for_backward_what_is_reckoned() -> None:
     tokens_BT = torch.randint(0, 250, (2, 64))
-    layout = Layout(
+    layout = PlannedLayout(
         config=model_config("debug", 250), mesh=Mesh(dp_replicate=1, dp_shard=1, tp=1, pp=1, cp=1, ep=1), zero=3,
         recompute="none", compute_bytes=4, weight_bytes=4, seq_len=64, global_batch=2, micro_batch=2,
         num_micro_batches=1,

@@ -19,9 +19,9 @@ from tests.support.synthetic import EOT, made_up_tokens, purge_tokens, write_out
 from trainer.data.blocks import LocalBlocks
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.dataset import Dataset, Slice
-from trainer.feed.feed import Feed, FeedOptions, Source
+from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.options import DataTable
-from trainer.order import Order, OrderOptions, make_plan
+from trainer.order import Order, OrderOptions, plan_order
 from trainer.provenance.exposure import find_readings, locate_sequences
 from trainer.provenance.facts import FACTS_FILE, read_facts
 from trainer.recovery.attempts import Attempt
@@ -39,7 +39,7 @@ NUM_STEPS = 130  # more than three epochs of the web
 
 
 def feeds(corpus: Corpus, output: Path, options: OrderOptions = OPTIONS, run: str = "r") -> list[Feed]:
-    order = Order(make_plan(corpus.lengths, options))
+    order = Order(plan_order(corpus.lengths, options))
     found = []
     for rank in range(WORLD):
         part = Slice(rank=rank, num_ranks=WORLD)
@@ -47,7 +47,7 @@ def feeds(corpus: Corpus, output: Path, options: OrderOptions = OPTIONS, run: st
         feed_options = FeedOptions(
             run=run, output=Folder(str(output)), device=torch.device("cpu"), keeps_account=rank == 0, records=True
         )
-        found.append(Feed(Source(dataset=dataset, open_reader=lambda _: LocalBlocks()), feed_options))
+        found.append(Feed(FeedSource(dataset=dataset, open_reader=lambda _: LocalBlocks()), feed_options))
     return found
 
 

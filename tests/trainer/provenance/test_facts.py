@@ -6,19 +6,23 @@ import dataclasses
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from lineage.index.checksums import read_checksums
+from lineage.index.checksums import CHECKSUMS_FILE, read_checksums, seal
 from lineage.storage.folder import Folder
 from lineage.store.checksum_update import cover
+from lineage.store.delta import read_table
 from tests.support.synthetic import made_up_tokens, write_output
 from trainer.data.corpus import open_corpus
 from trainer.options import DataTable
+from trainer.order import OrderOptions, make_plan
 from trainer.provenance import facts
+from trainer.provenance.account import Account
 from trainer.provenance.facts import FACTS_FILE, FactLog, SweepFact, commit
-from trainer.recovery.attempts import FencedOutError, check_fence, claim
+from trainer.recovery.attempts import Attempt, FencedOutError, begin, check_fence, claim
 
 
 def fact(host: str) -> SweepFact:
@@ -66,7 +70,7 @@ def test_a_claim_between_the_check_and_the_writing_loses_no_line(
             claimed = threading.Event()
             successors.append(threading.Thread(target=write_as_successor, args=(2, claimed)))
             successors[0].start()
-            assert claimed.wait(60)
+            assert claimed.wait(600)
             if output.is_remote:  # no lock there: it writes at once, and the old attempt's put must fail
                 successors[0].join()
 
@@ -114,3 +118,24 @@ def test_a_commit_of_facts_covers_them_and_lists_nothing_but_their_tables(
     covered = read_checksums(out)
     assert {entry.table: entry.num_rows for entry in covered.tables}["cache_sweeps"] == 12
     assert cover(out) == covered
+
+
+def test_an_error_of_a_commit_in_the_background_is_raised_at_the_next_checkpoint(tmp_path: Path) -> None:
+    """A store that is down is not one (that is made up for); checksums of a layout that we do not know are."""
+    out, output = Folder(str(tmp_path / "out")), Folder(str(tmp_path / "run"))
+    write_output(tmp_path / "out", {"web": [made_up_tokens(5_000)]}, store=True)
+    corpus = open_corpus([DataTable(out=out.url)])
+    plan = make_plan(corpus.lengths, OrderOptions(seed=1, seq_len=64, global_batch=2))
+    attempt = Attempt(number=claim(output), first_step=0, parent=None)
+    begin(output, attempt)
+    with closing(Account(output, "r", plan, attempt, corpus)) as account:
+        account.start()
+        good = out.read(CHECKSUMS_FILE)
+        out.publish(CHECKSUMS_FILE, seal({"files_of_another_version": []}))
+        account.commit(10, ())
+        account._worker.submit(int).result()  # its one thread has done what was asked of it before
+        out.publish(CHECKSUMS_FILE, good)
+        with pytest.raises(KeyError, match="files"):
+            account.commit(20, ())
+        account.commit(30, ())
+    assert {row["last_step"] for row in read_table(out, "training_segments").to_pylist()} == {-1, 9, 29}

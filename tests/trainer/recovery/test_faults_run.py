@@ -6,6 +6,7 @@ import json
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,11 +14,12 @@ from lineage.storage.folder import Folder
 from tests.support.forked import ChildFailedError, run_forked, said, start_forked, wait
 from tests.support.tiny_corpus import make_corpus
 from tests.support.training_runs import Run
-from trainer.loop import Result, Surroundings, train
+from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
+from trainer.recovery import watchdog
 from trainer.recovery.attempts import claim
-from trainer.recovery.watchdog import EXIT_HUNG
+from trainer.recovery.watchdog import EXIT_HUNG, Watchdog
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +98,7 @@ def test_a_stop_saves_a_checkpoint_and_the_next_start_goes_on(run: Run, corpus: 
     assert run.losses() == plain.losses()
 
 
-def train_until_stopped(recipe: TrainRecipe, process: Process) -> Result:
+def train_until_stopped(recipe: TrainRecipe, process: Process) -> TrainingResult:
     """Rank 1 alone is asked to stop, while it works on its sixth step."""
     asked: list[int] = []
 
@@ -104,7 +106,7 @@ def train_until_stopped(recipe: TrainRecipe, process: Process) -> Result:
         asked.append(1)
         return process.rank == 1 and len(asked) == 6
 
-    return train(recipe, Surroundings(process=process, stop_requested=stop_requested))
+    return train(recipe, LaunchContext(process=process, stop_requested=stop_requested))
 
 
 def test_only_the_last_checkpoints_and_the_multiples_are_kept(run: Run) -> None:
@@ -148,23 +150,21 @@ def test_an_attempt_that_outlives_its_run_publishes_nothing(run: Run) -> None:
     assert len(run.metrics()) == 3
 
 
-def train_superseded(recipe: TrainRecipe, process: Process) -> Result:
+def train_superseded(recipe: TrainRecipe, process: Process) -> TrainingResult:
     """Another attempt begins after the third step, as when a scheduler thinks this one dead."""
 
     def after_step(step: int) -> None:
         if step == 3:
             published = Path(recipe.train.output, "checkpoints")
-            for _ in range(600):  # the checkpoint of step 2 is written beside the steps after it
-                if any(published.glob("*/complete.json")):
-                    break
-                time.sleep(0.1)
+            while not any(published.glob("*/complete.json")):  # that of step 2 is written beside the steps after it
+                time.sleep(0.01)
             claim(Folder(recipe.train.output))
 
-    return train(recipe, Surroundings(process=process, after_step=after_step))
+    return train(recipe, LaunchContext(process=process, after_step=after_step))
 
 
 def test_the_watchdog_names_the_rank_that_hangs_and_the_collective(run: Run) -> None:
-    recipe = run.recipe({"workers": 2, "faults": {"watchdog_seconds": 3.0}})
+    recipe = run.recipe({"workers": 2, "faults": {"watchdog_seconds": 1800.0}})
     codes = wait(start_forked(run.scratch, 2, partial(train_and_hang, recipe)))
     assert EXIT_HUNG in codes, said(run.scratch)
     assert "rank 1 is hung in step 2, data loading; others wait in step 2 in the all-reduce of label counts" in said(
@@ -172,14 +172,32 @@ def test_the_watchdog_names_the_rank_that_hangs_and_the_collective(run: Run) -> 
     )
 
 
-def train_and_hang(recipe: TrainRecipe, process: Process) -> Result:
-    """Rank 1 never comes back from its third batch."""
+def train_and_hang(recipe: TrainRecipe, process: Process) -> TrainingResult:
+    """Rank 1 never comes back from its third batch. Then, and once rank 0 waits for it, the watchdogs' clock is an hour
+    further: no slow step can wake them before."""
+    hangs, waits = (Path(f"{recipe.train.output}-{name}") for name in ("hangs", "waits"))
     asked: list[int] = []
+    pass_marker = Watchdog.at
 
     def stop_requested() -> bool:
         asked.append(1)
         if process.rank == 1 and len(asked) == 3:
-            time.sleep(60)
+            hangs.touch()
+            time.sleep(3600)
         return False
 
-    return train(recipe, Surroundings(process=process, stop_requested=stop_requested))
+    def at(self: Watchdog, step: int, where: str) -> None:
+        pass_marker(self, step, where)
+        if (process.rank, step, where) == (0, 2, "all-reduce of label counts"):
+            waits.touch()
+
+    def monotonic() -> float:
+        return time.monotonic() + (3600.0 if hangs.exists() and waits.exists() else 0.0)
+
+    def sleep(seconds: float) -> None:
+        while not process.store.check(["watchdog/0", "watchdog/1"]):
+            time.sleep(0.01)
+
+    Watchdog.at = at  # type: ignore[method-assign]
+    watchdog.time = SimpleNamespace(monotonic=monotonic, sleep=sleep)  # type: ignore[assignment]
+    return train(recipe, LaunchContext(process=process, stop_requested=stop_requested))

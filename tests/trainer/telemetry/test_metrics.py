@@ -45,10 +45,10 @@ def test_phases_add_up_to_the_step() -> None:
     clock.data_came()
     for phase in ("data loading", "forward", "loss", "backward", "forward", "optimizer"):
         clock.enter(phase)  # type: ignore[arg-type]
-    lap = clock.lap()
-    seconds = lap.seconds()
+    timing = clock.end_step()
+    seconds = timing.seconds()
     assert set(seconds) == set(PHASES)
-    assert sum(seconds.values()) == pytest.approx(lap._end - lap._marks[0][1])
+    assert sum(seconds.values()) == pytest.approx(timing._end - timing._marks[0][1])
     assert seconds["checkpoint"] == 0.0
 
 
@@ -57,8 +57,8 @@ def test_what_a_step_waits_for_data_is_a_part_of_its_first_phase() -> None:
     clock.enter("data loading")
     clock.data_came()
     clock.enter("forward")
-    lap = clock.lap()
-    assert 0 < lap.data_wait_seconds() < lap.seconds()["data loading"]
+    timing = clock.end_step()
+    assert 0 < timing.data_wait_seconds() < timing.seconds()["data loading"]
 
 
 def test_the_slowest_rank_is_named() -> None:

@@ -1,0 +1,31 @@
+"""Where reading a file ends before the file does: it holds next to nothing but what cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from stages.document import Document
+from stages.reading.options import ReadOptions, Unreadable
+
+_MANY: Final = 10_000
+_TOO_MANY: Final = 1_000_000
+"""A stretch is noted with place and reason, in memory until the file is done: a small compressed file can have
+billions. A file is given up after many if they are twice its documents, and in any case after too many."""
+
+
+def until_hopeless(items: Iterator[Document | Unreadable], options: ReadOptions) -> Iterator[Document | Unreadable]:
+    """`items`, at most so many of them unreadable; what the rest of the file holds is one more such stretch."""
+    num_documents = num_unreadable = 0
+    for item in items:
+        yield item
+        if isinstance(item, Document):
+            num_documents += 1
+            continue
+        num_unreadable += 1
+        if num_unreadable >= _TOO_MANY or (num_unreadable >= _MANY and num_unreadable > 2 * num_documents):
+            told = f"not read from here on: {num_unreadable} stretches were unreadable beside {num_documents} documents"
+            end = item.offset + item.length
+            length = max((options.size or end) - end, 0)
+            yield Unreadable(file=options.file, offset=end, length=length, error=f"{told}; the last: {item.error}")
+            return

@@ -1,0 +1,238 @@
+"""Every call of `sluice` that README, docs, recipes and --help print: it parses, and it works as printed.
+
+The documents' names (OUT, recipes/crawl.toml, ID, …) stand for a small world of files below a temporary folder, in
+which each call runs as it is printed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from lineage.storage.folder import Folder
+from lineage.store.sql import query
+from pipeline.cli.main import COMMANDS, main, parse
+from tests.support.checkout import ROOT
+from tests.support.runs import recipe, write_recipe
+from tests.support.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+
+DOCUMENTS = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+             *sorted(f"recipes/{path.name}" for path in (ROOT / "recipes").glob("*.toml")))  # fmt: skip
+LINE = re.compile(r"^[ #]*(sluice [a-z].*)$")
+INLINE = re.compile(r"`sluice ([^`]+)`")
+EXPLAINED = re.compile(r"(?: {2,}| +#).*$")
+"""What follows a call on its line: two spaces and words, or a comment."""
+CLUSTER = {"submit", "jobs"}
+LATER = {"mix run", "mix optimize", "mix report", "mix doremi"}
+"""Minutes of proxy runs, which tests/trainer/test_mix_*.py carry out; here they are parsed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A printed call, and where it stands."""
+
+    place: str
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.place}: {' '.join(self.words)}"
+
+    @property
+    def command(self) -> str:
+        return self.words[0]
+
+    @property
+    def action(self) -> str:
+        return " ".join(self.words[:2])
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    for name in DOCUMENTS:
+        yield name, (ROOT / name).read_text(encoding="utf-8")
+    for name, (module, _) in COMMANDS.items():
+        yield f"sluice {name} --help", importlib.import_module(module).__doc__ or ""
+
+
+def printed_calls() -> list[Call]:
+    """Every call, those that only name a command left out."""
+    found: dict[tuple[str, ...], Call] = {}
+    for place, text in texts():
+        lines = re.sub(r" *\\\n[ #]*", " ", text).split("\n")
+        told = [match[1].removeprefix("sluice ") for line in lines if (match := LINE.match(line))]
+        told += [" ".join(match[1].split()) for match in INLINE.finditer(text)]
+        for line in told:
+            words = tuple(shlex.split(EXPLAINED.sub("", line).replace("[", " ").replace("]", " ")
+                                      if "[-" in line else EXPLAINED.sub("", line)))  # fmt: skip
+            if len(words) > 1:
+                found.setdefault(words, Call(place=place, words=words))
+    return list(found.values())
+
+
+CALLS = printed_calls()
+
+
+def numbered(words: tuple[str, ...]) -> list[str]:
+    """The words with a number where a letter stands for one."""
+    numeric = ("--offset", "--step", "--row", "--keep", "--parallel", "--vocab")
+    return ["1" if before in numeric and not word.isdigit() else word
+            for before, word in zip(("", *words), words, strict=False)]  # fmt: skip
+
+
+def test_the_documents_hold_calls_of_every_command() -> None:
+    assert {call.command for call in CALLS} >= COMMANDS.keys() - {"demo"}
+    assert len(CALLS) > 50
+    named = {match[1].split()[0] for _, text in texts() for match in INLINE.finditer(text)}
+    assert not named - COMMANDS.keys()
+
+
+@pytest.mark.parametrize("call", CALLS, ids=str)
+def test_a_printed_call_parses(call: Call) -> None:
+    words = numbered(call.words)
+    options = parse(words[0], words[1:])
+    if call.command == "submit":
+        from pipeline.cli.submit import split_command
+
+        command = split_command(options)
+        parse(command[0], command[1:])
+
+
+@pytest.mark.parametrize("call", [call for call in CALLS if call.command == "plan"], ids=str)
+def test_a_printed_plan_works_without_data(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    monkeypatch.chdir(tmp_path)
+    words = ["recipes/train.toml" if word == "RECIPE" else word for word in call.words]
+    code = main(words)
+    assert code == 0, capsys.readouterr().err
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The folder in which calls run, and what their names stand for."""
+
+    folder: Path
+    names: dict[str, str]
+
+    def words(self, call: Call) -> list[str]:
+        """The call with real values for its names."""
+        words: list[str] = []
+        for before, word in zip(("", *call.words), call.words, strict=False):
+            words.append(self._value(call, before, word))
+        if call.action in ("run recipes/crawl.toml", "train recipes/train.toml"):
+            # A new output for each call, and a training that takes seconds.
+            target = f"out/again-{abs(hash(call.words))}"
+            words += ["--set", f"{'run' if call.command == 'run' else 'train'}.output={target}"]
+            words += ["--set", f"run.name={target}"] * (call.command == "train")
+            words += ["--set", "train.steps=4"] * (call.command == "train")
+        return words
+
+    def _value(self, call: Call, before: str, word: str) -> str:
+        if word.startswith("--"):
+            return word
+        if word.startswith("train.data="):
+            return "train.data=out/crawl"
+        if word.startswith("source.0.inputs="):
+            return 'source.0.inputs=["crawl/*.warc.gz"]'
+        if before == "--offset":
+            return self.names["offset"] if "--warc" in call.words else "0"
+        if call.command == "trace" and before == "--warc":
+            return self.names["warc_file"]
+        return self.names.get(f"{before} {word}", self.names.get(before, self.names.get(word, word)))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A finished run over two sources at the place that the recipes name, a training on it, and files to look for."""
+    folder = tmp_path_factory.mktemp("world")
+    (folder / "crawl").mkdir()
+    sources = make_tiny_crawl(folder / "crawl")
+    plain = recipe("out/crawl", {"web": ("crawl/*.warc.gz",), "posts": ("crawl/posts-*.jsonl",)})
+    assert set(sources) == {"web", "posts"}
+    plain["tokenize"]["encoding"] = tiny_tokenizer(folder / "crawl")
+    (folder / "recipes").mkdir()
+    write_recipe(folder / "recipes" / "crawl.toml", plain)
+    train = {
+        "data": "out/crawl", "output": "out/first-run", "model": "debug", "seq_len": 64, "global_batch": 2,
+        "micro_batch": 1, "steps": 12, "workers": 1, "validation": 0.1, "checkpoint": {"every": 4},
+    }  # fmt: skip
+    (folder / "recipes" / "train.toml").write_text(
+        tomli_w.dumps({"run": {"name": "first-run"}, "train": train, "mix": {"runs": 3}})
+    )
+    for call in (["run", "recipes/crawl.toml"], ["train", "recipes/train.toml"]):
+        ended = sluice(folder, call)
+        assert ended.returncode == 0, ended.stderr
+    out = Folder(str(folder / "out" / "crawl"))
+    row = query(
+        out, "SELECT doc_id, url, host, clean_hash, warc_file, warc_offset FROM documents"
+        " WHERE status = 'kept' AND source = 'web' ORDER BY warc_file, warc_offset LIMIT 1",
+    ).rows[0]  # fmt: skip
+    doc_id, url, host, clean_hash, warc_file, offset = map(str, row)
+    story = sluice(folder, ["explain", "recipes/crawl.toml", "--warc", f"crawl/{warc_file}", "--offset", offset,
+                            "--json"])  # fmt: skip
+    text = json.loads(story.stdout)["text"]
+    for name in ("benchmark.jsonl", "target.jsonl"):
+        (folder / name).write_text(json.dumps({"text": text}) + "\n")
+    (folder / "page.html").write_text(f"<html><body><article><p>{text}</p></article></body></html>")
+    _write_tables(folder)
+    ended = sluice(folder, ["scan", "out/crawl", "--against", "benchmark.jsonl", "--to", "scan.json",
+                            "--max-share", "1"])  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    names = {
+        "OUT": "out/crawl", "/data/out": "out/crawl", "RUN_OUTPUT": "out/first-run", "RECIPE": "recipes/train.toml",
+        "--doc": doc_id, "--url": url, "--host": host, "--hash": clean_hash, "warc_file": warc_file, "offset": offset,
+        "--warc": f"crawl/{warc_file}", "--shard": "web/0", "--run": "first-run", "--row": "0", "--to DIR": "exported",
+        "SOURCE": "web", "NAME": "log_linear", "--keep": "3", "--vocab": "300", "trace --step": "1", "--step T": "1",
+        "--step 10": "10", "--step 200": "12",
+    }  # fmt: skip
+    return World(folder=folder, names=names)
+
+
+def _write_tables(folder: Path) -> None:
+    """Published tables of an ablation, as `mix fit` reads them."""
+    shares = [(0.1 + 0.8 * n / 15, 0.9 - 0.8 * n / 15) for n in range(16)]
+    weights = "index,web,posts\n" + "".join(f"{n},{a},{b}\n" for n, (a, b) in enumerate(shares))
+    losses = "index,pile_cc\n" + "".join(f"{n},{3 - a + 0.3 * b * b}\n" for n, (a, b) in enumerate(shares))
+    for name in ("W.csv", "train_mixture_1m.csv", "test_mixture_1m.csv"):
+        (folder / name).write_text(weights)
+    for name in ("L.csv", "train_pile_loss_1m.csv", "test_pile_loss_1m.csv"):
+        (folder / name).write_text(losses)
+
+
+def sluice(folder: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
+    """A call as a user makes it, in `folder`; on a terminal that knows ASCII alone."""
+    settings = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "pipeline", *words], cwd=folder, env=settings, capture_output=True, text=True,
+        check=False, timeout=600,
+    )  # fmt: skip
+
+
+def _last_those_that_change(call: Call) -> int:
+    return 2 * ("--apply" in call.words) + (call.command == "train")
+
+
+RUNNABLE = sorted(
+    (call for call in CALLS if call.command not in CLUSTER and call.action not in LATER
+     and "--serve" not in call.words and not (call.action == "mix fit" and "--weights" not in call.words)),
+    key=_last_those_that_change,
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", RUNNABLE, ids=str)
+def test_a_printed_call_works_as_printed(world: World, call: Call) -> None:
+    ended = sluice(world.folder, world.words(call))
+    assert ended.returncode == 0, f"{ended.args[2:]}: {ended.stdout[-1000:]}{ended.stderr[-3000:]}"
