@@ -1,4 +1,4 @@
-"""A rule: what it measures and when that turns a page down."""
+"""A rule: what it measures of a text, and which values reject it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Side = Literal["below", "above", "at most", "at least"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """`name` (full, dotted) rejects a page whose measure lies on `side` of the threshold.
+    """`name` (full, dotted) rejects a text whose measure lies on `side` of the threshold.
 
     `quick` is a cheaper measure that never lies nearer to the threshold than the measure does where it passes: if it
     passes, so does the measure. `threshold` None: the measure is a yes (1) or a no (0), and a yes rejects."""

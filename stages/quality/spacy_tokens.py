@@ -1,4 +1,4 @@
-"""spaCy's blank tokenizers, asked for many white-space chunks at once."""
+"""spaCy's blank tokenizers, run on many white-space chunks at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _import_without_torch() -> Any:
     """spaCy, which takes half a second: only where words are split.
 
     Its layers import torch wherever there is one: a second more, and 180 MB a process, for nothing that splits words.
-    None in `sys.modules` is Python's own way to say that there is none; whoever imports torch later finds it."""
+    None in `sys.modules` is Python's own way to say that there is none; a later import of torch finds it."""
     if "torch" in sys.modules:
         import spacy
 
