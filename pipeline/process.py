@@ -198,7 +198,7 @@ def earlier_files(table: DedupTable) -> tuple[tuple[EarlierFile, ...], int]:
         parts = {(part.source, part.part): part.file for part in index.documents}
         for entry in index.dedup:
             own = ((entry.part, parts[entry.source, entry.part]),)
-            files.append(EarlierFile(out=Folder(url).url, dedup=entry.file, parts=own))
+            files.append(EarlierFile(out=Folder(url).url, dedup=entry.file, parts=own, dedup_hash=entry.hash))
             num_rows += entry.num_rows
     return tuple(files), num_rows
 

@@ -120,8 +120,8 @@ class Step(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What a step's findings come to: the first one that rejects, if any does, and the others that are kept."""
+class StepFindings:
+    """A step's findings: the first one that rejects, if any does, and the others that are kept."""
 
     rejected_by: Finding | None
     others: tuple[Finding, ...]
@@ -133,8 +133,8 @@ class Verdict:
         return document.with_findings(*self.others) if self.others else document
 
 
-def weigh(findings: Iterable[Finding], *, ledger: bool) -> Verdict:
-    """The verdict by the first finding that rejects: the one way from a step's findings to what becomes of a document.
+def weigh(findings: Iterable[Finding], *, ledger: bool) -> StepFindings:
+    """The findings by which the first that rejects decides: the one way from findings to a step's outcome.
 
     Without the ledger nothing after the deciding rule is evaluated (`findings` may be a generator) and no other finding
     is kept; with it every finding is."""
@@ -147,7 +147,7 @@ def weigh(findings: Iterable[Finding], *, ledger: bool) -> Verdict:
                 break
         elif ledger:
             others.append(finding)
-    return Verdict(rejected_by=rejected_by, others=tuple(others))
+    return StepFindings(rejected_by=rejected_by, others=tuple(others))
 
 
 def decide(document: Document, findings: Iterable[Finding], *, ledger: bool) -> Outcome:

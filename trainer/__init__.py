@@ -1,4 +1,4 @@
-"""The training side, under Ray Train or plain torchrun.
+"""Training from the shards, under Ray Train or torchrun.
 
-Read downward: launch → loop → step → reporter; order is what everything reads by.
+Read: loop → step → reporter, then order; launch starts the loop on Ray Train.
 """

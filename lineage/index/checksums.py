@@ -69,6 +69,16 @@ def hash_file(folder: Folder, name: str) -> str:
     return hasher.digest(length=ID_BYTES).hex()
 
 
+def check_file(folder: Folder, name: str, digest: str) -> None:
+    """DamagedFileError unless a file has this BLAKE3-128 (hex); FileNotFoundError if it is not there."""
+    found = hash_file(folder, name)
+    if found != digest:
+        raise DamagedFileError(
+            f"{folder.at(name)} is damaged: its hash is {found}, expected {digest}. Run sluice verify, and restore the "
+            "file from a copy"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSum:
     """One covered file: its name under OUT, BLAKE3-128 in hex, and its length in bytes."""

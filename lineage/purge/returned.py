@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from lineage.index.blocks import TOKEN_BYTES
 from lineage.index.output_index import Index, shard_of
 from lineage.storage.folder import Folder
-from lineage.store.delta import DAMAGE, corpus_version, read_table
+from lineage.store.damage import DAMAGE
+from lineage.store.delta import corpus_version, read_table
 from lineage.store.purged_spans import PurgedSpans, read_purged
 from lineage.store.rows import DocumentRow
 

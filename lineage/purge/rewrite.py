@@ -95,7 +95,7 @@ def drop_excerpts(out: Folder, name: str, doc_ids: Collection[bytes]) -> bool:
     if len(left) == len(rows):
         return False
     buffer = io.BytesIO()
-    pq.write_table(left, buffer, compression="zstd")
+    pq.write_table(left, buffer, compression="zstd", write_page_checksum=True)
     out.publish(name, buffer.getvalue())
     return True
 
@@ -112,6 +112,7 @@ def _rewrite(out: Folder, old: str, new: str, groups: Groups) -> tuple[str, int]
             compression="zstd",
             compression_level=3,
             write_page_index=True,
+            write_page_checksum=True,
         ) as writer:
             for table in groups(file):
                 writer.write_table(table, row_group_size=max(len(table), 1))

@@ -26,7 +26,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction, create_table_with_add_actions
 
 from lineage.ids import content_hash
+from lineage.index.checksums import DamagedFileError
 from lineage.storage.folder import Folder, delta_options
+from lineage.store.checked import DataFiles, LogSums
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,9 +58,6 @@ _GATHERED: Final = ("training_segments", "cache_sweeps")
 
 _FENCE: Final = "rewrite-fence"
 
-DAMAGE: Final = (OSError, ValueError, DeltaError, pa.ArrowException)
-"""What readers raise on a damaged file: Arrow and Delta their own errors, decoders ValueError."""
-
 
 class StoreError(ValueError):
     """The store is missing, damaged or asked for what it does not have; the message says which and what to do."""
@@ -83,15 +82,19 @@ def plain_reason(error: Exception) -> str:
     return " ".join(re.sub("\x1b\\[[0-9;]*m|↳|├─>|╰─>|│", " ", str(error)).split())
 
 
-def open_table(out: Folder, name: str, version: int | None = None) -> DeltaTable:
-    """Table `name`, freshly opened, at a Delta version or the latest; StoreError if it is not there."""
+def open_table(out: Folder, name: str, version: int | None = None, sums: LogSums | None = None) -> DeltaTable:
+    """Table `name`, freshly opened, at a Delta version or the latest; StoreError if it is not there, or if its log is
+    not as checksums.json says. Whoever opens many tables reads `sums` once for all."""
     uri = table_uri(out, name)
     try:
+        (sums or log_sums(out)).check(name, version)
         return DeltaTable(uri, version=version, storage_options=delta_options(uri))
     except TableNotFoundError as error:
         raise StoreError(
             f"no lineage table {name!r} at {uri}: give the output folder of a finished run (sluice run RECIPE)"
         ) from error
+    except DamagedFileError as error:
+        raise StoreError(str(error)) from error
     except (DeltaError, OSError) as error:
         if out.is_remote:
             out.exists("index.json")  # where it is the store that fails, this says so
@@ -99,6 +102,14 @@ def open_table(out: Folder, name: str, version: int | None = None) -> DeltaTable
         raise StoreError(
             f"the lineage table at {uri} cannot be opened{at}: {plain_reason(error)}. Run sluice verify"
         ) from error
+
+
+def log_sums(out: Folder) -> LogSums:
+    """What checksums.json tells of the tables' logs; StoreError if it is damaged."""
+    try:
+        return LogSums(out)
+    except DamagedFileError as error:
+        raise StoreError(str(error)) from error
 
 
 def commit_tables(out: Folder, files: Mapping[str, Sequence[TableFile]]) -> None:
@@ -255,21 +266,31 @@ def state(out: Folder, name: str) -> TableState:
     return TableState(version=table.version(), num_rows=num_rows, files=tuple(sorted(_paths(table))))
 
 
-def arrow_dataset(out: Folder, name: str, version: int | None = None) -> Any:
-    """The table as an Arrow dataset whose readers check every page's checksum: a damaged file is an error, not a wrong
-    answer."""
+def arrow_dataset(out: Folder, name: str, version: int | None = None, sums: LogSums | None = None) -> Any:
+    """The table as an Arrow dataset. What its readers read is checked: a damaged file is an error that names it, not a
+    wrong answer."""
     import pyarrow.dataset as ds
     from pyarrow import fs
 
+    from lineage.store.arrow_table import CheckedDataset
+
     local = None if out.is_remote else fs.SubTreeFileSystem(table_uri(out, name), fs.LocalFileSystem())
-    plain = open_table(out, name, version).to_pyarrow_dataset(filesystem=local)
+    table = open_table(out, name, version, sums)
+    plain = table.to_pyarrow_dataset(filesystem=local)
     options = ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
     checked = ds.ParquetFileFormat(default_fragment_scan_options=options)
     fragments = [
         checked.make_fragment(piece.path, filesystem=piece.filesystem, partition_expression=piece.partition_expression)
         for piece in plain.get_fragments()
     ]
-    return ds.FileSystemDataset(fragments, plain.schema, checked)
+    files = DataFiles(out.folder(f"lineage/{name}"))
+    return CheckedDataset(fragments, plain.schema, checked).checked_by(files, num_rows(table))
+
+
+def num_rows(table: DeltaTable) -> dict[str, int]:
+    """The rows of each file of a table, by its path within the table's folder."""
+    actions = table.get_add_actions(flatten=True)
+    return {path.as_py(): number.as_py() for path, number in zip(actions["path"], actions["num_records"], strict=True)}
 
 
 def read_table(out: Folder, name: str, version: int | None = None) -> pa.Table:
@@ -282,6 +303,8 @@ def read_table(out: Folder, name: str, version: int | None = None) -> pa.Table:
     dataset = arrow_dataset(out, name, version)
     try:
         return dataset.to_table(columns=schema.names).cast(schema)
+    except DamagedFileError as error:
+        raise StoreError(str(error)) from error
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"a file of {table_uri(out, name)} cannot be read: {error}. Run sluice verify") from error
 

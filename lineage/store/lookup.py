@@ -1,8 +1,8 @@
 """Point questions to the store: each touches only the files, row groups and pages that can hold the answer.
 
 Index tables lead to a document's `k`; the bounds of `k` in the Delta log name the one file of `documents`, and sorted
-rows the one row group. Questions go to DataFusion inside deltalake: it is loaded in a twentieth of a second, and no
-user ever gets to write SQL for it.
+rows the one row group. What a question relies on is checked first (`checked`). Questions go to DataFusion inside
+deltalake: it is loaded in a twentieth of a second, and no user ever gets to write SQL for it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from typing import Any, Final, TypeVar
 from deltalake import DeltaTable, QueryBuilder
 
 from lineage.ids import sort_key, text_hash
+from lineage.index.checksums import DamagedFileError
 from lineage.storage.folder import Folder
-from lineage.store.delta import FIRST_VERSION, StoreError, check_version, open_table
+from lineage.store.checked import Bound, DataFiles, Needs, may_hold
+from lineage.store.delta import FIRST_VERSION, StoreError, check_version, log_sums, open_table
 from lineage.store.rows import (
     DocumentRow,
     EditRow,
@@ -57,7 +59,8 @@ class Lookup:
 
     def __init__(self, out: Folder, version: int | None = None) -> None:
         self._out = out
-        self._tables: dict[str, DeltaTable] = {}
+        self._sums = log_sums(out)
+        self._tables: dict[str, _Opened] = {}
         self._version = version
         if version is not None:
             check_version(out, version)
@@ -81,25 +84,27 @@ class Lookup:
     def by_place(self, warc_file: str, offset: int) -> list[DocumentRow]:
         """The documents read from a member of a crawl file: one, or one a source."""
         where = f"k = {_name_key(warc_file)} AND warc_file = {_text(warc_file)} AND warc_offset = {int(offset)}"
-        keys = [int(row[0]) for row in self._select("warc_index", ("doc_k",), where)]
+        found = self._select("warc_index", ("doc_k",), where, _with_key(_name_key(warc_file)))
+        keys = [int(row[0]) for row in found]
         rows = self._by_keys("documents", DocumentRow, keys)
         return _ordered(row for row in rows if (row.warc_file, row.warc_offset) == (warc_file, offset))
 
     def host(self, host: str, limit: int | None = None) -> list[ListedRow]:
         """The documents of a host in order of URL, the first `limit` of them."""
         where = f"k = {_name_key(host)} AND host = {_text(host)} ORDER BY url, doc_id, source, warc_file, warc_offset"
-        return list(self._rows("url_index", ListedRow, where + _limit(limit)))
+        return list(self._rows("url_index", ListedRow, where + _limit(limit), _with_key(_name_key(host))))
 
     def last_of_host(self, host: str) -> ListedRow:
         """The last document of a host that has some, in order of URL."""
         where = f"k = {_name_key(host)} AND host = {_text(host)}"
         order = "url DESC, doc_id DESC, source DESC, warc_file DESC, warc_offset DESC"
-        return next(self._rows("url_index", ListedRow, f"{where} ORDER BY {order}" + _limit(1)))
+        needs = _with_key(_name_key(host))
+        return next(self._rows("url_index", ListedRow, f"{where} ORDER BY {order}" + _limit(1), needs))
 
     def num_of_host(self, host: str) -> int:
         """How many document records a host has."""
         where = f"k = {_name_key(host)} AND host = {_text(host)}"
-        return int(next(self._select("url_index", ("count(*)",), where))[0])
+        return int(next(self._select("url_index", ("count(*)",), where, _with_key(_name_key(host))))[0])
 
     def at_spans(self, spans: Sequence[Span]) -> list[list[PlacementRow]]:
         """For each span of a shard the placements that any of its tokens belong to, in order."""
@@ -114,9 +119,12 @@ class Lookup:
 
     def _reaching(self, place: tuple[str, int], spans: Sequence[Span], reach: int) -> Iterator[PlacementRow]:
         for first in range(0, len(spans), _SPANS_A_QUESTION):
-            wanted = " OR ".join(_overlaps(span, reach) for span in spans[first : first + _SPANS_A_QUESTION])
+            asked = spans[first : first + _SPANS_A_QUESTION]
+            wanted = " OR ".join(_overlaps(span, reach) for span in asked)
             where = f"source = {_text(place[0])} AND shard = {int(place[1])} AND ({wanted})"
-            yield from self._rows("placements", PlacementRow, where)
+            starts = [(int(span.start - reach), int(span.start + span.num_tokens)) for span in asked]
+            needs: Needs = {"source": [(place[0], place[0])], "shard": [(place[1], place[1])], "start": starts}
+            yield from self._rows("placements", PlacementRow, where, needs)
 
     def edits(self, doc_ids: Sequence[bytes]) -> list[EditRow]:
         """What was changed in the texts of these documents."""
@@ -163,7 +171,7 @@ class Lookup:
 
     def _by_keys(self, table: str, shape: type[Row], keys: Iterable[int]) -> Iterator[Row]:
         for group in self._by_file(table, sorted(set(keys))):
-            yield from self._rows(table, shape, _one_of(group))
+            yield from self._rows(table, shape, _one_of(group), _with_one_of(group))
 
     def _by_file(self, table: str, keys: list[int]) -> Iterator[list[int]]:
         """Rising keys in groups that one question each can answer without opening files for nothing: few keys together,
@@ -172,8 +180,7 @@ class Lookup:
             if keys:
                 yield keys
             return
-        files = self._open(table).get_add_actions(flatten=True)
-        firsts = [int(value.as_py()) for value in files["min.k"]] if "min.k" in files.schema.names else []
+        firsts = [int(file.bounds["k"][0]) for file in self._open(table).files if "k" in file.bounds]
         cuts = sorted({0, *(bisect.bisect_left(keys, first) for first in firsts), len(keys)})
         for low, high in itertools.pairwise(cuts):
             for first in range(low, high, _KEYS_AT_MOST):
@@ -181,26 +188,37 @@ class Lookup:
 
     def _indexed(self, table: str, keys: Iterable[int]) -> list[int]:
         groups = self._by_file(table, sorted(set(keys)))
-        return [int(row[0]) for group in groups for row in self._select(table, ("doc_k",), _one_of(group))]
+        return [
+            int(row[0])
+            for group in groups
+            for row in self._select(table, ("doc_k",), _one_of(group), _with_one_of(group))
+        ]
 
-    def _rows(self, table: str, shape: type[Row], where: str) -> Iterator[Row]:
+    def _rows(self, table: str, shape: type[Row], where: str, needs: Needs | None = None) -> Iterator[Row]:
         names = [field.name for field in dataclasses.fields(shape)]  # type: ignore[arg-type]
-        for values in self._select(table, names, where):
+        for values in self._select(table, names, where, needs):
             yield shape(**dict(zip(names, map(_plain, values), strict=True)))
 
-    def _open(self, table: str) -> DeltaTable:
+    def _open(self, table: str) -> _Opened:
         if table not in self._tables:
             past = None if self._version is None or table != "purges" else self._version - FIRST_VERSION
-            self._tables[table] = open_table(self._out, table, past)
+            opened = open_table(self._out, table, past, self._sums)
+            self._tables[table] = _Opened(opened, _listed(opened), DataFiles(self._out.folder(f"lineage/{table}")))
         return self._tables[table]
 
-    def _select(self, table: str, columns: Sequence[str], where: str) -> Iterator[tuple[Any, ...]]:
+    def _select(self, table: str, columns: Sequence[str], where: str, needs: Needs | None) -> Iterator[tuple[Any, ...]]:
+        """The rows `where` says so. `needs`: ranges that hold each of them, for what is checked first (None: all)."""
         opened = self._open(table)
-        if not opened.file_uris():
+        if not opened.files:
             return
-        asked = QueryBuilder(_SESSION).register("t", opened)
+        asked = QueryBuilder(_SESSION).register("t", opened.table)
         try:
+            for file in opened.files:
+                if needs is None or may_hold(file.bounds, needs):
+                    opened.data.check(file.path, file.num_rows, needs=needs)
             answer = asked.execute(f"SELECT {_columns(columns)} FROM t WHERE {where}").read_all()
+        except DamagedFileError as error:
+            raise StoreError(str(error)) from error
         except Exception as error:  # deltalake raises the bare class for files that are gone or damaged
             raise StoreError(
                 f"a file of the lineage table {table!r} of {self._out.url} cannot be read: "
@@ -208,6 +226,51 @@ class Lookup:
             ) from error
         columns_of_values = [[value.as_py() for value in column] for column in answer.columns]
         yield from zip(*columns_of_values, strict=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """A data file of a table as the log tells of it."""
+
+    path: str
+    num_rows: int
+    bounds: dict[str, tuple[Bound, Bound]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Opened:
+    """A table that questions are put to."""
+
+    table: DeltaTable
+    files: list[_File]
+    data: DataFiles
+
+
+def _listed(table: DeltaTable) -> list[_File]:
+    actions = table.get_add_actions(flatten=True)
+    bounded = [name.removeprefix("min.") for name in actions.schema.names if name.startswith("min.")]
+    columns = [[value.as_py() for value in actions[name]] for name in ("path", "num_records")]
+    least = [[value.as_py() for value in actions[f"min.{name}"]] for name in bounded]
+    greatest = [[value.as_py() for value in actions[f"max.{name}"]] for name in bounded]
+    files = []
+    for number, (path, num_rows) in enumerate(zip(*columns, strict=True)):
+        bounds = {
+            name: (low[number], high[number])
+            for name, low, high in zip(bounded, least, greatest, strict=True)
+            if low[number] is not None and high[number] is not None
+        }
+        files.append(_File(path=path, num_rows=num_rows, bounds=bounds))
+    return files
+
+
+def _with_key(key: int) -> Needs:
+    return {"k": [(key, key)]}
+
+
+def _with_one_of(keys: Sequence[int]) -> Needs:
+    """Few keys are pruned by one by one, many by their bounds."""
+    few = len(keys) <= _KEYS_A_QUESTION
+    return {"k": [(key, key) for key in keys] if few else [(keys[0], keys[-1])]}
 
 
 def _columns(columns: Sequence[str]) -> str:

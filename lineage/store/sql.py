@@ -1,112 +1,122 @@
 """Read-only SQL over the views of the store, with DuckDB.
 
-What keeps a question from writing or from reading files: exactly one statement, of type SELECT (an EXPLAIN is refused,
-because EXPLAIN ANALYZE COPY is one); no access to files, network, extensions or Python objects from inside DuckDB,
-which sees only Arrow data that we opened; a locked configuration, a memory limit, no temporary files, and a time limit.
+What keeps a question from writing, from reading files and from what the process knows: exactly one statement, of type
+SELECT (an EXPLAIN is refused, because EXPLAIN ANALYZE COPY is one), that names no table but the views and no
+function that tells settings; no access to files, network, extensions or Python objects from inside DuckDB, which sees
+only Arrow data that we opened; a locked configuration, a memory limit, no temporary files, and a time limit.
+
+`questions` answers in this process, for questions of our own. What a user asks goes through `query` to a process of its
+own, which is this module run as a program (see lineage.store.query).
 """
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
+from typing import IO, Any, Final
 from uuid import UUID
 
 import duckdb
 import pyarrow.compute as pc
 
 from lineage.storage.folder import Folder
-from lineage.store.delta import StoreError, arrow_dataset, read_purges, read_table
+from lineage.store.checked import LogSums
+from lineage.store.delta import StoreError, arrow_dataset, log_sums, read_purges, read_table
+from lineage.store.query import (
+    ERRORS,
+    USUAL,
+    Json,
+    Limits,
+    QueryError,
+    Result,
+    WrongQueryError,
+    query,
+    too_large,
+    too_slow,
+)
 from lineage.store.views import COLUMNS, definition
 
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+__all__ = ["Json", "Limits", "QueryError", "Result", "WrongQueryError", "query", "questions", "to_json"]
 
+_TABLE_FUNCTIONS: Final = frozenset({
+    "range", "generate_series", "unnest", "generate_subscripts", "repeat", "repeat_row",
+})  # fmt: skip
+"""Those that make rows of what they are given; the others read files, settings or the catalogue."""
 
-class QueryError(ValueError):
-    """The question could not be answered: it took too long or too much memory."""
+_REFUSED_FUNCTIONS: Final = frozenset({
+    "current_setting", "getenv", "getvariable", "write_log", "json_serialize_plan", "json_serialize_sql",
+    "json_deserialize_sql", "json_execute_serialized_sql", "add_parquet_key",
+})  # fmt: skip
+_REFUSED_BEGINNINGS: Final = ("pragma_", "duckdb_", "pg_", "read_", "query", "sqlite_")
 
-
-class WrongQueryError(QueryError):
-    """The question is wrong, or not one that may be asked."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What one query may use: seconds, GiB of memory, threads (0: as many as there are processors), and values (rows
-    times columns) of its answer, which is held whole."""
-
-    seconds: float = 300.0
-    memory_gib: float = 4.0
-    threads: int = 0
-    values: int = 20_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """A query's answer: column names and rows, every value as JSON can hold it (timestamps ISO-8601, bytes hex, NaN
-    and infinities null)."""
-
-    columns: tuple[str, ...]
-    rows: list[tuple[Json, ...]]
-
-    def objects(self) -> list[dict[str, Json]]:
-        """The rows as objects, in query order."""
-        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
-
-
-def query(out: Folder, sql: str, version: int | None = None, limits: Limits = Limits()) -> Result:
-    """The answer to one SELECT over the views of the run at `out`, as of a version of the corpus or now.
-
-    QueryError if the question is refused, wrong or over a limit; StoreError if the store is missing or damaged."""
-    with questions(out, version, limits) as ask:
-        return ask(sql)
+_ROWS_AT_ONCE: Final = 1000
+_ADDRESS_SPACE_GIB: Final = 64
+"""A last wall around the process that answers, far above its memory's limit: code and unused stacks count in it too."""
 
 
 @contextmanager
-def questions(out: Folder, version: int | None = None, limits: Limits = Limits()) -> Iterator[Callable[[str], Result]]:
+def questions(out: Folder, version: int | None = None, limits: Limits = USUAL) -> Iterator[Callable[[str], Result]]:
     """A function that answers as `query` does, any number of times about one state: the tables are opened once."""
     with _connection(out, version, limits) as connection:
         yield partial(_answer, connection, limits)
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, limits: Limits, sql: str) -> Result:
+    columns: tuple[str, ...] = ()
+    rows: list[tuple[Json, ...]] = []
+    for piece in _pieces(connection, limits, sql):
+        if isinstance(piece, tuple):
+            columns = piece
+        else:
+            rows.extend(piece)
+    return Result(columns=columns, rows=rows)
+
+
+def _pieces(
+    connection: duckdb.DuckDBPyConnection, limits: Limits, sql: str
+) -> Iterator[tuple[str, ...] | list[tuple[Json, ...]]]:
+    """The names of the columns, then the rows, some at a time."""
     statement = _the_select(connection, sql)
     timer = threading.Timer(limits.seconds, connection.interrupt)
+    timer.daemon = True
     timer.start()
     try:
         cursor = connection.execute(statement)
         columns = tuple(str(column[0]) for column in cursor.description)
-        rows = _fetch(cursor, limits.values // max(len(columns), 1))
+        yield columns
+        most, num = limits.values // max(len(columns), 1), 0
+        while batch := cursor.fetchmany(_ROWS_AT_ONCE):
+            num += len(batch)
+            if num > most:
+                raise QueryError(
+                    f"the answer has more than {most:,} rows: select fewer columns, add a LIMIT, or aggregate"
+                )
+            yield [tuple(to_json(value) for value in row) for row in batch]
     except duckdb.InterruptException as error:
-        raise QueryError(f"the query took more than {limits.seconds:g} s and was stopped: narrow it") from error
-    except duckdb.OutOfMemoryException as error:
-        raise QueryError(f"the query needs more than {limits.memory_gib:g} GiB of memory: narrow it") from error
+        raise too_slow(limits) from error
+    except (duckdb.OutOfMemoryException, MemoryError) as error:
+        raise too_large(limits) from error
     except (duckdb.IOException, duckdb.InvalidInputException) as error:
         raise _about_files(error) from error
     except duckdb.Error as error:
         raise WrongQueryError(f"{error} (views: {', '.join(COLUMNS)})") from error
     finally:
         timer.cancel()
-    return Result(columns=columns, rows=rows)
-
-
-def _fetch(cursor: duckdb.DuckDBPyConnection, most: int) -> list[tuple[Json, ...]]:
-    rows: list[tuple[Json, ...]] = []
-    while batch := cursor.fetchmany(10_000):
-        rows.extend(tuple(to_json(value) for value in row) for row in batch)
-        if len(rows) > most:
-            raise QueryError(f"the answer has more than {most:,} rows: select fewer columns, add a LIMIT, or aggregate")
-    return rows
 
 
 def _about_files(error: duckdb.Error) -> ValueError:
     """What DuckDB says when Arrow cannot read a file of a table is our damage, not the user's mistake."""
     text = str(error)
+    if "is damaged: " in text:
+        return StoreError(text.rpartition("DamagedFileError: ")[2].splitlines()[0])
     if "stream registered" in text or ".parquet" in text:
         return StoreError(f"a file of the lineage store cannot be read: {text}. Run sluice verify")
     return QueryError(text)
@@ -116,8 +126,9 @@ def _about_files(error: duckdb.Error) -> ValueError:
 def _connection(out: Folder, version: int | None, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
     connection = duckdb.connect(":memory:")
     try:
+        sums = log_sums(out)
         for view in COLUMNS:
-            connection.register(f"_{view}", _dataset(out, view, version))
+            connection.register(f"_{view}", _dataset(out, view, version, sums))
         for view in COLUMNS:
             _define(connection, view)
         connection.execute(f"SET memory_limit = '{int(limits.memory_gib * 1024)}MiB'")
@@ -143,10 +154,10 @@ def _define(connection: duckdb.DuckDBPyConnection, view: str) -> None:
         ) from error
 
 
-def _dataset(out: Folder, name: str, version: int | None) -> object:
+def _dataset(out: Folder, name: str, version: int | None, sums: LogSums) -> object:
     """Table `name` as Arrow data. A version is one of `purges`; `purged` counts where its purge does."""
     if version is None or name not in ("purges", "purged"):
-        return arrow_dataset(out, name)
+        return arrow_dataset(out, name, sums=sums)
     purges = read_purges(out, version)
     if name == "purges":
         return purges
@@ -163,7 +174,60 @@ def _the_select(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.State
         raise WrongQueryError(f"expected one SELECT statement, got {len(statements)} statements")
     if statements[0].type != duckdb.StatementType.SELECT:
         raise WrongQueryError(f"only SELECT is answered here, not {statements[0].type.name}: the store is read-only")
+    _check_names(connection, sql)
     return statements[0]
+
+
+def _check_names(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """WrongQueryError if the statement names another table than the views, or a function that tells of the process."""
+    serialized = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchone()
+    assert serialized is not None
+    tree = json.loads(serialized[0])
+    if tree["error"]:
+        raise WrongQueryError(f"this statement is not answered here: {tree['error_message']}")
+    nodes = list(_nodes(tree))
+    named = {str(entry["key"]).lower() for node in nodes for entry in _cte_entries(node)}
+    internal = {str(row[0]).lower() for row in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
+    # A name of a WITH holds within its query alone, so it may not be one that means something outside of it.
+    own = {name for name in named - internal if not name.startswith((*_REFUSED_BEGINNINGS, "_"))}
+    known = {*COLUMNS, *own}
+    for node in nodes:
+        if node.get("type") == "BASE_TABLE":
+            _check_table(node, known)
+        elif node.get("type") == "SHOW_REF" and node.get("query") is None:
+            raise WrongQueryError(f"SHOW is not answered here (views: {', '.join(COLUMNS)})")
+        elif node.get("type") == "TABLE_FUNCTION":
+            function = str(node["function"].get("function_name", "")).lower()
+            if function not in _TABLE_FUNCTIONS:
+                raise WrongQueryError(f"the table function {function!r} is not one that may be asked here")
+        function = str(node.get("function_name", "")).lower()
+        if function in _REFUSED_FUNCTIONS or function.startswith(_REFUSED_BEGINNINGS):
+            raise WrongQueryError(f"the function {function!r} is not one that may be asked here")
+
+
+def _check_table(node: dict[str, Any], known: set[str]) -> None:
+    names = [str(node.get(part) or "") for part in ("catalog_name", "schema_name", "table_name")]
+    plain = names[0].lower() in ("", "memory", "main") and names[1].lower() in ("", "main")
+    if not plain or names[2].lower() not in known:
+        shown = ".".join(filter(None, names))
+        raise WrongQueryError(f"there is no view {shown!r} here (views: {', '.join(COLUMNS)})")
+
+
+def _nodes(tree: object) -> Iterator[dict[str, Any]]:
+    """Every object of a parsed statement."""
+    left = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, dict):
+            yield node
+            left.extend(node.values())
+        elif isinstance(node, list):
+            left.extend(node)
+
+
+def _cte_entries(node: dict[str, Any]) -> list[dict[str, Any]]:
+    names = node.get("cte_map")
+    return names["map"] if isinstance(names, dict) else []
 
 
 def to_json(value: object) -> Json:
@@ -189,3 +253,54 @@ def to_json(value: object) -> Json:
         return {str(name): to_json(item) for name, item in value.items()}
     assert isinstance(value, UUID), f"DuckDB returned a {type(value).__name__}"
     return str(value)
+
+
+def _serve(request: dict[str, Any], answer: IO[bytes]) -> None:
+    """Answer the questions of `request`, message by message: 8 bytes of length, then JSON of its kind and content."""
+
+    def send(kind: str, content: object) -> None:
+        message = json.dumps([kind, content], ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
+        answer.write(len(message).to_bytes(8, "little"))
+        answer.write(message)
+        answer.flush()
+
+    limits = Limits(**request["limits"])
+    try:
+        with _connection(Folder(request["out"]), request["version"], limits) as connection:
+            for sql in request["asked"]:
+                send("ready", None)
+                for piece in _pieces(connection, limits, sql):
+                    send("columns" if isinstance(piece, tuple) else "rows", piece)
+                send("end", None)
+    except tuple(ERRORS.values()) as error:
+        send(type(error).__name__, str(error))
+    except MemoryError:
+        send("QueryError", str(too_large(limits)))
+
+
+def _end_with(asking: IO[bytes]) -> None:
+    """End this process when the one that asks is gone: it holds the other end of `asking` open until then."""
+    asking.read()
+    os._exit(1)
+
+
+def main() -> None:
+    """One request on stdin, its answer on stdout; for lineage.store.query."""
+    answer = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    asking = os.fdopen(0, "rb", buffering=0)
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        line += asking.read(1) or b"\n"
+    request = json.loads(line)
+    threading.Thread(target=_end_with, args=(asking,), daemon=True).start()
+    most = (_ADDRESS_SPACE_GIB << 30) + int(request["limits"]["memory_gib"] * 2**30)
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (most if hard < 0 else min(most, hard), hard))
+    _serve(request, answer)
+    answer.flush()
+    os._exit(0)  # threads of libraries have nothing left to say
+
+
+if __name__ == "__main__":
+    main()

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from lineage.ids import content_hash, sort_keys, text_hash
 from lineage.storage.folder import Folder
+from lineage.store.checked import GROUP_ROWS, Bound, Group, Sums, digest_of, encode_sums, side_name
 from lineage.store.tables import BOUNDED, DICTIONARY, SORTED_BY, WRITTEN_ONCE
 
 FOLDER: Final = "lineage"
@@ -34,7 +35,9 @@ FOLDER: Final = "lineage"
 ROWS_PER_BUCKET: Final = 1 << 20
 """The most rows a bucket holds on average: 10 billion documents are then 16,384 files of about 100 MB."""
 
-_ROW_GROUP: Final = 16_384
+_MAGIC: Final = b"PAR1"
+"""What a Parquet file begins with; its first row group comes next, and each other right after the one before."""
+
 _KEY_BITS: Final = 63
 _EMPTY_TEXT: Final = text_hash("")
 _INDEXED_HASHES: Final = ("raw_hash", "text_hash", "clean_hash", "tokens_hash")
@@ -118,7 +121,7 @@ def encode(rows: pa.Table) -> bytes:
     pq.write_table(
         rows,
         sink,
-        row_group_size=_ROW_GROUP,
+        row_group_size=GROUP_ROWS,
         compression="zstd",
         compression_level=3,
         write_page_index=True,
@@ -136,10 +139,16 @@ def named_by_content(path: str, data: bytes) -> bool:
 
 
 def publish_rows(out: Folder, name: str, prefix: str, rows: pa.Table) -> TableFile:
-    """Write `rows`, as they are, as a file of table `name` called `<prefix>-<hash of its bytes>.parquet`."""
+    """Write `rows`, as they are, as a file of table `name` called `<prefix>-<hash of its bytes>.parquet`.
+
+    Of a table that a run writes, a file of several row groups gets a side file (see `checked`), before itself.
+    A file of appended facts gets none, so that one whose commit never came leaves a file that its name accounts for."""
     data = encode(rows)
     path = f"{prefix}-{content_hash(data).hex()}.parquet"
-    table_folder(out, name).publish(path, data)
+    folder = table_folder(out, name)
+    if name in WRITTEN_ONCE and rows.num_rows > GROUP_ROWS:
+        folder.publish(side_name(path), encode_sums(_sums(name, rows, data)))
+    folder.publish(path, data)
     return TableFile(path=path, size=len(data), num_rows=rows.num_rows, stats=_stats(name, rows))
 
 
@@ -272,6 +281,31 @@ def _sorted(name: str, rows: pa.Table) -> pa.Table:
 
 def _write_file(out: Folder, name: str, bucket: int, rows: pa.Table) -> TableFile:
     return publish_rows(out, name, f"{bucket:05d}", rows)
+
+
+def _sums(name: str, rows: pa.Table, data: bytes) -> Sums:
+    """The side file of `data`, the file of `rows`."""
+    metadata, view = pq.read_metadata(pa.BufferReader(data)), memoryview(data)
+    groups, end = [], len(_MAGIC)
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        first, ends, digests = end, [], []
+        for at in range(group.num_columns):
+            column = group.column(at)
+            start, end = end, end + column.total_compressed_size
+            begins = column.dictionary_page_offset or column.data_page_offset
+            assert begins == start, f"column {column.path_in_schema} of {name} begins at {begins}, not at {start}"
+            ends.append(end)
+            digests.append(digest_of(view[start:end]))
+        part = rows.slice(number * GROUP_ROWS, GROUP_ROWS)
+        bounds = {column: _bounds(part, column) for column in BOUNDED.get(name, ())}
+        groups.append(Group(bounds=bounds, start=first, ends=tuple(ends), digests=tuple(digests)))
+    return Sums(size=len(data), columns=tuple(rows.column_names), groups=tuple(groups), rest=digest_of(view[end:]))
+
+
+def _bounds(rows: pa.Table, column: str) -> tuple[Bound, Bound]:
+    least_and_greatest = pc.min_max(rows[column]).as_py()
+    return least_and_greatest["min"], least_and_greatest["max"]
 
 
 def _stats(name: str, rows: pa.Table) -> str:

@@ -1,3 +1,1 @@
-"""What does not hold of an output: output calls files, shards, steps, documents, duplicates;
-problems is what they say.
-"""
+"""Checking an output: output → files, shards, steps, documents, duplicates; problems is what they return."""

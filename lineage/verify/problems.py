@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lineage.ids import content_hash
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
-from lineage.store.delta import DAMAGE
+from lineage.store.damage import DAMAGE
 
 
 @dataclass(frozen=True, slots=True)

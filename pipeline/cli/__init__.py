@@ -1,1 +1,1 @@
-"""One module a command of `sluice`; main finds it."""
+"""The command line: main finds the module of a command, and each command is one module."""

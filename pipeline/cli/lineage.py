@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         from pipeline.page.serve import serve
 
         return serve(Folder(options.out), options.port, as_json=options.json)
-    from lineage.store.sql import WrongQueryError, query
+    from lineage.store.query import WrongQueryError, query
 
     try:
         result = query(Folder(options.out), options.sql, options.version)

@@ -1,1 +1,1 @@
-"""All that starts or speaks Ray, and what a cluster can hold."""
+"""All that starts or calls Ray: engine (tasks), capacity (what a cluster can hold), metrics (for Prometheus)."""

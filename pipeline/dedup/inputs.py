@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lineage.storage.folder import Folder
-from pipeline.parquet.rows import read_rows
+from pipeline.parquet.rows import opened, read_rows
 from stages.dedup.bands import I64
 
 _ROW_BITS: Final = 31
@@ -42,11 +41,14 @@ class DedupUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierFile:
-    """One DEDUP file of a finished output, and the names there of the document parts that its rows lie in, by part."""
+    """One DEDUP file of a finished output, and the names there of the document parts that its rows lie in, by part.
+
+    `dedup_hash` is what the output's index says of it."""
 
     out: str
     dedup: str
     parts: tuple[tuple[int, str], ...]
+    dedup_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,7 @@ class KeysFile:
     keys: str
     parts_folder: str
     parts: tuple[tuple[int, str], ...]
+    keys_hash: str | None = None
 
     @property
     def earlier(self) -> bool:
@@ -78,7 +81,12 @@ def earlier_file(file: EarlierFile, number: int) -> KeysFile:
     """The keys file of an earlier output's DEDUP file, the `number`th of all."""
     _check_fits("files of earlier outputs", number, _SOURCE_BITS + _FILE_BITS)
     return KeysFile(
-        ordinal=_EARLIER + number, keys_folder=file.out, keys=file.dedup, parts_folder=file.out, parts=file.parts
+        ordinal=_EARLIER + number,
+        keys_folder=file.out,
+        keys=file.dedup,
+        parts_folder=file.out,
+        parts=file.parts,
+        keys_hash=file.dedup_hash,
     )
 
 
@@ -129,7 +137,7 @@ def _chunk_name(number: int) -> str:
 def read_keys(file: KeysFile, columns: Iterable[str]) -> pa.Table:
     """`node` and the columns named (of those that KEYS and DEDUP share) of a keys file; 16-byte hashes fixed-size."""
     wanted = [*columns, *([] if file.earlier else ["part_row"])]
-    table = read_rows(Folder(file.keys_folder), file.keys, wanted)
+    table = read_rows(Folder(file.keys_folder), file.keys, wanted, file.keys_hash)
     rows = np.arange(len(table)) if file.earlier else table["part_row"].to_numpy()
     _check_fits("documents in a file", int(rows.max(initial=0)), _ROW_BITS)
     if np.any(rows[1:] <= rows[:-1]):
@@ -146,7 +154,7 @@ def read_texts(file: KeysFile, nodes: I64) -> list[str | None]:
     folder = Folder(file.parts_folder)
     if not file.earlier:
         return _texts_at(folder, file.parts[0][1], rows)
-    places = read_rows(Folder(file.keys_folder), file.keys, ["part", "part_row"])
+    places = read_rows(Folder(file.keys_folder), file.keys, ["part", "part_row"], file.keys_hash)
     parts, part_rows = places["part"].to_numpy()[rows], places["part_row"].to_numpy()[rows]
     names = dict(file.parts)
     found: list[str | None] = [None] * len(rows)
@@ -161,8 +169,7 @@ def read_texts(file: KeysFile, nodes: I64) -> list[str | None]:
 def _texts_at(folder: Folder, name: str, rows: I64) -> list[str | None]:
     """Texts at sorted `rows` of a part; only row groups that hold one are read."""
     found: list[str | None] = []
-    with folder.open(name) as stream:
-        file = pq.ParquetFile(stream)
+    with opened(folder, name) as file:
         begin = 0
         for group in range(file.num_row_groups):
             end = begin + file.metadata.row_group(group).num_rows

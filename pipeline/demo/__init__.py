@@ -1,1 +1,1 @@
-"""`sluice demo`: a crawl with planted truth and the tour through everything."""
+"""`sluice demo`: tour is the way through; crawl, pages, prose, spam make the input, warcs writes it, check judges."""

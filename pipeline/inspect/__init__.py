@@ -1,3 +1,4 @@
-"""What people ask of a recipe or an output: explain, scan, likeness, trace;
-hooks hands lineage what it cannot import.
+"""Questions about a recipe or an output: explain, scan, likeness, tracing; document_history prints a trace.
+
+hooks gives lineage the functions that it cannot import.
 """

@@ -8,7 +8,6 @@ at those documents again, leaving common n-grams out.
 from __future__ import annotations
 
 import functools
-import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,8 +16,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 
+from lineage.index.checksums import check_file
 from lineage.index.output_index import PartFile, Shard, check_outside, read_index
 from lineage.recipe import RecipeError
 from lineage.secrets import without_secrets
@@ -26,7 +25,7 @@ from lineage.storage.folder import Folder, split
 from lineage.store.lookup import Lookup
 from pipeline.cluster import engine
 from pipeline.cluster.engine import Work, run_units
-from pipeline.parquet.rows import clean_texts
+from pipeline.parquet.rows import clean_texts, read_rows
 from pipeline.phases.progress import Reporter
 from pipeline.phases.tokenize import kept_tokenizer
 from pipeline.recipe import recipe_of
@@ -117,7 +116,9 @@ def _of_part(job: ScanJob, part: PartFile, wanted: frozenset[int] | None) -> Ite
 def _of_shard(job: ScanJob, shard: Shard, wanted: frozenset[int] | None) -> Iterator[_Read]:
     """From the tokens themselves, so that what is found is what a training run would read."""
     folder, tokenizer = Folder(job.out), kept_tokenizer(job.encoding)
-    placed = pq.read_table(io.BytesIO(folder.read(shard.index_file)), columns=["doc_id", "start", "num_tokens"])
+    placed = read_rows(folder, shard.index_file, ["doc_id", "start", "num_tokens"], shard.index_hash)
+    if wanted is None:
+        check_file(folder, shard.file, shard.hash)
     with folder.open(shard.file) as stream:
         for row, plain in enumerate(placed.to_pylist()):
             if wanted is not None and row not in wanted:

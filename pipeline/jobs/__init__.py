@@ -1,1 +1,1 @@
-"""The same work as a Ray job: submission says what is shipped, cluster_jobs starts, follows and stops it."""
+"""A command as a Ray job: submission (what is shipped) → cluster_jobs (start, follow, stop); settings carries keys."""

@@ -1,6 +1,7 @@
 """`sluice lineage OUT --serve`: a small page on loopback to search a document, read its story and prepare a purge.
 
-Whoever opens it needs the token of the address that is printed: it becomes a cookie that no other site can send. A
+Opening it takes the token of the address that is printed, which becomes a cookie that no other site can send. Browsers
+send a cookie to every port of a host: so this one has its port in its name, and a path that no other server has. A
 request is refused unless its Host is the address served (so no other name can be bound to it) and, where it changes
 something, its Origin too. Everything shown is escaped, and the page may load nothing.
 """
@@ -21,14 +22,12 @@ from lineage.index.output_index import read_index
 from lineage.purge.execution import Order, apply, unfinished_purge
 from lineage.purge.plan import Match, PurgeError, make_plan
 from lineage.recipe import RecipeError
-from lineage.storage.folder import Folder
+from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import HeldError
-from lineage.store.delta import StoreError
 from pipeline.inspect.hooks import apply_hooks, plan_hooks
 from pipeline.inspect.tracing import exposures_of, make_tracer
 from pipeline.page.views import Page, find_documents, read_front
 
-_COOKIE = "sluice"
 _HEADERS = {
     "Content-Security-Policy":
         "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'",
@@ -53,19 +52,23 @@ def serve(out: Folder, port: int, *, as_json: bool = False) -> int:
 
 def make_app(out: Folder, token: str, address: str) -> web.Application:
     """The page's application, to be served at `address` (host:port)."""
-    site = _Site(out, token)
-    app = web.Application(middlewares=[_guard(token, address), _errors(site)])
-    app.router.add_get("/", site.front)
-    app.router.add_get("/search", site.search)
-    app.router.add_get("/document/{doc_id}", site.document)
-    app.router.add_get("/purge", site.plan)
-    app.router.add_post("/purge", site.purge)
+    base = f"/{secrets.token_urlsafe(12)}/"
+    site = _Site(out, base)
+    app = web.Application(middlewares=[_guard(token, address, base), _errors(site)])
+    app.router.add_get(base, site.front)
+    app.router.add_get(f"{base}search", site.search)
+    app.router.add_get(f"{base}document/{{doc_id}}", site.document)
+    app.router.add_get(f"{base}purge", site.plan)
+    app.router.add_post(f"{base}purge", site.purge)
     return app
 
 
-def _guard(token: str, address: str) -> Any:
+def _guard(token: str, address: str, base: str) -> Any:
     """Refuse what does not come from the page itself, opened by somebody who has the token."""
     hosts = {address, address.replace("127.0.0.1", "localhost")}
+    # The name keeps servers apart that a browser holds cookies of; the path keeps the token from all other ports.
+    cookie = f"sluice-{address.rpartition(':')[2]}"
+    session = secrets.token_urlsafe(24)
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -75,10 +78,10 @@ def _guard(token: str, address: str) -> Any:
             raise web.HTTPForbidden(text="refused: the request comes from another page", headers=_HEADERS)
         given = request.query.get("token")
         if given is not None and hmac.compare_digest(given.encode(), token.encode()):
-            answer = web.HTTPFound("/", headers=_HEADERS)
-            answer.set_cookie(_COOKIE, token, httponly=True, samesite="Strict")
+            answer = web.HTTPFound(base, headers=_HEADERS)
+            answer.set_cookie(cookie, session, path=base, httponly=True, samesite="Strict")
             return answer
-        if not hmac.compare_digest(request.cookies.get(_COOKIE, "").encode(), token.encode()):
+        if not hmac.compare_digest(request.cookies.get(cookie, "").encode(), session.encode()):
             raise web.HTTPUnauthorized(text="open the address that was printed, token included", headers=_HEADERS)
         return await handler(request)
 
@@ -92,7 +95,7 @@ def _errors(site: _Site) -> Any:
     async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
-        except (StoreError, PurgeError, RecipeError, HeldError, ValueError) as error:
+        except (StorageError, PurgeError, RecipeError, HeldError, ValueError) as error:
             return site.show("error", status=404 if request.method == "GET" else 409, message=str(error))
 
     return errors
@@ -101,8 +104,8 @@ def _errors(site: _Site) -> Any:
 class _Site:
     """The handlers of one output."""
 
-    def __init__(self, out: Folder, token: str) -> None:
-        self._out, self._page, self._token = out, Page(out), token
+    def __init__(self, out: Folder, base: str) -> None:
+        self._out, self._page, self._base = out, Page(out, base), base
 
     def show(self, template: str, *, status: int = 200, **values: Any) -> web.Response:
         """A template as an answer."""
@@ -116,7 +119,7 @@ class _Site:
         wanted = request.query.get("q", "").strip()
         stories = await asyncio.to_thread(find_documents, self._out, wanted, _MOST_SHOWN)
         if len(stories) == 1:
-            raise web.HTTPFound(f"/document/{stories[0].doc_id.hex()}", headers=_HEADERS)
+            raise web.HTTPFound(f"{self._base}document/{stories[0].doc_id.hex()}", headers=_HEADERS)
         return self.show("found", wanted=wanted, stories=stories)
 
     async def document(self, request: web.Request) -> web.Response:

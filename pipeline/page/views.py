@@ -7,7 +7,7 @@ from typing import Any
 from lineage.ids import parse_id
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
-from lineage.store.sql import questions
+from lineage.store.query import answers
 from lineage.trace.document_history import Story
 from lineage.trace.tracer import UnknownError
 from pipeline.inspect.tracing import make_tracer
@@ -20,28 +20,30 @@ _RULES = "SELECT rule, sum(num)::bigint AS num FROM step_rules GROUP BY 1 ORDER 
 class Page:
     """The templates of one output's page; everything they show is escaped."""
 
-    def __init__(self, out: Folder) -> None:
+    def __init__(self, out: Folder, base: str) -> None:
+        """`base`: the path that every page lies below, with a slash at both ends."""
         self._environment = escaping("pipeline.page", "templates")
         self._environment.filters["value"] = human_value
-        self._out = out
+        self._out, self._base = out, base
 
     def render(self, template: str, **values: Any) -> str:
         """One page as HTML."""
-        return self._environment.get_template(f"{template}.html").render(out=self._out.url, **values)
+        return self._environment.get_template(f"{template}.html").render(out=self._out.url, base=self._base, **values)
 
 
 def read_front(out: Folder) -> dict[str, Any]:
     """The funnel, the purges and the training runs."""
     index = read_index(out)
-    with questions(out) as ask:
-        return {
-            "num_tokens": index.num_tokens,
-            "version": index.version,
-            "steps": ask("SELECT * FROM steps ORDER BY source, position").objects(),
-            "rules": ask(_RULES).objects(),
-            "purges": ask('SELECT * FROM purges ORDER BY "at"').objects(),
-            "runs": ask("SELECT run, output FROM training_runs ORDER BY run").objects(),
-        }
+    steps, rules, purges, runs = answers(out, [
+        "SELECT * FROM steps ORDER BY source, position",
+        _RULES,
+        'SELECT * FROM purges ORDER BY "at"',
+        "SELECT run, output FROM training_runs ORDER BY run",
+    ])  # fmt: skip
+    return {
+        "num_tokens": index.num_tokens, "version": index.version, "steps": steps.objects(), "rules": rules.objects(),
+        "purges": purges.objects(), "runs": runs.objects(),
+    }  # fmt: skip
 
 
 def find_documents(out: Folder, wanted: str, limit: int) -> list[Story]:

@@ -82,7 +82,15 @@ def _edits_of(kept: pa.Table, edits: pa.Table) -> pa.Table:
 
 def _publish_dedup(out: Folder, unit: Unit, rows: pa.Table) -> PartFile:
     buffer = io.BytesIO()
-    pq.write_table(rows, buffer, compression="zstd", compression_level=3, row_group_size=16_384, use_dictionary=False)
+    pq.write_table(
+        rows,
+        buffer,
+        compression="zstd",
+        compression_level=3,
+        row_group_size=16_384,
+        use_dictionary=False,
+        write_page_checksum=True,
+    )
     name = part_name("dedup", unit.source, unit.file_index)
     out.publish(name, buffer.getvalue())
     return PartFile(source=unit.source, part=unit.file_index, file=name, num_rows=rows.num_rows,
@@ -185,5 +193,7 @@ def merge_excerpts(out: Folder, units: Sequence[Unit]) -> bytes:
     known = {row["doc_id"] for row in rows}
     rows += [row for row in cluster_excerpts(out) if row["doc_id"] not in known]
     buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=tables.EXCERPTS), buffer, compression="zstd")
+    pq.write_table(
+        pa.Table.from_pylist(rows, schema=tables.EXCERPTS), buffer, compression="zstd", write_page_checksum=True
+    )
     return buffer.getvalue()

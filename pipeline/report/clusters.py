@@ -58,8 +58,7 @@ def _largest(out: Folder) -> dict[bytes, tuple[int, int]]:
     only its first and last can go on in another."""
     best: dict[bytes, tuple[int, int]] = {}
     parted: dict[bytes, tuple[int, int]] = {}
-    for fragment in arrow_dataset(out, "cluster_index").get_fragments():
-        rows = fragment.to_table(columns=["cluster_id", "status"])
+    for rows in arrow_dataset(out, "cluster_index").tables(["cluster_id", "status"]):
         if not rows.num_rows:
             continue
         ends = {rows["cluster_id"][0].as_py(), rows["cluster_id"][-1].as_py()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections import defaultdict
@@ -10,12 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from lineage.ids import content_hash
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
 from lineage.store.sql import Limits, questions
+from pipeline.parquet.rows import read_rows
 from pipeline.report.clusters import largest_clusters
 from pipeline.report.compare import compare_words
 from pipeline.report.data import (
@@ -86,7 +84,7 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
     purged = _Purged.of(ask)
     funnels = _funnels(ask, index, purged)
     purges = ask('SELECT purge_id, "at", "by", reason, num_documents, num_tokens FROM purges ORDER BY "at", purge_id')
-    excerpts = pq.read_table(io.BytesIO(out.read("excerpts.parquet"))).to_pylist()
+    excerpts = read_rows(out, "excerpts.parquet").to_pylist()
     return ReportData(
         name=run["name"],
         state=state_of(index, [row[0] for row in purges]),

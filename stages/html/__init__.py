@@ -1,1 +1,1 @@
-"""A page to its main text: page (bounds) → extraction (the two extractors) → extraction_child (isolated)."""
+"""A page to its main text: page (within bounds) → extraction (two extractors) → extraction_child (in a process)."""

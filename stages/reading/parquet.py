@@ -217,6 +217,7 @@ class _Rows:
         while number < numbers.stop:
             try:
                 batch = next(batches)
+                columns = self._columns(batch)
             except TooLargeError as error:
                 if len(self._sizes) == 1:
                     told = f"a row with its pages would take more than {_ROW_BYTES >> 20} MiB of memory: {error}"
@@ -230,7 +231,8 @@ class _Rows:
                 _raise_if_not_damage(broken, self._meter)
                 yield self._unreadable(number, numbers.stop, f"a damaged row group: {str(broken)[:200]}")
                 return
-            yield from self._read_batch(batch, number)
+            for index in range(batch.num_rows):
+                yield self._read_row(columns, index, number + index)
             number += batch.num_rows
 
     def _batches(self, group: int, skip: int = 0) -> Iterator[pa.RecordBatch]:
@@ -250,7 +252,8 @@ class _Rows:
     def _unreadable(self, start: int, stop: int, error: str) -> Unreadable:
         return Unreadable(file=self._options.file, offset=start, length=stop - start, error=error)
 
-    def _read_batch(self, batch: pa.RecordBatch, number: int) -> Iterator[Document | Unreadable]:
+    def _columns(self, batch: pa.RecordBatch) -> _Columns:
+        """The columns of a batch; one of _BAD_DATA where its numbers point out of a dictionary."""
         first, *further = self._path
         texts = batch.column(batch.schema.names.index(first))
         rest = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -259,9 +262,7 @@ class _Rows:
             texts = pc.struct_field(texts, further)
         else:
             del rest[first]
-        columns = _Columns(texts, rest, sum(map(_weight, rest.values())) > MAX_OTHER_BYTES)
-        for index in range(batch.num_rows):
-            yield self._read_row(columns, index, number + index)
+        return _Columns(texts, rest, sum(map(_weight, rest.values())) > MAX_OTHER_BYTES)
 
     def _read_row(self, batch: _Columns, index: int, number: int) -> Document | Unreadable:
         place = Place(file=self._options.file, offset=number, length=1)

@@ -241,6 +241,7 @@ def encode_shard_index(index: pa.Table) -> bytes:
         compression_level=3,
         row_group_size=65_536,
         write_page_index=True,
+        write_page_checksum=True,
         use_dictionary=False,
         column_encoding={"start": "DELTA_BINARY_PACKED"},
     )

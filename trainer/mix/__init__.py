@@ -1,3 +1,4 @@
-"""Mixing-weight ablations: space → design → proxies → ablation → swarm → fit → optimize → report;
-dsir, em, doremi beside.
+"""Mixing-weight ablations: space → design → proxies → ablation → swarm → fit → optimize → report.
+
+Besides them: dsir, em, doremi.
 """

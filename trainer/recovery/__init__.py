@@ -1,1 +1,1 @@
-"""What survives and what is skipped: attempts (who may publish), faults (steps that do not count), watchdog (hangs)."""
+"""Failures: attempts (who may publish), faults (steps that do not count), watchdog (hangs)."""

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -40,7 +41,8 @@ def every_file(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("view", COLUMNS)
 def test_each_view_has_its_columns_in_order(out: Folder, view: str) -> None:
-    assert query(out, f"SELECT * FROM {view}").columns == COLUMNS[view]
+    with questions(out) as ask:
+        assert ask(f"SELECT * FROM {view}").columns == COLUMNS[view]
 
 
 def test_ids_are_hex_and_purges_are_an_overlay(out: Folder) -> None:
@@ -157,6 +159,33 @@ HOSTILE = [
     "WITH x AS (INSERT INTO _purges SELECT * FROM _purges RETURNING *) SELECT * FROM x",
     "SELECT getenv('HOME')",
     "SELECT * FROM nothing",
+    "SELECT * FROM duckdb_settings()",
+    "SELECT * FROM duckdb_settings",
+    "SELECT sql FROM duckdb_views",
+    "SELECT sql FROM duckdb_views()",
+    "SELECT * FROM duckdb_databases()",
+    "SELECT * FROM duckdb_extensions()",
+    "SELECT * FROM duckdb_secrets()",
+    "SELECT * FROM pragma_database_list",
+    "SELECT * FROM pragma_storage_info('documents')",
+    "SELECT * FROM information_schema.views",
+    "SELECT * FROM memory.information_schema.views",
+    "SELECT * FROM pg_catalog.pg_settings",
+    "SELECT * FROM sqlite_master",
+    "SELECT * FROM system.main.duckdb_views",
+    "SELECT current_setting('temp_directory')",
+    "SELECT main.current_setting('memory_limit')",
+    "SELECT 1 WHERE CURRENT_SETTING('threads') > 0",
+    "SELECT * FROM query('SELECT * FROM duckdb_settings()')",
+    "SELECT * FROM query_table('duckdb_settings')",
+    "SELECT json_serialize_plan('SELECT * FROM documents')",
+    "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('SELECT 1'))",
+    "SELECT (SELECT value FROM duckdb_settings() LIMIT 1)",
+    "SELECT * FROM (SHOW ALL TABLES)",
+    "SELECT * FROM (SHOW DATABASES)",
+    "SELECT * FROM (WITH duckdb_settings AS (SELECT 1) SELECT * FROM duckdb_settings) a, duckdb_settings b",
+    "SELECT * FROM _documents",
+    "SELECT write_log('x')",
     "SELEC 1",
     "SELECT * FROM documents WHERE doc_id = '",
     "\x00",
@@ -172,8 +201,8 @@ def test_whatever_is_not_a_select_over_the_views_is_refused_and_leaves_no_trace(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SLUICE_SECRET", "hidden")
     before = every_file(Path(out.url))
-    with pytest.raises(ValueError) as refusal:
-        query(out, sql.replace("{folder}", out.url), limits=Limits(seconds=20))
+    with pytest.raises(ValueError) as refusal, questions(out, limits=Limits(seconds=20)) as ask:
+        ask(sql.replace("{folder}", out.url))
     assert isinstance(refusal.value, QueryError) and str(refusal.value)
     assert every_file(Path(out.url)) == before and every_file(tmp_path) == {}
 
@@ -202,9 +231,74 @@ def test_a_question_that_needs_too_much_memory_is_stopped(out: Folder) -> None:
         query(out, greedy, limits=Limits(memory_gib=0.1))
 
 
+@pytest.mark.parametrize("sql", ["SELECT range(1000000000)", "SELECT repeat('x', 1000000000)"])
+def test_one_value_cannot_pass_the_limit_on_memory(out: Folder, sql: str) -> None:
+    """Measured on the process that answers, since the value is one piece to DuckDB."""
+    asked = (
+        "import resource\n"
+        "from lineage.store.sql import *\n"
+        "from lineage.storage.folder import Folder\n"
+        f"try: query(Folder({out.url!r}), {sql!r}, limits=Limits(memory_gib=0.25))\n"
+        "except QueryError as error: print(error)\n"
+        "print(max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))"
+    )
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    *refusal, peak_kib = done.stdout.splitlines()
+    assert refusal == ["the query needs more than 0.25 GiB of memory: narrow it"]
+    assert int(peak_kib) < 3 << 20, "over the limit by more than what is allocated between two looks"
+
+
+def test_one_value_cannot_pass_the_limit_on_time(out: Folder) -> None:
+    with pytest.raises(QueryError, match=r"more than 0\.5 s"):
+        query(out, "SELECT list_sum(list_transform(range(100000000), lambda x: x % 7))", limits=Limits(seconds=0.5))
+
+
+def test_the_process_that_answers_ends_with_the_one_that_asks(out: Folder) -> None:
+    asker = subprocess.Popen(
+        [sys.executable, "-c", "from lineage.store.query import *\nfrom lineage.storage.folder import Folder\n"
+         f"query(Folder({out.url!r}), {ENDLESS!r})"],
+    )  # fmt: skip
+    children = Path(f"/proc/{asker.pid}/task/{asker.pid}/children")
+    while not (found := children.read_text().split()):
+        assert asker.poll() is None
+        time.sleep(0.01)
+    asker.kill()
+    asker.wait()
+    deadline = time.monotonic() + 60
+    while is_alive(int(found[0])) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_alive(int(found[0]))
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process still works: one that nobody has waited for yet does not."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_what_serves_a_question_in_its_own_right_is_still_answered(out: Folder) -> None:
+    """The list of what may be named is not narrower than the views, WITH, and functions that make rows of values."""
+    asked = {
+        "WITH a AS (SELECT status FROM documents) SELECT count(*) FROM a": NUM,
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT max(n) FROM r": 5,
+        "SELECT count(*) FROM range(7), unnest([1, 2])": 14,
+        "SELECT count(*) FROM main.documents AS d JOIN DOCUMENTS AS e USING (doc_id)": NUM,
+        "SELECT count(*) FROM (SELECT * FROM documents PIVOT (count(*) FOR status IN ('kept')))": None,
+        "FROM documents SELECT count(*)": NUM,
+        "SELECT count(*) FROM (DESCRIBE documents)": len(COLUMNS["documents"]),
+    }
+    for sql, expected in asked.items():
+        ((found,),) = query(out, sql).rows
+        assert found == expected or expected is None, sql
+
+
 def test_an_answer_too_large_to_hold_is_refused(out: Folder) -> None:
     with pytest.raises(QueryError, match="more than 50 rows"):
         query(out, "SELECT doc_id, url FROM documents", limits=Limits(values=100))
+    with pytest.raises(QueryError, match="more than 1 MiB"):
+        query(out, "SELECT repeat('x', 4000000)", limits=Limits(answer_mib=1))
 
 
 def test_a_damaged_file_is_our_damage_and_not_the_users_mistake(tmp_path: Path) -> None:

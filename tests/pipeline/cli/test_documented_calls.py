@@ -23,7 +23,7 @@ import tomli_w
 
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
-from pipeline.cli.main import COMMANDS, main, parse
+from pipeline.cli.main import COMMANDS, main, parse_command
 from tests.support.checkout import ROOT
 from tests.support.runs import recipe, write_recipe
 from tests.support.tiny_crawl import make_tiny_crawl, tiny_tokenizer
@@ -100,12 +100,12 @@ def test_the_documents_hold_calls_of_every_command() -> None:
 @pytest.mark.parametrize("call", CALLS, ids=str)
 def test_a_printed_call_parses(call: Call) -> None:
     words = numbered(call.words)
-    options = parse(words[0], words[1:])
+    options = parse_command(words[0], words[1:])
     if call.command == "submit":
         from pipeline.cli.submit import split_command
 
         command = split_command(options)
-        parse(command[0], command[1:])
+        parse_command(command[0], command[1:])
 
 
 @pytest.mark.parametrize("call", [call for call in CALLS if call.command == "plan"], ids=str)

@@ -7,7 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +42,50 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "out")
 
 
+@contextmanager
+def served(out: str) -> Iterator[str]:
+    """The address, with its token, of a page of `out` that is being served by a process of its own."""
+    command = [sys.executable, "-m", "pipeline", "lineage", out, "--serve", "--json"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        yield json.loads(server.stdout.readline())["url"]
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait(20)
+
+
 @pytest.fixture
 def page(out: str, tmp_path: Path) -> Iterator[tuple[str, str]]:
     """(address with token, a fresh copy of the output) of a page that is being served."""
     copy = str(tmp_path / "out")
     shutil.copytree(out, copy)
-    command = [sys.executable, "-m", "pipeline", "lineage", copy, "--serve", "--json"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    yield json.loads(server.stdout.readline())["url"], copy
-    server.send_signal(signal.SIGINT)
-    server.wait(600)
+    with served(copy) as address:
+        yield address, copy
+
+
+@contextmanager
+def listening() -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Another server on this host: its address, and the headers of each request that it was sent."""
+    heard: list[dict[str, str]] = []
+
+    class Listener(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            heard.append({"path": self.path, **{name.lower(): value for name, value in self.headers.items()}})
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<title>heard</title>")
+
+        def log_message(self, *_: object) -> None:
+            """Nothing is printed."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Listener)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/", heard
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @pytest.fixture
@@ -86,7 +122,7 @@ def test_a_person_finds_a_document_reads_its_story_and_purges_it(page: tuple[str
     browser.find_element(By.NAME, "q").send_keys("https://forum.example.org/3\n")
     assert browser.find_element(By.ID, "doc-id").text == doc_id_of(out, "https://forum.example.org/3")
     assert "quality" in browser.find_element(By.ID, "decisions").text
-    browser.find_element(By.CSS_SELECTOR, "form[action='/purge'] button").click()
+    browser.find_element(By.CSS_SELECTOR, "form[action$='purge'] button").click()
     assert "https://forum.example.org/3" in browser.find_element(By.ID, "plan").text
     browser.find_element(By.NAME, "by").send_keys("tester")
     browser.find_element(By.NAME, "reason").send_keys("takedown")
@@ -100,7 +136,7 @@ def test_markup_in_a_url_is_shown_and_never_run(page: tuple[str, str], browser: 
 
     address, out = page
     browser.get(address)
-    browser.get(address.split("?")[0] + "document/" + doc_id_of(out, HOSTILE))
+    browser.get(browser.current_url + "document/" + doc_id_of(out, HOSTILE))
     assert browser.find_element(By.TAG_NAME, "h1").text == HOSTILE
     assert "stolen" not in browser.title
     assert "<script" not in browser.page_source
@@ -119,9 +155,10 @@ def test_another_name_for_this_host_is_refused(page: tuple[str, str]) -> None:
 def test_another_page_cannot_purge(page: tuple[str, str]) -> None:
     address, out = page
     session = requests.Session()
-    assert session.get(address, timeout=30).ok
+    opened = session.get(address, timeout=30)
+    assert opened.ok
     form = {"kind": "host", "value": "forum.example.org", "by": "attacker", "reason": "none"}
-    target = address.split("?")[0] + "purge"
+    target = opened.url + "purge"
     for headers in ({"Origin": "https://attacker.example.org"}, {}):
         assert session.post(target, data=form, headers=headers, timeout=30).status_code == 403
     assert query(Folder(out), "SELECT count(*) FROM purges").rows == [(0,)]
@@ -129,7 +166,45 @@ def test_another_page_cannot_purge(page: tuple[str, str]) -> None:
 
 def test_what_is_unknown_is_a_page_that_says_so(page: tuple[str, str]) -> None:
     session = requests.Session()
-    session.get(page[0], timeout=30)
-    answer = session.get(page[0].split("?")[0] + "document/" + "0" * 32, timeout=30)
+    base = session.get(page[0], timeout=30).url
+    answer = session.get(base + "document/" + "0" * 32, timeout=30)
     assert answer.status_code == 404
     assert "no document" in answer.text
+
+
+def test_two_pages_at_once_do_not_log_each_other_out(out: str) -> None:
+    with served(out) as first, served(out) as second:
+        session = requests.Session()
+        bases = [session.get(address, timeout=30).url for address in (first, second)]
+        assert [session.get(base, timeout=30).status_code for base in (*bases, *bases)] == [200] * 4
+        assert len({cookie.name for cookie in session.cookies}) == 2, "one server's cookie took the other's place"
+
+
+def test_no_other_port_is_sent_what_opens_the_page(page: tuple[str, str]) -> None:
+    """Browsers send a cookie to every port of its host: only its path keeps it from the servers of others."""
+    session = requests.Session()
+    base = session.get(page[0], timeout=30).url
+    token = page[0].partition("token=")[2]
+    secrets = {token, *(str(cookie.value) for cookie in session.cookies)}
+    with listening() as (other, heard):
+        for path in ("", "search?q=a", "purge"):
+            assert session.get(other + path, headers={"Referer": base}, timeout=30).ok
+        sent = json.dumps([{**request, "referer": ""} for request in heard])
+    assert len(heard) == 3 and not [secret for secret in secrets if secret in sent]
+    stolen = requests.get(base, cookies={"sluice": token}, timeout=30)
+    assert stolen.status_code == 401, "the path alone, or the token as a cookie, opens nothing"
+
+
+def test_a_browser_keeps_two_pages_open_and_tells_a_third_server_nothing(page: tuple[str, str], browser: Any) -> None:
+    from selenium.webdriver.common.by import By
+
+    with served(page[1]) as second, listening() as (other, heard):
+        browser.get(page[0])
+        first = browser.current_url
+        browser.get(second)
+        browser.get(other)
+        assert browser.title == "heard"
+        browser.get(first)
+        assert browser.find_element(By.ID, "funnel").text.count("forum") >= 5
+    assert heard and not [request for request in heard if "cookie" in request]
+    assert first.split("/")[3] not in json.dumps(heard), "the path that keeps the cookie is not told either"

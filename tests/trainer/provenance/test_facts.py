@@ -18,7 +18,7 @@ from lineage.store.delta import read_table
 from tests.support.synthetic import made_up_tokens, write_output
 from trainer.data.corpus import open_corpus
 from trainer.options import DataTable
-from trainer.order import OrderOptions, make_plan
+from trainer.order import OrderOptions, plan_order
 from trainer.provenance import facts
 from trainer.provenance.account import Account
 from trainer.provenance.facts import FACTS_FILE, FactLog, SweepFact, commit
@@ -125,7 +125,7 @@ def test_an_error_of_a_commit_in_the_background_is_raised_at_the_next_checkpoint
     out, output = Folder(str(tmp_path / "out")), Folder(str(tmp_path / "run"))
     write_output(tmp_path / "out", {"web": [made_up_tokens(5_000)]}, store=True)
     corpus = open_corpus([DataTable(out=out.url)])
-    plan = make_plan(corpus.lengths, OrderOptions(seed=1, seq_len=64, global_batch=2))
+    plan = plan_order(corpus.lengths, OrderOptions(seed=1, seq_len=64, global_batch=2))
     attempt = Attempt(number=claim(output), first_step=0, parent=None)
     begin(output, attempt)
     with closing(Account(output, "r", plan, attempt, corpus)) as account:
