@@ -49,9 +49,13 @@ class Finder:
     normalised, and with personal data scrubbed."""
 
     def __init__(
-        self, items: Sequence[str], ngram: Literal["13w", "8t"], table: DedupTable, kinds: Sequence[str],
+        self,
+        items: Sequence[str],
+        ngram: Literal["13w", "8t"],
+        table: DedupTable,
+        kinds: Sequence[str],
         encode: Encode | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._variants = [(number, text) for number, item in enumerate(items) for text in _variants(item, kinds)]
         texts = [text for _, text in self._variants]
         self._index = NgramIndex(texts, ngram, encode)
@@ -94,7 +98,7 @@ class Finder:
         self, text: str, ignore: npt.NDArray[np.bool_] | None = None, tokens: Tokens | None = None
     ) -> list[Evidence]:
         """The items that a clean text holds, each with its best evidence, in order of item; n-gram k is left out where
-        `ignore[k]`. Who has the text's tokens already gives them."""
+        `ignore[k]`. A caller that has the text's tokens already passes them."""
         best: dict[int, Evidence] = {}
         for found in (*self._by_ngram(text, ignore, tokens), *self._nearly_equal(text), *self._equal(text)):
             known = best.get(found.item)
@@ -108,8 +112,16 @@ class Finder:
             if match.overlap > LEAST_OVERLAP[self._ngram]:
                 spans = match.spans[:_SHOWN_SPANS]
                 places = character_spans(text, spans) if match.unit == "words" else spans
-                found.append(Evidence(item=self._variants[match.item][0], kind="ngram", overlap=round(match.overlap, 4),
-                                      longest=match.longest, unit=match.unit, spans=tuple(places)))  # fmt: skip
+                found.append(
+                    Evidence(
+                        item=self._variants[match.item][0],
+                        kind="ngram",
+                        overlap=round(match.overlap, 4),
+                        longest=match.longest,
+                        unit=match.unit,
+                        spans=tuple(places),
+                    )
+                )
         return found
 
     def _nearly_equal(self, text: str) -> list[Evidence]:
@@ -134,8 +146,9 @@ class Finder:
         return [] if item is None else [self._whole(item, "exact", 1.0, text)]
 
     def _whole(self, item: int, kind: Kind, overlap: float, text: str) -> Evidence:
-        return Evidence(item=item, kind=kind, overlap=overlap, longest=len(text.split()), unit="words",
-                        spans=((0, len(text)),))  # fmt: skip
+        return Evidence(
+            item=item, kind=kind, overlap=overlap, longest=len(text.split()), unit="words", spans=((0, len(text)),)
+        )
 
 
 def _variants(item: str, kinds: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ writes no file, counts no metric and remembers nothing of earlier documents.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -116,6 +117,42 @@ class Step(Protocol):
     def stage(self) -> str: ...
 
     def __call__(self, document: Document, /) -> Outcome: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFindings:
+    """A step's findings: the first one that rejects, if any does, and the others that are kept."""
+
+    rejected_by: Finding | None
+    others: tuple[Finding, ...]
+
+    def outcome(self, document: Document) -> Outcome:
+        """The rejection of `document`, or the document with the findings that are kept."""
+        if self.rejected_by is not None:
+            return Rejection(document=document, finding=self.rejected_by, findings=self.others)
+        return document.with_findings(*self.others) if self.others else document
+
+
+def weigh(findings: Iterable[Finding], *, ledger: bool) -> StepFindings:
+    """The findings by which the first that rejects decides: the one way from findings to a step's outcome.
+
+    Without the ledger nothing after the deciding rule is evaluated (`findings` may be a generator) and no other finding
+    is kept; with it every finding is."""
+    others: list[Finding] = []
+    rejected_by: Finding | None = None
+    for finding in findings:
+        if finding.rejected and rejected_by is None:
+            rejected_by = finding
+            if not ledger:
+                break
+        elif ledger:
+            others.append(finding)
+    return StepFindings(rejected_by=rejected_by, others=tuple(others))
+
+
+def decide(document: Document, findings: Iterable[Finding], *, ledger: bool) -> Outcome:
+    """The outcome for a step that leaves the text as it is (see `weigh`)."""
+    return weigh(findings, ledger=ledger).outcome(document)
 
 
 def reject(

@@ -6,8 +6,8 @@ document is the share of the item's words or tokens that lie in an n-gram which 
 an n-gram counts as found, overlap 1, where all its words stand in a row; one of fewer than 5 words says nothing and is
 skipped.
 
-Window hashes find candidates; words and tokens are then compared themselves, so no crafted collision makes a match and
-nothing depends on the process's hash seed.
+Hashes of windows (a window is the n units from one place on) find candidates; words and tokens are then compared
+themselves, so no crafted collision makes a match and nothing depends on the process's hash seed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ NGRAM_SIZES: Final = {"13w": 13, "8t": 8}
 LEAST_WORDS: Final = 5
 _NOT_A_LETTER = re.compile(r"[^\w\s]|_")
 _CHUNK = re.compile(r"\S+")
-_BASE: Final = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2^64
-_BASE_INVERSE: Final = pow(_BASE, -1, 1 << 64)
+_BASE: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio; odd, so that no word's bits are lost
 _MOST_PLACES: Final = 16  # of one n-gram in a document; more would let a repeated line cost its square
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class NgramMatch:
     """An item that shares text with a document. `spans` are half-open ranges of the document's `unit`s, longest first
     and each in one piece in both; `longest` is the first one's length in units."""
 
@@ -95,20 +94,20 @@ class NgramIndex:
         return self._windows.num_ngrams
 
     def ngrams_in(self, text: str, tokens: Tokens | None = None) -> Places:
-        """The numbers (0 to num_ngrams - 1, the same in every process) of the n-grams that a text holds, sorted. Who
-        has the text's `tokens` already gives them, and nothing is encoded."""
+        """The numbers (0 to num_ngrams - 1, the same in every process) of the n-grams that a text holds, sorted.
+        A caller that has the text's `tokens` already passes them, and nothing is encoded."""
         return self._windows.ngrams_in(self._units(text, tokens))
 
     def match(
         self, text: str, ignore: npt.NDArray[np.bool_] | None = None, tokens: Tokens | None = None
-    ) -> list[Match]:
+    ) -> list[NgramMatch]:
         """The items that share an n-gram with `text`, by item number; `ignore[k]` leaves n-gram k out (then nothing
         that is common to many documents counts)."""
         unit: Unit = "words" if self._encode is None else "tokens"
         found = self._windows.match(self._units(text, tokens), unit, ignore)
         return sorted([*found, *self.match_short(text)], key=lambda match: match.item)
 
-    def match_short(self, text: str) -> list[Match]:
+    def match_short(self, text: str) -> list[NgramMatch]:
         """The items of fewer units than an n-gram that stand in `text` as a whole."""
         if not self._whole:
             return []
@@ -145,7 +144,7 @@ class _WindowTable:
     def __init__(self, items: dict[int, Sequence[object]] | dict[int, Sequence[str]], size: int) -> None:
         self._size = size
         self._items: dict[int, Sequence[object]] = dict(items)
-        windows = [_window_hashes(_unit_hashes(units), size) for units in self._items.values()]
+        windows = [window_hashes(_unit_hashes(units), size) for units in self._items.values()]
         hashes = np.concatenate(windows) if windows else np.empty(0, np.uint64)
         owners = np.repeat(np.array(list(self._items), dtype=np.int64), [len(w) for w in windows])
         places = np.concatenate([np.arange(len(w)) for w in windows]) if windows else np.empty(0, np.int64)
@@ -153,6 +152,8 @@ class _WindowTable:
         self._hashes, self._owners, self._places = hashes[order], owners[order], places[order]
         self._numbers = _first_seen_numbers(self._hashes, order)
         self.num_ngrams = int(self._numbers.max(initial=-1)) + 1
+        # Most documents share nothing with a benchmark. This table says which leading bits occur among the items'
+        # hashes; it is at most a sixteenth full, so a look at it rules nearly every window out before any search.
         bits = max(int(np.ceil(np.log2(max(len(hashes), 1) * 16))), 10)
         self._shift = np.uint64(64 - min(bits, 26))
         self._seen = np.zeros(1 << min(bits, 26), dtype=np.bool_)
@@ -162,11 +163,13 @@ class _WindowTable:
         rows, _ = self._candidates(units, None)
         return np.unique(self._numbers[rows])
 
-    def match(self, units: Sequence[object], unit: Unit, ignore: npt.NDArray[np.bool_] | None) -> list[Match]:
+    def match(self, units: Sequence[object], unit: Unit, ignore: npt.NDArray[np.bool_] | None) -> list[NgramMatch]:
         rows, found_at = self._candidates(units, ignore)
         if not len(rows):
             return []
         owners, places = self._owners[rows], self._places[rows]
+        # A run: windows that follow one another in the item and in the document. All of a run lie on one diagonal
+        # (place in the document minus place in the item), so sorted by item, diagonal and place they stand together.
         order = np.lexsort((found_at, found_at - places, owners))
         owners, places, found_at = owners[order], places[order], found_at[order]
         same_run = (np.diff(owners) == 0) & (np.diff(found_at) == 1) & (np.diff(places) == 1)
@@ -183,11 +186,12 @@ class _WindowTable:
         none = np.empty(0, np.int64)
         if len(units) < self._size or not len(self._hashes):
             return none, none
-        windows = _window_hashes(_unit_hashes(units), self._size)
+        windows = window_hashes(_unit_hashes(units), self._size)
         near = np.flatnonzero(self._seen[windows >> self._shift])
         if not len(near):
             return none, none
         near = _first_few(near, windows[near])
+        # [low, low + count) are the rows of a window's hash; `rows` lists these ranges one after another.
         low = np.searchsorted(self._hashes, windows[near], "left")
         count = np.searchsorted(self._hashes, windows[near], "right") - low
         found_at = np.repeat(near, count)
@@ -210,12 +214,12 @@ class _WindowTable:
             if list(item[a : a + self._size]) == list(units[b : b + self._size]):
                 yield a, b, self._size
 
-    def _as_match(self, owner: int, unit: Unit, pieces: list[tuple[int, int, int]]) -> Match:
+    def _as_match(self, owner: int, unit: Unit, pieces: list[tuple[int, int, int]]) -> NgramMatch:
         covered = np.zeros(len(self._items[owner]), dtype=np.bool_)
         for place, _, length in pieces:
             covered[place : place + length] = True
         spans = sorted({(found, found + length) for _, found, length in pieces}, key=lambda s: (s[0] - s[1], s[0]))
-        return Match(item=owner, overlap=float(covered.mean()), unit=unit, spans=tuple(spans))
+        return NgramMatch(item=owner, overlap=float(covered.mean()), unit=unit, spans=tuple(spans))
 
 
 def _unit_hashes(units: Sequence[object]) -> Hashes:
@@ -225,23 +229,16 @@ def _unit_hashes(units: Sequence[object]) -> Hashes:
     return mixed ^ (mixed >> np.uint64(32))
 
 
-def _window_hashes(hashes: Hashes, size: int) -> Hashes:
-    """A hash of every `size` consecutive units, shape (len(hashes) - size + 1,): differences of a prefix polynomial
-    modulo 2^64, turned back by the base's inverse so that equal windows are equal wherever they stand."""
-    if len(hashes) < size:
-        return np.empty(0, np.uint64)
-    powers, inverses = _powers(_BASE, len(hashes)), _powers(_BASE_INVERSE, len(hashes))
-    prefix = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes * powers, dtype=np.uint64)])
-    windows: Hashes = (prefix[size:] - prefix[:-size]) * inverses[: len(hashes) - size + 1]
-    return windows
-
-
-def _powers(base: int, num: int) -> Hashes:
-    """base^0, base^1, … modulo 2^64, shape (num,)."""
-    factors = np.full(num, base, dtype=np.uint64)
-    factors[:1] = 1
-    powers: Hashes = np.cumprod(factors, dtype=np.uint64)
-    return powers
+def window_hashes(hashes: Hashes, size: int) -> Hashes:
+    """A hash of every `size` consecutive hashes, shape (len(hashes) - size + 1,), none of fewer: a polynomial over them
+    modulo 2^64, so that equal windows have equal hashes wherever they stand."""
+    num_windows = max(len(hashes) - size + 1, 0)
+    total = np.zeros(num_windows, np.uint64)
+    # Horner's rule for all windows at once: one pass over the array for each place in the window.
+    for place in range(size):
+        total *= _BASE
+        total += hashes[place : place + num_windows]
+    return total
 
 
 def _first_seen_numbers(hashes: Hashes, order: Places) -> Places:

@@ -13,7 +13,7 @@ from lineage.store.tables import VERDICTS
 from pipeline.dedup.inputs import is_earlier, locators, open_chunk, ordinals, read_keys
 from pipeline.dedup.rows import Context, Reduced, ints, routed
 from stages.dedup.candidates import distinct_pairs
-from stages.dedup.decide import Decision, Member, NearEdge, decide
+from stages.dedup.decide import ComponentMember, DedupDecision, NearEdge, decide
 
 _NO_NODE: Final = -1
 _DECIDING: Final = ("doc_id", "url_key", "clean_hash", "num_chars", "captured_at", "signature")
@@ -74,7 +74,7 @@ def decisions(context: Context, _: int, rows: pa.Table) -> Reduced:
     labels, starts = np.unique(of_members, return_index=True)
     ends = np.append(starts[1:], len(among))
     first, last = np.searchsorted(of_edges, labels, "left"), np.searchsorted(of_edges, labels, "right")
-    made: list[Decision] = []
+    made: list[DedupDecision] = []
     for begin, end, from_edge, to_edge in zip(*(a.tolist() for a in (starts, ends, first, last)), strict=True):
         made += decide(among[begin:end], edges[from_edge:to_edge], context.table)
     stages = Counter(decision.stage for decision in made if decision.stage is not None)
@@ -86,11 +86,11 @@ def _edges(rows: pa.Table) -> list[NearEdge]:
     return [NearEdge(a=a, b=b, similarity=similarity) for a, b, similarity in zip(*columns, strict=True)]
 
 
-def _members(rows: pa.Table) -> list[Member]:
+def _members(rows: pa.Table) -> list[ComponentMember]:
     names = ("node", "doc_id", "clean_hash", "url_key", "num_chars", "captured_at", "has_words")
     columns = [*(rows[name].to_pylist() for name in names), is_earlier(ints(rows, "node")).tolist()]
     return [
-        Member(
+        ComponentMember(
             node=node, doc_id=doc_id, clean_hash=clean_hash, url_key=url_key, num_chars=num_chars,
             captured_at=captured_at, has_words=has_words, earlier=earlier,
         )
@@ -98,7 +98,7 @@ def _members(rows: pa.Table) -> list[Member]:
     ]  # fmt: skip
 
 
-def _decision_table(made: list[Decision]) -> pa.Table:
+def _decision_table(made: list[DedupDecision]) -> pa.Table:
     names = ("node", "doc_id", "stage", "threshold", "cluster_id", "duplicate_of", "similarity")
     columns = {name: [getattr(decision, name) for decision in made] for name in names}
     columns["status"] = ["duplicate" if stage else "kept" for stage in columns["stage"]]

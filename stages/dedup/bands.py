@@ -31,6 +31,9 @@ def band_keys(signatures: U32, table: DedupTable) -> I64:
     """The bucket of each band of each signature, shape (num_signatures, bands): a 64-bit hash of (band, its values),
     so that buckets of different bands never meet."""
     keys = np.empty((len(signatures), table.bands), np.uint64)
+    # Texts of Jaccard s agree in one value with probability s, in all r of a band with s^r, in one of b bands at least
+    # with 1 - (1 - s^r)^b: fewer values in a band and more bands both propose
+    # more pairs.
     for band in range(table.bands):
         state = np.full(len(signatures), band + 1, np.uint64)
         for column in range(band * table.rows, (band + 1) * table.rows):

@@ -1,8 +1,8 @@
-"""Candidate pairs: whom to compare among the texts that share a bucket."""
+"""Candidate pairs: which of the texts that share a bucket are compared."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -29,11 +29,7 @@ class BandRows:
     earlier: npt.NDArray[np.bool_]
 
     def take(self, rows: npt.NDArray[np.intp]) -> BandRows:
-        return BandRows(
-            key=self.key[rows], text=self.text[rows], k=self.k[rows],
-            order=self.order[rows], preference=self.preference[rows], node=self.node[rows],
-            earlier=self.earlier[rows],
-        )  # fmt: skip
+        return BandRows(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +78,13 @@ def _linear_pairs(
     runs given."""
     lefts, rights = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
     for begin, members in zip(first, size, strict=True):
-        everyone = np.arange(begin, begin + members)
-        ranked = everyone[np.argsort(rows.order[begin : begin + members], kind="stable")]
-        kept_first = min(everyone, key=lambda row: (not rows.earlier[row], rows.preference[row], row))
-        others = everyone[everyone != kept_first]
+        # All pairs of a bucket cost the square of its size, and one boilerplate page can fill a bucket.
+        run = np.arange(begin, begin + members)
+        ranked = run[np.argsort(rows.order[begin : begin + members], kind="stable")]
+        kept_first = min(run, key=lambda row: (not rows.earlier[row], rows.preference[row], row))
+        others = run[run != kept_first]
         lefts += [np.full(members - 1, begin), np.full(members - 1, kept_first), ranked[:-1]]
-        rights += [everyone[1:], others, ranked[1:]]
+        rights += [run[1:], others, ranked[1:]]
     return np.concatenate(lefts), np.concatenate(rights)
 
 

@@ -2,7 +2,8 @@
 
 The rounds are the alternating algorithm of Kiveris et al., Connected Components in MapReduce and Beyond (SoCC 2014):
 large-star and small-star, repeated until the edges no longer change, leave a star around the least node of each
-component. The number of edges never grows.
+component. Each keeps the components as they are and makes no more edges than it got. An edge that changes is replaced
+by one whose two nodes have a lesser sum, so the rounds end.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ def large_star(node: I64, neighbour: I64) -> tuple[I64, I64]:
     Wants every edge of the nodes given, once from each of its ends."""
     nodes, least, run = _least_neighbour(node, neighbour)
     least = np.minimum(nodes, least)
+    # Only the greater neighbours move: of an edge's two ends exactly one sees the other as greater, so each edge
+    # gives exactly one.
     greater = neighbour > node
     return distinct_pairs(neighbour[greater], least[run][greater])
 
@@ -42,6 +45,8 @@ def large_star(node: I64, neighbour: I64) -> tuple[I64, I64]:
 def small_star(node: I64, neighbour: I64) -> tuple[I64, I64]:
     """Each node and its lesser neighbours, joined to the least of them. Wants every edge once, from its greater end."""
     nodes, least, run = _least_neighbour(node, neighbour)
+    # The node keeps an edge to the least alone; its other edges move to its neighbours. The least would be joined to
+    # itself: that edge says nothing and is left out, so no more edges come out than went in.
     a, b = np.concatenate((neighbour, nodes)), np.concatenate((least[run], least))
     apart = a != b
     return distinct_pairs(a[apart], b[apart])

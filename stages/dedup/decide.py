@@ -1,4 +1,4 @@
-"""Who stays and who repeats whom, inside one component of the graph of repetitions.
+"""Which documents stay and which repeat which, inside one component of the graph of repetitions.
 
 Greedy against the kept: documents are taken in order (those of earlier runs first, then the preferred copy, then
 doc_id) and one is dropped only if it has an edge to a document that is kept already. So with A~B and B~C but not A~C, A
@@ -20,7 +20,7 @@ _NEVER: Final = "\uffff"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class ComponentMember:
     """A document of a component. `node` is unique, also where two outputs hold the same doc_id. Documents with equal
     `clean_hash` have the same text; `has_words` is false where that text has no shingle. `earlier`: it was kept by an
     earlier run, so it stays."""
@@ -45,7 +45,7 @@ class NearEdge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class DedupDecision:
     """What becomes of one member that is not of an earlier run. Kept: `stage` and all after it are None.
 
     `duplicate_of` is the kept document that it repeats, `similarity` their Jaccard (None by URL)."""
@@ -59,7 +59,7 @@ class Decision:
     threshold: float | None = None
 
 
-def decide(members: Iterable[Member], edges: Iterable[NearEdge], table: DedupTable) -> list[Decision]:
+def decide(members: Iterable[ComponentMember], edges: Iterable[NearEdge], table: DedupTable) -> list[DedupDecision]:
     """The decisions on one component's members, those of earlier runs left out; the order given does not matter.
 
     `duplicate_of` is the first kept document, in the order above, with an edge of the first stage that has one."""
@@ -70,13 +70,13 @@ def decide(members: Iterable[Member], edges: Iterable[NearEdge], table: DedupTab
         decision = None if member.earlier else component.dropped(member)
         if decision is None:
             component.keep(rank, member)
-            decision = Decision(node=member.node, doc_id=member.doc_id, cluster_id=component.cluster_id)
+            decision = DedupDecision(node=member.node, doc_id=member.doc_id, cluster_id=component.cluster_id)
         if not member.earlier:
             decisions.append(decision)
     return decisions
 
 
-def _preference(member: Member, table: DedupTable) -> tuple[bool, int | str, bytes, int]:
+def _preference(member: ComponentMember, table: DedupTable) -> tuple[bool, int | str, bytes, int]:
     preferred = -member.num_chars if table.keep == "longest" else (member.captured_at or _NEVER)
     return not member.earlier, preferred, member.doc_id, member.node
 
@@ -90,7 +90,7 @@ class _Component:
     """The documents kept so far, found by URL and by text. Texts stand for all their copies, so that the work is
     linear in members and edges however many copies there are."""
 
-    def __init__(self, members: Sequence[Member], edges: Iterable[NearEdge], table: DedupTable) -> None:
+    def __init__(self, members: Sequence[ComponentMember], edges: Iterable[NearEdge], table: DedupTable) -> None:
         self.table = table
         self.cluster_id = min(member.doc_id for member in members)
         self._by_url: dict[bytes, _Kept] = {}
@@ -101,13 +101,13 @@ class _Component:
             self._resembling[text[edge.a]].append((text[edge.b], edge.similarity))
             self._resembling[text[edge.b]].append((text[edge.a], edge.similarity))
 
-    def keep(self, rank: int, member: Member) -> None:
+    def keep(self, rank: int, member: ComponentMember) -> None:
         kept = _Kept(rank, member.doc_id)
         self._by_text.setdefault(member.clean_hash, kept)
         if member.url_key is not None:
             self._by_url.setdefault(member.url_key, kept)
 
-    def dropped(self, member: Member) -> Decision | None:
+    def dropped(self, member: ComponentMember) -> DedupDecision | None:
         """The decision that drops `member` for a document kept already; None if it has no edge to one."""
         if self.table.url and member.url_key is not None and member.url_key in self._by_url:
             return self._drop(member, "dedup.url", self._by_url[member.url_key], None, None)
@@ -123,9 +123,14 @@ class _Component:
         return self._drop(member, "dedup.near", *min(near), self.table.threshold) if near else None
 
     def _drop(
-        self, member: Member, stage: str, kept: _Kept, similarity: float | None, threshold: float | None
-    ) -> Decision:
-        return Decision(
-            node=member.node, doc_id=member.doc_id, cluster_id=self.cluster_id, stage=stage, duplicate_of=kept.doc_id,
-            similarity=similarity, threshold=threshold,
-        )  # fmt: skip
+        self, member: ComponentMember, stage: str, kept: _Kept, similarity: float | None, threshold: float | None
+    ) -> DedupDecision:
+        return DedupDecision(
+            node=member.node,
+            doc_id=member.doc_id,
+            cluster_id=self.cluster_id,
+            stage=stage,
+            duplicate_of=kept.doc_id,
+            similarity=similarity,
+            threshold=threshold,
+        )

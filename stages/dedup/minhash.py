@@ -48,6 +48,8 @@ class Signer:
         return (shingle_hashes(text, self.table.shingle) >> np.uint64(32)).astype(np.uint32)
 
     def _least(self, hashes: U32) -> U32:
+        # For a random order of all hashes, two sets have the same first element with the probability of their Jaccard
+        # similarity (Broder 1997). a * h + b mod 2^32 with a odd is a bijection, so each column is such an order.
         least = np.full(self.table.num_perm, np.iinfo(np.uint32).max, np.uint32)
         for start in range(0, len(hashes), _BLOCK):
             block = hashes[start : start + _BLOCK]
@@ -89,6 +91,8 @@ def _permutations(num_perm: int) -> tuple[U32, U32]:
 
 
 def _fmix32(values: U32) -> U32:
+    """MurmurHash3's 32-bit finaliser: a bijection after which every bit depends on every bit. Without it the low bits
+    of a * h + b would depend on the low bits of h alone."""
     values = (values ^ (values >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     values = (values ^ (values >> np.uint32(13))) * np.uint32(0xC2B2AE35)
     return values ^ (values >> np.uint32(16))

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
+from stages.ngrams import window_hashes
+
 U64 = npt.NDArray[np.uint64]
 
 _UNSPACED: Final = re.compile(
@@ -26,8 +28,6 @@ _UNSPACED: Final = re.compile(
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
     "]"
 )
-_BASE: Final = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 / golden ratio, odd: the base of the polynomial over a shingle's word hashes."""
 
 
 def words(text: str) -> list[bytes]:
@@ -55,11 +55,7 @@ def shingle_hashes(text: str, size: int, key: int = 0) -> U64:
     """
     found = words(text)
     hashed = np.fromiter(map(xxh3_64_intdigest, found, repeat(key)), np.uint64, len(found))
-    num_shingles = max(1, len(hashed) - size + 1) if len(hashed) else 0
-    total = np.zeros(num_shingles, np.uint64)
-    for offset in range(min(size, len(hashed))):
-        total = total * _BASE + hashed[offset : offset + num_shingles]
-    return mix(total)
+    return mix(window_hashes(hashed, min(size, max(len(hashed), 1))))
 
 
 def shingles(text: str, size: int, key: int = 0) -> U64:

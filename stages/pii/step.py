@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stages.document import Document, Edit, Finding, Outcome, Rejection
+from stages.document import Document, Edit, Finding, Outcome, decide
 from stages.pii.options import PiiTable
 from stages.pii.scrub import ORDER, scrub
 
@@ -22,16 +22,12 @@ class PiiStep:
     def __call__(self, document: Document, /) -> Outcome:
         scrubbed = scrub(document.text, self._table.kinds, self._table.phone_region)
         if self._table.action == "drop":
-            return self._drop(document, sum(scrubbed.counts.values()))
+            num_finds = sum(scrubbed.counts.values())
+            dropped = Finding(
+                stage=STAGE, rule="pii.dropped", value=float(num_finds), threshold=0.0, rejected=num_finds > 0
+            )
+            return decide(document, (dropped,), ledger=self._ledger)
         if not scrubbed.counts:
             return document
         edits = (Edit(stage=STAGE, kind=kind, count=scrubbed.counts[kind]) for kind in ORDER if kind in scrubbed.counts)
         return document.with_text(scrubbed.text, *edits)
-
-    def _drop(self, document: Document, num_finds: int) -> Outcome:
-        finding = Finding(
-            stage=STAGE, rule="pii.dropped", value=float(num_finds), threshold=0.0, rejected=num_finds > 0
-        )
-        if finding.rejected:
-            return Rejection(document=document, finding=finding)
-        return document.with_findings(finding) if self._ledger else document

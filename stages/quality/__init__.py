@@ -1,1 +1,1 @@
-"""The quality step: step → rules (gopher_quality, gopher_repetition, c4, fineweb) → page, words (measures)."""
+"""The quality step: step → rules (gopher_quality, gopher_repetition, c4, fineweb) → text_view, words (measures)."""

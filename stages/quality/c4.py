@@ -1,4 +1,4 @@
-"""C4's line and page rules (Raffel et al. 2020, section 2.2), in four readings. The one rule set that edits a text.
+"""C4's line and page rules (Raffel et al. 2020, section 2.2), in four variants. The one rule set that edits a text.
 
 - `datatrove`: datatrove 0.10.1, filters/c4_filters.py (C4QualityFilter). Lines of fewer than 3 words, counted before
   citations go, are removed; at least 5 sentences (spaCy's sentencizer) remain; ' ends a line too. FineWeb turns the
@@ -24,8 +24,8 @@ from functools import partial
 from typing import Final, Literal
 
 from stages.quality.options import Variant
-from stages.quality.page import Page, all_lines, share
 from stages.quality.rules import Rule, RuleSet
+from stages.quality.text_view import TextView, all_lines, share
 
 PageFault = Literal["lorem_ipsum", "curly_bracket", "javascript"]
 
@@ -55,20 +55,20 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaner:
-    """The line rules of C4 in one reading: a page in, its lines out."""
+    """The line rules of C4 in one variant: a text in, its lines out."""
 
     variant: Variant
     terminal_punctuation: bool
     min_words: float
     max_word_chars: float
 
-    def __call__(self, page: Page) -> Cleaned:
+    def __call__(self, view: TextView) -> Cleaned:
         if self.variant == "dolma":
-            return self._as_dolma(page)
-        suspects = _suspects(page.text)
+            return self._as_dolma(view)
+        suspects = _suspects(view.text)
         kept: list[str] = []
         num_citations = 0
-        lines = [line.strip() for line in page.once(all_lines)]
+        lines = [line.strip() for line in view.once(all_lines)]
         for line in lines:
             text = self._passing(line)
             if text is None:
@@ -97,8 +97,8 @@ class Cleaner:
         num_words = len(words) if self.variant == "datatrove" or text is line else len(text.split())
         return None if num_words < self.min_words else text
 
-    def _as_dolma(self, page: Page) -> Cleaned:
-        lines = page.text.split("\n")
+    def _as_dolma(self, view: TextView) -> Cleaned:
+        lines = view.text.split("\n")
         kept: list[str] = []
         for line in lines:
             lowered = line.lower().strip()
@@ -125,37 +125,37 @@ def _suspects(text: str) -> frozenset[str]:
     return frozenset(phrase for phrase in (_LOREM, "javascript", "{", *_POLICIES) if phrase in lowered)
 
 
-def _has_fault(page: Page, *, cleaner: Cleaner, fault: PageFault) -> float:
-    return page.once(cleaner).fault == fault
+def _has_fault(view: TextView, *, cleaner: Cleaner, fault: PageFault) -> float:
+    return view.once(cleaner).fault == fault
 
 
-def _num_lines(page: Page, *, cleaner: Cleaner) -> float:
+def _num_lines(view: TextView, *, cleaner: Cleaner) -> float:
     """Never above `_num_sentences`: a line is a sentence at least."""
-    return len(page.once(cleaner).lines)
+    return len(view.once(cleaner).lines)
 
 
-def _num_sentences(page: Page, *, cleaner: Cleaner) -> float:
-    return sum(map(page.splitter.num_sentences, page.once(cleaner).lines))
+def _num_sentences(view: TextView, *, cleaner: Cleaner) -> float:
+    return sum(map(view.splitter.num_sentences, view.once(cleaner).lines))
 
 
-def _removed_words(page: Page, *, cleaner: Cleaner) -> float:
-    before = len(page.text.split())
-    after = sum(len(line.split()) for line in page.once(cleaner).lines)
+def _removed_words(view: TextView, *, cleaner: Cleaner) -> float:
+    before = len(view.text.split())
+    after = sum(len(line.split()) for line in view.once(cleaner).lines)
     return share(before - after, before)
 
 
-def _any_words_removed(page: Page, *, cleaner: Cleaner) -> float:
+def _any_words_removed(view: TextView, *, cleaner: Cleaner) -> float:
     """Never below `_removed_words`, which is a share."""
-    cleaned = page.once(cleaner)
+    cleaned = view.once(cleaner)
     return bool(cleaned.num_removed or cleaned.num_citations or cleaned.fault)
 
 
-def _edit(page: Page, *, cleaner: Cleaner) -> tuple[str, tuple[tuple[str, int], ...]]:
-    cleaned = page.once(cleaner)
+def _edit(view: TextView, *, cleaner: Cleaner) -> tuple[str, tuple[tuple[str, int], ...]]:
+    cleaned = view.once(cleaner)
     text = "\n".join(cleaned.lines).strip()
     changes = (("c4.lines_removed", cleaned.num_removed), ("c4.citations_removed", cleaned.num_citations))
     counted = tuple((kind, count) for kind, count in changes if count)
-    return text, counted or ((("c4.white_space", 1),) if text != page.text else ())
+    return text, counted or ((("c4.white_space", 1),) if text != view.text else ())
 
 
 def rule_set(variant: Variant, limits: Mapping[str, float], *, terminal_punctuation: bool) -> RuleSet:
@@ -175,14 +175,19 @@ def rule_set(variant: Variant, limits: Mapping[str, float], *, terminal_punctuat
     if variant != "dolma":
         rules.append(
             Rule(
-                name="c4.too_few_sentences", measure=partial(_num_sentences, cleaner=cleaner), side="below",
-                threshold=limits["c4_min_sentences"], quick=partial(_num_lines, cleaner=cleaner),
+                name="c4.too_few_sentences",
+                measure=partial(_num_sentences, cleaner=cleaner),
+                side="below",
+                threshold=limits["c4_min_sentences"],
+                quick=partial(_num_lines, cleaner=cleaner),
             )
-        )  # fmt: skip
+        )
     rules.append(
         Rule(
-            name="c4.too_many_words_removed", measure=partial(_removed_words, cleaner=cleaner),
-            threshold=limits["c4_max_removed_words"], quick=partial(_any_words_removed, cleaner=cleaner),
+            name="c4.too_many_words_removed",
+            measure=partial(_removed_words, cleaner=cleaner),
+            threshold=limits["c4_max_removed_words"],
+            quick=partial(_any_words_removed, cleaner=cleaner),
         )
-    )  # fmt: skip
+    )
     return RuleSet(name="c4", rules=tuple(rules), edit=partial(_edit, cleaner=cleaner))

@@ -1,4 +1,4 @@
-"""Gopher's quality rules (Rae et al. 2021, "Scaling Language Models", section A1.1), in four readings.
+"""Gopher's quality rules (Rae et al. 2021, "Scaling Language Models", section A1.1), in four variants.
 
 - `datatrove`: datatrove 0.10.1, filters/gopher_quality_filter.py. Words are spaCy's tokens; the word count and the mean
   length leave out tokens of punctuation alone, the ratios count them. "..." and the one-character ellipsis; bullets
@@ -23,123 +23,127 @@ from statistics import median
 from typing import Final
 
 from stages.quality.options import Variant
-from stages.quality.page import Measure, Page, all_lines, chunks, counts, feed_lines, share, uax29_words
 from stages.quality.rules import Rule, RuleSet, Side
+from stages.quality.text_view import Measure, TextView, all_lines, chunks, counts, feed_lines, share, uax29_words
 
 _DCLM_SYMBOLS: Final = ("#", "...", ". . .", "…")
-_DCLM_ELLIPSES: Final = ("...", ". . .", "…")
 
 
-def _num_words(page: Page) -> float:
-    return counts(page).num_words
+def _num_words(view: TextView) -> float:
+    return counts(view).num_words
 
 
-def _mean_word_length(page: Page) -> float:
-    found = counts(page)
+def _mean_word_length(view: TextView) -> float:
+    found = counts(view)
     return share(found.word_chars, found.num_words)
 
 
-def _hashes_per_token(page: Page) -> float:
-    return share(page.text.count("#"), counts(page).num_tokens)
+def _hashes_per_token(view: TextView) -> float:
+    return share(view.text.count("#"), counts(view).num_tokens)
 
 
-def _ellipses(page: Page) -> int:
-    return page.text.count("...") + page.text.count("…")
+def _ellipses(view: TextView) -> int:
+    return view.text.count("...") + view.text.count("…")
 
 
-def _ellipses_per_token(page: Page) -> float:
-    return share(_ellipses(page), counts(page).num_tokens)
+def _ellipses_per_token(view: TextView) -> float:
+    return share(_ellipses(view), counts(view).num_tokens)
 
 
-def _alphabetic_tokens(page: Page) -> float:
-    found = counts(page)
+def _alphabetic_tokens(view: TextView) -> float:
+    found = counts(view)
     return share(found.num_alphabetic, found.num_tokens)
 
 
-def _num_stop_words(page: Page) -> float:
-    return counts(page).num_stop_words
+def _num_stop_words(view: TextView) -> float:
+    return counts(view).num_stop_words
 
 
-def _bullet_lines(page: Page) -> float:
-    lines = page.once(all_lines)
+def _bullet_lines(view: TextView) -> float:
+    lines = view.once(all_lines)
     return share(sum(line.lstrip().startswith(("•", "-")) for line in lines), len(lines))
 
 
-def _ellipsis_lines(page: Page) -> float:
-    lines = page.once(all_lines)
+def _ellipsis_lines(view: TextView) -> float:
+    lines = view.once(all_lines)
     return share(sum(line.rstrip().endswith(("...", "…")) for line in lines), len(lines))
 
 
-def _stripped_lines(page: Page) -> list[str]:
-    return [stripped for line in page.once(feed_lines) if (stripped := line.strip())]
+def _stripped_lines(view: TextView) -> list[str]:
+    return [stripped for line in view.once(feed_lines) if (stripped := line.strip())]
 
 
-def _stripped_bullet_lines(page: Page, *, bullets: tuple[str, ...]) -> float:
-    lines = page.once(_stripped_lines)
+def _stripped_bullet_lines(view: TextView, *, bullets: tuple[str, ...]) -> float:
+    lines = view.once(_stripped_lines)
     return share(sum(line.startswith(bullets) for line in lines), len(lines))
 
 
-def _stripped_ellipsis_lines(page: Page, *, ellipses: tuple[str, ...]) -> float:
-    lines = page.once(_stripped_lines)
+def _stripped_ellipsis_lines(view: TextView, *, ellipses: tuple[str, ...]) -> float:
+    lines = view.once(_stripped_lines)
     return share(sum(line.endswith(ellipses) for line in lines), len(lines))
 
 
-def _num_chunks(page: Page) -> float:
-    return len(page.once(chunks))
+def _num_chunks(view: TextView) -> float:
+    return len(view.once(chunks))
 
 
-def _mean_chunk_length(page: Page) -> float:
-    words = page.once(chunks)
+def _mean_chunk_length(view: TextView) -> float:
+    words = view.once(chunks)
     return share(sum(map(len, words)), len(words))
 
 
-def _median_chunk_length(page: Page) -> float:
-    words = page.once(chunks)
+def _median_chunk_length(view: TextView) -> float:
+    words = view.once(chunks)
     return float(median(map(len, words))) if words else 0.0
 
 
-def _hashes_per_chunk(page: Page) -> float:
-    return share(page.text.count("#"), _num_chunks(page))
+def _hashes_per_chunk(view: TextView) -> float:
+    return share(view.text.count("#"), _num_chunks(view))
 
 
-def _ellipses_per_chunk(page: Page) -> float:
-    return share(_ellipses(page), _num_chunks(page))
+def _ellipses_per_chunk(view: TextView) -> float:
+    return share(_ellipses(view), _num_chunks(view))
 
 
-def _symbols_per_chunk(page: Page) -> float:
-    return share(sum(map(page.text.count, _DCLM_SYMBOLS)), _num_chunks(page))
+def _symbols_per_chunk(view: TextView) -> float:
+    return share(sum(map(view.text.count, _DCLM_SYMBOLS)), _num_chunks(view))
 
 
-def _chunks_with_symbols(page: Page) -> float:
-    return share(sum("#" in word or "…" in word for word in page.once(chunks)), _num_chunks(page))
+def _chunks_with_symbols(view: TextView) -> float:
+    return share(sum("#" in word or "…" in word for word in view.once(chunks)), _num_chunks(view))
 
 
-def _alphabetic_chunks(page: Page) -> float:
-    return share(sum(any(map(str.isalpha, word)) for word in page.once(chunks)), _num_chunks(page))
+def _alphabetic_chunks(view: TextView) -> float:
+    return share(sum(any(map(str.isalpha, word)) for word in view.once(chunks)), _num_chunks(view))
 
 
-def _num_uax29_words(page: Page) -> float:
-    return len(page.once(uax29_words))
+def _num_uax29_words(view: TextView) -> float:
+    return len(view.once(uax29_words))
 
 
-def _first_bullets(page: Page) -> float:
-    lines = page.once(feed_lines)
+def _first_bullets(view: TextView) -> float:
+    lines = view.once(feed_lines)
     return share(sum(line.startswith(("*", "-")) for line in lines), len(lines))
 
 
-def _last_ellipses(page: Page) -> float:
-    lines = page.once(feed_lines)
+def _last_ellipses(view: TextView) -> float:
+    lines = view.once(feed_lines)
     return share(sum(line.endswith("…") for line in lines), len(lines))
 
 
-def _different_stop_words(page: Page, *, stop_words: frozenset[str]) -> float:
-    return len(stop_words.intersection(word.lower() for word in page.once(chunks)))
+def _different_stop_words(view: TextView, *, stop_words: frozenset[str]) -> float:
+    return len(stop_words.intersection(word.lower() for word in view.once(chunks)))
 
 
-def _all_stop_words(page: Page, *, stop_words: frozenset[str], lower: bool) -> float:
-    words = page.once(chunks)
+def _all_stop_words(view: TextView, *, stop_words: frozenset[str], lower: bool) -> float:
+    words = view.once(chunks)
     return sum((word.lower() if lower else word) in stop_words for word in words)
 
+
+_paper_bullet_lines = partial(_stripped_bullet_lines, bullets=("•", "*", "-"))
+_paper_ellipsis_lines = partial(_stripped_ellipsis_lines, ellipses=("...", "…"))
+_dclm_bullet_lines = partial(_stripped_bullet_lines, bullets=("●", "•", "*", "-"))
+_dclm_ellipsis_lines = partial(_stripped_ellipsis_lines, ellipses=("...", ". . .", "…"))
 
 _Table = tuple[tuple[str, Measure, Side, str], ...]
 
@@ -161,29 +165,20 @@ _PAPER: Final[_Table] = (
     ("words_too_long", _mean_chunk_length, "above", "max_word_length"),
     ("too_many_hashes", _hashes_per_chunk, "above", "max_hashes_per_word"),
     ("too_many_ellipses", _ellipses_per_chunk, "above", "max_ellipses_per_word"),
-    ("too_many_bullet_lines", partial(_stripped_bullet_lines, bullets=("•", "*", "-")), "above", "max_bullet_lines"),
-    (
-        "too_many_ellipsis_lines", partial(_stripped_ellipsis_lines, ellipses=("...", "…")), "above",
-        "max_ellipsis_lines",
-    ),
+    ("too_many_bullet_lines", _paper_bullet_lines, "above", "max_bullet_lines"),
+    ("too_many_ellipsis_lines", _paper_ellipsis_lines, "above", "max_ellipsis_lines"),
     ("too_few_alphabetic_words", _alphabetic_chunks, "below", "min_alphabetic_words"),
-)  # fmt: skip
+)
 _DCLM: Final[_Table] = (
     ("too_few_words", _num_uax29_words, "below", "min_words"),
     ("too_many_words", _num_uax29_words, "above", "max_words"),
     ("words_too_short", _mean_chunk_length, "below", "min_word_length"),
     ("words_too_long", _mean_chunk_length, "above", "max_word_length"),
     ("too_many_symbols", _symbols_per_chunk, "above", "max_symbols_per_word"),
-    (
-        "too_many_bullet_lines", partial(_stripped_bullet_lines, bullets=("●", "•", "*", "-")), "above",
-        "max_bullet_lines",
-    ),
-    (
-        "too_many_ellipsis_lines", partial(_stripped_ellipsis_lines, ellipses=_DCLM_ELLIPSES), "above",
-        "max_ellipsis_lines",
-    ),
+    ("too_many_bullet_lines", _dclm_bullet_lines, "above", "max_bullet_lines"),
+    ("too_many_ellipsis_lines", _dclm_ellipsis_lines, "above", "max_ellipsis_lines"),
     ("too_few_alphabetic_words", _alphabetic_chunks, "below", "min_alphabetic_words"),
-)  # fmt: skip
+)
 _DOLMA: Final[_Table] = (
     ("too_few_words", _num_chunks, "below", "min_words"),
     ("too_many_words", _num_chunks, "above", "max_words"),
@@ -213,8 +208,10 @@ def rule_set(variant: Variant, limits: Mapping[str, float], stop_words: tuple[st
         }
         rules.append(
             Rule(
-                name="gopher_quality.too_few_stop_words", measure=measures[variant], side="below",
+                name="gopher_quality.too_few_stop_words",
+                measure=measures[variant],
+                side="below",
                 threshold=limits["min_stop_words"],
             )
-        )  # fmt: skip
+        )
     return RuleSet(name="gopher_quality", rules=tuple(rules))

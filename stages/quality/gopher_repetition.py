@@ -1,4 +1,4 @@
-"""Gopher's repetition rules (Rae et al. 2021, "Scaling Language Models", Table A1, bounds strict), in four readings.
+"""Gopher's repetition rules (Rae et al. 2021, "Scaling Language Models", Table A1, bounds strict), in four variants.
 
 - `datatrove`: datatrove 0.10.1, filters/gopher_repetition_filter.py. Paragraphs before lines; a repeat counts after its
   first occurrence; characters over all of the text's, white space included. The most common n-gram is spelled with
@@ -22,12 +22,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from stages.quality.grams import Grams
+import numpy as np
+import numpy.typing as npt
+
 from stages.quality.options import Variant
-from stages.quality.page import (
+from stages.quality.rules import Rule, RuleSet
+from stages.quality.text_view import (
     Measure,
-    Page,
     Reader,
+    TextView,
     chunks,
     feed_lines,
     line_blocks,
@@ -36,81 +39,94 @@ from stages.quality.page import (
     share,
     uax29_words,
     windows,
+    windows_of,
 )
-from stages.quality.rules import Rule, RuleSet
+from stages.quality.windows import Windows
+
+Ints = npt.NDArray[np.int64]
 
 _TOP: Final = (2, 3, 4)
 _DUPLICATE: Final = (5, 6, 7, 8, 9, 10)
 
 
-def _is_empty(page: Page) -> float:
-    return not page.text
+def _is_empty(view: TextView) -> float:
+    return not view.text
 
 
-def _repeated_paragraphs(page: Page) -> tuple[int, int]:
-    return repeats(page.once(paragraphs))
+def _repeated_paragraphs(view: TextView) -> tuple[int, int]:
+    return repeats(view.once(paragraphs))
 
 
-def _repeated_lines(page: Page) -> tuple[int, int]:
-    return repeats(page.once(line_blocks))
+def _repeated_lines(view: TextView) -> tuple[int, int]:
+    return repeats(view.once(line_blocks))
 
 
-def _paragraph_share(page: Page) -> float:
-    return share(page.once(_repeated_paragraphs)[0], len(page.once(paragraphs)))
+def _paragraph_share(view: TextView) -> float:
+    return share(view.once(_repeated_paragraphs)[0], len(view.once(paragraphs)))
 
 
-def _paragraph_chars(page: Page) -> float:
-    return share(page.once(_repeated_paragraphs)[1], len(page.text))
+def _paragraph_chars(view: TextView) -> float:
+    return share(view.once(_repeated_paragraphs)[1], len(view.text))
 
 
-def _line_share(page: Page) -> float:
-    return share(page.once(_repeated_lines)[0], len(page.once(line_blocks)))
+def _line_share(view: TextView) -> float:
+    return share(view.once(_repeated_lines)[0], len(view.once(line_blocks)))
 
 
-def _line_chars(page: Page) -> float:
-    return share(page.once(_repeated_lines)[1], len(page.text))
+def _line_chars(view: TextView) -> float:
+    return share(view.once(_repeated_lines)[1], len(view.text))
 
 
-def _top_gram(page: Page, *, n: int) -> float:
-    grams = page.once(windows)
+def _top_gram(view: TextView, *, n: int) -> float:
+    grams = view.once(windows)
     found = grams.most_common(n)
     if found is None:
         return 0.0
     start, count = found
-    return share((grams.num_chars(start, n) + n - 1) * count, len(page.text))
+    return share((grams.num_chars(start, n) + n - 1) * count, len(view.text))
 
 
-def _greedy_duplicates(page: Page, *, n: int) -> float:
-    return share(page.once(windows).greedy_duplicate_chars(n), len(page.text))
+def _greedy_duplicates(view: TextView, *, n: int) -> float:
+    return share(view.once(windows).greedy_duplicate_chars(n), len(view.text))
 
 
-def _chunk_grams(page: Page) -> Grams:
-    return Grams(page.once(chunks))
+def _chunk_grams(view: TextView) -> Windows:
+    return windows_of(view.once(chunks))
 
 
-def _uax29_grams(page: Page) -> Grams:
-    return Grams(page.once(uax29_words))
+def _uax29_grams(view: TextView) -> Windows:
+    return windows_of(view.once(uax29_words))
 
 
-def _stripped_segments(page: Page, *, separator: str) -> list[str]:
-    return [stripped for segment in page.text.split(separator) if (stripped := segment.strip())]
+def _num_chars(grams: Windows) -> int:
+    """Characters of all words."""
+    return grams.num_chars(0, len(grams))
+
+
+def _counts_and_sizes(grams: Windows, n: int) -> tuple[Ints, Ints]:
+    """For each n-gram how often it occurs, and its characters."""
+    return np.array(grams.counts(n), np.int64), np.array(grams.sizes(n), np.int64)
+
+
+def _stripped_segments(view: TextView, *, separator: str) -> list[str]:
+    return [stripped for segment in view.text.split(separator) if (stripped := segment.strip())]
 
 
 _stripped_lines = partial(_stripped_segments, separator="\n")
 _stripped_paragraphs = partial(_stripped_segments, separator="\n\n")
 
 
-def _has_no_lines(page: Page) -> float:
-    return not page.once(_stripped_lines)
+def _has_no_lines(view: TextView) -> float:
+    return not view.once(_stripped_lines)
 
 
-def _later_share(page: Page, *, segments: Reader[list[str]]) -> float:
-    found = page.once(segments)
+def _later_share(view: TextView, *, segments: Reader[list[str]]) -> float:
+    found = view.once(segments)
     return share(repeats(found)[0], len(found))
 
 
-def _later_chars(page: Page, *, segments: Reader[list[str]]) -> float:
-    found = page.once(segments)
+def _later_chars(view: TextView, *, segments: Reader[list[str]]) -> float:
+    found = view.once(segments)
     return share(repeats(found)[1], sum(map(len, found)))
 
 
@@ -120,46 +136,57 @@ def _all_occurrences(segments: Sequence[str]) -> tuple[int, int]:
     return sum(count for _, count in several), sum(len(segment) * count for segment, count in several)
 
 
-def _every_share(page: Page, *, segments: Reader[list[str]]) -> float:
-    found = page.once(segments)
+def _every_share(view: TextView, *, segments: Reader[list[str]]) -> float:
+    found = view.once(segments)
     return share(_all_occurrences(found)[0], len(found)) if len(found) > 1 else 0.0
 
 
-def _every_chars(page: Page, *, segments: Reader[list[str]]) -> float:
-    found = page.once(segments)
+def _every_chars(view: TextView, *, segments: Reader[list[str]]) -> float:
+    found = view.once(segments)
     return share(_all_occurrences(found)[1], sum(map(len, found))) if len(found) > 1 else 0.0
 
 
-def _dolma_line_share(page: Page) -> float:
-    lines = page.once(feed_lines)
+def _dolma_line_share(view: TextView) -> float:
+    lines = view.once(feed_lines)
     return share(_all_occurrences(lines)[0], len(lines))
 
 
-def _dolma_line_chars(page: Page) -> float:
-    return share(_all_occurrences(page.once(feed_lines))[1], sum(map(len, page.once(chunks))))
+def _dolma_line_chars(view: TextView) -> float:
+    return share(_all_occurrences(view.once(feed_lines))[1], sum(map(len, view.once(chunks))))
 
 
-def _longest_top_gram(page: Page, *, n: int, grams: Reader[Grams]) -> float:
-    found = page.once(grams)
-    size, count = found.longest_of_most_common(n)
-    return share(size * count, found.num_chars)
+def _longest_top_gram(view: TextView, *, n: int, grams: Reader[Windows]) -> float:
+    """Characters of the most common n-gram in all its places, the longest of equals; 0 if none comes twice."""
+    found = view.once(grams)
+    counts, sizes = _counts_and_sizes(found, n)
+    most = int(counts.max(initial=0))
+    return share(int(sizes[counts == most].max()) * most, _num_chars(found)) if most > 1 else 0.0
 
 
-def _covered_duplicates(page: Page, *, n: int, grams: Reader[Grams]) -> float:
-    found = page.once(grams)
-    return share(found.covered_chars(n), found.num_chars)
+def _covered_duplicates(view: TextView, *, n: int, grams: Reader[Windows]) -> float:
+    """Characters of the words that lie in an n-gram that comes twice, each word once."""
+    found = view.once(grams)
+    starts = np.flatnonzero(np.array(found.counts(n)) > 1)
+    # One more n-gram covers the words from its first on, one less those from behind its last.
+    depth = np.zeros(len(found) + 1, np.int64)
+    depth[starts] += 1
+    depth[starts + n] -= 1
+    lengths = np.array(found.sizes(1), np.int64)
+    return share(int(lengths[np.cumsum(depth)[:-1] > 0].sum()), _num_chars(found))
 
 
-def _dolma_top_gram(page: Page, *, n: int) -> float:
-    grams = page.once(_chunk_grams)
-    size, count = grams.most_common(n)
-    return share(size * count, grams.num_chars)
+def _dolma_top_gram(view: TextView, *, n: int) -> float:
+    grams = view.once(_chunk_grams)
+    found = grams.most_common(n)
+    if found is None:
+        return 0.0
+    start, count = found
+    return share(grams.num_chars(start, n) * count, _num_chars(grams))
 
 
-def _dolma_duplicates(page: Page, *, n: int) -> float:
-    grams = page.once(_chunk_grams)
-    sizes = grams.sizes(n)
-    return share(int(sizes[grams.counts(n) > 1].sum()), int(sizes.sum()))
+def _dolma_duplicates(view: TextView, *, n: int) -> float:
+    counts, sizes = _counts_and_sizes(view.once(_chunk_grams), n)
+    return share(int(sizes[counts > 1].sum()), int(sizes.sum()))
 
 
 _Table = tuple[tuple[str, Measure, str], ...]
@@ -170,7 +197,7 @@ def _segment_rules(name: str, share_of: Measure, chars_of: Measure) -> tuple[tup
     return (f"duplicate_{name}_share", share_of, f"{limit}s"), (f"duplicate_{name}_chars", chars_of, f"{limit}_chars")
 
 
-def _gram_rules(top: Callable[..., float], duplicate: Callable[..., float], **grams: Reader[Grams]) -> _Table:
+def _gram_rules(top: Callable[..., float], duplicate: Callable[..., float], **grams: Reader[Windows]) -> _Table:
     tops = tuple((f"top_{n}_gram", partial(top, n=n, **grams), f"max_top_{n}_gram") for n in _TOP)
     rest = tuple(
         (f"duplicate_{n}_grams", partial(duplicate, n=n, **grams), f"max_duplicate_{n}_grams") for n in _DUPLICATE

@@ -1,4 +1,4 @@
-"""The recipe's [quality] table: which rule sets, in whose reading, with which thresholds."""
+"""The recipe's [quality] table: which rule sets, in which variant, with which thresholds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class QualityTable:
     rules: tuple[str, ...] = key(
         ("gopher_quality", "gopher_repetition"), choices=RULE_SETS, help="rule sets, in the order of their evaluation"
     )
-    variant: Variant = key("datatrove", help="whose reading of the published rules")
+    variant: Variant = key("datatrove", help="whose variant of the published rules")
     ledger: Literal["first", "all"] = key("first", help="all: every rule is measured and kept, not only the first")
     stop_words: dict[str, tuple[str, ...]] = key({}, help="stop words by language, in place of the built-in ones")
     stop_words_off: tuple[str, ...] = key((), help="languages for which the stop-word rule is off")

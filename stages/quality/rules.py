@@ -1,13 +1,13 @@
-"""A rule: what it measures and when that turns a page down."""
+"""A rule: what it measures of a text, and which values reject it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from stages.document import Finding
-from stages.quality.page import Measure, Page
+from stages.quality.text_view import Measure, TextView
 
 Side = Literal["below", "above", "at most", "at least"]
 """Where rejected values lie: < threshold, > threshold, <= threshold, >= threshold."""
@@ -15,7 +15,7 @@ Side = Literal["below", "above", "at most", "at least"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """`name` (full, dotted) rejects a page whose measure lies on `side` of the threshold.
+    """`name` (full, dotted) rejects a text whose measure lies on `side` of the threshold.
 
     `quick` is a cheaper measure that never lies nearer to the threshold than the measure does where it passes: if it
     passes, so does the measure. `threshold` None: the measure is a yes (1) or a no (0), and a yes rejects."""
@@ -37,15 +37,15 @@ class Rule:
             return value > threshold
         return value <= threshold if self.side == "at most" else value >= threshold
 
-    def finding(self, page: Page) -> Finding:
-        """What the rule measures on `page`, and its verdict."""
-        return self._found(float(self.measure(page)))
+    def finding(self, view: TextView) -> Finding:
+        """What the rule measures of a text, and whether it rejects it."""
+        return self._found(float(self.measure(view)))
 
-    def rejection(self, page: Page) -> Finding | None:
-        """The finding where the rule rejects `page`."""
-        if self.quick is not None and not self.rejects(self.quick(page)):
+    def rejection(self, view: TextView) -> Finding | None:
+        """The finding where the rule rejects the text."""
+        if self.quick is not None and not self.rejects(self.quick(view)):
             return None
-        value = float(self.measure(page))
+        value = float(self.measure(view))
         return self._found(value) if self.rejects(value) else None
 
     def _found(self, value: float) -> Finding:
@@ -61,14 +61,11 @@ class RuleSet:
 
     name: str
     rules: tuple[Rule, ...]
-    edit: Callable[[Page], tuple[str, tuple[tuple[str, int], ...]]] | None = None
+    edit: Callable[[TextView], tuple[str, tuple[tuple[str, int], ...]]] | None = None
 
-
-def first_rejection(rules: Sequence[Rule], page: Page) -> Finding | None:
-    """The finding of the first rule that rejects; rules after it are not measured."""
-    return next(filter(None, (rule.rejection(page) for rule in rules)), None)
-
-
-def ledger(rules: Sequence[Rule], page: Page) -> tuple[Finding, ...]:
-    """What every rule measures."""
-    return tuple(rule.finding(page) for rule in rules)
+    def findings(self, view: TextView, *, every: bool) -> Iterator[Finding]:
+        """What `every` rule measures, one after the other; else only the findings that reject, which come sooner."""
+        for rule in self.rules:
+            finding = rule.finding(view) if every else rule.rejection(view)
+            if finding is not None:
+                yield finding

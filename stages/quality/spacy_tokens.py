@@ -1,4 +1,4 @@
-"""spaCy's blank tokenizers, asked for many white-space chunks at once."""
+"""spaCy's blank tokenizers, run on many white-space chunks at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _import_without_torch() -> Any:
     """spaCy, which takes half a second: only where words are split.
 
     Its layers import torch wherever there is one: a second more, and 180 MB a process, for nothing that splits words.
-    None in `sys.modules` is Python's own way to say that there is none; whoever imports torch later finds it."""
+    None in `sys.modules` is Python's own way to say that there is none; a later import of torch finds it."""
     if "torch" in sys.modules:
         import spacy
 
@@ -68,8 +68,11 @@ class SpacyTokens:
             rule
             for rule in sorted(self.rules)
             if not asked.faster_heuristics
-            or asked.find_prefix(rule) or asked.find_infix(rule) or asked.find_suffix(rule) or " " in rule
-        ]  # fmt: skip
+            or asked.find_prefix(rule)
+            or asked.find_infix(rule)
+            or asked.find_suffix(rule)
+            or " " in rule
+        ]
         return {rule: [token.text for token in plain(rule)] for rule in matched}
 
     def split(self, chunks: Sequence[str]) -> list[list[str]]:
@@ -151,8 +154,12 @@ def _copy(tokenizer: Any, vocab: Any, *, with_rules: bool) -> Any:
     from spacy.tokenizer import Tokenizer
 
     return Tokenizer(
-        vocab, rules=tokenizer.rules if with_rules else {}, prefix_search=tokenizer.prefix_search,
-        suffix_search=tokenizer.suffix_search, infix_finditer=tokenizer.infix_finditer,
-        token_match=tokenizer.token_match, url_match=tokenizer.url_match,
+        vocab,
+        rules=tokenizer.rules if with_rules else {},
+        prefix_search=tokenizer.prefix_search,
+        suffix_search=tokenizer.suffix_search,
+        infix_finditer=tokenizer.infix_finditer,
+        token_match=tokenizer.token_match,
+        url_match=tokenizer.url_match,
         faster_heuristics=tokenizer.faster_heuristics,
-    )  # fmt: skip
+    )

@@ -9,14 +9,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stages.document import Document, Edit, Finding, Outcome, Rejection
+from stages.document import Document, Edit, Finding, Outcome, weigh
 from stages.quality import c4, fineweb, gopher_quality, gopher_repetition
 from stages.quality.languages import SPLIT_BY_SPACY
 from stages.quality.options import QualityTable, check_languages, limits, stop_words_of
-from stages.quality.page import Page
-from stages.quality.rules import RuleSet, first_rejection, ledger
+from stages.quality.rules import RuleSet
+from stages.quality.text_view import TextView
 from stages.quality.words import Splitter
 
 STAGE = "quality"
@@ -34,8 +35,10 @@ class QualityStep:
     def __call__(self, document: Document, /) -> Outcome:
         known = document.language in self.rule_sets
         language = document.language if known and document.language is not None else self.languages[0]
-        splitter = self.splitter(language)
-        return judge(document, splitter, self.rule_sets[language], everything=self.table.ledger == "all")
+        ledger = self.table.ledger == "all"
+        judging = _Judging(document, self.splitter(language))
+        # The document as it is once the findings are weighed: with the edits of the sets that it passed.
+        return weigh(judging.findings(self.rule_sets[language], every=ledger), ledger=ledger).outcome(judging.document)
 
     def splitter(self, language: str) -> Splitter:
         """This process's splitter for a language."""
@@ -74,32 +77,24 @@ def rule_sets(table: QualityTable, language: str) -> tuple[RuleSet, ...]:
     return tuple(build[name]() for name in table.rules)
 
 
-def judge(document: Document, splitter: Splitter, sets: tuple[RuleSet, ...], *, everything: bool) -> Outcome:
-    """The document, edited where a rule set edits, or its rejection by the first rule that turns it down.
+class _Judging:
+    """One document on its way through rule sets. `document` is edited after each set that passes it and edits."""
 
-    With `everything` each rule of every set is measured and kept; a set after one that rejected sees the text as it
-    was then."""
-    page = Page(document.text, splitter)
-    measured: list[Finding] = []
-    deciding: Finding | None = None
-    for rule_set in sets:
-        found = None
-        if everything:
-            findings = ledger(rule_set.rules, page)
-            measured += findings
-            found = next((finding for finding in findings if finding.rejected), None)
-        else:
-            found = first_rejection(rule_set.rules, page)
-        deciding = deciding or found
-        if deciding is not None and not everything:
-            return Rejection(document=document, finding=deciding)
-        if deciding is None and rule_set.edit is not None:
-            text, changes = rule_set.edit(page)
-            if changes:
-                edits = [Edit(stage=STAGE, kind=kind, count=count) for kind, count in changes]
-                document = document.with_text(text, *edits)
-                page = Page(text, splitter)
-    if deciding is not None:
-        others = tuple(finding for finding in measured if finding is not deciding)
-        return Rejection(document=document, finding=deciding, findings=others)
-    return document.with_findings(*measured)
+    def __init__(self, document: Document, splitter: Splitter) -> None:
+        self.document = document
+        self._splitter = splitter
+
+    def findings(self, sets: Sequence[RuleSet], *, every: bool) -> Iterator[Finding]:
+        """What the rules find, set by set. A set after one that rejected sees the text as it was then."""
+        view = TextView(self.document.text, self._splitter)
+        is_rejected = False
+        for rule_set in sets:
+            for finding in rule_set.findings(view, every=every):
+                is_rejected = is_rejected or finding.rejected
+                yield finding
+            if rule_set.edit is not None and not is_rejected:
+                text, changes = rule_set.edit(view)
+                if changes:
+                    edits = [Edit(stage=STAGE, kind=kind, count=count) for kind, count in changes]
+                    self.document = self.document.with_text(text, *edits)
+                    view = TextView(text, self._splitter)

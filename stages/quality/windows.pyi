@@ -4,7 +4,7 @@ class Windows:
     """The n-grams of the words of `solid`, whose numbers of characters are `lengths` (int32, shape (num_words,))."""
 
     def __init__(self, solid: str, lengths: array[int], base: int | None = None) -> None:
-        """`base` of the hashes: drawn by lot where none is given. ValueError where the words are not all of the
+        """`base` of the hashes: a random one where none is given. ValueError where the words are not all of the
         text."""
 
     def __len__(self) -> int:
@@ -16,6 +16,12 @@ class Windows:
     def most_common(self, n: int) -> tuple[int, int] | None:
         """First position and number of occurrences of the most common n-gram, the first seen of equals; None where the
         text has fewer than n words."""
+
+    def counts(self, n: int) -> array[int]:
+        """For each n-gram how often it occurs; int32, shape (num_words - n + 1,), empty for a shorter text."""
+
+    def sizes(self, n: int) -> array[int]:
+        """Characters of each n-gram's words; int32, shape as `counts`."""
 
     def greedy_duplicate_chars(self, n: int) -> int:
         """Characters of n-grams spelled like an earlier one ("ab c" is "a bc"), taken from the left without overlap (as

@@ -1,13 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Repeated n-grams of a text's words: each n-gram is looked up by a hash, and what has the same hash is compared.
 
-The hash of a word is a polynomial over its characters modulo the prime 2^61 - 1, at a base that this process drew by
-lot; that of an n-gram is put together from its words', either word by word or as if they were one. No page can be
-written so that its n-grams collide (Carter & Wegman 1979: by chance in less than one of 10^10 of its pairs), and since
-equals are compared as characters, no result hangs on the lot."""
+The hash of a word is a polynomial over its characters modulo the prime 2^61 - 1, at a base drawn at random once for
+each process. The hash of an n-gram comes from those of its words, either word by word ("worded": its words are equal)
+or as if they were one word ("spelled": its characters are equal). Nobody can write a page whose n-grams collide (Carter
+and Wegman 1979: two of them do by chance in less than one of 10^10 cases), and equal hashes are confirmed on the
+characters, so no result depends on the base."""
 
 import os
 
+from cpython cimport array
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_KIND, PyUnicode_READ
 from libc.stdint cimport int32_t, uint32_t, uint64_t
@@ -25,7 +27,8 @@ cdef extern from *:
     uint64_t _times_plus "sluice_times_plus"(uint64_t, uint64_t, uint64_t) noexcept nogil
     uint64_t _PRIME "SLUICE_PRIME"
 
-cdef uint64_t _ODD = 0x9E3779B97F4A7C15
+cdef array.array _INTS = array.array("i")
+cdef uint64_t _ODD = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: spreads hashes over the slots (Knuth, TAOCP 3, 6.4)
 cdef uint64_t _BASE = int.from_bytes(os.urandom(7), "little") + (1 << 32)
 cdef uint64_t _WORD_BASE = int.from_bytes(os.urandom(7), "little") + (1 << 32)
 
@@ -132,6 +135,33 @@ cdef class Windows:
                 best = first
         return best, self._counts[best]
 
+    def counts(self, int n):
+        cdef Py_ssize_t start, num = max(self._num - n + 1, 0) if n > 0 else 0
+        cdef array.array found = array.clone(_INTS, num, False)
+        cdef uint32_t* slot
+        if num == 0:
+            return found
+        self._grow(self._worded, &self._n_worded, n, spelled=False)
+        memset(self._slots, 0, self._num_slots * sizeof(uint32_t))
+        # First where each n-gram was first seen, then how often that one came.
+        for start in range(num):
+            slot = self._find(self._worded, start, n, spelled=False)
+            if slot[0] == 0:
+                slot[0] = <uint32_t> start + 1
+                self._counts[start] = 0
+            found.data.as_ints[start] = <int32_t> (slot[0] - 1)
+            self._counts[slot[0] - 1] += 1
+        for start in range(num):
+            found.data.as_ints[start] = <int32_t> self._counts[found.data.as_ints[start]]
+        return found
+
+    def sizes(self, int n):
+        cdef Py_ssize_t start, num = max(self._num - n + 1, 0) if n > 0 else 0
+        cdef array.array found = array.clone(_INTS, num, False)
+        for start in range(num):
+            found.data.as_ints[start] = <int32_t> (self._starts[start + n] - self._starts[start])
+        return found
+
     def greedy_duplicate_chars(self, int n):
         cdef Py_ssize_t start = 0, chars = 0
         cdef uint32_t* slot
@@ -151,6 +181,7 @@ cdef class Windows:
 
     cdef void _grow(self, uint64_t* hashes, int* grown, int n, bint spelled) noexcept:
         """Hashes of all n-grams from those of all (n - 1)-grams, in place."""
+        # Spelled, a word moves what stands before it by as many powers of the base as it has characters.
         cdef Py_ssize_t start, last
         if n < grown[0] or grown[0] == 0:
             for start in range(self._num):
@@ -166,6 +197,7 @@ cdef class Windows:
 
     cdef uint32_t* _find(self, const uint64_t* hashes, Py_ssize_t start, int n, bint spelled) noexcept:
         """The slot of the n-gram at `start`: it holds 1 + the place where the n-gram was first put, or 0."""
+        # The high bits of the product choose the slot. At most half of the slots are taken, so the probing ends.
         cdef Py_ssize_t slot = (hashes[start] * _ODD) >> self._shift
         cdef Py_ssize_t other
         while self._slots[slot]:
@@ -179,7 +211,7 @@ cdef class Windows:
         cdef Py_ssize_t chars = self._starts[a + n] - self._starts[a]
         cdef int k
         if not spelled:
-            for k in range(1, n):
+            for k in range(1, n):  # "ab c" and "a bc" have the same characters, and words of other lengths
                 if self._starts[a + k] - self._starts[a] != self._starts[b + k] - self._starts[b]:
                     return False
         return chars == self._starts[b + n] - self._starts[b] and memcmp(

@@ -9,9 +9,8 @@ from functools import cached_property
 from typing import Literal
 
 from lineage.recipe import RecipeError, blamed_on, key
-from stages.document import Document, Finding, Outcome
+from stages.document import Document, Finding, Outcome, decide
 from stages.steps.fasttext_model import FastTextModel, load_model
-from stages.steps.verdict import decide
 
 STAGE = "classifier"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")

@@ -10,10 +10,9 @@ from functools import cached_property
 from typing import Literal
 
 from lineage.recipe import RecipeError, blamed_on, key
-from stages.document import Document, Finding, Outcome
+from stages.document import Document, Finding, Outcome, decide
 from stages.ngrams import Encode, NgramIndex
 from stages.steps.textfiles import read_named_file
-from stages.steps.verdict import decide
 
 STAGE = "decontaminate"
 _LOG = logging.getLogger(__name__)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lineage.recipe import RecipeError, blamed_on, key
-from stages.document import Document, Finding, Outcome
+from stages.document import Document, Finding, Outcome, decide
 from stages.steps.fasttext_model import BUNDLED, FastTextModel, load_model
-from stages.steps.verdict import decide
 
 STAGE = "language"
 

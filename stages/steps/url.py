@@ -12,9 +12,8 @@ from w3lib.url import canonicalize_url
 
 from lineage.ids import content_hash
 from lineage.recipe import RecipeError, blamed_on, key
-from stages.document import Document, Finding, Outcome
+from stages.document import Document, Finding, Outcome, decide
 from stages.steps.textfiles import list_lines
-from stages.steps.verdict import decide
 
 STAGE = "url"
 _TRACKING = re.compile(

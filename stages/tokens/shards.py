@@ -26,9 +26,14 @@ from lineage.index.output_index import Shard, shard_names
 from lineage.storage.folder import Folder
 from lineage.store.tables import SHARD_INDEX
 
-RUN: Final = pa.schema([
-    ("key", pa.binary(ID_BYTES)), ("doc_id", pa.binary()), ("num_tokens", pa.int64()), ("tokens_hash", pa.binary()),
-])  # fmt: skip
+RUN: Final = pa.schema(
+    [
+        ("key", pa.binary(ID_BYTES)),
+        ("doc_id", pa.binary()),
+        ("num_tokens", pa.int64()),
+        ("tokens_hash", pa.binary()),
+    ]
+)
 """The rows of a run, in order of `key`: its tokens file holds the documents in the same order."""
 
 _ENCODE_CHARS: Final = 4 << 20
@@ -213,19 +218,33 @@ def publish_shard(out: Folder, source: str, shard: int, slices: Sequence[RunSlic
         written = write_shard(slices, ShardOutputs(tokens=tokens, blocks=blocks, index=index))
     num_tokens, num_documents, digest, blocks_hash, index_hash = written
     return Shard(
-        source=source, shard=shard, file=file, num_tokens=num_tokens, num_documents=num_documents, hash=digest,
-        blocks_file=blocks_file, blocks_hash=blocks_hash, index_file=index_file, index_hash=index_hash,
-    )  # fmt: skip
+        source=source,
+        shard=shard,
+        file=file,
+        num_tokens=num_tokens,
+        num_documents=num_documents,
+        hash=digest,
+        blocks_file=blocks_file,
+        blocks_hash=blocks_hash,
+        index_file=index_file,
+        index_hash=index_hash,
+    )
 
 
 def encode_shard_index(index: pa.Table) -> bytes:
     """A SHARD_INDEX table as Parquet bytes; equal tables give equal bytes."""
     buffer = io.BytesIO()
     pq.write_table(
-        index, buffer, compression="zstd", compression_level=3, row_group_size=65_536, write_page_index=True,
+        index,
+        buffer,
+        compression="zstd",
+        compression_level=3,
+        row_group_size=65_536,
+        write_page_index=True,
         write_page_checksum=True,
-        use_dictionary=False, column_encoding={"start": "DELTA_BINARY_PACKED"},
-    )  # fmt: skip
+        use_dictionary=False,
+        column_encoding={"start": "DELTA_BINARY_PACKED"},
+    )
     return buffer.getvalue()
 
 

@@ -8,14 +8,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.dedup.decide import Decision, Member, NearEdge, decide
+from stages.dedup.decide import ComponentMember, DedupDecision, NearEdge, decide
 from stages.dedup.options import DedupTable
 
 
-def member(number: int, *, text: int | None = None, url: str | None = None, **options: Any) -> Member:
+def member(number: int, *, text: int | None = None, url: str | None = None, **options: Any) -> ComponentMember:
     """Document `number`, of doc_id `number`; `text` its text's number (its own, if not given)."""
     given_options = {"num_chars": 100, "captured_at": None, "has_words": True, "earlier": False} | options
-    return Member(
+    return ComponentMember(
         node=number, doc_id=bytes([number]) * 16, clean_hash=bytes([number if text is None else text]) * 16,
         url_key=None if url is None else url.encode() * 16, **given_options,
     )  # fmt: skip
@@ -25,7 +25,7 @@ def near(a: int, b: int, similarity: float = 0.9) -> NearEdge:
     return NearEdge(a=a, b=b, similarity=similarity)
 
 
-def outcome(members: list[Member], edges: list[NearEdge], **options: Any) -> dict[int, tuple[str, int] | None]:
+def outcome(members: list[ComponentMember], edges: list[NearEdge], **options: Any) -> dict[int, tuple[str, int] | None]:
     """For each document None if it is kept, else the stage that drops it and whom it repeats."""
     return {
         decision.node: None if decision.stage is None else (decision.stage, (decision.duplicate_of or b"?")[0])
@@ -90,7 +90,7 @@ def test_equal_texts_count_as_near_where_exact_is_off_if_they_have_words() -> No
 def test_values_say_how_similar_and_against_what() -> None:
     members = [member(4, url="u"), member(5, url="u"), member(6, text=4), member(7)]
     found = {d.node: d for d in decide(members, [near(4, 7, 0.85)], DedupTable())}
-    assert found[4] == Decision(node=4, doc_id=bytes([4]) * 16, cluster_id=bytes([4]) * 16)
+    assert found[4] == DedupDecision(node=4, doc_id=bytes([4]) * 16, cluster_id=bytes([4]) * 16)
     assert [(found[n].similarity, found[n].threshold) for n in (5, 6, 7)] == [(None, None), (1.0, 1.0), (0.85, 0.8)]
     assert {d.cluster_id for d in found.values()} == {bytes([4]) * 16}
 
@@ -108,7 +108,7 @@ COMPONENTS = st.tuples(
 )  # fmt: skip
 
 
-def _component(drawn: tuple[Any, ...]) -> tuple[list[Member], list[NearEdge], DedupTable]:
+def _component(drawn: tuple[Any, ...]) -> tuple[list[ComponentMember], list[NearEdge], DedupTable]:
     rows, pairs, keep, exact = drawn
     members = [member(number, **row) for number, row in enumerate(rows)]
     edges = {
@@ -138,7 +138,7 @@ def test_the_dropped_have_an_edge_to_a_kept_one_and_the_kept_have_none_among_the
         ends = by_node[edge.a].clean_hash, by_node[edge.b].clean_hash
         similarity[ends] = similarity[ends[::-1]] = edge.similarity
 
-    def edge_between(a: Member, b: Member) -> set[tuple[str, float | None]]:
+    def edge_between(a: ComponentMember, b: ComponentMember) -> set[tuple[str, float | None]]:
         found: set[tuple[str, float | None]] = set()
         if a.url_key is not None and a.url_key == b.url_key:
             found.add(("dedup.url", None))

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stages.quality.grams import Grams
+from stages.quality import gopher_repetition
+from stages.quality.text_view import TextView, windows_of
 from stages.quality.windows import Windows
+from stages.quality.words import Splitter
 
 words = st.lists(st.sampled_from(["a", "b", "ab", "ba", "aa", "c", "bc", "abc", "字", "x🙂"]), max_size=80)
 sizes = st.integers(2, 10)
@@ -70,19 +72,31 @@ def test_greedy_duplicates_are_those_of_the_plain_scan(words: list[str], n: int,
 
 
 @settings(max_examples=150, deadline=None)
-@given(words=words, n=sizes)
-def test_grams_of_words_are_counted_as_plain_counting_does(words: list[str], n: int) -> None:
+@given(words=words, n=sizes, base=bases)
+def test_every_place_of_a_gram_is_counted_as_plain_counting_does(words: list[str], n: int, base: int | None) -> None:
     listed = [tuple(words[start : start + n]) for start in range(len(words) - n + 1)]
     counts = Counter(listed)
-    grams = Grams(words)
+    grams = windows(words, base)
     assert grams.counts(n).tolist() == [counts[gram] for gram in listed]
     assert grams.sizes(n).tolist() == [len("".join(gram)) for gram in listed]
-    assert grams.covered_chars(n) == plain_covered(words, n)
-    top = counts.most_common(1)
-    assert grams.most_common(n) == ((len("".join(top[0][0])), top[0][1]) if top else (0, 0))
-    most = max(counts.values(), default=0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(words=words, n=sizes)
+def test_the_shares_of_the_word_variants_are_those_of_plain_counting(words: list[str], n: int) -> None:
+    counts = Counter(tuple(words[start : start + n]) for start in range(len(words) - n + 1))
+    most, whole = max(counts.values(), default=0), max(len("".join(words)), 1)
     longest = max((len("".join(gram)) for gram, count in counts.items() if count == most), default=0)
-    assert grams.longest_of_most_common(n) == ((longest, most) if most > 1 else (0, 0))
+    view = TextView(" ".join(words), Splitter(None))
+    top = gopher_repetition._longest_top_gram(view, n=n, grams=gopher_repetition._chunk_grams)
+    assert top == (longest * most / whole if most > 1 else 0)
+    covered = gopher_repetition._covered_duplicates(view, n=n, grams=gopher_repetition._chunk_grams)
+    assert covered == plain_covered(words, n) / whole
+    first = max(counts, key=counts.__getitem__, default=())
+    assert gopher_repetition._dolma_top_gram(view, n=n) == len("".join(first)) * most / whole
+    sizes = [(len("".join(gram)) * count, count) for gram, count in counts.items()]
+    duplicates = sum(size for size, count in sizes if count > 1)
+    assert gopher_repetition._dolma_duplicates(view, n=n) == duplicates / max(sum(size for size, _ in sizes), 1)
 
 
 def test_windows_can_be_asked_in_any_order() -> None:
@@ -90,9 +104,9 @@ def test_windows_can_be_asked_in_any_order() -> None:
     up, down = windows(text), windows(text)
     ascending = [(up.most_common(n), up.greedy_duplicate_chars(n)) for n in range(1, 8)]
     assert [(down.most_common(n), down.greedy_duplicate_chars(n)) for n in range(7, 0, -1)] == ascending[::-1]
-    rising, falling = Grams(text), Grams(text)
-    numbers = [rising.numbers(n).tolist() for n in range(1, 8)]
-    assert [falling.numbers(n).tolist() for n in range(7, 0, -1)] == numbers[::-1]
+    rising, falling = windows_of(text), windows_of(text)
+    counts = [rising.counts(n).tolist() for n in range(1, 8)]
+    assert [falling.counts(n).tolist() for n in range(7, 0, -1)] == counts[::-1]
 
 
 def test_words_of_any_length_keep_their_place_in_the_hash() -> None:

@@ -1,4 +1,4 @@
-"""Where the four readings of the published rules differ, one text for each difference."""
+"""Where the four variants of the published rules differ, one text for each difference."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""One text on its way through the rules: what several rules measure of it is worked out once."""
+"""A text as the rules look at it: what several rules measure of it is worked out once."""
 
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -20,14 +21,14 @@ _UAX29_WORD: Final = re.compile(
 
 
 class Reader(Protocol[T_co]):
-    """Something worked out from a page; hashable, so that a page remembers it."""
+    """Something worked out from a text; hashable, so that a view remembers it."""
 
-    def __call__(self, page: Page, /) -> T_co: ...
+    def __call__(self, view: TextView, /) -> T_co: ...
 
     def __hash__(self) -> int: ...
 
 
-class Page:
+class TextView:
     """A text and its words in one language."""
 
     __slots__ = ("_known", "splitter", "text")
@@ -38,7 +39,7 @@ class Page:
         self._known: dict[Hashable, Any] = {}
 
     def once(self, reader: Reader[T]) -> T:
-        """What `reader` says of this page, asked once."""
+        """What `reader` says of this text, asked once."""
         if reader not in self._known:
             self._known[reader] = reader(self)
         return cast(T, self._known[reader])
@@ -49,60 +50,65 @@ def share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def split(page: Page) -> Split:
-    """The page's words as its language's splitter gives them."""
-    return page.splitter.split(page.text)
+def split(view: TextView) -> Split:
+    """The text's words as its language's splitter gives them."""
+    return view.splitter.split(view.text)
 
 
-def counts(page: Page) -> Counts:
-    """Sums over the page's words."""
-    return page.once(split).counts
+def counts(view: TextView) -> Counts:
+    """Sums over the text's words."""
+    return view.once(split).counts
 
 
-def chunks(page: Page) -> list[str]:
+def chunks(view: TextView) -> list[str]:
     """What stands between white space."""
-    return page.text.split()
+    return view.text.split()
 
 
-def uax29_words(page: Page) -> list[str]:
+def uax29_words(view: TextView) -> list[str]:
     """Words between the word boundaries of Unicode's UAX #29 that begin with a letter or a digit; scripts without
     spaces are not cut."""
-    return _UAX29_WORD.findall(page.text)
+    return _UAX29_WORD.findall(view.text)
 
 
-def windows(page: Page) -> Windows:
-    """N-grams of the page's words."""
-    words = page.once(split)
+def windows(view: TextView) -> Windows:
+    """N-grams of the text's words."""
+    words = view.once(split)
     return Windows(words.solid(), words.lengths())
 
 
-def all_lines(page: Page) -> list[str]:
+def windows_of(words: Sequence[str]) -> Windows:
+    """N-grams of these words."""
+    return Windows("".join(words), array("i", map(len, words)))
+
+
+def all_lines(view: TextView) -> list[str]:
     """Lines by any line boundary of Unicode."""
-    return page.text.splitlines()
+    return view.text.splitlines()
 
 
-def feed_lines(page: Page) -> list[str]:
+def feed_lines(view: TextView) -> list[str]:
     """What stands between line feeds."""
-    return page.text.split("\n")
+    return view.text.split("\n")
 
 
-def written_lines(page: Page) -> list[str]:
+def written_lines(view: TextView) -> list[str]:
     """Lines between line feeds that hold more than white space."""
-    return [line for line in page.once(feed_lines) if line and not line.isspace()]
+    return [line for line in view.once(feed_lines) if line and not line.isspace()]
 
 
-def line_blocks(page: Page) -> list[str]:
+def line_blocks(view: TextView) -> list[str]:
     """Lines between runs of line feeds."""
-    lines = page.once(feed_lines)
-    if "\n\n" not in page.text:
+    lines = view.once(feed_lines)
+    if "\n\n" not in view.text:
         return lines
     written = [line for line in lines if line]
     return [""] * (lines[0] == "") + written + [""] * (lines[-1] == "")
 
 
-def paragraphs(page: Page) -> list[str]:
+def paragraphs(view: TextView) -> list[str]:
     """Paragraphs of the stripped text between runs of two line feeds or more."""
-    text = page.text.strip()
+    text = view.text.strip()
     return _PARAGRAPH_BREAK.split(text) if "\n\n\n" in text else text.split("\n\n")
 
 
@@ -114,4 +120,4 @@ def repeats(segments: Sequence[str]) -> tuple[int, int]:
     return len(segments) - len(distinct), sum(map(len, segments)) - sum(map(len, distinct))
 
 
-Measure = Callable[[Page], float]
+Measure = Callable[[TextView], float]
