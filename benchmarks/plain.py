@@ -14,9 +14,9 @@ from unittest import mock
 
 from pipeline import process
 from pipeline.cluster import engine
-from pipeline.cluster.engine import Work
+from pipeline.cluster.engine import TaskResources
 from pipeline.phases import phase as phases
-from pipeline.phases.progress import Reporter
+from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe import load
 
 WORKERS = 2
@@ -30,14 +30,14 @@ def main(recipe: str) -> None:
         mock.patch.object(engine, "check_resources"),
         mock.patch.object(phases, "run_units", _runner(pool)),
     ):
-        process.run(load(recipe, []), Reporter(quiet=True))
+        process.run(load(recipe, []), ProgressReporter(quiet=True))
 
 
 def _runner(pool: concurrent.futures.Executor) -> Callable[..., Iterator[tuple[Any, Any]]]:
     """`engine.run_units` on the pool."""
 
     def run_units(
-        function: Callable[[Any, Any, bool], Any], job: Any, items: Iterable[Any], work: Work, retried: object
+        function: Callable[[Any, Any, bool], Any], job: Any, items: Iterable[Any], work: TaskResources, retried: object
     ) -> Iterator[tuple[Any, Any]]:
         pending = {pool.submit(function, job, item, False): item for item in items}
         for done in concurrent.futures.as_completed(pending):

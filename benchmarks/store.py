@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from lineage.ids import content_hash, sort_keys
 from lineage.index.output_index import TokenizerIdentity, make_index, publish_index
-from lineage.purge.plan import Match, PlanHooks, make_plan
+from lineage.purge.plan import PlanHooks, PurgeMatch, plan_purge
 from lineage.storage.folder import Folder
 from lineage.store.checksum_update import cover
 from lineage.store.delta import append, commit_tables, state
@@ -207,12 +207,14 @@ def purge(out: Folder, samples: list[dict[str, object]]) -> dict[str, float]:
     chosen = samples[:PURGED_AT_ONCE]
     rows = [row | {"purge_id": "p", "role": "target"} for row in chosen]
     purged = pa.Table.from_pylist([{name: row.get(name) for name in PURGED.names} for row in rows], schema=PURGED)
-    match = Match(kind="doc", values=tuple(row["doc_id"].hex() for row in chosen if isinstance(row["doc_id"], bytes)))
+    match = PurgeMatch(
+        kind="doc", values=tuple(row["doc_id"].hex() for row in chosen if isinstance(row["doc_id"], bytes))
+    )
     hooks = PlanHooks(
         url_key=lambda url: content_hash(url.encode()), named_host=str.lower, resembles=lambda left, right: False
     )
     began = time.perf_counter()
-    assert make_plan(out, match, hooks).num_documents == PURGED_AT_ONCE
+    assert plan_purge(out, match, hooks).num_documents == PURGED_AT_ONCE
     planned = time.perf_counter()
     append(out, "purged", purged, "p")
     return {"plan": round(planned - began, 3), "record": round(time.perf_counter() - planned, 3)}

@@ -64,7 +64,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RunPlan:
     """A whole run: its recipe, units in (source, file) order, and what it is a function of."""
 
     recipe: PipelineRecipe
@@ -78,7 +78,7 @@ class Plan:
         return unit.source_index, unit.file_index // self.recipe.tokenize.group_files
 
 
-def make_plan(recipe: PipelineRecipe) -> Plan:
+def plan_run(recipe: PipelineRecipe) -> RunPlan:
     """List and probe the inputs, hash the named files: the plan of this run. RecipeError names what is missing."""
     inputs = [list_inputs(source) for source in recipe.source]
     probes = {f"{found.source}/{found.name}": _probed(found) for of_source in inputs for found in of_source}
@@ -104,7 +104,7 @@ def make_plan(recipe: PipelineRecipe) -> Plan:
         for source_index, of_source in enumerate(inputs)
         for file_index, found in enumerate(of_source)
     )
-    return Plan(recipe=recipe, out=Folder(recipe.run.output), units=units, identity=identity, key=key)
+    return RunPlan(recipe=recipe, out=Folder(recipe.run.output), units=units, identity=identity, key=key)
 
 
 class InputChangedError(OSError):
@@ -154,7 +154,7 @@ def _named_outputs(recipe: PipelineRecipe) -> dict[str, str]:
     return dict.fromkeys(recipe.purges.honour, "purges.honour") | dict.fromkeys(recipe.dedup.against, "dedup.against")
 
 
-def places_with_credentials(plan: Plan) -> list[str]:
+def places_with_credentials(plan: RunPlan) -> list[str]:
     """The URLs of the recipe, and the inputs that its lists name, that hold credentials: without them, sorted."""
     places = {without_secrets(text) for text in _texts(as_plain(plan.recipe)) if without_secrets(text) != text}
     return sorted(places | {unit.input.url for unit in plan.units if unit.input.secret_url is not None})
@@ -219,7 +219,7 @@ def _digest(value: Any) -> str:
     return content_hash(json.dumps(value, sort_keys=True, ensure_ascii=True).encode()).hex()
 
 
-def check_same_run(plan: Plan) -> bool:
+def check_same_run(plan: RunPlan) -> bool:
     """Compare `plan` with what its output folder holds, and record it there if the folder is new. True if the run is
     finished already. RecipeError names every difference."""
     out = plan.out
@@ -240,7 +240,7 @@ def check_same_run(plan: Plan) -> bool:
     return False
 
 
-def _refuse_differences(plan: Plan, recorded: Mapping[str, Any], *, compare_versions: bool) -> None:
+def _refuse_differences(plan: RunPlan, recorded: Mapping[str, Any], *, compare_versions: bool) -> None:
     ours = json.loads(json.dumps(plan.identity))
     recorded = recordable(recorded)  # an earlier release wrote credentials down
     found = differing_keys(ours["recipe"], recorded["recipe"])

@@ -35,12 +35,12 @@ from pipeline.dedup.inputs import DedupUnit, EarlierFile
 from pipeline.phases import join as facts
 from pipeline.phases import tokenize as tokens
 from pipeline.phases.phase import Done, Phase, Run, carry_out
-from pipeline.phases.progress import Reporter
+from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.publish import output_index, publish, summarise
 from pipeline.phases.read import UnitJob, run_unit
 from pipeline.phases.record import record
 from pipeline.phases.tokenize import Group, TokenJob, UnitOfGroup, number_shards
-from pipeline.plan import RUN, Plan, Unit, check_same_run, make_plan, places_with_credentials
+from pipeline.plan import RUN, RunPlan, Unit, check_same_run, places_with_credentials, plan_run
 from pipeline.recipe import RAY_STAGES, PipelineRecipe, comparing, recipe_of
 from pipeline.report.faults import BadRecords, announcement, check_bad_records, stop_at_first, stop_if_hopeless
 from stages.chain import CORPUS_STAGES, StepTables, build_chain
@@ -54,7 +54,7 @@ NUM_COMPARE_PHASES = 12
 """About how many phases comparing has: only the progress bar asks."""
 
 
-def run(recipe: PipelineRecipe, reporter: Reporter, *, strict: bool = False) -> dict[str, Any]:
+def run(recipe: PipelineRecipe, reporter: ProgressReporter, *, strict: bool = False) -> dict[str, Any]:
     """Carry a data recipe out, or continue it; the content of OUT/run.json.
 
     RecipeError if the recipe is wrong or the output holds another run; faults.TooManyBadRecordsError past
@@ -62,7 +62,7 @@ def run(recipe: PipelineRecipe, reporter: Reporter, *, strict: bool = False) -> 
     faults.StrictError at the first record on which a reader or step raises."""
     tokenizer = load_tokenizer(recipe.tokenize.encoding)
     job = unit_job(recipe)
-    plan = make_plan(recipe)
+    plan = plan_run(recipe)
     if places := places_with_credentials(plan):
         more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
         reporter.say(f"The credentials of {places[0]}{more} are used, and recorded nowhere.")
@@ -74,7 +74,7 @@ def run(recipe: PipelineRecipe, reporter: Reporter, *, strict: bool = False) -> 
         state = Run(plan=plan, reporter=reporter)
         with engine.cluster(recipe.ray):
             for stage in RAY_STAGES:  # now, and not when the stage comes
-                engine.check_resources(engine.Work.of(recipe.ray, stage))
+                engine.check_resources(engine.TaskResources.of(recipe.ray, stage))
             read = read_inputs(state, replace(job, key=plan.key, strict=strict))
             compared = compare(state, read)
             groups = make_groups(plan, compared)
@@ -175,7 +175,7 @@ def compare(state: Run, read: Sequence[Done]) -> DedupResult:
         result = deduplicate(
             job,
             notify=lambda name: progress.step(1, name),
-            work=engine.Work.of(state.recipe.ray, "compare"),
+            work=engine.TaskResources.of(state.recipe.ray, "compare"),
         )
         dropped = {stage: result.counts.get(stage, 0) for stage in CORPUS_STAGES}
         note = f"{survivors:,} documents, dropped: " + ", ".join(f"{num:,} {stage}" for stage, num in dropped.items())
@@ -203,7 +203,7 @@ def earlier_files(table: DedupTable) -> tuple[tuple[EarlierFile, ...], int]:
     return tuple(files), num_rows
 
 
-def make_groups(plan: Plan, compared: DedupResult) -> list[Group]:
+def make_groups(plan: RunPlan, compared: DedupResult) -> list[Group]:
     """The groups of all sources, in (source, number) order, with their verdicts."""
     verdicts = {(found.source_index, found.group): f"work/{found.name}" for found in compared.verdicts}
     members: dict[tuple[int, int], list[Unit]] = defaultdict(list)

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from lineage.ids import sort_key
 from lineage.index.output_index import Index, PartFile, Shard, make_index, publish_index, read_index
 from lineage.purge.erase import erase_old_versions, refuse_if_bytes_would_stay, remove_leftovers
-from lineage.purge.plan import Match, PlanHooks, PurgeError, PurgePlan, make_plan
+from lineage.purge.plan import PlanHooks, PurgeError, PurgeMatch, PurgePlan, plan_purge
 from lineage.purge.returned import strays
 from lineage.purge.rewrite import Span, drop_excerpts, rewrite_dedup, rewrite_part, rewrite_shard
 from lineage.storage.folder import Folder
@@ -60,10 +60,10 @@ class ApplyHooks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class PurgeRequest:
     """Who wants what purged, and why."""
 
-    match: Match
+    match: PurgeMatch
     by: str
     reason: str
 
@@ -95,7 +95,9 @@ class _Intent:
     old_files: tuple[str, ...]
 
 
-def apply(out: Folder, order: Order, plan_hooks: PlanHooks, hooks: ApplyHooks, wait_seconds: float = 0.0) -> Applied:
+def apply(
+    out: Folder, order: PurgeRequest, plan_hooks: PlanHooks, hooks: ApplyHooks, wait_seconds: float = 0.0
+) -> Applied:
     """Carry a purge out, after ending one that was killed. Purging what is purged changes nothing.
 
     HeldError if the OUT stays held by another for `wait_seconds`; PurgeError if nothing has a given name, or if bytes
@@ -103,7 +105,7 @@ def apply(out: Folder, order: Order, plan_hooks: PlanHooks, hooks: ApplyHooks, w
     with hold(out, "sluice purge", wait_seconds) as held:
         purge = _Purge(out, held, hooks)
         finished = purge.resume()
-        plan = make_plan(out, order.match, plan_hooks)
+        plan = plan_purge(out, order.match, plan_hooks)
         if not plan.rows:
             mine = finished is not None and finished.match == order.match.as_json()
             done = finished.purge_id if finished is not None and mine else None
@@ -155,7 +157,7 @@ class _Purge:
         self.finish(intent)
         return intent
 
-    def begin(self, plan: PurgePlan, order: Order) -> _Intent:
+    def begin(self, plan: PurgePlan, order: PurgeRequest) -> _Intent:
         """Record the intent: the rows first, so that an intent is never without them."""
         index = read_index(self._out)
         rows = pa.Table.from_pylist([asdict(row) for row in plan.rows], schema=_PLANNED)

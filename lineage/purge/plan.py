@@ -27,7 +27,7 @@ class PurgeError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class PurgeMatch:
     """How the targets were named: ids in hex for `doc` and `scan`, URLs or hosts as given."""
 
     kind: Literal["doc", "url", "host", "scan"]
@@ -69,7 +69,7 @@ class PurgePlan:
 
     `returned` are documents of earlier purges whose text is there again: they are among `rows`, named or not."""
 
-    match: Match
+    match: PurgeMatch
     rows: tuple[PlannedRow, ...]
     already: tuple[bytes, ...]
     elsewhere: tuple[Elsewhere, ...]
@@ -113,7 +113,7 @@ class PlanHooks:
     find_elsewhere: Callable[[bytes], str | None] = _nowhere
 
 
-def make_plan(out: Folder, match: Match, hooks: PlanHooks) -> PurgePlan:
+def plan_purge(out: Folder, match: PurgeMatch, hooks: PlanHooks) -> PurgePlan:
     """Plan a purge of the finished OUT; nothing is written. PurgeError if nothing is known by a given name."""
     planner = _Planner(out, match, hooks)
     targets = planner.targets()
@@ -142,7 +142,7 @@ def make_plan(out: Folder, match: Match, hooks: PlanHooks) -> PurgePlan:
 class _Planner:
     """The targets of a match, and what repeats them by text."""
 
-    def __init__(self, out: Folder, match: Match, hooks: PlanHooks) -> None:
+    def __init__(self, out: Folder, match: PurgeMatch, hooks: PlanHooks) -> None:
         self.lookup = Lookup(out)
         self.elsewhere: dict[bytes, Elsewhere] = {}
         self._out, self._match, self._hooks = out, match, hooks

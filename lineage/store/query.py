@@ -56,7 +56,7 @@ USUAL: Final = Limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class QueryResult:
     """A query's answer: column names and rows, every value as JSON can hold it (timestamps ISO-8601, bytes hex, NaN
     and infinities null)."""
 
@@ -82,14 +82,14 @@ def too_large(limits: Limits) -> QueryError:
     return QueryError(f"the query needs more than {limits.memory_gib:g} GiB of memory: narrow it")
 
 
-def query(out: Folder, sql: str, version: int | None = None, limits: Limits = USUAL) -> Result:
+def query(out: Folder, sql: str, version: int | None = None, limits: Limits = USUAL) -> QueryResult:
     """The answer to one SELECT over the views of the run at `out`, as of a version of the corpus or now.
 
     QueryError if the question is refused, wrong or over a limit; StoreError if the store is missing or damaged."""
     return answers(out, [sql], version, limits)[0]
 
 
-def answers(out: Folder, asked: Sequence[str], version: int | None = None, limits: Limits = USUAL) -> list[Result]:
+def answers(out: Folder, asked: Sequence[str], version: int | None = None, limits: Limits = USUAL) -> list[QueryResult]:
     """The answers to several questions about one state, each as `query` gives it."""
     root = str(Path(__file__).resolve().parent.parent)
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -112,8 +112,8 @@ def answers(out: Folder, asked: Sequence[str], version: int | None = None, limit
         process.stdout.close()
 
 
-def _collect(watched: _Watched, num: int) -> list[Result]:
-    results: list[Result] = []
+def _collect(watched: _Watched, num: int) -> list[QueryResult]:
+    results: list[QueryResult] = []
     columns: tuple[str, ...] = ()
     rows: list[tuple[Json, ...]] = []
     while len(results) < num:
@@ -125,7 +125,7 @@ def _collect(watched: _Watched, num: int) -> list[Result]:
         elif kind == "ready":
             watched.begin()
         elif kind == "end":
-            results.append(Result(columns=columns, rows=rows))
+            results.append(QueryResult(columns=columns, rows=rows))
         else:
             raise ERRORS[kind](content)
     return results

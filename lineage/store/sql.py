@@ -36,7 +36,7 @@ from lineage.store.query import (
     Json,
     Limits,
     QueryError,
-    Result,
+    QueryResult,
     WrongQueryError,
     query,
     too_large,
@@ -44,7 +44,7 @@ from lineage.store.query import (
 )
 from lineage.store.views import COLUMNS, definition
 
-__all__ = ["Json", "Limits", "QueryError", "Result", "WrongQueryError", "query", "questions", "to_json"]
+__all__ = ["Json", "Limits", "QueryError", "QueryResult", "WrongQueryError", "query", "questions", "to_json"]
 
 _TABLE_FUNCTIONS: Final = frozenset({
     "range", "generate_series", "unnest", "generate_subscripts", "repeat", "repeat_row",
@@ -63,13 +63,15 @@ _ADDRESS_SPACE_GIB: Final = 64
 
 
 @contextmanager
-def questions(out: Folder, version: int | None = None, limits: Limits = USUAL) -> Iterator[Callable[[str], Result]]:
+def questions(
+    out: Folder, version: int | None = None, limits: Limits = USUAL
+) -> Iterator[Callable[[str], QueryResult]]:
     """A function that answers as `query` does, any number of times about one state: the tables are opened once."""
     with _connection(out, version, limits) as connection:
         yield partial(_answer, connection, limits)
 
 
-def _answer(connection: duckdb.DuckDBPyConnection, limits: Limits, sql: str) -> Result:
+def _answer(connection: duckdb.DuckDBPyConnection, limits: Limits, sql: str) -> QueryResult:
     columns: tuple[str, ...] = ()
     rows: list[tuple[Json, ...]] = []
     for piece in _pieces(connection, limits, sql):
@@ -77,7 +79,7 @@ def _answer(connection: duckdb.DuckDBPyConnection, limits: Limits, sql: str) -> 
             columns = piece
         else:
             rows.extend(piece)
-    return Result(columns=columns, rows=rows)
+    return QueryResult(columns=columns, rows=rows)
 
 
 def _pieces(

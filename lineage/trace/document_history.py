@@ -13,7 +13,7 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class StageDecision:
     """What one stage said: "keep", "edit" (rule: the kind of change, value: how many), "reject" or "duplicate"."""
 
     stage: str
@@ -24,7 +24,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class DuplicateCluster:
     """The component of duplicates that a document belongs to; members by id, itself included."""
 
     id: bytes
@@ -34,7 +34,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Purge:
+class PurgeOfDocument:
     """How a document was purged; the last three are null while that purge is unfinished."""
 
     purge_id: str
@@ -45,14 +45,14 @@ class Purge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class DocumentHistory:
     """All that is known of one document."""
 
     row: DocumentRow
-    decisions: tuple[Decision, ...]
-    cluster: Cluster | None
+    decisions: tuple[StageDecision, ...]
+    cluster: DuplicateCluster | None
     exposures: tuple[Exposure, ...]
-    purged: Purge | None
+    purged: PurgeOfDocument | None
 
     @property
     def doc_id(self) -> bytes:
@@ -86,7 +86,7 @@ class Story:
     def _cluster(self, limit: int | None) -> Json:
         """A document that nothing repeats is a cluster of its own; a rejected one was compared with none."""
         alone = () if self.row.status == "rejected" else (self.doc_id,)
-        found = self.cluster or Cluster(
+        found = self.cluster or DuplicateCluster(
             id=self.doc_id, duplicate_of=self.row.duplicate_of, similarity=self.row.similarity, members=alone
         )
         told: dict[str, Json] = {
@@ -104,7 +104,10 @@ class Story:
 
 
 def documents_json(
-    stories: Sequence[Story], limit: int | None = None, num: int | None = None, last: Story | None = None
+    stories: Sequence[DocumentHistory],
+    limit: int | None = None,
+    num: int | None = None,
+    last: DocumentHistory | None = None,
 ) -> dict[str, Json]:
     """`{"documents": […]}`: the answer in every direction but by id. `num` and `last`: how many there are and the last
     of them, where `stories` are only the first."""
@@ -125,7 +128,7 @@ def _put_cut(told: dict[str, Json], name: str, items: Sequence[Json], limit: int
         told[f"{name}_cut"] = {"count": len(items), "first": items[0], "last": items[-1]}
 
 
-def _decision(decision: Decision) -> Json:
+def _decision(decision: StageDecision) -> Json:
     return {
         "stage": decision.stage, "rule": decision.rule, "value": _number(decision.value),
         "threshold": _number(decision.threshold), "verdict": decision.verdict,

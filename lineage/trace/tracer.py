@@ -15,7 +15,7 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from lineage.store.lookup import Lookup
 from lineage.store.rows import DocumentRow, EditRow, FindingRow, MemberRow, PurgedRow, RunRow, SegmentRow, Span
-from lineage.trace.document_history import Cluster, Decision, Purge, Story
+from lineage.trace.document_history import DocumentHistory, DuplicateCluster, PurgeOfDocument, StageDecision
 from lineage.trace.exposure import Exposure, FindReadings, LocateSequences, TrainingRun, erased_from, exposures, fold
 
 _STAGES: Final = (
@@ -66,11 +66,11 @@ class Tracer:
         self._stages: dict[str, list[str]] = {}
         self._runs: list[TrainingRun] | None = None
 
-    def by_id(self, doc_id: bytes) -> Story:
+    def by_id(self, doc_id: bytes) -> DocumentHistory:
         """The story of a document; of rows with this id, that of the one that was not a repetition."""
         return self._told(self._lookup.documents([doc_id]), f"document {doc_id.hex()}")[0]
 
-    def by_url(self, url: str) -> list[Story]:
+    def by_url(self, url: str) -> list[DocumentHistory]:
         """The documents of a URL, however it is spelt."""
         wanted = self._functions.normalise(url)
         if wanted is None:
@@ -79,11 +79,11 @@ class Tracer:
         matching = [row for row in rows if row.url is not None and self._functions.normalise(row.url) == wanted]
         return self._told(matching, f"document with the URL {url!r} (as {wanted!r})")
 
-    def by_hash(self, digest: bytes) -> list[Story]:
+    def by_hash(self, digest: bytes) -> list[DocumentHistory]:
         """The documents whose raw, text, clean or tokens hash this is."""
         return self._told(self._lookup.by_hashes([digest]), f"document with the hash {digest.hex()}")
 
-    def by_host(self, host: str, limit: int | None = None) -> tuple[list[Story], int]:
+    def by_host(self, host: str, limit: int | None = None) -> tuple[list[DocumentHistory], int]:
         """The documents of a host in order of URL, the first `limit` of them, and how many records it has."""
         name = self._functions.named_host(host)
         listed = self._lookup.host(name, None if limit is None else max(limit, 1)) if name else []
@@ -94,24 +94,24 @@ class Tracer:
         num = len(listed) if limit is None or len(listed) < limit else self._lookup.num_of_host(name)
         return [stories[doc_id] for doc_id in ids], num
 
-    def last_of_host(self, host: str) -> Story:
+    def last_of_host(self, host: str) -> DocumentHistory:
         """The last of the documents that `by_host` gives without a limit."""
         (story,) = self.stories([self._lookup.last_of_host(self._functions.named_host(host) or host).doc_id])
         return story
 
-    def by_place(self, warc_file: str, offset: int) -> list[Story]:
+    def by_place(self, warc_file: str, offset: int) -> list[DocumentHistory]:
         """The document read from the member at byte `offset` of a crawl file, named as in `warc_file`."""
         what = f"document at offset {offset} of {warc_file!r} (file names are relative, as in column warc_file)"
         return self._told(self._lookup.by_place(warc_file, offset), what)
 
-    def by_token(self, source: str, shard: int, offset: int) -> list[Story]:
+    def by_token(self, source: str, shard: int, offset: int) -> list[DocumentHistory]:
         """The document that a token of a shard belongs to."""
         [placements] = self._lookup.at_spans([Span(source, shard, offset, 1)])
         if not placements:
             raise UnknownError(f"no document at token {offset} of shard {source}/{shard} in {self._out.url}")
         return self.stories([placement.doc_id for placement in placements])
 
-    def by_step(self, run: str, step: int, row: int | None = None) -> list[Story]:
+    def by_step(self, run: str, step: int, row: int | None = None) -> list[DocumentHistory]:
         """The documents that a training step (or one row of its batch) read, in the order of rows and tokens."""
         known = {training.run: training for training in self.runs()}
         if run not in known:
@@ -128,9 +128,9 @@ class Tracer:
         spans = self._functions.locate(training.plan, [step * training.global_batch + number for number in rows])
         return self.stories(self._read_by(training, spans))
 
-    def stories(self, doc_ids: Sequence[bytes]) -> list[Story]:
+    def stories(self, doc_ids: Sequence[bytes]) -> list[DocumentHistory]:
         """The stories of documents, in the order given; UnknownError names one that is not there."""
-        told: list[Story] = []
+        told: list[DocumentHistory] = []
         distinct = list(dict.fromkeys(doc_ids))
         for first in range(0, len(distinct), _AT_ONCE):
             chunk = distinct[first : first + _AT_ONCE]
@@ -158,7 +158,7 @@ class Tracer:
         ]
         return [placement.doc_id for placements in self._lookup.at_spans(here) for placement in placements]
 
-    def _told(self, rows: list[DocumentRow], what: str) -> list[Story]:
+    def _told(self, rows: list[DocumentRow], what: str) -> list[DocumentHistory]:
         if not rows:
             raise UnknownError(f"no {what} in {self._out.url}")
         chosen = _one_each(rows)
@@ -166,7 +166,7 @@ class Tracer:
             story for first in range(0, len(chosen), _AT_ONCE) for story in self._tell(chosen[first : first + _AT_ONCE])
         ]
 
-    def _tell(self, rows: list[DocumentRow]) -> list[Story]:
+    def _tell(self, rows: list[DocumentRow]) -> list[DocumentHistory]:
         ids = [row.doc_id for row in rows]
         edits = _grouped(self._lookup.edits(ids))
         findings = _grouped(self._lookup.findings(ids))
@@ -175,9 +175,11 @@ class Tracer:
         for member in self._lookup.members(row.cluster_id for row in rows if row.cluster_id is not None):
             members.setdefault(member.cluster_id, []).append(member)
         return [
-            Story(
+            DocumentHistory(
                 row=row,
-                decisions=decisions(row, self._passed(row), edits.get(row.doc_id, []), findings.get(row.doc_id, [])),
+                decisions=stage_decisions(
+                    row, self._passed(row), edits.get(row.doc_id, []), findings.get(row.doc_id, [])
+                ),
                 cluster=None if row.cluster_id is None else _cluster(row, members.get(row.cluster_id, [])),
                 exposures=self._exposures(row, purged.get(row.doc_id, [])),
                 purged=self._purge(purged.get(row.doc_id, [])),
@@ -206,7 +208,7 @@ class Tracer:
         find = self._functions.find
         return tuple(exposure for run in self.runs() for exposure in exposures(run, span, find, erased))
 
-    def _purge(self, purged: Sequence[PurgedRow]) -> Purge | None:
+    def _purge(self, purged: Sequence[PurgedRow]) -> PurgeOfDocument | None:
         """The purge that took the document: the last, if it went again after a backup had brought it back."""
         if not purged:
             return None
@@ -214,7 +216,7 @@ class Tracer:
         ended = [entry for entry in purged if entry.purge_id in purges]
         last = max(ended, key=lambda entry: purges[entry.purge_id].at) if ended else purged[0]
         purge = purges.get(last.purge_id)
-        return Purge(
+        return PurgeOfDocument(
             purge_id=last.purge_id,
             role=last.role,
             at=purge.at if purge else None,
@@ -223,28 +225,32 @@ class Tracer:
         )
 
 
-def decisions(
+def stage_decisions(
     row: DocumentRow, passed: Sequence[str], edits: Sequence[EditRow], findings: Sequence[FindingRow]
-) -> tuple[Decision, ...]:
+) -> tuple[StageDecision, ...]:
     """Every stage that a document passed, in order, then the one that decided.
 
     A stage that changed the text says "edit", once for each kind (the rule) with its count (the value). Findings of the
     whole ledger stand with their stage."""
-    told: list[Decision] = []
+    told: list[StageDecision] = []
     deciding = row.stage if row.status != "kept" else None
     for stage in (*passed, *([deciding] if deciding is not None else [])):
         told.extend(
-            Decision(stage=stage, rule=f.rule, value=f.value, threshold=f.threshold, verdict=f.verdict)
+            StageDecision(stage=stage, rule=f.rule, value=f.value, threshold=f.threshold, verdict=f.verdict)
             for f in findings
             if f.stage == stage and not (stage == deciding and f.rule == row.rule)
         )
-        changed = [Decision(stage=stage, rule=e.kind, value=e.count, verdict="edit") for e in edits if e.stage == stage]
+        changed = [
+            StageDecision(stage=stage, rule=e.kind, value=e.count, verdict="edit") for e in edits if e.stage == stage
+        ]
         told.extend(changed)
         if stage == deciding:
             verdict = "duplicate" if row.status == "duplicate" else "reject"
-            told.append(Decision(stage=stage, rule=row.rule, value=row.value, threshold=row.threshold, verdict=verdict))
+            told.append(
+                StageDecision(stage=stage, rule=row.rule, value=row.value, threshold=row.threshold, verdict=verdict)
+            )
         elif not changed:
-            told.append(Decision(stage=stage, verdict="keep"))
+            told.append(StageDecision(stage=stage, verdict="keep"))
     return tuple(told)
 
 
@@ -256,9 +262,9 @@ def _one_each(rows: list[DocumentRow]) -> list[DocumentRow]:
     return [best[doc_id] for doc_id in sorted(best)]
 
 
-def _cluster(row: DocumentRow, members: list[MemberRow]) -> Cluster:
+def _cluster(row: DocumentRow, members: list[MemberRow]) -> DuplicateCluster:
     assert row.cluster_id is not None
-    return Cluster(
+    return DuplicateCluster(
         id=row.cluster_id, duplicate_of=row.duplicate_of, similarity=row.similarity,
         members=tuple(sorted({member.doc_id for member in members})),
     )  # fmt: skip

@@ -109,14 +109,16 @@ def _design(options: argparse.Namespace) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     from pipeline.cluster.engine import check_workers
-    from pipeline.phases.progress import Reporter
+    from pipeline.phases.progress import ProgressReporter
     from trainer.mix.ablation import Means, run_ablation
     from trainer.mix.proxies import noise_floor, results
 
     if options.parallel is not None and options.parallel < 1:
         raise RecipeError(f"--parallel {options.parallel}: expected at least 1")
     ablation = _open(options)
-    run_ablation(ablation, Means(num_parallel=options.parallel, say=Reporter().say, check_workers=check_workers))
+    run_ablation(
+        ablation, Means(num_parallel=options.parallel, say=ProgressReporter().say, check_workers=check_workers)
+    )
     floor = noise_floor(results(ablation), ablation.goal())
     if options.json:
         print_json({"runs": [asdict(result) for result in results(ablation)], "noise_floor": floor})
@@ -227,13 +229,13 @@ def _report(options: argparse.Namespace) -> None:
 
 def _doremi(options: argparse.Namespace) -> None:
     from pipeline.cluster.engine import check_workers
-    from pipeline.phases.progress import Reporter
+    from pipeline.phases.progress import ProgressReporter
     from trainer.mix.ablation import Means, run_doremi
     from trainer.mix.doremi_job import trainable
     from trainer.mix.optimize import mixture_toml
 
     ablation = _open(options)
-    answer = run_doremi(ablation, Means(say=Reporter().say, check_workers=check_workers))
+    answer = run_doremi(ablation, Means(say=ProgressReporter().say, check_workers=check_workers))
     toml = mixture_toml(trainable(ablation, answer))
     if options.json:
         print_json(asdict(answer) | {"toml": toml})

@@ -20,8 +20,8 @@ from typing import Any
 
 from lineage.ids import parse_id
 from lineage.index.output_index import read_index
-from lineage.purge.execution import Applied, Order, apply, unfinished_purge
-from lineage.purge.plan import Match, PurgePlan, make_plan
+from lineage.purge.execution import Applied, PurgeRequest, apply, unfinished_purge
+from lineage.purge.plan import PurgeMatch, PurgePlan, plan_purge
 from lineage.purge.sweeps import unswept
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
@@ -53,10 +53,10 @@ def run(options: argparse.Namespace) -> int:
     match = _match(options)
     hooks = plan_hooks(out)
     if not options.apply:
-        plan = make_plan(out, match, hooks)
+        plan = plan_purge(out, match, hooks)
         _tell(options, plan, None)
         return 0
-    order = Order(match=match, by=options.by, reason=options.reason)
+    order = PurgeRequest(match=match, by=options.by, reason=options.reason)
     try:
         applied = apply(out, order, hooks, apply_hooks(), wait_seconds=30)
     except OSError as error:
@@ -68,17 +68,17 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _match(options: argparse.Namespace) -> Match:
+def _match(options: argparse.Namespace) -> PurgeMatch:
     if options.scan is not None:
-        return Match(kind="scan", values=tuple(_scanned(options.scan)))
+        return PurgeMatch(kind="scan", values=tuple(_scanned(options.scan)))
     if options.doc is not None:
         try:
-            return Match(kind="doc", values=tuple(parse_id(text).hex() for text in options.doc))
+            return PurgeMatch(kind="doc", values=tuple(parse_id(text).hex() for text in options.doc))
         except ValueError as error:
             raise RecipeError(f"--doc: {error}") from error
     if options.url is not None:
-        return Match(kind="url", values=tuple(options.url))
-    return Match(kind="host", values=tuple(options.host))
+        return PurgeMatch(kind="url", values=tuple(options.url))
+    return PurgeMatch(kind="host", values=tuple(options.host))
 
 
 def _scanned(path: str) -> list[str]:

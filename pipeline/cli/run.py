@@ -22,7 +22,7 @@ from __future__ import annotations
 import argparse
 
 from pipeline.cli.common import add_json, add_recipe, console, print_json
-from pipeline.phases.progress import Reporter
+from pipeline.phases.progress import ProgressReporter
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.cli.main import FailedError
     from pipeline.cli.summary import show_summary
 
-    summary = process.run(recipe.load(options.recipe, options.overrides), Reporter(), strict=options.strict)
+    summary = process.run(recipe.load(options.recipe, options.overrides), ProgressReporter(), strict=options.strict)
     if options.json:
         print_json(summary)
     else:

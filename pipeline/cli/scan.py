@@ -17,7 +17,7 @@ from lineage.index.output_index import check_outside
 from lineage.storage.folder import Folder
 from pipeline.cli.common import add_json, print_json, share
 from pipeline.cli.main import FailedError
-from pipeline.phases.progress import Reporter
+from pipeline.phases.progress import ProgressReporter
 from pipeline.terminal import visible
 
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         Folder(options.out),
         ScanRequest(against=options.against, field=options.field, ngram=options.ngram, control=options.control,
                     max_share=options.max_share),
-        Reporter(),
+        ProgressReporter(),
     )  # fmt: skip
     write_evidence(evidence, options.to)
     if options.json:

@@ -30,7 +30,7 @@ from lineage.recipe import RecipeError
 from pipeline.cli.common import print_json
 
 if TYPE_CHECKING:
-    from pipeline.jobs.cluster_jobs import Cluster, Job
+    from pipeline.jobs.cluster_jobs import ClusterJob, JobsClient
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -54,13 +54,13 @@ def add_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", metavar="URL", help="of the cluster's dashboard, as http://127.0.0.1:8265")
 
 
-def connect(address: str | None) -> Cluster:
+def connect(address: str | None) -> JobsClient:
     """The cluster at `address`, with the token that this shell holds."""
     if not address or not address.startswith(("http://", "https://")):
         raise RecipeError(f"--address {address or ''}: expected the URL of the dashboard, as http://127.0.0.1:8265")
-    from pipeline.jobs.cluster_jobs import Cluster, find_token
+    from pipeline.jobs.cluster_jobs import JobsClient, find_token
 
-    return Cluster(address, find_token(os.environ, Path.home()))
+    return JobsClient(address, find_token(os.environ, Path.home()))
 
 
 def split_command(options: argparse.Namespace) -> list[str]:
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     return 0 if options.detach and not job.ended else job.code
 
 
-def _greeting(job: Job, was_there: bool) -> str:
+def _greeting(job: ClusterJob, was_there: bool) -> str:
     if not was_there:
         return f"job {job.id}: submitted"
     again = "; --again runs it anew" if job.status == "SUCCEEDED" else ""

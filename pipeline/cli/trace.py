@@ -15,7 +15,7 @@ import argparse
 
 from lineage.ids import parse_id
 from lineage.recipe import RecipeError
-from lineage.trace.document_history import Story, documents_json
+from lineage.trace.document_history import DocumentHistory, documents_json
 from lineage.trace.tracer import Tracer
 from pipeline.cli.common import add_json, console, count, print_json
 from pipeline.inspect.tracing import make_tracer
@@ -73,7 +73,7 @@ def _check(options: argparse.Namespace) -> None:
             raise RecipeError(f"--{more} goes with {' or '.join(f'--{way}' for way in ways)} alone")
 
 
-def _find(tracer: Tracer, options: argparse.Namespace) -> tuple[list[Story], int | None]:
+def _find(tracer: Tracer, options: argparse.Namespace) -> tuple[list[DocumentHistory], int | None]:
     if options.url is not None:
         return tracer.by_url(options.url), None
     if options.host is not None:
@@ -103,7 +103,7 @@ def _id(text: str, flag: str) -> bytes:
         raise RecipeError(f"{flag}: {error}") from error
 
 
-def _print(stories: list[Story], limit: int | None, num: int | None) -> None:
+def _print(stories: list[DocumentHistory], limit: int | None, num: int | None) -> None:
     from pipeline.inspect.document_history import print_list, print_story
 
     screen = console()

@@ -22,7 +22,7 @@ from lineage.storage.folder import object_store_settings
 from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
 from pipeline.recipe import RayStageTable, RayTable
 from trainer.processes.address import start_or_join
-from trainer.processes.placement import A_LITTLE, Workers
+from trainer.processes.placement import CUSTOM_RESOURCE_SHARE, Workers
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -33,7 +33,7 @@ class WorkerDiedError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class TaskResources:
     """How a unit is scheduled: from the recipe's [ray]."""
 
     cpus: float = 1.0
@@ -44,7 +44,7 @@ class Work:
     grows: bool = False
 
     @classmethod
-    def of(cls, table: RayTable, stage: str = "") -> Work:
+    def of(cls, table: RayTable, stage: str = "") -> TaskResources:
         """For the units of a stage (RAY_STAGES), or of no stage in particular."""
         own = table.stages.get(stage, RayStageTable())
         return cls(
@@ -59,7 +59,9 @@ class Work:
     @property
     def reserved(self) -> dict[str, float]:
         """What a unit takes of its node, by Ray's names; memory in bytes."""
-        wanted = {"CPU": self.cpus, "memory": float(self.memory)} | ({self.resource: A_LITTLE} if self.resource else {})
+        wanted = {"CPU": self.cpus, "memory": float(self.memory)} | (
+            {self.resource: CUSTOM_RESOURCE_SHARE} if self.resource else {}
+        )
         return {name: amount for name, amount in wanted.items() if amount}
 
 
@@ -135,7 +137,7 @@ def num_cpus() -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
-def check_resources(work: Work) -> None:
+def check_resources(work: TaskResources) -> None:
     """Raise ResourceError at once where no node can run a unit, instead of waiting for ever: unless the cluster grows,
     since Ray does not tell what nodes its autoscaler may add."""
     keys = "ray.unit_cpus, ray.unit_memory or ray.unit_resource (or the stage's own in [ray.stages])"
@@ -162,7 +164,7 @@ def run_units(
     function: Callable[[Any, Item, bool], Result],
     job: Any,
     items: Iterable[Item],
-    work: Work,
+    work: TaskResources,
     retried: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[Item, Result]]:
     """`function(job, item, careful)` for every item, as Ray tasks; results as they come, in any order.
@@ -206,13 +208,13 @@ class _LostWorkerError(Exception):
     """A task's worker died; the message says how."""
 
 
-def task_options(work: Work) -> dict[str, Any]:
+def task_options(work: TaskResources) -> dict[str, Any]:
     """What a task of this work reserves, as Ray is told."""
     options: dict[str, Any] = {"num_cpus": work.cpus, "memory": work.memory or None}
-    return options | ({"resources": {work.resource: A_LITTLE}} if work.resource else {})
+    return options | ({"resources": {work.resource: CUSTOM_RESOURCE_SHARE}} if work.resource else {})
 
 
-def _starter(function: Callable[[Any, Any, bool], Any], job: Any, work: Work) -> Callable[[Any, bool], Any]:
+def _starter(function: Callable[[Any, Any, bool], Any], job: Any, work: TaskResources) -> Callable[[Any, bool], Any]:
     """What starts a task for an item, carefully or not, and returns its reference."""
     import ray
 

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from lineage.ids import add_digests
 from lineage.storage.folder import Folder
 from lineage.store.tables import VERDICTS
-from pipeline.cluster.engine import Work
+from pipeline.cluster.engine import TaskResources
 from pipeline.dedup import graph, near, verdicts
 from pipeline.dedup.exchange import Engine, Exchange, InProcess, RayData
 from pipeline.dedup.inputs import DedupUnit, EarlierFile, KeysFile, earlier_file, publish_chunks, unit_file
@@ -38,7 +38,7 @@ IN_PROCESS_ROWS: Final = 5_000_000
 ROWS_PER_PARTITION: Final = 250_000
 _MAX_PARTITIONS: Final = 8192
 _MARKER: Final = "done.json"
-_NO_WISHES: Final = Work()
+_NO_WISHES: Final = TaskResources()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ def deduplicate(
     job: DedupJob,
     engine: Engine | None = None,
     notify: Callable[[str], None] | None = None,
-    work: Work = _NO_WISHES,
+    work: TaskResources = _NO_WISHES,
 ) -> DedupResult:
     """The verdicts on every document of `job.units`. `notify` hears the name of each phase that begins; `work` is what
     tasks reserve where one process is not enough.

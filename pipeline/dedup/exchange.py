@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from lineage.storage.folder import object_store_settings
-from pipeline.cluster.engine import Work, task_options
+from pipeline.cluster.engine import TaskResources, task_options
 
 PARTITION: Final = "partition"
 """The column of int64 partition numbers that the rows of an exchange carry (Ray cannot hash uint64 keys)."""
@@ -96,7 +96,7 @@ class RayData:
     `work` says what readers and reducers reserve, and how often they are tried again; what the repartition itself
     reserves is Ray's."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: TaskResources) -> None:
         self._work = work
 
     def run(self, exchange: Exchange) -> dict[int, Counts]:

@@ -19,7 +19,7 @@ from pipeline.demo.pages import Article, drop_words, render_page, write_article
 from pipeline.demo.prose import LANGUAGES
 from pipeline.demo.questions import question
 from pipeline.demo.spam import SPAM
-from pipeline.demo.warcs import Page, break_records, write_gzip, write_source
+from pipeline.demo.warcs import DemoPage, break_records, write_gzip, write_source
 
 KEPT_LANGUAGES = ("en", "de", "fr", "es")
 _SHARES = {"en": 0.46, "de": 0.16, "fr": 0.13, "es": 0.12, "it": 0.07, "nl": 0.06}
@@ -92,8 +92,8 @@ def _url(source: str, number: int) -> str:
     return f"https://{source}{number % 40}.example.com/{number // 40}/page-{number}"
 
 
-def _page(source: str, number: int, article: Article, rng: random.Random) -> Page:
-    return Page(url=_url(source, number), html=render_page(article, f"{source}{number % 40}.example.com", rng))
+def _page(source: str, number: int, article: Article, rng: random.Random) -> DemoPage:
+    return DemoPage(url=_url(source, number), html=render_page(article, f"{source}{number % 40}.example.com", rng))
 
 
 class _Crawl:
@@ -115,7 +115,7 @@ class _Crawl:
         article = self.articles[number]
         changed = replace(article, paragraphs=(*article.paragraphs[:2], paragraph, *article.paragraphs[2:]))
         url = self.web[number].url
-        self.web[number] = Page(url=url, html=render_page(changed, "club.example.com", self.rng))
+        self.web[number] = DemoPage(url=url, html=render_page(changed, "club.example.com", self.rng))
         return url
 
     def plant_duplicates(self) -> None:
@@ -135,7 +135,7 @@ class _Crawl:
                 article = replace(article, paragraphs=drop_words(article.paragraphs, self.rng, 3))
             elif kind == "url":
                 article, url = write_article("en", self.rng, 14), f"{original.url}?utm_source=feed&utm_medium=rss"
-            self.news.append(Page(url=url, html=render_page(article, "copies.example.net", self.rng)))
+            self.news.append(DemoPage(url=url, html=render_page(article, "copies.example.net", self.rng)))
             end = ("duplicate", f"dedup.{kind}", f"dedup.{kind}")
             self._expect(kind, "news", url, end, twin=original.url)
 

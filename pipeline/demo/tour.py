@@ -22,11 +22,11 @@ import tomli_w
 from rich.console import Console
 from rich.table import Table
 
-from lineage.purge.execution import Applied, Order, apply
-from lineage.purge.plan import Match
+from lineage.purge.execution import Applied, PurgeRequest, apply
+from lineage.purge.plan import PurgeMatch
 from lineage.recipe import RecipeError, load_recipe
 from lineage.storage.folder import Folder
-from lineage.trace.document_history import Story
+from lineage.trace.document_history import DocumentHistory
 from lineage.verify.output import verify
 from lineage.verify.problems import Verification
 from pipeline import process
@@ -37,7 +37,7 @@ from pipeline.inspect.document_history import print_story
 from pipeline.inspect.hooks import apply_hooks, plan_hooks, verify_hooks
 from pipeline.inspect.scan import ScanRequest, scan, write_evidence
 from pipeline.inspect.tracing import make_tracer
-from pipeline.phases.progress import Reporter
+from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe import RayTable, load
 from stages.tokens.tokenizer import train_bpe
 
@@ -49,7 +49,7 @@ _RUN = "demo-train"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class DemoPaths:
     """Where things lie in the demo's folder."""
 
     folder: Path
@@ -79,7 +79,7 @@ def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) 
     _write_recipes(places, steps)
     with engine.cluster(RayTable(num_cpus=2)):
         screen.rule("2  The data pipeline")
-        summary = process.run(load(places.recipe("data")), Reporter())
+        summary = process.run(load(places.recipe("data")), ProgressReporter())
         found = check_truth(places.out, truth)
         _show_truth(screen, found)
         screen.rule("3  Training")
@@ -105,17 +105,17 @@ def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) 
     }  # fmt: skip
 
 
-def _empty(folder: Path) -> Places:
+def _empty(folder: Path) -> DemoPaths:
     if folder.exists() and any(folder.iterdir()):
         if not (folder / MARKER).exists():
             raise RecipeError(f"--out {folder} is not empty and is no earlier demo: name a new folder")
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARKER).write_text("{}\n")
-    return Places(folder=folder.resolve())
+    return DemoPaths(folder=folder.resolve())
 
 
-def _write_recipes(places: Places, steps: int) -> None:
+def _write_recipes(places: DemoPaths, steps: int) -> None:
     """The two recipes, and a tokenizer learnt from the forum posts: a tiny model gets a tiny vocabulary."""
     with gzip.open(places.crawl / "boards-00000.jsonl.gz", "rt", encoding="utf-8") as posts:
         ranks = train_bpe([json.loads(line)["text"] for line in posts], _VOCAB)
@@ -153,7 +153,7 @@ def _show_truth(screen: Console, found: Sequence[Found]) -> None:
         screen.print(f"  astray: {line}", markup=False)
 
 
-def _train(places: Places, screen: Console) -> dict[str, Any]:
+def _train(places: DemoPaths, screen: Console) -> dict[str, Any]:
     from trainer.launch import train_on_ray
     from trainer.options import TrainRecipe
 
@@ -162,27 +162,27 @@ def _train(places: Places, screen: Console) -> dict[str, Any]:
     return asdict(result)
 
 
-def _leaked_story(places: Places, truth: Truth) -> Story:
+def _leaked_story(places: DemoPaths, truth: Truth) -> DocumentHistory:
     """The leaked page that training saw most often."""
     tracer = make_tracer(places.out.url)
     stories = [tracer.by_url(plant.url)[0] for plant in truth.plants if plant.kind == LEAK]
     return max(stories, key=lambda story: len(story.exposures))
 
 
-def _purge(places: Places, screen: Console) -> tuple[dict[str, Any], Applied]:
-    evidence = scan(places.out, ScanRequest(against=str(places.crawl / "benchmark.jsonl")), Reporter())
+def _purge(places: DemoPaths, screen: Console) -> tuple[dict[str, Any], Applied]:
+    evidence = scan(places.out, ScanRequest(against=str(places.crawl / "benchmark.jsonl")), ProgressReporter())
     write_evidence(evidence, str(places.folder / "scan.json"))
     screen.print(f"{len(evidence['found_items'])} of {evidence['num_items']} questions found in"
                  f" {evidence['num_found']} documents")  # fmt: skip
-    match = Match(kind="scan", values=tuple(document["doc_id"] for document in evidence["documents"]))
-    order = Order(match=match, by="demo", reason="leaked benchmark")
+    match = PurgeMatch(kind="scan", values=tuple(document["doc_id"] for document in evidence["documents"]))
+    order = PurgeRequest(match=match, by="demo", reason="leaked benchmark")
     applied = apply(places.out, order, plan_hooks(places.out), apply_hooks())
     screen.print(f"purged {applied.plan.num_documents} documents, {applied.plan.num_tokens:,} tokens,"
                  f" as {applied.purge_id}")  # fmt: skip
     return evidence, applied
 
 
-def _leaked_texts(places: Places, truth: Truth) -> list[str]:
+def _leaked_texts(places: DemoPaths, truth: Truth) -> list[str]:
     questions = (places.crawl / "benchmark.jsonl").read_text(encoding="utf-8").splitlines()
     num = sum(plant.kind == LEAK for plant in truth.plants)
     return [json.loads(line)["text"] for line in questions[:num]]

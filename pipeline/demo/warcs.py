@@ -12,14 +12,14 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class DemoPage:
     """A page of the crawl before it is written."""
 
     url: str
     html: bytes
 
 
-def write_source(folder: Path, source: str, pages: list[Page], num_files: int, rng: random.Random) -> None:
+def write_source(folder: Path, source: str, pages: list[DemoPage], num_files: int, rng: random.Random) -> None:
     """`pages`, shuffled, as `num_files` WARC files called after `source`."""
     order = rng.sample(range(len(pages)), len(pages))
     for file in range(num_files):
@@ -43,7 +43,7 @@ def _warcinfo(name: str) -> bytes:
     return _member(head, block)
 
 
-def _response(page: Page, source: str) -> bytes:
+def _response(page: DemoPage, source: str) -> bytes:
     record_id = _uuid(source.encode() + page.url.encode())
     return response_member(page.url, "text/html; charset=utf-8", page.html, record_id)
 
@@ -64,7 +64,7 @@ def _uuid(name: bytes) -> uuid.UUID:
     return uuid.UUID(bytes=hashlib.sha256(name).digest()[:16], version=4)
 
 
-def break_records(file: Path, pages: tuple[Page, Page, Page]) -> int:
+def break_records(file: Path, pages: tuple[DemoPage, DemoPage, DemoPage]) -> int:
     """Add a record with flipped bits, a whole one, and one that the file's end clips: two stretches cannot be read
     (the number is returned), and nothing else is lost."""
     flipped, whole, clipped = (bytearray(_response(page, "broken")) for page in pages)

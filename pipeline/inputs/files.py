@@ -52,7 +52,7 @@ class Input:
         return self.secret_url or self.url
 
 
-class Source(Protocol):
+class InputSource(Protocol):
     """What is asked of a recipe's [[source]]."""
 
     @property
@@ -74,7 +74,7 @@ class _Listed:
     size: int | None
 
 
-def list_inputs(source: Source) -> list[Input]:
+def list_inputs(source: InputSource) -> list[Input]:
     """The input files of `source`, sorted by name, the first `limit` of them.
 
     A file that is listed twice counts once, with a warning. RecipeError: a file is missing, a glob matches nothing, or
@@ -133,7 +133,7 @@ def _is_http(url: str) -> bool:
     return urlsplit(url).scheme in ("http", "https")
 
 
-def _list_all(source: Source) -> Iterator[_Listed]:
+def _list_all(source: InputSource) -> Iterator[_Listed]:
     for given in source.inputs:
         with blamed_on(f"source.inputs of {source.name!r}"):
             entry, shown = with_environment(given), without_secrets(given)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lineage.trace.document_history import Decision, Story
+from lineage.trace.document_history import DocumentHistory, StageDecision
 from lineage.trace.exposure import Exposure
 from pipeline.terminal import visible
 
@@ -22,7 +22,7 @@ _MARKS = {"keep": ("✓", "green"), "edit": ("~", "cyan"), "reject": ("✗", "re
 _SHOWN = 12
 
 
-def print_story(console: Console, story: Story, limit: int | None = None) -> None:
+def print_story(console: Console, story: DocumentHistory, limit: int | None = None) -> None:
     """One document's story, from the crawl to training. Lists longer than `limit` (12) end with how many are left."""
     shown = _SHOWN if limit is None else limit
     _print_opening(console, story)
@@ -32,7 +32,9 @@ def print_story(console: Console, story: Story, limit: int | None = None) -> Non
     _print_exposures(console, story, shown)
 
 
-def print_list(console: Console, stories: Sequence[Story], limit: int | None = None, num: int | None = None) -> None:
+def print_list(
+    console: Console, stories: Sequence[DocumentHistory], limit: int | None = None, num: int | None = None
+) -> None:
     """Several documents: each one's story if they are few, else a table, a line a document. `num`: how many there are,
     where `stories` are only the first."""
     count = len(stories) if num is None else num
@@ -63,7 +65,7 @@ def plain(text: str) -> Text:
     return Text(visible(text))
 
 
-def _print_opening(console: Console, story: Story) -> None:
+def _print_opening(console: Console, story: DocumentHistory) -> None:
     row = story.row
     head = Text(f"Document {row.doc_id.hex()}  ", "bold")
     head.append(row.status, _STYLES.get(row.status, ""))
@@ -93,7 +95,7 @@ def _print_opening(console: Console, story: Story) -> None:
         console.print(Text("  ").append_text(plain("; ".join(about))))
 
 
-def _print_decisions(console: Console, story: Story) -> None:
+def _print_decisions(console: Console, story: DocumentHistory) -> None:
     console.print(Text("\nWhat was decided", "bold"))
     if not story.decisions:
         console.print("  nothing is recorded")
@@ -108,7 +110,7 @@ def _print_decisions(console: Console, story: Story) -> None:
             console.print(line)
 
 
-def _words(decision: Decision) -> Text:
+def _words(decision: StageDecision) -> Text:
     if decision.verdict == "edit":
         return plain(f"changed {decision.rule} {decision.value or 0:g} times")
     measured = ""
@@ -122,7 +124,7 @@ def _words(decision: Decision) -> Text:
     return plain(f"{verb} {decision.rule or decision.stage}{measured}")
 
 
-def _print_cluster(console: Console, story: Story, shown: int) -> None:
+def _print_cluster(console: Console, story: DocumentHistory, shown: int) -> None:
     cluster = story.cluster
     if cluster is None:
         if story.row.duplicate_of is not None:
@@ -139,7 +141,7 @@ def _print_cluster(console: Console, story: Story, shown: int) -> None:
         console.print(Text(f"  … and {len(others) - shown:,} more", "dim"))
 
 
-def _print_place(console: Console, story: Story) -> None:
+def _print_place(console: Console, story: DocumentHistory) -> None:
     row = story.row
     console.print(Text("\nWhere its tokens lie", "bold"))
     if row.shard is None or row.start is None or row.num_tokens is None:
@@ -156,7 +158,7 @@ def _print_place(console: Console, story: Story) -> None:
         console.print(Text("  ").append_text(plain(f"purged as {purge.role} by purge {purge.purge_id}{when}")))
 
 
-def _print_exposures(console: Console, story: Story, shown: int) -> None:
+def _print_exposures(console: Console, story: DocumentHistory, shown: int) -> None:
     console.print(Text("\nWhich training steps read it", "bold"))
     if not story.exposures:
         console.print("  none that is recorded")

@@ -43,7 +43,7 @@ class StepStory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class Explanation:
     """All steps in order. `document` is as the last of them left it; `not_run` names steps that had no text to look
     at, because nothing came out of parse."""
 
@@ -62,7 +62,7 @@ def with_whole_ledger(tables: StepTables) -> StepTables:
     return replace(tables, quality=replace(tables.quality, ledger="all"))
 
 
-def explain(document: Document, chain: Chain) -> Story:
+def explain(document: Document, chain: Chain) -> Explanation:
     """The story of one document, every step run on what the steps before it left, rejections notwithstanding."""
     steps: list[StepStory] = []
     for step in chain.steps:
@@ -72,7 +72,7 @@ def explain(document: Document, chain: Chain) -> Story:
         document = outcome.document if isinstance(outcome, Rejection) else outcome
         if step.stage == "parse" and not document.text:
             break
-    return Story(document=document, steps=tuple(steps), not_run=chain.stages[len(steps) :])
+    return Explanation(document=document, steps=tuple(steps), not_run=chain.stages[len(steps) :])
 
 
 def _tell(stage: str, before: Document, outcome: Document | Rejection) -> StepStory:
@@ -105,7 +105,7 @@ class FindingJson(TypedDict):
     verdict: Literal["kept", "rejected"]
 
 
-def as_json(story: Story) -> dict[str, object]:
+def as_json(story: Explanation) -> dict[str, object]:
     """The story as plain values: `verdict` (the deciding finding or null), `steps` in order with their findings, edits
     and, where a step changed it, the text that it left, and the final `text`."""
     document = story.document
@@ -153,7 +153,7 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def render(story: Story, console: Console) -> None:
+def render(story: Explanation, console: Console) -> None:
     """The story for a person at a terminal. What comes from the page is shown as text, never as control codes."""
     document = story.document
     console.print(
@@ -175,7 +175,7 @@ def render(story: Story, console: Console) -> None:
         console.print(Text(f"not run, there is no text: {', '.join(story.not_run)}", style="dim"))
 
 
-def _headline(story: Story) -> Text:
+def _headline(story: Explanation) -> Text:
     document, deciding = story.document, story.deciding
     facts = [
         f"{document.num_bytes:,} bytes",

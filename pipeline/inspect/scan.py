@@ -24,9 +24,9 @@ from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, split
 from lineage.store.lookup import Lookup
 from pipeline.cluster import engine
-from pipeline.cluster.engine import Work, run_units
+from pipeline.cluster.engine import TaskResources, run_units
 from pipeline.parquet.rows import clean_texts, read_rows
-from pipeline.phases.progress import Reporter
+from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.tokenize import kept_tokenizer
 from pipeline.recipe import recipe_of
 from stages.contamination import Evidence, Finder
@@ -167,7 +167,7 @@ def _quoted(job: ScanJob, document: _Read, evidence: Evidence) -> str:
     return tokenizer.decode(tokens[start:end])
 
 
-def scan(out: Folder, request: ScanRequest, reporter: Reporter) -> dict[str, Any]:
+def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> dict[str, Any]:
     """The evidence: what was looked for, how much was found, and `documents` with their matches, by doc_id.
 
     n-grams of words are looked for in the clean texts, duplicates of kept ones among them; n-grams of tokens in the
@@ -186,9 +186,9 @@ def scan(out: Folder, request: ScanRequest, reporter: Reporter) -> dict[str, Any
         raise RecipeError(f"--against {request.against}: none of its {len(items)} items has five words to look for")
     with engine.cluster(recipe.ray):
         held: Sequence[PartFile | Shard] = index.shards if request.ngram == "8t" else index.documents
-        common, num_documents, pieces = _first_pass(job, held, Work.of(recipe.ray), reporter)
+        common, num_documents, pieces = _first_pass(job, held, TaskResources.of(recipe.ray), reporter)
         job = replace(job, common=tuple(common))
-        found = _second_pass(job, pieces, Work.of(recipe.ray), reporter)
+        found = _second_pass(job, pieces, TaskResources.of(recipe.ray), reporter)
     share = len(found) / max(1, num_documents)
     max_share = max(_SHARE, _FEW / max(1, num_documents)) if request.max_share is None else request.max_share
     return {
@@ -221,7 +221,7 @@ def _urls(out: Folder, doc_ids: Sequence[str]) -> Iterator[tuple[str, str | None
 
 
 def _first_pass(
-    job: ScanJob, held: Sequence[PartFile | Shard], work: Work, reporter: Reporter
+    job: ScanJob, held: Sequence[PartFile | Shard], work: TaskResources, reporter: ProgressReporter
 ) -> tuple[list[int], int, list[Piece]]:
     seen: Counter[int] = Counter()
     num, again = 0, []
@@ -235,7 +235,9 @@ def _first_pass(
     return [number for number, count in seen.items() if count > COMMON_IN], num, again
 
 
-def _second_pass(job: ScanJob, pieces: Sequence[Piece], work: Work, reporter: Reporter) -> dict[str, list[Any]]:
+def _second_pass(
+    job: ScanJob, pieces: Sequence[Piece], work: TaskResources, reporter: ProgressReporter
+) -> dict[str, list[Any]]:
     """The matches of each document that holds an item, by doc_id."""
     found: dict[str, list[Any]] = {}
     with reporter.phase("evidence", len(pieces)) as phase:

@@ -26,7 +26,7 @@ class ClusterError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class ClusterJob:
     """A job as the cluster tells it; `exit_code` is its command's, None while it runs or where it never ended."""
 
     id: str
@@ -62,7 +62,7 @@ def find_token(environment: Mapping[str, str], home: Path) -> str | None:
         return None
 
 
-class Cluster:
+class JobsClient:
     """The job server at `address` (http://HOST:8265). ClusterError where it does not let us in."""
 
     def __init__(self, address: str, token: str | None) -> None:
@@ -84,7 +84,7 @@ class Cluster:
         with self._errors():
             self._client = JobSubmissionClient(self._address, headers=headers)
 
-    def start(self, submission: Submission, settings: Mapping[str, str], *, again: bool) -> tuple[Job, bool]:
+    def start(self, submission: Submission, settings: Mapping[str, str], *, again: bool) -> tuple[ClusterJob, bool]:
         """The submission's job, and whether it was there already. One that failed, was stopped or (with `again`) has
         finished is followed by a new one whose id ends in -2, -3, …"""
         tries = self._tries(submission.id)
@@ -117,23 +117,23 @@ class Cluster:
                 metadata={"sluice": submission.id},
             )
 
-    def _tries(self, submission_id: str) -> dict[int, Job]:
+    def _tries(self, submission_id: str) -> dict[int, ClusterJob]:
         named = re.compile(re.escape(submission_id) + r"(?:-([0-9]+))?")
         found = ((named.fullmatch(job.id), job) for job in self.jobs())
         return {int(match[1] or 1): job for match, job in found if match}
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[ClusterJob]:
         """Every submitted job that the cluster remembers, oldest first."""
         with self._errors():
             told = [details for details in self._client.list_jobs() if details.submission_id]
         return [_job(details) for details in sorted(told, key=lambda details: details.start_time or 0)]
 
-    def job(self, job_id: str) -> Job:
+    def job(self, job_id: str) -> ClusterJob:
         """One job; ClusterError if the cluster does not know it."""
         with self._errors(job_id):
             return _job(self._client.get_job_info(job_id))
 
-    def stop(self, job_id: str) -> Job:
+    def stop(self, job_id: str) -> ClusterJob:
         """Ask a job to end, and wait until it has."""
         with self._errors(job_id):
             self._client.stop_job(job_id)
@@ -146,7 +146,7 @@ class Cluster:
         with self._errors(job_id):
             return str(self._client.get_job_logs(job_id))
 
-    def follow(self, job_id: str, write: Callable[[str], None]) -> Job:
+    def follow(self, job_id: str, write: Callable[[str], None]) -> ClusterJob:
         """Pass on what the job prints, from its first line, until it has ended. A lost connection is taken up again
         where it broke; ClusterError after half a minute without an answer."""
         passed, failures = 0, 0
@@ -212,9 +212,9 @@ class _BrokenLogError(Exception):
         self.passed = passed
 
 
-def _job(details: Any) -> Job:
+def _job(details: Any) -> ClusterJob:
     command = str(details.entrypoint or "").replace("python -m pipeline.on_cluster", "sluice", 1)
-    return Job(
+    return ClusterJob(
         id=details.submission_id,
         status=str(getattr(details.status, "value", details.status)),
         command=command,

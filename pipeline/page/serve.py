@@ -19,14 +19,14 @@ from typing import Any
 from aiohttp import web
 
 from lineage.index.output_index import read_index
-from lineage.purge.execution import Order, apply, unfinished_purge
-from lineage.purge.plan import Match, PurgeError, make_plan
+from lineage.purge.execution import PurgeRequest, apply, unfinished_purge
+from lineage.purge.plan import PurgeError, PurgeMatch, plan_purge
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import HeldError
 from pipeline.inspect.hooks import apply_hooks, plan_hooks
 from pipeline.inspect.tracing import exposures_of, make_tracer
-from pipeline.page.views import Page, find_documents, read_front
+from pipeline.page.views import LineagePage, find_documents, read_front
 
 _HEADERS = {
     "Content-Security-Policy":
@@ -105,7 +105,7 @@ class _Site:
     """The handlers of one output."""
 
     def __init__(self, out: Folder, base: str) -> None:
-        self._out, self._page, self._base = out, Page(out, base), base
+        self._out, self._page, self._base = out, LineagePage(out, base), base
 
     def show(self, template: str, *, status: int = 200, **values: Any) -> web.Response:
         """A template as an answer."""
@@ -131,8 +131,8 @@ class _Site:
         match = _match(request.query.get("kind", ""), request.query.get("value", ""))
         return self.show("plan", **await asyncio.to_thread(self._planned, match))
 
-    def _planned(self, match: Match) -> dict[str, Any]:
-        plan = make_plan(self._out, match, plan_hooks(self._out))
+    def _planned(self, match: PurgeMatch) -> dict[str, Any]:
+        plan = plan_purge(self._out, match, plan_hooks(self._out))
         placed = sorted({row.doc_id for row in plan.rows if row.shard is not None})
         urls = {story.doc_id: story.row.url for story in make_tracer(self._out.url).stories(
             sorted({row.doc_id for row in plan.rows})[:_MOST_SHOWN])}  # fmt: skip
@@ -144,19 +144,19 @@ class _Site:
         by, reason = str(form.get("by", "")).strip(), str(form.get("reason", "")).strip()
         if not by or not reason:
             raise RecipeError("a purge needs a name and a reason: go back and give both")
-        order = Order(match=_match(str(form.get("kind", "")), str(form.get("value", ""))), by=by, reason=reason)
+        order = PurgeRequest(match=_match(str(form.get("kind", "")), str(form.get("value", ""))), by=by, reason=reason)
         applied = await asyncio.to_thread(
             apply, self._out, order, plan_hooks(self._out), apply_hooks(), wait_seconds=10.0
         )
         return self.show("purged", applied=applied)
 
 
-def _match(kind: str, value: str) -> Match:
+def _match(kind: str, value: str) -> PurgeMatch:
     value = value.strip()
     if kind == "doc":
-        return Match(kind="doc", values=(value,))
+        return PurgeMatch(kind="doc", values=(value,))
     if kind == "url":
-        return Match(kind="url", values=(value,))
+        return PurgeMatch(kind="url", values=(value,))
     if kind == "host":
-        return Match(kind="host", values=(value,))
+        return PurgeMatch(kind="host", values=(value,))
     raise RecipeError(f"kind {kind!r}: expected doc, url or host")

@@ -8,7 +8,7 @@ from lineage.ids import parse_id
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from lineage.store.query import answers
-from lineage.trace.document_history import Story
+from lineage.trace.document_history import DocumentHistory
 from lineage.trace.tracer import UnknownError
 from pipeline.inspect.tracing import make_tracer
 from pipeline.report.collect import human_value
@@ -17,7 +17,7 @@ from pipeline.report.render import escaping
 _RULES = "SELECT rule, sum(num)::bigint AS num FROM step_rules GROUP BY 1 ORDER BY 2 DESC, 1"
 
 
-class Page:
+class LineagePage:
     """The templates of one output's page; everything they show is escaped."""
 
     def __init__(self, out: Folder, base: str) -> None:
@@ -46,7 +46,7 @@ def read_front(out: Folder) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def find_documents(out: Folder, wanted: str, limit: int) -> list[Story]:
+def find_documents(out: Folder, wanted: str, limit: int) -> list[DocumentHistory]:
     """The documents that `wanted` names: an id or hash (32 hex digits), a URL, SOURCE/N:TOKEN, or a host."""
     tracer = make_tracer(out.url)
     try:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from lineage.storage.folder import Folder
-from pipeline.cluster.engine import Work, run_units
+from pipeline.cluster.engine import TaskResources, run_units
 from pipeline.cluster.metrics import PhaseMetrics
-from pipeline.phases.progress import Reporter
-from pipeline.plan import Plan
+from pipeline.phases.progress import ProgressReporter
+from pipeline.plan import RunPlan
 from pipeline.recipe import PipelineRecipe
 
 Done = dict[str, Any]
@@ -33,8 +33,8 @@ Item = TypeVar("Item", bound=Marked)
 class Run:
     """A run under way: its plan, and the time that its phases took."""
 
-    plan: Plan
-    reporter: Reporter
+    plan: RunPlan
+    reporter: ProgressReporter
     phases: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -83,7 +83,7 @@ def carry_out(run: Run, phase: Phase[Item]) -> list[Done]:
         left = sorted((item for item in phase.items if item.marker not in standing), key=phase.size, reverse=True)
         progress.step(sum(phase.size(item) for item in phase.items if item.marker in standing))
         metrics = PhaseMetrics(run.recipe, phase.name, len(left))
-        work = Work.of(run.recipe.ray, phase.stage)
+        work = TaskResources.of(run.recipe.ray, phase.stage)
         for item, done in run_units(phase.task, phase.job, left, work, metrics.retried):
             phase.watch(done)
             standing[item.marker] = done

@@ -17,7 +17,7 @@ _LINE_EVERY_SECONDS = 10.0
 
 
 @dataclass(slots=True)
-class Phase:
+class PhaseProgress:
     """A phase under way: `step` moves it on."""
 
     name: str
@@ -60,7 +60,7 @@ class Phase:
         print(line, file=sys.stderr, flush=True)
 
 
-class Reporter:
+class ProgressReporter:
     """Makes phases. `quiet` shows nothing."""
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -68,9 +68,9 @@ class Reporter:
         self._console = Console(stderr=True)
 
     @contextmanager
-    def phase(self, name: str, total: float, unit: str = "") -> Iterator[Phase]:
+    def phase(self, name: str, total: float, unit: str = "") -> Iterator[PhaseProgress]:
         """A phase of `total` units for the time of the block."""
-        phase = Phase(name, total, unit)
+        phase = PhaseProgress(name, total, unit)
         if self._quiet:
             phase._said = float("inf")
             yield phase

@@ -15,7 +15,7 @@ from lineage.store.checksum_update import cover
 from pipeline.dedup.corpus import DedupResult
 from pipeline.phases.join import merge_excerpts
 from pipeline.phases.phase import Done, Run
-from pipeline.plan import RUN, Plan, Unit, clear_work
+from pipeline.plan import RUN, RunPlan, Unit, clear_work
 from pipeline.report.faults import as_kept, faults_of, why_nothing_was_kept
 from pipeline.report.render import REPORT, render_output
 from stages.tokens.tokenizer import Tokenizer
@@ -73,7 +73,7 @@ def summarise(
     }  # fmt: skip
 
 
-def publish(plan: Plan, index: Index, summary: dict[str, Any]) -> None:
+def publish(plan: RunPlan, index: Index, summary: dict[str, Any]) -> None:
     """Publish everything that readers open after the tables are committed, index.json last; then remove work/."""
     out = plan.out
     out.publish(EXCERPTS, merge_excerpts(out, plan.units))

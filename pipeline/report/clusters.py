@@ -24,7 +24,7 @@ NUM_DUPLICATES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ClusterExample:
     """A cluster: how many documents it has, how many were kept, and what is shown of it.
 
     `members` are the kept document that most others repeat (of several the least id; absent where it lies in an earlier
@@ -36,14 +36,14 @@ class Cluster:
     members: tuple[DocumentRow, ...]
 
 
-def largest_clusters(out: Folder) -> tuple[Cluster, ...]:
+def largest_clusters(out: Folder) -> tuple[ClusterExample, ...]:
     """The largest clusters of an output whose tables are committed; of equal ones those with the least ids."""
     sizes = _largest(out)
     shown = _shown_ids(out, list(sizes))
     rows = Lookup(out).documents([doc_id for ids in shown.values() for doc_id in ids])
     found = {(row.cluster_id, row.doc_id): row for row in rows}
     return tuple(
-        Cluster(
+        ClusterExample(
             cluster_id=cluster_id, num_documents=num, num_kept=num_kept,
             members=tuple(found[cluster_id, doc_id] for doc_id in shown[cluster_id] if (cluster_id, doc_id) in found),
         )

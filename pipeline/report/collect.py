@@ -20,12 +20,12 @@ from pipeline.report.data import (
     Bar,
     Excerpt,
     Funnel,
+    FunnelRow,
     RaisedRow,
     ReportData,
     RuleRow,
     ShardRow,
     ShownCluster,
-    StepRow,
     StepSpeed,
 )
 from pipeline.report.faults import FaultRow
@@ -172,7 +172,7 @@ def _funnel_of(
     for stage, num_in, num_out, num_rejected in steps:
         gone = lost.get((source, stage), (0, 0))
         size, chars = size - gone[0], chars - gone[1]
-        rows.append(StepRow(stage=stage, num_in=num_in, num_out=num_out, num_rejected=num_rejected, bytes_out=size,
+        rows.append(FunnelRow(stage=stage, num_in=num_in, num_out=num_out, num_rejected=num_rejected, bytes_out=size,
                             bytes_in=size + gone[0], chars_out=chars))  # fmt: skip
     shards = [shard for shard in index.shards if shard.source == source]
     num_purged, num_tokens_purged = purged.of_source(source)
@@ -194,7 +194,7 @@ def _joined(funnels: Sequence[Funnel]) -> Funnel:
     rows = []
     for stage in stages:
         met = [steps[stage] for steps in by_stage if stage in steps]
-        rows.append(StepRow(
+        rows.append(FunnelRow(
             stage=stage, num_in=sum(s.num_in for s in met), num_out=sum(s.num_out for s in met),
             num_rejected=sum(s.num_rejected for s in met), bytes_in=sum(s.bytes_in for s in met),
             bytes_out=sum(s.bytes_out for s in met), chars_out=sum(s.chars_out for s in met),
@@ -316,7 +316,7 @@ def _purged_of(ask: _Ask, doc_ids: Sequence[str]) -> set[str]:
     return {row[0] for row in rows}
 
 
-def _speeds(steps: Sequence[StepRow], run: Mapping[str, Any]) -> tuple[StepSpeed, ...]:
+def _speeds(steps: Sequence[FunnelRow], run: Mapping[str, Any]) -> tuple[StepSpeed, ...]:
     """What each step took of the time of all units of work, and what else they did."""
     seconds: dict[str, float] = defaultdict(float)
     for of_source in run.get("seconds", {}).values():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepRow:
+class FunnelRow:
     """One line of a funnel. Bytes are of the records as the crawl files store them; `chars` of the clean texts."""
 
     stage: str
@@ -23,7 +23,7 @@ class Funnel:
     """The steps of a source (or of all), and what went into its shards; some of it may have been purged since."""
 
     source: str
-    steps: tuple[StepRow, ...]
+    steps: tuple[FunnelRow, ...]
     num_tokens: int
     num_shards: int
     num_purged: int

@@ -36,7 +36,7 @@ class FastText:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class HtmlPage:
     """A decoded page: `findings` are the bounds that were looked at, the first rejected one last. `html` is empty
     where a bound was passed. `fast` is there once it was asked for."""
 
@@ -51,25 +51,25 @@ class Page:
         return self.findings[-1] if self.findings and self.findings[-1].rejected else None
 
 
-def read_page(document: Document, bounds: Bounds) -> Page:
+def read_page(document: Document, bounds: Bounds) -> HtmlPage:
     """The document's payload as text, its bounds checked. Findings bear the stage `parse`."""
     if document.num_bytes > bounds.num_bytes:
-        return Page("", None, (_bound("parse.too_large", document.num_bytes, bounds.num_bytes),))
+        return HtmlPage("", None, (_bound("parse.too_large", document.num_bytes, bounds.num_bytes),))
     try:
         body = decode_body(document.payload, document.content_encoding, bounds.num_bytes)
     except BodyTooLongError:  # how long it would be is not known: decoding stopped there
         too_large = _bound("parse.too_large", bounds.num_bytes + 1, bounds.num_bytes)
-        return Page("", None, (replace(too_large, value=None),))
+        return HtmlPage("", None, (replace(too_large, value=None),))
     text, charset = decode_text(body, document.charset_hint, is_html=document.is_html)
     if not document.is_html:
-        return Page(text, charset, (_bound("parse.too_large", len(body), bounds.num_bytes),))
+        return HtmlPage(text, charset, (_bound("parse.too_large", len(body), bounds.num_bytes),))
     findings = []
     in_utf8 = body if charset == "utf-8" else text.encode("utf-8", "replace")
     for finding in _bounds_of(text, in_utf8, len(body), bounds):
         findings.append(finding)
         if finding.rejected:
-            return Page("", charset, tuple(findings))
-    return Page(text, charset, tuple(findings))
+            return HtmlPage("", charset, tuple(findings))
+    return HtmlPage(text, charset, tuple(findings))
 
 
 def _bounds_of(html: str, in_utf8: bytes, num_bytes: int, bounds: Bounds) -> Iterator[Finding]:
@@ -92,7 +92,7 @@ class _Decoded:
 
     payload: bytes
     read_as: tuple[object, ...]
-    page: Page
+    page: HtmlPage
 
     def is_of(self, document: Document) -> bool:
         """Whether the page is still the document's."""
@@ -112,7 +112,7 @@ class PageReader:
         self._fast = Extractor(name="resiliparse", favor="balance", fast=True, timeout_seconds=timeout_seconds)
         self.extract: Extract = extract_or_isolate
 
-    def read(self, document: Document) -> Page:
+    def read(self, document: Document) -> HtmlPage:
         """The document's page: the one that it carries, or else read now."""
         decoded = document.decoded
         if isinstance(decoded, _Decoded) and decoded.is_of(document):
@@ -128,7 +128,7 @@ class PageReader:
             page = replace(page, fast=FastText(self._extract_fast(page)))
         return replace(document, decoded=_Decoded(document.payload, _read_as(document), page))
 
-    def _extract_fast(self, page: Page) -> str | None:
+    def _extract_fast(self, page: HtmlPage) -> str | None:
         if page.too_much is not None:
             return None
         text = self.extract(page.html, self._fast)

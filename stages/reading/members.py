@@ -31,7 +31,7 @@ _GZIP_WINDOW: Final = 31
 """zlib's wbits for a 32 KiB window with a gzip header and a checked CRC."""
 
 
-class Member(Protocol):
+class CompressedMember(Protocol):
     """Gives its content piece by piece; when that ends, the cursor stands behind the member."""
 
     def more(self) -> bytes: ...

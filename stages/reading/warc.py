@@ -17,7 +17,7 @@ from stages.reading.content import CHUNK_BYTES, Content, Cursor, DamagedError
 from stages.reading.members import (
     GZIP_MAGIC,
     ZSTD_MAGIC,
-    Member,
+    CompressedMember,
     learn_dictionary,
     open_member,
     skip_frame,
@@ -100,7 +100,7 @@ def _read_plain(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> It
 
 
 def _read_member(
-    cursor: Cursor, member: Member, options: ReadOptions, counts: InputCounts
+    cursor: Cursor, member: CompressedMember, options: ReadOptions, counts: InputCounts
 ) -> Iterator[Document | Unreadable]:
     offset, length = cursor.position, None
     content, more = Content(member.more), True

@@ -7,11 +7,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from stages.document import Document, Finding, Outcome, Rejection
+from stages.document import Document, Finding, Outcome, Rejection, decide
 from stages.html.page import PageReader
 from stages.steps.fasttext_model import FastTextModel
 from stages.steps.language import LanguageTable, language_model
-from stages.steps.verdict import decide
 
 STAGE = "prefilter"
 

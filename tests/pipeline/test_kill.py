@@ -23,10 +23,10 @@ from lineage.storage.lock import hold
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.cluster import engine
-from pipeline.cluster.engine import Work, WorkerDiedError
+from pipeline.cluster.engine import TaskResources, WorkerDiedError
 from pipeline.inspect.hooks import verify_hooks
 from pipeline.phases import publish
-from pipeline.phases.progress import Reporter
+from pipeline.phases.progress import ProgressReporter
 from pipeline.process import run as run_recipe
 from pipeline.recipe import load
 from tests.support import dying_steps, runs
@@ -286,7 +286,7 @@ def end_sessions(*sessions: int) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-class Interrupting(Reporter):
+class Interrupting(ProgressReporter):
     """Sends this process SIGINT, as Ctrl-C does, when a phase has done a number of its units."""
 
     def __init__(self, phase: str, num: int) -> None:
@@ -341,11 +341,11 @@ def test_sums_that_a_killed_call_left_are_taken_again(
     path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources))
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(publish, "publish_index", _interrupt)
-        run_recipe(load(path), Reporter(quiet=True))
+        run_recipe(load(path), ProgressReporter(quiet=True))
     summary = (out / "run.json").read_bytes()
     digits = bytes.maketrans(b"123456789", b"234567891")
     monkeypatch.setattr(publish, "json", SimpleNamespace(dumps=lambda *_, **__: summary.translate(digits).decode()))
-    run_recipe(load(path), Reporter(quiet=True))
+    run_recipe(load(path), ProgressReporter(quiet=True))
     monkeypatch.undo()
     assert (out / "run.json").stat().st_size == len(summary)
     assert not [p for p in verify(Folder(str(out)), verify_hooks(Folder(str(out)))).problems if "run.json" in p.where]
@@ -383,13 +383,13 @@ def test_a_page_that_kills_every_worker_stops_the_run_naming_its_file(sources: S
 
 @pytest.mark.parametrize("deaths", [0, 1, 2])
 def test_every_try_after_a_death_is_careful(deaths: int, tmp_path: Path) -> None:
-    [(_, tries)] = engine.run_units(_dying_unit, str(tmp_path), [deaths], Work(retries=2))
+    [(_, tries)] = engine.run_units(_dying_unit, str(tmp_path), [deaths], TaskResources(retries=2))
     assert tries == [False, True, True][: deaths + 1]
 
 
 def test_a_unit_is_tried_once_more_than_it_may_be_retried(tmp_path: Path) -> None:
     with pytest.raises(WorkerDiedError, match="died 3 times"):
-        list(engine.run_units(_dying_unit, str(tmp_path), [9], Work(retries=2)))
+        list(engine.run_units(_dying_unit, str(tmp_path), [9], TaskResources(retries=2)))
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -399,7 +399,7 @@ def _dying_unit(folder: str, deaths: int, careful: bool) -> list[bool]:
 
 def test_what_a_unit_raises_is_raised_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere") as error:
-        list(engine.run_units(_fail, str(tmp_path / "nowhere"), ["one"], Work(retries=2)))
+        list(engine.run_units(_fail, str(tmp_path / "nowhere"), ["one"], TaskResources(retries=2)))
     assert type(error.value) is FileNotFoundError
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lineage.recipe import RecipeError, as_plain, as_toml
 from lineage.storage.folder import Folder
-from pipeline.plan import make_plan
+from pipeline.plan import plan_run
 from pipeline.recipe import differing_keys, load, recipe_of
 from stages.document import STAGES
 
@@ -134,5 +134,5 @@ def test_the_fields_of_a_source_are_part_of_what_a_run_is(tmp_path: Path) -> Non
             f'[run]\nname = "r"\noutput = "{tmp_path}/o"\n[[source]]\nname = "web"\ninputs = ["{tmp_path}/a.jsonl"]\n'
             f"{line}\n"
         )
-        keys.add(make_plan(load(path)).units[0].key)
+        keys.add(plan_run(load(path)).units[0].key)
     assert len(keys) == 5

@@ -15,7 +15,7 @@ from fastwarc.warc import ArchiveIterator
 from lineage.index.output_index import Index, read_index
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
-from lineage.trace.document_history import Story
+from lineage.trace.document_history import DocumentHistory
 from lineage.trace.tracer import Tracer
 from pipeline.demo.crawl import make_crawl
 from pipeline.inspect.tracing import make_tracer
@@ -54,7 +54,7 @@ def chosen(out: Folder, where: str) -> list[str]:
     return random.Random(11).sample(ids, min(SAMPLE, len(ids)))
 
 
-def read_again(story: Story, crawl: Path) -> Document:
+def read_again(story: DocumentHistory, crawl: Path) -> Document:
     """The document from its bytes in the crawl: of a WARC file nothing but the member that the story names."""
     row = story.row
     options = ReadOptions(source=row.source, file=row.warc_file)
@@ -68,7 +68,7 @@ def read_again(story: Story, crawl: Path) -> Document:
     return found
 
 
-def payload_by_fastwarc(story: Story, crawl: Path) -> bytes:
+def payload_by_fastwarc(story: DocumentHistory, crawl: Path) -> bytes:
     """The same payload by somebody else's reader."""
     with open(crawl / story.row.warc_file, "rb") as stream:
         stream.seek(story.row.warc_offset)

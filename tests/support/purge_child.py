@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import lineage.purge.execution
 from lineage.purge.execution import apply
-from lineage.purge.plan import Match
+from lineage.purge.plan import PurgeMatch
 from lineage.storage.folder import Folder
 from tests.support.small_out import apply_hooks, ordered, plan_hooks
 
@@ -63,7 +63,7 @@ def main() -> None:
     url, doc_id, fatal, wait = sys.argv[1:]
     countdown = Countdown(int(fatal))
     count_acts(countdown)
-    order = ordered(Match(kind="doc", values=(doc_id,)))
+    order = ordered(PurgeMatch(kind="doc", values=(doc_id,)))
     apply(Folder(url), order, plan_hooks(), apply_hooks(), wait_seconds=float(wait))
     print(countdown.acts)
 

@@ -7,23 +7,23 @@ from collections.abc import Iterator
 import numpy as np
 
 from lineage.purge.execution import Applied, apply
-from lineage.purge.plan import Match, make_plan
+from lineage.purge.plan import PurgeMatch, plan_purge
 from lineage.storage.folder import Folder
 from lineage.verify.output import verify
 from tests.support.byte_search import everything
 from tests.support.small_out import Record, SmallOut, apply_hooks, ordered, plan_hooks, verify_hooks
 
 
-def by_doc(*records: Record) -> Match:
-    return Match(kind="doc", values=tuple(record.doc_id.hex() for record in records))
+def by_doc(*records: Record) -> PurgeMatch:
+    return PurgeMatch(kind="doc", values=tuple(record.doc_id.hex() for record in records))
 
 
-def purge(out: Folder, match: Match) -> Applied:
+def purge(out: Folder, match: PurgeMatch) -> Applied:
     return apply(out, ordered(match), plan_hooks(), apply_hooks())
 
 
-def roles(out: Folder, match: Match) -> dict[bytes, str]:
-    return {row.doc_id: row.role for row in make_plan(out, match, plan_hooks()).rows}
+def roles(out: Folder, match: PurgeMatch) -> dict[bytes, str]:
+    return {row.doc_id: row.role for row in plan_purge(out, match, plan_hooks()).rows}
 
 
 def traces_of(small: SmallOut, record: Record) -> list[bytes]:

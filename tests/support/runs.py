@@ -17,7 +17,7 @@ from lineage.ids import content_hash
 from lineage.storage.folder import Folder
 from lineage.store.digest import logical_digest
 from pipeline import process
-from pipeline.phases.progress import Reporter
+from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe import load
 from tests.support.s3_process import s3_process
 
@@ -57,7 +57,7 @@ def write_recipe(path: Path, plain: dict[str, Any]) -> Path:
 def run(folder: Path, plain: dict[str, Any]) -> dict[str, Any]:
     """Carry the recipe out in this process; the content of run.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    return process.run(load(write_recipe(folder / "recipe.toml", plain)), Reporter(quiet=True))
+    return process.run(load(write_recipe(folder / "recipe.toml", plain)), ProgressReporter(quiet=True))
 
 
 def fingerprint(out: str) -> dict[str, str]:

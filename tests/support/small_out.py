@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from lineage.ids import content_hash, id_digest, row_doc_id, show_digest, sort_key, text_hash, warc_doc_id
 from lineage.index.output_index import Index, PartFile, Shard, TokenizerIdentity, make_index, part_name, publish_index
-from lineage.purge.execution import ApplyHooks, Order
-from lineage.purge.plan import Match, PlanHooks
+from lineage.purge.execution import ApplyHooks, PurgeRequest
+from lineage.purge.plan import PlanHooks, PurgeMatch
 from lineage.storage.folder import Folder
 from lineage.store import tables
 from lineage.store.checksum_update import cover
@@ -223,9 +223,9 @@ def apply_hooks() -> ApplyHooks:
     return ApplyHooks(render=render_plainly, drop_cached=lambda _out, _index: None)
 
 
-def ordered(match: Match) -> Order:
+def ordered(match: PurgeMatch) -> PurgeRequest:
     """An order to purge what `match` names."""
-    return Order(match=match, by="a test", reason="to see it gone")
+    return PurgeRequest(match=match, by="a test", reason="to see it gone")
 
 
 def _table(rows: Iterable[dict[str, Any]], schema: pa.Schema) -> pa.Table:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline.demo.pages import drop_words, render_page, write_article
-from pipeline.demo.warcs import Page, write_source
+from pipeline.demo.warcs import DemoPage, write_source
 from stages.tokens.tokenizer import train_bpe
 
 SOURCES = {"web": "web-*.warc.gz", "posts": "posts-*.jsonl"}
@@ -21,7 +21,7 @@ def make_tiny_crawl(folder: Path) -> dict[str, tuple[str, ...]]:
     near = replace(articles[0], paragraphs=drop_words(articles[0].paragraphs, rng, 3))
     told = [*articles, articles[1], articles[2], near]
     pages = [
-        Page(url=f"https://web.example.com/{number}", html=render_page(article, "web.example.com", rng))
+        DemoPage(url=f"https://web.example.com/{number}", html=render_page(article, "web.example.com", rng))
         for number, article in enumerate(told)
     ]
     write_source(folder, "web", pages, 3, rng)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lineage.index.output_index import read_index
-from lineage.purge.plan import Match, PurgeError, _Planner, make_plan
+from lineage.purge.plan import PurgeError, PurgeMatch, _Planner, plan_purge
 from lineage.purge.purge_filter import honoured
 from lineage.storage.folder import Folder
 from lineage.storage.lock import HeldError, hold
@@ -93,7 +93,7 @@ def test_a_duplicate_by_url_alone_goes_only_when_the_url_is_named(template: Smal
     assert original.url is not None
     assert roles(template.folder, by_doc(original)) == {original.doc_id: "target"}
     assert roles(template.folder, by_doc(same_url)) == {same_url.doc_id: "target"}
-    by_url = Match(kind="url", values=(original.url.replace("http://host0", "HTTP://HOST0"),))
+    by_url = PurgeMatch(kind="url", values=(original.url.replace("http://host0", "HTTP://HOST0"),))
     assert roles(template.folder, by_url) == {original.doc_id: "target", same_url.doc_id: "target"}
 
 
@@ -131,7 +131,7 @@ def test_both_records_with_one_id_are_purged(template: SmallOut, out: Folder) ->
 def test_a_host_is_purged_with_what_was_rejected_of_it(template: SmallOut, out: Folder) -> None:
     of_host = [record for record in template.records if record.url and record.url.startswith("http://host1.")]
     assert {record.status for record in of_host} >= {"kept", "rejected"}
-    applied = purge(out, Match(kind="host", values=("HOST1.example.",)))
+    applied = purge(out, PurgeMatch(kind="host", values=("HOST1.example.",)))
     assert {row.doc_id for row in applied.plan.rows} >= {record.doc_id for record in of_host}
     assert_whole(out)
     assert_gone(template, of_folder(out), *of_host)
@@ -158,12 +158,12 @@ def test_purges_after_one_another_leave_a_whole_out(template: SmallOut, out: Fol
 
 
 @pytest.mark.parametrize(("match", "why"), [
-    (Match(kind="doc", values=("00" * 16,)), "has no document"),
-    (Match(kind="doc", values=("no id",)), "32 hexadecimal digits"),
-    (Match(kind="url", values=("http://nowhere.example/",)), "has no url"),
-    (Match(kind="host", values=("nowhere.example",)), "has no host"),
+    (PurgeMatch(kind="doc", values=("00" * 16,)), "has no document"),
+    (PurgeMatch(kind="doc", values=("no id",)), "32 hexadecimal digits"),
+    (PurgeMatch(kind="url", values=("http://nowhere.example/",)), "has no url"),
+    (PurgeMatch(kind="host", values=("nowhere.example",)), "has no host"),
 ])  # fmt: skip
-def test_what_nobody_knows_is_refused_before_anything_changes(out: Folder, match: Match, why: str) -> None:
+def test_what_nobody_knows_is_refused_before_anything_changes(out: Folder, match: PurgeMatch, why: str) -> None:
     before = out.names()
     with pytest.raises(ValueError, match=why):
         purge(out, match)
@@ -180,7 +180,7 @@ def test_a_copy_in_an_earlier_output_is_named(tmp_path: Path) -> None:
     near = make_records()[1]["near"]
     small = make_small_out(str(tmp_path / "out"), tamper=of_an_earlier_output(near))
     hooks = replace(plan_hooks(), find_elsewhere=lambda _id: "s3://earlier/out")
-    plan = make_plan(small.folder, by_doc(near), hooks)
+    plan = plan_purge(small.folder, by_doc(near), hooks)
     assert [(entry.doc_id, entry.repeated_by, entry.out) for entry in plan.elsewhere] == [
         (b"7" * 16, near.doc_id, "s3://earlier/out")
     ]
@@ -202,7 +202,7 @@ def test_a_later_run_is_told_what_to_keep_out(template: SmallOut, out: Folder) -
     original, url_original = template.named["original"], template.named["url_original"]
     assert not honoured([out.url])
     purge(out, by_doc(original))
-    purge(out, Match(kind="host", values=("host1.example",)))
+    purge(out, PurgeMatch(kind="host", values=("host1.example",)))
     sets = honoured([out.url])
     from lineage.ids import text_hash
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lineage.recipe import RecipeError, parse_table
 from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
-from pipeline.cluster.engine import Work
+from pipeline.cluster.engine import TaskResources
 from pipeline.recipe import RayTable
 
 HEAD = Nodes(resources={"CPU": 4.0, "memory": 16.0 * 2**30})
@@ -82,7 +82,7 @@ def test_the_units_of_a_stage_reserve_what_ray_says_or_what_the_stage_says() -> 
             "stages": {"write": {"memory": 1 << 30, "resource": "", "max_in_flight": 8}},
         },
     )  # fmt: skip
-    read, write = Work.of(table, "read"), Work.of(table, "write")
+    read, write = TaskResources.of(table, "read"), TaskResources.of(table, "write")
     assert (read.reserved, read.max_in_flight, read.retries) == ({"CPU": 2.0, "data": 0.001}, 64, 5)
     assert (write.reserved, write.max_in_flight) == ({"CPU": 2.0, "memory": float(1 << 30)}, 8)
 

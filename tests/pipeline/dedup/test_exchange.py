@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cluster.engine import Work
+from pipeline.cluster.engine import TaskResources
 from pipeline.dedup.exchange import PARTITION, Engine, Exchange, InProcess, RayData, split
 
 Task = Sequence[tuple[int, str]]
@@ -79,9 +79,9 @@ def test_ray_data_brings_the_same_rows_together(tmp_path: Path, small_ray: None)
 
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know this module
     tasks: list[Task] = [[(number * task % 7, f"{task}-{number}") for number in range(task * 3)] for task in range(9)]
-    assert met(RayData(Work()), tasks, 7, tmp_path) == expected(tasks)
-    assert met(RayData(Work()), [[], []], 3, tmp_path) == {}
-    assert met(RayData(Work()), [], 3, tmp_path) == {}
+    assert met(RayData(TaskResources()), tasks, 7, tmp_path) == expected(tasks)
+    assert met(RayData(TaskResources()), [[], []], 3, tmp_path) == {}
+    assert met(RayData(TaskResources()), [], 3, tmp_path) == {}
 
 
 def telling(folder: Path, name: str) -> None:
@@ -113,7 +113,7 @@ def test_readers_and_reducers_reserve_what_the_stage_asks_for_and_know_the_objec
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # the nodes were started without it
     read, reduce = (functools.partial(told, tmp_path) for told in (read_telling, reduce_telling))
     exchange = Exchange(tasks=[[(0, "a")]], read=read, reduce=reduce, num_partitions=1)
-    assert RayData(Work(cpus=2.0, resource="data")).run(exchange) == {0: {"rows": 1}}
+    assert RayData(TaskResources(cpus=2.0, resource="data")).run(exchange) == {0: {"rows": 1}}
     for name in ("read", "reduce"):
         told = json.loads((tmp_path / f"{name}.json").read_text())
         assert told["endpoint"] == "http://127.0.0.1:9", name

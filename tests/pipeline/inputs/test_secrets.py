@@ -25,7 +25,7 @@ from pipeline import process
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
 from pipeline.inputs.http_file import Retries, http_facts, open_http
-from pipeline.phases.progress import Reporter
+from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe import load
 from tests.support.byte_search import everything, of_folder
 from tests.support.runs import recipe, summary_of, write_recipe
@@ -192,13 +192,13 @@ def test_credentials_come_from_the_environment_and_the_recipe_keeps_no_name_of_t
         },
         url={"block_words": [f"http://${{SLUICE_SECRET_HARBOUR}}@{vault.host}/plain/words.txt"]},
     )
-    process.run(load(write_recipe(tmp_path / "recipe.toml", plain)), Reporter(quiet=True))
+    process.run(load(write_recipe(tmp_path / "recipe.toml", plain)), ProgressReporter(quiet=True))
     out = Folder(str(tmp_path / "out"))
     assert_untold(vault, *everything(of_folder(out)))
     assert summary_of(out.url)["num_documents"] == 8
     monkeypatch.delenv("SLUICE_SECRET_SIGNED")
     with pytest.raises(RecipeError, match="the variable SLUICE_SECRET_SIGNED is not set") as caught:
-        process.run(load(tmp_path / "recipe.toml"), Reporter(quiet=True))
+        process.run(load(tmp_path / "recipe.toml"), ProgressReporter(quiet=True))
     assert_untold(vault, str(caught.value).encode())
 
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from lineage.ids import content_hash
-from pipeline.inspect.explain import Story, as_json, explain, render, with_whole_ledger
+from pipeline.inspect.explain import Explanation, as_json, explain, render, with_whole_ledger
 from stages.chain import DEFAULT_STEPS, StepTables, build_chain
 from stages.document import Document, Place
 
@@ -36,7 +36,7 @@ def page(*paragraphs: str, url: str = "https://example.com/page") -> Document:
     )  # fmt: skip
 
 
-def shown(story: Story) -> str:
+def shown(story: Explanation) -> str:
     console = Console(file=io.StringIO(), width=120, force_terminal=False)
     render(story, console)
     return console.file.getvalue()

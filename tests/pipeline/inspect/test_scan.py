@@ -21,9 +21,9 @@ from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import Article, drop_words, render_page, write_article
 from pipeline.demo.questions import question
-from pipeline.demo.warcs import Page, write_source
+from pipeline.demo.warcs import DemoPage, write_source
 from pipeline.inspect.scan import ScanRequest, scan, write_evidence
-from pipeline.phases.progress import Reporter
+from pipeline.phases.progress import ProgressReporter
 from stages.tokens.tokenizer import load_tokenizer
 from tests.support.byte_search import everything, of_folder
 from tests.support.runs import recipe, run
@@ -92,7 +92,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     items, web, posts = plant(rng)
     web |= {f"https://clean.example.com/{number}": write_article("en", rng) for number in range(60)}
     posts |= {f"https://clean.example.com/post/{number}": write_article("en", rng).text for number in range(60)}
-    pages = [Page(url=url, html=render_page(article, "example.com", rng)) for url, article in web.items()]
+    pages = [DemoPage(url=url, html=render_page(article, "example.com", rng)) for url, article in web.items()]
     write_source(folder, "web", pages, 2, rng)
     write_lines(folder / "posts-0.jsonl", [{"id": url, "url": url, "text": text} for url, text in posts.items()])
     write_lines(folder / "benchmark.jsonl", [{"question": item} for item in items])
@@ -103,7 +103,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 
 def scanned(folder: Path, **request: Any) -> dict[str, Any]:
     asked = ScanRequest(against=str(folder / "benchmark.jsonl"), field="question", max_share=0.5, **request)
-    return scan(Folder(str(folder / "out")), asked, Reporter(quiet=True))
+    return scan(Folder(str(folder / "out")), asked, ProgressReporter(quiet=True))
 
 
 @pytest.fixture(scope="module")
@@ -200,16 +200,16 @@ def test_evidence_is_not_written_into_the_output_that_it_quotes(planted: tuple[P
 
 def test_too_large_a_share_is_refused_unless_told(planted: tuple[Path, list[str]]) -> None:
     asked = ScanRequest(against=str(planted[0] / "benchmark.jsonl"), field="question")
-    assert scan(Folder(str(planted[0] / "out")), asked, Reporter(quiet=True))["refused"]
+    assert scan(Folder(str(planted[0] / "out")), asked, ProgressReporter(quiet=True))["refused"]
 
 
 def test_a_few_documents_are_no_large_share_of_a_small_corpus(planted: tuple[Path, list[str]], tmp_path: Path) -> None:
     first = (planted[0] / "benchmark.jsonl").read_text().splitlines()[:2]
     (tmp_path / "two.jsonl").write_text("\n".join(first))
     asked = ScanRequest(against=str(tmp_path / "two.jsonl"), field="question")
-    evidence = scan(Folder(str(planted[0] / "out")), asked, Reporter(quiet=True))
+    evidence = scan(Folder(str(planted[0] / "out")), asked, ProgressReporter(quiet=True))
     assert evidence["num_found"] == 2 and evidence["share"] > 0.01 and not evidence["refused"]
-    strict = scan(Folder(str(planted[0] / "out")), replace(asked, max_share=0.01), Reporter(quiet=True))
+    strict = scan(Folder(str(planted[0] / "out")), replace(asked, max_share=0.01), ProgressReporter(quiet=True))
     assert strict["refused"] and strict["max_share"] == 0.01
 
 

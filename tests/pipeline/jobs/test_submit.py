@@ -15,7 +15,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import object_store_settings
 from pipeline.cli.main import main, parse_command
 from pipeline.cli.submit import configure, split_command
-from pipeline.jobs.cluster_jobs import ClusterError, Job, find_token
+from pipeline.jobs.cluster_jobs import ClusterError, ClusterJob, find_token
 from pipeline.jobs.settings import SETTINGS, take_settings
 from pipeline.jobs.submission import Submission, make_submission, project_files, write_package
 from tests.support.runs import recipe, write_recipe
@@ -246,7 +246,7 @@ def test_the_token_is_found_where_ray_looks(here: Path) -> None:
 def test_the_exit_code_is_the_commands_own_or_1_where_it_has_none(
     status: str, exit_code: int | None, code: int
 ) -> None:
-    assert Job(id="j", status=status, command="", message="", exit_code=exit_code).code == code
+    assert ClusterJob(id="j", status=status, command="", message="", exit_code=exit_code).code == code
 
 
 def test_options_of_submit_may_stand_before_and_behind_the_command() -> None:

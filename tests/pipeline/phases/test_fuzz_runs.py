@@ -11,7 +11,7 @@ from lineage.storage.folder import Folder
 from lineage.verify.output import verify
 from pipeline.inspect.hooks import verify_hooks
 from pipeline.phases.read import run_unit
-from pipeline.plan import make_plan
+from pipeline.plan import plan_run
 from pipeline.process import unit_job
 from pipeline.recipe import load
 from tests.support.mutations import KINDS, Mutator
@@ -46,7 +46,7 @@ def test_no_exception_leaves_a_unit_of_mutated_files(tmp_path: Path) -> None:
     sources = write_mutated(tmp_path / "in", seed=3, num=5)
     loaded = load(write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), sources, **TABLES)))
     job = unit_job(loaded)
-    done = [run_unit(job, unit, False) for unit in make_plan(loaded).units]
+    done = [run_unit(job, unit, False) for unit in plan_run(loaded).units]
     assert sum(unit["num_survivors"] for unit in done) > 10
     assert sum(len(unit["unreadable"]) for unit in done) > 10
     assert [unit["faults"] for unit in done if unit["faults"]] == []

@@ -13,8 +13,8 @@ import ray
 from lineage.storage.folder import Folder
 from pipeline.parquet.rows import publish_marker
 from pipeline.phases.phase import Phase, Run, carry_out
-from pipeline.phases.progress import Reporter
-from pipeline.plan import make_plan
+from pipeline.phases.progress import ProgressReporter
+from pipeline.plan import plan_run
 from pipeline.recipe import load
 from tests.support.runs import recipe, write_recipe
 
@@ -43,7 +43,9 @@ def test_large_items_are_begun_first_and_answers_come_in_the_order_of_the_items(
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know this module
     (tmp_path / "web.jsonl").write_text('{"text": "one"}\n')
     plain = recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "web.jsonl"),)}, ray={"max_in_flight": 1})
-    state = Run(plan=make_plan(load(write_recipe(tmp_path / "recipe.toml", plain))), reporter=Reporter(quiet=True))
+    state = Run(
+        plan=plan_run(load(write_recipe(tmp_path / "recipe.toml", plain))), reporter=ProgressReporter(quiet=True)
+    )
     out = tmp_path / "out"
     out.mkdir(exist_ok=True)
     sizes = {"small": 1.0, "large": 9.0, "done": 20.0, "also small": 1.0, "medium": 5.0}

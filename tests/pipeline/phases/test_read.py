@@ -19,7 +19,7 @@ from lineage.recipe import RecipeError
 from pipeline import plan as plans
 from pipeline.inputs.files import Input
 from pipeline.phases.read import UnitJob, run_unit
-from pipeline.plan import InputChangedError, Plan, check_same_run, clear_work, make_plan, probe
+from pipeline.plan import InputChangedError, RunPlan, check_same_run, clear_work, plan_run, probe
 from pipeline.process import unit_job
 from pipeline.recipe import load
 from stages.chain import DEFAULT_STEPS, StepTables, build_chain
@@ -103,11 +103,11 @@ def test_no_real_page_depends_on_which_were_processed_before(prefilter: bool, re
 
 
 @pytest.fixture
-def planned(tmp_path: Path) -> Plan:
+def planned(tmp_path: Path) -> RunPlan:
     """The plan of a run over a tiny crawl; nothing of it is done."""
     (tmp_path / "crawl").mkdir()
     make_tiny_crawl(tmp_path / "crawl")
-    return make_plan(load(tiny_recipe(tmp_path)))
+    return plan_run(load(tiny_recipe(tmp_path)))
 
 
 def tiny_recipe(folder: Path, **tables: dict[str, Any]) -> Path:
@@ -116,7 +116,7 @@ def tiny_recipe(folder: Path, **tables: dict[str, Any]) -> Path:
     return write_recipe(folder / "recipe.toml", plain)
 
 
-def do_unit(plan: Plan, number: int = 0, careful: bool = False) -> tuple[dict[str, Any], dict[str, str]]:
+def do_unit(plan: RunPlan, number: int = 0, careful: bool = False) -> tuple[dict[str, Any], dict[str, str]]:
     """A unit's marker, and the hash of each file that it wrote."""
     job: UnitJob = replace(unit_job(plan.recipe), key=plan.key)
     done = run_unit(job, plan.units[number], careful)
@@ -129,7 +129,7 @@ def without_times(done: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in done.items() if name != "seconds"}
 
 
-def test_a_unit_done_again_writes_the_same_bytes_careful_or_not(planned: Plan) -> None:
+def test_a_unit_done_again_writes_the_same_bytes_careful_or_not(planned: RunPlan) -> None:
     first, files = do_unit(planned)
     for careful in (False, True):
         again, files_again = do_unit(planned, careful=careful)
@@ -138,7 +138,7 @@ def test_a_unit_done_again_writes_the_same_bytes_careful_or_not(planned: Plan) -
     assert len(files) == 6
 
 
-def test_a_marker_counts_what_the_files_of_its_unit_hold(planned: Plan) -> None:
+def test_a_marker_counts_what_the_files_of_its_unit_hold(planned: RunPlan) -> None:
     for number, unit in enumerate(planned.units):
         done, _ = do_unit(planned, number)
         folder = Path(planned.out.url, unit.folder)
@@ -156,7 +156,7 @@ def test_a_marker_counts_what_the_files_of_its_unit_hold(planned: Plan) -> None:
         assert json.loads((folder / "unit.json").read_bytes()) == done
 
 
-def test_a_unit_whose_input_vanished_says_so_and_leaves_nothing(planned: Plan) -> None:
+def test_a_unit_whose_input_vanished_says_so_and_leaves_nothing(planned: RunPlan) -> None:
     os.remove(planned.units[0].input.url)
     with pytest.raises(InputChangedError, match=r"is gone.*Put it back"):
         run_unit(replace(unit_job(planned.recipe), key=planned.key), planned.units[0], False)
@@ -184,7 +184,7 @@ def test_a_unit_whose_input_changes_says_so_and_publishes_nothing(
     make_tiny_crawl(tmp_path / "crawl")
     path = tmp_path / "crawl" / "posts-0.jsonl"
     path.write_bytes(path.read_bytes() * 8)
-    plan = make_plan(load(tiny_recipe(tmp_path, limits={"max_document_bytes": 10**6})))
+    plan = plan_run(load(tiny_recipe(tmp_path, limits={"max_document_bytes": 10**6})))
     unit = next(unit for unit in plan.units if unit.input.url == str(path))
     job = replace(unit_job(plan.recipe), key=plan.key)
     if when == "before it is read":
@@ -218,23 +218,23 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_another_recipe_names_its_units_anew(change: dict[str, Any], planned: Plan, tmp_path: Path) -> None:
-    other = make_plan(load(tiny_recipe(tmp_path, **change)))
+def test_another_recipe_names_its_units_anew(change: dict[str, Any], planned: RunPlan, tmp_path: Path) -> None:
+    other = plan_run(load(tiny_recipe(tmp_path, **change)))
     assert not {unit.key for unit in planned.units} & {unit.key for unit in other.units}
 
 
 @pytest.mark.parametrize("change", [{"ray": {"num_cpus": 7, "retries": 0}}, {"run": {"name": "renamed"}}])
 def test_where_a_run_runs_and_what_it_is_called_shape_nothing(
-    change: dict[str, Any], planned: Plan, tmp_path: Path
+    change: dict[str, Any], planned: RunPlan, tmp_path: Path
 ) -> None:
-    other = make_plan(load(tiny_recipe(tmp_path, **change)))
+    other = plan_run(load(tiny_recipe(tmp_path, **change)))
     assert [unit.key for unit in other.units] == [unit.key for unit in planned.units]
 
 
-def test_a_changed_input_renames_its_unit_alone(planned: Plan, tmp_path: Path) -> None:
+def test_a_changed_input_renames_its_unit_alone(planned: RunPlan, tmp_path: Path) -> None:
     changed = tmp_path / "crawl" / "posts-1.jsonl"
     changed.write_bytes(changed.read_bytes().replace(b"Too few words.", b"Two few words."))
-    other = make_plan(load(tiny_recipe(tmp_path)))
+    other = plan_run(load(tiny_recipe(tmp_path)))
     differing = [
         ours.input.name for ours, theirs in zip(planned.units, other.units, strict=True) if ours.key != theirs.key
     ]
@@ -243,16 +243,16 @@ def test_a_changed_input_renames_its_unit_alone(planned: Plan, tmp_path: Path) -
 
 def refused(folder: Path) -> str:
     with pytest.raises(RecipeError) as error:
-        check_same_run(make_plan(load(tiny_recipe(folder))))
+        check_same_run(plan_run(load(tiny_recipe(folder))))
     return str(error.value)
 
 
-def test_every_difference_to_the_run_that_was_begun_is_named(planned: Plan, tmp_path: Path) -> None:
+def test_every_difference_to_the_run_that_was_begun_is_named(planned: RunPlan, tmp_path: Path) -> None:
     hosts = tmp_path / "hosts.txt"
     hosts.write_text("bad.example\n")
     path = tiny_recipe(tmp_path, url={"block_hosts": [str(hosts)]})
-    assert not check_same_run(make_plan(load(path)))
-    assert not check_same_run(make_plan(load(path))), "the same call again continues"
+    assert not check_same_run(plan_run(load(path)))
+    assert not check_same_run(plan_run(load(path))), "the same call again continues"
     hosts.write_text("worse.example\n")
     crawl = tmp_path / "crawl"
     (crawl / "posts-9.jsonl").write_text('{"text": "new"}\n')
@@ -260,7 +260,7 @@ def test_every_difference_to_the_run_that_was_begun_is_named(planned: Plan, tmp_
     with (crawl / "posts-0.jsonl").open("ab") as file:
         file.write(b"\n")
     with pytest.raises(RecipeError) as error:
-        check_same_run(make_plan(load(path, ["dedup.rows=4", "tokenize.group_files=2"])))
+        check_same_run(plan_run(load(path, ["dedup.rows=4", "tokenize.group_files=2"])))
     said = str(error.value)
     for difference in (
         "dedup.rows is 4 now and was 8", "tokenize.group_files is 2 now and was 1000",
@@ -270,13 +270,15 @@ def test_every_difference_to_the_run_that_was_begun_is_named(planned: Plan, tmp_
         assert difference in said
 
 
-def test_other_versions_may_not_continue_a_run(planned: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_versions_may_not_continue_a_run(
+    planned: RunPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     check_same_run(planned)
     monkeypatch.setattr(plans, "versions", lambda: {**planned.identity["versions"], "lxml": "99.0"})
     assert "versions: lxml has changed" in refused(tmp_path)
 
 
-def test_many_differences_are_cut(planned: Plan, tmp_path: Path) -> None:
+def test_many_differences_are_cut(planned: RunPlan, tmp_path: Path) -> None:
     check_same_run(planned)
     for number in range(40):
         (tmp_path / "crawl" / f"posts-new-{number}.jsonl").write_text("{}")
@@ -304,7 +306,7 @@ def test_a_small_file_is_hashed_whole_and_a_large_one_in_windows(
     assert hash_of(content) == whole
 
 
-def test_clearing_a_run_leaves_nothing_of_its_work_and_all_else(planned: Plan) -> None:
+def test_clearing_a_run_leaves_nothing_of_its_work_and_all_else(planned: RunPlan) -> None:
     check_same_run(planned)
     planned.out.publish("work/units/a/unit.json", b"{}")
     planned.out.publish("shards/web/00000.bin", b"")

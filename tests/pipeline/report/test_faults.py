@@ -19,7 +19,7 @@ from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
 from pipeline.phases.read import run_unit
-from pipeline.plan import make_plan
+from pipeline.plan import plan_run
 from pipeline.process import unit_job
 from pipeline.recipe import load
 from pipeline.report.faults import BadRecords as Bad
@@ -123,7 +123,7 @@ def test_a_document_that_no_table_can_hold_is_its_step_s_error(
 def test_memory_that_is_used_up_is_no_rejection(tmp_path: Path) -> None:
     recipe_ = load(made(tmp_path, "run_out_of_memory"))
     with pytest.raises(MemoryError) as raised:
-        run_unit(unit_job(recipe_), make_plan(recipe_).units[0], False)
+        run_unit(unit_job(recipe_), plan_run(recipe_).units[0], False)
     assert raised.value.__notes__ == [f"while {tmp_path}/rows.jsonl was read"]
 
 
