@@ -37,9 +37,15 @@ def _runner(pool: concurrent.futures.Executor) -> Callable[..., Iterator[tuple[A
     """`engine.run_units` on the pool."""
 
     def run_units(
-        function: Callable[[Any, Any, bool], Any], job: Any, items: Iterable[Any], work: TaskResources, retried: object
+        function: Callable[[Any, Any], Any],
+        job: Any,
+        items: Iterable[Any],
+        work: TaskResources,
+        *,
+        retried: object,
+        isolate: object,
     ) -> Iterator[tuple[Any, Any]]:
-        pending = {pool.submit(function, job, item, False): item for item in items}
+        pending = {pool.submit(function, job, item): item for item in items}
         for done in concurrent.futures.as_completed(pending):
             yield pending[done], done.result()
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from lineage.ids import content_hash
 from lineage.index.checksums import seal, unseal
@@ -51,6 +51,13 @@ class Shard:
     blocks_hash: str
     index_file: str
     index_hash: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        return cls(**plain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +136,7 @@ def encode_index(index: Index) -> bytes:
         "tokenizer": asdict(index.tokenizer),
         "order_fingerprint": index.order_fingerprint,
         "content_fingerprint": index.content_fingerprint,
-        "shards": [asdict(shard) for shard in index.shards],
+        "shards": [shard.to_json() for shard in index.shards],
         "documents": [asdict(part) for part in index.documents],
         "dedup": [asdict(part) for part in index.dedup],
     })  # fmt: skip
@@ -144,7 +151,7 @@ def decode_index(data: bytes, where: str) -> Index:
         )
     return make_index(
         tokenizer=TokenizerIdentity(**fields["tokenizer"]),
-        shards=(Shard(**entry) for entry in fields["shards"]),
+        shards=(Shard.from_json(entry) for entry in fields["shards"]),
         documents=(PartFile(**entry) for entry in fields["documents"]),
         dedup=(PartFile(**entry) for entry in fields["dedup"]),
         version=fields["version"],

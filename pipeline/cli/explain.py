@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from pipeline.inspect.explain import as_json, explain, render, with_whole_ledger
-    from pipeline.process import unit_job
+    from pipeline.phases.steps import step_tables
     from pipeline.recipe import load
     from stages.chain import build_chain
 
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     name = options.source or recipe.source[0].name
     if name not in sources:
         raise RecipeError(f"--source {name!r}: the recipe has {', '.join(map(repr, sources))}")
-    tables = with_whole_ledger(unit_job(recipe).tables)
+    tables = with_whole_ledger(step_tables(recipe))
     document = _document(options, sources[name], recipe.limits.max_document_bytes)
     story = explain(document, build_chain(sources[name].steps, tables))
     if options.json:

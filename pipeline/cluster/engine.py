@@ -24,6 +24,7 @@ from pipeline.recipe import RayStageTable, RayTable
 from trainer.processes.address import start_or_join
 from trainer.processes.placement import CUSTOM_RESOURCE_SHARE, Workers
 
+Job = TypeVar("Job")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -161,28 +162,32 @@ def _nodes() -> list[Nodes]:
 
 
 def run_units(
-    function: Callable[[Any, Item, bool], Result],
-    job: Any,
+    function: Callable[[Job, Item], Result],
+    job: Job,
     items: Iterable[Item],
     work: TaskResources,
+    *,
     retried: Callable[[], None] = lambda: None,
+    isolate: Callable[[Job], Job] | None = None,
 ) -> Iterator[tuple[Item, Result]]:
-    """`function(job, item, careful)` for every item, as Ray tasks; results as they come, in any order.
+    """`function(job, item)` for every item, as Ray tasks; results as they come, in any order.
 
-    `job` is shipped once. A task whose worker died (out of memory, a crash in native code, a lost node) is tried again
-    with `careful` true and `retried` is told, at most `work.retries` times: WorkerDiedError after that. An exception of
-    the function itself is raised here at once. Leaving the iterator early cancels what is under way."""
+    `job` is shipped once. A task whose worker died (out of memory, a crash in native code, a lost node) is tried
+    again, with `isolate(job)` where that is given, and `retried` is called, at most `work.retries` times:
+    WorkerDiedError after that. An exception of the function itself is raised here at once. Leaving the iterator early
+    cancels what is under way."""
     import ray
 
     check_resources(work)
     start = _starter(function, job, work)
+    retry = start if isolate is None else None  # the isolated job is shipped when it is first needed
     limit = work.max_in_flight or 2 * num_cpus()
     pending: dict[Any, tuple[Item, int]] = {}
     waiting = iter(items)
     try:
         while True:
             for item in itertools.islice(waiting, limit - len(pending)):
-                pending[start(item, False)] = (item, 0)
+                pending[start(item)] = (item, 0)
             if not pending:
                 return
             ray.wait(list(pending), num_returns=1)
@@ -195,7 +200,10 @@ def run_units(
                 except _LostWorkerError as error:
                     if tries >= work.retries:
                         raise WorkerDiedError(f"{item}: its worker died {tries + 1} times; last: {error}") from error
-                    pending[start(item, True)] = (item, tries + 1)
+                    if retry is None:
+                        assert isolate is not None
+                        retry = _starter(function, isolate(job), work)
+                    pending[retry(item)] = (item, tries + 1)
                     retried()
                     continue
                 yield item, result
@@ -214,15 +222,15 @@ def task_options(work: TaskResources) -> dict[str, Any]:
     return options | ({"resources": {work.resource: CUSTOM_RESOURCE_SHARE}} if work.resource else {})
 
 
-def _starter(function: Callable[[Any, Any, bool], Any], job: Any, work: TaskResources) -> Callable[[Any, bool], Any]:
-    """What starts a task for an item, carefully or not, and returns its reference."""
+def _starter(function: Callable[[Any, Any], Any], job: Any, work: TaskResources) -> Callable[[Any], Any]:
+    """What starts a task for an item and returns its reference."""
     import ray
 
     remote = ray.remote(max_retries=0, **task_options(work))(_call)
     # How the tasks reach the object store on nodes that were started without these variables. They travel in Ray's
     # object store and not in a runtime environment, which dashboards and logs show.
     shared = ray.put((function, job, object_store_settings()))
-    return lambda item, careful: remote.remote(shared, item, careful)
+    return lambda item: remote.remote(shared, item)
 
 
 def _result(reference: Any) -> Any:
@@ -238,7 +246,7 @@ def _result(reference: Any) -> Any:
         raise error.cause if isinstance(error.cause, Exception) else error from None
 
 
-def _call(shared: tuple[Callable[[Any, Any, bool], Any], Any, dict[str, str]], item: Any, careful: bool) -> Any:
+def _call(shared: tuple[Callable[[Any, Any], Any], Any, dict[str, str]], item: Any) -> Any:
     function, job, settings = shared
     os.environ.update(settings)
-    return function(job, item, careful)
+    return function(job, item)

@@ -16,9 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lineage.index.output_index import read_index
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.parquet.rows import opened, read_rows
+from pipeline.recipe import recipe_of
 from stages.dedup.bands import I64
+from stages.dedup.minhash import scheme_name
+from stages.dedup.options import DedupTable
 
 _ROW_BITS: Final = 31
 _FILE_BITS: Final = 22
@@ -88,6 +93,25 @@ def earlier_file(file: EarlierFile, number: int) -> KeysFile:
         parts=file.parts,
         keys_hash=file.dedup_hash,
     )
+
+
+def earlier_files(table: DedupTable) -> tuple[tuple[EarlierFile, ...], int]:
+    """The files of the finished outputs to compare with, and how many documents they hold; RecipeError where one was
+    signed in another way."""
+    files, num_rows = [], 0
+    for url in table.against:
+        index, signed = read_index(url), scheme_name(recipe_of(Folder(url)).dedup)
+        if signed != scheme_name(table):
+            raise RecipeError(
+                f"dedup.against: {url} was signed as {signed}, this run as {scheme_name(table)}: give both the same"
+                " dedup.scheme, num_perm and shingle"
+            )
+        parts = {(part.source, part.part): part.file for part in index.documents}
+        for entry in index.dedup:
+            own = ((entry.part, parts[entry.source, entry.part]),)
+            files.append(EarlierFile(out=Folder(url).url, dedup=entry.file, parts=own, dedup_hash=entry.hash))
+            num_rows += entry.num_rows
+    return tuple(files), num_rows
 
 
 def _check_fits(what: str, number: int, bits: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
@@ -129,9 +129,18 @@ def _of_shard(job: ScanJob, shard: Shard, wanted: frozenset[int] | None) -> Iter
                 yield _Read(row=row, doc_id=plain["doc_id"], text=tokenizer.decode(tokens), tokens=tokens)
 
 
-def look(job: ScanJob, piece: Piece, careful: bool) -> dict[str, Any]:
-    """First pass over a piece: how many documents it has, which of them hold any item, and in how many of them each
-    n-gram stands."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PieceFound:
+    """What the first pass finds in a piece: how many documents it has, which of them hold any item, and in how many of
+    them each n-gram stands."""
+
+    num_documents: int
+    rows: tuple[int, ...]
+    seen: Mapping[int, int]
+
+
+def look(job: ScanJob, piece: Piece) -> PieceFound:
+    """First pass over a piece."""
     finder = _finder(replace(job, common=()))
     seen: Counter[int] = Counter()
     rows, num = [], 0
@@ -141,10 +150,10 @@ def look(job: ScanJob, piece: Piece, careful: bool) -> dict[str, Any]:
         seen.update(present)
         if present or finder.resembles(document.text):
             rows.append(document.row)
-    return {"num": num, "rows": rows, "seen": dict(seen)}
+    return PieceFound(num_documents=num, rows=tuple(rows), seen=seen)
 
 
-def show(job: ScanJob, piece: Piece, careful: bool) -> list[dict[str, Any]]:
+def show(job: ScanJob, piece: Piece) -> list[dict[str, Any]]:
     """Second pass: the documents of a piece that hold an item, with the evidence."""
     finder = _finder(replace(job, common=()))
     ignore = _common_mask(finder, job)
@@ -226,11 +235,11 @@ def _first_pass(
     seen: Counter[int] = Counter()
     num, again = 0, []
     with reporter.phase("scan", len(held)) as phase:
-        for piece, done in run_units(look, job, [Piece(held=one) for one in held], work):
-            seen.update(done["seen"])
-            num += done["num"]
-            if done["rows"]:
-                again.append(Piece(held=piece.held, rows=tuple(done["rows"])))
+        for piece, found in run_units(look, job, [Piece(held=one) for one in held], work):
+            seen.update(found.seen)
+            num += found.num_documents
+            if found.rows:
+                again.append(Piece(held=piece.held, rows=found.rows))
             phase.step(1, f"{num:,} documents")
     return [number for number, count in seen.items() if count > COMMON_IN], num, again
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple, cast
@@ -164,10 +163,3 @@ def read_texts(out: Folder, part: str, part_rows: Sequence[int]) -> dict[int, st
                 found |= {first + row: text for row, text in zip(wanted, texts, strict=True) if text is not None}
             first += size
     return found
-
-
-def publish_marker(folder: Folder, name: str, content: dict[str, Any]) -> dict[str, Any]:
-    """The JSON file that says that a unit is done, and what it counted; returns what a later read will give."""
-    data = json.dumps(content, indent=1).encode()
-    folder.publish(name, data)
-    return cast(dict[str, Any], json.loads(data))

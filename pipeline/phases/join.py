@@ -1,45 +1,46 @@
 """What every unit found out, joined with verdicts and placements: its final rows of the lineage store.
 
-work/units/<key>/final.parquet, final.json     a unit's final rows of `documents`, and its counts
+work/units/<key>/final.parquet, final.json     a unit's final rows of `documents`, and JoinResult
 dedup/<source>/part-NNNNN.parquet              what later runs compare with
 """
 
 from __future__ import annotations
 
 import io
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lineage.ids import add_digests, content_hash, id_digest, show_digest
+from lineage.ids import content_hash, id_digest, show_digest
 from lineage.index.output_index import PartFile, part_name
 from lineage.storage.folder import Folder
 from lineage.store import tables
-from pipeline.parquet.rows import publish_marker, publish_table, read_rows, read_texts
+from pipeline.cluster.metrics import Rejections, WorkCounts
+from pipeline.parquet.rows import publish_table, read_rows, read_texts
 from pipeline.phases.document_rows import join_unit, kept_keys
-from pipeline.phases.phase import Done
-from pipeline.phases.tokenize import Group, unit_placements, unit_verdicts
-from pipeline.plan import Unit
+from pipeline.phases.groups import Group, unit_verdicts
+from pipeline.phases.phase import Phase, publish_result
+from pipeline.phases.results import JoinResult, RuleCount
+from pipeline.phases.shard import read_cuts, unit_placements
+from pipeline.plan import RunPlan, Unit
 from pipeline.report.clusters import cluster_excerpts
 from pipeline.report.excerpts import PER_RULE, ExcerptKeeper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FinishJob:
-    """What all finishing tasks of a run share. `first_shard` maps (source_index, group number) to its first shard."""
+class JoinJob:
+    """What all units of a run share. `first_shard` maps (source_index, group number) to its first shard."""
 
     out: str
     first_shard: Mapping[tuple[int, int], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnitToFinish:
+class UnitToJoin:
     """A unit and the group it belongs to (without the group's other units)."""
 
     unit: Unit
@@ -50,8 +51,30 @@ class UnitToFinish:
         return f"{self.unit.folder}/final.json"
 
 
-def finish_unit(job: FinishJob, item: UnitToFinish, careful: bool) -> Done:
-    """Join a unit's rows and publish them; returns the content of its final.json."""
+def join_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[JoinJob, UnitToJoin, JoinResult]:
+    """The joining of all units, once their groups are cut."""
+    first_shard: dict[tuple[int, int], int] = {}
+    next_shard: dict[str, int] = defaultdict(int)
+    for group in groups:
+        first_shard[group.source_index, group.number] = next_shard[group.source]
+        next_shard[group.source] += len(read_cuts(plan.out, group)) - 1
+    return Phase(
+        name="join facts",
+        stage="join",
+        task=join_unit_task,
+        result=JoinResult,
+        job=JoinJob(out=plan.out.url, first_shard=first_shard),
+        items=[UnitToJoin(unit=unit, group=replace(group, units=())) for group in groups for unit in group.units],
+        counts=_counts,
+    )
+
+
+def _counts(result: JoinResult) -> WorkCounts:
+    return WorkCounts(rejections=tuple(Rejections(count.stage, count.rule, count.num) for count in result.dropped))
+
+
+def join_unit_task(job: JoinJob, item: UnitToJoin) -> JoinResult:
+    """Join a unit's rows and publish them."""
     out, unit, group = Folder(job.out), item.unit, item.group
     folder = unit.folder
     placements = unit_placements(out, group, unit.file_index)
@@ -67,10 +90,10 @@ def finish_unit(job: FinishJob, item: UnitToFinish, careful: bool) -> Done:
     dedup = _publish_dedup(out, unit, kept_keys(read_rows(out, f"{folder}/keys.parquet"), joined, unit.source))
     duplicates = joined.filter(pc.equal(joined["status"], "duplicate"))
     _publish_duplicate_excerpts(out, unit, duplicates)
-    return publish_marker(out, item.marker, {
-        "dedup": asdict(dedup), "dropped": _count_dropped(duplicates), "num_rows": joined.num_rows,
-        "num_kept": kept.num_rows,
-    })  # fmt: skip
+    result = JoinResult(
+        dedup=dedup, dropped=_count_dropped(duplicates), num_rows=joined.num_rows, num_kept=kept.num_rows
+    )
+    return publish_result(out, item.marker, result)
 
 
 def _edits_of(kept: pa.Table, edits: pa.Table) -> pa.Table:
@@ -93,8 +116,13 @@ def _publish_dedup(out: Folder, unit: Unit, rows: pa.Table) -> PartFile:
     )
     name = part_name("dedup", unit.source, unit.file_index)
     out.publish(name, buffer.getvalue())
-    return PartFile(source=unit.source, part=unit.file_index, file=name, num_rows=rows.num_rows,
-                    hash=content_hash(buffer.getvalue()).hex())  # fmt: skip
+    return PartFile(
+        source=unit.source,
+        part=unit.file_index,
+        file=name,
+        num_rows=rows.num_rows,
+        hash=content_hash(buffer.getvalue()).hex(),
+    )
 
 
 def _publish_duplicate_excerpts(out: Folder, unit: Unit, duplicates: pa.Table) -> None:
@@ -111,67 +139,15 @@ def _publish_duplicate_excerpts(out: Folder, unit: Unit, duplicates: pa.Table) -
     publish_table(out, f"{unit.folder}/final_excerpts.parquet", rows)
 
 
-def _count_dropped(duplicates: pa.Table) -> list[list[Any]]:
-    """[stage, rule, number, digest] of what comparing documents dropped."""
+def _count_dropped(duplicates: pa.Table) -> tuple[RuleCount, ...]:
+    """What comparing documents dropped."""
     found = []
     for stage in sorted(set(duplicates["stage"].to_pylist())):
         rows = duplicates.filter(pc.equal(duplicates["stage"], stage))
         for rule in sorted(set(rows["rule"].to_pylist())):
             ids = rows.filter(pc.equal(rows["rule"], rule))["doc_id"].to_pylist()
-            found.append([stage, rule, len(ids), show_digest(id_digest(ids))])
-    return found
-
-
-def step_tables(
-    stages: Mapping[str, Sequence[str]], read: Sequence[Done], finished: Sequence[Done]
-) -> tuple[pa.Table, pa.Table]:
-    """`steps` and `step_rules`: for each source (in order) what each of its stages took in, let out and rejected.
-
-    `read` are the unit.json of all units, `finished` their final.json."""
-    totals: dict[str, list[int]] = {source: [0, 0] for source in stages}
-    rules: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for unit, final in zip(read, finished, strict=True):
-        total = totals[unit["source"]]
-        total[0] += unit["num_documents"]
-        total[1] = add_digests((total[1], int(unit["digest"], 16)))
-        for stage, rule, number, digest in (*unit["rejected"], *final["dropped"]):
-            entry = rules[unit["source"], stage, rule]
-            entry[0] += number
-            entry[1] = add_digests((entry[1], int(digest, 16)))
-    steps = []
-    for source, names in stages.items():
-        num, digest = totals[source]
-        for position, stage in enumerate(names):
-            gone = [value for (s, t, _), value in rules.items() if (s, t) == (source, stage)]
-            num_rejected, rejected = sum(value[0] for value in gone), add_digests(value[1] for value in gone)
-            num_out, digest_out = num - num_rejected, add_digests((digest, -rejected))
-            steps.append({"source": source, "position": position, "stage": stage, "num_in": num, "num_out": num_out,
-                          "num_rejected": num_rejected, "digest_in": show_digest(digest),
-                          "digest_out": show_digest(digest_out), "digest_rejected": show_digest(rejected)})  # fmt: skip
-            num, digest = num_out, digest_out
-    rule_rows = [
-        {"source": source, "stage": stage, "rule": rule, "num": number, "digest": show_digest(digest)}
-        for (source, stage, rule), (number, digest) in sorted(rules.items())
-    ]
-    return pa.Table.from_pylist(steps, schema=tables.STEPS), pa.Table.from_pylist(rule_rows, schema=tables.STEP_RULES)
-
-
-def input_tables(read: Sequence[Done]) -> tuple[pa.Table, pa.Table]:
-    """`inputs` and `unreadable`."""
-    inputs, unreadable = [], []
-    for unit in read:
-        inputs.append({
-            "source": unit["source"], "file": unit["url"], "bytes": unit["bytes"],
-            "num_records": unit["num_records"], "num_documents": unit["num_documents"],
-            **{name: json.dumps(unit[name], sort_keys=True) for name in ("by_type", "by_mime", "by_status")},
-        })  # fmt: skip
-        unreadable += [
-            {"source": unit["source"], "file": unit["file"], "offset": offset, "length": length, "error": error}
-            for offset, length, error in unit["unreadable"]
-        ]
-    return pa.Table.from_pylist(inputs, schema=tables.INPUTS), pa.Table.from_pylist(
-        unreadable, schema=tables.UNREADABLE
-    )
+            found.append(RuleCount(stage, rule, len(ids), show_digest(id_digest(ids))))
+    return tuple(found)
 
 
 def merge_excerpts(out: Folder, units: Sequence[Unit]) -> bytes:

@@ -1,4 +1,4 @@
-"""A phase: many units of work of one kind, each with a marker file that says that it is done."""
+"""A phase: many units of work of one kind, each with a marker file that says that it is done, and what it came to."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from lineage.storage.folder import Folder
 from pipeline.cluster.engine import TaskResources, run_units
-from pipeline.cluster.metrics import PhaseMetrics
+from pipeline.cluster.metrics import PhaseMetrics, WorkCounts
 from pipeline.phases.progress import ProgressReporter
+from pipeline.phases.results import PhaseResult
 from pipeline.plan import RunPlan
 from pipeline.recipe import PipelineRecipe
-
-Done = dict[str, Any]
-"""The content of a unit's marker: what it counted."""
 
 
 class Marked(Protocol):
@@ -26,7 +24,18 @@ class Marked(Protocol):
     def marker(self) -> str: ...
 
 
+Job = TypeVar("Job")
 Item = TypeVar("Item", bound=Marked)
+Result = TypeVar("Result", bound=PhaseResult)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseTime:
+    """How long a phase took, and what the progress bar said of it at last."""
+
+    name: str
+    seconds: float
+    note: str
 
 
 @dataclass(slots=True)
@@ -35,7 +44,7 @@ class Run:
 
     plan: RunPlan
     reporter: ProgressReporter
-    phases: list[dict[str, Any]] = field(default_factory=list)
+    phases: list[PhaseTime] = field(default_factory=list)
 
     @property
     def out(self) -> Folder:
@@ -47,55 +56,72 @@ class Run:
 
     def took(self, name: str, started: float, note: str) -> None:
         """Record a phase that began at `started` (time.perf_counter)."""
-        self.phases.append({"name": name, "seconds": round(time.perf_counter() - started, 3), "note": note})
+        self.phases.append(PhaseTime(name=name, seconds=round(time.perf_counter() - started, 3), note=note))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase(Generic[Item]):
-    """`task(job, item, careful)` publishes the item's files, then its marker, and returns the marker's content.
+class Phase(Generic[Job, Item, Result]):
+    """`task(job, item)` publishes the item's files, then its marker, and returns its result, whose type is `result`.
 
     `stage` is one of RAY_STAGES: what its units reserve. `size` weighs an item, for the order and the progress bar;
-    `note` turns what is done so far and the seconds into a line. `watch` sees what each item counted, one that was done
-    by an earlier call too, and may end the phase by an exception."""
+    `note` turns the results so far and the seconds into a line; `counts` is what the metrics count of a result. `watch`
+    sees each result, one of an earlier call too, and may end the phase by an exception. `isolate` gives the job for an
+    item whose worker died, where it is another one."""
 
     name: str
     stage: str
-    task: Callable[[Any, Item, bool], Done]
-    job: Any
+    task: Callable[[Job, Item], Result]
+    result: type[Result]
+    job: Job
     items: Sequence[Item]
     size: Callable[[Item], float] = field(default=lambda item: 1.0)
-    note: Callable[[Sequence[Done], float], str] = field(default=lambda done, seconds: "")
-    watch: Callable[[Done], None] = field(default=lambda done: None)
+    note: Callable[[Sequence[Result], float], str] = field(default=lambda results, seconds: "")
+    counts: Callable[[Result], WorkCounts] = field(default=lambda result: WorkCounts())
+    watch: Callable[[Result], None] = field(default=lambda result: None)
+    isolate: Callable[[Job], Job] | None = None
 
 
-def carry_out(run: Run, phase: Phase[Item]) -> list[Done]:
-    """Do what is left of a phase, large items first; the markers' contents, in the order of the items.
+def run_phase(run: Run, phase: Phase[Job, Item, Result]) -> list[Result]:
+    """Do what is left of a phase, large items first; the results in the order of the items.
 
     What is begun last is then small, and few workers wait for it at the end (Graham 1969, "Bounds on multiprocessing
     timing anomalies")."""
     started = time.perf_counter()
-    standing = _standing(run.out, phase)
-    for done in standing.values():
-        phase.watch(done)
-    fresh: list[Done] = []
+    results = _published(run.out, phase)
+    for result in results.values():
+        phase.watch(result)
+    fresh: list[Result] = []
     note = ""
     with run.reporter.phase(phase.name, sum(map(phase.size, phase.items))) as progress:
-        left = sorted((item for item in phase.items if item.marker not in standing), key=phase.size, reverse=True)
-        progress.step(sum(phase.size(item) for item in phase.items if item.marker in standing))
-        metrics = PhaseMetrics(run.recipe, phase.name, len(left))
+        left = sorted((item for item in phase.items if item.marker not in results), key=phase.size, reverse=True)
+        progress.step(sum(phase.size(item) for item in phase.items if item.marker in results))
+        metrics = PhaseMetrics(run.recipe.run.name, phase.name, len(left))
         work = TaskResources.of(run.recipe.ray, phase.stage)
-        for item, done in run_units(phase.task, phase.job, left, work, metrics.retried):
-            phase.watch(done)
-            standing[item.marker] = done
-            fresh.append(done)
-            metrics.done(done)
+        for item, result in run_units(
+            phase.task, phase.job, left, work, retried=metrics.retried, isolate=phase.isolate
+        ):
+            phase.watch(result)
+            results[item.marker] = result
+            fresh.append(result)
+            metrics.done(phase.counts(result))
             note = phase.note(fresh, time.perf_counter() - started)
             progress.step(phase.size(item), note)
     run.took(phase.name, started, note)
-    return [standing[item.marker] for item in phase.items]
+    return [results[item.marker] for item in phase.items]
 
 
-def _standing(out: Folder, phase: Phase[Item]) -> dict[str, Done]:
+def publish_result(out: Folder, marker: str, result: Result) -> Result:
+    """Publish a unit's marker, when all its files are published; the result itself."""
+    out.publish(marker, json.dumps(result.to_json(), indent=1).encode())
+    return result
+
+
+def _published(out: Folder, phase: Phase[Job, Item, Result]) -> dict[str, Result]:
+    """The results of finished units, by marker."""
     folders = {item.marker.split("/", 2)[1] for item in phase.items}
     names = {name for folder in folders for name in out.names(f"work/{folder}")}
-    return {item.marker: json.loads(out.read(item.marker)) for item in phase.items if item.marker in names}
+    return {
+        item.marker: phase.result.from_json(json.loads(out.read(item.marker)))
+        for item in phase.items
+        if item.marker in names
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from lineage.index.output_index import Index, PartFile, Shard, TokenizerIdentity, make_index, publish_index
@@ -13,10 +14,12 @@ from lineage.recipe import as_plain, as_toml
 from lineage.secrets import recordable
 from lineage.store.checksum_update import cover
 from pipeline.dedup.corpus import DedupResult
+from pipeline.phases.bad_records import faults_of, why_nothing_was_kept
 from pipeline.phases.join import merge_excerpts
-from pipeline.phases.phase import Done, Run
+from pipeline.phases.phase import Run
+from pipeline.phases.results import JoinResult, ReadResult
 from pipeline.plan import RUN, RunPlan, Unit, clear_work
-from pipeline.report.faults import as_kept, faults_of, why_nothing_was_kept
+from pipeline.report.faults import as_kept
 from pipeline.report.render import REPORT, render_output
 from stages.tokens.tokenizer import Tokenizer
 
@@ -25,38 +28,42 @@ RECIPE = "recipe.toml"
 
 
 def output_index(
-    tokenizer: Tokenizer, shards: Sequence[Shard], units: Sequence[Unit], read: Sequence[Done], finished: Sequence[Done]
+    tokenizer: Tokenizer,
+    shards: Sequence[Shard],
+    units: Sequence[Unit],
+    read: Sequence[ReadResult],
+    joined: Sequence[JoinResult],
 ) -> Index:
     """The index of a run's files."""
     identity = TokenizerIdentity(
         name=tokenizer.name, hash=tokenizer.hash, vocab_size=tokenizer.vocab_size, eot_id=tokenizer.eot_id
     )
     parts = [
-        PartFile(source=unit.source, part=unit.file_index, **done["part"])
-        for unit, done in zip(units, read, strict=True)
+        PartFile(source=unit.source, part=unit.file_index, **asdict(result.part))
+        for unit, result in zip(units, read, strict=True)
     ]
-    return make_index(identity, shards, parts, [PartFile(**done["dedup"]) for done in finished])
+    return make_index(identity, shards, parts, [result.dedup for result in joined])
 
 
 def summarise(
-    state: Run, index: Index, read: Sequence[Done], finished: Sequence[Done], compared: DedupResult
+    state: Run, index: Index, read: Sequence[ReadResult], joined: Sequence[JoinResult], compared: DedupResult
 ) -> dict[str, Any]:
     """The content of run.json: counts, times, and what the run is a function of."""
     seconds: dict[str, Counter[str]] = defaultdict(Counter)
     rejected: dict[str, Counter[str]] = defaultdict(Counter)
-    for unit, final in zip(read, finished, strict=True):
-        seconds[unit["source"]].update(unit["seconds"])
-        for stage, rule, number, _ in (*unit["rejected"], *final["dropped"]):
+    for unit, facts in zip(read, joined, strict=True):
+        seconds[unit.source].update(unit.seconds)
+        for stage, rule, number, _ in (*unit.rejected, *facts.dropped):
             rejected[stage][rule] += number
-    num_kept = sum(final["num_kept"] for final in finished)
+    num_kept = sum(facts.num_kept for facts in joined)
     return {
         "name": state.recipe.run.name,
         "output": state.out.url,
         "num_files": len(read),
-        "num_bytes": sum(unit["bytes"] for unit in read),
-        "num_records": sum(unit["num_records"] for unit in read),
-        "num_unreadable": sum(len(unit["unreadable"]) for unit in read),
-        "num_documents": sum(unit["num_documents"] for unit in read),
+        "num_bytes": sum(unit.num_bytes for unit in read),
+        "num_records": sum(unit.num_records for unit in read),
+        "num_unreadable": sum(len(unit.unreadable) for unit in read),
+        "num_documents": sum(unit.num_documents for unit in read),
         "num_kept": num_kept,
         "nothing_kept": None if num_kept else why_nothing_was_kept(read, rejected),
         "num_tokens": index.num_tokens,
@@ -66,14 +73,15 @@ def summarise(
         "dedup": dict(compared.counts),
         "order_fingerprint": index.order_fingerprint,
         "content_fingerprint": index.content_fingerprint,
-        "seconds": {source: {name: round(value, 3) for name, value in counter.items()}
-                    for source, counter in seconds.items()},
-        "phases": state.phases,
+        "seconds": {
+            source: {name: round(value, 3) for name, value in counter.items()} for source, counter in seconds.items()
+        },
+        "phases": [asdict(phase) for phase in state.phases],
         "identity": dict(state.plan.identity),
-    }  # fmt: skip
+    }
 
 
-def publish(plan: RunPlan, index: Index, summary: dict[str, Any]) -> None:
+def publish_output(plan: RunPlan, index: Index, summary: dict[str, Any]) -> None:
     """Publish everything that readers open after the tables are committed, index.json last; then remove work/."""
     out = plan.out
     out.publish(EXCERPTS, merge_excerpts(out, plan.units))

@@ -1,9 +1,9 @@
-"""One unit of work: read an input file, send each document through its source's steps, write what came of it.
+"""Read an input file, send each document through its source's steps, write what came of it: a unit of work.
 
 documents/<source>/part-NNNNN.parquet   clean texts that survived
 work/units/<key>/documents.parquet      a row for every document record
 work/units/<key>/{edits,findings,keys,excerpts}.parquet
-work/units/<key>/unit.json              counts; published last, so its presence says that the unit is done
+work/units/<key>/unit.json              ReadResult; published last, so its presence says that the unit is done
 """
 
 from __future__ import annotations
@@ -11,17 +11,23 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, Final
 
 from lineage.ids import add_digests, show_digest, sort_key, text_hash
 from lineage.index.output_index import part_name
 from lineage.storage.folder import Folder
 from lineage.store import tables
+from pipeline.cluster.metrics import Rejections, StageFlow, WorkCounts
 from pipeline.inputs.files import open_input
-from pipeline.parquet.rows import RowWriter, publish_marker
-from pipeline.plan import InputChangedError, Unit, check_unchanged
+from pipeline.parquet.rows import RowWriter
+from pipeline.phases.phase import Phase, publish_result
+from pipeline.phases.results import CleanPart, ReadResult, RuleCount, UnreadableStretch
+from pipeline.phases.steps import step_tables
+from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
+from pipeline.recipe import PipelineRecipe, comparing
 from pipeline.report.excerpts import ExcerptKeeper
 from pipeline.report.faults import FaultTally, StrictError, fault_of, strict_message
 from stages.chain import Chain, StepTables, build_chain
@@ -37,10 +43,10 @@ _BATCH_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnitJob:
-    """What all units of a run share; shipped to each worker once."""
+class ReadJob:
+    """What all units of a run share; shipped to each worker once. `key` is the plan's."""
 
-    key: str
+    key: str = ""
     out: str
     steps: tuple[tuple[str, ...], ...]
     formats: tuple[Format, ...]
@@ -50,12 +56,72 @@ class UnitJob:
     whole_ledger: bool
     strict: bool = False
     """Whether the first exception on a record ends the run."""
+    isolation: bool = False
+    """Whether extractors run in a child process: for a unit whose worker died, perhaps of a page."""
+
+
+def read_job(recipe: PipelineRecipe) -> ReadJob:
+    """What units need of the recipe; RecipeError where a step cannot be built or one of its files not be read."""
+    return ReadJob(
+        out=Folder(recipe.run.output).url,
+        steps=tuple(source.steps for source in recipe.source),
+        formats=tuple(source.format for source in recipe.source),
+        fields=tuple(source.row_fields for source in recipe.source),
+        tables=step_tables(recipe),
+        dedup=comparing(recipe),
+        whole_ledger=recipe.quality.ledger == "all",
+    )
+
+
+def read_phase(plan: RunPlan, job: ReadJob, watch: Callable[[ReadResult], None]) -> Phase[ReadJob, Unit, ReadResult]:
+    """The reading of all units. A unit whose worker died is read again with its extractors in a child process."""
+    steps = {source.name: source.steps for source in plan.recipe.source}
+    return Phase(
+        name="read and filter",
+        stage="read",
+        task=read_unit,
+        result=ReadResult,
+        job=job,
+        items=plan.units,
+        size=lambda unit: unit.input.size or 1.0,
+        note=_note,
+        counts=functools.partial(_counts, steps),
+        watch=watch,
+        isolate=lambda job: replace(job, isolation=True),
+    )
+
+
+def _note(results: Sequence[ReadResult], seconds: float) -> str:
+    documents, size = sum(unit.num_documents for unit in results), sum(unit.num_bytes for unit in results)
+    return f"{documents:,} documents, {size / 1e6 / seconds:.1f} MB/s of input"
+
+
+def _counts(steps: Mapping[str, Sequence[str]], result: ReadResult) -> WorkCounts:
+    return WorkCounts(
+        num_documents=result.num_documents,
+        num_bytes=result.num_bytes,
+        page_bytes=result.html_bytes,
+        stages=tuple(_flow(steps[result.source], result)),
+        rejections=tuple(Rejections(count.stage, count.rule, count.num) for count in result.rejected),
+    )
+
+
+def _flow(steps: Sequence[str], result: ReadResult) -> Iterator[StageFlow]:
+    """What came into each stage that the unit passed its documents through, in order."""
+    rejected = Counter[str]()
+    for count in result.rejected:
+        rejected[count.stage] += count.num
+    num_left = result.num_documents
+    for stage in steps:
+        if stage in result.seconds:
+            yield StageFlow(stage, num_left, result.seconds[stage])
+            num_left -= rejected[stage]
 
 
 @dataclass(slots=True, kw_only=True)
-class UnitSummary:
-    """What a unit counted. `rejected` maps (stage, rule) to (number, digest of doc_ids). With `strict` a record
-    on which something was raised is a StrictError."""
+class UnitTally:
+    """What a unit has counted so far. `rejected` maps (stage, rule) to (number, digest of doc_ids). With `strict` a
+    record on which something was raised is a StrictError."""
 
     key: str
     source: str
@@ -98,27 +164,32 @@ class UnitSummary:
             raise StrictError(strict_message(row))
         self.faults.add(row)
 
-    def as_plain(self) -> dict[str, Any]:
-        return {
-            "key": self.key,
-            "source": self.source,
-            "file": self.file,
-            "url": self.url,
-            "bytes": self.num_bytes,
-            "num_records": self.counts.num_records,
-            "by_type": dict(self.counts.by_type),
-            "by_mime": dict(self.counts.by_mime),
-            "by_status": dict(self.counts.by_status),
-            "unreadable": [[u.offset, u.length, u.error] for u in self.unreadable],
-            "num_documents": self.num_documents,
-            "digest": show_digest(self.digest),
-            "rejected": [[s, r, n, show_digest(d)] for (s, r), (n, d) in sorted(self.rejected.items())],
-            "num_survivors": self.num_survivors,
-            "num_chars": self.num_chars,
-            "html_bytes": self.html_bytes,
-            "faults": [asdict(row) for row in self.faults.sorted()],
-            "seconds": {name: round(value, 6) for name, value in sorted(self.seconds.items())},
-        }
+    def result(self, part: CleanPart) -> ReadResult:
+        """What the whole unit counted, with the part that it published."""
+        return ReadResult(
+            key=self.key,
+            source=self.source,
+            file=self.file,
+            url=self.url,
+            num_bytes=self.num_bytes,
+            num_records=self.counts.num_records,
+            by_type=self.counts.by_type,
+            by_mime=self.counts.by_mime,
+            by_status=self.counts.by_status,
+            unreadable=tuple(UnreadableStretch(u.offset, u.length, u.error) for u in self.unreadable),
+            num_documents=self.num_documents,
+            digest=show_digest(self.digest),
+            rejected=tuple(
+                RuleCount(stage, rule, num, show_digest(digest))
+                for (stage, rule), (num, digest) in sorted(self.rejected.items())
+            ),
+            num_survivors=self.num_survivors,
+            num_chars=self.num_chars,
+            html_bytes=self.html_bytes,
+            faults=tuple(self.faults.sorted()),
+            seconds={name: round(value, 6) for name, value in sorted(self.seconds.items())},
+            part=part,
+        )
 
 
 @functools.lru_cache(maxsize=4)
@@ -129,9 +200,9 @@ def _chain(steps: tuple[str, ...], job: _ByKey) -> Chain:
 
 
 class _ByKey:
-    """A UnitJob that hashes by its key, so that a worker process builds each chain once."""
+    """A ReadJob that hashes by its key, so that a worker process builds each chain once."""
 
-    def __init__(self, job: UnitJob) -> None:
+    def __init__(self, job: ReadJob) -> None:
         self.tables, self.key = job.tables, job.key
 
     def __hash__(self) -> int:
@@ -141,18 +212,18 @@ class _ByKey:
         return isinstance(other, _ByKey) and other.key == self.key
 
 
-def run_unit(job: UnitJob, unit: Unit, careful: bool) -> dict[str, Any]:
-    """Do one unit and publish its files; returns the content of its unit.json."""
+def read_unit(job: ReadJob, unit: Unit) -> ReadResult:
+    """Read one input file and publish what came of it."""
     out = Folder(job.out)
     found = unit.input
-    summary = UnitSummary(
+    tally = UnitTally(
         key=unit.key, source=unit.source, file=found.name, url=found.url, num_bytes=found.size, strict=job.strict
     )
     chain = _chain(job.steps[unit.source_index], _ByKey(job))
     started = time.perf_counter()
     with (
-        _named_in_errors(found.url), UnitWriter(out, job, unit, summary) as writer,
-        _open_planned(job, unit) as stream, chain.isolation(careful),
+        _named_in_errors(found.url), UnitWriter(out, job, unit, tally) as writer,
+        _open_planned(job, unit) as stream, chain.isolation(job.isolation),
     ):  # fmt: skip
         options = ReadOptions(
             source=unit.source,
@@ -161,11 +232,11 @@ def run_unit(job: UnitJob, unit: Unit, careful: bool) -> dict[str, Any]:
             fields=job.fields[unit.source_index],
             max_document_bytes=job.tables.max_document_bytes,
         )
-        for outcome in chain.run(_batches(read_documents(stream, options, summary.counts), summary), summary.seconds):
+        for outcome in chain.run(_batches(read_documents(stream, options, tally.counts), tally), tally.seconds):
             writer.add(outcome)
         check_unchanged(job.key, unit)
-    summary.seconds["all"] = time.perf_counter() - started
-    return publish_marker(out, unit.marker, summary.as_plain() | writer.published())
+    tally.seconds["all"] = time.perf_counter() - started
+    return publish_result(out, unit.marker, tally.result(writer.part))
 
 
 @contextlib.contextmanager
@@ -178,7 +249,7 @@ def _named_in_errors(url: str) -> Iterator[None]:
         raise
 
 
-def _open_planned(job: UnitJob, unit: Unit) -> BinaryIO:
+def _open_planned(job: ReadJob, unit: Unit) -> BinaryIO:
     try:
         return open_input(unit.input)
     except FileNotFoundError as error:
@@ -186,15 +257,15 @@ def _open_planned(job: UnitJob, unit: Unit) -> BinaryIO:
         raise InputChangedError(f"{unit.input.url} was gone for a moment: make the same call again") from error
 
 
-def _batches(items: Iterable[Document | Unreadable], summary: UnitSummary) -> Iterator[list[Document]]:
+def _batches(items: Iterable[Document | Unreadable], tally: UnitTally) -> Iterator[list[Document]]:
     """The documents, a few megabytes at a time; all items are counted."""
     batch: list[Document] = []
     num_bytes = 0
     for item in items:
         if isinstance(item, Unreadable):
-            summary.count_unreadable(item)
+            tally.count_unreadable(item)
             continue
-        summary.count(item)
+        tally.count(item)
         batch.append(item)
         num_bytes += len(item.payload) + len(item.text) + len(item.metadata or "") + len(item.url or "")
         if len(batch) == _BATCH_DOCUMENTS or num_bytes >= _BATCH_BYTES:
@@ -206,8 +277,8 @@ def _batches(items: Iterable[Document | Unreadable], summary: UnitSummary) -> It
 class UnitWriter:
     """The files of a unit, published together when the block ends well."""
 
-    def __init__(self, out: Folder, job: UnitJob, unit: Unit, summary: UnitSummary) -> None:
-        self._job, self._unit, self._summary = job, unit, summary
+    def __init__(self, out: Folder, job: ReadJob, unit: Unit, tally: UnitTally) -> None:
+        self._job, self._unit, self._tally = job, unit, tally
         self._stack = contextlib.ExitStack()
         folder = unit.folder
 
@@ -232,9 +303,10 @@ class UnitWriter:
                 self._excerpt_rows.add(excerpt)
         self._stack.__exit__(*error)
 
-    def published(self) -> dict[str, Any]:
-        """The part, once the block has ended: what index.json says of it."""
-        return {"part": {"file": self._part.name, "num_rows": self._part.num_rows, "hash": self._part.hash}}
+    @property
+    def part(self) -> CleanPart:
+        """The part, once the block has ended."""
+        return CleanPart(file=self._part.name, num_rows=self._part.num_rows, hash=self._part.hash)
 
     def add(self, outcome: Outcome) -> None:
         """Write one document's rows."""
@@ -245,7 +317,7 @@ class UnitWriter:
 
     def _add_rejected(self, rejection: Rejection) -> None:
         document, finding = rejection.document, rejection.finding
-        self._summary.count_rejection(rejection)
+        self._tally.count_rejection(rejection)
         self._excerpts.offer(document.doc_id, finding.stage, finding.rule, document.text)
         row = _record_row(document)
         row |= {"status": "rejected", "stage": finding.stage, "rule": finding.rule, "value": finding.value,
@@ -255,9 +327,9 @@ class UnitWriter:
             self._add_findings(document, (*document.findings, *rejection.findings, finding))
 
     def _add_survivor(self, document: Document) -> None:
-        summary, part_row = self._summary, self._summary.num_survivors
-        summary.num_survivors += 1
-        summary.num_chars += len(document.text)
+        tally, part_row = self._tally, self._tally.num_survivors
+        tally.num_survivors += 1
+        tally.num_chars += len(document.text)
         clean_hash = text_hash(document.text)
         row = _record_row(document)
         row |= {"clean_hash": clean_hash, "status": "kept", "part": self._unit.file_index, "part_row": part_row}
@@ -276,7 +348,7 @@ class UnitWriter:
             "url_key": url_key(document.url) if document.url else None,
             "signature": self._signer.signature(document.text) if self._signer else None,
         })  # fmt: skip
-        summary.seconds["signature"] = summary.seconds.get("signature", 0.0) + time.perf_counter() - started
+        tally.seconds["signature"] = tally.seconds.get("signature", 0.0) + time.perf_counter() - started
 
     def _add_findings(self, document: Document, findings: tuple[Any, ...]) -> None:
         for finding in findings:

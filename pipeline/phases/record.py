@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -22,8 +22,9 @@ from lineage.store.delta import commit_tables
 from lineage.store.shuffle import Deal, gather
 from lineage.store.tables import WRITTEN_ONCE
 from lineage.store.write import Spool, TableFile, num_buckets, shard_chunks, write_bucket
-from pipeline.parquet.rows import publish_marker, read_rows
-from pipeline.phases.phase import Done, Phase, Run, carry_out
+from pipeline.parquet.rows import read_rows
+from pipeline.phases.phase import Phase, Run, publish_result, run_phase
+from pipeline.phases.results import BucketResult, JoinResult, ShuffleResult
 from pipeline.plan import Unit
 from stages.steps.url import url_key
 
@@ -69,10 +70,11 @@ class BucketToWrite:
         return f"work/tables/{self.table}-{self.bucket:05d}.json"
 
 
-def record(state: Run, finished: Sequence[Done], shards: Sequence[Shard], small: Mapping[str, pa.Table]) -> None:
-    """Write and commit every table. `finished` are the units' final.json in plan order; `small` are the tables that fit
-    in memory: steps, step_rules, inputs, unreadable."""
-    num_rows, survivors = sum(unit["num_rows"] for unit in finished), sum(shard.num_documents for shard in shards)
+def write_tables(
+    state: Run, joined: Sequence[JoinResult], shards: Sequence[Shard], small: Mapping[str, pa.Table]
+) -> None:
+    """Write and commit every table. `joined` is in plan order; `small` are the tables that fit in memory."""
+    num_rows, survivors = sum(unit.num_rows for unit in joined), sum(shard.num_documents for shard in shards)
     about = dict.fromkeys(("documents", "findings", "url_index", "warc_index", "cluster_index"), num_rows)
     about |= {"edits": survivors, "placements": survivors, "hash_index": 4 * num_rows}
     chunks = _shard_chunks(shards)
@@ -84,7 +86,7 @@ def record(state: Run, finished: Sequence[Done], shards: Sequence[Shard], small:
         state.took("write lineage", started, f"{num_rows:,} documents")
         return
     files = {name: write_bucket(state.out, name, 0, rows) for name, rows in small.items()}
-    commit_tables(state.out, files | _in_tasks(state, about, finished, chunks))
+    commit_tables(state.out, files | _in_tasks(state, about, joined, chunks))
 
 
 def _in_process(
@@ -106,26 +108,30 @@ def _in_process(
 
 
 def _in_tasks(
-    state: Run, about: Mapping[str, int], finished: Sequence[Done], chunks: Sequence[tuple[Shard, ...]]
+    state: Run, about: Mapping[str, int], joined: Sequence[JoinResult], chunks: Sequence[tuple[Shard, ...]]
 ) -> dict[str, list[TableFile]]:
     job = RecordJob(out=state.out.url, buckets={name: num_buckets(num) for name, num in about.items()}, deals={})
-    shares = list(_shares(state.plan.units, finished))
-    dealt = carry_out(state, Phase(name="deal facts", stage="join", task=deal_units, job=job, items=shares))
+    shares = list(_shares(state.plan.units, joined))
+    dealt = run_phase(
+        state, Phase(name="deal facts", stage="join", task=deal_units, result=ShuffleResult, job=job, items=shares)
+    )
     keys: dict[str, tuple[str, ...]] = {}
     for share, done in zip(shares, dealt, strict=True):
-        for name in done["tables"]:
+        for name in done.tables:
             keys[name] = (*keys.get(name, ()), f"{share.number:05d}")
     job = RecordJob(out=job.out, buckets=job.buckets, deals=keys)
     items = [BucketToWrite(table=name, bucket=bucket) for name in sorted(keys) for bucket in range(job.buckets[name])]
     items += [BucketToWrite(table="placements", bucket=at, shards=chunk) for at, chunk in enumerate(chunks)]
-    written = carry_out(state, Phase(name="write lineage", stage="join", task=write_one, job=job, items=items))
+    written = run_phase(
+        state, Phase(name="write lineage", stage="join", task=write_one, result=BucketResult, job=job, items=items)
+    )
     files: dict[str, list[TableFile]] = {name: [] for name in WRITTEN_ONCE if name in about}
-    for item, done in zip(items, written, strict=True):
-        files[item.table] += [TableFile(**file) for file in done["files"]]
+    for item, result in zip(items, written, strict=True):
+        files[item.table] += result.files
     return files
 
 
-def deal_units(job: RecordJob, item: UnitsToDeal, careful: bool) -> Done:
+def deal_units(job: RecordJob, item: UnitsToDeal) -> ShuffleResult:
     """Deal the final rows of some units to buckets; the tables that they have rows of."""
     out, deal = Folder(job.out), Deal(job.buckets)
     for folder in item.folders:
@@ -135,10 +141,10 @@ def deal_units(job: RecordJob, item: UnitsToDeal, careful: bool) -> Done:
             else:
                 deal.add(name, rows)
     tables = deal.publish(out.folder(_DEALS), f"{item.number:05d}")
-    return publish_marker(out, item.marker, {"tables": tables})
+    return publish_result(out, item.marker, ShuffleResult(tables=tuple(tables)))
 
 
-def write_one(job: RecordJob, item: BucketToWrite, careful: bool) -> Done:
+def write_one(job: RecordJob, item: BucketToWrite) -> BucketResult:
     """Write one bucket of a table; its files."""
     out = Folder(job.out)
     if item.shards:
@@ -146,7 +152,7 @@ def write_one(job: RecordJob, item: BucketToWrite, careful: bool) -> Done:
     else:
         rows = gather(out.folder(_DEALS), item.table, job.deals[item.table], item.bucket)
     files = write_bucket(out, item.table, item.bucket, rows)
-    return publish_marker(out, item.marker, {"files": [asdict(file) for file in files]})
+    return publish_result(out, item.marker, BucketResult(files=tuple(files)))
 
 
 def _unit_rows(out: Folder, folder: str) -> Iterator[tuple[str, pa.Table]]:
@@ -155,16 +161,16 @@ def _unit_rows(out: Folder, folder: str) -> Iterator[tuple[str, pa.Table]]:
     yield "findings", read_rows(out, f"{folder}/findings.parquet")
 
 
-def _shares(units: Sequence[Unit], finished: Sequence[Done]) -> Iterator[UnitsToDeal]:
+def _shares(units: Sequence[Unit], joined: Sequence[JoinResult]) -> Iterator[UnitsToDeal]:
     """Units in plan order, about IN_PROCESS_ROWS documents at a time."""
     folders: list[str] = []
     rows = number = 0
-    for unit, final in zip(units, finished, strict=True):
-        if folders and rows + final["num_rows"] > IN_PROCESS_ROWS:
+    for unit, result in zip(units, joined, strict=True):
+        if folders and rows + result.num_rows > IN_PROCESS_ROWS:
             yield UnitsToDeal(number=number, folders=tuple(folders))
             folders, rows, number = [], 0, number + 1
         folders.append(unit.folder)
-        rows += final["num_rows"]
+        rows += result.num_rows
     if folders:
         yield UnitsToDeal(number=number, folders=tuple(folders))
 

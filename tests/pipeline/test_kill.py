@@ -11,7 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -382,19 +382,30 @@ def test_a_page_that_kills_every_worker_stops_the_run_naming_its_file(sources: S
 
 
 @pytest.mark.parametrize("deaths", [0, 1, 2])
-def test_every_try_after_a_death_is_careful(deaths: int, tmp_path: Path) -> None:
-    [(_, tries)] = engine.run_units(_dying_unit, str(tmp_path), [deaths], TaskResources(retries=2))
+def test_every_try_after_a_death_is_isolated(deaths: int, tmp_path: Path) -> None:
+    job = _DyingJob(folder=str(tmp_path))
+    [(_, tries)] = engine.run_units(_dying_unit, job, [deaths], TaskResources(retries=2), isolate=_isolated)
     assert tries == [False, True, True][: deaths + 1]
 
 
 def test_a_unit_is_tried_once_more_than_it_may_be_retried(tmp_path: Path) -> None:
     with pytest.raises(WorkerDiedError, match="died 3 times"):
-        list(engine.run_units(_dying_unit, str(tmp_path), [9], TaskResources(retries=2)))
+        list(engine.run_units(_dying_unit, _DyingJob(folder=str(tmp_path)), [9], TaskResources(retries=2)))
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def _dying_unit(folder: str, deaths: int, careful: bool) -> list[bool]:
-    return dying_steps.unit(folder, deaths, careful)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DyingJob:
+    folder: str
+    isolation: bool = False
+
+
+def _isolated(job: _DyingJob) -> _DyingJob:
+    return replace(job, isolation=True)
+
+
+def _dying_unit(job: _DyingJob, deaths: int) -> list[bool]:
+    return dying_steps.unit(job.folder, deaths, job.isolation)
 
 
 def test_what_a_unit_raises_is_raised_as_it_is(tmp_path: Path) -> None:
@@ -403,7 +414,7 @@ def test_what_a_unit_raises_is_raised_as_it_is(tmp_path: Path) -> None:
     assert type(error.value) is FileNotFoundError
 
 
-def _fail(folder: str, item: str, careful: bool) -> None:
+def _fail(folder: str, item: str) -> None:
     Path(folder).read_bytes()
 
 

@@ -19,7 +19,7 @@ from lineage.trace.document_history import DocumentHistory
 from lineage.trace.tracer import Tracer
 from pipeline.demo.crawl import make_crawl
 from pipeline.inspect.tracing import make_tracer
-from pipeline.process import unit_job
+from pipeline.phases.steps import step_tables
 from pipeline.recipe import load
 from stages.chain import build_chain
 from stages.document import Document, Rejection
@@ -81,7 +81,7 @@ def test_the_crawl_s_own_bytes_give_the_same_hashes_and_the_same_end(finished: t
     folder, crawl = finished
     out = Folder(str(folder / "out"))
     wanted = load(folder / "recipe.toml", [])
-    chains = {source.name: build_chain(source.steps, unit_job(wanted).tables) for source in wanted.source}
+    chains = {source.name: build_chain(source.steps, step_tables(wanted)) for source in wanted.source}
     ids = chosen(out, "rule IS DISTINCT FROM 'identity.repeated'")
     assert len(ids) == SAMPLE
     seen = set()

@@ -34,10 +34,10 @@ def die_always(document: Document) -> Document:
     return document
 
 
-def unit(folder: str, deaths: int, careful: bool) -> list[bool]:
-    """A unit of work whose process dies on its first `deaths` tries; whether each try was to be careful, in order."""
+def unit(folder: str, deaths: int, isolation: bool) -> list[bool]:
+    """A unit of work whose process dies on its first `deaths` tries; whether each try was isolated, in order."""
     tries = sorted(Path(folder).iterdir(), key=lambda path: path.stat().st_mtime_ns)
     if len(tries) < deaths:
-        Path(folder, f"{careful}-{uuid.uuid4().hex}").touch()
+        Path(folder, f"{isolation}-{uuid.uuid4().hex}").touch()
         _die()
-    return [*(path.name.startswith("True") for path in tries), careful]
+    return [*(path.name.startswith("True") for path in tries), isolation]

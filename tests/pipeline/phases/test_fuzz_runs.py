@@ -10,9 +10,8 @@ import pytest
 from lineage.storage.folder import Folder
 from lineage.verify.output import verify
 from pipeline.inspect.hooks import verify_hooks
-from pipeline.phases.read import run_unit
+from pipeline.phases.read import read_job, read_unit
 from pipeline.plan import plan_run
-from pipeline.process import unit_job
 from pipeline.recipe import load
 from tests.support.mutations import KINDS, Mutator
 from tests.support.runs import recipe, run, write_recipe
@@ -45,11 +44,11 @@ def assert_a_run_holds(folder: Path, sources: dict[str, tuple[str, ...]]) -> dic
 def test_no_exception_leaves_a_unit_of_mutated_files(tmp_path: Path) -> None:
     sources = write_mutated(tmp_path / "in", seed=3, num=5)
     loaded = load(write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), sources, **TABLES)))
-    job = unit_job(loaded)
-    done = [run_unit(job, unit, False) for unit in plan_run(loaded).units]
-    assert sum(unit["num_survivors"] for unit in done) > 10
-    assert sum(len(unit["unreadable"]) for unit in done) > 10
-    assert [unit["faults"] for unit in done if unit["faults"]] == []
+    job = read_job(loaded)
+    results = [read_unit(job, unit) for unit in plan_run(loaded).units]
+    assert sum(result.num_survivors for result in results) > 10
+    assert sum(len(result.unreadable) for result in results) > 10
+    assert [result.faults for result in results if result.faults] == []
 
 
 def test_a_run_over_mutated_files_ends_well_and_balances(tmp_path: Path, request: pytest.FixtureRequest) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import ray
 
 from lineage.storage.folder import Folder
-from pipeline.parquet.rows import publish_marker
-from pipeline.phases.phase import Phase, Run, carry_out
+from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import plan_run
 from pipeline.recipe import load
@@ -31,11 +31,25 @@ class Piece:
         return f"work/pieces/{self.name}.json"
 
 
-def do(out: str, piece: Piece, careful: bool) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class PieceResult:
+    """What was done."""
+
+    name: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        return cls(**plain)
+
+
+def do(out: str, piece: Piece) -> PieceResult:
     """Note that a piece was done."""
     with open(f"{out}/order.txt", "a", encoding="utf-8") as order:
         order.write(f"{piece.name}\n")
-    return publish_marker(Folder(out), piece.marker, {"name": piece.name})
+    return publish_result(Folder(out), piece.marker, PieceResult(piece.name))
 
 
 @pytest.mark.usefixtures("small_ray")
@@ -50,7 +64,18 @@ def test_large_items_are_begun_first_and_answers_come_in_the_order_of_the_items(
     out.mkdir(exist_ok=True)
     sizes = {"small": 1.0, "large": 9.0, "done": 20.0, "also small": 1.0, "medium": 5.0}
     pieces = [Piece(name, size) for name, size in sizes.items()]
-    publish_marker(Folder(str(out)), "work/pieces/done.json", {"name": "done"})
-    phase = Phase(name="pieces", stage="read", task=do, job=str(out), items=pieces, size=lambda piece: piece.size)
-    assert [answer["name"] for answer in carry_out(state, phase)] == list(sizes)
+    publish_result(Folder(str(out)), "work/pieces/done.json", PieceResult("done"))
+    seen: list[str] = []
+    phase = Phase(
+        name="pieces",
+        stage="read",
+        task=do,
+        result=PieceResult,
+        job=str(out),
+        items=pieces,
+        size=lambda piece: piece.size,
+        watch=lambda result: seen.append(result.name),
+    )
+    assert [result.name for result in run_phase(state, phase)] == list(sizes)
+    assert seen == ["done", "large", "medium", "small", "also small"]
     assert (out / "order.txt").read_text().splitlines() == ["large", "medium", "small", "also small"]

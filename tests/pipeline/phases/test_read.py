@@ -18,9 +18,9 @@ from lineage.ids import id_digest, show_digest, text_hash
 from lineage.recipe import RecipeError
 from pipeline import plan as plans
 from pipeline.inputs.files import Input
-from pipeline.phases.read import UnitJob, run_unit
+from pipeline.phases.read import read_job, read_phase, read_unit
+from pipeline.phases.results import ReadResult
 from pipeline.plan import InputChangedError, RunPlan, check_same_run, clear_work, plan_run, probe
-from pipeline.process import unit_job
 from pipeline.recipe import load
 from stages.chain import DEFAULT_STEPS, StepTables, build_chain
 from stages.document import Document, Rejection
@@ -116,50 +116,49 @@ def tiny_recipe(folder: Path, **tables: dict[str, Any]) -> Path:
     return write_recipe(folder / "recipe.toml", plain)
 
 
-def do_unit(plan: RunPlan, number: int = 0, careful: bool = False) -> tuple[dict[str, Any], dict[str, str]]:
-    """A unit's marker, and the hash of each file that it wrote."""
-    job: UnitJob = replace(unit_job(plan.recipe), key=plan.key)
-    done = run_unit(job, plan.units[number], careful)
+def do_unit(plan: RunPlan, number: int = 0, *, retry: bool = False) -> tuple[ReadResult, dict[str, str]]:
+    """A unit's result, and the hash of each file that it wrote."""
+    job = replace(read_job(plan.recipe), key=plan.key)
+    isolate = read_phase(plan, job, lambda result: None).isolate
+    assert isolate is not None
+    result = read_unit(isolate(job) if retry else job, plan.units[number])
     top = Path(plan.out.url)
-    files = [*(top / plan.units[number].folder).glob("*.parquet"), top / done["part"]["file"]]
-    return done, {str(path.relative_to(top)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    files = [*(top / plan.units[number].folder).glob("*.parquet"), top / result.part.file]
+    return result, {str(path.relative_to(top)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def without_times(done: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in done.items() if name != "seconds"}
-
-
-def test_a_unit_done_again_writes_the_same_bytes_careful_or_not(planned: RunPlan) -> None:
+def test_a_unit_done_again_writes_the_same_bytes_in_isolation_or_not(planned: RunPlan) -> None:
     first, files = do_unit(planned)
-    for careful in (False, True):
-        again, files_again = do_unit(planned, careful=careful)
+    for retry in (False, True):
+        again, files_again = do_unit(planned, retry=retry)
         assert files_again == files
-        assert without_times(again) == without_times(first)
+        assert replace(again, seconds={}) == replace(first, seconds={})
     assert len(files) == 6
 
 
 def test_a_marker_counts_what_the_files_of_its_unit_hold(planned: RunPlan) -> None:
     for number, unit in enumerate(planned.units):
-        done, _ = do_unit(planned, number)
+        result, _ = do_unit(planned, number)
         folder = Path(planned.out.url, unit.folder)
         rows = pq.read_table(folder / "documents.parquet").to_pylist()
         survivors = [row for row in rows if row["status"] == "kept"]
-        assert (done["num_documents"], done["digest"]) == (len(rows), show_digest(id_digest(r["doc_id"] for r in rows)))
-        assert done["num_survivors"] == len(survivors) == pq.read_table(folder / "keys.parquet").num_rows
+        assert result.num_documents == len(rows)
+        assert result.digest == show_digest(id_digest(row["doc_id"] for row in rows))
+        assert result.num_survivors == len(survivors) == pq.read_table(folder / "keys.parquet").num_rows
         assert [row["part_row"] for row in survivors] == list(range(len(survivors)))
-        part = pq.read_table(Path(planned.out.url, done["part"]["file"])).to_pylist()
+        part = pq.read_table(Path(planned.out.url, result.part.file)).to_pylist()
         assert [row["doc_id"] for row in part] == [row["doc_id"] for row in survivors]
         assert [text_hash(row["text"]) for row in part] == [row["clean_hash"] for row in survivors]
-        for stage, rule, num, digest in done["rejected"]:
+        for stage, rule, num, digest in result.rejected:
             ids = [row["doc_id"] for row in rows if (row["stage"], row["rule"]) == (stage, rule)]
             assert (num, digest) == (len(ids), show_digest(id_digest(ids)))
-        assert json.loads((folder / "unit.json").read_bytes()) == done
+        assert ReadResult.from_json(json.loads((folder / "unit.json").read_bytes())) == result
 
 
 def test_a_unit_whose_input_vanished_says_so_and_leaves_nothing(planned: RunPlan) -> None:
     os.remove(planned.units[0].input.url)
     with pytest.raises(InputChangedError, match=r"is gone.*Put it back"):
-        run_unit(replace(unit_job(planned.recipe), key=planned.key), planned.units[0], False)
+        read_unit(replace(read_job(planned.recipe), key=planned.key), planned.units[0])
     assert not [path for path in Path(planned.out.url).rglob("*") if path.is_file()]
 
 
@@ -186,18 +185,18 @@ def test_a_unit_whose_input_changes_says_so_and_publishes_nothing(
     path.write_bytes(path.read_bytes() * 8)
     plan = plan_run(load(tiny_recipe(tmp_path, limits={"max_document_bytes": 10**6})))
     unit = next(unit for unit in plan.units if unit.input.url == str(path))
-    job = replace(unit_job(plan.recipe), key=plan.key)
+    job = replace(read_job(plan.recipe), key=plan.key)
     if when == "before it is read":
         path.write_bytes(change(path.read_bytes()))
     else:
         monkeypatch.setenv("SLUICE_TEST_CHANGED_FILE", str(path))
         monkeypatch.setenv("SLUICE_TEST_CHANGE", change.__name__)
-        changed = ("test_units:change_once", *job.steps[unit.source_index])
+        changed = (f"{__name__}:change_once", *job.steps[unit.source_index])
         steps = list(job.steps)
         steps[unit.source_index] = changed
         job = replace(job, steps=tuple(steps))
     with pytest.raises(InputChangedError, match=r"posts-0\.jsonl changed after this run was planned"):
-        run_unit(job, unit, False)
+        read_unit(job, unit)
     assert not [file for file in Path(plan.out.url).rglob("*") if file.is_file()]
 
 

@@ -17,16 +17,15 @@ GIB = 1 << 30
 DO_UNITS = """
 import sys
 from dataclasses import replace
-from pipeline.plan import make_plan
-from pipeline.process import unit_job
+from pipeline.plan import plan_run
 from pipeline.recipe import load
-from pipeline.phases.read import run_unit
+from pipeline.phases.read import read_job, read_unit
 
 wanted = load(sys.argv[1])
-plan = make_plan(wanted)
-job = replace(unit_job(wanted), key=plan.key)
+plan = plan_run(wanted)
+job = replace(read_job(wanted), key=plan.key)
 for unit in plan.units:
-    run_unit(job, unit, False)
+    read_unit(job, unit)
 print(next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 

@@ -18,12 +18,12 @@ from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
-from pipeline.phases.read import run_unit
+from pipeline.phases.bad_records import BadRecords as Bad
+from pipeline.phases.bad_records import TooManyBadRecordsError, check_bad_records, stop_if_hopeless
+from pipeline.phases.read import read_job, read_unit
+from pipeline.phases.results import CleanPart, ReadResult, RuleCount, UnreadableStretch
 from pipeline.plan import plan_run
-from pipeline.process import unit_job
 from pipeline.recipe import load
-from pipeline.report.faults import BadRecords as Bad
-from pipeline.report.faults import TooManyBadRecordsError, check_bad_records, stop_if_hopeless
 from stages.reading import record
 from stages.reading.reader import ReadOptions, Unreadable, read_documents
 from tests.support.checkout import ROOT
@@ -123,7 +123,7 @@ def test_a_document_that_no_table_can_hold_is_its_step_s_error(
 def test_memory_that_is_used_up_is_no_rejection(tmp_path: Path) -> None:
     recipe_ = load(made(tmp_path, "run_out_of_memory"))
     with pytest.raises(MemoryError) as raised:
-        run_unit(unit_job(recipe_), plan_run(recipe_).units[0], False)
+        read_unit(read_job(recipe_), plan_run(recipe_).units[0])
     assert raised.value.__notes__ == [f"while {tmp_path}/rows.jsonl was read"]
 
 
@@ -209,7 +209,7 @@ def test_a_bug_in_a_reader_costs_the_record_it_meets_and_is_seen(monkeypatch: py
     first, bad, last = read_documents(io.BytesIO(data), ReadOptions(source="s", file="x.warc"))
     assert (first.text, last.text) == ("first page", "last page")  # type: ignore[union-attr]
     assert isinstance(bad, Unreadable)
-    assert bad.error.startswith("reading it raised ZeroDivisionError at test_faults, line ")
+    assert bad.error.startswith("reading it raised ZeroDivisionError at test_bad_records, line ")
     assert bad.fault is not None
     assert "a_bug" in bad.fault.traceback
     assert "odd page" not in bad.error + bad.fault.traceback
@@ -230,12 +230,29 @@ def test_a_stream_that_fails_is_never_taken_for_damaged_content(name: str) -> No
         list(read_documents(Broken(b"PAR1" + bytes(1 << 20) + b"PAR1"), ReadOptions(source="s", file=name)))
 
 
-def unit(num: int, *, unreadable: int = 0, raised: int = 0) -> dict[str, Any]:
+def unit(num: int, *, unreadable: int = 0, raised: int = 0) -> ReadResult:
     """What a unit of `num` documents counted."""
-    return {
-        "file": "a.warc.gz", "num_records": num, "num_documents": num, "bytes": num, "faults": [],
-        "unreadable": [[7, 1, "damaged"]] * unreadable, "rejected": [["parse", "parse.error", raised, "0"]],
-    }  # fmt: skip
+    return ReadResult(
+        key="key",
+        source="web",
+        file="a.warc.gz",
+        url="/crawl/a.warc.gz",
+        num_bytes=num,
+        num_records=num,
+        by_type={"response": num},
+        by_mime={"text/html": num},
+        by_status={"200": num},
+        unreadable=(UnreadableStretch(7, 1, "damaged"),) * unreadable,
+        num_documents=num,
+        digest="0",
+        rejected=(RuleCount("parse", "parse.error", raised, "0"),),
+        num_survivors=num - raised,
+        num_chars=num,
+        html_bytes=num,
+        faults=(),
+        seconds={},
+        part=CleanPart(file="documents/web/part-00000.parquet", num_rows=num - raised, hash="0"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -254,7 +271,7 @@ def unit(num: int, *, unreadable: int = 0, raised: int = 0) -> dict[str, Any]:
     ],
 )
 def test_unreadable_records_and_errors_of_steps_count_against_one_share(
-    counted: dict[str, Any], allowed: float, stops: bool
+    counted: ReadResult, allowed: float, stops: bool
 ) -> None:
     if not stops:
         check_bad_records([counted], allowed)

@@ -1,0 +1,179 @@
+"""Bad records of a run, unreadable ones and those on which a step raised: when they end it, and how they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pipeline.phases.results import ReadResult
+from pipeline.report.faults import FaultRow, FaultTally, StrictError, strict_message
+from pipeline.terminal import visible_lines
+from stages.chain import error_rule
+
+_MOST_SHOWN: Final = 5
+_ENOUGH_TO_STOP: Final = 100
+
+
+class TooManyBadRecordsError(RuntimeError):
+    """More of the input was bad than the recipe allows."""
+
+
+def faults_of(read: Iterable[ReadResult]) -> list[FaultRow]:
+    """The faults of all units (in plan order), the commonest first."""
+    tally = FaultTally()
+    for unit in read:
+        for row in unit.faults:
+            tally.add(row)
+    return tally.sorted()
+
+
+@dataclass(slots=True)
+class BadRecords:
+    """Bad records among those read so far: unreadable stretches, and documents on which a step raised."""
+
+    num: int = 0
+    num_documents: int = 0
+    num_bytes: int = 0
+    num_unreadable: int = 0
+    num_raised: int = 0
+
+    @classmethod
+    def of(cls, read: Iterable[ReadResult]) -> BadRecords:
+        found = cls()
+        for unit in read:
+            found.add(unit)
+        return found
+
+    def add(self, unit: ReadResult) -> None:
+        """Count one unit's."""
+        self.num += unit.num_records + len(unit.unreadable)
+        self.num_documents += unit.num_documents
+        self.num_bytes += unit.num_bytes
+        self.num_unreadable += len(unit.unreadable)
+        self.num_raised += num_raised(unit)
+
+    @property
+    def num_bad(self) -> int:
+        return self.num_unreadable + self.num_raised
+
+    def hopeless(self, allowed: float, share_read: float) -> bool:
+        """Whether a step raises on most documents, and on more than are allowed even if all that is left were good: as
+        far as the share of the input's bytes that is read foretells how many records there are."""
+        allowed_in_all = allowed * self.num / max(share_read, 1e-12)
+        most = self.num_raised > self.num_documents / 2
+        return most and self.num_raised >= _ENOUGH_TO_STOP and self.num_raised > allowed_in_all
+
+
+def num_raised(unit: ReadResult) -> int:
+    """On how many documents of a unit a step raised."""
+    return sum(count.num for count in unit.rejected if count.rule == error_rule(count.stage))
+
+
+def check_bad_records(read: Sequence[ReadResult], allowed: float) -> None:
+    """TooManyBadRecordsError if more than the `allowed` share of records was bad. One is always forgiven, unless the
+    share is 0 or nothing else was read: a single clipped file among a few must not stop a run."""
+    bad = BadRecords.of(read)
+    forgiven = 1 if allowed > 0 and bad.num_bad < bad.num else 0
+    if bad.num_bad > max(allowed * bad.num, forgiven):
+        raise TooManyBadRecordsError(_too_many(read, bad, allowed))
+
+
+def stop_if_hopeless(read: Sequence[ReadResult], bad: BadRecords, allowed: float, share_read: float) -> None:
+    """TooManyBadRecordsError as soon as a step raises on so many documents that reading on is in vain."""
+    if bad.hopeless(allowed, share_read):
+        raise TooManyBadRecordsError(_too_many(read, bad, allowed))
+
+
+@dataclass(slots=True, kw_only=True)
+class BadRecordWatch:
+    """Sees the units of a run of `num_bytes` of input as they are read, and ends it as soon as reading on is in vain;
+    with `strict` at the first exception."""
+
+    allowed: float
+    num_bytes: int
+    strict: bool
+    _read: list[ReadResult] = field(default_factory=list)
+    _bad: BadRecords = field(default_factory=BadRecords)
+
+    def see(self, unit: ReadResult) -> None:
+        """TooManyBadRecordsError or StrictError."""
+        self._bad.add(unit)
+        self._read.append(unit)
+        stop_if_hopeless(self._read, self._bad, self.allowed, share_read=self._bad.num_bytes / max(1, self.num_bytes))
+        if self.strict:
+            stop_at_first([unit])
+
+
+def stop_at_first(read: Iterable[ReadResult]) -> None:
+    """StrictError if anything was raised in these units."""
+    for row in faults_of(read)[:1]:
+        raise StrictError(strict_message(row))
+
+
+def _too_many(read: Sequence[ReadResult], bad: BadRecords, allowed: float) -> str:
+    lines = [f"{bad.num_bad} of {bad.num} records are bad, more than limits.max_bad_records = {allowed:g} allows:"]
+    if bad.num_unreadable:
+        lines.append(f"{bad.num_unreadable} of {bad.num} records are unreadable:")
+        lines += [f"  {line}" for line in first_unreadable(read)]
+    if bad.num_raised:
+        lines.append(f"a step raised on {bad.num_raised} of {bad.num} records:")
+    faults = faults_of(read)
+    lines += [f"  {row.line()}" for row in faults[:_MOST_SHOWN]]
+    if faults:
+        lines += ["The first of them came through", visible_lines(faults[0].traceback)]
+    mend = ["Mend or leave out these files"] if bad.num_unreadable else []
+    mend += ["mend the step"] if bad.num_raised else []
+    advice = ", ".join(mend)
+    lines.append(f"{advice[:1].upper()}{advice[1:]}, or raise the limit, and run into a new output folder.")
+    return "\n".join(lines)
+
+
+def announcement(read: Iterable[ReadResult]) -> list[str]:
+    """What a run says of its faults when all inputs are read: the commonest with its traceback, a line for others."""
+    faults = faults_of(read)
+    return [row.line() if place else row.story() for place, row in enumerate(faults[:_MOST_SHOWN])]
+
+
+def first_unreadable(read: Sequence[ReadResult]) -> list[str]:
+    """The files with most unreadable stretches, a line each: how many, and why the first of them is."""
+    worst = sorted((unit for unit in read if unit.unreadable), key=lambda unit: -len(unit.unreadable))
+    shown = []
+    for unit in worst[:_MOST_SHOWN]:
+        first = unit.unreadable[0]
+        line = f"{unit.file}: {len(unit.unreadable)}; the first at byte {first.offset}: {first.error}"
+        shown.append(visible_lines(line))
+    return shown
+
+
+def why_nothing_was_kept(read: Sequence[ReadResult], rejected: Mapping[str, Mapping[str, int]]) -> str:
+    """The reason of an empty output: nothing could be read, nothing was a document, or which rules turned all down."""
+    num_records = sum(unit.num_records for unit in read)
+    num_documents = sum(unit.num_documents for unit in read)
+    if not num_records:
+        found = "\n  ".join(first_unreadable(read)) or "the files hold no record"
+        return f"no record of {len(read):,} files could be read:\n  {found}"
+    if not num_documents:
+        kinds = {
+            "type": _summed(unit.by_type for unit in read),
+            "mime": _summed(unit.by_mime for unit in read),
+            "status": _summed(unit.by_status for unit in read),
+        }
+        shown = "\n  ".join(f"{name}: {counts}" for name, counts in kinds.items() if counts)
+        return (
+            f"none of the {num_records:,} records read is a document (an HTML or text page with HTTP status 200 or"
+            f" none):\n  {shown}"
+        )
+    rules = sorted(((num, rule) for by_rule in rejected.values() for rule, num in by_rule.items()), reverse=True)
+    shown = "\n  ".join(visible_lines(f"{rule}: {num:,}") for num, rule in rules[:10])
+    more = f"\n  and {len(rules) - 10} more rules" if len(rules) > 10 else ""
+    return f"no document is left of {num_documents:,}; they were turned down by\n  {shown}{more}"
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> str:
+    total: dict[str, int] = {}
+    for each in counts:
+        for name, num in each.items():
+            total[name] = total.get(name, 0) + num
+    most = sorted(total.items(), key=lambda item: (-item[1], item[0]))[:5]
+    return visible_lines(", ".join(f"{name} {num:,}" for name, num in most))

@@ -1,0 +1,47 @@
+"""Which documents are compared: from the results of reading to a job of `pipeline.dedup`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline.dedup.corpus import DedupJob, DedupResult
+from pipeline.dedup.inputs import DedupUnit, earlier_files
+from pipeline.phases.results import ReadResult
+from pipeline.plan import RunPlan
+from pipeline.recipe import comparing
+from stages.chain import CORPUS_STAGES
+
+NUM_STEPS = 12
+"""About how many steps comparing has: only the progress bar asks."""
+
+
+def dedup_job(plan: RunPlan, read: Sequence[ReadResult]) -> DedupJob:
+    """The survivors of all units and the documents of earlier outputs; RecipeError where one was signed in another
+    way."""
+    table = comparing(plan.recipe)
+    earlier, num_earlier = earlier_files(table)
+    units = (
+        DedupUnit(
+            source_index=unit.source_index,
+            file_index=unit.file_index,
+            keys=f"units/{unit.key}/keys.parquet",
+            part=result.part.file,
+        )
+        for unit, result in zip(plan.units, read, strict=True)
+    )
+    return DedupJob(
+        table=table,
+        work=plan.out.folder("work"),
+        out=plan.out,
+        num_rows=sum(result.num_survivors for result in read) + num_earlier,
+        units=tuple(units),
+        group_files=plan.recipe.tokenize.group_files,
+        earlier=earlier,
+    )
+
+
+def note_of(read: Sequence[ReadResult], compared: DedupResult) -> str:
+    """In a line: how many documents were compared, and how many each stage dropped."""
+    survivors = sum(result.num_survivors for result in read)
+    dropped = {stage: compared.counts.get(stage, 0) for stage in CORPUS_STAGES}
+    return f"{survivors:,} documents, dropped: " + ", ".join(f"{num:,} {stage}" for stage, num in dropped.items())

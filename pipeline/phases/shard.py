@@ -1,0 +1,142 @@
+"""Cut the runs of each group of units into shards, and write them.
+
+work/groups/<source>-<n>/cuts.npy, placements.parquet    where each document of the group lands
+work/groups/<source>-<n>/cut.json, shard-NNNNN.json      CutResult; Shard
+shards/<source>/NNNNN.bin, .blocks, .idx.parquet
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lineage.index.output_index import Shard
+from lineage.storage.folder import Folder
+from pipeline.parquet.rows import publish_table, read_rows
+from pipeline.phases.groups import Group
+from pipeline.phases.phase import Phase, publish_result
+from pipeline.phases.results import CutResult
+from pipeline.plan import RunPlan
+from stages.tokens.shards import RUN, RangeReader, RunSlice, cut_group, place_group, publish_shard, slice_bytes
+
+_READ_AHEAD_BYTES = 256 << 20
+
+PLACEMENTS = pa.schema([
+    ("file_index", pa.int32()), ("part_row", pa.int64()), ("shard", pa.int64()), ("start", pa.int64()),
+    ("num_tokens", pa.int64()), ("tokens_hash", pa.binary()),
+])  # fmt: skip
+"""A row for each kept document of a group, in order of (file_index, part_row); `shard` counts within the group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardJob:
+    """What all groups of a run share."""
+
+    out: str
+    shard_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardOfGroup:
+    """A shard to write: the `local`-th of its group, and its number within the source."""
+
+    group: Group
+    local: int
+    shard: int
+
+    @property
+    def marker(self) -> str:
+        return f"{self.group.folder}/shard-{self.local:05d}.json"
+
+
+def cut_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[ShardJob, Group, CutResult]:
+    """The cutting of all groups."""
+    return Phase(
+        name="cut groups", stage="cut", task=cut_group_task, result=CutResult, job=_shard_job(plan), items=groups
+    )
+
+
+def write_phase(plan: RunPlan, shards: Sequence[ShardOfGroup]) -> Phase[ShardJob, ShardOfGroup, Shard]:
+    """The writing of all shards."""
+    return Phase(
+        name="write shards", stage="write", task=write_shard_task, result=Shard, job=_shard_job(plan), items=shards
+    )
+
+
+def _shard_job(plan: RunPlan) -> ShardJob:
+    return ShardJob(out=plan.out.url, shard_tokens=plan.recipe.tokenize.shard_tokens)
+
+
+def number_shards(groups: Sequence[Group], counts: Sequence[int]) -> list[ShardOfGroup]:
+    """The shards of all groups, numbered within each source by (group, cut)."""
+    next_of: dict[str, int] = {}
+    shards = []
+    for group, count in zip(groups, counts, strict=True):
+        first = next_of.get(group.source, 0)
+        shards += [ShardOfGroup(group=group, local=i, shard=first + i) for i in range(count)]
+        next_of[group.source] = first + count
+    return shards
+
+
+def _runs(out: Folder, group: Group) -> list[pa.Table]:
+    return [read_rows(out, f"{unit.folder}/run.parquet") for unit in group.units]
+
+
+def cut_group_task(job: ShardJob, group: Group) -> CutResult:
+    """Cut a group and publish its cuts and placements."""
+    out = Folder(job.out)
+    runs = _runs(out, group)
+    cuts = cut_group([run.select(RUN.names) for run in runs], job.shard_tokens)
+    placed = place_group(runs, cuts)
+    pieces = [
+        pa.table({
+            "file_index": pa.array(np.full(run.num_rows, unit.file_index, dtype=np.int32)),
+            "part_row": run["part_row"], "shard": where["shard"], "start": where["start"],
+            "num_tokens": run["num_tokens"], "tokens_hash": run["tokens_hash"],
+        }, schema=PLACEMENTS).sort_by("part_row")
+        for unit, run, where in zip(group.units, runs, placed, strict=True)
+    ]  # fmt: skip
+    out.publish(f"{group.folder}/cuts.npy", _npy(cuts))
+    publish_table(out, f"{group.folder}/placements.parquet", pa.concat_tables(pieces))
+    return publish_result(out, group.marker, CutResult(num_shards=len(cuts) - 1))
+
+
+def _npy(array: npt.NDArray[np.int64]) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def read_cuts(out: Folder, group: Group) -> npt.NDArray[np.int64]:
+    """The cuts of a group: see stages.tokens.shards.cut_group."""
+    cuts: npt.NDArray[np.int64] = np.load(io.BytesIO(out.read(f"{group.folder}/cuts.npy")), allow_pickle=False)
+    return cuts
+
+
+def unit_placements(out: Folder, group: Group, file_index: int) -> pa.Table:
+    """The rows of PLACEMENTS of one file of a group."""
+    with out.open(f"{group.folder}/placements.parquet") as file:
+        return pq.read_table(file, filters=pc.field("file_index") == file_index, schema=PLACEMENTS)
+
+
+def write_shard_task(job: ShardJob, item: ShardOfGroup) -> Shard:
+    """Write one shard; its entry of the index."""
+    out = Folder(job.out)
+    cuts = read_cuts(out, item.group)
+    firsts, lasts = cuts[item.local], cuts[item.local + 1]
+    chunk = max(64 << 10, _READ_AHEAD_BYTES // max(1, len(item.group.units)))
+    slices = []
+    for unit, run, first, last in zip(item.group.units, _runs(out, item.group), firsts, lasts, strict=True):
+        if first == last:
+            continue
+        start, size = slice_bytes(run, int(first), int(last))
+        tokens = RangeReader(out, f"{unit.folder}/tokens.bin", start, size, chunk)
+        slices.append(RunSlice(rows=run.slice(int(first), int(last - first)), tokens=tokens))
+    return publish_result(out, item.marker, publish_shard(out, item.group.source, item.shard, slices))

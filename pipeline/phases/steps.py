@@ -1,0 +1,58 @@
+"""From the recipe to the sources' steps: what they need, and the stages that documents meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lineage.purge.purge_filter import honoured
+from lineage.recipe import RecipeError
+from lineage.store.delta import StoreError
+from pipeline.recipe import PipelineRecipe, comparing
+from stages.chain import CORPUS_STAGES, StepTables, build_chain
+from stages.steps.purged import PurgedSets
+from stages.steps.url import named_host, normalise_url
+
+
+def step_tables(recipe: PipelineRecipe) -> StepTables:
+    """What the steps need of the recipe; RecipeError where a step cannot be built or one of its files not be read."""
+    tables = StepTables(
+        max_document_bytes=recipe.limits.max_document_bytes,
+        url=recipe.url,
+        parse=recipe.parse,
+        language=recipe.language,
+        quality=recipe.quality,
+        classifier=recipe.classifier,
+        decontaminate=recipe.decontaminate,
+        pii=recipe.pii,
+        encoding=recipe.tokenize.encoding,
+        purged=_purged_sets(recipe.purges.honour),
+    )
+    for source in recipe.source:
+        build_chain(source.steps, tables).prepare()
+    return tables
+
+
+def _purged_sets(honour: Sequence[str]) -> PurgedSets | None:
+    """What earlier outputs purged, as the steps look for it; None where the recipe honours none."""
+    if not honour:
+        return None
+    try:
+        found = honoured(honour)
+    except StoreError as error:
+        raise RecipeError(f"purges.honour: {error}") from error
+    return PurgedSets(
+        doc_ids=found.doc_ids,
+        raw_hashes=found.hashes,
+        text_hashes=found.hashes,
+        clean_hashes=found.hashes,
+        urls=frozenset(map(normalise_url, found.urls)),
+        hosts=frozenset(host for name in found.hosts if (host := named_host(name))),
+    )
+
+
+def stages_of(recipe: PipelineRecipe, tables: StepTables) -> dict[str, tuple[str, ...]]:
+    """The stages that each source's documents meet, in order: those of its chain, then those that compare."""
+    table = comparing(recipe)
+    switched_on = {"identity": True, "dedup.url": table.url, "dedup.exact": table.exact, "dedup.near": table.near}
+    last = tuple(stage for stage in CORPUS_STAGES if switched_on[stage])
+    return {source.name: (*build_chain(source.steps, tables).stages, *last) for source in recipe.source}
