@@ -29,7 +29,8 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
 from lineage.store.delta import StoreError
-from pipeline.cluster import engine
+from pipeline.cluster.session import ray_session
+from pipeline.cluster.tasks import TaskResources, check_resources
 from pipeline.dedup.corpus import DedupJob, DedupResult, deduplicate
 from pipeline.dedup.inputs import DedupUnit, EarlierFile
 from pipeline.phases import join as facts
@@ -58,7 +59,7 @@ def run(recipe: PipelineRecipe, reporter: ProgressReporter, *, strict: bool = Fa
     """Carry a data recipe out, or continue it; the content of OUT/run.json.
 
     RecipeError if the recipe is wrong or the output holds another run; faults.TooManyBadRecordsError past
-    limits.max_bad_records; engine.WorkerDiedError if a unit's worker dies on every try. With `strict`
+    limits.max_bad_records; tasks.WorkerDiedError if a unit's worker dies on every try. With `strict`
     faults.StrictError at the first record on which a reader or step raises."""
     tokenizer = load_tokenizer(recipe.tokenize.encoding)
     job = unit_job(recipe)
@@ -72,9 +73,9 @@ def run(recipe: PipelineRecipe, reporter: ProgressReporter, *, strict: bool = Fa
             finished_before: dict[str, Any] = json.loads(plan.out.read(RUN))
             return finished_before
         state = Run(plan=plan, reporter=reporter)
-        with engine.cluster(recipe.ray):
+        with ray_session(recipe.ray.address, recipe.ray.num_cpus):
             for stage in RAY_STAGES:  # now, and not when the stage comes
-                engine.check_resources(engine.TaskResources.of(recipe.ray, stage))
+                check_resources(TaskResources.of(recipe.ray, stage))
             read = read_inputs(state, replace(job, key=plan.key, strict=strict))
             compared = compare(state, read)
             groups = make_groups(plan, compared)
@@ -175,7 +176,7 @@ def compare(state: Run, read: Sequence[Done]) -> DedupResult:
         result = deduplicate(
             job,
             notify=lambda name: progress.step(1, name),
-            work=engine.TaskResources.of(state.recipe.ray, "compare"),
+            work=TaskResources.of(state.recipe.ray, "compare"),
         )
         dropped = {stage: result.counts.get(stage, 0) for stage in CORPUS_STAGES}
         note = f"{survivors:,} documents, dropped: " + ", ".join(f"{num:,} {stage}" for stage, num in dropped.items())

@@ -20,9 +20,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from lineage.recipe import RecipeError, load_recipe
-from pipeline.cli.common import add_json, add_recipe, console, print_json
+from pipeline.cli.common import add_json, add_recipe, check_workers, console, print_json
 
 if TYPE_CHECKING:
+    from trainer.mix.ablation import AblationLaunch
     from trainer.mix.fit import Fit, Score
     from trainer.mix.optimize import Choice
     from trainer.mix.proxies import Ablation
@@ -92,6 +93,20 @@ def _open(options: argparse.Namespace) -> Ablation:
     return open_ablation(load_recipe(options.recipe, TrainRecipe, options.overrides))
 
 
+def _launch(ablation: Ablation, num_parallel: int | None = None) -> AblationLaunch:
+    """How the ablation's runs are started. A cluster is joined once a run is due: what is finished needs none."""
+    from pipeline.cluster.session import ray_session
+    from pipeline.phases.progress import ProgressReporter
+    from trainer.mix.ablation import AblationLaunch
+
+    return AblationLaunch(
+        num_parallel=num_parallel,
+        connect=lambda: ray_session(ablation.recipe.ray.address),
+        say=ProgressReporter().say,
+        check_workers=check_workers,
+    )
+
+
 def _design(options: argparse.Namespace) -> None:
     from trainer.mix.proxies import write_design
 
@@ -108,17 +123,13 @@ def _design(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from pipeline.cluster.engine import check_workers
-    from pipeline.phases.progress import ProgressReporter
-    from trainer.mix.ablation import Means, run_ablation
+    from trainer.mix.ablation import run_ablation
     from trainer.mix.proxies import noise_floor, results
 
     if options.parallel is not None and options.parallel < 1:
         raise RecipeError(f"--parallel {options.parallel}: expected at least 1")
     ablation = _open(options)
-    run_ablation(
-        ablation, Means(num_parallel=options.parallel, say=ProgressReporter().say, check_workers=check_workers)
-    )
+    run_ablation(ablation, _launch(ablation, options.parallel))
     floor = noise_floor(results(ablation), ablation.goal())
     if options.json:
         print_json({"runs": [asdict(result) for result in results(ablation)], "noise_floor": floor})
@@ -228,14 +239,12 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _doremi(options: argparse.Namespace) -> None:
-    from pipeline.cluster.engine import check_workers
-    from pipeline.phases.progress import ProgressReporter
-    from trainer.mix.ablation import Means, run_doremi
+    from trainer.mix.ablation import run_doremi
     from trainer.mix.doremi_job import trainable
     from trainer.mix.optimize import mixture_toml
 
     ablation = _open(options)
-    answer = run_doremi(ablation, Means(say=ProgressReporter().say, check_workers=check_workers))
+    answer = run_doremi(ablation, _launch(ablation))
     toml = mixture_toml(trainable(ablation, answer))
     if options.json:
         print_json(asdict(answer) | {"toml": toml})

@@ -30,7 +30,7 @@ from lineage.trace.document_history import DocumentHistory
 from lineage.verify.output import verify
 from lineage.verify.problems import Verification
 from pipeline import process
-from pipeline.cluster import engine
+from pipeline.cluster.session import ray_session
 from pipeline.demo.check import Found, check_truth, summary_kinds
 from pipeline.demo.crawl import KEPT_LANGUAGES, LEAK, Truth, make_crawl
 from pipeline.inspect.document_history import print_story
@@ -38,7 +38,7 @@ from pipeline.inspect.hooks import apply_hooks, plan_hooks, verify_hooks
 from pipeline.inspect.scan import ScanRequest, scan, write_evidence
 from pipeline.inspect.tracing import make_tracer
 from pipeline.phases.progress import ProgressReporter
-from pipeline.recipe import RayTable, load
+from pipeline.recipe import load
 from stages.tokens.tokenizer import train_bpe
 
 MARKER = "sluice-demo.json"
@@ -77,7 +77,7 @@ def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) 
     truth = make_crawl(places.crawl, num_pages)
     screen.print(f"{truth.num_pages:,} documents in {places.crawl}, {len(truth.plants)} of them planted")
     _write_recipes(places, steps)
-    with engine.cluster(RayTable(num_cpus=2)):
+    with ray_session("local", num_cpus=2):
         screen.rule("2  The data pipeline")
         summary = process.run(load(places.recipe("data")), ProgressReporter())
         found = check_truth(places.out, truth)
@@ -154,10 +154,12 @@ def _show_truth(screen: Console, found: Sequence[Found]) -> None:
 
 
 def _train(places: DemoPaths, screen: Console) -> dict[str, Any]:
-    from trainer.launch import train_on_ray
+    from trainer.launch import check_training, train_on_ray
     from trainer.options import TrainRecipe
 
-    result = train_on_ray(load_recipe(places.recipe("train"), TrainRecipe))
+    recipe = load_recipe(places.recipe("train"), TrainRecipe)
+    check_training(recipe)
+    result = train_on_ray(recipe)
     screen.print(f"{result.step} steps, loss {result.loss:.3f}" if result.loss is not None else f"{result.step} steps")
     return asdict(result)
 

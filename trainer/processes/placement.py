@@ -9,7 +9,7 @@ from typing import Final
 
 from trainer.options import TrainTable
 
-CUSTOM_RESOURCE_SHARE: Final = 0.001
+_CUSTOM_RESOURCE_SHARE: Final = 0.001
 """Of a custom resource that only says where work may run: a node that has one of it holds a thousand such processes."""
 
 
@@ -30,7 +30,7 @@ def workers_of(table: TrainTable, cluster_gpus: float) -> Workers:
     asked, num = table.resources, table.num_workers
     gpus = asked.gpus if asked.gpus is not None else int(cluster_gpus >= num)
     each = {"CPU": asked.cpus, "GPU": float(gpus), "memory": float(asked.memory)}
-    each |= {asked.resource: CUSTOM_RESOURCE_SHARE} if asked.resource else {}
+    each |= {asked.resource: _CUSTOM_RESOURCE_SHARE} if asked.resource else {}
     return Workers(
         each={name: amount for name, amount in each.items() if amount},
         num=num,
