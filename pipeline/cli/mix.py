@@ -79,9 +79,15 @@ def _configure_fit(fit: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     actions = {
-        "design": _design, "run": _run, "fit": _fit, "optimize": _optimize, "report": _report, "dsir": _dsir, "em": _em,
+        "design": _design,
+        "run": _run,
+        "fit": _fit,
+        "optimize": _optimize,
+        "report": _report,
+        "dsir": _dsir,
+        "em": _em,
         "doremi": _doremi,
-    }  # fmt: skip
+    }
     actions[options.action](options)
     return 0
 
@@ -177,9 +183,13 @@ def _swarms_of_ablation(options: argparse.Namespace) -> tuple[Swarm, Swarm | Non
 
 def _fit_json(fit: Fit) -> dict[str, object]:
     return {
-        "model": fit.model, "target": fit.target, "num_runs": fit.num_runs, "held_out": fit.held_out,
-        **asdict(fit.score), "baselines": {name: asdict(score) for name, score in fit.baselines.items()},
-    }  # fmt: skip
+        "model": fit.model,
+        "target": fit.target,
+        "num_runs": fit.num_runs,
+        "held_out": fit.held_out,
+        **asdict(fit.score),
+        "baselines": {name: asdict(score) for name, score in fit.baselines.items()},
+    }
 
 
 def _print_fit(fit: Fit) -> None:
@@ -217,8 +227,10 @@ def _optimize(options: argparse.Namespace) -> None:
 def _print_choice(choice: Choice, floor: float | None) -> None:
     print(choice.as_toml())
     low, high = choice.interval
-    print(f"# predicted loss {choice.predicted:.4f} ({low:.4f} to {high:.4f}); natural {choice.natural:.4f}, "
-          f"uniform {choice.uniform:.4f}; noise floor {_nats(floor)}")  # fmt: skip
+    print(
+        f"# predicted loss {choice.predicted:.4f} ({low:.4f} to {high:.4f}); natural {choice.natural:.4f}, "
+        f"uniform {choice.uniform:.4f}; noise floor {_nats(floor)}"
+    )
     mean, high = choice.regret
     print(f"# regret that the runs allow: {mean:.4f} on average, {high:.4f} at the 95th percentile")
     for source, epochs in choice.epochs.items():
@@ -273,8 +285,10 @@ def _dsir(options: argparse.Namespace) -> None:
         print_json(summary.as_plain() | {"file": options.to})
         return
     effect = "none" if summary.length_effect is None else f"{summary.length_effect:.3f}"
-    print(f"{summary.num_chosen} of {summary.num_documents} documents, listed in {options.to}; effective sample size"
-          f" {summary.effective_sample_size:.1f}; correlation of weight and length {effect}")  # fmt: skip
+    print(
+        f"{summary.num_chosen} of {summary.num_documents} documents, listed in {options.to}; effective sample size"
+        f" {summary.effective_sample_size:.1f}; correlation of weight and length {effect}"
+    )
     for source, num in summary.by_source.items():
         print(f"{source}: {num}")
 

@@ -115,17 +115,21 @@ def _tell(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None)
     if plan.returned:
         print(f"{len(plan.returned):,} documents were purged before and are there again, as out of a backup")
     roles = Counter({row.doc_id: row.role for row in plan.rows}.values())
-    print(f"{plan.num_documents:,} documents: {roles['target']:,} targets, {roles['twin']:,} suppressed twins,"
-          f" {roles['kept_copy']:,} kept copies of suppressed targets")  # fmt: skip
+    print(
+        f"{plan.num_documents:,} documents: {roles['target']:,} targets, {roles['twin']:,} suppressed twins,"
+        f" {roles['kept_copy']:,} kept copies of suppressed targets"
+    )
     print(
         f"{plan.num_tokens:,} tokens in {len(plan.shards):,} shards:",
         *(f"{visible(s)}/{n:05d}" for s, n in plan.shards[:20]),
     )
     for exposure in exposures:
         before = exposure["last_checkpoint_before"]
-        print(f"training run {visible(str(exposure['run']))} saw them {exposure['num_exposures']:,} times, in steps"
-              f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before:"
-              f" {'none kept' if before is None else before}")  # fmt: skip
+        print(
+            f"training run {visible(str(exposure['run']))} saw them {exposure['num_exposures']:,} times, in steps"
+            f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before:"
+            f" {'none kept' if before is None else before}"
+        )
     _tell_elsewhere(plan)
     if applied is None:
         print("\nThis is the plan. To carry it out, add --apply.")
@@ -156,8 +160,10 @@ def _tell_unended(options: argparse.Namespace, applied: Applied | None) -> bool:
 def _tell_elsewhere(plan: PurgePlan) -> None:
     for entry in plan.elsewhere:
         doc_id, out = entry.doc_id.hex(), visible(entry.out or "OUT")
-        print(f"{doc_id} lies in {out if entry.out else 'an earlier output'}: purge it there with"
-              f" sluice purge {out} --doc {doc_id} --reason … --by … --apply")  # fmt: skip
+        print(
+            f"{doc_id} lies in {out if entry.out else 'an earlier output'}: purge it there with"
+            f" sluice purge {out} --doc {doc_id} --reason … --by … --apply"
+        )
 
 
 def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str, Any]]) -> dict[str, Any]:
@@ -172,10 +178,17 @@ def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str,
         "already_purged": [doc_id.hex() for doc_id in plan.already],
         "shards": [{"source": source, "shard": shard} for source, shard in plan.shards],
         "documents": [
-            {"doc_id": row.doc_id.hex(), "role": row.role, "status": row.status, "source": row.source,
-             "shard": row.shard, "start": row.start, "num_tokens": row.num_tokens}
+            {
+                "doc_id": row.doc_id.hex(),
+                "role": row.role,
+                "status": row.status,
+                "source": row.source,
+                "shard": row.shard,
+                "start": row.start,
+                "num_tokens": row.num_tokens,
+            }
             for row in plan.rows
         ],
         "elsewhere": [{"doc_id": entry.doc_id.hex(), "out": entry.out} for entry in plan.elsewhere],
         "exposures": exposures,
-    }  # fmt: skip
+    }

@@ -21,9 +21,9 @@ from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capaci
 _log = logging.getLogger(__name__)
 
 
-# Ray reads these when it is imported and when it starts. Its notices belong in its log folder, not in a user's terminal.
-# It would start its workers at niceness 15, and they are what the user waits for. With the jemalloc that it brings for
-# its own servers they spend a sixth less on parsing, whose trees are thousands of small pieces.
+# Ray reads these as it is imported and as it starts. Its notices belong in its log folder, not in a user's terminal. It
+# would start its workers at niceness 15, and they are what the user waits for. With the jemalloc that it brings for its
+# own servers they spend a sixth less on parsing, whose trees are thousands of small pieces.
 _RAY_ENVIRONMENT: Final = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",

@@ -96,13 +96,21 @@ def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) 
     screen.print(f"\nReport: {places.out.at('report.html')}")
     planted, met = summary_kinds(found)
     return {
-        "folder": str(folder), "num_documents": summary["num_documents"], "num_tokens": summary["num_tokens"],
-        "planted": planted, "found": met, "truth": [asdict(row) for row in found], "training": trained,
-        "traced": story.as_json(5), "scan": {name: evidence[name] for name in ("found_items", "num_found")},
-        "purge_id": applied.purge_id, "purged_documents": applied.plan.num_documents,
-        "verified": not verification.problems, "texts_left": left,
+        "folder": str(folder),
+        "num_documents": summary["num_documents"],
+        "num_tokens": summary["num_tokens"],
+        "planted": planted,
+        "found": met,
+        "truth": [asdict(row) for row in found],
+        "training": trained,
+        "traced": story.as_json(5),
+        "scan": {name: evidence[name] for name in ("found_items", "num_found")},
+        "purge_id": applied.purge_id,
+        "purged_documents": applied.plan.num_documents,
+        "verified": not verification.problems,
+        "texts_left": left,
         "ok": planted == met and not verification.problems and not left,
-    }  # fmt: skip
+    }
 
 
 def _empty(folder: Path) -> DemoPaths:
@@ -131,11 +139,20 @@ def _write_recipes(places: DemoPaths, steps: int) -> None:
     training = {
         "run": {"name": _RUN},
         "train": {
-            "data": places.out.url, "output": places.training.url, "model": "debug", "seq_len": 512, "global_batch": 16,
-            "micro_batch": 4, "steps": steps, "workers": 2, "record_batches": True, "validation": 0.02,
-            "optimizer": {"lr": 3e-3, "warmup_steps": 10}, "checkpoint": {"every": max(1, steps // 3)},
+            "data": places.out.url,
+            "output": places.training.url,
+            "model": "debug",
+            "seq_len": 512,
+            "global_batch": 16,
+            "micro_batch": 4,
+            "steps": steps,
+            "workers": 2,
+            "record_batches": True,
+            "validation": 0.02,
+            "optimizer": {"lr": 3e-3, "warmup_steps": 10},
+            "checkpoint": {"every": max(1, steps // 3)},
         },
-    }  # fmt: skip
+    }
     for name, plain in (("data", data), ("train", training)):
         places.recipe(name).write_text(tomli_w.dumps(plain), encoding="utf-8")
 
@@ -174,13 +191,16 @@ def _leaked_story(places: DemoPaths, truth: Truth) -> DocumentHistory:
 def _purge(places: DemoPaths, screen: Console) -> tuple[dict[str, Any], Applied]:
     evidence = scan(places.out, ScanRequest(against=str(places.crawl / "benchmark.jsonl")), ProgressReporter())
     write_evidence(evidence, str(places.folder / "scan.json"))
-    screen.print(f"{len(evidence['found_items'])} of {evidence['num_items']} questions found in"
-                 f" {evidence['num_found']} documents")  # fmt: skip
+    screen.print(
+        f"{len(evidence['found_items'])} of {evidence['num_items']} questions found in"
+        f" {evidence['num_found']} documents"
+    )
     match = PurgeMatch(kind="scan", values=tuple(document["doc_id"] for document in evidence["documents"]))
     order = PurgeRequest(match=match, by="demo", reason="leaked benchmark")
     applied = apply(places.out, order, plan_hooks(places.out), apply_hooks())
-    screen.print(f"purged {applied.plan.num_documents} documents, {applied.plan.num_tokens:,} tokens,"
-                 f" as {applied.purge_id}")  # fmt: skip
+    screen.print(
+        f"purged {applied.plan.num_documents} documents, {applied.plan.num_tokens:,} tokens, as {applied.purge_id}"
+    )
     return evidence, applied
 
 
@@ -208,8 +228,10 @@ def search_bytes(folder: Path, texts: Sequence[str]) -> list[str]:
 
 
 def _show_proof(screen: Console, verification: Verification, left: Sequence[str]) -> None:
-    screen.print(f"verify: {len(verification.problems)} problems in {verification.num_files} files,"
-                 f" {verification.num_documents:,} documents, {verification.num_tokens:,} tokens")  # fmt: skip
+    screen.print(
+        f"verify: {len(verification.problems)} problems in {verification.num_files} files,"
+        f" {verification.num_documents:,} documents, {verification.num_tokens:,} tokens"
+    )
     for problem in verification.problems[:10]:
         screen.print(f"  {problem}", markup=False)
     screen.print(f"search of every byte for the purged texts and their tokens: {len(left)} found")

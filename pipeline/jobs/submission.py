@@ -51,8 +51,8 @@ class Submission:
     def id(self) -> str:
         """The same for equal content; later tries get a suffix. Keys and tokens are no part of it."""
         hashes = {name: content_hash(data).hex() for name, data in self.files.items()}
-        told = json.dumps([self.arguments, hashes, self.project], sort_keys=True)
-        return f"sluice-{self.command}-{content_hash(told.encode()).hex()[:12]}"
+        content = json.dumps([self.arguments, hashes, self.project], sort_keys=True)
+        return f"sluice-{self.command}-{content_hash(content.encode()).hex()[:12]}"
 
     @property
     def entrypoint(self) -> str:
@@ -166,9 +166,11 @@ def _check_train_places(recipe: TrainRecipe) -> None:
     for data in table.outs:
         _check_lasting(data.out, "train.data")
     for where, place in (
-        ("train.output", table.output), ("train.checkpoint.path", table.checkpoint.path),
-        ("train.init_from", table.init_from), ("train.cache.dir", table.cache.dir),
-    ):  # fmt: skip
+        ("train.output", table.output),
+        ("train.checkpoint.path", table.checkpoint.path),
+        ("train.init_from", table.init_from),
+        ("train.cache.dir", table.cache.dir),
+    ):
         _check_lasting(place, where)
 
 

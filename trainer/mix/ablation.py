@@ -95,9 +95,12 @@ def carry_out(ablation: Ablation, points: Sequence[Point], launch: AblationLaunc
 def proxy_process(ablation: Ablation, point: Point) -> ProxyProcess:
     """The process of one proxy run."""
     return ProxyProcess(
-        name=point.name, module="trainer.__main__", arguments=("/dev/stdin",), stdin=as_toml(ablation.proxy(point)),
+        name=point.name,
+        module="trainer.__main__",
+        arguments=("/dev/stdin",),
+        stdin=as_toml(ablation.proxy(point)),
         threads=_threads(ablation),
-    )  # fmt: skip
+    )
 
 
 def _threads(ablation: Ablation) -> int:
@@ -120,9 +123,12 @@ def run_doremi(ablation: Ablation, launch: AblationLaunch) -> Answer:
         if answer is None:
             launch.say("the proxy: a run of the even mixture, its loss weighted")
             work = ProxyProcess(
-                name="doremi", module="trainer.mix.doremi_run", arguments=(), stdin=json.dumps(asdict(job)),
+                name="doremi",
+                module="trainer.mix.doremi_run",
+                arguments=(),
+                stdin=json.dumps(asdict(job)),
                 threads=_threads(ablation),
-            )  # fmt: skip
+            )
             with contextlib.closing(run_all(ablation, [work], launch)) as ended:
                 list(ended)
             answer = read_answer(output)
@@ -195,9 +201,12 @@ def _start(work: ProxyProcess, slot: int) -> _Running:
     log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
     process = subprocess.Popen(
         [sys.executable, "-m", "trainer.mix.child", str(os.getpid()), work.module, *work.arguments],
-        stdin=subprocess.PIPE, stdout=log, stderr=log, env={**os.environ, **dict(work.environment), **own},
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        env={**os.environ, **dict(work.environment), **own},
         start_new_session=True,
-    )  # fmt: skip
+    )
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it died at once: its exit code and log say why
         process.stdin.write(work.stdin.encode())
@@ -228,9 +237,7 @@ def _on_cluster(
     """Every run as a Ray task with a process of its own; Ray runs as many at once as `train.resources` lets it."""
     import ray
 
-    assert ray.is_initialized(), (
-        "an ablation on a cluster runs on the Ray that its caller has connected"
-    )
+    assert ray.is_initialized(), "an ablation on a cluster runs on the Ray that its caller has connected"
     alone = replace(ablation.recipe.train, workers=None, parallel=ParallelTable())
     workers = workers_of(alone, ray.cluster_resources().get("GPU", 0.0))
     check_workers(workers)
