@@ -54,7 +54,7 @@ def share(text: str) -> float:
 def words(text: str) -> str:
     """An option's text, which must say something."""
     if not text.strip():
-        raise argparse.ArgumentTypeError("it is empty: it is kept as an answer to whoever asks later")
+        raise argparse.ArgumentTypeError("it is empty: expected a text, which is kept with the purge")
     return text
 
 

@@ -46,11 +46,11 @@ def run(options: argparse.Namespace) -> int:
         raise RecipeError(f"--source {name!r}: the recipe has {', '.join(map(repr, sources))}")
     tables = with_whole_ledger(unit_job(recipe).tables)
     document = _document(options, sources[name], recipe.limits.max_document_bytes)
-    story = explain(document, build_chain(sources[name].steps, tables))
+    explanation = explain(document, build_chain(sources[name].steps, tables))
     if options.json:
-        print_json(as_json(story))
+        print_json(as_json(explanation))
     else:
-        render(story, console())
+        render(explanation, console())
     return 0
 
 

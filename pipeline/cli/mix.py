@@ -119,8 +119,8 @@ def _design(options: argparse.Namespace) -> None:
     ablation = _open(options)
     write_design(ablation)
     if options.json:
-        told = {"file": ablation.folder.at("design.json"), "runs": [asdict(point) for point in ablation.points]}
-        print_json(told | {"tokens_per_run": ablation.tokens})
+        payload = {"file": ablation.folder.at("design.json"), "runs": [asdict(point) for point in ablation.points]}
+        print_json(payload | {"tokens_per_run": ablation.tokens})
         return
     for point in ablation.points:
         shares = "  ".join(f"{source} {share:.3f}" for source, share in point.weights.items())
@@ -218,8 +218,8 @@ def _optimize(options: argparse.Namespace) -> None:
     choice = recommend(ablation.space, swarm, optimisable(options.model, swarm), goal)
     floor = noise_floor(found, goal)
     if options.json:
-        told = asdict(choice) | {"toml": choice.as_toml(), "noise_floor": floor}
-        print_json(told | {"budget_tokens": goal.budget_tokens})
+        payload = asdict(choice) | {"toml": choice.as_toml(), "noise_floor": floor}
+        print_json(payload | {"budget_tokens": goal.budget_tokens})
     else:
         _print_choice(choice, floor)
 

@@ -1,4 +1,4 @@
-"""Where Ray listens: a local Ray on loopback alone, a cluster at an address where somebody answers.
+"""Where Ray listens: a local Ray on loopback alone, a cluster at an address that answers.
 
 A Ray node runs whatever reaches its ports, and by default it opens them to the whole network."""
 
@@ -17,8 +17,8 @@ _CONNECT_SECONDS: Final = 10.0
 
 
 def check_answers(address: str) -> None:
-    """ConnectionError at once if nobody listens at "host:port", where Ray would go on trying for two minutes. Any other
-    address ("auto", a session's name) is Ray's to judge."""
+    """ConnectionError at once if nothing listens at "host:port", where Ray would go on trying for two minutes. Ray
+    judges any other address ("auto", a session's name)."""
     host, port = _host_and_port(address.removeprefix("ray://"))
     if not host:
         return
@@ -38,7 +38,7 @@ def reachable(address: str) -> Iterator[None]:
 
 
 def _listens_on_loopback_alone(address: str) -> bool:
-    """Whether nobody answers at this machine's outer address. Ray goes there when it is told 127.0.0.1, and tries for
+    """Whether nothing answers at this machine's outer address. Ray goes there when it is told 127.0.0.1, and tries for
     minutes."""
     host, port = _host_and_port(address)
     if host not in ("127.0.0.1", "localhost", "::1"):

@@ -28,7 +28,7 @@ class BrokenLogError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterJob:
-    """A job as the cluster tells it; `exit_code` is its command's, None while it runs or where it never ended."""
+    """A job as the cluster describes it; `exit_code` is its command's, None while it runs or where it never ended."""
 
     id: str
     status: str

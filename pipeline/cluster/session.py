@@ -125,8 +125,9 @@ class _WithoutListener:
 def _start_or_join(address: str, options: Mapping[str, Any]) -> None:
     """`ray.init` for "local", or for the cluster at `address` (see `reachable`).
 
-    On a machine under load a start can exceed the time that Ray grants its own servers: it is tried once more, then it
-    is a RayStartError. ConnectionError at once where nobody answers at `address`, ValueError where it is no address."""
+    On a machine under load a start can exceed the time that Ray grants its own servers: it is tried once more, and
+    failing again is a RayStartError. ConnectionError at once where nothing answers at `address`, ValueError where it is
+    no address."""
     import ray
 
     with reachable(address):

@@ -185,7 +185,7 @@ def _check_lasting(place: str | None, where: str) -> None:
 
 def shipped_name(path: str, data: bytes) -> str:
     """Where a file lies in the job's folder: where it lies here if that is below the working folder, so that the
-    recipe stays as it is; else in a folder named by its content, under its own name, which a run's index tells of its
+    recipe stays as it is; else in a folder named by its content, under its own name, since a run's index names its
     tokenizer."""
     relative = PurePosixPath(os.path.normpath(path))
     if not relative.is_absolute() and ".." not in relative.parts:
