@@ -45,7 +45,7 @@ Round = tuple[dict[str, Cost], dict[str, Cost]]
 
 _IDLE = """
 import time, ray
-from trainer.processes.address import on_loopback
+from pipeline.cluster.address import on_loopback
 with on_loopback():
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
 time.sleep(5)

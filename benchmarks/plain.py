@@ -13,8 +13,7 @@ from typing import Any
 from unittest import mock
 
 from pipeline import process
-from pipeline.cluster import engine
-from pipeline.cluster.engine import TaskResources
+from pipeline.cluster.tasks import TaskResources
 from pipeline.phases import phase as phases
 from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe import load
@@ -26,15 +25,15 @@ def main(recipe: str) -> None:
     """Carry the recipe out."""
     with (
         concurrent.futures.ProcessPoolExecutor(WORKERS) as pool,
-        mock.patch.object(engine, "cluster", contextlib.nullcontext),
-        mock.patch.object(engine, "check_resources"),
+        mock.patch.object(process, "ray_session", lambda *_: contextlib.nullcontext()),
+        mock.patch.object(process, "check_resources"),
         mock.patch.object(phases, "run_units", _runner(pool)),
     ):
         process.run(load(recipe, []), ProgressReporter(quiet=True))
 
 
 def _runner(pool: concurrent.futures.Executor) -> Callable[..., Iterator[tuple[Any, Any]]]:
-    """`engine.run_units` on the pool."""
+    """`run_units` on the pool."""
 
     def run_units(
         function: Callable[[Any, Any], Any],

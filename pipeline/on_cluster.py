@@ -12,12 +12,11 @@ import sys
 def main() -> int:
     """The command's exit code."""
     from pipeline.cli.main import main as sluice
-    from pipeline.cluster.engine import cluster
+    from pipeline.cluster.session import ray_session
     from pipeline.jobs.settings import take_settings
-    from pipeline.recipe import RayTable
 
     take_settings()
-    with cluster(RayTable(address="auto")):
+    with ray_session("auto"):
         return sluice()
 
 

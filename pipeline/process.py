@@ -22,7 +22,8 @@ from typing import Any
 
 from lineage.index.output_index import Index, Shard
 from lineage.storage.lock import hold
-from pipeline.cluster import engine
+from pipeline.cluster.session import ray_session
+from pipeline.cluster.tasks import TaskResources, check_resources
 from pipeline.dedup.corpus import DedupResult, deduplicate
 from pipeline.phases.bad_records import BadRecordWatch, announcement, check_bad_records
 from pipeline.phases.compare import NUM_STEPS, dedup_job, note_of
@@ -47,7 +48,7 @@ def run(recipe: PipelineRecipe, reporter: ProgressReporter, *, strict: bool = Fa
     """Carry a data recipe out, or continue it; the content of OUT/run.json.
 
     RecipeError if the recipe is wrong or the output holds another run; bad_records.TooManyBadRecordsError past
-    limits.max_bad_records; engine.WorkerDiedError if a unit's worker dies on every try. With `strict`
+    limits.max_bad_records; tasks.WorkerDiedError if a unit's worker dies on every try. With `strict`
     faults.StrictError at the first record on which a reader or step raises."""
     tokenizer = load_tokenizer(recipe.tokenize.encoding)
     job = read_job(recipe)
@@ -61,9 +62,9 @@ def run(recipe: PipelineRecipe, reporter: ProgressReporter, *, strict: bool = Fa
             finished_before: dict[str, Any] = json.loads(plan.out.read(RUN))
             return finished_before
         state = Run(plan=plan, reporter=reporter)
-        with engine.cluster(recipe.ray):
+        with ray_session(recipe.ray.address, recipe.ray.num_cpus):
             for stage in RAY_STAGES:  # now, and not when the stage comes
-                engine.check_resources(engine.TaskResources.of(recipe.ray, stage))
+                check_resources(TaskResources.of(recipe.ray, stage))
             documents = read(state, replace(job, key=plan.key, strict=strict))
             compared = compare(state, documents)
             groups = make_groups(plan, compared)
@@ -90,7 +91,7 @@ def read(state: Run, job: ReadJob) -> list[ReadResult]:
 def compare(state: Run, documents: Sequence[ReadResult]) -> DedupResult:
     """3. The verdicts on what survived reading."""
     started = time.perf_counter()
-    job, resources = dedup_job(state.plan, documents), engine.TaskResources.of(state.recipe.ray, "compare")
+    job, resources = dedup_job(state.plan, documents), TaskResources.of(state.recipe.ray, "compare")
     with state.reporter.phase("compare", NUM_STEPS) as progress:
         compared = deduplicate(job, notify=lambda name: progress.step(1, name), work=resources)
         note = note_of(documents, compared)

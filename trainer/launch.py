@@ -38,9 +38,8 @@ from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.parallel.mesh import check_layout, parallel_layout
-from trainer.processes.address import start_or_join
 from trainer.processes.following import following
-from trainer.processes.placement import Workers, local_cpus, split_peers, workers_of
+from trainer.processes.placement import Workers, split_peers, workers_of
 from trainer.processes.runtime import collective_timeout, join_process_group, local_device
 from trainer.recovery.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.recovery.faults import TrainingStoppedError
@@ -51,8 +50,8 @@ from trainer.telemetry.step_report import StepReport
 STOP: Final = "stop-requested"
 """The file in the output that asks a run to save a checkpoint and end."""
 _STARTS_WITHOUT_PROGRESS: Final = 4
-_LOOK_EVERY_SECONDS: Final = 5.0
-_FINAL: Final = {
+_STOP_POLL_SECONDS: Final = 5.0
+_FINAL_ERRORS: Final = {
     error.__name__: error for error in (RecipeError, CheckpointError, FencedOutError, StoreError, TrainingStoppedError)
 }
 _ON_ONE_RANK: Final = (FencedOutError, StoreError)
@@ -60,7 +59,7 @@ _ON_ONE_RANK: Final = (FencedOutError, StoreError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Order:
+class _WorkerJob:
     """What a worker gets. `launch` names this call, `folder` is where it was made: the recipe's paths may be
     relative to it."""
 
@@ -73,25 +72,26 @@ class _Order:
 def train_on_ray(
     recipe: TrainRecipe, check_workers: Callable[[Workers], None] = lambda workers: None
 ) -> TrainingResult:
-    """Train on Ray until the run is done, SIGTERM or SIGINT comes, or trying again does not help.
+    """Train on the Ray that this process is connected to, until the run is done, SIGTERM or SIGINT comes, or trying
+    again does not help. Call `check_training` first: a wrong recipe is found there before any worker is started.
 
-    `check_workers` raises where the connected cluster can never hold the workers, which Ray would wait for. RecipeError
-    before anything is started where the recipe is wrong; CheckpointError, FencedOutError, StoreError and
-    TrainingStoppedError as `trainer.loop.train`; the last also where several starts in a row got nowhere."""
-    _check(recipe)
+    `check_workers` raises where the connected cluster can never hold the workers, which Ray would wait for.
+    CheckpointError, FencedOutError, StoreError and TrainingStoppedError as `trainer.loop.train`; the last also where
+    several starts in a row got nowhere."""
+    assert ray.is_initialized(), "train_on_ray runs on the Ray that its caller has connected this process to"
+    logging.getLogger("ray.train").setLevel(logging.WARNING)
     output = Folder(recipe.train.output)
-    _connect(recipe)
     workers = workers_of(recipe.train, ray.cluster_resources().get("GPU", 0.0))
     if not recipe.ray.grows:
         check_workers(workers)
     output.remove(STOP)
     # A name of its own: Ray would otherwise take an earlier launch's end for this one's.
     launch, has_gpus = f"{recipe.run.name.rsplit('/', 1)[-1]}-{uuid.uuid4().hex[:8]}", "GPU" in workers.each
-    order = _Order(recipe=as_plain(recipe), launch=launch, folder=os.getcwd(), on_gpus=has_gpus)
+    job = _WorkerJob(recipe=as_plain(recipe), launch=launch, folder=os.getcwd(), on_gpus=has_gpus)
     timeout = collective_timeout(recipe.train.faults.watchdog_seconds)
     trainer = TorchTrainer(
         _work,
-        train_loop_config=dataclasses.asdict(order),
+        train_loop_config=dataclasses.asdict(job),
         torch_config=TorchConfig(
             backend="cpu:gloo,cuda:nccl" if has_gpus else "gloo", timeout_s=int(timeout.total_seconds())
         ),
@@ -101,7 +101,7 @@ def train_on_ray(
             resources_per_worker=dict(workers.each),
             placement_strategy=recipe.train.resources.placement,
         ),
-        run_config=_run_config(order.launch, output),
+        run_config=_run_config(job.launch, output),
     )
     with _stopping(output), following(output, recipe.train.steps):
         ended = trainer.fit()
@@ -109,36 +109,16 @@ def train_on_ray(
     output.remove_tree("ray")
     payload = cast(dict[str, Any], ended.return_value)
     if "error" in payload:
-        raise _FINAL[payload["error"]](payload["message"])
+        raise _FINAL_ERRORS[payload["error"]](payload["message"])
     return TrainingResult(**payload)
 
 
-def _check(recipe: TrainRecipe) -> None:
-    """RecipeError now for what every worker would find out later; and how many epochs the run will see."""
+def check_training(recipe: TrainRecipe) -> None:
+    """RecipeError now for what every worker would find out later. Says how many epochs the run will see."""
     corpus = open_corpus(recipe.train.outs)
     tell_epochs(make_order(recipe, corpus), recipe.train.steps)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
     check_layout(parallel_layout(recipe.train, local_device()), config, recipe.train.seq_len)
-
-
-def _connect(recipe: TrainRecipe) -> None:
-    logging.getLogger("ray.train").setLevel(logging.WARNING)
-    if ray.is_initialized():
-        return
-    table, needed = recipe.ray, local_cpus(recipe.train)
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if table.address != "local":
-        try:
-            start_or_join(table.address, **quiet)
-        except ConnectionError as error:
-            raise ConnectionError(f"ray.address = {table.address!r}: no Ray cluster answers there ({error})") from error
-        return
-    if table.num_cpus is not None and table.num_cpus < needed:
-        raise RecipeError(
-            f"ray.num_cpus = {table.num_cpus}: expected at least {needed}, train.workers times train.resources.cpus"
-        )
-    num_cpus = table.num_cpus or max(os.cpu_count() or 1, needed)
-    start_or_join("local", num_cpus=num_cpus, include_dashboard=False, **quiet)
 
 
 def _run_config(launch: str, output: Folder) -> RunConfig:
@@ -152,12 +132,12 @@ def _run_config(launch: str, output: Folder) -> RunConfig:
 
 def _work(payload: dict[str, Any]) -> dict[str, Any]:
     """What each worker runs. An error that a new start would meet again is returned: raised, Ray would try again."""
-    order = _Order(**payload)
-    if os.path.isdir(order.folder):  # Ray starts workers in a folder of its own
-        os.chdir(order.folder)
-    recipe = parse_table(TrainRecipe, order.recipe)
+    job = _WorkerJob(**payload)
+    if os.path.isdir(job.folder):  # Ray starts workers in a folder of its own
+        os.chdir(job.folder)
+    recipe = parse_table(TrainRecipe, job.recipe)
     output = Folder(recipe.train.output)
-    if not order.on_gpus:
+    if not job.on_gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # those of the node are not ours
     process = join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)
     is_first = process.rank == 0
@@ -168,13 +148,13 @@ def _work(payload: dict[str, Any]) -> dict[str, Any]:
     )
     try:
         _check_peers(recipe.train.mesh.tp)
-        _check_progress(recipe, order.launch)
+        _check_progress(recipe, job.launch)
         return dataclasses.asdict(train(recipe, context))
-    except tuple(_FINAL.values()) as error:
+    except tuple(_FINAL_ERRORS.values()) as error:
         why = {"error": type(error).__name__, "message": str(error)}
-        if isinstance(error, _ON_ONE_RANK) and not output.exists(_ended(order.launch)):
+        if isinstance(error, _ON_ONE_RANK) and not output.exists(_error_file(job.launch)):
             # This worker's failure makes Ray end the others; the start that follows finds why, and ends on every rank.
-            output.publish(_ended(order.launch), json.dumps(why).encode())
+            output.publish(_error_file(job.launch), json.dumps(why).encode())
             raise
         return why
     except BaseException as error:
@@ -196,18 +176,18 @@ def _check_progress(recipe: TrainRecipe, launch: str) -> None:
     shared: list[tuple[str, str] | None] = [None]
     if dist.get_rank() == 0:
         output = Folder(recipe.train.output)
-        if output.exists(_ended(launch)):
-            why = json.loads(output.read(_ended(launch)))
+        if output.exists(_error_file(launch)):
+            why = json.loads(output.read(_error_file(launch)))
             shared = [(why["error"], why["message"])]
         elif message := _no_use_in_starting(recipe, output, launch):
             shared = [(TrainingStoppedError.__name__, message)]
     dist.broadcast_object_list(shared, src=0)
     if shared[0] is not None:
         error, message = shared[0]
-        raise _FINAL[error](message)
+        raise _FINAL_ERRORS[error](message)
 
 
-def _ended(launch: str) -> str:
+def _error_file(launch: str) -> str:
     return f"ray/ended/{launch}.json"
 
 
@@ -237,7 +217,7 @@ class _StopFile:
 
     def __call__(self) -> bool:
         now = time.monotonic()
-        if not self._found and (not self._output.is_remote or now - self._asked > _LOOK_EVERY_SECONDS):
+        if not self._found and (not self._output.is_remote or now - self._asked > _STOP_POLL_SECONDS):
             self._asked, self._found = now, self._output.exists(STOP)
         return self._found
 

@@ -1,15 +1,18 @@
-"""What commands share: the --json flag, and how a result is printed."""
+"""What commands share: the --json flag, how a result is printed, and whether a cluster can hold a training run."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from pipeline.terminal import harmless_json, speaks_unicode
+
+if TYPE_CHECKING:
+    from trainer.processes.placement import Workers
 
 
 def add_json(parser: argparse._ActionsContainer) -> None:
@@ -21,9 +24,13 @@ def add_recipe(parser: argparse.ArgumentParser, what: str) -> None:
     """The recipe's path and `--set key=value`."""
     parser.add_argument("recipe", metavar="RECIPE", help=f"a .toml file that describes {what}")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
         help="override one key, as in --set run.seed=7 or --set source.0.limit=2; may be given again",
-    )  # fmt: skip
+    )
 
 
 def count(text: str) -> int:
@@ -47,8 +54,25 @@ def share(text: str) -> float:
 def words(text: str) -> str:
     """An option's text, which must say something."""
     if not text.strip():
-        raise argparse.ArgumentTypeError("it is empty: it is kept as an answer to whoever asks later")
+        raise argparse.ArgumentTypeError("it is empty: expected a text, which is kept with the purge")
     return text
+
+
+def check_workers(workers: Workers) -> None:
+    """ResourceError at once where the nodes that are there can never hold the workers of a training run."""
+    from pipeline.cluster.capacity import Wanted
+    from pipeline.cluster.session import check_cluster
+
+    check_cluster(
+        Wanted(
+            what="training worker",
+            keys="train.workers or [train.resources]",
+            each=workers.each,
+            num=workers.num,
+            together=workers.together,
+            per_node=workers.per_node,
+        )
+    )
 
 
 def print_json(value: Any) -> None:

@@ -25,9 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from pipeline.demo.tour import tour
 
-    told = tour(Path(options.out), Console(stderr=options.json, highlight=False), options.pages)
+    found = tour(Path(options.out), Console(stderr=options.json, highlight=False), options.pages)
     if options.json:
-        print_json(told)
-    if not told["ok"]:
+        print_json(found)
+    if not found["ok"]:
         raise FailedError("the demo did not go as it must: see above what went astray")
     return 0

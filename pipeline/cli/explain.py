@@ -46,11 +46,11 @@ def run(options: argparse.Namespace) -> int:
         raise RecipeError(f"--source {name!r}: the recipe has {', '.join(map(repr, sources))}")
     tables = with_whole_ledger(step_tables(recipe))
     document = _document(options, sources[name], recipe.limits.max_document_bytes)
-    story = explain(document, build_chain(sources[name].steps, tables))
+    explanation = explain(document, build_chain(sources[name].steps, tables))
     if options.json:
-        print_json(as_json(story))
+        print_json(as_json(explanation))
     else:
-        render(story, console())
+        render(explanation, console())
     return 0
 
 
@@ -65,9 +65,11 @@ def _document(options: argparse.Namespace, source: SourceTable, max_bytes: int) 
         with filesystem(path).open(path if is_remote(path) else local_path(path), "rb") as stream:
             if options.warc is not None:
                 reading = ReadOptions(
-                    source=source.name, file=os.path.basename(path), fields=source.row_fields,
+                    source=source.name,
+                    file=os.path.basename(path),
+                    fields=source.row_fields,
                     max_document_bytes=max_bytes,
-                )  # fmt: skip
+                )
                 found: Document = read_one(stream, options.offset, reading)
                 return found
             payload = stream.read(max_bytes + 1)
@@ -75,7 +77,13 @@ def _document(options: argparse.Namespace, source: SourceTable, max_bytes: int) 
         raise RecipeError(f"there is no file {path}") from error
     url = options.url
     return Document(
-        doc_id=warc_doc_id("", url or "", payload), source=source.name, raw_hash=content_hash(payload), payload=payload,
-        place=Place(file=os.path.basename(path), offset=0, length=len(payload)), num_bytes=len(payload), is_html=True,
-        content_type="text/html", url=url,
-    )  # fmt: skip
+        doc_id=warc_doc_id("", url or "", payload),
+        source=source.name,
+        raw_hash=content_hash(payload),
+        payload=payload,
+        place=Place(file=os.path.basename(path), offset=0, length=len(payload)),
+        num_bytes=len(payload),
+        is_html=True,
+        content_type="text/html",
+        url=url,
+    )

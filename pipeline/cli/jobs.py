@@ -28,22 +28,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    cluster = connect(options.address)
+    from pipeline.jobs.cluster_jobs import stop
+
+    client = connect(options.address)
     if options.logs:
-        logs = cluster.logs(options.logs)
+        logs = client.logs(options.logs)
         if options.json:
             print_json({"id": options.logs, "logs": logs})
         else:
             print(logs, end="")
         return 0
     if options.stop:
-        job = cluster.stop(options.stop)
+        job = stop(client, options.stop)
         if options.json:
             print_json(asdict(job))
         else:
             print(f"job {job.id}: {job.status}")
         return 0
-    jobs = cluster.jobs()
+    jobs = client.jobs()
     if options.json:
         print_json([asdict(job) for job in jobs])
         return 0

@@ -71,12 +71,16 @@ def _print_csv(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> 
 def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
     """Aligned columns, a row a line however long: a terminal can scroll, and a pipe can cut."""
     shown = [["" if value is None else _one_line(value) for value in row] for row in rows[:_SHOWN_ROWS]]
-    numeric = [all(isinstance(row[i], (int, float)) or row[i] is None for row in rows[:_SHOWN_ROWS])
-               for i in range(len(columns))]  # fmt: skip
+    numeric = [
+        all(isinstance(row[i], (int, float)) or row[i] is None for row in rows[:_SHOWN_ROWS])
+        for i in range(len(columns))
+    ]
     widths = [max([len(name), *(len(row[i]) for row in shown)]) for i, name in enumerate(columns)]
     for line in [[_one_line(name) for name in columns], ["-" * width for width in widths], *shown]:
-        cells = (cell.rjust(width) if right else cell.ljust(width)
-                 for cell, width, right in zip(line, widths, numeric, strict=True))  # fmt: skip
+        cells = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        )
         print("  ".join(cells).rstrip())
     if len(rows) > _SHOWN_ROWS:
         print(f"… and {len(rows) - _SHOWN_ROWS:,} more rows (--csv or --json give all)")

@@ -80,8 +80,12 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
     except Exception as error:
         if not _is_of_a_store(error) or os.environ.get("SLUICE_TRACEBACK"):
             raise
-        return _complain(name, f"the store fails ({type(error).__name__}): {_one_line(error)}. The same call again"
-                               " continues when it is well; SLUICE_TRACEBACK=1 shows where it failed", 1)  # fmt: skip
+        return _complain(
+            name,
+            f"the store fails ({type(error).__name__}): {_one_line(error)}. The same call again"
+            " continues when it is well; SLUICE_TRACEBACK=1 shows where it failed",
+            1,
+        )
     except KeyboardInterrupt:
         return _complain(name, "interrupted; nothing is lost: the same call again continues", 130)
 

@@ -20,9 +20,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from lineage.recipe import RecipeError, load_recipe
-from pipeline.cli.common import add_json, add_recipe, console, print_json
+from pipeline.cli.common import add_json, add_recipe, check_workers, console, print_json
 
 if TYPE_CHECKING:
+    from trainer.mix.ablation import AblationLaunch
     from trainer.mix.fit import Fit, Score
     from trainer.mix.optimize import Choice
     from trainer.mix.proxies import Ablation
@@ -78,9 +79,15 @@ def _configure_fit(fit: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     actions = {
-        "design": _design, "run": _run, "fit": _fit, "optimize": _optimize, "report": _report, "dsir": _dsir, "em": _em,
+        "design": _design,
+        "run": _run,
+        "fit": _fit,
+        "optimize": _optimize,
+        "report": _report,
+        "dsir": _dsir,
+        "em": _em,
         "doremi": _doremi,
-    }  # fmt: skip
+    }
     actions[options.action](options)
     return 0
 
@@ -92,14 +99,28 @@ def _open(options: argparse.Namespace) -> Ablation:
     return open_ablation(load_recipe(options.recipe, TrainRecipe, options.overrides))
 
 
+def _launch(ablation: Ablation, num_parallel: int | None = None) -> AblationLaunch:
+    """How the ablation's runs are started. A cluster is joined once a run is due: what is finished needs none."""
+    from pipeline.cluster.session import ray_session
+    from pipeline.phases.progress import ProgressReporter
+    from trainer.mix.ablation import AblationLaunch
+
+    return AblationLaunch(
+        num_parallel=num_parallel,
+        connect=lambda: ray_session(ablation.recipe.ray.address),
+        say=ProgressReporter().say,
+        check_workers=check_workers,
+    )
+
+
 def _design(options: argparse.Namespace) -> None:
     from trainer.mix.proxies import write_design
 
     ablation = _open(options)
     write_design(ablation)
     if options.json:
-        told = {"file": ablation.folder.at("design.json"), "runs": [asdict(point) for point in ablation.points]}
-        print_json(told | {"tokens_per_run": ablation.tokens})
+        payload = {"file": ablation.folder.at("design.json"), "runs": [asdict(point) for point in ablation.points]}
+        print_json(payload | {"tokens_per_run": ablation.tokens})
         return
     for point in ablation.points:
         shares = "  ".join(f"{source} {share:.3f}" for source, share in point.weights.items())
@@ -108,17 +129,13 @@ def _design(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from pipeline.cluster.engine import check_workers
-    from pipeline.phases.progress import ProgressReporter
-    from trainer.mix.ablation import Means, run_ablation
+    from trainer.mix.ablation import run_ablation
     from trainer.mix.proxies import noise_floor, results
 
     if options.parallel is not None and options.parallel < 1:
         raise RecipeError(f"--parallel {options.parallel}: expected at least 1")
     ablation = _open(options)
-    run_ablation(
-        ablation, Means(num_parallel=options.parallel, say=ProgressReporter().say, check_workers=check_workers)
-    )
+    run_ablation(ablation, _launch(ablation, options.parallel))
     floor = noise_floor(results(ablation), ablation.goal())
     if options.json:
         print_json({"runs": [asdict(result) for result in results(ablation)], "noise_floor": floor})
@@ -166,9 +183,13 @@ def _swarms_of_ablation(options: argparse.Namespace) -> tuple[Swarm, Swarm | Non
 
 def _fit_json(fit: Fit) -> dict[str, object]:
     return {
-        "model": fit.model, "target": fit.target, "num_runs": fit.num_runs, "held_out": fit.held_out,
-        **asdict(fit.score), "baselines": {name: asdict(score) for name, score in fit.baselines.items()},
-    }  # fmt: skip
+        "model": fit.model,
+        "target": fit.target,
+        "num_runs": fit.num_runs,
+        "held_out": fit.held_out,
+        **asdict(fit.score),
+        "baselines": {name: asdict(score) for name, score in fit.baselines.items()},
+    }
 
 
 def _print_fit(fit: Fit) -> None:
@@ -197,8 +218,8 @@ def _optimize(options: argparse.Namespace) -> None:
     choice = recommend(ablation.space, swarm, optimisable(options.model, swarm), goal)
     floor = noise_floor(found, goal)
     if options.json:
-        told = asdict(choice) | {"toml": choice.as_toml(), "noise_floor": floor}
-        print_json(told | {"budget_tokens": goal.budget_tokens})
+        payload = asdict(choice) | {"toml": choice.as_toml(), "noise_floor": floor}
+        print_json(payload | {"budget_tokens": goal.budget_tokens})
     else:
         _print_choice(choice, floor)
 
@@ -206,8 +227,10 @@ def _optimize(options: argparse.Namespace) -> None:
 def _print_choice(choice: Choice, floor: float | None) -> None:
     print(choice.as_toml())
     low, high = choice.interval
-    print(f"# predicted loss {choice.predicted:.4f} ({low:.4f} to {high:.4f}); natural {choice.natural:.4f}, "
-          f"uniform {choice.uniform:.4f}; noise floor {_nats(floor)}")  # fmt: skip
+    print(
+        f"# predicted loss {choice.predicted:.4f} ({low:.4f} to {high:.4f}); natural {choice.natural:.4f}, "
+        f"uniform {choice.uniform:.4f}; noise floor {_nats(floor)}"
+    )
     mean, high = choice.regret
     print(f"# regret that the runs allow: {mean:.4f} on average, {high:.4f} at the 95th percentile")
     for source, epochs in choice.epochs.items():
@@ -228,14 +251,12 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _doremi(options: argparse.Namespace) -> None:
-    from pipeline.cluster.engine import check_workers
-    from pipeline.phases.progress import ProgressReporter
-    from trainer.mix.ablation import Means, run_doremi
+    from trainer.mix.ablation import run_doremi
     from trainer.mix.doremi_job import trainable
     from trainer.mix.optimize import mixture_toml
 
     ablation = _open(options)
-    answer = run_doremi(ablation, Means(say=ProgressReporter().say, check_workers=check_workers))
+    answer = run_doremi(ablation, _launch(ablation))
     toml = mixture_toml(trainable(ablation, answer))
     if options.json:
         print_json(asdict(answer) | {"toml": toml})
@@ -264,8 +285,10 @@ def _dsir(options: argparse.Namespace) -> None:
         print_json(summary.as_plain() | {"file": options.to})
         return
     effect = "none" if summary.length_effect is None else f"{summary.length_effect:.3f}"
-    print(f"{summary.num_chosen} of {summary.num_documents} documents, listed in {options.to}; effective sample size"
-          f" {summary.effective_sample_size:.1f}; correlation of weight and length {effect}")  # fmt: skip
+    print(
+        f"{summary.num_chosen} of {summary.num_documents} documents, listed in {options.to}; effective sample size"
+        f" {summary.effective_sample_size:.1f}; correlation of weight and length {effect}"
+    )
     for source, num in summary.by_source.items():
         print(f"{source}: {num}")
 

@@ -82,14 +82,23 @@ def _print(plan: TrainingPlan) -> None:
     out = console()
     layout, config = plan.layout, plan.layout.config
     sizes = " × ".join(f"{name} {size}" for name, size in dataclasses.asdict(layout.mesh).items() if size > 1)
-    out.print(f"[bold]{escape(visible(plan.run))}[/]: {escape(plan.model)},"
-              f" {config.num_parameters / 1e9:,.3f} B parameters,"
-              f" vocabulary {config.vocab_size:,} ({escape(plan.vocabulary.origin)})")  # fmt: skip
-    out.print(f"{layout.mesh.num_workers:,} × {plan.gpu.name} ({sizes or 'one process'}), zero {layout.zero},"
-              f" {layout.global_batch:,} × {layout.seq_len:,} tokens a step,"
-              f" {layout.num_micro_batches} micro-batches of {layout.micro_batch} a rank\n")  # fmt: skip
-    for table in (_memory_table(plan), _traffic_table(plan), _step_table(plan), _checkpoint_table(plan),
-                  _budget_table(plan)):  # fmt: skip
+    out.print(
+        f"[bold]{escape(visible(plan.run))}[/]: {escape(plan.model)},"
+        f" {config.num_parameters / 1e9:,.3f} B parameters,"
+        f" vocabulary {config.vocab_size:,} ({escape(plan.vocabulary.origin)})"
+    )
+    out.print(
+        f"{layout.mesh.num_workers:,} × {plan.gpu.name} ({sizes or 'one process'}), zero {layout.zero},"
+        f" {layout.global_batch:,} × {layout.seq_len:,} tokens a step,"
+        f" {layout.num_micro_batches} micro-batches of {layout.micro_batch} a rank\n"
+    )
+    for table in (
+        _memory_table(plan),
+        _traffic_table(plan),
+        _step_table(plan),
+        _checkpoint_table(plan),
+        _budget_table(plan),
+    ):
         out.print(table)
     for note in plan.notes:
         out.print(f"Note: {note}", markup=False)
@@ -111,16 +120,24 @@ def _memory_table(plan: TrainingPlan) -> Table:
     for name, size in dataclasses.asdict(memory).items():
         table.add_row(name.replace("_", " "), f"{size / 1e9:,.2f}", f"{size / room:.1%}")
     verdict = "fits" if plan.fits else "[bold red]does not fit[/]"
-    table.add_row(f"[bold]total[/] of {room / 1e9:,.0f} GB: {verdict}", f"{memory.total / 1e9:,.2f}",
-                  f"{memory.total / room:.1%}")  # fmt: skip
+    table.add_row(
+        f"[bold]total[/] of {room / 1e9:,.0f} GB: {verdict}", f"{memory.total / 1e9:,.2f}", f"{memory.total / room:.1%}"
+    )
     return table
 
 
 def _traffic_table(plan: TrainingPlan) -> Table:
     table = _table("Communication of a GPU in a step", "axis", "what", "GPUs", "link", "Gb/s", "GB", "seconds")
     for kind in plan.traffic:
-        table.add_row(kind.axis, kind.what, f"{kind.num_gpus:,}", kind.link, f"{kind.gbps:,.0f}",
-                      f"{kind.num_bytes / 1e9:,.3f}", f"{kind.seconds:,.4f}")  # fmt: skip
+        table.add_row(
+            kind.axis,
+            kind.what,
+            f"{kind.num_gpus:,}",
+            kind.link,
+            f"{kind.gbps:,.0f}",
+            f"{kind.num_bytes / 1e9:,.3f}",
+            f"{kind.seconds:,.4f}",
+        )
     if not plan.traffic:
         table.add_row("none", "", "", "", "", "0", "0")
     return table
@@ -134,8 +151,9 @@ def _step_table(plan: TrainingPlan) -> Table:
     table.add_row("communication not hidden", f"{speed.exposed_seconds:,.4f} s")
     table.add_row("pipeline bubble", f"{speed.bubble:.1%}")
     table.add_row("MFU, HFU", f"{speed.mfu:.1%}, {speed.hfu:.1%}")
-    table.add_row("tokens a second, and of a GPU",
-                  f"{speed.tokens_per_second:,.0f}, {speed.tokens_per_second_per_gpu:,.0f}")  # fmt: skip
+    table.add_row(
+        "tokens a second, and of a GPU", f"{speed.tokens_per_second:,.0f}, {speed.tokens_per_second_per_gpu:,.0f}"
+    )
     return table
 
 

@@ -54,17 +54,17 @@ def run(options: argparse.Namespace) -> int:
     hooks = plan_hooks(out)
     if not options.apply:
         plan = plan_purge(out, match, hooks)
-        _tell(options, plan, None)
+        _print_result(options, plan, None)
         return 0
-    order = PurgeRequest(match=match, by=options.by, reason=options.reason)
+    request = PurgeRequest(match=match, by=options.by, reason=options.reason)
     try:
-        applied = apply(out, order, hooks, apply_hooks(), wait_seconds=30)
+        applied = apply(out, request, hooks, apply_hooks(), wait_seconds=30)
     except OSError as error:
         begun = unfinished_purge(out)
         if begun is None:
             raise
         raise FailedError(f"{error}. Purge {begun} has begun: the same call again finishes it") from error
-    _tell(options, applied.plan, applied)
+    _print_result(options, applied.plan, applied)
     return 0
 
 
@@ -98,7 +98,7 @@ def _scanned(path: str) -> list[str]:
     return ids
 
 
-def _tell(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None) -> None:
+def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None) -> None:
     placed = sorted({row.doc_id for row in plan.rows if row.shard is not None})
     exposures = exposures_of(options.out, placed)
     if options.json:
@@ -106,37 +106,41 @@ def _tell(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None)
         begun = None if applied else unfinished_purge(Folder(options.out))
         print_json(_as_json(plan, applied, exposures) | {"unswept_caches": caches, "unfinished": begun})
         return
-    is_told = _tell_unended(options, applied)
+    is_printed = _print_unfinished(options, applied)
     if not plan.rows:
-        if not is_told:
+        if not is_printed:
             print(f"Nothing to purge: {len(plan.already):,} documents are purged already.")
-        _tell_elsewhere(plan)
+        _print_elsewhere(plan)
         return
     if plan.returned:
         print(f"{len(plan.returned):,} documents were purged before and are there again, as out of a backup")
     roles = Counter({row.doc_id: row.role for row in plan.rows}.values())
-    print(f"{plan.num_documents:,} documents: {roles['target']:,} targets, {roles['twin']:,} suppressed twins,"
-          f" {roles['kept_copy']:,} kept copies of suppressed targets")  # fmt: skip
+    print(
+        f"{plan.num_documents:,} documents: {roles['target']:,} targets, {roles['twin']:,} suppressed twins,"
+        f" {roles['kept_copy']:,} kept copies of suppressed targets"
+    )
     print(
         f"{plan.num_tokens:,} tokens in {len(plan.shards):,} shards:",
         *(f"{visible(s)}/{n:05d}" for s, n in plan.shards[:20]),
     )
     for exposure in exposures:
         before = exposure["last_checkpoint_before"]
-        print(f"training run {visible(str(exposure['run']))} saw them {exposure['num_exposures']:,} times, in steps"
-              f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before:"
-              f" {'none kept' if before is None else before}")  # fmt: skip
-    _tell_elsewhere(plan)
+        print(
+            f"training run {visible(str(exposure['run']))} saw them {exposure['num_exposures']:,} times, in steps"
+            f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before:"
+            f" {'none kept' if before is None else before}"
+        )
+    _print_elsewhere(plan)
     if applied is None:
         print("\nThis is the plan. To carry it out, add --apply.")
     else:
         print(f"\nPurged as {applied.purge_id}. Proof: sluice verify {visible(options.out)}")
         for cache in unswept(Folder(options.out), read_index(options.out)):
-            told = f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there"
-            print(visible(told))
+            line = f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there"
+            print(visible(line))
 
 
-def _tell_unended(options: argparse.Namespace, applied: Applied | None) -> bool:
+def _print_unfinished(options: argparse.Namespace, applied: Applied | None) -> bool:
     """Say what became of a purge that an earlier call began and did not end; whether that is what was asked for."""
     out = Folder(options.out)
     if applied is None:
@@ -153,11 +157,13 @@ def _tell_unended(options: argparse.Namespace, applied: Applied | None) -> bool:
     return applied.finished is not None and applied.purge_id == applied.finished
 
 
-def _tell_elsewhere(plan: PurgePlan) -> None:
+def _print_elsewhere(plan: PurgePlan) -> None:
     for entry in plan.elsewhere:
         doc_id, out = entry.doc_id.hex(), visible(entry.out or "OUT")
-        print(f"{doc_id} lies in {out if entry.out else 'an earlier output'}: purge it there with"
-              f" sluice purge {out} --doc {doc_id} --reason … --by … --apply")  # fmt: skip
+        print(
+            f"{doc_id} lies in {out if entry.out else 'an earlier output'}: purge it there with"
+            f" sluice purge {out} --doc {doc_id} --reason … --by … --apply"
+        )
 
 
 def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str, Any]]) -> dict[str, Any]:
@@ -172,10 +178,17 @@ def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str,
         "already_purged": [doc_id.hex() for doc_id in plan.already],
         "shards": [{"source": source, "shard": shard} for source, shard in plan.shards],
         "documents": [
-            {"doc_id": row.doc_id.hex(), "role": row.role, "status": row.status, "source": row.source,
-             "shard": row.shard, "start": row.start, "num_tokens": row.num_tokens}
+            {
+                "doc_id": row.doc_id.hex(),
+                "role": row.role,
+                "status": row.status,
+                "source": row.source,
+                "shard": row.shard,
+                "start": row.start,
+                "num_tokens": row.num_tokens,
+            }
             for row in plan.rows
         ],
         "elsewhere": [{"doc_id": entry.doc_id.hex(), "out": entry.out} for entry in plan.elsewhere],
         "exposures": exposures,
-    }  # fmt: skip
+    }

@@ -28,10 +28,11 @@ from pipeline.phases.progress import ProgressReporter
 def configure(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "sources, steps and the output")
     parser.add_argument(
-        "--strict", action="store_true",
+        "--strict",
+        action="store_true",
         help="stop at the first record on which a reader or step raises, with the traceback (damaged input raises"
         " nothing: see limits.max_bad_records)",
-    )  # fmt: skip
+    )
     add_json(parser)
 
 

@@ -31,9 +31,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ngram", choices=["13w", "8t"], default="13w", help="13-grams of words, or 8-grams of tokens")
     parser.add_argument("--control", metavar="FILE.jsonl", help="clean texts: how many would be called contaminated?")
     parser.add_argument(
-        "--max-share", type=share, metavar="X",
+        "--max-share",
+        type=share,
+        metavar="X",
         help="share of documents above which a purge refuses the evidence (0.01, or ten documents where that is more)",
-    )  # fmt: skip
+    )
     add_json(parser)
 
 
@@ -43,10 +45,15 @@ def run(options: argparse.Namespace) -> int:
     check_outside("--to", options.to)
     evidence = scan(
         Folder(options.out),
-        ScanRequest(against=options.against, field=options.field, ngram=options.ngram, control=options.control,
-                    max_share=options.max_share),
+        ScanRequest(
+            against=options.against,
+            field=options.field,
+            ngram=options.ngram,
+            control=options.control,
+            max_share=options.max_share,
+        ),
         ProgressReporter(),
-    )  # fmt: skip
+    )
     write_evidence(evidence, options.to)
     if options.json:
         print_json({name: value for name, value in evidence.items() if name != "documents"} | {"evidence": options.to})

@@ -30,7 +30,7 @@ from lineage.recipe import RecipeError
 from pipeline.cli.common import print_json
 
 if TYPE_CHECKING:
-    from pipeline.jobs.cluster_jobs import ClusterJob, JobsClient
+    from pipeline.cluster.job_client import ClusterJob, JobClient
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,8 +44,12 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     way.add_argument("--follow", action="store_true", help="print the job's log until it ends (the default)")
     way.add_argument("--detach", action="store_true", help="start it and return")
     parser.add_argument("--again", action="store_true", help="start it anew although the same job has succeeded")
-    parser.add_argument("--project", choices=["ship", "image"], default="ship",
-                        help="the code that runs: this one, shipped (ship), or what the image holds")  # fmt: skip
+    parser.add_argument(
+        "--project",
+        choices=["ship", "image"],
+        default="ship",
+        help="the code that runs: this one, shipped (ship), or what the image holds",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout; the log goes to stderr")
 
 
@@ -54,38 +58,39 @@ def add_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", metavar="URL", help="of the cluster's dashboard, as http://127.0.0.1:8265")
 
 
-def connect(address: str | None) -> JobsClient:
-    """The cluster at `address`, with the token that this shell holds."""
+def connect(address: str | None) -> JobClient:
+    """A client of the cluster at `address`, with the token that this shell holds."""
     if not address or not address.startswith(("http://", "https://")):
         raise RecipeError(f"--address {address or ''}: expected the URL of the dashboard, as http://127.0.0.1:8265")
-    from pipeline.jobs.cluster_jobs import JobsClient, find_token
+    from pipeline.cluster.job_client import JobClient, find_token
 
-    return JobsClient(address, find_token(os.environ, Path.home()))
+    return JobClient(address, find_token(os.environ, Path.home()))
 
 
 def split_command(options: argparse.Namespace) -> list[str]:
     """Take the options of submit that stand behind COMMAND into `options`; the command that is left."""
-    told = options.command
-    cut = told.index("--") if "--" in told else len(told)
+    words = options.command
+    cut = words.index("--") if "--" in words else len(words)
     behind = argparse.ArgumentParser(prog="sluice submit", add_help=False, allow_abbrev=False)
     _add_options(behind)
-    _, command = behind.parse_known_args(told[:cut], options)
-    return [*command, *told[cut + 1 :]]
+    _, command = behind.parse_known_args(words[:cut], options)
+    return [*command, *words[cut + 1 :]]
 
 
 def run(options: argparse.Namespace) -> int:
     from lineage.storage.folder import object_store_settings
     from pipeline.cli.main import parse_command
+    from pipeline.jobs.cluster_jobs import follow, start
     from pipeline.jobs.submission import make_submission
 
     command = split_command(options)
     submission = make_submission(command, parse_command, ship_project=options.project == "ship")
-    cluster = connect(options.address)
-    job, was_there = cluster.start(submission, object_store_settings(), again=options.again)
+    client = connect(options.address)
+    job, was_there = start(client, submission, object_store_settings(), again=options.again)
     _say(_greeting(job, was_there))
     if not options.detach:
         try:
-            job = cluster.follow(job.id, _to_stderr if options.json else _to_stdout)
+            job = follow(client, job.id, _to_stderr if options.json else _to_stdout)
         except KeyboardInterrupt:
             _say(
                 f"\ndetached: job {job.id} goes on. Attach by the same call again; or look:\n"

@@ -15,8 +15,7 @@ from stages.document import STAGES
 def show_summary(screen: Console, summary: dict[str, Any]) -> None:
     """The table at the end of `sluice run`."""
     title = Text(f"{visible(summary['name'])}: what became of {summary['num_documents']:,} documents")
-    table = Table(box=None, title=title,
-                  title_justify="left", title_style="bold")  # fmt: skip
+    table = Table(box=None, title=title, title_justify="left", title_style="bold")
     table.add_column("stage")
     table.add_column("rule")
     table.add_column("documents", justify="right")

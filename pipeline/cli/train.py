@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from pipeline.cli.common import add_json, add_recipe, print_json
+from pipeline.cli.common import add_json, add_recipe, check_workers, print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,12 +21,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from lineage.recipe import load_recipe
-    from pipeline.cluster.engine import check_workers
-    from trainer.launch import train_on_ray
+    from pipeline.cluster.session import ray_session
+    from trainer.launch import check_training, train_on_ray
     from trainer.options import TrainRecipe
+    from trainer.processes.placement import local_cpus
 
     recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
-    result = train_on_ray(recipe, check_workers)
+    check_training(recipe)
+    with ray_session(recipe.ray.address, recipe.ray.num_cpus, training_cpus=local_cpus(recipe.train)):
+        result = train_on_ray(recipe, check_workers)
     if options.json:
         print_json(asdict(result))
     elif result.finished:

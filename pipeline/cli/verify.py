@@ -27,11 +27,16 @@ def run(options: argparse.Namespace) -> int:
     out = Folder(options.out)
     found = verify(out, verify_hooks(out))
     if options.json:
-        print_json({
-            "ok": not found.problems, "num_files": found.num_files, "num_documents": found.num_documents,
-            "num_tokens": found.num_tokens, "problems": [asdict(problem) for problem in found.problems],
-            "notes": [asdict(note) for note in found.notes],
-        })  # fmt: skip
+        print_json(
+            {
+                "ok": not found.problems,
+                "num_files": found.num_files,
+                "num_documents": found.num_documents,
+                "num_tokens": found.num_tokens,
+                "problems": [asdict(problem) for problem in found.problems],
+                "notes": [asdict(note) for note in found.notes],
+            }
+        )
         return 1 if found.problems else 0
     for problem in found.problems:
         print(visible(str(problem)))

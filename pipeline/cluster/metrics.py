@@ -1,4 +1,4 @@
-"""What a run exports to Prometheus through Ray: counters of work done, named ray_sluice_data_*, with few labels.
+"""Metrics of a run for Prometheus, exported by Ray: counters of work done, named ray_sluice_data_*, with few labels.
 
 Ray exports them on every node's metrics port; deploy/grafana/data.json shows them. They count what this call did (a
 continued run begins at 0 again) and shape no result.

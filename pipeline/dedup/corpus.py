@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from lineage.ids import add_digests
 from lineage.storage.folder import Folder
 from lineage.store.tables import VERDICTS
-from pipeline.cluster.engine import TaskResources
+from pipeline.cluster.tasks import TaskResources
 from pipeline.dedup import graph, near, verdicts
 from pipeline.dedup.exchange import Engine, Exchange, InProcess, RayData
 from pipeline.dedup.inputs import DedupUnit, EarlierFile, KeysFile, earlier_file, publish_chunks, unit_file

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from lineage.storage.folder import object_store_settings
-from pipeline.cluster.engine import TaskResources, task_options
+from pipeline.cluster.tasks import TaskResources, task_options
 
 PARTITION: Final = "partition"
 """The column of int64 partition numbers that the rows of an exchange carry (Ray cannot hash uint64 keys)."""
@@ -114,7 +114,7 @@ class RayData:
         items = [{"task": pickle.dumps(task)} for task in exchange.tasks]
         # Without named retries Ray tries a lost task without end; a reducer that runs twice publishes the same bytes.
         options = {"max_retries": self._work.retries, "batch_format": "pyarrow", **task_options(self._work)}
-        settings = ray.put(object_store_settings())  # as units get them: see pipeline.cluster.engine
+        settings = ray.put(object_store_settings())  # as units get them: see pipeline.cluster.tasks
         with warnings.catch_warnings():
             # 2.60 deprecates max_retries here without a named replacement.
             warnings.simplefilter("ignore", DeprecationWarning)

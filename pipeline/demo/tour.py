@@ -30,7 +30,7 @@ from lineage.trace.document_history import DocumentHistory
 from lineage.verify.output import verify
 from lineage.verify.problems import Verification
 from pipeline import process
-from pipeline.cluster import engine
+from pipeline.cluster.session import ray_session
 from pipeline.demo.check import Found, check_truth, summary_kinds
 from pipeline.demo.crawl import KEPT_LANGUAGES, LEAK, Truth, make_crawl
 from pipeline.inspect.document_history import print_story
@@ -38,7 +38,7 @@ from pipeline.inspect.hooks import apply_hooks, plan_hooks, verify_hooks
 from pipeline.inspect.scan import ScanRequest, scan, write_evidence
 from pipeline.inspect.tracing import make_tracer
 from pipeline.phases.progress import ProgressReporter
-from pipeline.recipe import RayTable, load
+from pipeline.recipe import load
 from stages.tokens.tokenizer import train_bpe
 
 MARKER = "sluice-demo.json"
@@ -77,7 +77,7 @@ def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) 
     truth = make_crawl(places.crawl, num_pages)
     screen.print(f"{truth.num_pages:,} documents in {places.crawl}, {len(truth.plants)} of them planted")
     _write_recipes(places, steps)
-    with engine.cluster(RayTable(num_cpus=2)):
+    with ray_session("local", num_cpus=2):
         screen.rule("2  The data pipeline")
         summary = process.run(load(places.recipe("data")), ProgressReporter())
         found = check_truth(places.out, truth)
@@ -96,13 +96,21 @@ def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) 
     screen.print(f"\nReport: {places.out.at('report.html')}")
     planted, met = summary_kinds(found)
     return {
-        "folder": str(folder), "num_documents": summary["num_documents"], "num_tokens": summary["num_tokens"],
-        "planted": planted, "found": met, "truth": [asdict(row) for row in found], "training": trained,
-        "traced": story.as_json(5), "scan": {name: evidence[name] for name in ("found_items", "num_found")},
-        "purge_id": applied.purge_id, "purged_documents": applied.plan.num_documents,
-        "verified": not verification.problems, "texts_left": left,
+        "folder": str(folder),
+        "num_documents": summary["num_documents"],
+        "num_tokens": summary["num_tokens"],
+        "planted": planted,
+        "found": met,
+        "truth": [asdict(row) for row in found],
+        "training": trained,
+        "traced": story.as_json(5),
+        "scan": {name: evidence[name] for name in ("found_items", "num_found")},
+        "purge_id": applied.purge_id,
+        "purged_documents": applied.plan.num_documents,
+        "verified": not verification.problems,
+        "texts_left": left,
         "ok": planted == met and not verification.problems and not left,
-    }  # fmt: skip
+    }
 
 
 def _empty(folder: Path) -> DemoPaths:
@@ -131,11 +139,20 @@ def _write_recipes(places: DemoPaths, steps: int) -> None:
     training = {
         "run": {"name": _RUN},
         "train": {
-            "data": places.out.url, "output": places.training.url, "model": "debug", "seq_len": 512, "global_batch": 16,
-            "micro_batch": 4, "steps": steps, "workers": 2, "record_batches": True, "validation": 0.02,
-            "optimizer": {"lr": 3e-3, "warmup_steps": 10}, "checkpoint": {"every": max(1, steps // 3)},
+            "data": places.out.url,
+            "output": places.training.url,
+            "model": "debug",
+            "seq_len": 512,
+            "global_batch": 16,
+            "micro_batch": 4,
+            "steps": steps,
+            "workers": 2,
+            "record_batches": True,
+            "validation": 0.02,
+            "optimizer": {"lr": 3e-3, "warmup_steps": 10},
+            "checkpoint": {"every": max(1, steps // 3)},
         },
-    }  # fmt: skip
+    }
     for name, plain in (("data", data), ("train", training)):
         places.recipe(name).write_text(tomli_w.dumps(plain), encoding="utf-8")
 
@@ -154,10 +171,12 @@ def _show_truth(screen: Console, found: Sequence[Found]) -> None:
 
 
 def _train(places: DemoPaths, screen: Console) -> dict[str, Any]:
-    from trainer.launch import train_on_ray
+    from trainer.launch import check_training, train_on_ray
     from trainer.options import TrainRecipe
 
-    result = train_on_ray(load_recipe(places.recipe("train"), TrainRecipe))
+    recipe = load_recipe(places.recipe("train"), TrainRecipe)
+    check_training(recipe)
+    result = train_on_ray(recipe)
     screen.print(f"{result.step} steps, loss {result.loss:.3f}" if result.loss is not None else f"{result.step} steps")
     return asdict(result)
 
@@ -172,13 +191,16 @@ def _leaked_story(places: DemoPaths, truth: Truth) -> DocumentHistory:
 def _purge(places: DemoPaths, screen: Console) -> tuple[dict[str, Any], Applied]:
     evidence = scan(places.out, ScanRequest(against=str(places.crawl / "benchmark.jsonl")), ProgressReporter())
     write_evidence(evidence, str(places.folder / "scan.json"))
-    screen.print(f"{len(evidence['found_items'])} of {evidence['num_items']} questions found in"
-                 f" {evidence['num_found']} documents")  # fmt: skip
+    screen.print(
+        f"{len(evidence['found_items'])} of {evidence['num_items']} questions found in"
+        f" {evidence['num_found']} documents"
+    )
     match = PurgeMatch(kind="scan", values=tuple(document["doc_id"] for document in evidence["documents"]))
     order = PurgeRequest(match=match, by="demo", reason="leaked benchmark")
     applied = apply(places.out, order, plan_hooks(places.out), apply_hooks())
-    screen.print(f"purged {applied.plan.num_documents} documents, {applied.plan.num_tokens:,} tokens,"
-                 f" as {applied.purge_id}")  # fmt: skip
+    screen.print(
+        f"purged {applied.plan.num_documents} documents, {applied.plan.num_tokens:,} tokens, as {applied.purge_id}"
+    )
     return evidence, applied
 
 
@@ -206,8 +228,10 @@ def search_bytes(folder: Path, texts: Sequence[str]) -> list[str]:
 
 
 def _show_proof(screen: Console, verification: Verification, left: Sequence[str]) -> None:
-    screen.print(f"verify: {len(verification.problems)} problems in {verification.num_files} files,"
-                 f" {verification.num_documents:,} documents, {verification.num_tokens:,} tokens")  # fmt: skip
+    screen.print(
+        f"verify: {len(verification.problems)} problems in {verification.num_files} files,"
+        f" {verification.num_documents:,} documents, {verification.num_tokens:,} tokens"
+    )
     for problem in verification.problems[:10]:
         screen.print(f"  {problem}", markup=False)
     screen.print(f"search of every byte for the purged texts and their tokens: {len(left)} found")

@@ -23,8 +23,8 @@ from lineage.recipe import RecipeError
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, split
 from lineage.store.lookup import Lookup
-from pipeline.cluster import engine
-from pipeline.cluster.engine import TaskResources, run_units
+from pipeline.cluster.session import ray_session
+from pipeline.cluster.tasks import TaskResources, run_units
 from pipeline.parquet.rows import clean_texts, read_rows
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.tokenize import kept_tokenizer
@@ -193,7 +193,7 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> dict[
     finder = _finder(job)
     if len(finder.skipped) == len(items):
         raise RecipeError(f"--against {request.against}: none of its {len(items)} items has five words to look for")
-    with engine.cluster(recipe.ray):
+    with ray_session(recipe.ray.address, recipe.ray.num_cpus):
         held: Sequence[PartFile | Shard] = index.shards if request.ngram == "8t" else index.documents
         common, num_documents, pieces = _first_pass(job, held, TaskResources.of(recipe.ray), reporter)
         job = replace(job, common=tuple(common))

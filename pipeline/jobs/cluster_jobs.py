@@ -1,227 +1,83 @@
-"""Jobs on a Ray cluster: start a submission or attach to the one that runs already, follow its log, list, stop."""
+"""Jobs on a Ray cluster: start a submission or attach to the one that runs already, follow its log, stop it."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
-import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from pipeline.cluster.job_client import BrokenLogError, ClusterError, ClusterJob, JobClient
 from pipeline.jobs.submission import Submission, write_package
 
-_ENDED: Final = ("SUCCEEDED", "FAILED", "STOPPED")
 _POLL_SECONDS: Final = 1.0
 _LOG_TRIES: Final = 30
 
 
-class ClusterError(RuntimeError):
-    """The cluster does not answer, refuses us, or does not know the job; the message says what to do."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterJob:
-    """A job as the cluster tells it; `exit_code` is its command's, None while it runs or where it never ended."""
-
-    id: str
-    status: str
-    command: str
-    message: str
-    exit_code: int | None
-
-    @property
-    def ended(self) -> bool:
-        return self.status in _ENDED
-
-    @property
-    def code(self) -> int:
-        """The exit code to pass on: the command's own, 1 for a job that was stopped or lost."""
-        if self.status == "SUCCEEDED":
-            return 0
-        return self.exit_code if self.exit_code and self.exit_code > 0 else 1
-
-
-def find_token(environment: Mapping[str, str], home: Path) -> str | None:
-    """The cluster's token, from where Ray itself looks: RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH,
-    ~/.ray/auth_token."""
-    if token := environment.get("RAY_AUTH_TOKEN", "").strip():
-        return token
-    named = environment.get("RAY_AUTH_TOKEN_PATH")
-    path = Path(named) if named else home / ".ray" / "auth_token"
+def start(
+    client: JobClient, submission: Submission, settings: Mapping[str, str], *, again: bool
+) -> tuple[ClusterJob, bool]:
+    """The submission's job, and whether it was there already. One that failed, was stopped or (with `again`) has
+    finished is followed by a new one whose id ends in -2, -3, …"""
+    tries = _tries(client, submission.id)
+    if tries:
+        newest = tries[max(tries)]
+        if not newest.ended or (newest.status == "SUCCEEDED" and not again):
+            return newest, True
+    number = max(tries, default=0) + 1
+    job_id = submission.id if number == 1 else f"{submission.id}-{number}"
     try:
-        return path.read_text(encoding="utf-8").strip() or None
-    except FileNotFoundError as error:
-        if named:
-            raise ClusterError(f"RAY_AUTH_TOKEN_PATH names {named}, which is not there") from error
-        return None
+        _submit(client, job_id, submission, settings)
+    except ClusterError as error:
+        if "already" not in str(error):
+            raise
+        return client.job(job_id), True  # another process submitted it in this moment
+    return client.job(job_id), False
 
 
-class JobsClient:
-    """The job server at `address` (http://HOST:8265). ClusterError where it does not let us in."""
+def _submit(client: JobClient, job_id: str, submission: Submission, settings: Mapping[str, str]) -> None:
+    with tempfile.TemporaryDirectory(prefix="sluice-submit-") as folder:
+        write_package(submission, settings, Path(folder))
+        runtime_env = {
+            "working_dir": folder,
+            "worker_process_setup_hook": "pipeline.jobs.settings.take_settings",
+            "env_vars": {"RAY_DEDUP_LOGS": "0"},
+        }
+        client.submit(job_id, submission.entrypoint, runtime_env, {"sluice": submission.id})
 
-    def __init__(self, address: str, token: str | None) -> None:
-        self._address = address.rstrip("/")
-        # Ray lets these override the address that it is given; what the user typed decides here.
-        for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
-            os.environ.pop(name, None)
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        from ray.job_submission import JobSubmissionClient
 
-        # Ray logs each upload and each closed log stream.
-        for module in (
-            "dashboard.modules.job.sdk",
-            "dashboard.modules.dashboard_sdk",
-            "_private.runtime_env.packaging",
-        ):
-            logging.getLogger(f"ray.{module}").setLevel(logging.WARNING)
-        headers = {"Authorization": f"Bearer {token}"} if token else None
-        with self._errors():
-            self._client = JobSubmissionClient(self._address, headers=headers)
+def _tries(client: JobClient, submission_id: str) -> dict[int, ClusterJob]:
+    named = re.compile(re.escape(submission_id) + r"(?:-([0-9]+))?")
+    found = ((named.fullmatch(job.id), job) for job in client.jobs())
+    return {int(match[1] or 1): job for match, job in found if match}
 
-    def start(self, submission: Submission, settings: Mapping[str, str], *, again: bool) -> tuple[ClusterJob, bool]:
-        """The submission's job, and whether it was there already. One that failed, was stopped or (with `again`) has
-        finished is followed by a new one whose id ends in -2, -3, …"""
-        tries = self._tries(submission.id)
-        if tries:
-            newest = tries[max(tries)]
-            if not newest.ended or (newest.status == "SUCCEEDED" and not again):
-                return newest, True
-        number = max(tries, default=0) + 1
-        job_id = submission.id if number == 1 else f"{submission.id}-{number}"
+
+def stop(client: JobClient, job_id: str) -> ClusterJob:
+    """Ask a job to end, and wait until it has."""
+    client.request_stop(job_id)
+    while not (job := client.job(job_id)).ended:
+        time.sleep(_POLL_SECONDS)
+    return job
+
+
+def follow(client: JobClient, job_id: str, write: Callable[[str], None]) -> ClusterJob:
+    """Pass on what the job prints, from its first line, until it has ended. A lost connection is taken up again
+    where it broke; ClusterError after half a minute without an answer."""
+    passed, failures = 0, 0
+    while True:
         try:
-            with self._errors():
-                self._submit(job_id, submission, settings)
-        except ClusterError as error:
-            if "already" not in str(error):
-                raise
-            return self.job(job_id), True  # another process submitted it in this moment
-        return self.job(job_id), False
-
-    def _submit(self, job_id: str, submission: Submission, settings: Mapping[str, str]) -> None:
-        with tempfile.TemporaryDirectory(prefix="sluice-submit-") as folder:
-            write_package(submission, settings, Path(folder))
-            self._client.submit_job(
-                entrypoint=submission.entrypoint,
-                submission_id=job_id,
-                runtime_env={
-                    "working_dir": folder,
-                    "worker_process_setup_hook": "pipeline.jobs.settings.take_settings",
-                    "env_vars": {"RAY_DEDUP_LOGS": "0"},
-                },
-                metadata={"sluice": submission.id},
-            )
-
-    def _tries(self, submission_id: str) -> dict[int, ClusterJob]:
-        named = re.compile(re.escape(submission_id) + r"(?:-([0-9]+))?")
-        found = ((named.fullmatch(job.id), job) for job in self.jobs())
-        return {int(match[1] or 1): job for match, job in found if match}
-
-    def jobs(self) -> list[ClusterJob]:
-        """Every submitted job that the cluster remembers, oldest first."""
-        with self._errors():
-            told = [details for details in self._client.list_jobs() if details.submission_id]
-        return [_job(details) for details in sorted(told, key=lambda details: details.start_time or 0)]
-
-    def job(self, job_id: str) -> ClusterJob:
-        """One job; ClusterError if the cluster does not know it."""
-        with self._errors(job_id):
-            return _job(self._client.get_job_info(job_id))
-
-    def stop(self, job_id: str) -> ClusterJob:
-        """Ask a job to end, and wait until it has."""
-        with self._errors(job_id):
-            self._client.stop_job(job_id)
-        while not (job := self.job(job_id)).ended:
-            time.sleep(_POLL_SECONDS)
-        return job
-
-    def logs(self, job_id: str) -> str:
-        """What a job has printed so far."""
-        with self._errors(job_id):
-            return str(self._client.get_job_logs(job_id))
-
-    def follow(self, job_id: str, write: Callable[[str], None]) -> ClusterJob:
-        """Pass on what the job prints, from its first line, until it has ended. A lost connection is taken up again
-        where it broke; ClusterError after half a minute without an answer."""
-        passed, failures = 0, 0
-        while True:
-            try:
-                passed = asyncio.run(self._tail(job_id, passed, write))
-                job = self.job(job_id)
-                failures = 0
-            except (ClusterError, _BrokenLogError) as error:
-                failures += 1
-                if isinstance(error, _BrokenLogError):
-                    passed = error.passed
-                if failures >= _LOG_TRIES:
-                    raise ClusterError(f"lost sight of job {job_id}, which may still run: {error}") from error
-            else:
-                if job.ended:
-                    return job
-            time.sleep(_POLL_SECONDS)
-
-    async def _tail(self, job_id: str, skip: int, write: Callable[[str], None]) -> int:
-        """Pass on the log from character `skip`; the number of characters passed on in all."""
-        import aiohttp
-
-        seen = 0
-        try:
-            async for chunk in self._client.tail_job_logs(job_id):
-                seen += len(chunk)
-                fresh = seen - skip
-                if fresh > 0:
-                    write(chunk[-fresh:])
-                    skip = seen
-        except (aiohttp.ClientError, RuntimeError) as error:
-            raise _BrokenLogError(skip, error) from error
-        return max(skip, seen)
-
-    @contextlib.contextmanager
-    def _errors(self, job_id: str = "") -> Iterator[None]:
-        from ray.exceptions import AuthenticationError
-
-        try:
-            yield
-        except AuthenticationError as error:
-            raise ClusterError(
-                f"{self._address} refuses the request: its token is missing (401) or wrong (403). Put the cluster's"
-                f" token into RAY_AUTH_TOKEN, or into a file named by RAY_AUTH_TOKEN_PATH. ({_first_line(error)})"
-            ) from error
-        except OSError as error:  # the client's own errors of connection and HTTP are such
-            raise ClusterError(
-                f"no Ray cluster answers at {self._address}: is it up, and is this the address of its dashboard"
-                f" (http://HOST:8265, or a forwarded port)? ({_first_line(error)})"
-            ) from error
-        except RuntimeError as error:
-            if job_id and "404" in str(error):
-                raise ClusterError(f"{self._address} knows no job {job_id!r}: `sluice jobs` lists them") from error
-            raise ClusterError(f"{self._address}: {error}") from error
-
-
-class _BrokenLogError(Exception):
-    """The log's connection broke after `passed` characters."""
-
-    def __init__(self, passed: int, error: Exception) -> None:
-        super().__init__(str(error) or type(error).__name__)
-        self.passed = passed
-
-
-def _job(details: Any) -> ClusterJob:
-    command = str(details.entrypoint or "").replace("python -m pipeline.on_cluster", "sluice", 1)
-    return ClusterJob(
-        id=details.submission_id,
-        status=str(getattr(details.status, "value", details.status)),
-        command=command,
-        message=str(details.message or ""),
-        exit_code=details.driver_exit_code,
-    )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).strip().splitlines()[0]
+            passed = client.tail(job_id, passed, write)
+            job = client.job(job_id)
+            failures = 0
+        except (ClusterError, BrokenLogError) as error:
+            failures += 1
+            if isinstance(error, BrokenLogError):
+                passed = error.passed
+            if failures >= _LOG_TRIES:
+                raise ClusterError(f"lost sight of job {job_id}, which may still run: {error}") from error
+        else:
+            if job.ended:
+                return job
+        time.sleep(_POLL_SECONDS)

@@ -51,8 +51,8 @@ class Submission:
     def id(self) -> str:
         """The same for equal content; later tries get a suffix. Keys and tokens are no part of it."""
         hashes = {name: content_hash(data).hex() for name, data in self.files.items()}
-        told = json.dumps([self.arguments, hashes, self.project], sort_keys=True)
-        return f"sluice-{self.command}-{content_hash(told.encode()).hex()[:12]}"
+        content = json.dumps([self.arguments, hashes, self.project], sort_keys=True)
+        return f"sluice-{self.command}-{content_hash(content.encode()).hex()[:12]}"
 
     @property
     def entrypoint(self) -> str:
@@ -166,9 +166,11 @@ def _check_train_places(recipe: TrainRecipe) -> None:
     for data in table.outs:
         _check_lasting(data.out, "train.data")
     for where, place in (
-        ("train.output", table.output), ("train.checkpoint.path", table.checkpoint.path),
-        ("train.init_from", table.init_from), ("train.cache.dir", table.cache.dir),
-    ):  # fmt: skip
+        ("train.output", table.output),
+        ("train.checkpoint.path", table.checkpoint.path),
+        ("train.init_from", table.init_from),
+        ("train.cache.dir", table.cache.dir),
+    ):
         _check_lasting(place, where)
 
 
@@ -183,7 +185,7 @@ def _check_lasting(place: str | None, where: str) -> None:
 
 def shipped_name(path: str, data: bytes) -> str:
     """Where a file lies in the job's folder: where it lies here if that is below the working folder, so that the
-    recipe stays as it is; else in a folder named by its content, under its own name, which a run's index tells of its
+    recipe stays as it is; else in a folder named by its content, under its own name, since a run's index names its
     tokenizer."""
     relative = PurePosixPath(os.path.normpath(path))
     if not relative.is_absolute() and ".." not in relative.parts:

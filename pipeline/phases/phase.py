@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from lineage.storage.folder import Folder
-from pipeline.cluster.engine import TaskResources, run_units
 from pipeline.cluster.metrics import PhaseMetrics, WorkCounts
+from pipeline.cluster.tasks import TaskResources, run_units
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.results import PhaseResult
 from pipeline.plan import RunPlan

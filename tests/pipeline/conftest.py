@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainer.processes.address import on_loopback
+from pipeline.cluster.address import on_loopback
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def small_ray() -> Iterator[None]:
 
     Ray keeps as many idle workers as there are CPUs, and a shuffle has two kinds of them: with two CPUs each exchange
     would start its workers anew (7 s instead of .3)."""
-    os.environ.setdefault("RAY_worker_niceness", "0")  # as pipeline.cluster.engine does
+    os.environ.setdefault("RAY_worker_niceness", "0")  # as pipeline.cluster.session does
     import ray
 
     assert not ray.is_initialized()

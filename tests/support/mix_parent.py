@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 
 from lineage.recipe import load_recipe
-from trainer.mix.ablation import Means, ProxyProcess, run_all
+from trainer.mix.ablation import AblationLaunch, ProxyProcess, run_all
 from trainer.mix.proxies import AblationError, open_ablation
 from trainer.options import TrainRecipe
 
@@ -27,7 +27,7 @@ if __name__ == "__main__":
     recipe, folder, num_parallel = sys.argv[1:]
     ablation = open_ablation(load_recipe(recipe, TrainRecipe))
     try:
-        with closing(run_all(ablation, sleepers(folder, 4), Means(num_parallel=int(num_parallel)))) as ended:
+        with closing(run_all(ablation, sleepers(folder, 4), AblationLaunch(num_parallel=int(num_parallel)))) as ended:
             for name in ended:
                 print(name, flush=True)
     except AblationError as error:

@@ -33,10 +33,15 @@ from lineage.recipe import parse_table
 from lineage.store.delta import StoreError
 from trainer.recovery.attempts import FencedOutError
 from trainer.recovery.faults import TrainingStoppedError
-from trainer.launch import train_on_ray
+from trainer.launch import check_training, train_on_ray
 from trainer.options import TrainRecipe
+from trainer.processes.placement import local_cpus
+from pipeline.cluster.session import ray_session
+recipe = parse_table(TrainRecipe, json.loads(sys.argv[1]))
+check_training(recipe)
 try:
-    print(json.dumps(dataclasses.asdict(train_on_ray(parse_table(TrainRecipe, json.loads(sys.argv[1]))))))
+    with ray_session("local", training_cpus=local_cpus(recipe.train)):
+        print(json.dumps(dataclasses.asdict(train_on_ray(recipe))))
 except (TrainingStoppedError, FencedOutError, StoreError) as error:
     print(json.dumps({"stopped": str(error)}))
 """

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -17,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from types import FrameType
 from typing import IO, Any, Final
@@ -28,13 +28,12 @@ from trainer.mix.design import Point
 from trainer.mix.doremi_job import Answer, doremi_job, read_answer
 from trainer.mix.proxies import Ablation, AblationError, pending, publish_result, write_design, write_tables
 from trainer.options import ParallelTable
-from trainer.processes.address import start_or_join
 from trainer.processes.placement import Workers, workers_of
 
-_LOOK_EVERY_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.1
 _RETRIES: Final = 3
 """How often a proxy is started again whose node is lost."""
-_END_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 60.0
 """How long a proxy on a cluster may take to save and end."""
 
 
@@ -58,16 +57,18 @@ class _Running:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
-    """How runs are carried out. `num_parallel`: at once on this machine (None: all that there is room for; a cluster
-    decides by `train.resources`); `check_workers` raises where the connected cluster can never hold a run."""
+class AblationLaunch:
+    """How proxy runs are started. `num_parallel`: at once on this machine (None: as many as fit; a cluster decides by
+    `train.resources`). Where the recipe names a cluster, `connect` connects this process to it for the time of a block
+    (nothing: it is connected), and `check_workers` raises where that cluster can never hold a run."""
 
     num_parallel: int | None = None
+    connect: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
     say: Callable[[str], None] = lambda line: None
     check_workers: Callable[[Workers], None] = lambda workers: None
 
 
-def run_ablation(ablation: Ablation, means: Means) -> None:
+def run_ablation(ablation: Ablation, launch: AblationLaunch) -> None:
     """Run what is pending, then write the tables.
 
     AblationError where a proxy run failed, or SIGTERM came: those that had begun are asked to save and end first.
@@ -75,28 +76,31 @@ def run_ablation(ablation: Ablation, means: Means) -> None:
     with hold(ablation.folder, "sluice mix run"):
         write_design(ablation)
         waiting = pending(ablation)
-        means.say(f"{len(ablation.points) - len(waiting)} of {len(ablation.points)} runs are done")
-        carry_out(ablation, waiting, means)
+        launch.say(f"{len(ablation.points) - len(waiting)} of {len(ablation.points)} runs are done")
+        carry_out(ablation, waiting, launch)
         write_tables(ablation)
 
 
-def carry_out(ablation: Ablation, points: Sequence[Point], means: Means) -> None:
+def carry_out(ablation: Ablation, points: Sequence[Point], launch: AblationLaunch) -> None:
     """Run these points and publish the result of each as it ends. Errors as `run_ablation`."""
     by_name = {point.name: point for point in points}
     left = len(points)
-    with contextlib.closing(run_all(ablation, [work_of(ablation, point) for point in points], means)) as ended:
+    with contextlib.closing(run_all(ablation, [proxy_process(ablation, point) for point in points], launch)) as ended:
         for name in ended:
             publish_result(ablation, by_name[name])
             left -= 1
-            means.say(f"{name} is done, {left} left")
+            launch.say(f"{name} is done, {left} left")
 
 
-def work_of(ablation: Ablation, point: Point) -> ProxyProcess:
+def proxy_process(ablation: Ablation, point: Point) -> ProxyProcess:
     """The process of one proxy run."""
     return ProxyProcess(
-        name=point.name, module="trainer.__main__", arguments=("/dev/stdin",), stdin=as_toml(ablation.proxy(point)),
+        name=point.name,
+        module="trainer.__main__",
+        arguments=("/dev/stdin",),
+        stdin=as_toml(ablation.proxy(point)),
         threads=_threads(ablation),
-    )  # fmt: skip
+    )
 
 
 def _threads(ablation: Ablation) -> int:
@@ -104,7 +108,7 @@ def _threads(ablation: Ablation) -> int:
     return max(int(ablation.recipe.train.resources.cpus), 1)
 
 
-def run_doremi(ablation: Ablation, means: Means) -> Answer:
+def run_doremi(ablation: Ablation, launch: AblationLaunch) -> Answer:
     """DoReMi over the sources that may be trained on: its reference is the ablation's run of the natural mixture, its
     proxy one more run on an even mixture. Both go on where they were, and neither is repeated. Errors as
     `run_ablation`."""
@@ -112,17 +116,20 @@ def run_doremi(ablation: Ablation, means: Means) -> Answer:
         write_design(ablation)
         reference = ablation.points[0]
         if reference in pending(ablation):
-            means.say("the reference: a run of the natural mixture")
-            carry_out(ablation, [reference], means)
+            launch.say("the reference: a run of the natural mixture")
+            carry_out(ablation, [reference], launch)
         job, output = doremi_job(ablation, reference)
         answer = read_answer(output)
         if answer is None:
-            means.say("the proxy: a run of the even mixture, its loss weighted")
+            launch.say("the proxy: a run of the even mixture, its loss weighted")
             work = ProxyProcess(
-                name="doremi", module="trainer.mix.doremi_run", arguments=(), stdin=json.dumps(asdict(job)),
+                name="doremi",
+                module="trainer.mix.doremi_run",
+                arguments=(),
+                stdin=json.dumps(asdict(job)),
                 threads=_threads(ablation),
-            )  # fmt: skip
-            with contextlib.closing(run_all(ablation, [work], means)) as ended:
+            )
+            with contextlib.closing(run_all(ablation, [work], launch)) as ended:
                 list(ended)
             answer = read_answer(output)
         if answer is None:
@@ -130,15 +137,16 @@ def run_doremi(ablation: Ablation, means: Means) -> Answer:
         return answer
 
 
-def run_all(ablation: Ablation, work: Sequence[ProxyProcess], means: Means) -> Generator[str, None, None]:
+def run_all(ablation: Ablation, work: Sequence[ProxyProcess], launch: AblationLaunch) -> Generator[str, None, None]:
     """The name of each piece of work as it ends. Close it early and the rest is asked to save and end."""
     if not work:
         return
     with _terminable():
         if ablation.recipe.ray.address == "local":
-            yield from _on_this_machine(work, means.num_parallel or _room(ablation))
+            yield from _on_this_machine(work, launch.num_parallel or _num_that_fit(ablation))
         else:
-            yield from _on_cluster(ablation, work, means.check_workers)
+            with launch.connect():
+                yield from _on_cluster(ablation, work, launch.check_workers)
 
 
 @contextlib.contextmanager
@@ -158,7 +166,7 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _room(ablation: Ablation) -> int:
+def _num_that_fit(ablation: Ablation) -> int:
     """Proxies that fit this machine at once: one a GPU, or what `train.resources.cpus` leaves of the processors."""
     import torch
 
@@ -193,9 +201,12 @@ def _start(work: ProxyProcess, slot: int) -> _Running:
     log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
     process = subprocess.Popen(
         [sys.executable, "-m", "trainer.mix.child", str(os.getpid()), work.module, *work.arguments],
-        stdin=subprocess.PIPE, stdout=log, stderr=log, env={**os.environ, **dict(work.environment), **own},
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        env={**os.environ, **dict(work.environment), **own},
         start_new_session=True,
-    )  # fmt: skip
+    )
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it died at once: its exit code and log say why
         process.stdin.write(work.stdin.encode())
@@ -208,7 +219,7 @@ def _await_any(running: dict[str, _Running]) -> str:
         for name, one in running.items():
             if one.process.poll() is not None:
                 return name
-        time.sleep(_LOOK_EVERY_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _check(name: str, ended: _Running) -> None:
@@ -226,8 +237,7 @@ def _on_cluster(
     """Every run as a Ray task with a process of its own; Ray runs as many at once as `train.resources` lets it."""
     import ray
 
-    if not ray.is_initialized():
-        start_or_join(ablation.recipe.ray.address, log_to_driver=False, logging_level=logging.ERROR)
+    assert ray.is_initialized(), "an ablation on a cluster runs on the Ray that its caller has connected"
     alone = replace(ablation.recipe.train, workers=None, parallel=ParallelTable())
     workers = workers_of(alone, ray.cluster_resources().get("GPU", 0.0))
     check_workers(workers)
@@ -249,7 +259,7 @@ def _on_cluster(
         for task in tasks:
             ray.cancel(task)
         if tasks:
-            ray.wait(list(tasks), num_returns=len(tasks), timeout=_END_SECONDS)
+            ray.wait(list(tasks), num_returns=len(tasks), timeout=_STOP_SECONDS)
 
 
 def _ray_options(each: Mapping[str, float]) -> dict[str, Any]:

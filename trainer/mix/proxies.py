@@ -30,8 +30,8 @@ from trainer.options import (
     MixtureTable,
     ParallelTable,
     PlanTable,
-    RayTable,
     ResourcesTable,
+    TrainRayTable,
     TrainRecipe,
 )
 
@@ -98,7 +98,7 @@ class Ablation:
             mixture=(MixtureTable(weights=point.weights),), resources=ResourcesTable(),
         )  # fmt: skip
         run = replace(self.recipe.run, name=f"{self.recipe.run.name}-mix-{point.name}")
-        return replace(self.recipe, run=run, train=changed, mix=None, plan=PlanTable(), ray=RayTable())
+        return replace(self.recipe, run=run, train=changed, mix=None, plan=PlanTable(), ray=TrainRayTable())
 
     def output(self, point: Point) -> Folder:
         """The training output of one run."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from trainer.options import TrainTable
 
-CUSTOM_RESOURCE_SHARE: Final = 0.001
+_CUSTOM_RESOURCE_SHARE: Final = 0.001
 """Of a custom resource that only says where work may run: a node that has one of it holds a thousand such processes."""
 
 
@@ -27,15 +27,15 @@ class Workers:
 def workers_of(table: TrainTable, cluster_gpus: float) -> Workers:
     """The workers of a run on a cluster that has `cluster_gpus` GPUs now: where the recipe does not say, each gets a
     GPU if there is one for each."""
-    asked, num = table.resources, table.num_workers
-    gpus = asked.gpus if asked.gpus is not None else int(cluster_gpus >= num)
-    each = {"CPU": asked.cpus, "GPU": float(gpus), "memory": float(asked.memory)}
-    each |= {asked.resource: CUSTOM_RESOURCE_SHARE} if asked.resource else {}
+    resources, num = table.resources, table.num_workers
+    gpus = resources.gpus if resources.gpus is not None else int(cluster_gpus >= num)
+    each = {"CPU": resources.cpus, "GPU": float(gpus), "memory": float(resources.memory)}
+    each |= {resources.resource: _CUSTOM_RESOURCE_SHARE} if resources.resource else {}
     return Workers(
         each={name: amount for name, amount in each.items() if amount},
         num=num,
-        together=num if asked.placement == "STRICT_PACK" else table.mesh.tp,
-        per_node=1 if asked.placement == "STRICT_SPREAD" else None,
+        together=num if resources.placement == "STRICT_PACK" else table.mesh.tp,
+        per_node=1 if resources.placement == "STRICT_SPREAD" else None,
     )
 
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cluster.engine import TaskResources
+from pipeline.cluster.tasks import TaskResources
 from pipeline.dedup.exchange import PARTITION, Engine, Exchange, InProcess, RayData, split
 
 Task = Sequence[tuple[int, str]]

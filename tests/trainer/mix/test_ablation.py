@@ -10,7 +10,7 @@ import pytest
 
 from lineage.recipe import RecipeError, as_toml, load_recipe, parse_table
 from tests.support.tiny_corpus import make_corpus
-from trainer.mix.ablation import Means, run_ablation
+from trainer.mix.ablation import AblationLaunch, run_ablation
 from trainer.mix.proxies import AblationError, open_ablation, pending, results, swarm_of, write_design
 from trainer.options import TrainRecipe
 
@@ -71,8 +71,8 @@ def test_a_killed_ablation_repeats_no_finished_run(corpus: str, tmp_path: Path) 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_ablation(ablation, Means(num_parallel=1, say=stop_after_two))
-    run_ablation(ablation, Means())
+        run_ablation(ablation, AblationLaunch(num_parallel=1, say=stop_after_two))
+    run_ablation(ablation, AblationLaunch())
     assert not pending(ablation)
     found = results(ablation)
     assert swarm_of(found).losses.shape == (5, 2)

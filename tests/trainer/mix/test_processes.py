@@ -19,15 +19,15 @@ import pytest
 
 from lineage.recipe import load_recipe
 from lineage.storage.lock import HeldError, hold
-from pipeline.cluster import engine
+from pipeline.cli.common import check_workers
 from pipeline.cluster.capacity import ResourceError
-from pipeline.recipe import RayTable
+from pipeline.cluster.session import ray_session
 from tests.support.checkout import ROOT
 from tests.support.measured_ablation import write_recipe
 from tests.support.mix_parent import sleepers
 from tests.support.mix_sleeper import publish
 from tests.support.tiny_corpus import make_corpus
-from trainer.mix.ablation import Means, run_ablation, run_all
+from trainer.mix.ablation import AblationLaunch, run_ablation, run_all
 from trainer.mix.proxies import Ablation, AblationError, open_ablation
 from trainer.options import TrainRecipe
 
@@ -49,7 +49,7 @@ def cluster() -> Iterator[None]:
     """Ray with two processors, whose workers find the sleeper."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
-        with engine.cluster(RayTable(num_cpus=2)):
+        with ray_session("local", num_cpus=2):
             yield
 
 
@@ -149,7 +149,7 @@ def test_a_child_that_fails_ends_the_others_and_is_quoted(
     publish(tmp_path / "1.go", "7")
     with (
         pytest.raises(AblationError, match="proxy run 1 ended with exit code 7: 1 was told to go"),
-        closing(run_all(ablation, sleepers(str(tmp_path), 2), Means(num_parallel=2))) as ended,
+        closing(run_all(ablation, sleepers(str(tmp_path), 2), AblationLaunch(num_parallel=2))) as ended,
     ):
         list(ended)
     assert all(not alive(told["pid"]) for told in started(tmp_path).values())
@@ -175,7 +175,7 @@ def test_an_orphan_that_starts_too_late_ends_at_once(tmp_path: Path) -> None:
 
 def test_two_calls_at_once_are_refused(ablation: Ablation) -> None:
     with hold(ablation.folder, "another"), pytest.raises(HeldError, match="held by another process"):
-        run_ablation(ablation, Means())
+        run_ablation(ablation, AblationLaunch())
 
 
 @pytest.mark.slow
@@ -198,7 +198,7 @@ class TestCluster:
 
         with (
             ThreadPoolExecutor(1) as thread,
-            closing(run_all(ablation, sleepers(str(folder), 3), Means(check_workers=engine.check_workers))) as ended,
+            closing(run_all(ablation, sleepers(str(folder), 3), AblationLaunch(check_workers=check_workers))) as ended,
         ):
             watched = thread.submit(watch)
             names = list(ended)
@@ -248,4 +248,4 @@ class TestCluster:
         changed = ["ray.address=auto", "train.resources.resource=gpu_node"]
         ablation = open_ablation(load_recipe(recipe, TrainRecipe, changed))
         with pytest.raises(ResourceError, match="no node has CPU 1, gpu_node"):
-            next(run_all(ablation, sleepers(str(tmp_path), 1), Means(check_workers=engine.check_workers)))
+            next(run_all(ablation, sleepers(str(tmp_path), 1), AblationLaunch(check_workers=check_workers)))

@@ -16,7 +16,7 @@ import pytest
 
 from lineage.recipe import load_recipe
 from tests.support.mix_demo import make_output, write_recipe
-from trainer.mix.ablation import Means, carry_out
+from trainer.mix.ablation import AblationLaunch, carry_out
 from trainer.mix.design import Point
 from trainer.mix.proxies import Ablation, goal_losses, noise_floor, open_ablation, read_result, results
 from trainer.options import TrainRecipe
@@ -73,7 +73,7 @@ def state_of_finished(folder: Path) -> dict[str, tuple[int, int]]:
 def measure(ablation: Ablation, name: str, weights: dict[str, float], seeds: range) -> np.ndarray:
     """The goal's loss of a mixture, trained with each of these seeds."""
     points = [Point(name=f"{name}-{seed}", role="held_out", weights=weights, seed=seed) for seed in seeds]
-    carry_out(ablation, points, Means())
+    carry_out(ablation, points, AblationLaunch())
     return goal_losses([read_result(ablation, point) for point in points], ablation.goal())
 
 

@@ -10,32 +10,22 @@ import sys
 from pathlib import Path
 
 import pytest
+import tomli_w
 
-from lineage.recipe import parse_table
+from lineage.recipe import load_recipe
+from pipeline.cli.main import main
+from pipeline.cluster.address import check_answers
 from pipeline.cluster.capacity import ResourceError
-from pipeline.cluster.engine import cluster
-from pipeline.recipe import RayTable
+from pipeline.cluster.session import ray_session
 from tests.support.runs import recipe, write_recipe
-from trainer.launch import _connect
+from tests.support.tiny_corpus import make_corpus
+from trainer.launch import train_on_ray
 from trainer.options import TrainRecipe
-from trainer.processes.address import check_answers
 
-STARTS = {
-    "run": """
-from pipeline.cluster.engine import cluster
-from pipeline.recipe import RayTable
-around = cluster(RayTable(num_cpus=1))
-""",
-    "train": """
-import contextlib
-from lineage.recipe import parse_table
-from trainer.launch import _connect
-from trainer.options import TrainRecipe
-train = {"data": "out", "output": "runs/x", "model": "debug", "seq_len": 64, "global_batch": 2, "steps": 1}
-_connect(parse_table(TrainRecipe, {"run": {"name": "x"}, "train": train}))
-around = contextlib.nullcontext()
-""",
-}
+START = """
+from pipeline.cluster.session import ray_session
+around = ray_session("local", num_cpus=1)
+"""
 LOOK = """
 import json, os, psutil, ray
 with around:
@@ -46,9 +36,8 @@ print(json.dumps([found, os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")]))
 """
 
 
-@pytest.mark.parametrize("command", STARTS)
-def test_every_server_of_a_local_ray_listens_on_loopback(command: str) -> None:
-    ended = subprocess.run([sys.executable, "-c", STARTS[command] + LOOK], capture_output=True, text=True, check=False)
+def test_every_server_of_a_local_ray_listens_on_loopback() -> None:
+    ended = subprocess.run([sys.executable, "-c", START + LOOK], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
     addresses, switch = json.loads(ended.stdout)
     assert len(addresses) > 5
@@ -59,7 +48,7 @@ def test_every_server_of_a_local_ray_listens_on_loopback(command: str) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="Ray brings jemalloc for Linux alone")
 def test_the_workers_of_a_local_ray_allocate_by_jemalloc() -> None:
     look = "import ray\nwith around: print(ray.get(ray.remote(lambda: open('/proc/self/maps').read()).remote()))"
-    ended = subprocess.run([sys.executable, "-c", STARTS["run"] + look], capture_output=True, text=True, check=False)
+    ended = subprocess.run([sys.executable, "-c", START + look], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert "/libjemalloc.so" in ended.stdout
 
@@ -72,22 +61,59 @@ def nobodys_address():
         yield f"127.0.0.1:{bound.getsockname()[1]}"
 
 
-def test_a_run_and_a_training_are_told_at_once_that_no_cluster_answers(nobodys_address):
+def test_an_address_where_no_cluster_answers_is_refused_at_once(nobodys_address):
     # Ray's own words, after two minutes, name its GCS; "refused" are those of a socket.
     words = f"ray.address = '{nobodys_address}': no Ray cluster answers there .*refused"
-    with pytest.raises(ResourceError, match=words), cluster(RayTable(address=nobodys_address)):
+    with pytest.raises(ResourceError, match=words), ray_session(nobodys_address):
         pass
-    train = {"data": "out", "output": "runs/x", "model": "debug", "seq_len": 64, "global_batch": 2, "steps": 1}
-    recipe = {"run": {"name": "x"}, "train": train, "ray": {"address": nobodys_address}}
-    with pytest.raises(ConnectionError, match=words):
-        _connect(parse_table(TrainRecipe, recipe))
+
+
+@pytest.fixture(scope="module")
+def training_recipe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A training of two workers over a tiny corpus."""
+    folder = tmp_path_factory.mktemp("training")
+    train = {
+        "data": make_corpus(str(folder / "out"), {"web": [1700]}).url,
+        "output": str(folder / "run"),
+        "model": "debug",
+        "seq_len": 64,
+        "global_batch": 2,
+        "steps": 1,
+        "workers": 2,
+    }
+    path = folder / "train.toml"
+    path.write_text(tomli_w.dumps({"run": {"name": "x"}, "train": train}))
+    return str(path)
+
+
+def test_a_training_says_as_a_run_does_that_no_cluster_answers(nobodys_address, training_recipe, capsys):
+    assert main(["train", training_recipe, "--set", f"ray.address={nobodys_address}"]) == 1
+    assert f"sluice train: ray.address = '{nobodys_address}': no Ray cluster answers there" in capsys.readouterr().err
+
+
+def test_a_local_ray_with_fewer_processors_than_the_workers_need_is_refused(training_recipe, capsys):
+    assert main(["train", training_recipe, "--set", "ray.num_cpus=1"]) == 2
+    words = "ray.num_cpus = 1: expected at least 2, train.workers times train.resources.cpus"
+    assert words in capsys.readouterr().err
+
+
+def test_a_training_recipe_that_is_wrong_is_refused_before_a_cluster_is_joined(
+    nobodys_address, training_recipe, capsys
+):
+    wrong = ["--set", "train.workers=3", "--set", "train.parallel.tp=2"]
+    assert main(["train", training_recipe, "--set", f"ray.address={nobodys_address}", *wrong]) == 2
+    assert "train.workers = 3" in capsys.readouterr().err
+
+
+def test_a_training_without_a_connected_ray_says_who_connects(training_recipe):
+    with pytest.raises(AssertionError, match="the Ray that its caller has connected"):
+        train_on_ray(load_recipe(training_recipe, TrainRecipe, []))
 
 
 JOINS = """
 import sys
-from pipeline.cluster.engine import cluster
-from pipeline.recipe import RayTable
-with cluster(RayTable(address=sys.argv[1])):
+from pipeline.cluster.session import ray_session
+with ray_session(sys.argv[1]):
     import ray
     print(ray.get(ray.remote(lambda: 41 + 1).remote()))
 """
@@ -129,9 +155,8 @@ sys.exit(main(["run", *sys.argv[1:]]))
 
 
 @pytest.mark.slow  # Ray waits for its servers for half a minute before it gives up
-@pytest.mark.parametrize("command", STARTS)
-def test_a_ray_that_does_not_come_up_is_started_once_more(command: str, tmp_path: Path) -> None:
-    script = FAILS + STARTS[command] + COUNT
+def test_a_ray_that_does_not_come_up_is_started_once_more(tmp_path: Path) -> None:
+    script = FAILS + START + COUNT
     ended = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path), "1"], capture_output=True, text=True, check=False
     )
@@ -144,9 +169,12 @@ def test_a_ray_that_does_not_come_up_twice_is_told_in_two_lines(tmp_path: Path) 
     (tmp_path / "posts.jsonl").write_text(json.dumps({"text": "Some words."}) + "\n")
     path = write_recipe(tmp_path / "r.toml", recipe(str(tmp_path / "out"), {"a": (str(tmp_path / "posts.jsonl"),)}))
     ended = subprocess.run(
-        [sys.executable, "-c", FAILS + COMMAND, str(tmp_path), "9", str(path)], capture_output=True, text=True,
-        check=False, env=os.environ | {"RAY_raylet_start_wait_time_s": "1"},
-    )  # fmt: skip
+        [sys.executable, "-c", FAILS + COMMAND, str(tmp_path), "9", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"RAY_raylet_start_wait_time_s": "1"},
+    )
     assert ended.returncode == 1
     told = ended.stderr[ended.stderr.index("sluice run: ") :].splitlines()
     assert len(told) == 2 and "Traceback" not in ended.stderr

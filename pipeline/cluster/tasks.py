@@ -1,4 +1,4 @@
-"""Ray: starting it quietly, and running one task for each unit of work with few in flight.
+"""Units of work as Ray tasks: one task a unit, few in flight, a unit whose worker died tried again.
 
 A unit is tens of seconds of work that writes its own files and returns counts, so plain tasks carry it (a task
 costs about a millisecond, a Ray Data block sixteen); Ray Data serves where rows must meet by key:
@@ -7,26 +7,23 @@ costs about a millisecond, a Ray Data block sixteen); Ray Data serves where rows
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import logging
 import os
-import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TextIO, TypeVar, cast
+from typing import Any, Final, TypeVar
 
-from lineage.recipe import RecipeError
 from lineage.storage.folder import object_store_settings
-from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
+from pipeline.cluster.capacity import Wanted
+from pipeline.cluster.session import check_cluster
 from pipeline.recipe import RayStageTable, RayTable
-from trainer.processes.address import start_or_join
-from trainer.processes.placement import CUSTOM_RESOURCE_SHARE, Workers
 
 Job = TypeVar("Job")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+_CUSTOM_RESOURCE_SHARE: Final = 0.001
+"""Of a custom resource that only says where a unit may run: a node that has one of it holds a thousand units."""
 
 
 class WorkerDiedError(RuntimeError):
@@ -61,74 +58,9 @@ class TaskResources:
     def reserved(self) -> dict[str, float]:
         """What a unit takes of its node, by Ray's names; memory in bytes."""
         wanted = {"CPU": self.cpus, "memory": float(self.memory)} | (
-            {self.resource: CUSTOM_RESOURCE_SHARE} if self.resource else {}
+            {self.resource: _CUSTOM_RESOURCE_SHARE} if self.resource else {}
         )
         return {name: amount for name, amount in wanted.items() if amount}
-
-
-@contextlib.contextmanager
-def cluster(table: RayTable) -> Iterator[None]:
-    """A Ray cluster for the time of the block: a local one of our own, or the one at `address`. One that this process
-    is connected to already is used as it is and left running."""
-    # Set before the import: Ray reads them then. Its notices belong in its log folder, not in a user's terminal; its
-    # workers, which it would start at niceness 15, are what the user waits for; and with the jemalloc that it brings
-    # for its servers, they spend a sixth less on parsing, whose trees are thousands of small pieces.
-    for name, value in (("RAY_DEDUP_LOGS", "0"), ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"),
-                        ("RAY_DISABLE_IMPORT_WARNING", "1"), ("RAY_USAGE_STATS_ENABLED", "0"),
-                        ("RAY_worker_niceness", "0"), ("RAY_LD_PRELOAD_ON_WORKERS", "1")):  # fmt: skip
-        os.environ.setdefault(name, value)
-    import ray
-
-    if ray.is_initialized():
-        with _without_rays_prints():
-            yield
-        return
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
-    if table.address == "local":
-        options |= {"num_cpus": table.num_cpus, "include_dashboard": False, "object_store_memory": _store_bytes()}
-    try:
-        start_or_join(table.address, **options)
-    except ConnectionError as error:
-        raise ResourceError(f"ray.address = {table.address!r}: no Ray cluster answers there ({error})") from error
-    except ValueError as error:
-        raise RecipeError(
-            f'ray.address = {table.address!r}: expected "local", "auto" or "host:port" ({error})'
-        ) from error
-    with _without_rays_prints():
-        try:
-            yield
-        finally:
-            ray.shutdown()
-
-
-@contextlib.contextmanager
-def _without_rays_prints() -> Iterator[None]:
-    """Keep what Ray's listener for errors prints off stdout, which belongs to our answers: it goes to the log. (What is
-    wrong reaches the user as an exception of ours.)"""
-    with contextlib.redirect_stdout(cast(TextIO, _WithoutListener(sys.stdout))):
-        yield
-
-
-class _WithoutListener:
-    """A stream that logs what one thread of Ray's writes and passes on everything else."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        if threading.current_thread().name == "ray_listen_error_messages":
-            logging.getLogger(__name__).debug("ray: %s", text)
-            return len(text)
-        return self._stream.write(text)
-
-
-def _store_bytes() -> int:
-    """Bytes for the object store of a local cluster: units return counts only, so a small one is enough."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(200_000_000, min(2_000_000_000, total // 10))
 
 
 def num_cpus() -> int:
@@ -143,22 +75,7 @@ def check_resources(work: TaskResources) -> None:
     since Ray does not tell what nodes its autoscaler may add."""
     keys = "ray.unit_cpus, ray.unit_memory or ray.unit_resource (or the stage's own in [ray.stages])"
     if not work.grows:
-        check_capacity(Wanted(what="unit", keys=keys, each=work.reserved), _nodes())
-
-
-def check_workers(workers: Workers) -> None:
-    """Raise ResourceError at once where the nodes that are there can never hold the workers of a training run."""
-    wanted = Wanted(
-        what="training worker", keys="train.workers or [train.resources]", each=workers.each, num=workers.num,
-        together=workers.together, per_node=workers.per_node,
-    )  # fmt: skip
-    check_capacity(wanted, _nodes())
-
-
-def _nodes() -> list[Nodes]:
-    import ray
-
-    return [Nodes(resources=node["Resources"]) for node in ray.nodes() if node["Alive"]]
+        check_cluster(Wanted(what="unit", keys=keys, each=work.reserved))
 
 
 def run_units(
@@ -217,9 +134,9 @@ class _LostWorkerError(Exception):
 
 
 def task_options(work: TaskResources) -> dict[str, Any]:
-    """What a task of this work reserves, as Ray is told."""
+    """What a task of this work reserves, as Ray's options."""
     options: dict[str, Any] = {"num_cpus": work.cpus, "memory": work.memory or None}
-    return options | ({"resources": {work.resource: CUSTOM_RESOURCE_SHARE}} if work.resource else {})
+    return options | ({"resources": {work.resource: _CUSTOM_RESOURCE_SHARE}} if work.resource else {})
 
 
 def _starter(function: Callable[[Any, Any], Any], job: Any, work: TaskResources) -> Callable[[Any], Any]:
@@ -239,8 +156,13 @@ def _result(reference: Any) -> Any:
 
     try:
         return ray.get(reference)
-    except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.OutOfMemoryError,
-            ray.exceptions.ObjectLostError, ray.exceptions.LocalRayletDiedError) as error:  # fmt: skip
+    except (
+        ray.exceptions.WorkerCrashedError,
+        ray.exceptions.NodeDiedError,
+        ray.exceptions.OutOfMemoryError,
+        ray.exceptions.ObjectLostError,
+        ray.exceptions.LocalRayletDiedError,
+    ) as error:
         raise _LostWorkerError(str(error)) from error
     except ray.exceptions.RayTaskError as error:
         raise error.cause if isinstance(error.cause, Exception) else error from None

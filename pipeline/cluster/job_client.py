@@ -1,0 +1,170 @@
+"""A client of a cluster's job server: submit a job, list, look at one, read and tail its log, ask it to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+_ENDED: Final = ("SUCCEEDED", "FAILED", "STOPPED")
+
+
+class ClusterError(RuntimeError):
+    """The cluster does not answer, refuses us, or does not know the job; the message says what to do."""
+
+
+class BrokenLogError(Exception):
+    """The log's connection broke after `passed` characters."""
+
+    def __init__(self, passed: int, error: Exception) -> None:
+        super().__init__(str(error) or type(error).__name__)
+        self.passed = passed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterJob:
+    """A job as the cluster describes it; `exit_code` is its command's, None while it runs or where it never ended."""
+
+    id: str
+    status: str
+    command: str
+    message: str
+    exit_code: int | None
+
+    @property
+    def ended(self) -> bool:
+        return self.status in _ENDED
+
+    @property
+    def code(self) -> int:
+        """The exit code to pass on: the command's own, 1 for a job that was stopped or lost."""
+        if self.status == "SUCCEEDED":
+            return 0
+        return self.exit_code if self.exit_code and self.exit_code > 0 else 1
+
+
+def find_token(environment: Mapping[str, str], home: Path) -> str | None:
+    """The cluster's token, from where Ray itself looks: RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH,
+    ~/.ray/auth_token."""
+    if token := environment.get("RAY_AUTH_TOKEN", "").strip():
+        return token
+    named = environment.get("RAY_AUTH_TOKEN_PATH")
+    path = Path(named) if named else home / ".ray" / "auth_token"
+    try:
+        return path.read_text(encoding="utf-8").strip() or None
+    except FileNotFoundError as error:
+        if named:
+            raise ClusterError(f"RAY_AUTH_TOKEN_PATH names {named}, which is not there") from error
+        return None
+
+
+class JobClient:
+    """The job server at `address` (http://HOST:8265). ClusterError where it does not let us in."""
+
+    def __init__(self, address: str, token: str | None) -> None:
+        self._address = address.rstrip("/")
+        # Ray lets these override the address that it is given; what the user typed decides here.
+        for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
+            os.environ.pop(name, None)
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        from ray.job_submission import JobSubmissionClient
+
+        # Ray logs each upload and each closed log stream.
+        for module in (
+            "dashboard.modules.job.sdk",
+            "dashboard.modules.dashboard_sdk",
+            "_private.runtime_env.packaging",
+        ):
+            logging.getLogger(f"ray.{module}").setLevel(logging.WARNING)
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        with self._errors():
+            self._client = JobSubmissionClient(self._address, headers=headers)
+
+    def submit(self, job_id: str, entrypoint: str, runtime_env: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
+        """Upload what `runtime_env` names and start the job. ClusterError where the cluster has that id already."""
+        with self._errors():
+            self._client.submit_job(
+                entrypoint=entrypoint, submission_id=job_id, runtime_env=dict(runtime_env), metadata=dict(metadata)
+            )
+
+    def jobs(self) -> list[ClusterJob]:
+        """Every submitted job that the cluster remembers, oldest first."""
+        with self._errors():
+            found = [details for details in self._client.list_jobs() if details.submission_id]
+        return [_job(details) for details in sorted(found, key=lambda details: details.start_time or 0)]
+
+    def job(self, job_id: str) -> ClusterJob:
+        """One job; ClusterError if the cluster does not know it."""
+        with self._errors(job_id):
+            return _job(self._client.get_job_info(job_id))
+
+    def request_stop(self, job_id: str) -> None:
+        """Ask a job to end."""
+        with self._errors(job_id):
+            self._client.stop_job(job_id)
+
+    def logs(self, job_id: str) -> str:
+        """What a job has printed so far."""
+        with self._errors(job_id):
+            return str(self._client.get_job_logs(job_id))
+
+    def tail(self, job_id: str, skip: int, write: Callable[[str], None]) -> int:
+        """Pass on the log from character `skip` until the server closes it; the number of characters passed on in all.
+        BrokenLogError where the connection is lost."""
+        return asyncio.run(self._tail(job_id, skip, write))
+
+    async def _tail(self, job_id: str, skip: int, write: Callable[[str], None]) -> int:
+        import aiohttp
+
+        seen = 0
+        try:
+            async for chunk in self._client.tail_job_logs(job_id):
+                seen += len(chunk)
+                fresh = seen - skip
+                if fresh > 0:
+                    write(chunk[-fresh:])
+                    skip = seen
+        except (aiohttp.ClientError, RuntimeError) as error:
+            raise BrokenLogError(skip, error) from error
+        return max(skip, seen)
+
+    @contextlib.contextmanager
+    def _errors(self, job_id: str = "") -> Iterator[None]:
+        from ray.exceptions import AuthenticationError
+
+        try:
+            yield
+        except AuthenticationError as error:
+            raise ClusterError(
+                f"{self._address} refuses the request: its token is missing (401) or wrong (403). Put the cluster's"
+                f" token into RAY_AUTH_TOKEN, or into a file named by RAY_AUTH_TOKEN_PATH. ({_first_line(error)})"
+            ) from error
+        except OSError as error:  # the client's own errors of connection and HTTP are such
+            raise ClusterError(
+                f"no Ray cluster answers at {self._address}: is it up, and is this the address of its dashboard"
+                f" (http://HOST:8265, or a forwarded port)? ({_first_line(error)})"
+            ) from error
+        except RuntimeError as error:
+            if job_id and "404" in str(error):
+                raise ClusterError(f"{self._address} knows no job {job_id!r}: `sluice jobs` lists them") from error
+            raise ClusterError(f"{self._address}: {error}") from error
+
+
+def _job(details: Any) -> ClusterJob:
+    command = str(details.entrypoint or "").replace("python -m pipeline.on_cluster", "sluice", 1)
+    return ClusterJob(
+        id=details.submission_id,
+        status=str(getattr(details.status, "value", details.status)),
+        command=command,
+        message=str(details.message or ""),
+        exit_code=details.driver_exit_code,
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).strip().splitlines()[0]

@@ -1,0 +1,187 @@
+"""The one place that starts Ray or joins it: a local Ray on loopback alone, or the cluster at an address."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TextIO, cast
+
+from lineage.recipe import RecipeError
+from pipeline.cluster.address import reachable
+from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
+
+_log = logging.getLogger(__name__)
+
+
+# Ray reads these as it is imported and as it starts. Its notices belong in its log folder, not in a user's terminal. It
+# would start its workers at niceness 15, and they are what the user waits for. With the jemalloc that it brings for its
+# own servers they spend a sixth less on parsing, whose trees are thousands of small pieces.
+_RAY_ENVIRONMENT: Final = {
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
+    "RAY_LD_PRELOAD_ON_WORKERS": "1",
+}
+
+
+class RayStartError(RuntimeError):
+    """A local Ray did not come up, twice; the message says what Ray said last, and what to do."""
+
+
+@contextmanager
+def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 0) -> Iterator[None]:
+    """Ray is connected for the time of the block: a local one (`address` "local") with `num_cpus` processors (None:
+    all), or the cluster at `address`. A process that is connected already stays so and uses that one.
+
+    `training_cpus` are the processors that the workers of a training run reserve together: a local Ray has at least
+    these. ResourceError where no cluster answers, RecipeError where `address` is none or `num_cpus` is too low,
+    RayStartError where a local Ray does not come up."""
+    for name, value in _RAY_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    if ray.is_initialized():
+        with _ray_prints_to_log():
+            yield
+        return
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
+    if address == "local":
+        options |= {
+            "num_cpus": _local_cpus(num_cpus, training_cpus),
+            "include_dashboard": False,
+            "object_store_memory": _object_store_bytes(),
+        }
+    try:
+        _start_or_join(address, options)
+    except ConnectionError as error:
+        raise ResourceError(f"ray.address = {address!r}: no Ray cluster answers there ({error})") from error
+    except ValueError as error:
+        raise RecipeError(f'ray.address = {address!r}: expected "local", "auto" or "host:port" ({error})') from error
+    with _ray_prints_to_log():
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def check_cluster(wanted: Wanted) -> None:
+    """ResourceError at once where the nodes that are there can never hold `wanted`: Ray would wait for ever."""
+    import ray
+
+    check_capacity(wanted, [Nodes(resources=node["Resources"]) for node in ray.nodes() if node["Alive"]])
+
+
+def _local_cpus(given: int | None, training_cpus: int) -> int | None:
+    """Processors of a local Ray; None: Ray counts them."""
+    if not training_cpus:
+        return given
+    if given is not None and given < training_cpus:
+        raise RecipeError(
+            f"ray.num_cpus = {given}: expected at least {training_cpus}, train.workers times train.resources.cpus"
+        )
+    return given or max(os.cpu_count() or 1, training_cpus)
+
+
+def _object_store_bytes() -> int:
+    """Bytes for the object store of a local Ray: units return counts only, so a small one is enough."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(200_000_000, min(2_000_000_000, total // 10))
+
+
+@contextmanager
+def _ray_prints_to_log() -> Iterator[None]:
+    """Log what Ray's listener for errors prints, since stdout belongs to our answers. (An error itself reaches the user
+    as an exception of ours.)"""
+    with contextlib.redirect_stdout(cast(TextIO, _WithoutListener(sys.stdout))):
+        yield
+
+
+class _WithoutListener:
+    """A stream that logs what Ray's listener thread writes and passes on everything else."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        if threading.current_thread().name == "ray_listen_error_messages":
+            _log.debug("ray: %s", text)
+            return len(text)
+        return self._stream.write(text)
+
+
+def _start_or_join(address: str, options: Mapping[str, Any]) -> None:
+    """`ray.init` for "local", or for the cluster at `address` (see `reachable`).
+
+    On a machine under load a start can exceed the time that Ray grants its own servers: it is tried once more, and
+    failing again is a RayStartError. ConnectionError at once where nothing answers at `address`, ValueError where it is
+    no address."""
+    import ray
+
+    with reachable(address):
+        if address != "local":
+            ray.init(address=address, **options)
+            return
+        first = _start(options)
+        if first is None:
+            return
+        _log.warning("Ray did not start and is started once more: %s", _in_one_line(first))
+        last = _start(options)
+        if last is not None:
+            raise RayStartError(
+                f"Ray did not start on this machine, twice: {_in_one_line(last)}\n"
+                f"Its logs are the newest session under {os.environ.get('RAY_TMPDIR') or tempfile.gettempdir()}/ray; "
+                "call again when the machine is less busy or has more memory free"
+            ) from last
+
+
+def _start(options: Mapping[str, Any]) -> Exception | None:
+    """Start a local Ray; the error where it did not come up. Nothing of it is left then."""
+    import ray
+
+    before = _ray_children()
+    try:
+        ray.init(address="local", **options)
+    except (ValueError, TypeError):
+        raise  # an option that Ray does not take: another try gives the same
+    except Exception as error:  # noqa: BLE001 - Ray raises Exception itself where its servers do not come up
+        ray.shutdown()
+        # Ray ends its servers when this process ends; until then they would take the next start's processors.
+        for pid in _ray_children() - before:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        return error
+    return None
+
+
+def _ray_children() -> set[int]:
+    """Ray's processes that this one has started and that still run."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has just ended
+            found |= {int(pid) for pid in (task / "children").read_text().split()}
+    return {pid for pid in found if _is_ray_process(pid)}
+
+
+def _is_ray_process(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return b"/ray/" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
