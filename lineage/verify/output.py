@@ -26,14 +26,21 @@ from lineage.purge.returned import EXCERPTS, find_returned, finished_purges, str
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table, state
 from lineage.store.purged_spans import PurgedSpans, read_purged
+from lineage.store.shuffle import Shuffle
 from lineage.store.tables import APPENDED
 from lineage.store.write import num_buckets
-from lineage.verify.documents import Facts, check_documents, check_indexes, spill_documents, spill_others, spill_parts
+from lineage.verify.documents import (
+    Facts,
+    check_documents,
+    check_indexes,
+    shuffle_documents,
+    shuffle_others,
+    shuffle_parts,
+)
 from lineage.verify.duplicates import check_edges, check_similarities
 from lineage.verify.files import check_files
 from lineage.verify.problems import Problem, Verification, VerifyHooks, guarded
 from lineage.verify.shards import check_shards
-from lineage.verify.spill import Spill
 from lineage.verify.steps import check_steps
 
 MOST_PROBLEMS: Final = 1000
@@ -90,15 +97,15 @@ def _problems(out: Folder, index: Index, facts: Facts, hooks: VerifyHooks) -> It
 def _check_documents(
     out: Folder, index: Index, facts: Facts, purged: PurgedSpans, hooks: VerifyHooks
 ) -> Iterator[Problem]:
-    with Spill(num_buckets(state(out, "documents").num_rows)) as spill:
+    with Shuffle(num_buckets(state(out, "documents").num_rows)) as shuffle:
         documents = "lineage/documents"
-        yield from guarded("table.unreadable", documents, spill_documents(out, spill, facts, purged, hooks))
-        yield from spill_parts(out, index, spill)
-        yield from spill_others(out, index, spill)
-        yield from check_documents(spill, facts, purged)
-        yield from check_indexes(spill)
-        yield from guarded("duplicates.unreadable", documents, check_edges(spill, index, purged, hooks))
-        yield from check_similarities(out, index, spill, hooks)
+        yield from guarded("table.unreadable", documents, shuffle_documents(out, shuffle, facts, purged, hooks))
+        yield from shuffle_parts(out, index, shuffle)
+        yield from shuffle_others(out, index, shuffle)
+        yield from check_documents(shuffle, facts, purged)
+        yield from check_indexes(shuffle)
+        yield from guarded("duplicates.unreadable", documents, check_edges(shuffle, index, purged, hooks))
+        yield from check_similarities(out, index, shuffle, hooks)
 
 
 def _check_returned(out: Folder, index: Index, files: Sequence[str]) -> Iterator[Problem]:

@@ -18,8 +18,9 @@ from lineage.storage.folder import Folder
 from lineage.store import lookup, write
 from lineage.store.delta import StoreError, commit_tables
 from lineage.store.lookup import Lookup
+from lineage.store.shuffle import Shuffle
 from lineage.store.sql import query
-from lineage.store.write import Spool
+from lineage.store.write import add_documents, table_buckets, write_tables
 from lineage.trace.document_history import documents_json
 from lineage.trace.exposure import erased_from
 from lineage.trace.tracer import Functions, Tracer, UnknownError
@@ -330,10 +331,10 @@ def test_the_terminal_shows_the_story_without_obeying_what_the_web_wrote(out: Fo
 def test_documents_of_every_bucket_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "ROWS_PER_BUCKET", 4)
     out = Folder(str(tmp_path))
-    with Spool({"documents": NUM, "hash_index": 4 * NUM}, buffer_rows=7) as spool:
+    with Shuffle(table_buckets({"documents": NUM, "hash_index": 4 * NUM}), buffer_bytes=2000) as shuffle:
         for start in range(0, NUM, 5):
-            spool.add_documents(documents_table(range(start, start + 5)), lambda url: None)
-        commit_tables(out, spool.files(out))
+            add_documents(shuffle, documents_table(range(start, start + 5)), lambda url: None)
+        commit_tables(out, write_tables(out, shuffle))
     assert len(Lookup(out).documents([doc_id(3), doc_id(4), content_hash(b"nobody")])) == 2
     monkeypatch.setattr(lookup, "_KEYS_AT_MOST", 3)
     found = Lookup(out).documents([doc_id(n) for n in range(NUM)])
