@@ -26,7 +26,7 @@ from lineage.ids import content_hash, sort_keys
 from lineage.index.output_index import TokenizerIdentity, make_index, publish_index
 from lineage.purge.plan import PlanHooks, PurgeMatch, plan_purge
 from lineage.storage.folder import Folder
-from lineage.store.checksum_update import cover
+from lineage.store.checksum_update import update_checksums
 from lineage.store.delta import append, commit_tables, state
 from lineage.store.shuffle import Shuffle
 from lineage.store.tables import DOCUMENTS, PLACEMENTS, PURGED
@@ -134,7 +134,7 @@ def build(out: Folder, rows: int, scratch: str) -> list[dict[str, object]]:
         commit_tables(out, write_tables(out, shuffle))
     none = TokenizerIdentity(name="synthetic", hash="", vocab_size=1, eot_id=0)
     publish_index(out, make_index(none, shards=(), documents=(), dedup=()))
-    cover(out)
+    update_checksums(out)
     return samples
 
 

@@ -24,7 +24,8 @@ from typing import Any
 import pyarrow as pa
 
 from lineage.index.output_index import Shard, read_index
-from lineage.purge.purge_filter import honoured
+from lineage.purge.purge_filter import read_purged_sets
+from lineage.purge.purged_sets import PurgedSets
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
@@ -46,7 +47,6 @@ from pipeline.report.faults import BadRecords, announcement, check_bad_records, 
 from stages.chain import CORPUS_STAGES, StepTables, build_chain
 from stages.dedup.minhash import scheme_name
 from stages.dedup.options import DedupTable
-from stages.steps.purged import PurgedSets
 from stages.steps.url import named_host, normalise_url
 from stages.tokens.tokenizer import load_tokenizer
 
@@ -106,19 +106,14 @@ def unit_job(recipe: PipelineRecipe) -> UnitJob:
     )  # fmt: skip
 
 
-def purged_sets(honour: Sequence[str]) -> PurgedSets | None:
-    """What earlier outputs purged, as the steps look for it; None where the recipe honours none."""
-    if not honour:
+def purged_sets(outs: Sequence[str]) -> PurgedSets | None:
+    """What earlier outputs purged, as the steps look for it; None where the recipe names none."""
+    if not outs:
         return None
     try:
-        found = honoured(honour)
+        return read_purged_sets(outs, normalise_url, named_host)
     except StoreError as error:
         raise RecipeError(f"purges.honour: {error}") from error
-    return PurgedSets(
-        doc_ids=found.doc_ids, raw_hashes=found.hashes, text_hashes=found.hashes, clean_hashes=found.hashes,
-        urls=frozenset(map(normalise_url, found.urls)),
-        hosts=frozenset(host for name in found.hosts if (host := named_host(name))),
-    )  # fmt: skip
 
 
 def read_inputs(state: Run, job: UnitJob) -> list[Done]:

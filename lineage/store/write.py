@@ -140,16 +140,19 @@ def index_rows(documents: pa.Table, url_key: UrlKey) -> dict[str, pa.Table]:
     url_keys = [None if url is None else url_key(url) for url in documents["url"].to_pylist()]
     hashes.append((pa.array(url_keys, pa.binary()), doc_k))
     return {
-        "url_index": conform(with_host.drop_columns("k").append_column("k", _name_keys(with_host["host"])),
-                              WRITTEN_ONCE["url_index"]),
+        "url_index": conform(
+            with_host.drop_columns("k").append_column("k", _name_keys(with_host["host"])), WRITTEN_ONCE["url_index"]
+        ),
         "warc_index": conform(
             with_place.rename_columns({"k": "doc_k"}).append_column("k", _name_keys(with_place["warc_file"])),
-            WRITTEN_ONCE["warc_index"]),
+            WRITTEN_ONCE["warc_index"],
+        ),
         "hash_index": _hash_rows(hashes),
         "cluster_index": conform(
             clustered.drop_columns("k").append_column("k", _hash_keys(clustered["cluster_id"].combine_chunks())),
-            WRITTEN_ONCE["cluster_index"]),
-    }  # fmt: skip
+            WRITTEN_ONCE["cluster_index"],
+        ),
+    }
 
 
 def _hash_rows(hashes: list[tuple[pa.Array, pa.Array]]) -> pa.Table:

@@ -81,10 +81,14 @@ def _texts_of(rows: pa.Table, purged: PurgedSpans) -> set[bytes]:
 def _timeouts(rows: pa.Table) -> list[Problem]:
     late = rows.filter(pc.equal(rows["rule"], "parse.timeout")).select(["doc_id", "warc_file", "warc_offset"])
     return [
-        Problem("parse.timeout", _document(row["doc_id"]), f"{row['warc_file']} at {row['warc_offset']} took too long: "
-                "rejected by the clock, another machine might keep it")
+        Problem(
+            "parse.timeout",
+            _document(row["doc_id"]),
+            f"{row['warc_file']} at {row['warc_offset']} took too long: "
+            "rejected by the clock, another machine might keep it",
+        )
         for row in late.to_pylist()
-    ]  # fmt: skip
+    ]
 
 
 def _duplicates(rows: pa.Table) -> pa.Table:
@@ -112,8 +116,15 @@ def _shuffle_part(out: Folder, source: str, part: int, name: str, shuffle: Shuff
             ids = batch["doc_id"].to_pylist()
             hashes = [None if text is None else text_hash(text) for text in batch["text"].to_pylist()]
             size = len(ids)
-            columns = [sort_keys(ids), ids, [source] * size, [part] * size, range(first, first + size), hashes,
-                       batch["metadata"].is_null()]  # fmt: skip
+            columns = [
+                sort_keys(ids),
+                ids,
+                [source] * size,
+                [part] * size,
+                range(first, first + size),
+                hashes,
+                batch["metadata"].is_null(),
+            ]
             shuffle.add(
                 "texts", pa.table([pa.array(c, f.type) for c, f in zip(columns, TEXTS, strict=True)], schema=TEXTS)
             )

@@ -37,8 +37,11 @@ def check_edges(shuffle: Shuffle, index: Index, purged: PurgedSpans, hooks: Veri
     """The rule of duplicates, for every duplicate that another document is named for."""
     ordinals = {(entry.source, entry.part): ordinal for ordinal, entry in enumerate(index.documents)}
     for bucket in range(shuffle.num_buckets("documents")):
-        kept = {row["doc_id"]: row for row in shuffle.read("documents", bucket, DOCUMENTS).to_pylist()
-                if row["status"] == "kept"}  # fmt: skip
+        kept = {
+            row["doc_id"]: row
+            for row in shuffle.read("documents", bucket, DOCUMENTS).to_pylist()
+            if row["status"] == "kept"
+        }
         requests = []
         for row in shuffle.read("duplicates", bucket, DUPLICATES).to_pylist():
             other = kept.get(row["duplicate_of"])
@@ -73,10 +76,14 @@ def _check_edge(row: dict[str, Any], other: dict[str, Any], hooks: VerifyHooks) 
 
 def _request(row: dict[str, Any], part_row: int, ordinal: int) -> dict[str, Any]:
     return {
-        "k": sort_key(content_hash(b"part %d" % ordinal)), "part": ordinal, "part_row": part_row,
-        "doc_id": row["doc_id"], "other": row["duplicate_of"], "similarity": row["similarity"],
+        "k": sort_key(content_hash(b"part %d" % ordinal)),
+        "part": ordinal,
+        "part_row": part_row,
+        "doc_id": row["doc_id"],
+        "other": row["duplicate_of"],
+        "similarity": row["similarity"],
         "threshold": row["threshold"],
-    }  # fmt: skip
+    }
 
 
 def check_similarities(out: Folder, index: Index, shuffle: Shuffle, hooks: VerifyHooks) -> Iterator[Problem]:
@@ -105,8 +112,14 @@ def _shuffle_sides(out: Folder, name: str, requests: list[dict[str, Any]], shuff
             here = [request for request in requests if first <= request["part_row"] < first + size]
             if here:
                 texts = file.read_row_group(group, columns=["text"])["text"]
-                sides = [{**request, "k": sort_key(content_hash(request["doc_id"] + request["other"])),
-                          "text": texts[request["part_row"] - first].as_py()} for request in here]  # fmt: skip
+                sides = [
+                    {
+                        **request,
+                        "k": sort_key(content_hash(request["doc_id"] + request["other"])),
+                        "text": texts[request["part_row"] - first].as_py(),
+                    }
+                    for request in here
+                ]
                 shuffle.add("sides", pa.Table.from_pylist(sides, schema=_SIDES))
             first += size
     yield from ()

@@ -56,8 +56,13 @@ def verify(out: Folder, hooks: VerifyHooks, most: int = MOST_PROBLEMS) -> Verifi
     try:
         index = read_index(out)
     except DamagedFileError as error:
-        return Verification(problems=(Problem("index.damaged", INDEX_FILE, str(error)),), notes=(), num_files=0,
-                            num_documents=0, num_tokens=0)  # fmt: skip
+        return Verification(
+            problems=(Problem("index.damaged", INDEX_FILE, str(error)),),
+            notes=(),
+            num_files=0,
+            num_documents=0,
+            num_tokens=0,
+        )
     facts = Facts()
     problems = tuple(islice(_problems(out, index, facts, hooks), most))
     return Verification(
@@ -146,8 +151,12 @@ def _check_purges(out: Folder, index: Index) -> Iterator[Problem]:
         of_purge = [entry for entry in purged if entry["purge_id"] == row["purge_id"]]
         found = len({entry["doc_id"] for entry in of_purge}), sum(entry["num_tokens"] or 0 for entry in of_purge)
         if found != (row["num_documents"], row["num_tokens"]):
-            yield Problem("purges.rows", where, f"purge {row['purge_id']} took {row['num_documents']} documents with "
-                          f"{row['num_tokens']} tokens, `purged` has {found[0]} with {found[1]}")  # fmt: skip
+            yield Problem(
+                "purges.rows",
+                where,
+                f"purge {row['purge_id']} took {row['num_documents']} documents with "
+                f"{row['num_tokens']} tokens, `purged` has {found[0]} with {found[1]}",
+            )
     for purge_id, number in Counter(row["purge_id"] for row in purges).items():
         if number > 1:
             yield Problem("purges.repeated", where, f"{number} rows for purge {purge_id}")

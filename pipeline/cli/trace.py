@@ -1,4 +1,4 @@
-"""A document's whole story, from every direction.
+"""A document's whole history, from every direction.
 
 sluice trace OUT --doc 0123…              every decision, edit, cluster, token range and training step of a document
 sluice trace OUT --url https://…          by URL, in any spelling that is normalised to the same
@@ -48,19 +48,19 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     tracer = make_tracer(options.out, options.version, options.runs)
     if options.doc is not None:
-        story = tracer.by_id(_id(options.doc, "--doc"))
+        history = tracer.by_id(_id(options.doc, "--doc"))
         if options.json:
-            print_json(story.as_json(options.limit))
+            print_json(history.as_json(options.limit))
         else:
-            _print([story], options.limit, None)
+            _print([history], options.limit, None)
         return 0
-    stories, num = _find(tracer, options)
+    histories, num = _find(tracer, options)
     if options.json:
-        is_cut = options.host is not None and num is not None and num > len(stories)
+        is_cut = options.host is not None and num is not None and num > len(histories)
         last = tracer.last_of_host(options.host) if is_cut else None
-        print_json(documents_json(stories, options.limit, num, last))
+        print_json(documents_json(histories, options.limit, num, last))
     else:
-        _print(stories, options.limit, num)
+        _print(histories, options.limit, num)
     return 0
 
 
@@ -103,11 +103,11 @@ def _id(text: str, flag: str) -> bytes:
         raise RecipeError(f"{flag}: {error}") from error
 
 
-def _print(stories: list[DocumentHistory], limit: int | None, num: int | None) -> None:
-    from pipeline.inspect.document_history import print_list, print_story
+def _print(histories: list[DocumentHistory], limit: int | None, num: int | None) -> None:
+    from pipeline.inspect.document_history import print_history, print_list
 
     screen = console()
-    if len(stories) == 1:
-        print_story(screen, stories[0], limit)
+    if len(histories) == 1:
+        print_history(screen, histories[0], limit)
     else:
-        print_list(screen, stories, limit, num)
+        print_list(screen, histories, limit, num)

@@ -119,10 +119,12 @@ def _reducer(reduce: Callable[[int, pa.Table], Counts], settings: Any) -> Callab
     def reduce_block(block: pa.Table) -> pa.Table:
         _take(settings)
         done = [(number, json.dumps(dict(reduce(number, rows)))) for number, rows in split(block)]
-        return pa.table({
-            PARTITION: pa.array([number for number, _ in done], pa.int64()),
-            "counts": pa.array([counts for _, counts in done], pa.string()),
-        })  # fmt: skip
+        return pa.table(
+            {
+                PARTITION: pa.array([number for number, _ in done], pa.int64()),
+                "counts": pa.array([counts for _, counts in done], pa.string()),
+            }
+        )
 
     return reduce_block
 

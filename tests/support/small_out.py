@@ -22,7 +22,7 @@ from lineage.purge.execution import ApplyHooks, PurgeRequest
 from lineage.purge.plan import PlanHooks, PurgeMatch
 from lineage.storage.folder import Folder
 from lineage.store import tables
-from lineage.store.checksum_update import cover
+from lineage.store.checksum_update import update_checksums
 from lineage.store.delta import commit_tables, read_table
 from lineage.store.shuffle import Shuffle
 from lineage.store.write import add_rows, index_rows, shard_chunks, write_tables
@@ -189,7 +189,7 @@ def make_small_out(url: str, seed: int = 0, per_file: int = 12, tamper: Tamper =
         name=tokenizer.name, hash=tokenizer.hash, vocab_size=tokenizer.vocab_size, eot_id=tokenizer.eot_id
     )
     index = make_index(identity, shards, parts, dedup)
-    cover(out, index)
+    update_checksums(out, index)
     publish_index(out, index)
     return SmallOut(folder=out, index=index, records=records, tokenizer=tokenizer, named=named)
 
