@@ -1,4 +1,4 @@
-"""By what a purged document is known again. Loads nothing of the store: every worker of a run has one."""
+"""What identifies purged documents in a new run. It loads nothing of the store, because every worker holds one."""
 
 from __future__ import annotations
 

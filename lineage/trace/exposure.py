@@ -140,7 +140,7 @@ def erased_from(purge: PurgeRow, purges: Sequence[PurgeRow]) -> frozenset[str]:
 
 
 class _Account:
-    """Which attempt answers for each step of a run, of those that read no content in `erased_in`."""
+    """The attempt that counts for each step of a run, of those that read no content in `erased_in`."""
 
     def __init__(self, run: TrainingRun, erased_in: frozenset[str]) -> None:
         self._erased_in = erased_in
@@ -165,7 +165,7 @@ class _Account:
         return line
 
     def of_step(self, step: int) -> tuple[SegmentRow, bool] | None:
-        """The stretch that answers for `step`, and whether the step was applied; None if there is none."""
+        """The stretch that counts for `step`, and whether the step was applied; None if there is none."""
         for attempt, first, end in self._applied:
             if first <= step < end:
                 segment = self._segment(attempt, step)

@@ -34,7 +34,7 @@ _EXACT: Final = 1e-9
 
 
 def check_edges(shuffle: Shuffle, index: Index, purged: PurgedSpans, hooks: VerifyHooks) -> Iterator[Problem]:
-    """The rule of duplicates, for every duplicate that another document is named for."""
+    """Every duplicate against the kept document that it names."""
     ordinals = {(entry.source, entry.part): ordinal for ordinal, entry in enumerate(index.documents)}
     for bucket in range(shuffle.num_buckets("documents")):
         kept = {

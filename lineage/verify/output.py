@@ -1,11 +1,12 @@
 """`verify`: recompute every checksum and balance of an OUT, and list what does not hold.
 
-1. seals and files (verify_files)          index.json, checksums.json, every hash, nothing missing, nothing extra
-2. shards (verify_shards)                  blocks, tiling, tokens of each document, purged spans, placements
-3. documents (verify_documents)            texts, places, dedup state, uniqueness, the tables that index them
-4. duplicates (verify_duplicates)          each has its edge to a kept document
-5. steps (verify_steps)                    in = out + rejected, as counts and digests, from the inputs to what is kept
-6. purges, training facts, report (here)   whole, once, and leading to the index as it is; what was purged is not back
+1. files              seals, index.json, checksums.json, every hash, nothing missing, nothing extra
+2. shards             blocks, tiling, tokens of each document, purged spans, placements
+3. documents          texts, places, dedup state, uniqueness, the tables that index them
+4. duplicates         each has its edge to a kept document
+5. steps              in = out + rejected, as counts and digests, from the inputs to what is kept
+6. here               purges, training facts, report: whole, once, and leading to the index as it is; what was purged
+                      is not back
 
 Parts 3 to 6 compare facts with one another, so they are left out where part 1 finds the facts damaged. Everything
 streams by shard and by bucket: memory is that of about a million rows, whatever the size of the OUT.

@@ -1,4 +1,4 @@
-"""Verify, part 3: nothing lost. Every step balances as counts and as digests, and the documents bear it out."""
+"""Verify, part 3: nothing is lost. Every step balances as counts and as digests, and the documents agree with it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from lineage.storage.folder import Folder
 from lineage.store import lookup, write
 from lineage.store.delta import StoreError, commit_tables
 from lineage.store.lookup import Lookup
-from lineage.store.shuffle import Shuffle
+from lineage.store.shuffle import Shuffle, bucket_of
 from lineage.store.sql import query
 from lineage.store.write import add_documents, table_buckets, write_tables
 from lineage.trace.document_history import documents_json
@@ -190,7 +190,7 @@ def test_a_point_question_opens_only_the_files_that_can_hold_the_answer(
         files = [file for file in folder.names() if file.endswith(".parquet")]
         assert len(files) > 2
         buckets = write.num_buckets(4 * NUM if name == "hash_index" else NUM)
-        [bucket] = write.bucket_of(write.sort_keys([key]), buckets)  # type: ignore[list-item]
+        [bucket] = bucket_of(write.sort_keys([key]), buckets)  # type: ignore[list-item]
         for file in files:
             if not file.startswith(f"{bucket:05d}-"):
                 folder.remove(file)
