@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shutil
@@ -19,6 +20,7 @@ from lineage.storage.folder import Folder
 from lineage.store import delta as store
 from lineage.store import tables
 from lineage.store.checksum_update import update_checksums
+from lineage.store.shuffle import Shuffle
 from lineage.verify.output import verify
 from lineage.verify.problems import Problem
 from tests.support.small_out import SmallOut, change_where, make_records, make_small_out, verify_hooks
@@ -276,7 +278,7 @@ def test_many_small_buckets_on_disk_say_what_one_in_memory_says(
     wrong = make_small_out(str(tmp_path / "out"), tamper=change_where("documents", doc_id, "similarity", 0.999)).folder
     found = problems(wrong)
     monkeypatch.setattr("lineage.verify.output.num_buckets", lambda _num_rows: 16)
-    monkeypatch.setattr("lineage.verify.spill._BUFFERED_BYTES", 1000)
+    monkeypatch.setattr("lineage.verify.output.Shuffle", functools.partial(Shuffle, buffer_bytes=1000))
     assert problems(template.folder) == ()
     assert found and set(problems(wrong)) == set(found)
 
