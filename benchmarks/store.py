@@ -26,10 +26,11 @@ from lineage.ids import content_hash, sort_keys
 from lineage.index.output_index import TokenizerIdentity, make_index, publish_index
 from lineage.purge.plan import PlanHooks, PurgeMatch, plan_purge
 from lineage.storage.folder import Folder
-from lineage.store.checksum_update import cover
+from lineage.store.checksum_update import update_checksums
 from lineage.store.delta import append, commit_tables, state
+from lineage.store.shuffle import Shuffle
 from lineage.store.tables import DOCUMENTS, PLACEMENTS, PURGED
-from lineage.store.write import Spool, shard_chunks
+from lineage.store.write import add_documents, add_rows, shard_chunks, table_buckets, write_tables
 
 PIECE = 250_000
 DOCUMENTS_A_SHARD = 300_000
@@ -117,33 +118,33 @@ def build(out: Folder, rows: int, scratch: str) -> list[dict[str, object]]:
     kept_before = 0
     placed: list[pa.Table] = []
     expected = {"documents": rows, "url_index": rows, "warc_index": rows, "hash_index": 4 * rows, "edits": rows // 10}
-    with Spool(expected, scratch=scratch) as spool:
+    with Shuffle(table_buckets(expected), scratch=scratch) as shuffle:
         for first in range(0, rows, PIECE):
             piece = synthetic(first, min(PIECE, rows - first), kept_before, rows)
-            spool.add_documents(piece, lambda url: content_hash(url.encode()))
+            add_documents(shuffle, piece, lambda url: content_hash(url.encode()))
             kept = piece.filter(pa.compute.equal(piece["status"], "kept"))
             kept_before += kept.num_rows
             placed.append(kept.select(PLACEMENTS.names))
             edited = piece.slice(0, piece.num_rows // 10).select(["k", "doc_id"])
-            spool.add("edits", edited.append_column("kind", pa.array(["email"] * edited.num_rows)))
+            add_rows(shuffle, "edits", edited.append_column("kind", pa.array(["email"] * edited.num_rows)))
             wanted = -(-PURGED_AT_ONCE * PIECE // rows)
             samples.extend(kept.take(np.linspace(0, kept.num_rows - 1, wanted).astype(int)).to_pylist())
-        _spool_placements(spool, placed)
-        spool.add("steps", pa.table({"source": ["web"], "stage": ["quality"], "position": [0]}))
-        commit_tables(out, spool.files(out))
+        _add_placements(shuffle, placed)
+        add_rows(shuffle, "steps", pa.table({"source": ["web"], "stage": ["quality"], "position": [0]}))
+        commit_tables(out, write_tables(out, shuffle))
     none = TokenizerIdentity(name="synthetic", hash="", vocab_size=1, eot_id=0)
     publish_index(out, make_index(none, shards=(), documents=(), dedup=()))
-    cover(out)
+    update_checksums(out)
     return samples
 
 
-def _spool_placements(spool: Spool, placed: list[pa.Table]) -> None:
+def _add_placements(shuffle: Shuffle, placed: list[pa.Table]) -> None:
     everything = pa.concat_tables(placed)
     shards = everything["shard"].to_numpy()
     counts = np.bincount(shards).tolist()
     for bucket, chunk in enumerate(shard_chunks(("web", shard, num) for shard, num in enumerate(counts))):
         low, high = chunk[0][1], chunk[-1][1]
-        spool.add("placements", everything.filter(pa.array((shards >= low) & (shards <= high))), bucket=bucket)
+        add_rows(shuffle, "placements", everything.filter(pa.array((shards >= low) & (shards <= high))), bucket=bucket)
 
 
 def questions(row: dict[str, object]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Identities: what a document, a text and a set of documents are called.
 
 Input is hostile and proofs rest on these names, so content is named by BLAKE3 cut to 128 bits; xxh3 (see
-`lineage.index.output_index`) only guards against corruption. Everything is shown as 32 lower-case hex digits.
+`lineage.index.blocks`) only guards against corruption. Everything is shown as 32 lower-case hex digits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The recipe's reader: TOML tables into frozen dataclasses that each room declares for itself.
+"""The recipe's reader: TOML tables into frozen dataclasses that each package declares for itself.
 
-A room writes a frozen, keyword-only dataclass, `class UrlTable: block_hosts: tuple[str, ...] = key((), help="…")`,
+A package declares a frozen, keyword-only dataclass, `class UrlTable: block_hosts: tuple[str, ...] = key((), help="…")`,
 and `load_recipe(path, PipelineRecipe)` gives the instance, or raises a RecipeError that names the key, the value
 and what is allowed. Supported field types: str, int, float, bool, `X | None`, Literal["a", "b"], tuple[X, ...],
 dict[str, X] and nested dataclasses (a table) or tuples of them (an array of tables).

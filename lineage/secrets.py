@@ -47,9 +47,9 @@ def without_secrets(url: str) -> str:
     before, fragment_mark, fragment = rest.partition("#")
     place, query_mark, query = before.partition("?")
     query, fragment = _without_secret_parameters(query), _without_secret_parameters(fragment)
-    return "".join((
-        scheme, found, place, query_mark if query else "", query, fragment_mark if fragment else "", fragment
-    ))  # fmt: skip
+    return "".join(
+        (scheme, found, place, query_mark if query else "", query, fragment_mark if fragment else "", fragment)
+    )
 
 
 def _is_cut_password(authority: str) -> bool:
@@ -63,9 +63,10 @@ def _without_secret_parameters(query: str) -> str:
     names = [unquote_plus(parameter.partition("=")[0]).lower() for parameter in parameters]
     signed = not _SIGNATURES.isdisjoint(names)
     return "&".join(
-        parameter for name, parameter in zip(names, parameters, strict=True)
+        parameter
+        for name, parameter in zip(names, parameters, strict=True)
         if not (("=" in parameter and is_secret(name)) or (signed and name in _SIGNED_WITH) or "${" in parameter)
-    )  # fmt: skip
+    )
 
 
 def is_secret(parameter: str) -> bool:

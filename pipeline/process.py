@@ -33,7 +33,7 @@ from pipeline.phases.phase import Run, run_phase
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.publish import output_index, publish_output, summarise
 from pipeline.phases.read import ReadJob, read_job, read_phase
-from pipeline.phases.record import write_tables
+from pipeline.phases.record import write_lineage
 from pipeline.phases.results import JoinResult, ReadResult, TokenizeResult
 from pipeline.phases.shard import cut_phase, number_shards, write_phase
 from pipeline.phases.small_tables import small_tables
@@ -118,7 +118,7 @@ def record(
     """6. What the final facts of each unit come to, in plan order; the lineage tables are committed."""
     joined = run_phase(state, join_phase(state.plan, groups))
     small = small_tables(stages_of(state.recipe, job.tables), documents, joined)
-    write_tables(state, joined, shards, small)
+    write_lineage(state, joined, shards, small)
     return joined
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Final, Protocol, runtime_checkable
 
+from lineage.purge.purged_sets import PurgedSets
 from lineage.recipe import RecipeError
 from stages.document import STAGES, Document, Finding, Outcome, Rejection, Step
 from stages.fault import Fault
@@ -28,7 +29,7 @@ from stages.steps.fasttext_model import BUNDLED
 from stages.steps.language import LanguageStep, LanguageTable
 from stages.steps.parse import ParseStep, ParseTable
 from stages.steps.prefilter import PrefilterStep
-from stages.steps.purged import Honouring, PurgedSets
+from stages.steps.purged import PurgeFilter
 from stages.steps.url import UrlStep, UrlTable
 from stages.steps.user_step import UserStep
 
@@ -211,7 +212,7 @@ class Chain:
             return made
         last = len(made) - 1
         return tuple(
-            Honouring(step=step, purged=purged, origin=i == 0, parsed=step.stage == "parse", clean=i == last)
+            PurgeFilter(step=step, purged=purged, origin=i == 0, parsed=step.stage == "parse", clean=i == last)
             for i, step in enumerate(made)
         )
 

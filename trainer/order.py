@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from lineage.ids import content_hash, length_prefixed
-from trainer.ordering.geometry import BLOCK_TOKENS, Geometry, Passes
+from lineage.index.blocks import BLOCK_TOKENS
+from trainer.ordering.geometry import Geometry, Passes
 from trainer.ordering.mixture import Mixture, Segment, quantise
 from trainer.ordering.permutation import Int64s, Keys, derive
 

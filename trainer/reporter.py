@@ -14,7 +14,7 @@ from trainer.model.sizes import ModelConfig
 from trainer.options import TrainRecipe, TrainTable
 from trainer.parallel.mesh import ParallelModel
 from trainer.planning.gpus import mfu, peak_of_device
-from trainer.recovery.faults import VERDICTS, Reason
+from trainer.recovery.faults import STEP_VERDICTS, Reason
 from trainer.step import Outcome
 from trainer.telemetry.step_report import OverRanks, StepReport
 from trainer.telemetry.timing import PHASES, StepTiming
@@ -67,7 +67,7 @@ class StepReporter:
 
     def reason(self, outcome: Outcome) -> Reason | None:
         """Why the step was skipped, if it was. Waits for the device."""
-        return VERDICTS[int(outcome.figures.read()[0])]
+        return STEP_VERDICTS[int(outcome.figures.read()[0])]
 
     def report(self, outcome: Outcome, timing: StepTiming, validation: dict[str, float] | None) -> ReadOutcome:
         """The report of a step. Collective at every RANKS_EVERY-th step and the last. Waits for the device."""
@@ -90,7 +90,7 @@ class StepReporter:
             tokens_by_source={name: int(count) for name, _, count in seen},
             gradient_norm=norm,
             lr=outcome.lr,
-            skipped=VERDICTS[int(verdict)],
+            skipped=STEP_VERDICTS[int(verdict)],
             first_sequence=outcome.step * table.global_batch,
             last_sequence=(outcome.step + 1) * table.global_batch - 1,
             seconds=seconds,

@@ -1,1 +1,1 @@
-"""What a finished output publishes of itself: blocks and their digests, checksums, and index.json over them."""
+"""What a finished output publishes: blocks and their digests, checksums, and index.json over them."""

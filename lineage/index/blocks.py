@@ -17,6 +17,8 @@ from lineage.ids import ID_BYTES
 
 TOKEN_BYTES: Final = 4
 BLOCK_TOKENS: Final = 2_097_152
+"""Tokens of a block: 8 MiB of uint32. A training sequence never straddles two."""
+
 BLOCK_BYTES: Final = BLOCK_TOKENS * TOKEN_BYTES
 DIGEST_BYTES: Final = 16
 

@@ -130,16 +130,18 @@ def make_index(
 
 def encode_index(index: Index) -> bytes:
     """The bytes of index.json; equal indexes give equal bytes."""
-    return seal({
-        "format": index.format,
-        "version": index.version,
-        "tokenizer": asdict(index.tokenizer),
-        "order_fingerprint": index.order_fingerprint,
-        "content_fingerprint": index.content_fingerprint,
-        "shards": [shard.to_json() for shard in index.shards],
-        "documents": [asdict(part) for part in index.documents],
-        "dedup": [asdict(part) for part in index.dedup],
-    })  # fmt: skip
+    return seal(
+        {
+            "format": index.format,
+            "version": index.version,
+            "tokenizer": asdict(index.tokenizer),
+            "order_fingerprint": index.order_fingerprint,
+            "content_fingerprint": index.content_fingerprint,
+            "shards": [shard.to_json() for shard in index.shards],
+            "documents": [asdict(part) for part in index.documents],
+            "dedup": [asdict(part) for part in index.dedup],
+        }
+    )
 
 
 def decode_index(data: bytes, where: str) -> Index:
@@ -209,7 +211,7 @@ def shard_of(file: str) -> tuple[str, int] | None:
 
 
 def generation_of(file: str) -> int:
-    """The generation that a file's name tells: k of `.r<k>.`, else 0."""
+    """The generation in a file's name: k of `.r<k>.`, else 0."""
     marks = [piece for piece in file.rsplit("/", 1)[-1].split(".")[1:-1] if piece[:1] == "r" and piece[1:].isdigit()]
     return int(marks[-1][1:]) if marks else 0
 

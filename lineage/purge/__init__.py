@@ -1,1 +1,1 @@
-"""Taking documents out: plan → rewrite → execution; erase leaves no bytes, purge_filter keeps later runs clean."""
+"""Taking documents out: plan → rewrite → execution; erase leaves no bytes; purge_filter keeps them out of new runs."""

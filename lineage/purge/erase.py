@@ -18,9 +18,9 @@ _PROBE: Final = "work/purge/probe"
 
 
 def refuse_if_bytes_would_stay(out: Folder) -> None:
-    """PurgeError if the bucket keeps what is deleted, or does not say: then a purge must not begin.
+    """PurgeError if the bucket keeps what is deleted, or does not answer: then a purge must not begin.
 
-    Tries it out: an object is written, deleted, and its version deleted."""
+    A probe decides it: an object is written, deleted, and its version deleted."""
     try:
         if not objects.keeps_old_versions(out):
             return
@@ -55,8 +55,8 @@ def erase_old_versions(out: Folder) -> None:
 
 
 def remove_leftovers(out: Folder, also: Sequence[str] = ()) -> None:
-    """Remove temporary files that writers of text left when they died, and those of other folders, `also`. Whoever
-    calls holds the OUT."""
+    """Remove temporary files that writers of text left when they died, and those of other folders, `also`. The
+    caller holds the OUT."""
     if out.is_remote:
         return
     tops = [name.rstrip("/") for name in (*_TEXT_BEARING, *also) if name.endswith("/")]

@@ -1,7 +1,7 @@
 """Purging: the named documents, and what repeats them, out of everything that an OUT holds of them.
 
     plan      lineage.purge.plan: targets, twins, kept copies, and where they lie
-    intent    work/purge/: the rows, then intent.json: from here on the purge will be finished, by whoever calls next
+    intent    work/purge/: the rows, then intent.json: from here on the purge will be finished, by the next call
     mark      `purged` gains the rows: from here on they count as purged
     rewrite   shards, parts and dedup files under their next generation's names; then the new index, atomically
     erase     the old files (every old version of them in a versioned bucket), excerpts, cached blocks, the old report
@@ -32,7 +32,7 @@ from lineage.purge.returned import strays
 from lineage.purge.rewrite import Span, drop_excerpts, rewrite_dedup, rewrite_part, rewrite_shard
 from lineage.storage.folder import Folder
 from lineage.storage.lock import LEASE_FILE, Hold, hold
-from lineage.store.checksum_update import WORK, cover
+from lineage.store.checksum_update import WORK, update_checksums
 from lineage.store.delta import append, corpus_version
 from lineage.store.tables import PURGED, PURGES
 
@@ -52,8 +52,8 @@ _PLANNED: Final = pa.schema([
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyHooks:
-    """What applying needs from above: the report of an OUT as HTML, and to drop what caches of this host hold of blocks
-    that the new index no longer names."""
+    """What applying needs from higher layers: the report of an OUT as HTML, and to drop what
+    caches of this host hold of blocks that the new index no longer names."""
 
     render: Callable[[Folder], bytes]
     drop_cached: Callable[[Folder, Index], None]
@@ -61,7 +61,7 @@ class ApplyHooks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeRequest:
-    """Who wants what purged, and why."""
+    """What is to be purged, by whom, and why."""
 
     match: PurgeMatch
     by: str
@@ -195,15 +195,15 @@ class _Purge:
             self._out.remove(name)
         drop_excerpts(self._out, _EXCERPTS, doc_ids)
         self._hooks.drop_cached(self._out, index)
-        # The report tells of this purge, so it is rendered from the row; and the row says that every text is gone, so
-        # the old report, which shows some, goes before.
+        # The new report lists this purge, so it is rendered after the row of `purges`. That row states that every text
+        # is gone, so the old report, which shows some, is removed before it.
         self._out.remove(_REPORT)
         remove_leftovers(self._out)
         erase_old_versions(self._out)
         self._held.check()
         append(self._out, "purges", _purge_row(intent, rows, index), f"purge:{intent.purge_id}")
         self._out.publish(_REPORT, self._hooks.render(self._out))
-        cover(self._out, index, rewritten=(_EXCERPTS, _REPORT))
+        update_checksums(self._out, index, rewritten=(_EXCERPTS, _REPORT))
         # The intent goes first: rows without it are thrown away by the next call.
         self._out.remove(_INTENT)
         self._out.remove_tree(PURGE_FOLDER)
@@ -283,10 +283,14 @@ def _purged_rows(intent: _Intent, rows: pa.Table) -> pa.Table:
 
 def _purge_row(intent: _Intent, rows: pa.Table, index: Index) -> pa.Table:
     row = {
-        "purge_id": intent.purge_id, "at": intent.at, "by": intent.by, "reason": intent.reason, "match": intent.match,
+        "purge_id": intent.purge_id,
+        "at": intent.at,
+        "by": intent.by,
+        "reason": intent.reason,
+        "match": intent.match,
         "num_documents": len(set(rows["doc_id"].to_pylist())),
         "num_tokens": sum(n or 0 for n in rows["num_tokens"].to_pylist()),
         "content_fingerprint_before": intent.content_fingerprint_before,
         "content_fingerprint_after": index.content_fingerprint,
-    }  # fmt: skip
+    }
     return pa.Table.from_pylist([row], schema=PURGES)

@@ -104,8 +104,8 @@ def _nowhere(_doc_id: bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanHooks:
-    """What planning needs from above: the BLAKE3-128 of a normalised URL; the recorded form of a host that a person
-    names; whether two clean texts count as near copies; which earlier output holds a document."""
+    """What planning needs from higher layers: the BLAKE3-128 of a normalised URL; the recorded form of a host that a
+    person names; whether two clean texts count as near copies; which earlier output holds a document."""
 
     url_key: Callable[[str], bytes | None]
     named_host: Callable[[str], str | None]
@@ -127,16 +127,25 @@ def plan_purge(out: Folder, match: PurgeMatch, hooks: PlanHooks) -> PurgePlan:
     already -= returned.keys()
     rows = [
         PlannedRow(
-            doc_id=row.doc_id, role=roles[row.doc_id], status=row.status, source=row.source, part=row.part,
-            part_row=row.part_row, shard=row.shard, start=row.start, num_tokens=row.num_tokens,
+            doc_id=row.doc_id,
+            role=roles[row.doc_id],
+            status=row.status,
+            source=row.source,
+            part=row.part,
+            part_row=row.part_row,
+            shard=row.shard,
+            start=row.start,
+            num_tokens=row.num_tokens,
         )
         for row in planner.lookup.documents(sorted(roles.keys() - already))
-    ]  # fmt: skip
+    ]
     return PurgePlan(
-        match=match, rows=tuple(rows), already=tuple(sorted(already)),
+        match=match,
+        rows=tuple(rows),
+        already=tuple(sorted(already)),
         elsewhere=tuple(planner.elsewhere[doc_id] for doc_id in sorted(planner.elsewhere)),
         returned=tuple(sorted(returned)),
-    )  # fmt: skip
+    )
 
 
 class _Planner:
@@ -200,8 +209,11 @@ class _Planner:
         """What repeats these, and what they and others repeat, within their clusters."""
         clustered = [row for row in originals if row.cluster_id is not None]
         members = self.lookup.members({row.cluster_id for row in clustered if row.cluster_id is not None})
-        rows = {row.doc_id: row for row in self.lookup.documents(sorted({member.doc_id for member in members}))
-                if row.stage != "identity"}  # fmt: skip
+        rows = {
+            row.doc_id: row
+            for row in self.lookup.documents(sorted({member.doc_id for member in members}))
+            if row.stage != "identity"
+        }
         repeating: dict[bytes, list[DocumentRow]] = {}
         for row in rows.values():
             if row.duplicate_of is not None:
@@ -214,7 +226,7 @@ class _Planner:
             if kept is None or kept.status != "kept":  # in an earlier output, this run may have met its record too
                 self._name_elsewhere(original.duplicate_of, original.doc_id)
             others = repeating.get(original.duplicate_of, [])
-            if kept is None:  # what repeats its text with this one can be told without it
+            if kept is None:  # what repeats its text with this one is known without it
                 yield from (row for row in others if _by_text(row, original) or self._copies(row, original))
             elif self._copies(original, kept):
                 yield kept

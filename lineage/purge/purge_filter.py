@@ -1,13 +1,14 @@
-"""What earlier outputs purged, as a new run must know it to keep the same documents out."""
+"""The purge filter of a run: what earlier outputs purged, read so that the same documents stay out."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from lineage.ids import text_hash
+from lineage.purge.purged_sets import PurgedSets
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
 from lineage.store.lookup import Lookup
@@ -19,36 +20,17 @@ _EMPTY: Final = text_hash("")
 _LOOKED_UP_AT_ONCE: Final = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PurgedSets:
-    """A record is purged if its doc_id is in `doc_ids`; if its raw, text or clean hash is in `hashes`; if its
-    normalised URL is that of one in `urls` (as they were recorded); or if its host is one of `hosts` (as they were
-    named)."""
-
-    doc_ids: frozenset[bytes] = frozenset()
-    hashes: frozenset[bytes] = frozenset()
-    urls: frozenset[str] = frozenset()
-    hosts: frozenset[str] = frozenset()
-
-    def __bool__(self) -> bool:
-        return bool(self.doc_ids or self.hashes or self.urls or self.hosts)
-
-    def __or__(self, other: PurgedSets) -> PurgedSets:
-        return PurgedSets(
-            doc_ids=self.doc_ids | other.doc_ids,
-            hashes=self.hashes | other.hashes,
-            urls=self.urls | other.urls,
-            hosts=self.hosts | other.hosts,
-        )
-
-
-def honoured(outs: Sequence[str]) -> PurgedSets:
+def read_purged_sets(
+    outs: Sequence[str], normalise: Callable[[str], str], named_host: Callable[[str], str | None]
+) -> PurgedSets:
     """What was purged from all these outputs: targets, their twins and kept copies by id and hash, and what the targets
-    were named by. StoreError if one has no store."""
+    were named by. `normalise` gives the URL that two spellings of one share, `named_host` the recorded form of a host
+    that a person names. StoreError if an output has no store."""
     together = PurgedSets()
     for out in outs:
         together |= _purged_from(Folder(out))
-    return together
+    hosts = {host for name in together.hosts if (host := named_host(name))}
+    return replace(together, urls=frozenset(map(normalise, together.urls)), hosts=frozenset(hosts))
 
 
 def _purged_from(out: Folder) -> PurgedSets:
@@ -59,8 +41,10 @@ def _purged_from(out: Folder) -> PurgedSets:
         for row in purged
         if row["role"] == "target" and matches.get(row["purge_id"], {}).get("kind") in BY_ADDRESS
     }
-    named = {kind: {str(value) for m in matches.values() if m["kind"] == kind for value in m["values"]}
-             for kind in ("url", "host")}  # fmt: skip
+    named = {
+        kind: {str(value) for m in matches.values() if m["kind"] == kind for value in m["values"]}
+        for kind in ("url", "host")
+    }
     doc_ids = sorted({row["doc_id"] for row in purged})
     hashes: set[bytes] = set()
     urls = named["url"]

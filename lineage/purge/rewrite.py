@@ -9,18 +9,18 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import IO, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from blake3 import blake3
 
-from lineage.ids import ID_BYTES, content_hash
+from lineage.ids import content_hash
 from lineage.index.blocks import BLOCK_TOKENS, TOKEN_BYTES, ShardHasher
 from lineage.index.output_index import PartFile, Shard, generation_of, part_name, shard_names
 from lineage.storage.folder import Folder
+from lineage.storage.hashing_file import HashingFile
 from lineage.store.tables import PART
 
 Span = tuple[int, int]
@@ -104,7 +104,7 @@ def _rewrite(out: Folder, old: str, new: str, groups: Groups) -> tuple[str, int]
     """Publish `new` with the `groups` of `old`: its BLAKE3-128 in hex, and its rows."""
     num_rows = 0
     with out.open(old) as stream, out.writing(new) as sink:
-        hashing = _HashingFile(sink)
+        hashing = HashingFile(sink)
         file = pq.ParquetFile(stream)
         with pq.ParquetWriter(
             pa.PythonFile(hashing, "w"),
@@ -118,25 +118,3 @@ def _rewrite(out: Folder, old: str, new: str, groups: Groups) -> tuple[str, int]
                 writer.write_table(table, row_group_size=max(len(table), 1))
                 num_rows += len(table)
     return hashing.hexdigest(), num_rows
-
-
-class _HashingFile:
-    """A file to write whose content is hashed on the way; closing it is its owner's business."""
-
-    closed = False
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._hasher = file, blake3()
-
-    def write(self, data: bytes) -> int:
-        self._hasher.update(bytes(data))
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        pass
-
-    def hexdigest(self) -> str:
-        return self._hasher.digest(length=ID_BYTES).hex()

@@ -32,7 +32,7 @@ from lineage.secrets import redact_log, without_secrets
 
 REMOTE_SCHEMES = ("s3", "https", "http")
 SECRET_PREFIX = "SLUICE_SECRET_"
-"""Of the variables that a recipe may name in a URL. No others: a recipe of somebody else could send them anywhere."""
+"""Of the variables that a recipe may name in a URL. No others: a recipe of another person could send any."""
 
 _TEMPORARY = ".tmp-"
 for _name in ("fsspec", "fsspec.http", "fsspec.generic"):
@@ -90,8 +90,8 @@ def join(url: str, *names: str) -> str:
 
 
 def object_store_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The AWS_* and SLUICE_SECRET_* variables of an environment, by name: how it reaches the object store, and web
-    servers that ask who is there."""
+    """The AWS_* and SLUICE_SECRET_* variables of an environment, by name: the settings for the object store, and
+    the credentials for web servers."""
     return {name: value for name, value in sorted(environment.items()) if name.startswith(("AWS_", SECRET_PREFIX))}
 
 
@@ -110,8 +110,14 @@ def filesystem(url: str) -> Any:
 def _s3_anonymous() -> bool:
     if os.environ.get("AWS_NO_SIGN_REQUEST", "").lower() in ("1", "true", "yes"):
         return True
-    named = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-             "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_SHARED_CREDENTIALS_FILE")  # fmt: skip
+    named = (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_PROFILE",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_SHARED_CREDENTIALS_FILE",
+    )
     if any(os.environ.get(name) for name in named) or (Path.home() / ".aws" / "credentials").exists():
         return False
     return os.environ.get("AWS_EC2_METADATA_DISABLED", "true").lower() == "true"
@@ -316,7 +322,7 @@ def _locked_file(path: Path) -> BinaryIO | None:
 
 
 def _remove_dead(folder: Path) -> None:
-    """Remove the files of `folder` whose writers are dead: those that nobody holds a lock on."""
+    """Remove the files of `folder` whose writers are dead: those without a lock."""
     for name in os.listdir(folder):
         with contextlib.suppress(FileNotFoundError), open(folder / name, "rb") as file:
             if _lock(file.fileno()):
@@ -325,8 +331,8 @@ def _remove_dead(folder: Path) -> None:
 
 
 def _lock(descriptor: int) -> bool | None:
-    """Whether this descriptor has the file's lock now; None where the file system knows no locks: then nobody can tell
-    who is dead."""
+    """Whether this descriptor has the file's lock now; None where the file system knows no locks: then a dead writer
+    cannot be told from a live one."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

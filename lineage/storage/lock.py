@@ -2,8 +2,9 @@
 
 On disk it is a lock (flock) on the folder itself, freed by the holder's death, with no file left behind. In S3 it is a
 lease: an object written by conditional put, renewed while the holder lives and taken over once its age (by the server's
-clock) passes LEASE_SECONDS. Whoever holds calls `check` before it publishes: a holder whose lease ran out, because it
-was suspended or cut off, publishes nothing.
+clock) passes LEASE_SECONDS. The holder calls `check` before it publishes: one whose lease ran out, because it was
+suspended or cut off, publishes nothing. This is fencing by time: a taker waits for the whole lease, a holder stops at
+three quarters of it, and the quarter between them covers a publication that had begun and the drift of clocks.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _POLL_SECONDS: Final = 0.2
 
 
 class HeldError(StorageError):
-    """Somebody else holds the folder, or held it last; the message says who and what to do."""
+    """Another process holds the folder, or held it last; the message names it and says what to do."""
 
 
 class Hold:
@@ -39,7 +40,7 @@ class Hold:
         """HeldError unless the right still stands: call it before each act that publishes."""
 
     def renew(self) -> None:
-        """Give a sign of life now. It is given regularly without this call."""
+        """Renew the right now. It is renewed regularly without this call."""
 
 
 @contextmanager
@@ -50,7 +51,8 @@ def hold(
     lease_seconds: float = LEASE_SECONDS,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Hold]:
-    """Hold `folder` (made if it is not there) while the block runs; `what` tells others who does, e.g. "sluice purge".
+    """Hold `folder` (made if it is not there) while the block runs; `what` names the holder to others, e.g.
+    "sluice purge".
 
     HeldError if another holds it for all of `wait_seconds`. Two holds in one process exclude each other too. `clock`
     is what a lease runs out by, in seconds."""

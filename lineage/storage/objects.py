@@ -115,9 +115,11 @@ def versions(folder: Folder, under: str) -> Iterator[Version]:
         for kind in ("Versions", "DeleteMarkers"):
             for entry in page.get(kind, []):
                 yield Version(
-                    name=entry["Key"].removeprefix(f"{prefix}/"), version_id=entry["VersionId"],
-                    is_latest=entry["IsLatest"], is_marker=kind == "DeleteMarkers",
-                )  # fmt: skip
+                    name=entry["Key"].removeprefix(f"{prefix}/"),
+                    version_id=entry["VersionId"],
+                    is_latest=entry["IsLatest"],
+                    is_marker=kind == "DeleteMarkers",
+                )
         if not page.get("IsTruncated"):
             return
         more = {"KeyMarker": page["NextKeyMarker"], "VersionIdMarker": page["NextVersionIdMarker"]}

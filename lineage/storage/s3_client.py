@@ -53,10 +53,10 @@ class S3Client(s3fs.S3FileSystem):  # type: ignore[misc]
             asked: dict[str, Any] = {}
             for given in (*arguments, options):
                 asked |= given if isinstance(given, dict) else {}
-            told = clear_error(error, _place(asked), anonymous=bool(self.anon))
-            if told is error:
+            clear = clear_error(error, _place(asked), anonymous=bool(self.anon))
+            if clear is error:
                 raise
-            raise told from error.__cause__ or error
+            raise clear from error.__cause__ or error
 
     call_s3 = sync_wrapper(_call_s3)
 

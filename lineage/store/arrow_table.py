@@ -41,6 +41,6 @@ class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]
         """The columns that a scan reads, None for all."""
         if not isinstance(columns, list):
             return None
-        # Arrow does not tell which fields an expression reads; its text holds their names, and perhaps more.
+        # Arrow does not say which fields an expression reads; its text holds their names, and perhaps more.
         words = set(re.findall(r"\w+", str(filter))) if filter is not None else set()
         return set(columns) | (words & set(self.schema.names))

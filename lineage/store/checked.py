@@ -1,7 +1,7 @@
-"""What readers of the store rely on, checked before it is believed: a damaged byte is an error, never a wrong answer.
+"""The bytes that readers of the store rely on, checked before they are used: damage is an error, never a wrong answer.
 
 1. A file of the Delta log is compared with its hash in checksums.json. What is newer than that (facts of a training or
-   a purge that is not covered yet) is taken as it is.
+   a purge before its checksum update) is taken as it is.
 2. A data file of one row group is compared whole with the hash in its name.
 3. A larger one has a side file: what its row groups can hold, and where each of their columns lies, with a digest. A
    reader checks the footer, the page index and the columns of row groups that it needs. The pages' own checksums would
@@ -97,12 +97,14 @@ def digest_of(data: bytes | memoryview) -> str:
 
 def encode_sums(sums: Sums) -> bytes:
     """The bytes of a side file."""
-    return seal({
-        "bytes": sums.size,
-        "columns": sums.columns,
-        "rest": sums.rest,
-        "groups": [[group.bounds, group.start, group.ends, group.digests] for group in sums.groups],
-    })  # fmt: skip
+    return seal(
+        {
+            "bytes": sums.size,
+            "columns": sums.columns,
+            "rest": sums.rest,
+            "groups": [[group.bounds, group.start, group.ends, group.digests] for group in sums.groups],
+        }
+    )
 
 
 def side_name(path: str) -> str:
@@ -160,6 +162,8 @@ class DataFiles:
         sums = self._sums[path]
         if sums is None:
             return
+        # A piece is a column of one row group with its page headers, or all that comes behind the last group: page
+        # index, footer and their statistics. Its start names it.
         left = [piece for piece in sums.pieces(columns, needs) if (path, piece[0]) not in self._checked]
         with self._table.open(path) as file:
             for run in _runs(left, _GAP_BYTES if self._table.is_remote else 0):
@@ -186,9 +190,9 @@ def _runs(pieces: Sequence[tuple[int, int, str]], gap: int) -> Iterator[list[tup
 
 
 class LogSums:
-    """The hashes of the Delta logs' files that checksums.json of an output tells: read once, asked for each table.
+    """The hashes of the Delta logs' files in an output's checksums.json: read once, asked for each table.
 
-    An output without checksums.json is not finished, and nothing is known of its logs."""
+    An output without checksums.json is not finished, and its logs are not checked."""
 
     def __init__(self, out: Folder) -> None:
         self._out = out
@@ -200,7 +204,7 @@ class LogSums:
             self._body = unsealed_body(data, out.at(CHECKSUMS_FILE))
 
     def check(self, name: str, version: int | None = None) -> None:
-        """Compare the files that tell table `name` at a Delta version, or now, with their hashes; DamagedFileError
+        """Compare the files that define table `name` at a Delta version, or now, with their hashes; DamagedFileError
         names one that is another."""
         commits: dict[tuple[int, str], str] = {}
         checkpoints: dict[tuple[int, str], str] = {}
@@ -208,6 +212,8 @@ class LogSums:
             number, _, kind = file.rpartition("/")[2].partition(".")
             if number.isdigit() and (version is None or int(number) <= version):
                 (commits if kind == "json" else checkpoints)[int(number), file] = digest
+        # Delta reads the newest checkpoint at or before the version and the commits behind it. Older files have no part
+        # in the answer, so they are not checked.
         newest = max((number for number, _ in checkpoints), default=-1)
         needed = {file: digest for (number, file), digest in checkpoints.items() if number == newest}
         needed |= {file: digest for (number, file), digest in commits.items() if number > newest}

@@ -1,7 +1,7 @@
 """Keeping checksums.json true: at the end of a run, after a purge, and after a commit of training facts.
 
-Whoever writes to an OUT holds it (lineage.storage.lock) and covers it before letting go. A process killed in between
-leaves facts newer than their checksums; the next one to cover takes them in, and `verify` accepts them if they are
+A writer of an OUT holds it (lineage.storage.lock) and updates the checksums before it lets go. A writer killed in
+between leaves facts newer than their checksums; the next update takes them in, and `verify` accepts them if they are
 whole.
 """
 
@@ -29,14 +29,14 @@ WORK: Final = "work"
 """Where unfinished work lies: nothing in it is part of an OUT."""
 
 
-def cover(out: Folder, index: Index | None = None, rewritten: Collection[str] = ()) -> Checksums:
+def update_checksums(out: Folder, index: Index | None = None, rewritten: Collection[str] = ()) -> Checksums:
     """Publish the checksums of everything under `out` that its index does not cover.
 
     Before index.json is published, give the `index` that will be. Sums taken before are kept, but for the names in
-    `rewritten` and for files of another size: so damage done meanwhile is not blessed."""
+    `rewritten` and for files of another size: so damage done meanwhile is not taken for the right content."""
     known = {entry.file: entry for entry in read_checksums(out).files} if out.exists(CHECKSUMS_FILE) else {}
     sums = []
-    for name in uncovered(out, index or read_index(out)):
+    for name in files_outside_index(out, index or read_index(out)):
         before = known.get(name)
         if before is None or name in rewritten or _is_pointer(name) or before.bytes != out.size(name):
             before = _named_sum(out, name) or sum_file(out, name)
@@ -46,9 +46,9 @@ def cover(out: Folder, index: Index | None = None, rewritten: Collection[str] = 
     return checksums
 
 
-def cover_tables(out: Folder, tables: Collection[str]) -> Checksums:
-    """`cover` after nothing but appends to `tables`: only their folders are listed, and only what is new there is read,
-    however large the OUT is. StorageError if it has no checksums yet."""
+def update_table_checksums(out: Folder, tables: Collection[str]) -> Checksums:
+    """`update_checksums` after nothing but appends to `tables`: only their folders are listed and only new files are
+    read, however large the OUT is. StorageError if it has no checksums yet."""
     known = read_checksums(out)
     folders = tuple(f"{FOLDER}/{name}/" for name in tables)
     sums = {entry.file: entry for entry in known.files if not entry.file.startswith(folders)}
@@ -66,7 +66,7 @@ def cover_tables(out: Folder, tables: Collection[str]) -> Checksums:
     return checksums
 
 
-def uncovered(out: Folder, index: Index) -> list[str]:
+def files_outside_index(out: Folder, index: Index) -> list[str]:
     """The files under `out` that `index` does not cover and checksums.json must, sorted."""
     covered = {*index.files(), INDEX_FILE, CHECKSUMS_FILE}
     return [name for name in out.names() if name not in covered and not name.startswith(f"{WORK}/")]
@@ -84,14 +84,14 @@ def _table_sum(out: Folder, name: str) -> TableSum:
 
 
 def named_hash(name: str) -> str | None:
-    """The hash (hex) that the name of a table's data file tells, None for any other file."""
+    """The hash (hex) in the name of a table's data file, None for any other file."""
     digest = name.removesuffix(".parquet").rpartition("-")[2]
     is_data = name.startswith(f"{FOLDER}/") and name.endswith(".parquet") and "/_delta_log/" not in name
     return digest if is_data and len(digest) == 32 and set(digest) <= set("0123456789abcdef") else None
 
 
 def _named_sum(out: Folder, name: str) -> FileSum | None:
-    """The sum of a table's data file, taken from its name: at ten billion documents nobody reads them all again."""
+    """The sum of a table's data file, taken from its name: ten billion documents are not read again for it."""
     digest = named_hash(name)
     return None if digest is None else FileSum(file=name, hash=digest, bytes=out.size(name))
 

@@ -1,4 +1,4 @@
-"""What readers raise where a file is damaged."""
+"""The errors that readers raise where a file is damaged."""
 
 from __future__ import annotations
 

@@ -78,13 +78,13 @@ def table_uri(out: Folder, name: str) -> str:
 
 
 def plain_reason(error: Exception) -> str:
-    """What deltalake says, in one line: it colours its errors and draws them as a tree."""
+    """deltalake's message in one line: it colours its errors and draws them as a tree."""
     return " ".join(re.sub("\x1b\\[[0-9;]*m|↳|├─>|╰─>|│", " ", str(error)).split())
 
 
 def open_table(out: Folder, name: str, version: int | None = None, sums: LogSums | None = None) -> DeltaTable:
     """Table `name`, freshly opened, at a Delta version or the latest; StoreError if it is not there, or if its log is
-    not as checksums.json says. Whoever opens many tables reads `sums` once for all."""
+    not as checksums.json says. A caller that opens many tables reads `sums` once for all."""
     uri = table_uri(out, name)
     try:
         (sums or log_sums(out)).check(name, version)
@@ -105,7 +105,7 @@ def open_table(out: Folder, name: str, version: int | None = None, sums: LogSums
 
 
 def log_sums(out: Folder) -> LogSums:
-    """What checksums.json tells of the tables' logs; StoreError if it is damaged."""
+    """What checksums.json holds of the tables' logs; StoreError if it is damaged."""
     try:
         return LogSums(out)
     except DamagedFileError as error:
@@ -126,7 +126,7 @@ def commit_tables(out: Folder, files: Mapping[str, Sequence[TableFile]]) -> None
 
 
 def _create(out: Folder, name: str, schema: pa.Schema, files: Sequence[TableFile]) -> bool:
-    """Create the table with its files in one commit; False if somebody has already."""
+    """Create the table with its files in one commit; False if it is there already."""
     uri = table_uri(out, name)
     options = delta_options(uri)
     if DeltaTable.is_deltatable(uri, options):
@@ -135,9 +135,13 @@ def _create(out: Folder, name: str, schema: pa.Schema, files: Sequence[TableFile
         os.makedirs(uri, exist_ok=True)
     try:
         create_table_with_add_actions(
-            uri, Schema.from_arrow(schema), _adds(files), configuration=_configuration(name), storage_options=options,
+            uri,
+            Schema.from_arrow(schema),
+            _adds(files),
+            configuration=_configuration(name),
+            storage_options=options,
             commit_properties=CommitProperties(app_transactions=[Transaction(RUN_TRANSACTION, 1)]),
-        )  # fmt: skip
+        )
     except DeltaError:
         if DeltaTable.is_deltatable(uri, options):
             return False
@@ -169,7 +173,7 @@ def _check_same_files(out: Folder, name: str, files: Sequence[TableFile]) -> Non
 def append(out: Folder, name: str, rows: pa.Table, transaction_id: str) -> bool:
     """Append `rows` to an appended table exactly once under `transaction_id`; False if they are there already.
 
-    Safe under races and kills: whoever calls again with the same id, at once or later, appends nothing. StoreError if
+    Safe under races and kills: a second call with the same id, at once or later, appends nothing. StoreError if
     no commit succeeds in many attempts."""
     from lineage.store.tables import APPENDED
     from lineage.store.write import publish_rows, table_folder
@@ -181,6 +185,8 @@ def append(out: Folder, name: str, rows: pa.Table, transaction_id: str) -> bool:
     # The name holds the transaction id: so no other transaction can refer to a file that is removed below.
     file = publish_rows(out, name, f"fact-{content_hash(transaction_id.encode()).hex()[:16]}", rows)
     for attempt in range(_ATTEMPTS):
+        # Opened anew before each attempt: Delta refuses a transaction id that was committed after the snapshot, and
+        # takes one that the snapshot already holds. So the id is looked up in the snapshot that the commit starts from.
         table = open_table(out, name)
         if table.transaction_version(transaction_id) is not None:
             if file.path not in _paths(table):
@@ -188,9 +194,11 @@ def append(out: Folder, name: str, rows: pa.Table, transaction_id: str) -> bool:
             return False
         try:
             table.create_write_transaction(
-                _adds([file]), "append", Schema.from_arrow(schema),
+                _adds([file]),
+                "append",
+                Schema.from_arrow(schema),
                 commit_properties=CommitProperties(app_transactions=[Transaction(transaction_id, 1)]),
-            )  # fmt: skip
+            )
         except CommitFailedError:
             time.sleep(random.uniform(0, min(1.0, 0.01 * 2 ** min(attempt, 7))))
         else:
@@ -203,7 +211,7 @@ def _gather(out: Folder, name: str) -> None:
     """Write many small files of facts again as one: a long run commits thousands, and every trace reads them.
 
     One commit removes and adds, in place of deltalake's `compact`, of which two at once double rows. The fence makes
-    rewriters collide; whoever loses, to another rewriter or to an append, leaves it to a later append."""
+    rewriters collide; the loser, to another rewriter or to an append, leaves it to a later append."""
     from lineage.store.tables import APPENDED
     from lineage.store.write import publish_rows, table_folder
 
@@ -216,13 +224,16 @@ def _gather(out: Folder, name: str) -> None:
     # A name of its own: the loser's file can be removed without touching another rewriter's.
     file = publish_rows(out, name, f"facts-{uuid.uuid4().hex[:16]}", rows)
     now = time.time_ns() // 1_000_000
+    # Two rewriters of one snapshot would each add all rows. Both claim the next number of one application transaction,
+    # which Delta takes for a conflict: so one commits. Without retries, because the loser loses nothing by giving up.
     fence = Transaction(_FENCE, (table.transaction_version(_FENCE) or 0) + 1)
     try:
         table.create_write_transaction(
-            [*(RemoveAction(path, True, now, size, {}) for path, size in olds), *_adds([file])], "append",
+            [*(RemoveAction(path, True, now, size, {}) for path, size in olds), *_adds([file])],
+            "append",
             Schema.from_arrow(APPENDED[name]),
             commit_properties=CommitProperties(max_commit_retries=0, app_transactions=[fence]),
-        )  # fmt: skip
+        )
     except CommitFailedError:
         table_folder(out, name).remove(file.path)
 

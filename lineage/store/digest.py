@@ -1,4 +1,4 @@
-"""What the store says, as one digest a table: equal for equal rows, however they are ordered, filed or compressed."""
+"""The store's content as one digest a table: equal for equal rows, however they are ordered, filed or compressed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _row_hashes(out: Folder, name: str) -> Iterator[int]:
 
 
 def _as_bytes(column: pa.Array) -> list[bytes]:
-    """Each value as bytes that tell it from every other value of its column, null included."""
+    """Each value as bytes that differ from those of every other value of its column, null included."""
     if not pa.types.is_binary(column.type):
         column = column.cast(pa.string()).cast(pa.binary())
     return [b"" if value is None else b"=" + value for value in column.to_pylist()]

@@ -1,4 +1,4 @@
-"""Point questions to the store: each touches only the files, row groups and pages that can hold the answer.
+"""Point lookups in the store: each touches only the files, row groups and pages that can hold the answer.
 
 Index tables lead to a document's `k`; the bounds of `k` in the Delta log name the one file of `documents`, and sorted
 rows the one row group. What a question relies on is checked first (`checked`). Questions go to DataFusion inside
@@ -78,7 +78,7 @@ class Lookup:
         return _ordered(row for row in rows if wanted & {getattr(row, column) for column in _HASH_COLUMNS})
 
     def by_url_key(self, url_key: bytes) -> list[DocumentRow]:
-        """Documents whose normalised URL may have this hash: whoever asks compares the normalised URLs."""
+        """Documents whose normalised URL may have this hash: the caller compares the normalised URLs."""
         return _ordered(self._by_keys("documents", DocumentRow, self._indexed("hash_index", [sort_key(url_key)])))
 
     def by_place(self, warc_file: str, offset: int) -> list[DocumentRow]:
@@ -230,7 +230,7 @@ class Lookup:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """A data file of a table as the log tells of it."""
+    """A data file of a table as the log lists it."""
 
     path: str
     num_rows: int
@@ -239,7 +239,7 @@ class _File:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Opened:
-    """A table that questions are put to."""
+    """A table opened for questions."""
 
     table: DeltaTable
     files: list[_File]

@@ -1,4 +1,4 @@
-"""What was purged from an OUT, as those who compare files with it need it."""
+"""What was purged from an OUT, for comparison with its files."""
 
 from __future__ import annotations
 

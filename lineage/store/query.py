@@ -96,9 +96,11 @@ def answers(out: Folder, asked: Sequence[str], version: int | None = None, limit
     process = subprocess.Popen(
         # -P: a folder called `lineage` where the caller happens to stand is not ours.
         [sys.executable, "-P", "-m", "lineage.store.sql"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-    )  # fmt: skip
+    )
     assert process.stdin is not None and process.stdout is not None
     try:
         request = {"out": out.url, "asked": list(asked), "version": version, "limits": asdict(limits)}
@@ -196,7 +198,7 @@ class _Watched:
 
 
 def _memory_of(pid: int) -> int:
-    """Bytes of memory that a process holds; 0 where it cannot be told (no Linux, or it is gone)."""
+    """Bytes of memory that a process holds; 0 where it cannot be read (no Linux, or the process is gone)."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")

@@ -126,11 +126,11 @@ class PurgedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
-    """A row of `steps`, as far as a story needs it."""
+    """A row of `steps`, as far as a document's history needs it."""
 
     source: str
     stage: str
-    position: int | None
+    position: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

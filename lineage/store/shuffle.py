@@ -1,73 +1,156 @@
-"""Rows of a run's tables on their way to buckets: dealt by many processes, gathered by as many others.
+"""The shuffle: rows of any number of tables split by bucket of `k`, gathered bucket by bucket in bounded memory.
 
-A deal is one process's share: for each table a file that holds its rows bucket after bucket, each bucket an Arrow
-stream, behind a header of buckets + 1 offsets (int64, little-endian). So whoever writes a bucket reads two small ranges
-of each deal, and nobody holds more than a share or a bucket. (`write.Spool` is for who has all rows in one process.)
+Within one process a `Shuffle` holds its rows and spills them to local disk past a bound. Where many processes have rows
+each publishes its share: for each table a file that holds its rows bucket after bucket, each bucket an Arrow stream,
+behind a header of buckets + 1 offsets (int64, little-endian). Who writes a bucket then `gather`s it with two small
+reads of each share, and no process holds more than a share or a bucket.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lineage.storage.folder import Folder
-from lineage.store.tables import WRITTEN_ONCE
-from lineage.store.write import UrlKey, conform, index_rows, split_by_bucket
 
-_OFFSET_BYTES = 8
+BUFFER_BYTES: Final = 64 << 20
+"""How many bytes of rows a shuffle holds before it spills them."""
+
+_KEY_BITS: Final = 63
+_OFFSET_BYTES: Final = 8
 
 
-class Deal:
-    """One share of the rows; `buckets` gives each table's number of buckets. Held in memory until it is published."""
+class Shuffle:
+    """A context: `add` rows under the name of their table, then read them bucket by bucket, or `publish` them.
 
-    def __init__(self, buckets: Mapping[str, int]) -> None:
+    Rows of a bucket come back in the order in which they were added. Memory: `buffer_bytes` and one bucket."""
+
+    def __init__(
+        self, buckets: int | Mapping[str, int] = 1, scratch: str | None = None, buffer_bytes: int = BUFFER_BYTES
+    ) -> None:
+        """`buckets`: how many each table has (a power of two), by name or for all; a table that is not named has one.
+        `scratch`: the folder for spilled rows, instead of the system's temporary one."""
         self._buckets = buckets
-        self._pieces: dict[str, dict[int, list[pa.Table]]] = defaultdict(lambda: defaultdict(list))
+        self._folder = tempfile.TemporaryDirectory(prefix="sluice-shuffle-", dir=scratch)
+        self._buffer_bytes = buffer_bytes
+        self._num_bytes = 0
+        self._held: dict[tuple[str, int], list[pa.Table]] = defaultdict(list)
+        self._spilled: dict[tuple[str, int], list[str]] = defaultdict(list)
 
-    def add(self, name: str, rows: pa.Table) -> None:
-        """Rows of table `name`, to the buckets of their `k`."""
-        for bucket, piece in split_by_bucket(conform(rows, WRITTEN_ONCE[name]), self._buckets[name]):
-            self._pieces[name][bucket].append(piece)
+    def __enter__(self) -> Shuffle:
+        return self
 
-    def add_documents(self, rows: pa.Table, url_key: UrlKey) -> None:
-        """Rows of `documents`, and of every index table that is derived from them."""
-        rows = conform(rows, WRITTEN_ONCE["documents"])
-        self.add("documents", rows)
-        for name, derived in index_rows(rows, url_key).items():
-            self.add(name, derived)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._folder.cleanup()
+
+    def num_buckets(self, name: str) -> int:
+        """How many buckets table `name` has."""
+        return self._buckets if isinstance(self._buckets, int) else self._buckets.get(name, 1)
+
+    def add(self, name: str, rows: pa.Table, bucket: int | None = None) -> None:
+        """Rows of table `name`, for the bucket of their `k` or for the given one. All have the same columns."""
+        pieces = split_by_bucket(rows, self.num_buckets(name)) if bucket is None else [(bucket, rows)]
+        for owner, piece in pieces:
+            self._held[name, owner].append(piece)
+        self._num_bytes += rows.nbytes
+        if self._num_bytes > self._buffer_bytes:
+            self._spill()
+
+    def read(self, name: str, bucket: int, schema: pa.Schema) -> pa.Table:
+        """The rows of a bucket; those of `schema` without rows if there are none."""
+        pieces = [_read_spilled(path) for path in self._spilled.get((name, bucket), ())]
+        pieces += self._held.get((name, bucket), ())
+        return pa.concat_tables(pieces) if pieces else schema.empty_table()
+
+    def filled(self) -> Iterator[tuple[str, int, pa.Table]]:
+        """(table, bucket, rows) of every bucket that has rows, in order."""
+        for name, bucket in sorted(self._held.keys() | self._spilled.keys()):
+            yield name, bucket, self.read(name, bucket, pa.schema([]))
 
     def publish(self, folder: Folder, key: str) -> list[str]:
         """Write the share's files below `folder` under a key of its own; the tables that it has rows of."""
-        for name, pieces in self._pieces.items():
-            streams = [_packed(pieces[bucket]) if bucket in pieces else b"" for bucket in range(self._buckets[name])]
-            first = _OFFSET_BYTES * (len(streams) + 1)
-            offsets = first + np.cumsum([0, *map(len, streams)], dtype="<i8")
+        names = sorted({name for name, _ in self._held.keys() | self._spilled.keys()})
+        for name in names:
             with folder.writing(_file(name, key)) as file:
-                file.write(offsets.tobytes())
-                for stream in streams:
+                ends = [_OFFSET_BYTES * (self.num_buckets(name) + 1)]
+                file.seek(ends[0])  # the header is written when every bucket's length is known
+                for bucket in range(self.num_buckets(name)):
+                    stream = _as_stream(self.read(name, bucket, pa.schema([])))
                     file.write(stream)
-        return sorted(self._pieces)
+                    ends.append(ends[-1] + len(stream))
+                file.seek(0)
+                file.write(np.array(ends, dtype="<i8").tobytes())
+        return names
+
+    def _spill(self) -> None:
+        for (name, bucket), pieces in self._held.items():
+            paths = self._spilled[name, bucket]
+            path = f"{self._folder.name}/{name}-{bucket}-{len(paths)}.arrow"
+            rows = pa.concat_tables(pieces)
+            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+                writer.write_table(rows)
+            paths.append(path)
+        self._held.clear()
+        self._num_bytes = 0
 
 
-def gather(folder: Folder, name: str, keys: Iterable[str], bucket: int) -> pa.Table:
-    """The rows of one bucket of table `name` out of the deals with these keys, in their order."""
+def gather(folder: Folder, name: str, keys: Iterable[str], bucket: int, schema: pa.Schema) -> pa.Table:
+    """The rows of one bucket of table `name` out of the shares with these keys, in their order; those of `schema`
+    without rows if there are none."""
     pieces = []
     for key in keys:
         file = _file(name, key)
         start, end = np.frombuffer(folder.read_range(file, _OFFSET_BYTES * bucket, 2 * _OFFSET_BYTES), "<i8").tolist()
         if end > start:
             pieces.append(pa.ipc.open_stream(folder.read_range(file, start, end - start)).read_all())
-    return pa.concat_tables(pieces) if pieces else WRITTEN_ONCE[name].empty_table()
+    return pa.concat_tables(pieces) if pieces else schema.empty_table()
 
 
-def _packed(pieces: list[pa.Table]) -> bytes:
-    rows, sink = pa.concat_tables(pieces), pa.BufferOutputStream()
+def bucket_of(keys: npt.NDArray[np.int64], buckets: int) -> npt.NDArray[np.int64]:
+    """The bucket of each `k`, shape (len(keys),): its leading bits. `buckets` is a power of two."""
+    assert buckets > 0 and buckets & (buckets - 1) == 0, f"{buckets} is not a power of two"
+    return keys >> np.int64(_KEY_BITS - (buckets.bit_length() - 1)) if buckets > 1 else np.zeros_like(keys)
+
+
+def split_by_bucket(rows: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
+    """`rows` (with a column `k`, or all to bucket 0) as (bucket, its rows), ascending; empty buckets are left out."""
+    if rows.num_rows == 0:
+        return
+    if buckets == 1 or "k" not in rows.column_names:
+        yield 0, rows
+        return
+    owner = bucket_of(rows["k"].to_numpy(), buckets)
+    # One stable sort and one copy of the rows, then slices of it: a filter for each bucket would read them all each
+    # time.
+    order = np.argsort(owner, kind="stable")
+    ordered = rows.take(pa.array(order))
+    present, starts = np.unique(owner[order], return_index=True)
+    ends = np.append(starts[1:], len(order))
+    for bucket, start, end in zip(present.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        yield bucket, ordered.slice(start, end - start)
+
+
+def _as_stream(rows: pa.Table) -> bytes:
+    if not rows.num_rows:
+        return b""
+    sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(rows)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _read_spilled(path: str) -> pa.Table:
+    with pa.OSFile(path, "rb") as source:
+        return pa.ipc.open_file(source).read_all()
 
 
 def _file(name: str, key: str) -> str:

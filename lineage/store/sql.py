@@ -1,8 +1,8 @@
 """Read-only SQL over the views of the store, with DuckDB.
 
-What keeps a question from writing, from reading files and from what the process knows: exactly one statement, of type
+A question cannot write, read files or learn the process's settings. What is answered is exactly one statement, of type
 SELECT (an EXPLAIN is refused, because EXPLAIN ANALYZE COPY is one), that names no table but the views and no
-function that tells settings; no access to files, network, extensions or Python objects from inside DuckDB, which sees
+function that shows settings; no access to files, network, extensions or Python objects from inside DuckDB, which sees
 only Arrow data that we opened; a locked configuration, a memory limit, no temporary files, and a time limit.
 
 `questions` answers in this process, for questions of our own. What a user asks goes through `query` to a process of its
@@ -59,7 +59,7 @@ _REFUSED_BEGINNINGS: Final = ("pragma_", "duckdb_", "pg_", "read_", "query", "sq
 
 _ROWS_AT_ONCE: Final = 1000
 _ADDRESS_SPACE_GIB: Final = 64
-"""A last wall around the process that answers, far above its memory's limit: code and unused stacks count in it too."""
+"""The last limit of the process that answers, far above its memory's limit: code and unused stacks count in it too."""
 
 
 @contextmanager
@@ -181,7 +181,7 @@ def _the_select(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.State
 
 
 def _check_names(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """WrongQueryError if the statement names another table than the views, or a function that tells of the process."""
+    """WrongQueryError if the statement names another table than the views, or a function that shows settings."""
     serialized = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchone()
     assert serialized is not None
     tree = json.loads(serialized[0])

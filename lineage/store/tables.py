@@ -133,7 +133,7 @@ WARC_INDEX: Final = pa.schema([
 
 HASH_INDEX: Final = pa.schema([("k", _INT), ("doc_k", _INT)])
 """Hash -> document: `k` is `ids.sort_key` of a raw, text, clean or tokens hash or of a normalised URL's BLAKE3-128,
-`doc_k` the document's `k`. Whoever looks up compares the whole hash in `documents`."""
+`doc_k` the document's `k`. A lookup compares the whole hash in `documents`."""
 
 CLUSTER_INDEX: Final = pa.schema([
     ("k", _INT), ("cluster_id", _HASH), ("doc_id", _HASH), ("status", _TEXT), ("duplicate_of", _HASH),
@@ -146,7 +146,7 @@ WRITTEN_ONCE: Final[dict[str, pa.Schema]] = {
     "step_rules": STEP_RULES, "inputs": INPUTS, "unreadable": UNREADABLE, "url_index": URL_INDEX,
     "warc_index": WARC_INDEX, "hash_index": HASH_INDEX, "cluster_index": CLUSTER_INDEX,
 }  # fmt: skip
-"""The store's tables that a run writes at its end, bucket by bucket, and nobody touches again."""
+"""The store's tables that a run writes at its end, bucket by bucket, and that never change after."""
 
 APPENDED: Final[dict[str, pa.Schema]] = {
     "purges": PURGES, "purged": PURGED, "training_runs": TRAINING_RUNS, "training_segments": TRAINING_SEGMENTS,

@@ -1,25 +1,23 @@
 """Writing the tables of a run: sorted, deterministic Parquet files, bucket by bucket, then one commit a table.
 
 1. `index_rows` derives the rows of the index tables from rows of `documents`.
-2. `split_by_bucket` deals rows to buckets, ranges of `k` of equal width; `num_buckets` says how many a table gets.
+2. `lineage.store.shuffle` brings rows to buckets, ranges of `k` of equal width; `num_buckets` says how many a table
+   gets.
 3. `write_bucket` writes all rows of one bucket as files named by the bucket and the BLAKE3-128 of their bytes.
 4. `lineage.store.delta.commit_tables` makes them tables.
 
-Each call of 1 to 3 needs only its own rows: `Spool` does it all in one process, on local disk; `lineage.store.shuffle`
-lets many processes share the work. Files depend on the rows alone, not on the order or the batches in which they came.
+Each call of 1 to 3 needs only its own rows. One process shuffles with `add_documents`, `add_rows` and `write_tables`;
+many processes publish their shares and gather one bucket each. Files depend on the rows alone, not on the order or the
+batches in which they came.
 """
 
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -27,6 +25,7 @@ import pyarrow.parquet as pq
 from lineage.ids import content_hash, sort_keys, text_hash
 from lineage.storage.folder import Folder
 from lineage.store.checked import GROUP_ROWS, Bound, Group, Sums, digest_of, encode_sums, side_name
+from lineage.store.shuffle import Shuffle
 from lineage.store.tables import BOUNDED, DICTIONARY, SORTED_BY, WRITTEN_ONCE
 
 FOLDER: Final = "lineage"
@@ -38,7 +37,6 @@ ROWS_PER_BUCKET: Final = 1 << 20
 _MAGIC: Final = b"PAR1"
 """What a Parquet file begins with; its first row group comes next, and each other right after the one before."""
 
-_KEY_BITS: Final = 63
 _EMPTY_TEXT: Final = text_hash("")
 _INDEXED_HASHES: Final = ("raw_hash", "text_hash", "clean_hash", "tokens_hash")
 
@@ -66,12 +64,6 @@ def num_buckets(num_rows: int) -> int:
     return 1 << max(0, (max(num_rows, 1) - 1).bit_length() - ROWS_PER_BUCKET.bit_length() + 1)
 
 
-def bucket_of(keys: npt.NDArray[np.int64], buckets: int) -> npt.NDArray[np.int64]:
-    """The bucket of each `k`, shape (len(keys),): its leading bits. `buckets` is a power of two."""
-    assert buckets > 0 and buckets & (buckets - 1) == 0, f"{buckets} is not a power of two"
-    return keys >> np.int64(_KEY_BITS - (buckets.bit_length() - 1)) if buckets > 1 else np.zeros_like(keys)
-
-
 def shard_chunks(num_documents: Iterable[tuple[str, int, int]]) -> Iterator[list[tuple[str, int]]]:
     """The buckets of `placements`: runs of (source, shard), in the given order, of about ROWS_PER_BUCKET rows.
 
@@ -86,22 +78,6 @@ def shard_chunks(num_documents: Iterable[tuple[str, int, int]]) -> Iterator[list
         rows += num
     if chunk:
         yield chunk
-
-
-def split_by_bucket(rows: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
-    """`rows` (with a column `k`, or all to bucket 0) as (bucket, its rows), ascending; empty buckets are left out."""
-    if rows.num_rows == 0:
-        return
-    if buckets == 1 or "k" not in rows.column_names:
-        yield 0, rows
-        return
-    owner = bucket_of(rows["k"].to_numpy(), buckets)
-    order = np.argsort(owner, kind="stable")
-    ordered = rows.take(pa.array(order))
-    present, starts = np.unique(owner[order], return_index=True)
-    ends = np.append(starts[1:], len(order))
-    for bucket, start, end in zip(present.tolist(), starts.tolist(), ends.tolist(), strict=True):
-        yield bucket, ordered.slice(start, end - start)
 
 
 def write_bucket(out: Folder, name: str, bucket: int, rows: pa.Table) -> list[TableFile]:
@@ -164,16 +140,19 @@ def index_rows(documents: pa.Table, url_key: UrlKey) -> dict[str, pa.Table]:
     url_keys = [None if url is None else url_key(url) for url in documents["url"].to_pylist()]
     hashes.append((pa.array(url_keys, pa.binary()), doc_k))
     return {
-        "url_index": conform(with_host.drop_columns("k").append_column("k", _name_keys(with_host["host"])),
-                              WRITTEN_ONCE["url_index"]),
+        "url_index": conform(
+            with_host.drop_columns("k").append_column("k", _name_keys(with_host["host"])), WRITTEN_ONCE["url_index"]
+        ),
         "warc_index": conform(
             with_place.rename_columns({"k": "doc_k"}).append_column("k", _name_keys(with_place["warc_file"])),
-            WRITTEN_ONCE["warc_index"]),
+            WRITTEN_ONCE["warc_index"],
+        ),
         "hash_index": _hash_rows(hashes),
         "cluster_index": conform(
             clustered.drop_columns("k").append_column("k", _hash_keys(clustered["cluster_id"].combine_chunks())),
-            WRITTEN_ONCE["cluster_index"]),
-    }  # fmt: skip
+            WRITTEN_ONCE["cluster_index"],
+        ),
+    }
 
 
 def _hash_rows(hashes: list[tuple[pa.Array, pa.Array]]) -> pa.Table:
@@ -197,70 +176,31 @@ def _name_keys(names: pa.ChunkedArray) -> pa.Array:
     return pa.array(keys[encoded.indices.to_numpy(zero_copy_only=False)], pa.int64())
 
 
-class Spool:
-    """The tables of a run in one process: takes rows in any order and batches, keeps them on local disk by bucket.
-
-    Use it as a context manager; `files` writes the tables' files. Memory: the rows buffered for all buckets (at most
-    `buffer_rows`), then one bucket at a time."""
-
-    def __init__(self, num_rows: Mapping[str, int], scratch: str | None = None, buffer_rows: int = 1 << 19) -> None:
-        """`num_rows`: about how many rows each table will have; a table left out gets one bucket."""
-        self._buckets = {name: num_buckets(num_rows.get(name, 0)) for name in WRITTEN_ONCE}
-        self._scratch = tempfile.TemporaryDirectory(prefix="sluice-spool-", dir=scratch)
-        self._buffer_rows = buffer_rows
-        self._buffered = 0
-        self._buffers: dict[tuple[str, int], list[pa.Table]] = {}
-        self._written: dict[tuple[str, int], list[str]] = {}
-
-    def __enter__(self) -> Spool:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._scratch.cleanup()
-
-    def add(self, name: str, rows: pa.Table, bucket: int | None = None) -> None:
-        """Rows of table `name`, to the bucket of their `k` or to the given one (`placements`: see `shard_chunks`)."""
-        rows = conform(rows, WRITTEN_ONCE[name])
-        dealt = split_by_bucket(rows, self._buckets[name]) if bucket is None else [(bucket, rows)]
-        for owner, piece in dealt:
-            self._buffers.setdefault((name, owner), []).append(piece)
-        self._buffered += rows.num_rows
-        if self._buffered > self._buffer_rows:
-            self._spill()
-
-    def add_documents(self, rows: pa.Table, url_key: UrlKey) -> None:
-        """Rows of `documents`, and of every index table that is derived from them."""
-        rows = conform(rows, WRITTEN_ONCE["documents"])
-        self.add("documents", rows)
-        for name, derived in index_rows(rows, url_key).items():
-            self.add(name, derived)
-
-    def files(self, out: Folder) -> dict[str, list[TableFile]]:
-        """Write every bucket of every table below `out`; the files of each table, in order, for `commit_tables`."""
-        self._spill()
-        files: dict[str, list[TableFile]] = {name: [] for name in WRITTEN_ONCE}
-        for name, bucket in sorted(self._written):
-            pieces = [_read_spilled(path) for path in self._written[name, bucket]]
-            files[name].extend(write_bucket(out, name, bucket, pa.concat_tables(pieces)))
-        return files
-
-    def _spill(self) -> None:
-        for (name, bucket), pieces in self._buffers.items():
-            paths = self._written.setdefault((name, bucket), [])
-            path = f"{self._scratch.name}/{name}-{bucket}-{len(paths)}.arrow"
-            table = pa.concat_tables(pieces)
-            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-                writer.write_table(table)
-            paths.append(path)
-        self._buffers.clear()
-        self._buffered = 0
+def table_buckets(num_rows: Mapping[str, int]) -> dict[str, int]:
+    """How many buckets each table that a run writes gets in a shuffle. `num_rows`: about how many rows each will have;
+    a table left out gets one bucket."""
+    return {name: num_buckets(num_rows.get(name, 0)) for name in WRITTEN_ONCE}
 
 
-def _read_spilled(path: str) -> pa.Table:
-    with pa.OSFile(path, "rb") as source:
-        return pa.ipc.open_file(source).read_all()
+def add_rows(shuffle: Shuffle, name: str, rows: pa.Table, bucket: int | None = None) -> None:
+    """Rows of table `name`, for the bucket of their `k` or for the given one (`placements`: see `shard_chunks`)."""
+    shuffle.add(name, conform(rows, WRITTEN_ONCE[name]), bucket)
+
+
+def add_documents(shuffle: Shuffle, rows: pa.Table, url_key: UrlKey) -> None:
+    """Rows of `documents`, and of every index table that is derived from them."""
+    rows = conform(rows, WRITTEN_ONCE["documents"])
+    shuffle.add("documents", rows)
+    for name, derived in index_rows(rows, url_key).items():
+        shuffle.add(name, derived)
+
+
+def write_tables(out: Folder, shuffle: Shuffle) -> dict[str, list[TableFile]]:
+    """Write every bucket of every table below `out`; the files of each table, in order, for `commit_tables`."""
+    files: dict[str, list[TableFile]] = {name: [] for name in WRITTEN_ONCE}
+    for name, bucket, rows in shuffle.filled():
+        files[name].extend(write_bucket(out, name, bucket, rows))
+    return files
 
 
 def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -1,4 +1,4 @@
-"""What `trace` tells about a document, and its JSON form: a contract that others read."""
+"""A document's history as `trace` gives it, and its JSON form, which is a contract with its readers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageDecision:
-    """What one stage said: "keep", "edit" (rule: the kind of change, value: how many), "reject" or "duplicate"."""
+    """What one stage decided: "keep", "edit" (rule: the kind of change, value: how many), "reject" or "duplicate"."""
 
     stage: str
     verdict: str
@@ -60,28 +60,32 @@ class DocumentHistory:
         return self.row.doc_id
 
     def as_json(self, limit: int | None = None) -> dict[str, Json]:
-        """The story as `trace --json` prints it. `limit` cuts the lists of cluster members and exposures; for a list
+        """The history as `trace --json` prints it. `limit` cuts the lists of cluster members and exposures; for a list
         that was cut, `<name>_cut` gives its count, its first and its last entry."""
         row = self.row
-        told: dict[str, Json] = {
+        fields: dict[str, Json] = {
             "doc_id": row.doc_id.hex(),
             "url": row.url,
             "warc": {
-                "file": row.warc_file, "offset": row.warc_offset, "length": row.warc_length,
+                "file": row.warc_file,
+                "offset": row.warc_offset,
+                "length": row.warc_length,
                 "record_id": row.record_id,
             },
             "hashes": {
-                "raw": _hex(row.raw_hash), "text": _hex(row.text_hash), "clean": _hex(row.clean_hash),
+                "raw": _hex(row.raw_hash),
+                "text": _hex(row.text_hash),
+                "clean": _hex(row.clean_hash),
                 "tokens": _hex(row.tokens_hash),
             },
             "status": row.status,
             "decisions": [_decision(decision) for decision in self.decisions],
             "cluster": self._cluster(limit),
             "placements": self._placements(),
-        }  # fmt: skip
-        _put_cut(told, "exposures", [asdict(exposure) for exposure in self.exposures], limit)
-        told["purged"] = None if self.purged is None else asdict(self.purged)
-        return told
+        }
+        _put_cut(fields, "exposures", [asdict(exposure) for exposure in self.exposures], limit)
+        fields["purged"] = None if self.purged is None else asdict(self.purged)
+        return fields
 
     def _cluster(self, limit: int | None) -> Json:
         """A document that nothing repeats is a cluster of its own; a rejected one was compared with none."""
@@ -89,12 +93,14 @@ class DocumentHistory:
         found = self.cluster or DuplicateCluster(
             id=self.doc_id, duplicate_of=self.row.duplicate_of, similarity=self.row.similarity, members=alone
         )
-        told: dict[str, Json] = {
-            "id": found.id.hex() if found.members else None, "size": len(found.members),
-            "duplicate_of": _hex(found.duplicate_of), "similarity": _number(found.similarity),
-        }  # fmt: skip
-        _put_cut(told, "members", [member.hex() for member in found.members], limit)
-        return told
+        fields: dict[str, Json] = {
+            "id": found.id.hex() if found.members else None,
+            "size": len(found.members),
+            "duplicate_of": _hex(found.duplicate_of),
+            "similarity": _number(found.similarity),
+        }
+        _put_cut(fields, "members", [member.hex() for member in found.members], limit)
+        return fields
 
     def _placements(self) -> Json:
         row = self.row
@@ -104,35 +110,39 @@ class DocumentHistory:
 
 
 def documents_json(
-    stories: Sequence[DocumentHistory],
+    histories: Sequence[DocumentHistory],
     limit: int | None = None,
     num: int | None = None,
     last: DocumentHistory | None = None,
 ) -> dict[str, Json]:
     """`{"documents": […]}`: the answer in every direction but by id. `num` and `last`: how many there are and the last
-    of them, where `stories` are only the first."""
-    told: dict[str, Json] = {}
-    _put_cut(told, "documents", [story.as_json(limit) for story in stories], limit)
-    if num is not None and num > len(stories):
-        told["documents_cut"] = {
-            "count": num, "first": stories[0].as_json(limit) if stories else None,
+    of them, where `histories` are only the first."""
+    fields: dict[str, Json] = {}
+    _put_cut(fields, "documents", [history.as_json(limit) for history in histories], limit)
+    if num is not None and num > len(histories):
+        fields["documents_cut"] = {
+            "count": num,
+            "first": histories[0].as_json(limit) if histories else None,
             "last": None if last is None else last.as_json(limit),
-        }  # fmt: skip
-    return told
+        }
+    return fields
 
 
-def _put_cut(told: dict[str, Json], name: str, items: Sequence[Json], limit: int | None) -> None:
+def _put_cut(fields: dict[str, Json], name: str, items: Sequence[Json], limit: int | None) -> None:
     shown = items if limit is None else items[:limit]
-    told[name] = list(shown)
+    fields[name] = list(shown)
     if len(items) > len(shown):
-        told[f"{name}_cut"] = {"count": len(items), "first": items[0], "last": items[-1]}
+        fields[f"{name}_cut"] = {"count": len(items), "first": items[0], "last": items[-1]}
 
 
 def _decision(decision: StageDecision) -> Json:
     return {
-        "stage": decision.stage, "rule": decision.rule, "value": _number(decision.value),
-        "threshold": _number(decision.threshold), "verdict": decision.verdict,
-    }  # fmt: skip
+        "stage": decision.stage,
+        "rule": decision.rule,
+        "value": _number(decision.value),
+        "threshold": _number(decision.threshold),
+        "verdict": decision.verdict,
+    }
 
 
 def _hex(value: bytes | None) -> str | None:

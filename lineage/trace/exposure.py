@@ -2,7 +2,7 @@
 
 A run is made of attempts; one that dies is continued by a child from a checkpoint. A step counts as applied if it lies
 on the line of attempts that leads to the newest one, and was not skipped: what a dead attempt did after the checkpoint
-that its child started from is in no model. Each (run, step, row) is told once.
+that its child started from is in no model. Each (run, step, row) counts once.
 """
 
 from __future__ import annotations
@@ -81,11 +81,14 @@ def fold(runs: Iterable[RunRow], segments: Iterable[SegmentRow]) -> list[Trainin
             latest[key] = segment
     return [
         TrainingRun(
-            run=name, output=run.output, global_batch=run.global_batch, plan=run.plan,
+            run=name,
+            output=run.output,
+            global_batch=run.global_batch,
+            plan=run.plan,
             segments=tuple(latest[key] for key in sorted(latest) if key[0] == name),
         )
         for name, run in sorted(latest_run.items())
-    ]  # fmt: skip
+    ]
 
 
 def exposures(
@@ -94,26 +97,33 @@ def exposures(
     """Every row of `run` that read tokens of `span`, by (step, row).
 
     Stretches that read a content in `erased_in` (content fingerprints from a purge of the span on) met only
-    end-of-text there and are left out: what an attempt before the purge read, and died over, is told instead."""
+    end-of-text there and are left out: the attempt before the purge that read the span, and died, is
+    named instead."""
     if not run.segments:
         return []
     there = span._replace(source=run.prefix + span.source)
     readings = find(run.plan, there, run.num_steps * run.global_batch)
     account = _Account(run, erased_in)
-    told = []
+    rows = []
     for reading in readings:
         step, row = divmod(reading.sequence, run.global_batch)
         found = account.of_step(step)
         if found is None:
             continue
-        told.append(
+        rows.append(
             Exposure(
-                run=run.run, attempt=found[0].attempt, step=step, row=row, epoch=reading.epoch,
-                sequence=reading.sequence, first_token=reading.first_token, num_tokens=reading.num_tokens,
+                run=run.run,
+                attempt=found[0].attempt,
+                step=step,
+                row=row,
+                epoch=reading.epoch,
+                sequence=reading.sequence,
+                first_token=reading.first_token,
+                num_tokens=reading.num_tokens,
                 applied=found[1],
             )
-        )  # fmt: skip
-    return told
+        )
+    return rows
 
 
 def erased_from(purge: PurgeRow, purges: Sequence[PurgeRow]) -> frozenset[str]:
@@ -130,7 +140,7 @@ def erased_from(purge: PurgeRow, purges: Sequence[PurgeRow]) -> frozenset[str]:
 
 
 class _Account:
-    """Which attempt answers for each step of a run, of those that read no content in `erased_in`."""
+    """The attempt that counts for each step of a run, of those that read no content in `erased_in`."""
 
     def __init__(self, run: TrainingRun, erased_in: frozenset[str]) -> None:
         self._erased_in = erased_in
@@ -155,7 +165,7 @@ class _Account:
         return line
 
     def of_step(self, step: int) -> tuple[SegmentRow, bool] | None:
-        """The stretch that answers for `step`, and whether the step was applied; None if there is none."""
+        """The stretch that counts for `step`, and whether the step was applied; None if there is none."""
         for attempt, first, end in self._applied:
             if first <= step < end:
                 segment = self._segment(attempt, step)

@@ -1,7 +1,8 @@
-"""A document's whole story, from every direction: crawl record ⇄ decisions ⇄ token range ⇄ (run, step, row).
+"""A document's whole history, from every direction: crawl record ⇄ decisions ⇄ token range ⇄ (run, step, row).
 
-A `Tracer` finds documents by one of their names and tells each one's story by joining facts; exposures to training are
-not stored but computed, by inverting each run's order. What it needs of higher rooms it takes as functions.
+A `Tracer` finds documents by one of their names and joins the facts about each into its history. Exposures to training
+are not stored but computed, by inverting each run's order. What higher layers know of URLs and orders comes as
+functions.
 """
 
 from __future__ import annotations
@@ -18,10 +19,6 @@ from lineage.store.rows import DocumentRow, EditRow, FindingRow, MemberRow, Purg
 from lineage.trace.document_history import DocumentHistory, DuplicateCluster, PurgeOfDocument, StageDecision
 from lineage.trace.exposure import Exposure, FindReadings, LocateSequences, TrainingRun, erased_from, exposures, fold
 
-_STAGES: Final = (
-    "url", "prefilter", "parse", "language", "quality", "classifier", "decontaminate", "pii", "identity", "dedup.url",
-    "dedup.exact", "dedup.near",
-)  # fmt: skip
 _AT_ONCE: Final = 256
 _Fact = TypeVar("_Fact", EditRow, FindingRow, PurgedRow)
 
@@ -32,9 +29,9 @@ class UnknownError(StoreError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Functions:
-    """What tracing takes from higher rooms. `normalise` gives the URL that two spellings of one share, `named_host` the
-    recorded form of a host that a person names, or None where a text is neither; without `find` and `locate` nothing is
-    said of training."""
+    """What tracing takes from higher layers. `normalise` gives the URL that two spellings of one share, `named_host`
+    the recorded form of a host that a person names, or None where a text is neither; without `find` and `locate` a
+    history holds nothing of training."""
 
     normalise: Callable[[str], str | None]
     named_host: Callable[[str], str | None]
@@ -53,7 +50,7 @@ class MoreRuns:
 class Tracer:
     """Answers `trace` for the run at `out`, as of a version of the corpus or now.
 
-    Methods raise UnknownError where nothing matches, StoreError where the store is missing or damaged. Stories come
+    Methods raise UnknownError where nothing matches, StoreError where the store is missing or damaged. Histories come
     sorted by doc_id unless said otherwise, one a document id."""
 
     def __init__(
@@ -67,8 +64,8 @@ class Tracer:
         self._runs: list[TrainingRun] | None = None
 
     def by_id(self, doc_id: bytes) -> DocumentHistory:
-        """The story of a document; of rows with this id, that of the one that was not a repetition."""
-        return self._told(self._lookup.documents([doc_id]), f"document {doc_id.hex()}")[0]
+        """The history of a document; of rows with this id, that of the one that was not a repetition."""
+        return self._histories_of(self._lookup.documents([doc_id]), f"document {doc_id.hex()}")[0]
 
     def by_url(self, url: str) -> list[DocumentHistory]:
         """The documents of a URL, however it is spelt."""
@@ -77,11 +74,11 @@ class Tracer:
             raise UnknownError(f"{url!r} is not a URL: expected something like https://example.org/page")
         rows = self._lookup.by_url_key(text_hash(wanted))
         matching = [row for row in rows if row.url is not None and self._functions.normalise(row.url) == wanted]
-        return self._told(matching, f"document with the URL {url!r} (as {wanted!r})")
+        return self._histories_of(matching, f"document with the URL {url!r} (as {wanted!r})")
 
     def by_hash(self, digest: bytes) -> list[DocumentHistory]:
         """The documents whose raw, text, clean or tokens hash this is."""
-        return self._told(self._lookup.by_hashes([digest]), f"document with the hash {digest.hex()}")
+        return self._histories_of(self._lookup.by_hashes([digest]), f"document with the hash {digest.hex()}")
 
     def by_host(self, host: str, limit: int | None = None) -> tuple[list[DocumentHistory], int]:
         """The documents of a host in order of URL, the first `limit` of them, and how many records it has."""
@@ -90,26 +87,26 @@ class Tracer:
         if not name or not listed:
             raise UnknownError(f"no document of host {name or host!r} in {self._out.url}")
         ids = list(dict.fromkeys(row.doc_id for row in listed))
-        stories = {story.doc_id: story for story in self.stories(ids)}
+        histories = {history.doc_id: history for history in self.histories(ids)}
         num = len(listed) if limit is None or len(listed) < limit else self._lookup.num_of_host(name)
-        return [stories[doc_id] for doc_id in ids], num
+        return [histories[doc_id] for doc_id in ids], num
 
     def last_of_host(self, host: str) -> DocumentHistory:
         """The last of the documents that `by_host` gives without a limit."""
-        (story,) = self.stories([self._lookup.last_of_host(self._functions.named_host(host) or host).doc_id])
-        return story
+        (history,) = self.histories([self._lookup.last_of_host(self._functions.named_host(host) or host).doc_id])
+        return history
 
     def by_place(self, warc_file: str, offset: int) -> list[DocumentHistory]:
         """The document read from the member at byte `offset` of a crawl file, named as in `warc_file`."""
         what = f"document at offset {offset} of {warc_file!r} (file names are relative, as in column warc_file)"
-        return self._told(self._lookup.by_place(warc_file, offset), what)
+        return self._histories_of(self._lookup.by_place(warc_file, offset), what)
 
     def by_token(self, source: str, shard: int, offset: int) -> list[DocumentHistory]:
         """The document that a token of a shard belongs to."""
         [placements] = self._lookup.at_spans([Span(source, shard, offset, 1)])
         if not placements:
             raise UnknownError(f"no document at token {offset} of shard {source}/{shard} in {self._out.url}")
-        return self.stories([placement.doc_id for placement in placements])
+        return self.histories([placement.doc_id for placement in placements])
 
     def by_step(self, run: str, step: int, row: int | None = None) -> list[DocumentHistory]:
         """The documents that a training step (or one row of its batch) read, in the order of rows and tokens."""
@@ -126,11 +123,11 @@ class Tracer:
             raise UnknownError(f"the order of run {run!r} is not at hand, so its steps cannot be traced")
         rows = range(training.global_batch) if row is None else [row]
         spans = self._functions.locate(training.plan, [step * training.global_batch + number for number in rows])
-        return self.stories(self._read_by(training, spans))
+        return self.histories(self._read_by(training, spans))
 
-    def stories(self, doc_ids: Sequence[bytes]) -> list[DocumentHistory]:
-        """The stories of documents, in the order given; UnknownError names one that is not there."""
-        told: list[DocumentHistory] = []
+    def histories(self, doc_ids: Sequence[bytes]) -> list[DocumentHistory]:
+        """The histories of documents, in the order given; UnknownError names one that is not there."""
+        found: list[DocumentHistory] = []
         distinct = list(dict.fromkeys(doc_ids))
         for first in range(0, len(distinct), _AT_ONCE):
             chunk = distinct[first : first + _AT_ONCE]
@@ -138,11 +135,11 @@ class Tracer:
             for doc_id in chunk:
                 if doc_id not in rows:
                     raise UnknownError(f"no document {doc_id.hex()} in {self._out.url}")
-            told.extend(self._tell([rows[doc_id] for doc_id in chunk]))
-        return told
+            found.extend(self._joined([rows[doc_id] for doc_id in chunk]))
+        return found
 
     def runs(self) -> list[TrainingRun]:
-        """The training runs that read this output, as their latest facts tell."""
+        """The training runs that read this output, by their latest facts."""
         if self._runs is None:
             runs = [*self._lookup.runs(), *self._more.runs]
             segments = [*self._lookup.segments(), *self._more.segments]
@@ -158,15 +155,14 @@ class Tracer:
         ]
         return [placement.doc_id for placements in self._lookup.at_spans(here) for placement in placements]
 
-    def _told(self, rows: list[DocumentRow], what: str) -> list[DocumentHistory]:
+    def _histories_of(self, rows: list[DocumentRow], what: str) -> list[DocumentHistory]:
         if not rows:
             raise UnknownError(f"no {what} in {self._out.url}")
         chosen = _one_each(rows)
-        return [
-            story for first in range(0, len(chosen), _AT_ONCE) for story in self._tell(chosen[first : first + _AT_ONCE])
-        ]
+        pieces = (chosen[first : first + _AT_ONCE] for first in range(0, len(chosen), _AT_ONCE))
+        return [history for piece in pieces for history in self._joined(piece)]
 
-    def _tell(self, rows: list[DocumentRow]) -> list[DocumentHistory]:
+    def _joined(self, rows: list[DocumentRow]) -> list[DocumentHistory]:
         ids = [row.doc_id for row in rows]
         edits = _grouped(self._lookup.edits(ids))
         findings = _grouped(self._lookup.findings(ids))
@@ -190,9 +186,7 @@ class Tracer:
     def _passed(self, row: DocumentRow) -> list[str]:
         """The stages of the row's source up to the one that decided, that one left out."""
         if not self._stages:
-            for step in sorted(
-                self._lookup.steps(), key=lambda step: (step.source, _position(step.stage, step.position))
-            ):
+            for step in sorted(self._lookup.steps(), key=lambda step: step.position):
                 self._stages.setdefault(step.source, []).append(step.stage)
         stages = self._stages.get(row.source, [])
         return stages[: stages.index(row.stage)] if row.stage in stages else stages
@@ -230,12 +224,12 @@ def stage_decisions(
 ) -> tuple[StageDecision, ...]:
     """Every stage that a document passed, in order, then the one that decided.
 
-    A stage that changed the text says "edit", once for each kind (the rule) with its count (the value). Findings of the
-    whole ledger stand with their stage."""
-    told: list[StageDecision] = []
+    A stage that changed the text has the verdict "edit", once for each kind (the rule) with its count (the value).
+    Findings of the whole ledger stand with their stage."""
+    decisions: list[StageDecision] = []
     deciding = row.stage if row.status != "kept" else None
     for stage in (*passed, *([deciding] if deciding is not None else [])):
-        told.extend(
+        decisions.extend(
             StageDecision(stage=stage, rule=f.rule, value=f.value, threshold=f.threshold, verdict=f.verdict)
             for f in findings
             if f.stage == stage and not (stage == deciding and f.rule == row.rule)
@@ -243,15 +237,15 @@ def stage_decisions(
         changed = [
             StageDecision(stage=stage, rule=e.kind, value=e.count, verdict="edit") for e in edits if e.stage == stage
         ]
-        told.extend(changed)
+        decisions.extend(changed)
         if stage == deciding:
             verdict = "duplicate" if row.status == "duplicate" else "reject"
-            told.append(
+            decisions.append(
                 StageDecision(stage=stage, rule=row.rule, value=row.value, threshold=row.threshold, verdict=verdict)
             )
         elif not changed:
-            told.append(StageDecision(stage=stage, verdict="keep"))
-    return tuple(told)
+            decisions.append(StageDecision(stage=stage, verdict="keep"))
+    return tuple(decisions)
 
 
 def _one_each(rows: list[DocumentRow]) -> list[DocumentRow]:
@@ -265,15 +259,11 @@ def _one_each(rows: list[DocumentRow]) -> list[DocumentRow]:
 def _cluster(row: DocumentRow, members: list[MemberRow]) -> DuplicateCluster:
     assert row.cluster_id is not None
     return DuplicateCluster(
-        id=row.cluster_id, duplicate_of=row.duplicate_of, similarity=row.similarity,
+        id=row.cluster_id,
+        duplicate_of=row.duplicate_of,
+        similarity=row.similarity,
         members=tuple(sorted({member.doc_id for member in members})),
-    )  # fmt: skip
-
-
-def _position(stage: str, position: int | None) -> int:
-    if position is not None:
-        return position
-    return _STAGES.index(stage) if stage in _STAGES else len(_STAGES)
+    )
 
 
 def _grouped(rows: Iterable[_Fact]) -> dict[bytes, list[_Fact]]:

@@ -1,6 +1,6 @@
 """Verify, part 4: the rows of `documents` against texts, placements, dedup state, edits and the tables that index them.
 
-Everything about a document meets in one bucket of `k` (lineage.verify.spill); a bucket is compared in memory.
+Everything about a document meets in one bucket of `k` (lineage.store.shuffle); a bucket is compared in memory.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
 from lineage.store.delta import open_table
 from lineage.store.purged_spans import PurgedSpans
+from lineage.store.shuffle import Shuffle
 from lineage.store.tables import DEDUP, DOCUMENTS, EDITS, PART, PLACEMENTS, WRITTEN_ONCE
 from lineage.store.write import index_rows
 from lineage.verify.problems import Problem, VerifyHooks, guarded
-from lineage.verify.spill import Spill
 from lineage.verify.steps import Tally
 
 TEXTS: Final = pa.schema([
@@ -45,7 +45,7 @@ _PLACE: Final = ("shard", "start", "num_tokens", "tokens_hash")
 
 @dataclass(slots=True)
 class Facts:
-    """What is gathered on the way through the documents, besides what is spilled."""
+    """What is gathered on the way through the documents, besides the rows that are shuffled."""
 
     tally: Tally = field(default_factory=Tally)
     excerpts: set[bytes] = field(default_factory=set)
@@ -53,10 +53,10 @@ class Facts:
     notes: list[Problem] = field(default_factory=list)
 
 
-def spill_documents(
-    out: Folder, spill: Spill, facts: Facts, purged: PurgedSpans, hooks: VerifyHooks
+def shuffle_documents(
+    out: Folder, shuffle: Shuffle, facts: Facts, purged: PurgedSpans, hooks: VerifyHooks
 ) -> Iterator[Problem]:
-    """Deal out `documents`, the index rows that it should have, and its duplicates; a problem where it is damaged."""
+    """Shuffle `documents`, the index rows that it should have, and its duplicates; a problem where it is damaged."""
     for batch in open_table(out, "documents").to_pyarrow_dataset().to_batches(DOCUMENTS.names, batch_size=_BATCH):
         rows = pa.Table.from_batches([batch]).cast(DOCUMENTS)
         wrong = rows.filter(pc.not_equal(rows["k"], pa.array(sort_keys(rows["doc_id"].to_pylist()))))
@@ -65,10 +65,10 @@ def spill_documents(
         facts.tally.add(rows)
         facts.notes += _timeouts(rows)
         facts.purged_texts |= _texts_of(rows, purged)
-        spill.add("documents", rows)
+        shuffle.add("documents", rows)
         for name, derived in index_rows(rows, hooks.url_key).items():
-            spill.add(name, derived)
-        spill.add("duplicates", _duplicates(rows))
+            shuffle.add(name, derived)
+        shuffle.add("duplicates", _duplicates(rows))
 
 
 def _texts_of(rows: pa.Table, purged: PurgedSpans) -> set[bytes]:
@@ -81,10 +81,14 @@ def _texts_of(rows: pa.Table, purged: PurgedSpans) -> set[bytes]:
 def _timeouts(rows: pa.Table) -> list[Problem]:
     late = rows.filter(pc.equal(rows["rule"], "parse.timeout")).select(["doc_id", "warc_file", "warc_offset"])
     return [
-        Problem("parse.timeout", _document(row["doc_id"]), f"{row['warc_file']} at {row['warc_offset']} took too long: "
-                "rejected by the clock, another machine might keep it")
+        Problem(
+            "parse.timeout",
+            _document(row["doc_id"]),
+            f"{row['warc_file']} at {row['warc_offset']} took too long: "
+            "rejected by the clock, another machine might keep it",
+        )
         for row in late.to_pylist()
-    ]  # fmt: skip
+    ]
 
 
 def _duplicates(rows: pa.Table) -> pa.Table:
@@ -94,15 +98,15 @@ def _duplicates(rows: pa.Table) -> pa.Table:
     return pa.table([keys, *(found[name] for name in DUPLICATES.names[1:])], schema=DUPLICATES)
 
 
-def spill_parts(out: Folder, index: Index, spill: Spill) -> Iterator[Problem]:
-    """Deal out what the parts hold: the hash of each clean text, under its document's `k`."""
+def shuffle_parts(out: Folder, index: Index, shuffle: Shuffle) -> Iterator[Problem]:
+    """Shuffle what the parts hold: the hash of each clean text, under its document's `k`."""
     for part in index.documents:
         yield from guarded(
-            "documents.unreadable", part.file, _spill_part(out, part.source, part.part, part.file, spill)
+            "documents.unreadable", part.file, _shuffle_part(out, part.source, part.part, part.file, shuffle)
         )
 
 
-def _spill_part(out: Folder, source: str, part: int, name: str, spill: Spill) -> Iterator[Problem]:
+def _shuffle_part(out: Folder, source: str, part: int, name: str, shuffle: Shuffle) -> Iterator[Problem]:
     first = 0
     with out.open(name) as stream:
         file = pq.ParquetFile(stream)
@@ -112,47 +116,54 @@ def _spill_part(out: Folder, source: str, part: int, name: str, spill: Spill) ->
             ids = batch["doc_id"].to_pylist()
             hashes = [None if text is None else text_hash(text) for text in batch["text"].to_pylist()]
             size = len(ids)
-            columns = [sort_keys(ids), ids, [source] * size, [part] * size, range(first, first + size), hashes,
-                       batch["metadata"].is_null()]  # fmt: skip
-            spill.add(
+            columns = [
+                sort_keys(ids),
+                ids,
+                [source] * size,
+                [part] * size,
+                range(first, first + size),
+                hashes,
+                batch["metadata"].is_null(),
+            ]
+            shuffle.add(
                 "texts", pa.table([pa.array(c, f.type) for c, f in zip(columns, TEXTS, strict=True)], schema=TEXTS)
             )
             first += size
 
 
-def spill_others(out: Folder, index: Index, spill: Spill) -> Iterator[Problem]:
-    """Deal out `placements`, the dedup state, `edits` and the index tables as they stand."""
+def shuffle_others(out: Folder, index: Index, shuffle: Shuffle) -> Iterator[Problem]:
+    """Shuffle `placements`, the dedup state, `edits` and the index tables as they stand."""
     for entry in index.dedup:
-        yield from guarded("dedup.unreadable", entry.file, _spill_dedup(out, entry.file, entry.num_rows, spill))
+        yield from guarded("dedup.unreadable", entry.file, _shuffle_dedup(out, entry.file, entry.num_rows, shuffle))
     for name in ("placements", "edits", *_INDEXES):
-        yield from guarded("table.unreadable", f"lineage/{name}", _spill_table(out, name, spill))
+        yield from guarded("table.unreadable", f"lineage/{name}", _shuffle_table(out, name, shuffle))
 
 
-def _spill_dedup(out: Folder, name: str, num_rows: int, spill: Spill) -> Iterator[Problem]:
+def _shuffle_dedup(out: Folder, name: str, num_rows: int, shuffle: Shuffle) -> Iterator[Problem]:
     with out.open(name) as file:
         rows = pq.read_table(file, schema=DEDUP)
-    spill.add("dedup", rows.append_column("k", pa.array(sort_keys(rows["doc_id"].to_pylist()))))
+    shuffle.add("dedup", rows.append_column("k", pa.array(sort_keys(rows["doc_id"].to_pylist()))))
     if rows.num_rows != num_rows:
         yield Problem("dedup.rows", name, f"{rows.num_rows} rows, index.json says {num_rows}")
 
 
-def _spill_table(out: Folder, name: str, spill: Spill) -> Iterator[Problem]:
+def _shuffle_table(out: Folder, name: str, shuffle: Shuffle) -> Iterator[Problem]:
     schema = WRITTEN_ONCE[name]
     for batch in open_table(out, name).to_pyarrow_dataset().to_batches(schema.names, batch_size=_BATCH):
         rows = pa.Table.from_batches([batch]).cast(schema)
         if name == "placements":
             rows = rows.append_column("k", pa.array(sort_keys(rows["doc_id"].to_pylist())))
-        spill.add(f"{name}.written" if name in _INDEXES else name, rows)
+        shuffle.add(f"{name}.written" if name in _INDEXES else name, rows)
     yield from ()
 
 
-def check_indexes(spill: Spill) -> Iterator[Problem]:
+def check_indexes(shuffle: Shuffle) -> Iterator[Problem]:
     """The index tables hold exactly what follows from `documents`."""
     for name in _INDEXES:
         schema = WRITTEN_ONCE[name]
-        for bucket in range(spill.buckets):
-            expected = _rows(spill.read(name, bucket, schema))
-            written = _rows(spill.read(f"{name}.written", bucket, schema))
+        for bucket in range(shuffle.num_buckets(name)):
+            expected = _rows(shuffle.read(name, bucket, schema))
+            written = _rows(shuffle.read(f"{name}.written", bucket, schema))
             if name == "hash_index":  # two records with one id may each have brought the same row, or share it
                 expected, written = Counter(set(expected)), Counter(set(written))
             if expected == written:
@@ -175,10 +186,10 @@ def _shown(row: Iterable[Any]) -> str:
     return "(" + ", ".join(value.hex() if isinstance(value, bytes) else str(value) for value in row) + ")"
 
 
-def check_documents(spill: Spill, facts: Facts, purged: PurgedSpans) -> Iterator[Problem]:
+def check_documents(shuffle: Shuffle, facts: Facts, purged: PurgedSpans) -> Iterator[Problem]:
     """Each document against its text, its place, its dedup row and its edits; ids against one another."""
-    for bucket in range(spill.buckets):
-        yield from _Bucket(spill, bucket, facts, purged).problems()
+    for bucket in range(shuffle.num_buckets("documents")):
+        yield from _Bucket(shuffle, bucket, facts, purged).problems()
     for doc_id in sorted(facts.excerpts):
         yield Problem("excerpts.document", _document(doc_id), "excerpts.parquet shows a document that does not exist")
 
@@ -186,13 +197,13 @@ def check_documents(spill: Spill, facts: Facts, purged: PurgedSpans) -> Iterator
 class _Bucket:
     """All that is known about the documents of one bucket."""
 
-    def __init__(self, spill: Spill, bucket: int, facts: Facts, purged: PurgedSpans) -> None:
-        self._documents = spill.read("documents", bucket, DOCUMENTS).to_pylist()
-        texts = spill.read("texts", bucket, TEXTS).to_pylist()
+    def __init__(self, shuffle: Shuffle, bucket: int, facts: Facts, purged: PurgedSpans) -> None:
+        self._documents = shuffle.read("documents", bucket, DOCUMENTS).to_pylist()
+        texts = shuffle.read("texts", bucket, TEXTS).to_pylist()
         self._texts = {(row["source"], row["part"], row["part_row"]): row for row in texts}
-        self._placements = _by_id(spill.read("placements", bucket, PLACEMENTS).to_pylist())
-        self._dedup = _by_id(spill.read("dedup", bucket, DEDUP).to_pylist())
-        self._edits = spill.read("edits", bucket, EDITS).to_pylist()
+        self._placements = _by_id(shuffle.read("placements", bucket, PLACEMENTS).to_pylist())
+        self._dedup = _by_id(shuffle.read("dedup", bucket, DEDUP).to_pylist())
+        self._edits = shuffle.read("edits", bucket, EDITS).to_pylist()
         self._excerpts, self._purged, self._purged_texts = facts.excerpts, purged, facts.purged_texts
 
     def problems(self) -> Iterator[Problem]:

@@ -17,10 +17,10 @@ from lineage.ids import content_hash, sort_key
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
 from lineage.store.purged_spans import PurgedSpans
+from lineage.store.shuffle import Shuffle
 from lineage.store.tables import DOCUMENTS
 from lineage.verify.documents import DUPLICATES
 from lineage.verify.problems import Problem, VerifyHooks, guarded
-from lineage.verify.spill import Spill
 
 _REQUESTS: Final = pa.schema([
     ("k", pa.int64()), ("part", pa.int64()), ("part_row", pa.int64()), ("doc_id", pa.binary()), ("other", pa.binary()),
@@ -33,14 +33,17 @@ _SIDES: Final = pa.schema([("k", pa.int64()), *(_REQUESTS.field(i) for i in rang
 _EXACT: Final = 1e-9
 
 
-def check_edges(spill: Spill, index: Index, purged: PurgedSpans, hooks: VerifyHooks) -> Iterator[Problem]:
-    """The rule of duplicates, for every duplicate that another document is named for."""
+def check_edges(shuffle: Shuffle, index: Index, purged: PurgedSpans, hooks: VerifyHooks) -> Iterator[Problem]:
+    """Every duplicate against the kept document that it names."""
     ordinals = {(entry.source, entry.part): ordinal for ordinal, entry in enumerate(index.documents)}
-    for bucket in range(spill.buckets):
-        kept = {row["doc_id"]: row for row in spill.read("documents", bucket, DOCUMENTS).to_pylist()
-                if row["status"] == "kept"}  # fmt: skip
+    for bucket in range(shuffle.num_buckets("documents")):
+        kept = {
+            row["doc_id"]: row
+            for row in shuffle.read("documents", bucket, DOCUMENTS).to_pylist()
+            if row["status"] == "kept"
+        }
         requests = []
-        for row in spill.read("duplicates", bucket, DUPLICATES).to_pylist():
+        for row in shuffle.read("duplicates", bucket, DUPLICATES).to_pylist():
             other = kept.get(row["duplicate_of"])
             if other is None:
                 if not hooks.known_elsewhere(row["duplicate_of"]):
@@ -52,7 +55,7 @@ def check_edges(spill: Spill, index: Index, purged: PurgedSpans, hooks: VerifyHo
                     place = side["source"], side["part"]
                     if place in ordinals:
                         requests.append(_request(row, side["part_row"], ordinals[place]))
-        spill.add("requests", pa.Table.from_pylist(requests, schema=_REQUESTS))
+        shuffle.add("requests", pa.Table.from_pylist(requests, schema=_REQUESTS))
 
 
 def _edge(row: dict[str, Any], message: str) -> Problem:
@@ -73,30 +76,34 @@ def _check_edge(row: dict[str, Any], other: dict[str, Any], hooks: VerifyHooks) 
 
 def _request(row: dict[str, Any], part_row: int, ordinal: int) -> dict[str, Any]:
     return {
-        "k": sort_key(content_hash(b"part %d" % ordinal)), "part": ordinal, "part_row": part_row,
-        "doc_id": row["doc_id"], "other": row["duplicate_of"], "similarity": row["similarity"],
+        "k": sort_key(content_hash(b"part %d" % ordinal)),
+        "part": ordinal,
+        "part_row": part_row,
+        "doc_id": row["doc_id"],
+        "other": row["duplicate_of"],
+        "similarity": row["similarity"],
         "threshold": row["threshold"],
-    }  # fmt: skip
+    }
 
 
-def check_similarities(out: Folder, index: Index, spill: Spill, hooks: VerifyHooks) -> Iterator[Problem]:
+def check_similarities(out: Folder, index: Index, shuffle: Shuffle, hooks: VerifyHooks) -> Iterator[Problem]:
     """Measure the Jaccard of every noted pair again."""
-    for bucket in range(spill.buckets):
+    for bucket in range(shuffle.num_buckets("requests")):
         by_part: dict[int, list[dict[str, Any]]] = defaultdict(list)
-        for request in spill.read("requests", bucket, _REQUESTS).to_pylist():
+        for request in shuffle.read("requests", bucket, _REQUESTS).to_pylist():
             by_part[request["part"]].append(request)
         for ordinal in sorted(by_part):
             name = index.documents[ordinal].file
-            yield from guarded("documents.unreadable", name, _spill_sides(out, name, by_part[ordinal], spill))
-    for bucket in range(spill.buckets):
+            yield from guarded("documents.unreadable", name, _shuffle_sides(out, name, by_part[ordinal], shuffle))
+    for bucket in range(shuffle.num_buckets("sides")):
         pairs: dict[tuple[bytes, bytes], list[dict[str, Any]]] = defaultdict(list)
-        for side in spill.read("sides", bucket, _SIDES).to_pylist():
+        for side in shuffle.read("sides", bucket, _SIDES).to_pylist():
             pairs[side["doc_id"], side["other"]].append(side)
         for sides in pairs.values():
             yield from _check_pair(sides, hooks)
 
 
-def _spill_sides(out: Folder, name: str, requests: list[dict[str, Any]], spill: Spill) -> Iterator[Problem]:
+def _shuffle_sides(out: Folder, name: str, requests: list[dict[str, Any]], shuffle: Shuffle) -> Iterator[Problem]:
     first = 0
     with out.open(name) as stream:
         file = pq.ParquetFile(stream)
@@ -105,9 +112,15 @@ def _spill_sides(out: Folder, name: str, requests: list[dict[str, Any]], spill: 
             here = [request for request in requests if first <= request["part_row"] < first + size]
             if here:
                 texts = file.read_row_group(group, columns=["text"])["text"]
-                sides = [{**request, "k": sort_key(content_hash(request["doc_id"] + request["other"])),
-                          "text": texts[request["part_row"] - first].as_py()} for request in here]  # fmt: skip
-                spill.add("sides", pa.Table.from_pylist(sides, schema=_SIDES))
+                sides = [
+                    {
+                        **request,
+                        "k": sort_key(content_hash(request["doc_id"] + request["other"])),
+                        "text": texts[request["part_row"] - first].as_py(),
+                    }
+                    for request in here
+                ]
+                shuffle.add("sides", pa.Table.from_pylist(sides, schema=_SIDES))
             first += size
     yield from ()
 

@@ -1,11 +1,12 @@
 """`verify`: recompute every checksum and balance of an OUT, and list what does not hold.
 
-1. seals and files (verify_files)          index.json, checksums.json, every hash, nothing missing, nothing extra
-2. shards (verify_shards)                  blocks, tiling, tokens of each document, purged spans, placements
-3. documents (verify_documents)            texts, places, dedup state, uniqueness, the tables that index them
-4. duplicates (verify_duplicates)          each has its edge to a kept document
-5. steps (verify_steps)                    in = out + rejected, as counts and digests, from the inputs to what is kept
-6. purges, training facts, report (here)   whole, once, and leading to the index as it is; what was purged is not back
+1. files              seals, index.json, checksums.json, every hash, nothing missing, nothing extra
+2. shards             blocks, tiling, tokens of each document, purged spans, placements
+3. documents          texts, places, dedup state, uniqueness, the tables that index them
+4. duplicates         each has its edge to a kept document
+5. steps              in = out + rejected, as counts and digests, from the inputs to what is kept
+6. here               purges, training facts, report: whole, once, and leading to the index as it is; what was purged
+                      is not back
 
 Parts 3 to 6 compare facts with one another, so they are left out where part 1 finds the facts damaged. Everything
 streams by shard and by bucket: memory is that of about a million rows, whatever the size of the OUT.
@@ -26,14 +27,21 @@ from lineage.purge.returned import EXCERPTS, find_returned, finished_purges, str
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table, state
 from lineage.store.purged_spans import PurgedSpans, read_purged
+from lineage.store.shuffle import Shuffle
 from lineage.store.tables import APPENDED
 from lineage.store.write import num_buckets
-from lineage.verify.documents import Facts, check_documents, check_indexes, spill_documents, spill_others, spill_parts
+from lineage.verify.documents import (
+    Facts,
+    check_documents,
+    check_indexes,
+    shuffle_documents,
+    shuffle_others,
+    shuffle_parts,
+)
 from lineage.verify.duplicates import check_edges, check_similarities
 from lineage.verify.files import check_files
 from lineage.verify.problems import Problem, Verification, VerifyHooks, guarded
 from lineage.verify.shards import check_shards
-from lineage.verify.spill import Spill
 from lineage.verify.steps import check_steps
 
 MOST_PROBLEMS: Final = 1000
@@ -49,8 +57,13 @@ def verify(out: Folder, hooks: VerifyHooks, most: int = MOST_PROBLEMS) -> Verifi
     try:
         index = read_index(out)
     except DamagedFileError as error:
-        return Verification(problems=(Problem("index.damaged", INDEX_FILE, str(error)),), notes=(), num_files=0,
-                            num_documents=0, num_tokens=0)  # fmt: skip
+        return Verification(
+            problems=(Problem("index.damaged", INDEX_FILE, str(error)),),
+            notes=(),
+            num_files=0,
+            num_documents=0,
+            num_tokens=0,
+        )
     facts = Facts()
     problems = tuple(islice(_problems(out, index, facts, hooks), most))
     return Verification(
@@ -90,15 +103,15 @@ def _problems(out: Folder, index: Index, facts: Facts, hooks: VerifyHooks) -> It
 def _check_documents(
     out: Folder, index: Index, facts: Facts, purged: PurgedSpans, hooks: VerifyHooks
 ) -> Iterator[Problem]:
-    with Spill(num_buckets(state(out, "documents").num_rows)) as spill:
+    with Shuffle(num_buckets(state(out, "documents").num_rows)) as shuffle:
         documents = "lineage/documents"
-        yield from guarded("table.unreadable", documents, spill_documents(out, spill, facts, purged, hooks))
-        yield from spill_parts(out, index, spill)
-        yield from spill_others(out, index, spill)
-        yield from check_documents(spill, facts, purged)
-        yield from check_indexes(spill)
-        yield from guarded("duplicates.unreadable", documents, check_edges(spill, index, purged, hooks))
-        yield from check_similarities(out, index, spill, hooks)
+        yield from guarded("table.unreadable", documents, shuffle_documents(out, shuffle, facts, purged, hooks))
+        yield from shuffle_parts(out, index, shuffle)
+        yield from shuffle_others(out, index, shuffle)
+        yield from check_documents(shuffle, facts, purged)
+        yield from check_indexes(shuffle)
+        yield from guarded("duplicates.unreadable", documents, check_edges(shuffle, index, purged, hooks))
+        yield from check_similarities(out, index, shuffle, hooks)
 
 
 def _check_returned(out: Folder, index: Index, files: Sequence[str]) -> Iterator[Problem]:
@@ -139,8 +152,12 @@ def _check_purges(out: Folder, index: Index) -> Iterator[Problem]:
         of_purge = [entry for entry in purged if entry["purge_id"] == row["purge_id"]]
         found = len({entry["doc_id"] for entry in of_purge}), sum(entry["num_tokens"] or 0 for entry in of_purge)
         if found != (row["num_documents"], row["num_tokens"]):
-            yield Problem("purges.rows", where, f"purge {row['purge_id']} took {row['num_documents']} documents with "
-                          f"{row['num_tokens']} tokens, `purged` has {found[0]} with {found[1]}")  # fmt: skip
+            yield Problem(
+                "purges.rows",
+                where,
+                f"purge {row['purge_id']} took {row['num_documents']} documents with "
+                f"{row['num_tokens']} tokens, `purged` has {found[0]} with {found[1]}",
+            )
     for purge_id, number in Counter(row["purge_id"] for row in purges).items():
         if number > 1:
             yield Problem("purges.repeated", where, f"{number} rows for purge {purge_id}")

@@ -1,4 +1,4 @@
-"""What `verify` says: a problem is one thing that does not hold, where, and how it differs from what should be."""
+"""The result of `verify`: a problem names what does not hold, where, and how it differs from what should be."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _as_it_should_be(_out: Folder, _index: Index) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyHooks:
-    """What `verify` needs from the rooms above: the Jaccard similarity of two clean texts as the run measured it, the
+    """What `verify` needs from higher layers: the Jaccard similarity of two clean texts as the run measured it, the
     BLAKE3-128 of a normalised URL, whether an earlier output that the run compared with holds a document, and what the
     report of an output shows otherwise than its store and index (None: nothing)."""
 

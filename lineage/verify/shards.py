@@ -20,8 +20,6 @@ from lineage.store.purged_spans import PurgedSpans
 from lineage.store.tables import PLACEMENTS, SHARD_INDEX
 from lineage.verify.problems import Problem, guarded
 
-"""(source, shard)."""
-
 
 def check_shards(out: Folder, index: Index, purged: PurgedSpans | None, damaged: set[str]) -> Iterator[Problem]:
     """Every shard against its own files and against `placements`. `damaged` names files whose hash is wrong already;

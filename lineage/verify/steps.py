@@ -1,4 +1,4 @@
-"""Verify, part 3: nothing lost. Every step balances as counts and as digests, and the documents bear it out."""
+"""Verify, part 3: nothing is lost. Every step balances as counts and as digests, and the documents agree with it."""
 
 from __future__ import annotations
 
@@ -112,14 +112,14 @@ def _check_sum(step: dict[str, Any], rules: Iterable[dict[str, Any]]) -> Iterato
 
 
 def _check_rules(rules: list[dict[str, Any]], tally: Tally) -> Iterator[Problem]:
-    told: dict[tuple[str, str, str], Sum] = {}
+    recorded: dict[tuple[str, str, str], Sum] = {}
     for rule in rules:
         name = (rule["source"], rule["stage"], rule["rule"])
-        if name in told:
+        if name in recorded:
             yield Problem("steps.repeated", f"lineage/step_rules, {'/'.join(name)}", "stands there twice")
-        told[name] = _read_sum(rule, "num", "digest")
-    for name in sorted(told.keys() | tally.by_rule.keys()):
-        said, found = told.get(name, Sum()), tally.by_rule.get(name, Sum())
+        recorded[name] = _read_sum(rule, "num", "digest")
+    for name in sorted(recorded.keys() | tally.by_rule.keys()):
+        said, found = recorded.get(name, Sum()), tally.by_rule.get(name, Sum())
         if said != found:
             message = f"says {said}, `documents` has {found}"
             yield Problem("steps.documents", f"lineage/step_rules, {'/'.join(name)}", message)

@@ -10,7 +10,7 @@ import argparse
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
-from lineage.store.checksum_update import cover
+from lineage.store.checksum_update import update_checksums
 from pipeline.cli.common import add_json, print_json
 
 
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
         page = render_output(out, index)
         if not out.exists(REPORT) or out.read(REPORT) != page:
             out.publish(REPORT, page)
-            cover(out, rewritten=[REPORT])
+            update_checksums(out, rewritten=[REPORT])
     if options.json:
         print_json({"report": out.at(REPORT), "bytes": len(page)})
     else:

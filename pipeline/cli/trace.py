@@ -104,10 +104,10 @@ def _id(text: str, flag: str) -> bytes:
 
 
 def _print(histories: list[DocumentHistory], limit: int | None, num: int | None) -> None:
-    from pipeline.inspect.document_history import print_list, print_story
+    from pipeline.inspect.document_history import print_history, print_list
 
     screen = console()
     if len(histories) == 1:
-        print_story(screen, histories[0], limit)
+        print_history(screen, histories[0], limit)
     else:
         print_list(screen, histories, limit, num)

@@ -11,17 +11,16 @@ import json
 import logging
 import os
 import pickle
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from lineage.storage.folder import object_store_settings
+from lineage.store.shuffle import Shuffle
 from pipeline.cluster.tasks import TaskResources, task_options
 
 PARTITION: Final = "partition"
@@ -48,37 +47,19 @@ class Engine(Protocol):
 
 
 class InProcess:
-    """One partition after the other in this process; with several, rows wait in files of the local disk."""
+    """One partition after the other in this process; rows wait in memory, and past a bound in files of the local
+    disk."""
 
     def run(self, exchange: Exchange) -> dict[int, Counts]:
-        if exchange.num_partitions == 1:
-            table = pa.concat_tables([exchange.read(task) for task in exchange.tasks]) if exchange.tasks else None
-            return {0: exchange.reduce(0, table)} if table is not None and len(table) else {}
-        with tempfile.TemporaryDirectory(prefix="sluice-exchange-") as folder:
-            numbers = _spill(exchange, Path(folder))
-            return {number: exchange.reduce(number, _spilled(Path(folder), number)) for number in numbers}
+        with Shuffle() as shuffle:
+            for task in exchange.tasks:
+                for number, rows in split(exchange.read(task)):
+                    shuffle.add(PARTITION, rows, number)
+            return {number: exchange.reduce(number, rows) for _, number, rows in shuffle.filled()}
 
 
-def _spill(exchange: Exchange, folder: Path) -> list[int]:
-    """Write the rows of every task to a file for each partition; the partitions that have any, in order."""
-    writers: dict[int, pa.RecordBatchStreamWriter] = {}
-    try:
-        for task in exchange.tasks:
-            for number, rows in split(exchange.read(task)):
-                if number not in writers:
-                    writers[number] = pa.ipc.new_stream(str(folder / str(number)), rows.schema)
-                writers[number].write_table(rows)
-    finally:
-        for writer in writers.values():
-            writer.close()
-    return sorted(writers)
-
-
-def _spilled(folder: Path, number: int) -> pa.Table:
-    with pa.ipc.open_stream(str(folder / str(number))) as stream:
-        return stream.read_all()
-
-
+# Apart from `split_by_bucket` of the shuffle, which cuts by ranges of a sort key: a partition is a number that the rows
+# carry, because Ray Data's repartition takes a column, and the blocks that it gives are cut by it too.
 def split(table: pa.Table) -> list[tuple[int, pa.Table]]:
     """`table` cut by its PARTITION column: (number, its rows), in order of number."""
     numbers = table[PARTITION].to_numpy()
@@ -138,10 +119,12 @@ def _reducer(reduce: Callable[[int, pa.Table], Counts], settings: Any) -> Callab
     def reduce_block(block: pa.Table) -> pa.Table:
         _take(settings)
         done = [(number, json.dumps(dict(reduce(number, rows)))) for number, rows in split(block)]
-        return pa.table({
-            PARTITION: pa.array([number for number, _ in done], pa.int64()),
-            "counts": pa.array([counts for _, counts in done], pa.string()),
-        })  # fmt: skip
+        return pa.table(
+            {
+                PARTITION: pa.array([number for number, _ in done], pa.int64()),
+                "counts": pa.array([counts for _, counts in done], pa.string()),
+            }
+        )
 
     return reduce_block
 

@@ -33,7 +33,7 @@ from pipeline import process
 from pipeline.cluster.session import ray_session
 from pipeline.demo.check import Found, check_truth, summary_kinds
 from pipeline.demo.crawl import KEPT_LANGUAGES, LEAK, Truth, make_crawl
-from pipeline.inspect.document_history import print_story
+from pipeline.inspect.document_history import print_history
 from pipeline.inspect.hooks import apply_hooks, plan_hooks, verify_hooks
 from pipeline.inspect.scan import ScanRequest, scan, write_evidence
 from pipeline.inspect.tracing import make_tracer
@@ -85,8 +85,8 @@ def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) 
         screen.rule("3  Training")
         trained = _train(places, screen)
         screen.rule("4  From crawl record to training step")
-        story = _leaked_story(places, truth)
-        print_story(screen, story, 5)
+        history = _leaked_history(places, truth)
+        print_history(screen, history, 5)
         screen.rule("5  Taking the leaked benchmark out")
         evidence, applied = _purge(places, screen)
     screen.rule("6  The proof")
@@ -103,7 +103,7 @@ def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) 
         "found": met,
         "truth": [asdict(row) for row in found],
         "training": trained,
-        "traced": story.as_json(5),
+        "traced": history.as_json(5),
         "scan": {name: evidence[name] for name in ("found_items", "num_found")},
         "purge_id": applied.purge_id,
         "purged_documents": applied.plan.num_documents,
@@ -181,11 +181,11 @@ def _train(places: DemoPaths, screen: Console) -> dict[str, Any]:
     return asdict(result)
 
 
-def _leaked_story(places: DemoPaths, truth: Truth) -> DocumentHistory:
+def _leaked_history(places: DemoPaths, truth: Truth) -> DocumentHistory:
     """The leaked page that training saw most often."""
     tracer = make_tracer(places.out.url)
-    stories = [tracer.by_url(plant.url)[0] for plant in truth.plants if plant.kind == LEAK]
-    return max(stories, key=lambda story: len(story.exposures))
+    histories = [tracer.by_url(plant.url)[0] for plant in truth.plants if plant.kind == LEAK]
+    return max(histories, key=lambda history: len(history.exposures))
 
 
 def _purge(places: DemoPaths, screen: Console) -> tuple[dict[str, Any], Applied]:

@@ -1,4 +1,4 @@
-"""How a document's story reads on a terminal.
+"""How a document's history reads on a terminal.
 
 Whatever comes from the web (URLs, record ids, file names) is shown as plain text without control characters: it cannot
 colour, move or overwrite anything.
@@ -22,42 +22,42 @@ _MARKS = {"keep": ("✓", "green"), "edit": ("~", "cyan"), "reject": ("✗", "re
 _SHOWN = 12
 
 
-def print_story(console: Console, story: DocumentHistory, limit: int | None = None) -> None:
-    """One document's story, from the crawl to training. Lists longer than `limit` (12) end with how many are left."""
+def print_history(console: Console, history: DocumentHistory, limit: int | None = None) -> None:
+    """One document's history, from the crawl to training. Lists longer than `limit` (12) end with how many are left."""
     shown = _SHOWN if limit is None else limit
-    _print_opening(console, story)
-    _print_decisions(console, story)
-    _print_cluster(console, story, shown)
-    _print_place(console, story)
-    _print_exposures(console, story, shown)
+    _print_opening(console, history)
+    _print_decisions(console, history)
+    _print_cluster(console, history, shown)
+    _print_place(console, history)
+    _print_exposures(console, history, shown)
 
 
 def print_list(
-    console: Console, stories: Sequence[DocumentHistory], limit: int | None = None, num: int | None = None
+    console: Console, histories: Sequence[DocumentHistory], limit: int | None = None, num: int | None = None
 ) -> None:
-    """Several documents: each one's story if they are few, else a table, a line a document. `num`: how many there are,
-    where `stories` are only the first."""
-    count = len(stories) if num is None else num
+    """Several documents: each one's history if they are few, else a table, a line a document. `num`: how many there
+    are, where `histories` are only the first."""
+    count = len(histories) if num is None else num
     if count <= 3:
-        for number, story in enumerate(stories):
+        for number, history in enumerate(histories):
             if number:
                 console.print()
-            print_story(console, story, limit)
+            print_history(console, history, limit)
         return
-    shown = stories if limit is None else stories[:limit]
+    shown = histories if limit is None else histories[:limit]
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("document", "status", "by", "url"):
         table.add_column(name, overflow="fold" if name == "url" else "ellipsis", no_wrap=name != "url")
-    for story in shown:
-        status = story.row.status if story.purged is None else "purged"
-        by = plain(story.row.rule or story.row.stage or "")
+    for history in shown:
+        status = history.row.status if history.purged is None else "purged"
+        by = plain(history.row.rule or history.row.stage or "")
         table.add_row(
-            story.doc_id.hex(), Text(status, _STYLES.get(status, "bold magenta")), by, plain(story.row.url or "")
+            history.doc_id.hex(), Text(status, _STYLES.get(status, "bold magenta")), by, plain(history.row.url or "")
         )
     console.print(table)
     if count > len(shown):
         console.print(Text(f"… and {count - len(shown):,} more of {count:,}; --limit N shows more, --json all", "dim"))
-    console.print(Text("sluice trace OUT --doc ID tells one document's whole story", "dim"))
+    console.print(Text("sluice trace OUT --doc ID shows one document's whole history", "dim"))
 
 
 def plain(text: str) -> Text:
@@ -65,11 +65,11 @@ def plain(text: str) -> Text:
     return Text(visible(text))
 
 
-def _print_opening(console: Console, story: DocumentHistory) -> None:
-    row = story.row
+def _print_opening(console: Console, history: DocumentHistory) -> None:
+    row = history.row
     head = Text(f"Document {row.doc_id.hex()}  ", "bold")
     head.append(row.status, _STYLES.get(row.status, ""))
-    if story.purged is not None:
+    if history.purged is not None:
         head.append("  purged", "bold magenta")
     console.print(head)
     if row.url:
@@ -95,12 +95,12 @@ def _print_opening(console: Console, story: DocumentHistory) -> None:
         console.print(Text("  ").append_text(plain("; ".join(about))))
 
 
-def _print_decisions(console: Console, story: DocumentHistory) -> None:
+def _print_decisions(console: Console, history: DocumentHistory) -> None:
     console.print(Text("\nWhat was decided", "bold"))
-    if not story.decisions:
+    if not history.decisions:
         console.print("  nothing is recorded")
-    for stage, told in groupby(story.decisions, key=lambda decision: decision.stage):
-        for number, decision in enumerate(told):
+    for stage, of_stage in groupby(history.decisions, key=lambda decision: decision.stage):
+        for number, decision in enumerate(of_stage):
             mark, style = _MARKS.get(decision.verdict, ("·", ""))
             line = (
                 Text(f"  {mark} ", style)
@@ -124,25 +124,25 @@ def _words(decision: StageDecision) -> Text:
     return plain(f"{verb} {decision.rule or decision.stage}{measured}")
 
 
-def _print_cluster(console: Console, story: DocumentHistory, shown: int) -> None:
-    cluster = story.cluster
+def _print_cluster(console: Console, history: DocumentHistory, shown: int) -> None:
+    cluster = history.cluster
     if cluster is None:
-        if story.row.duplicate_of is not None:
-            console.print(Text(f"\nRepeats {story.row.duplicate_of.hex()}", "bold"))
+        if history.row.duplicate_of is not None:
+            console.print(Text(f"\nRepeats {history.row.duplicate_of.hex()}", "bold"))
         return
     console.print(Text(f"\nIts cluster of {len(cluster.members):,} similar documents", "bold"))
     if cluster.duplicate_of is not None:
         how = "the same URL" if cluster.similarity is None else f"Jaccard similarity {cluster.similarity:.3f}"
         console.print(f"  it repeats {cluster.duplicate_of.hex()} ({how})")
-    others = [member for member in cluster.members if member != story.doc_id]
+    others = [member for member in cluster.members if member != history.doc_id]
     for member in others[:shown]:
         console.print(f"  {member.hex()}")
     if len(others) > shown:
         console.print(Text(f"  … and {len(others) - shown:,} more", "dim"))
 
 
-def _print_place(console: Console, story: DocumentHistory) -> None:
-    row = story.row
+def _print_place(console: Console, history: DocumentHistory) -> None:
+    row = history.row
     console.print(Text("\nWhere its tokens lie", "bold"))
     if row.shard is None or row.start is None or row.num_tokens is None:
         console.print("  in no shard")
@@ -152,19 +152,19 @@ def _print_place(console: Console, story: DocumentHistory) -> None:
             Text("  ").append_text(plain(f"shard {row.source}/{row.shard:05d}, tokens {row.start:,} to {end - 1:,}"))
             .append(f" ({row.num_tokens:,} with the end-of-text id)")
         )  # fmt: skip
-    if story.purged is not None:
-        purge = story.purged
+    if history.purged is not None:
+        purge = history.purged
         when = f" on {purge.at} by {purge.by}: {purge.reason}" if purge.at else ", not yet complete"
         console.print(Text("  ").append_text(plain(f"purged as {purge.role} by purge {purge.purge_id}{when}")))
 
 
-def _print_exposures(console: Console, story: DocumentHistory, shown: int) -> None:
+def _print_exposures(console: Console, history: DocumentHistory, shown: int) -> None:
     console.print(Text("\nWhich training steps read it", "bold"))
-    if not story.exposures:
+    if not history.exposures:
         console.print("  none that is recorded")
         return
-    for run, told in groupby(story.exposures, key=lambda exposure: exposure.run):
-        entries = list(told)
+    for run, of_run in groupby(history.exposures, key=lambda exposure: exposure.run):
+        entries = list(of_run)
         applied = sum(entry.applied for entry in entries)
         console.print(Text("  ").append_text(plain(f"run {run}: {len(entries):,} readings, {applied:,} applied")))
         for entry in entries[:shown]:

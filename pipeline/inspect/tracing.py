@@ -27,8 +27,8 @@ def exposures_of(out: str, doc_ids: Sequence[bytes]) -> list[dict[str, Any]]:
     """Each run that saw any of these placed documents: first and last step, how often, the checkpoint to go back to."""
     tracer = make_tracer(out)
     steps: dict[str, list[int]] = {}
-    for story in tracer.stories(doc_ids):
-        for exposure in story.exposures:
+    for history in tracer.histories(doc_ids):
+        for exposure in history.exposures:
             if exposure.applied:
                 steps.setdefault(exposure.run, []).append(exposure.step)
     if not steps:

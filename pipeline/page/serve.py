@@ -1,4 +1,4 @@
-"""`sluice lineage OUT --serve`: a small page on loopback to search a document, read its story and prepare a purge.
+"""`sluice lineage OUT --serve`: a small page on loopback to search a document, read its history and prepare a purge.
 
 Opening it takes the token of the address that is printed, which becomes a cookie that no other site can send. Browsers
 send a cookie to every port of a host: so this one has its port in its name, and a path that no other server has. A
@@ -117,15 +117,15 @@ class _Site:
 
     async def search(self, request: web.Request) -> web.Response:
         wanted = request.query.get("q", "").strip()
-        stories = await asyncio.to_thread(find_documents, self._out, wanted, _MOST_SHOWN)
-        if len(stories) == 1:
-            raise web.HTTPFound(f"{self._base}document/{stories[0].doc_id.hex()}", headers=_HEADERS)
-        return self.show("found", wanted=wanted, stories=stories)
+        histories = await asyncio.to_thread(find_documents, self._out, wanted, _MOST_SHOWN)
+        if len(histories) == 1:
+            raise web.HTTPFound(f"{self._base}document/{histories[0].doc_id.hex()}", headers=_HEADERS)
+        return self.show("found", wanted=wanted, histories=histories)
 
     async def document(self, request: web.Request) -> web.Response:
         doc_id = request.match_info["doc_id"]
-        stories = await asyncio.to_thread(find_documents, self._out, doc_id, 1)
-        return self.show("document", story=stories[0], told=stories[0].as_json(_MOST_SHOWN))
+        histories = await asyncio.to_thread(find_documents, self._out, doc_id, 1)
+        return self.show("document", history=histories[0], fields=histories[0].as_json(_MOST_SHOWN))
 
     async def plan(self, request: web.Request) -> web.Response:
         match = _match(request.query.get("kind", ""), request.query.get("value", ""))
@@ -134,7 +134,7 @@ class _Site:
     def _planned(self, match: PurgeMatch) -> dict[str, Any]:
         plan = plan_purge(self._out, match, plan_hooks(self._out))
         placed = sorted({row.doc_id for row in plan.rows if row.shard is not None})
-        urls = {story.doc_id: story.row.url for story in make_tracer(self._out.url).stories(
+        urls = {history.doc_id: history.row.url for history in make_tracer(self._out.url).histories(
             sorted({row.doc_id for row in plan.rows})[:_MOST_SHOWN])}  # fmt: skip
         return {"match": match, "plan": plan, "urls": urls, "exposures": exposures_of(self._out.url, placed),
                 "shown": plan.rows[:_MOST_SHOWN], "unfinished": unfinished_purge(self._out)}  # fmt: skip

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from blake3 import blake3
 
-from lineage.ids import ID_BYTES
 from lineage.index.checksums import DamagedFileError, check_file
 from lineage.index.output_index import PartFile
 from lineage.storage.folder import Folder
+from lineage.storage.hashing_file import HashingFile
 
 _MAX_ROWS = 4096
 _MAX_CHARS = 8 << 20
@@ -35,7 +34,7 @@ class RowWriter:
         self._stack = ExitStack()
 
     def __enter__(self) -> RowWriter:
-        self._sink = _HashingFile(self._stack.enter_context(self._folder.writing(self.name)))
+        self._sink = HashingFile(self._stack.enter_context(self._folder.writing(self.name)))
         self._writer = pq.ParquetWriter(
             pa.PythonFile(self._sink, "w"),
             self._schema,
@@ -72,28 +71,6 @@ class RowWriter:
             columns = {name: [row.get(name) for row in self._rows] for name in self._schema.names}
             self._writer.write_table(pa.table(columns, schema=self._schema))
             self._rows, self._chars, self._other_chars = [], 0, 0
-
-
-class _HashingFile:
-    """A file to write whose content is hashed on the way."""
-
-    closed = False
-
-    def __init__(self, file: Any) -> None:
-        self._file, self._hasher = file, blake3()
-
-    def write(self, data: Any) -> int:
-        self._hasher.update(bytes(data))
-        return cast(int, self._file.write(data))
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        """The folder's context closes the file itself, when it knows that all went well."""
-
-    def hexdigest(self) -> str:
-        return self._hasher.digest(length=ID_BYTES).hex()
 
 
 def publish_table(folder: Folder, name: str, table: pa.Table) -> None:

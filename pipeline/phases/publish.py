@@ -12,7 +12,7 @@ from lineage.index.output_index import Index, PartFile, Shard, TokenizerIdentity
 from lineage.purge.erase import remove_leftovers
 from lineage.recipe import as_plain, as_toml
 from lineage.secrets import recordable
-from lineage.store.checksum_update import cover
+from lineage.store.checksum_update import update_checksums
 from pipeline.dedup.corpus import DedupResult
 from pipeline.phases.bad_records import faults_of, why_nothing_was_kept
 from pipeline.phases.join import merge_excerpts
@@ -89,7 +89,7 @@ def publish_output(plan: RunPlan, index: Index, summary: dict[str, Any]) -> None
     out.publish(RUN, json.dumps(summary, indent=1, sort_keys=True).encode())
     out.publish(REPORT, render_output(out, index))
     # A killed call may have left another run.json or report of the same size: their sums must not be taken over.
-    cover(out, index, rewritten=(EXCERPTS, RECIPE, RUN, REPORT))
+    update_checksums(out, index, rewritten=(EXCERPTS, RECIPE, RUN, REPORT))
     remove_leftovers(out, also=("lineage/",))
     publish_index(out, index)
     clear_work(out)

@@ -1,11 +1,11 @@
 """The lineage tables of a run: its units' final rows, bucket by bucket, one commit a table.
 
-A run that fits goes through one process. A larger one deals its units' rows to buckets in many tasks and writes the
+A run that fits goes through one process. A larger one shuffles its units' rows to buckets in many tasks and writes the
 buckets in as many others; the files are the same.
 
-work/deals/<table>-NNNNN.rows, NNNNN.json     the rows of some units, by bucket
-work/tables/<table>-NNNNN.json                a bucket is written: its files
-lineage/<table>/                              the tables
+work/shuffle/<table>-NNNNN.rows, NNNNN.json     the rows of some units, by bucket
+work/tables/<table>-NNNNN.json                  a bucket is written: its files
+lineage/<table>/                                the tables
 """
 
 from __future__ import annotations
@@ -19,9 +19,18 @@ import pyarrow as pa
 from lineage.index.output_index import Shard
 from lineage.storage.folder import Folder
 from lineage.store.delta import commit_tables
-from lineage.store.shuffle import Deal, gather
+from lineage.store.shuffle import Shuffle, gather
 from lineage.store.tables import WRITTEN_ONCE
-from lineage.store.write import Spool, TableFile, num_buckets, shard_chunks, write_bucket
+from lineage.store.write import (
+    TableFile,
+    add_documents,
+    add_rows,
+    num_buckets,
+    shard_chunks,
+    table_buckets,
+    write_bucket,
+    write_tables,
+)
 from pipeline.parquet.rows import read_rows
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.phases.results import BucketResult, JoinResult, ShuffleResult
@@ -30,23 +39,23 @@ from stages.steps.url import url_key
 
 IN_PROCESS_ROWS = 1 << 20
 """Documents up to which one process writes the tables: tasks would take longer to start. The bytes do not depend on it.
-It is also about how many documents a task deals."""
+It is also about how many documents a task shuffles."""
 
-_DEALS = "work/deals"
+_SHUFFLE = "work/shuffle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordJob:
-    """What the tasks of a run share. `buckets` gives each table's number of buckets; `deals`, once all are dealt, the
-    keys of the deals that have rows of a table."""
+    """What the tasks of a run share. `buckets` gives each table's number of buckets; `shares`, once all are
+    shuffled, the keys of the shares that have rows of a table."""
 
     out: str
     buckets: Mapping[str, int]
-    deals: Mapping[str, tuple[str, ...]]
+    shares: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnitsToDeal:
+class UnitsToShuffle:
     """Some units, by the folders that hold their final rows."""
 
     number: int
@@ -54,7 +63,7 @@ class UnitsToDeal:
 
     @property
     def marker(self) -> str:
-        return f"{_DEALS}/{self.number:05d}.json"
+        return f"{_SHUFFLE}/{self.number:05d}.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +79,7 @@ class BucketToWrite:
         return f"work/tables/{self.table}-{self.bucket:05d}.json"
 
 
-def write_tables(
+def write_lineage(
     state: Run, joined: Sequence[JoinResult], shards: Sequence[Shard], small: Mapping[str, pa.Table]
 ) -> None:
     """Write and commit every table. `joined` is in plan order; `small` are the tables that fit in memory."""
@@ -92,34 +101,31 @@ def write_tables(
 def _in_process(
     state: Run, about: Mapping[str, int], chunks: Sequence[tuple[Shard, ...]], small: Mapping[str, pa.Table]
 ) -> dict[str, list[TableFile]]:
-    with Spool(about) as spool:
+    with Shuffle(table_buckets(about)) as shuffle:
         for unit in state.plan.units:
-            for name, rows in _unit_rows(state.out, unit.folder):
-                if name == "documents":
-                    spool.add_documents(rows, url_key)
-                else:
-                    spool.add(name, rows)
+            _add_unit(shuffle, state.out, unit.folder)
         for name, rows in small.items():
-            spool.add(name, rows)
+            add_rows(shuffle, name, rows)
         for bucket, chunk in enumerate(chunks):
             for shard in chunk:
-                spool.add("placements", _placements(state.out, shard), bucket)
-        return spool.files(state.out)
+                add_rows(shuffle, "placements", _placements(state.out, shard), bucket)
+        return write_tables(state.out, shuffle)
 
 
 def _in_tasks(
     state: Run, about: Mapping[str, int], joined: Sequence[JoinResult], chunks: Sequence[tuple[Shard, ...]]
 ) -> dict[str, list[TableFile]]:
-    job = RecordJob(out=state.out.url, buckets={name: num_buckets(num) for name, num in about.items()}, deals={})
+    job = RecordJob(out=state.out.url, buckets={name: num_buckets(num) for name, num in about.items()}, shares={})
     shares = list(_shares(state.plan.units, joined))
-    dealt = run_phase(
-        state, Phase(name="deal facts", stage="join", task=deal_units, result=ShuffleResult, job=job, items=shares)
+    shuffled = run_phase(
+        state,
+        Phase(name="shuffle facts", stage="join", task=shuffle_units, result=ShuffleResult, job=job, items=shares),
     )
     keys: dict[str, tuple[str, ...]] = {}
-    for share, done in zip(shares, dealt, strict=True):
+    for share, done in zip(shares, shuffled, strict=True):
         for name in done.tables:
             keys[name] = (*keys.get(name, ()), f"{share.number:05d}")
-    job = RecordJob(out=job.out, buckets=job.buckets, deals=keys)
+    job = RecordJob(out=job.out, buckets=job.buckets, shares=keys)
     items = [BucketToWrite(table=name, bucket=bucket) for name in sorted(keys) for bucket in range(job.buckets[name])]
     items += [BucketToWrite(table="placements", bucket=at, shards=chunk) for at, chunk in enumerate(chunks)]
     written = run_phase(
@@ -131,16 +137,13 @@ def _in_tasks(
     return files
 
 
-def deal_units(job: RecordJob, item: UnitsToDeal) -> ShuffleResult:
-    """Deal the final rows of some units to buckets; the tables that they have rows of."""
-    out, deal = Folder(job.out), Deal(job.buckets)
-    for folder in item.folders:
-        for name, rows in _unit_rows(out, folder):
-            if name == "documents":
-                deal.add_documents(rows, url_key)
-            else:
-                deal.add(name, rows)
-    tables = deal.publish(out.folder(_DEALS), f"{item.number:05d}")
+def shuffle_units(job: RecordJob, item: UnitsToShuffle) -> ShuffleResult:
+    """Publish the final rows of some units by bucket; the tables that they have rows of."""
+    out = Folder(job.out)
+    with Shuffle(job.buckets) as shuffle:
+        for folder in item.folders:
+            _add_unit(shuffle, out, folder)
+        tables = shuffle.publish(out.folder(_SHUFFLE), f"{item.number:05d}")
     return publish_result(out, item.marker, ShuffleResult(tables=tuple(tables)))
 
 
@@ -150,29 +153,29 @@ def write_one(job: RecordJob, item: BucketToWrite) -> BucketResult:
     if item.shards:
         rows = pa.concat_tables([_placements(out, shard) for shard in item.shards])
     else:
-        rows = gather(out.folder(_DEALS), item.table, job.deals[item.table], item.bucket)
+        rows = gather(out.folder(_SHUFFLE), item.table, job.shares[item.table], item.bucket, WRITTEN_ONCE[item.table])
     files = write_bucket(out, item.table, item.bucket, rows)
     return publish_result(out, item.marker, BucketResult(files=tuple(files)))
 
 
-def _unit_rows(out: Folder, folder: str) -> Iterator[tuple[str, pa.Table]]:
-    yield "documents", read_rows(out, f"{folder}/final.parquet")
-    yield "edits", read_rows(out, f"{folder}/final_edits.parquet")
-    yield "findings", read_rows(out, f"{folder}/findings.parquet")
+def _add_unit(shuffle: Shuffle, out: Folder, folder: str) -> None:
+    add_documents(shuffle, read_rows(out, f"{folder}/final.parquet"), url_key)
+    add_rows(shuffle, "edits", read_rows(out, f"{folder}/final_edits.parquet"))
+    add_rows(shuffle, "findings", read_rows(out, f"{folder}/findings.parquet"))
 
 
-def _shares(units: Sequence[Unit], joined: Sequence[JoinResult]) -> Iterator[UnitsToDeal]:
+def _shares(units: Sequence[Unit], joined: Sequence[JoinResult]) -> Iterator[UnitsToShuffle]:
     """Units in plan order, about IN_PROCESS_ROWS documents at a time."""
     folders: list[str] = []
     rows = number = 0
     for unit, result in zip(units, joined, strict=True):
         if folders and rows + result.num_rows > IN_PROCESS_ROWS:
-            yield UnitsToDeal(number=number, folders=tuple(folders))
+            yield UnitsToShuffle(number=number, folders=tuple(folders))
             folders, rows, number = [], 0, number + 1
         folders.append(unit.folder)
         rows += result.num_rows
     if folders:
-        yield UnitsToDeal(number=number, folders=tuple(folders))
+        yield UnitsToShuffle(number=number, folders=tuple(folders))
 
 
 def _shard_chunks(shards: Sequence[Shard]) -> list[tuple[Shard, ...]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lineage.purge.purge_filter import honoured
+from lineage.purge.purge_filter import read_purged_sets
+from lineage.purge.purged_sets import PurgedSets
 from lineage.recipe import RecipeError
 from lineage.store.delta import StoreError
 from pipeline.recipe import PipelineRecipe, comparing
 from stages.chain import CORPUS_STAGES, StepTables, build_chain
-from stages.steps.purged import PurgedSets
 from stages.steps.url import named_host, normalise_url
 
 
@@ -32,22 +32,14 @@ def step_tables(recipe: PipelineRecipe) -> StepTables:
     return tables
 
 
-def _purged_sets(honour: Sequence[str]) -> PurgedSets | None:
-    """What earlier outputs purged, as the steps look for it; None where the recipe honours none."""
-    if not honour:
+def _purged_sets(outs: Sequence[str]) -> PurgedSets | None:
+    """What earlier outputs purged, as the steps look for it; None where the recipe names none."""
+    if not outs:
         return None
     try:
-        found = honoured(honour)
+        return read_purged_sets(outs, normalise_url, named_host)
     except StoreError as error:
         raise RecipeError(f"purges.honour: {error}") from error
-    return PurgedSets(
-        doc_ids=found.doc_ids,
-        raw_hashes=found.hashes,
-        text_hashes=found.hashes,
-        clean_hashes=found.hashes,
-        urls=frozenset(map(normalise_url, found.urls)),
-        hosts=frozenset(host for name in found.hosts if (host := named_host(name))),
-    )
 
 
 def stages_of(recipe: PipelineRecipe, tables: StepTables) -> dict[str, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""From the lineage store back to the crawl and forward to the tokens: what a story says can be done again."""
+"""From the lineage store back to the crawl and forward to the tokens: what a history says can be done again."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def chosen(out: Folder, where: str) -> list[str]:
     return random.Random(11).sample(ids, min(SAMPLE, len(ids)))
 
 
-def read_again(story: DocumentHistory, crawl: Path) -> Document:
-    """The document from its bytes in the crawl: of a WARC file nothing but the member that the story names."""
-    row = story.row
+def read_again(history: DocumentHistory, crawl: Path) -> Document:
+    """The document from its bytes in the crawl: of a WARC file nothing but the member that the history names."""
+    row = history.row
     options = ReadOptions(source=row.source, file=row.warc_file)
     with open(crawl / row.warc_file, "rb") as stream:
         if ".warc" not in row.warc_file:
@@ -68,11 +68,11 @@ def read_again(story: DocumentHistory, crawl: Path) -> Document:
     return found
 
 
-def payload_by_fastwarc(story: DocumentHistory, crawl: Path) -> bytes:
+def payload_by_fastwarc(history: DocumentHistory, crawl: Path) -> bytes:
     """The same payload by somebody else's reader."""
-    with open(crawl / story.row.warc_file, "rb") as stream:
-        stream.seek(story.row.warc_offset)
-        member = io.BytesIO(stream.read(story.row.warc_length))
+    with open(crawl / history.row.warc_file, "rb") as stream:
+        stream.seek(history.row.warc_offset)
+        member = io.BytesIO(stream.read(history.row.warc_length))
     payload: bytes = next(iter(ArchiveIterator(member))).reader.read()
     return payload
 
@@ -85,11 +85,11 @@ def test_the_crawl_s_own_bytes_give_the_same_hashes_and_the_same_end(finished: t
     ids = chosen(out, "rule IS DISTINCT FROM 'identity.repeated'")
     assert len(ids) == SAMPLE
     seen = set()
-    for story in make_tracer(out.url).stories([bytes.fromhex(doc_id) for doc_id in ids]):
-        row, document = story.row, read_again(story, crawl)
+    for history in make_tracer(out.url).histories([bytes.fromhex(doc_id) for doc_id in ids]):
+        row, document = history.row, read_again(history, crawl)
         assert (document.doc_id, document.raw_hash, document.url) == (row.doc_id, row.raw_hash, row.url)
         if ".warc" in row.warc_file:
-            assert blake3.blake3(payload_by_fastwarc(story, crawl)).digest(16) == row.raw_hash
+            assert blake3.blake3(payload_by_fastwarc(history, crawl)).digest(16) == row.raw_hash
         outcome = chains[row.source](document)
         left = outcome.document if isinstance(outcome, Rejection) else outcome
         assert left.text_hash == row.text_hash
@@ -113,8 +113,8 @@ def test_a_token_range_decodes_to_the_clean_text_and_every_direction_leads_back(
     out = Folder(str(finished[0] / "out"))
     tokenizer, tracer, tokens = load_tokenizer("cl100k_base"), make_tracer(out.url), tokens_of(out, read_index(out))
     ids = chosen(out, "status = 'kept'")
-    for story in tracer.stories([bytes.fromhex(doc_id) for doc_id in ids]):
-        row = story.row
+    for history in tracer.histories([bytes.fromhex(doc_id) for doc_id in ids]):
+        row = history.row
         assert row.shard is not None and row.start is not None and row.num_tokens is not None
         placed = tokens[row.source, row.shard][row.start : row.start + row.num_tokens]
         assert blake3.blake3(placed.tobytes()).digest(16) == row.tokens_hash
@@ -128,8 +128,8 @@ def test_a_token_range_decodes_to_the_clean_text_and_every_direction_leads_back(
 
 
 def leads_to(tracer: Tracer, source: str, shard: int, offset: int) -> bytes:
-    (story,) = tracer.by_token(source, shard, offset)
-    return story.doc_id
+    (history,) = tracer.by_token(source, shard, offset)
+    return history.doc_id
 
 
 def test_placements_and_shards_say_the_same_of_every_document(finished: tuple[Path, Path]) -> None:

@@ -147,7 +147,7 @@ def test_lineage_written_by_many_tasks_is_that_of_one_process(
     out = str(tmp_path / "out")
     run(tmp_path, recipe(out, sources))
     phases = {phase["name"] for phase in runs.summary_of(out)["phases"]}
-    assert {"deal facts", "write lineage"} <= phases
+    assert {"shuffle facts", "write lineage"} <= phases
     assert fingerprint(out) == fingerprint(finished)
     assert sorted(name for name in Folder(out).names("lineage") if name.endswith(".parquet")) == sorted(
         name for name in Folder(finished).names("lineage") if name.endswith(".parquet")

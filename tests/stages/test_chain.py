@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from lineage.ids import content_hash, text_hash
+from lineage.purge.purged_sets import PurgedSets
 from lineage.recipe import RecipeError
 from stages.chain import CORPUS_STAGES, DEFAULT_STEPS, Chain, StepTables, build_chain, files_of
 from stages.document import STAGES, Document, Rejection, reject
@@ -19,7 +20,6 @@ from stages.quality.options import QualityTable
 from stages.steps.classifier import ClassifierTable
 from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.language import LanguageTable
-from stages.steps.purged import PurgedSets
 from stages.steps.url import UrlTable, normalise_url
 from stages.steps.user_step import function_files
 
@@ -335,11 +335,11 @@ def purged_by(document: Document, by: str) -> PurgedSets:
     assert isinstance(text, Document)
     return {
         "id": PurgedSets(doc_ids=frozenset({document.doc_id})),
-        "raw": PurgedSets(raw_hashes=frozenset({document.raw_hash})),
+        "raw": PurgedSets(hashes=frozenset({document.raw_hash})),
         "url": PurgedSets(urls=frozenset({normalise_url(document.url or "")})),
         "host": PurgedSets(hosts=frozenset({"example.com"})),
-        "text": PurgedSets(text_hashes=frozenset({text.text_hash or b""})),
-        "clean": PurgedSets(clean_hashes=frozenset({text_hash(text.text.replace("a@b.co", "<EMAIL>"))})),
+        "text": PurgedSets(hashes=frozenset({text.text_hash or b""})),
+        "clean": PurgedSets(hashes=frozenset({text_hash(text.text.replace("a@b.co", "<EMAIL>"))})),
     }[by]
 
 
@@ -357,12 +357,12 @@ def test_what_was_purged_stays_out_at_the_stage_where_it_is_known(make_document,
     assert isinstance(chain(other), Document)
 
 
-def test_purges_are_honoured_also_where_the_usual_stages_are_missing(make_document):
+def test_the_purge_filter_works_also_where_the_usual_stages_are_missing(make_document):
     document = make_document(text="some text")
     for purged in (
         PurgedSets(doc_ids=frozenset({document.doc_id})),
-        PurgedSets(text_hashes=frozenset({text_hash("some text")})),
-        PurgedSets(clean_hashes=frozenset({text_hash("some text")})),
+        PurgedSets(hashes=frozenset({text_hash("some text")})),
+        PurgedSets(hashes=frozenset({text_hash("some text")})),
     ):
         outcome = build_chain(("parse",), tables(purged=purged))(document)
         assert isinstance(outcome, Rejection)

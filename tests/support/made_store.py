@@ -12,7 +12,8 @@ from lineage.storage.folder import Folder
 from lineage.store import tables
 from lineage.store.delta import append, append_run, commit_tables
 from lineage.store.rows import Span
-from lineage.store.write import Spool
+from lineage.store.shuffle import Shuffle
+from lineage.store.write import add_documents, add_rows, table_buckets, write_tables
 from lineage.trace.exposure import Reading
 
 NUM = 60
@@ -92,13 +93,16 @@ def make_store(out: Folder, documents: pa.Table | None = None) -> None:
         for position, stage in enumerate(("url", "parse", "quality", "pii", "identity", "dedup.near"))
     ]
     num = documents.num_rows
-    with Spool({"documents": num, "url_index": num, "warc_index": num, "hash_index": 4 * num}) as spool:
-        spool.add_documents(documents, url_key)
-        spool.add("placements", kept.select(tables.PLACEMENTS.names), bucket=0)
-        spool.add("edits", table_of("edits", edited))
-        spool.add("steps", table_of("steps", steps))
-        spool.add("inputs", table_of("inputs", [{"source": "web", "file": out.at("in.warc"), "num_records": NUM}]))
-        commit_tables(out, spool.files(out))
+    buckets = table_buckets({"documents": num, "url_index": num, "warc_index": num, "hash_index": 4 * num})
+    with Shuffle(buckets) as shuffle:
+        add_documents(shuffle, documents, url_key)
+        add_rows(shuffle, "placements", kept.select(tables.PLACEMENTS.names), bucket=0)
+        add_rows(shuffle, "edits", table_of("edits", edited))
+        add_rows(shuffle, "steps", table_of("steps", steps))
+        add_rows(
+            shuffle, "inputs", table_of("inputs", [{"source": "web", "file": out.at("in.warc"), "num_records": NUM}])
+        )
+        commit_tables(out, write_tables(out, shuffle))
 
 
 def purge_rows(purge_id: str, numbers: list[int], before: str, after: str) -> tuple[pa.Table, pa.Table]:

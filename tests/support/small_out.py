@@ -22,9 +22,10 @@ from lineage.purge.execution import ApplyHooks, PurgeRequest
 from lineage.purge.plan import PlanHooks, PurgeMatch
 from lineage.storage.folder import Folder
 from lineage.store import tables
-from lineage.store.checksum_update import cover
+from lineage.store.checksum_update import update_checksums
 from lineage.store.delta import commit_tables, read_table
-from lineage.store.write import Spool, index_rows, shard_chunks
+from lineage.store.shuffle import Shuffle
+from lineage.store.write import add_rows, index_rows, shard_chunks, write_tables
 from lineage.verify.problems import VerifyHooks
 from stages.dedup.shingles import jaccard, shingles
 from stages.steps.url import named_host, url_key
@@ -188,7 +189,7 @@ def make_small_out(url: str, seed: int = 0, per_file: int = 12, tamper: Tamper =
         name=tokenizer.name, hash=tokenizer.hash, vocab_size=tokenizer.vocab_size, eot_id=tokenizer.eot_id
     )
     index = make_index(identity, shards, parts, dedup)
-    cover(out, index)
+    update_checksums(out, index)
     publish_index(out, index)
     return SmallOut(folder=out, index=index, records=records, tokenizer=tokenizer, named=named)
 
@@ -326,18 +327,18 @@ def document_rows(
 
 
 def _write_store(out: Folder, given: dict[str, list[dict[str, Any]]], shards: list[Shard], tamper: Tamper) -> None:
-    with Spool({}) as spool:
+    with Shuffle() as shuffle:
         for name, rows in given.items():
             table = tamper(name, _table(rows, tables.WRITTEN_ONCE[name]))
-            spool.add(name, table)
+            add_rows(shuffle, name, table)
             if name == "documents":
                 for index_name, derived in index_rows(table, url_key).items():
-                    spool.add(index_name, tamper(index_name, derived))
+                    add_rows(shuffle, index_name, tamper(index_name, derived))
         for bucket, chunk in enumerate(shard_chunks((s.source, s.shard, s.num_documents) for s in shards)):
             of_chunk = [s for s in shards if (s.source, s.shard) in chunk]
             rows = pa.concat_tables([_placements(out, shard) for shard in of_chunk])
-            spool.add("placements", tamper("placements", rows), bucket)
-        commit_tables(out, spool.files(out))
+            add_rows(shuffle, "placements", tamper("placements", rows), bucket)
+        commit_tables(out, write_tables(out, shuffle))
 
 
 def _placements(out: Folder, shard: Shard) -> pa.Table:

@@ -20,7 +20,7 @@ from lineage.index.output_index import (
     shard_names,
 )
 from lineage.storage.folder import Folder
-from lineage.store.checksum_update import cover
+from lineage.store.checksum_update import update_checksums
 from lineage.store.delta import commit_tables
 
 EOT = 500
@@ -65,7 +65,7 @@ def write_output(folder: Path | str, sources: dict[str, list[npt.NDArray[np.uint
         commit_tables(out, {})
     publish_index(out, index)
     if store:
-        cover(out, index)
+        update_checksums(out, index)
     return index
 
 

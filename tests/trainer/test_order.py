@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from lineage.index.blocks import BLOCK_TOKENS
 from trainer.order import Order, OrderOptions, OrderPlan, Places, plan_order
-from trainer.ordering.geometry import BLOCK_TOKENS
 
 SMALL = OrderOptions(seed=3, seq_len=BLOCK_TOKENS // 4, global_batch=4, window_blocks=3, mixture_block=7)
 

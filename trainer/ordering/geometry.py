@@ -9,14 +9,12 @@ shards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from lineage.index.blocks import BLOCK_TOKENS
 from trainer.ordering.permutation import Int64s, Keys, derive, domain, permute, unpermute
-
-BLOCK_TOKENS: Final = 2_097_152
-"""Tokens of a block: 8 MiB of uint32. A sequence never straddles two."""
 
 
 class Geometry:

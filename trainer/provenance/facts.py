@@ -23,7 +23,7 @@ from lineage.storage import objects
 from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import hold
 from lineage.store import delta as store
-from lineage.store.checksum_update import cover_tables
+from lineage.store.checksum_update import update_table_checksums
 from lineage.store.rows import RunRow, SegmentRow
 from lineage.store.tables import CACHE_SWEEPS, TRAINING_RUNS, TRAINING_SEGMENTS
 from lineage.trace.tracer import MoreRuns
@@ -195,7 +195,7 @@ def commit(log: FactLog, outputs: Sequence[Output]) -> bool:
         try:
             with hold(folder, "sluice train", wait_seconds=_LOCK_SECONDS):
                 if _commit_into(folder, log.facts()):
-                    cover_tables(folder, _TABLES)
+                    update_table_checksums(folder, _TABLES)
         except _STORE_IS_DOWN as error:
             _log.warning("the lineage store of %s did not take the facts; the next start will: %s", folder.url, error)
             whole = False

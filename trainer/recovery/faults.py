@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 Reason = Literal["non_finite_loss", "non_finite_gradient", "spike", "listed"]
-VERDICTS: Final[tuple[Reason | None, ...]] = (None, "non_finite_loss", "non_finite_gradient", "spike")
+STEP_VERDICTS: Final[tuple[Reason | None, ...]] = (None, "non_finite_loss", "non_finite_gradient", "spike")
 """What the numbers that `SpikeWindow.judge` gives mean."""
 
 
@@ -69,4 +69,4 @@ class SkipCounter:
 
 def verdict_reason(verdict: float) -> Reason | None:
     """The reason that `judge`'s number stands for; None: the step counts."""
-    return VERDICTS[int(verdict)]
+    return STEP_VERDICTS[int(verdict)]

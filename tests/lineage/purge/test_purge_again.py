@@ -12,7 +12,7 @@ from lineage.index.output_index import read_index
 from lineage.purge.execution import apply
 from lineage.storage.folder import Folder
 from lineage.store import delta as store
-from lineage.store.checksum_update import cover
+from lineage.store.checksum_update import update_checksums
 from lineage.store.lookup import Lookup
 from lineage.trace.tracer import Functions, Tracer
 from lineage.verify.output import verify
@@ -126,8 +126,8 @@ def test_trace_knows_the_last_purge_of_what_was_purged_twice(template: SmallOut,
     rows = Lookup(out).purged([template.named["original"].doc_id])
     assert {row.purge_id for row in rows} == {first.purge_id, second.purge_id}
     functions = Functions(normalise=normalise_url, named_host=named_host)
-    (story,) = Tracer(out, functions).stories([template.named["original"].doc_id])
-    assert story.purged is not None and story.purged.purge_id == second.purge_id
+    (history,) = Tracer(out, functions).histories([template.named["original"].doc_id])
+    assert history.purged is not None and history.purged.purge_id == second.purge_id
 
 
 def test_the_report_tells_of_the_purge_that_it_was_rendered_after(template: SmallOut, out: Folder) -> None:
@@ -140,7 +140,7 @@ def test_verify_names_a_report_that_does_not_show_the_last_purge(template: Small
     purge(out, by_doc(next(record for record in template.records if record.status == "kept")))
     assert_whole(out)
     out.publish("report.html", page)
-    cover(out, rewritten=["report.html"])
+    update_checksums(out, rewritten=["report.html"])
     assert problems_of(out) == {("report.stale", "report.html")}
 
 

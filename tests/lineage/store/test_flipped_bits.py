@@ -56,8 +56,8 @@ def ask_trace(out: Folder, way: str, *name: Any) -> object:
         found = getattr(tracer, way)(*name)
     except UnknownError:
         return UNKNOWN
-    stories = found[0] if isinstance(found, tuple) else found if isinstance(found, list) else [found]
-    return json.dumps([story.as_json() for story in stories])
+    histories = found[0] if isinstance(found, tuple) else found if isinstance(found, list) else [found]
+    return json.dumps([history.as_json() for history in histories])
 
 
 def ask_sql(out: Folder, sql: str) -> object:

@@ -36,9 +36,18 @@ from lineage.store.delta import (
     table_uri,
 )
 from lineage.store.digest import logical_digest
-from lineage.store.shuffle import Deal, gather
+from lineage.store.shuffle import Shuffle, bucket_of, gather
 from lineage.store.tables import APPENDED, SORTED_BY, WRITTEN_ONCE
-from lineage.store.write import Spool, bucket_of, index_rows, named_by_content, num_buckets, shard_chunks, write_bucket
+from lineage.store.write import (
+    add_documents,
+    index_rows,
+    named_by_content,
+    num_buckets,
+    shard_chunks,
+    table_buckets,
+    write_bucket,
+    write_tables,
+)
 from tests.support.checkout import ROOT
 from tests.support.made_store import NUM, doc_id, documents_table, make_store, purge_rows, run_row, table_of, url_key
 
@@ -54,7 +63,7 @@ def data_files(out: Folder) -> dict[str, bytes]:
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(1, 30), st.integers(1, 200))
+@given(st.randoms(use_true_random=False), st.integers(1, 30), st.integers(1, 100_000))
 def test_files_depend_on_the_rows_alone_and_not_on_their_order_batches_or_spilling(
     tmp_path_factory: pytest.TempPathFactory, shuffled: random.Random, batch: int, buffered: int
 ) -> None:
@@ -62,20 +71,21 @@ def test_files_depend_on_the_rows_alone_and_not_on_their_order_batches_or_spilli
     order = list(range(NUM))
     shuffled.shuffle(order)
     written = []
-    for out, numbers, size, buffer_rows in ((straight, list(range(NUM)), NUM, 10**6), (mixed, order, batch, buffered)):
-        with pytest.MonkeyPatch.context() as patch, Spool({"documents": NUM}, buffer_rows=buffer_rows) as spool:
+    for out, numbers, size, buffer_bytes in ((straight, list(range(NUM)), NUM, 10**8), (mixed, order, batch, buffered)):
+        with pytest.MonkeyPatch.context() as patch:
             patch.setattr(write, "ROWS_PER_BUCKET", 16)
-            for start in range(0, NUM, size):
-                spool.add_documents(documents_table(numbers[start : start + size]), url_key)
-            written.append(spool.files(out))
+            with Shuffle(table_buckets({"documents": NUM}), buffer_bytes=buffer_bytes) as shuffle:
+                for start in range(0, NUM, size):
+                    add_documents(shuffle, documents_table(numbers[start : start + size]), url_key)
+                written.append(write_tables(out, shuffle))
     assert written[0] == written[1]
     assert data_files(straight) == data_files(mixed)
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(1, 30), st.integers(1, 5))
-def test_rows_dealt_by_many_and_gathered_bucket_by_bucket_give_the_files_of_one_process(
-    tmp_path_factory: pytest.TempPathFactory, shuffled: random.Random, batch: int, num_deals: int
+@given(st.randoms(use_true_random=False), st.integers(1, 30), st.integers(1, 5), st.integers(1, 100_000))
+def test_rows_shuffled_by_many_and_gathered_bucket_by_bucket_give_the_files_of_one_process(
+    tmp_path_factory: pytest.TempPathFactory, shuffled: random.Random, batch: int, num_shares: int, buffered: int
 ) -> None:
     one, many, scratch = (Folder(str(tmp_path_factory.mktemp("out"))) for _ in range(3))
     order = list(range(NUM))
@@ -83,24 +93,25 @@ def test_rows_dealt_by_many_and_gathered_bucket_by_bucket_give_the_files_of_one_
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(write, "ROWS_PER_BUCKET", 16)
         about = {"documents": NUM, "hash_index": 4 * NUM}
-        with Spool(about) as spool:
-            spool.add_documents(documents_table(), url_key)
-            expected = {name: files for name, files in spool.files(one).items() if files}
-        buckets = {name: num_buckets(about.get(name, 0)) for name in WRITTEN_ONCE}
-        deals: dict[str, list[str]] = {}
-        for number in range(num_deals):
-            deal, share = Deal(buckets), order[number::num_deals]
-            for start in range(0, len(share), batch):
-                deal.add_documents(documents_table(share[start : start + batch]), url_key)
-            for name in deal.publish(scratch, f"{number:05d}"):
-                deals.setdefault(name, []).append(f"{number:05d}")
+        buckets = table_buckets(about)
+        with Shuffle(buckets) as shuffle:
+            add_documents(shuffle, documents_table(), url_key)
+            expected = {name: files for name, files in write_tables(one, shuffle).items() if files}
+        shares: dict[str, list[str]] = {}
+        for number in range(num_shares):
+            share = order[number::num_shares]
+            with Shuffle(buckets, buffer_bytes=buffered) as shuffle:
+                for start in range(0, len(share), batch):
+                    add_documents(shuffle, documents_table(share[start : start + batch]), url_key)
+                for name in shuffle.publish(scratch, f"{number:05d}"):
+                    shares.setdefault(name, []).append(f"{number:05d}")
         found = {
             name: [
                 file
                 for bucket in range(buckets[name])
-                for file in write_bucket(many, name, bucket, gather(scratch, name, keys, bucket))
+                for file in write_bucket(many, name, bucket, gather(scratch, name, keys, bucket, WRITTEN_ONCE[name]))
             ]
-            for name, keys in deals.items()
+            for name, keys in shares.items()
         }
     assert found == expected
     assert data_files(many) == data_files(one)
@@ -183,9 +194,9 @@ def test_a_commit_that_was_killed_between_tables_is_finished_by_the_next(tmp_pat
     """The state after a kill: some tables committed, others not, files of all lying there."""
     out, whole = Folder(str(tmp_path / "out")), Folder(str(tmp_path / "whole"))
     make_store(whole)
-    with Spool({}) as spool:
-        spool.add_documents(documents_table(), url_key)
-        commit_tables(out, {"documents": spool.files(out)["documents"]} | {name: [] for name in ()})
+    with Shuffle() as shuffle:
+        add_documents(shuffle, documents_table(), url_key)
+        commit_tables(out, {"documents": write_tables(out, shuffle)["documents"]} | {name: [] for name in ()})
     for name in [*WRITTEN_ONCE, *APPENDED]:
         if name != "documents":
             Folder(table_uri(out, name)).remove_tree("")

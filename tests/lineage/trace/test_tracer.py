@@ -1,4 +1,4 @@
-"""Trace tells the same story from every direction, and touches only the files that can hold it."""
+"""Trace tells the same history from every direction, and touches only the files that can hold it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from lineage.storage.folder import Folder
 from lineage.store import lookup, write
 from lineage.store.delta import StoreError, commit_tables
 from lineage.store.lookup import Lookup
+from lineage.store.shuffle import Shuffle, bucket_of
 from lineage.store.sql import query
-from lineage.store.write import Spool
+from lineage.store.write import add_documents, table_buckets, write_tables
 from lineage.trace.document_history import documents_json
 from lineage.trace.exposure import erased_from
 from lineage.trace.tracer import Functions, Tracer, UnknownError
-from pipeline.inspect.document_history import print_list, print_story
+from pipeline.inspect.document_history import print_history, print_list
 from stages.steps.url import named_host
 from tests.support.made_store import (
     NUM,
@@ -108,17 +109,17 @@ def test_a_duplicate_names_what_it_repeats_and_its_cluster(out: Folder) -> None:
 @pytest.mark.parametrize("number", [0, 1, 7, 10, 59])
 def test_every_direction_leads_to_the_same_story(out: Folder, number: int) -> None:
     made, ask = document(number), tracer(out)
-    story = ask.by_id(doc_id(number))
-    assert ask.by_url(f"http://HOST{number % 4}.example/page/{number}/") == [story]
-    assert ask.by_place(made["warc_file"], made["warc_offset"]) == [story]  # type: ignore[arg-type]
+    history = ask.by_id(doc_id(number))
+    assert ask.by_url(f"http://HOST{number % 4}.example/page/{number}/") == [history]
+    assert ask.by_place(made["warc_file"], made["warc_offset"]) == [history]  # type: ignore[arg-type]
     for kind in ("raw", "text", "clean", "tokens"):
         if made.get(f"{kind}_hash") is not None:
-            assert ask.by_hash(made[f"{kind}_hash"]) == [story]  # type: ignore[arg-type]
-    assert story in ask.by_host(f"host{number % 4}.example")[0]
+            assert ask.by_hash(made[f"{kind}_hash"]) == [history]  # type: ignore[arg-type]
+    assert history in ask.by_host(f"host{number % 4}.example")[0]
     if made["status"] == "kept":
         first = made["start"]
         for token in (first, first + TOKENS - 1):  # type: ignore[operator]
-            assert ask.by_token("web", made["shard"], token) == [story]  # type: ignore[arg-type]
+            assert ask.by_token("web", made["shard"], token) == [history]  # type: ignore[arg-type]
 
 
 def test_a_token_far_behind_the_start_of_its_document_leads_to_it(out: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,15 +128,15 @@ def test_a_token_far_behind_the_start_of_its_document_leads_to_it(out: Folder, m
     ask = tracer(out)
     for known, source, shard, start, num_tokens in rows[:5]:
         for offset in range(int(str(num_tokens))):
-            (story,) = ask.by_token(str(source), int(str(shard)), int(str(start)) + offset)
-            assert story.doc_id.hex() == known
+            (history,) = ask.by_token(str(source), int(str(shard)), int(str(start)) + offset)
+            assert history.doc_id.hex() == known
 
 
 def test_a_host_is_listed_in_order_of_url_and_cut_with_its_count(out: Folder) -> None:
-    stories, num = tracer(out).by_host("host1.example", limit=3)
+    histories, num = tracer(out).by_host("host1.example", limit=3)
     urls = sorted(f"https://host1.example/page/{n}" for n in range(NUM) if n % 4 == 1)
-    assert ([story.row.url for story in stories], num) == (urls[:3], 15)
-    told: Any = documents_json(stories, 3, num, tracer(out).last_of_host("host1.example"))
+    assert ([history.row.url for history in histories], num) == (urls[:3], 15)
+    told: Any = documents_json(histories, 3, num, tracer(out).last_of_host("host1.example"))
     cut = told["documents_cut"]
     assert (cut["count"], cut["first"]["url"], cut["last"]["url"]) == (15, urls[0], urls[-1])
     assert "documents_cut" not in documents_json(tracer(out).by_host("host1.example")[0])
@@ -189,7 +190,7 @@ def test_a_point_question_opens_only_the_files_that_can_hold_the_answer(
         files = [file for file in folder.names() if file.endswith(".parquet")]
         assert len(files) > 2
         buckets = write.num_buckets(4 * NUM if name == "hash_index" else NUM)
-        [bucket] = write.bucket_of(write.sort_keys([key]), buckets)  # type: ignore[list-item]
+        [bucket] = bucket_of(write.sort_keys([key]), buckets)  # type: ignore[list-item]
         for file in files:
             if not file.startswith(f"{bucket:05d}-"):
                 folder.remove(file)
@@ -233,11 +234,11 @@ def test_training_steps_lead_to_documents_and_documents_to_steps(own: Folder) ->
     told = {(e.step, e.row, e.first_token, e.num_tokens) for e in ask.by_id(doc_id(1)).exposures}
     assert told == {(0, 0, 0, 50), (0, 1, 0, 50)}
     for step in (0, 3, 9):
-        for story in ask.by_step("first", step):
-            assert step in {e.step for e in story.exposures}
-    every = {story.doc_id for step in range(10) for story in ask.by_step("first", step)}
+        for history in ask.by_step("first", step):
+            assert step in {e.step for e in history.exposures}
+    every = {history.doc_id for step in range(10) for history in ask.by_step("first", step)}
     assert every == {doc_id(n) for n in range(NUM) if is_kept(n) and document(n)["shard"] == 0}
-    assert [story.doc_id for story in ask.by_step("first", 0, 1)] == [doc_id(1)]
+    assert [history.doc_id for history in ask.by_step("first", 0, 1)] == [doc_id(1)]
     with pytest.raises(UnknownError, match="its steps are 0 to 9"):
         ask.by_step("first", 10)
     with pytest.raises(UnknownError, match="rows 0 to 3"):
@@ -315,11 +316,11 @@ def test_contents_since_a_purge_follow_the_chain_of_purges(own: Folder) -> None:
 
 
 def test_the_terminal_shows_the_story_without_obeying_what_the_web_wrote(out: Folder) -> None:
-    story = tracer(out).by_id(doc_id(10))
-    hostile = replace(story, row=replace(story.row, url="https://x.example/\x1b[31m[bold]red[/bold]\u202e"))
+    history = tracer(out).by_id(doc_id(10))
+    hostile = replace(history, row=replace(history.row, url="https://x.example/\x1b[31m[bold]red[/bold]\u202e"))
     page = io.StringIO()
     console = Console(file=page, width=200, force_terminal=True)
-    print_story(console, hostile)
+    print_history(console, hostile)
     print_list(console, [hostile] * 5, limit=2)
     text = page.getvalue()
     assert "duplicate by dedup.near: measured 0.9, threshold 0.8" in text
@@ -330,10 +331,10 @@ def test_the_terminal_shows_the_story_without_obeying_what_the_web_wrote(out: Fo
 def test_documents_of_every_bucket_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "ROWS_PER_BUCKET", 4)
     out = Folder(str(tmp_path))
-    with Spool({"documents": NUM, "hash_index": 4 * NUM}, buffer_rows=7) as spool:
+    with Shuffle(table_buckets({"documents": NUM, "hash_index": 4 * NUM}), buffer_bytes=2000) as shuffle:
         for start in range(0, NUM, 5):
-            spool.add_documents(documents_table(range(start, start + 5)), lambda url: None)
-        commit_tables(out, spool.files(out))
+            add_documents(shuffle, documents_table(range(start, start + 5)), lambda url: None)
+        commit_tables(out, write_tables(out, shuffle))
     assert len(Lookup(out).documents([doc_id(3), doc_id(4), content_hash(b"nobody")])) == 2
     monkeypatch.setattr(lookup, "_KEYS_AT_MOST", 3)
     found = Lookup(out).documents([doc_id(n) for n in range(NUM)])

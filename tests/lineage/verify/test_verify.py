@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shutil
@@ -18,7 +19,8 @@ from lineage.index.output_index import NotFinishedError, encode_index
 from lineage.storage.folder import Folder
 from lineage.store import delta as store
 from lineage.store import tables
-from lineage.store.checksum_update import cover
+from lineage.store.checksum_update import update_checksums
+from lineage.store.shuffle import Shuffle
 from lineage.verify.output import verify
 from lineage.verify.problems import Problem
 from tests.support.small_out import SmallOut, change_where, make_records, make_small_out, verify_hooks
@@ -160,7 +162,7 @@ def facts(name: str) -> pa.Table:
 def test_facts_newer_than_their_checksums_hold_and_a_dropped_or_repeated_one_does_not(out: Folder, name: str) -> None:
     store.append(out, name, facts(name), "first")
     assert problems(out) == ()
-    cover(out)
+    update_checksums(out)
     assert problems(out) == ()
     store.append(out, name, facts(name), "second")
     assert [problem.check for problem in problems(out)] == ["table.repeated"]
@@ -174,10 +176,10 @@ def test_facts_that_were_gathered_into_one_file_hold(out: Folder) -> None:
         rows = pa.Table.from_pylist([row], schema=tables.CACHE_SWEEPS)
         store.append(out, "cache_sweeps", rows, f"sweep {number}")
         if number == 3:
-            cover(out)
+            update_checksums(out)
     assert len(store.state(out, "cache_sweeps").files) < 10
     assert problems(out) == ()
-    cover(out)
+    update_checksums(out)
     assert problems(out) == ()
 
 
@@ -276,7 +278,7 @@ def test_many_small_buckets_on_disk_say_what_one_in_memory_says(
     wrong = make_small_out(str(tmp_path / "out"), tamper=change_where("documents", doc_id, "similarity", 0.999)).folder
     found = problems(wrong)
     monkeypatch.setattr("lineage.verify.output.num_buckets", lambda _num_rows: 16)
-    monkeypatch.setattr("lineage.verify.spill._BUFFERED_BYTES", 1000)
+    monkeypatch.setattr("lineage.verify.output.Shuffle", functools.partial(Shuffle, buffer_bytes=1000))
     assert problems(template.folder) == ()
     assert found and set(problems(wrong)) == set(found)
 

@@ -180,9 +180,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         " WHERE status = 'kept' AND source = 'web' ORDER BY warc_file, warc_offset LIMIT 1",
     ).rows[0]  # fmt: skip
     doc_id, url, host, clean_hash, warc_file, offset = map(str, row)
-    story = sluice(folder, ["explain", "recipes/crawl.toml", "--warc", f"crawl/{warc_file}", "--offset", offset,
+    history = sluice(folder, ["explain", "recipes/crawl.toml", "--warc", f"crawl/{warc_file}", "--offset", offset,
                             "--json"])  # fmt: skip
-    text = json.loads(story.stdout)["text"]
+    text = json.loads(history.stdout)["text"]
     for name in ("benchmark.jsonl", "target.jsonl"):
         (folder / name).write_text(json.dumps({"text": text}) + "\n")
     (folder / "page.html").write_text(f"<html><body><article><p>{text}</p></article></body></html>")

@@ -107,9 +107,9 @@ def test_a_report_from_before_the_purge_is_a_problem_that_rendering_mends(
     assert purge(out, "--doc", a_kept(out), "--apply") == 0
     page = out.read("report.html")
     shutil.copy(made / "report.html", out.at("report.html"))
-    from lineage.store.checksum_update import cover
+    from lineage.store.checksum_update import update_checksums
 
-    cover(out, rewritten=["report.html"])
+    update_checksums(out, rewritten=["report.html"])
     capsys.readouterr()
     assert main(["verify", out.url]) == 1
     assert "report.stale: report.html" in capsys.readouterr().out

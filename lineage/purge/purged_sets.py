@@ -1,0 +1,27 @@
+"""What identifies purged documents in a new run. It loads nothing of the store, because every worker holds one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgedSets:
+    """A record is purged if its doc_id is in `doc_ids`; if its raw, text or clean hash is in `hashes`; if its
+    normalised URL is in `urls`; or if its host, in its recorded form, is in `hosts`."""
+
+    doc_ids: frozenset[bytes] = frozenset()
+    hashes: frozenset[bytes] = frozenset()
+    urls: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.doc_ids or self.hashes or self.urls or self.hosts)
+
+    def __or__(self, other: PurgedSets) -> PurgedSets:
+        return PurgedSets(
+            doc_ids=self.doc_ids | other.doc_ids,
+            hashes=self.hashes | other.hashes,
+            urls=self.urls | other.urls,
+            hosts=self.hosts | other.hosts,
+        )
