@@ -217,7 +217,7 @@ class _LostWorkerError(Exception):
 
 
 def task_options(work: TaskResources) -> dict[str, Any]:
-    """What a task of this work reserves, as Ray is told."""
+    """What a task of this work reserves, as Ray's options."""
     options: dict[str, Any] = {"num_cpus": work.cpus, "memory": work.memory or None}
     return options | ({"resources": {work.resource: CUSTOM_RESOURCE_SHARE}} if work.resource else {})
 
