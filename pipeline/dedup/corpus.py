@@ -105,7 +105,7 @@ def _ignore(_: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class PublishedPartitions:
     """A finished phase: the files it published, by partition, and its counts."""
 
     files: Mapping[int, str]
@@ -116,7 +116,7 @@ class Done:
         return list(self.files.values())
 
 
-_NOTHING: Final = Done(files={}, counts={})
+_NOTHING: Final = PublishedPartitions(files={}, counts={})
 
 
 class _Flow:
@@ -142,7 +142,7 @@ class _Flow:
         )
         self.chunks: list[Chunk] = []
 
-    def identity(self) -> Done:
+    def identity(self) -> PublishedPartitions:
         """Find documents whose doc_id came before; what follows does without them."""
         numbers = range(len(self.context.chunk_starts))
         repeated = self.phase("identity", numbers, graph.identity_rows, graph.repeated_ids)
@@ -158,7 +158,7 @@ class _Flow:
         self.count(repeated, "identity")
         return repeated
 
-    def near_edges(self) -> Done:
+    def near_edges(self) -> PublishedPartitions:
         """Pairs of texts whose Jaccard reaches the threshold."""
         num_chunks = len(self.chunks)
         found = self.phase("candidates", self.chunks, near.band_rows, near.candidates)
@@ -173,7 +173,7 @@ class _Flow:
         self.count(edges, "verified_pairs")
         return edges
 
-    def components(self, edges: Done) -> Done:
+    def components(self, edges: PublishedPartitions) -> PublishedPartitions:
         """The component of every document that shares its URL, its text or a near edge with another."""
         equal = self.phase("equal", self.chunks, graph.equal_rows, graph.stars)
         names = equal.names + edges.names
@@ -188,7 +188,7 @@ class _Flow:
                 return self.phase("labels", small.names, graph.star_centre_rows, graph.star_labels)
             digest, names, rounds = now, small.names, rounds + 1
 
-    def verdicts(self, repeated: Done, labels: Done, edges: Done) -> None:
+    def verdicts(self, repeated: PublishedPartitions, labels: PublishedPartitions, edges: PublishedPartitions) -> None:
         """Decide on every component and publish the verdicts of each group."""
         tasks = [_Task(verdicts.label_rows, name) for name in labels.names]
         tasks += [_Task(verdicts.near_edge_rows, name) for name in edges.names]
@@ -214,11 +214,11 @@ class _Flow:
         read: Callable[[Context, Any], pa.Table],
         reduce: Callable[[int, pa.Table], Reduced],
         num_partitions: int | None = None,
-    ) -> Done:
+    ) -> PublishedPartitions:
         """Run a phase, unless its marker stands, and publish what each partition comes to."""
         marker = f"{name}/{_MARKER}"
         if self.folder.exists(marker):
-            return _done(name, json.loads(self.folder.read(marker)))
+            return _partitions(name, json.loads(self.folder.read(marker)))
         self.notify(name)
         counts = self.engine.run(
             Exchange(
@@ -233,11 +233,11 @@ class _Flow:
             total.update(of_partition)
         record = {"partitions": list(counts), "counts": dict(sorted(total.items()))}
         self.folder.publish(marker, json.dumps(record).encode())
-        return _done(name, record)
+        return _partitions(name, record)
 
-    def count(self, done: Done, *names: str) -> None:
+    def count(self, published: PublishedPartitions, *names: str) -> None:
         """Keep counts of a phase for the result."""
-        self.counts.update({name: done.counts.get(name, 0) for name in names})
+        self.counts.update({name: published.counts.get(name, 0) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,12 +252,12 @@ def _run_task(context: Context, task: _Task) -> pa.Table:
     return task.read(context, task.name)
 
 
-def _compared(pairs: Done, values: Done) -> list[near.Compared]:
+def _compared(pairs: PublishedPartitions, values: PublishedPartitions) -> list[near.Compared]:
     return [near.Compared(name, False) for name in pairs.names] + [near.Compared(name, True) for name in values.names]
 
 
-def _done(phase: str, record: Mapping[str, Any]) -> Done:
-    return Done(
+def _partitions(phase: str, record: Mapping[str, Any]) -> PublishedPartitions:
+    return PublishedPartitions(
         files={number: _partition_name(phase, number) for number in record["partitions"]}, counts=record["counts"]
     )
 

@@ -1,1 +1,5 @@
-"""One module a phase of `sluice run`, in order: read, tokenize, join, record, publish; phase runs the units of each."""
+"""The phases of `sluice run`: phase.py runs the units of each and results.py holds what they come to.
+
+In order: steps, read, bad_records; compare, groups; tokenize; shard; join (with document_rows), small_tables, record;
+publish.
+"""

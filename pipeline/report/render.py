@@ -47,5 +47,5 @@ def stale_report(out: Folder, index: Index) -> str | None:
     found = _STATE.search(out.read(REPORT))
     if (not purges) if found is None else found[1].decode() == state_of(index, purges):
         return None
-    told = f"version {index.version} with its {len(purges)} purges"
-    return f"does not show {told}; sluice report {out.url} renders it again"
+    missing = f"version {index.version} with its {len(purges)} purges"
+    return f"does not show {missing}; sluice report {out.url} renders it again"

@@ -209,7 +209,7 @@ def test_a_bug_in_a_reader_costs_the_record_it_meets_and_is_seen(monkeypatch: py
     first, bad, last = read_documents(io.BytesIO(data), ReadOptions(source="s", file="x.warc"))
     assert (first.text, last.text) == ("first page", "last page")  # type: ignore[union-attr]
     assert isinstance(bad, Unreadable)
-    assert bad.error.startswith("reading it raised ZeroDivisionError at test_bad_records, line ")
+    assert bad.error.startswith(f"reading it raised ZeroDivisionError at {__name__}, line ")
     assert bad.fault is not None
     assert "a_bug" in bad.fault.traceback
     assert "odd page" not in bad.error + bad.fault.traceback
