@@ -81,9 +81,9 @@ def _trafilatura(favor: Favor, fast: bool) -> Callable[[str], str]:
     import trafilatura
     from trafilatura.deduplication import LRUCache
 
-    from stages.html.trafilatura_patches import make_lean
+    from stages.html.trafilatura_patches.apply import apply_patches
 
-    make_lean()
+    apply_patches()
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a line for every odd page is noise at this scale
 
     @own_fault
