@@ -46,7 +46,7 @@ from pipeline.report.faults import BadRecords, announcement, check_bad_records, 
 from stages.chain import CORPUS_STAGES, StepTables, build_chain
 from stages.dedup.minhash import scheme_name
 from stages.dedup.options import DedupTable
-from stages.steps.purged import PurgedSets
+from stages.steps.purged import PurgedContent
 from stages.steps.url import named_host, normalise_url
 from stages.tokens.tokenizer import load_tokenizer
 
@@ -106,7 +106,7 @@ def unit_job(recipe: PipelineRecipe) -> UnitJob:
     )  # fmt: skip
 
 
-def purged_sets(honour: Sequence[str]) -> PurgedSets | None:
+def purged_sets(honour: Sequence[str]) -> PurgedContent | None:
     """What earlier outputs purged, as the steps look for it; None where the recipe honours none."""
     if not honour:
         return None
@@ -114,7 +114,7 @@ def purged_sets(honour: Sequence[str]) -> PurgedSets | None:
         found = honoured(honour)
     except StoreError as error:
         raise RecipeError(f"purges.honour: {error}") from error
-    return PurgedSets(
+    return PurgedContent(
         doc_ids=found.doc_ids, raw_hashes=found.hashes, text_hashes=found.hashes, clean_hashes=found.hashes,
         urls=frozenset(map(normalise_url, found.urls)),
         hosts=frozenset(host for name in found.hosts if (host := named_host(name))),

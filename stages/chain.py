@@ -28,7 +28,7 @@ from stages.steps.fasttext_model import BUNDLED
 from stages.steps.language import LanguageStep, LanguageTable
 from stages.steps.parse import ParseStep, ParseTable
 from stages.steps.prefilter import PrefilterStep
-from stages.steps.purged import Honouring, PurgedSets
+from stages.steps.purged import PurgedContent, PurgeFilterStep
 from stages.steps.url import UrlStep, UrlTable
 from stages.steps.user_step import UserStep
 
@@ -59,7 +59,7 @@ class StepTables:
     pii: PiiTable = field(default_factory=PiiTable)
     encoding: str = "cl100k_base"
     """The recipe's tokenizer (`tokenize.encoding`): n-grams of tokens are its tokens."""
-    purged: PurgedSets | None = None
+    purged: PurgedContent | None = None
 
 
 class NamesFiles(Protocol):
@@ -211,7 +211,7 @@ class Chain:
             return made
         last = len(made) - 1
         return tuple(
-            Honouring(step=step, purged=purged, origin=i == 0, parsed=step.stage == "parse", clean=i == last)
+            PurgeFilterStep(step=step, purged=purged, origin=i == 0, parsed=step.stage == "parse", clean=i == last)
             for i, step in enumerate(made)
         )
 

@@ -11,7 +11,7 @@ from lineage.recipe import RecipeError, key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunTable:
+class TrainRunTable:
     """`[run]` of a training recipe: no output here, that is `train.output`."""
 
     name: str = key(help="what lineage calls this run; the same name with another output is an error")
@@ -245,7 +245,7 @@ class TrainTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTable:
-    """`[plan]`: the machines that `sluice plan` reckons with."""
+    """`[plan]`: the machines that `sluice plan` assumes."""
 
     gpu: str = key("H100", help="name of the GPU")
     gpus_per_node: int = key(8, at_least=1, help="GPUs that share the fast link")
@@ -262,7 +262,7 @@ class PlanTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RayTable:
+class TrainRayTable:
     """`[ray]`: where the processes run."""
 
     address: str = key("local", help='"local", "auto" or "ray://…"')
@@ -319,10 +319,10 @@ class MixTable:
 class TrainRecipe:
     """A training recipe."""
 
-    run: RunTable
+    run: TrainRunTable
     train: TrainTable
     plan: PlanTable = key(PlanTable())
-    ray: RayTable = key(RayTable())
+    ray: TrainRayTable = key(TrainRayTable())
     mix: MixTable | None = key(None, help="the ablation that decides train.mixture; a training run ignores it")
 
     @property

@@ -12,7 +12,7 @@ RULE = "purged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PurgedSets:
+class PurgedContent:
     """Ids, hashes (16 bytes each), normalised URLs and hosts of what was purged. Picklable."""
 
     doc_ids: frozenset[bytes] = field(default=frozenset())
@@ -41,12 +41,12 @@ class PurgedSets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Honouring:
+class PurgeFilterStep:
     """A step that also turns purged documents down, in its own name, so that no stage is added to lineage: by origin
     before it runs (the chain's first step), by parsed text after it (parse), by clean text after it (the last)."""
 
     step: Step
-    purged: PurgedSets
+    purged: PurgedContent
     origin: bool
     parsed: bool
     clean: bool

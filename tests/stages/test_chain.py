@@ -19,7 +19,7 @@ from stages.quality.options import QualityTable
 from stages.steps.classifier import ClassifierTable
 from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.language import LanguageTable
-from stages.steps.purged import PurgedSets
+from stages.steps.purged import PurgedContent
 from stages.steps.url import UrlTable, normalise_url
 from stages.steps.user_step import function_files
 
@@ -330,16 +330,16 @@ print(torch.tensor([1, 2]).sum().item())
     assert said_by_a_new_process(program).split("\n") == [before, "3"]
 
 
-def purged_by(document: Document, by: str) -> PurgedSets:
+def purged_by(document: Document, by: str) -> PurgedContent:
     text = build_chain(SHORT, tables())(document)
     assert isinstance(text, Document)
     return {
-        "id": PurgedSets(doc_ids=frozenset({document.doc_id})),
-        "raw": PurgedSets(raw_hashes=frozenset({document.raw_hash})),
-        "url": PurgedSets(urls=frozenset({normalise_url(document.url or "")})),
-        "host": PurgedSets(hosts=frozenset({"example.com"})),
-        "text": PurgedSets(text_hashes=frozenset({text.text_hash or b""})),
-        "clean": PurgedSets(clean_hashes=frozenset({text_hash(text.text.replace("a@b.co", "<EMAIL>"))})),
+        "id": PurgedContent(doc_ids=frozenset({document.doc_id})),
+        "raw": PurgedContent(raw_hashes=frozenset({document.raw_hash})),
+        "url": PurgedContent(urls=frozenset({normalise_url(document.url or "")})),
+        "host": PurgedContent(hosts=frozenset({"example.com"})),
+        "text": PurgedContent(text_hashes=frozenset({text.text_hash or b""})),
+        "clean": PurgedContent(clean_hashes=frozenset({text_hash(text.text.replace("a@b.co", "<EMAIL>"))})),
     }[by]
 
 
@@ -360,9 +360,9 @@ def test_what_was_purged_stays_out_at_the_stage_where_it_is_known(make_document,
 def test_purges_are_honoured_also_where_the_usual_stages_are_missing(make_document):
     document = make_document(text="some text")
     for purged in (
-        PurgedSets(doc_ids=frozenset({document.doc_id})),
-        PurgedSets(text_hashes=frozenset({text_hash("some text")})),
-        PurgedSets(clean_hashes=frozenset({text_hash("some text")})),
+        PurgedContent(doc_ids=frozenset({document.doc_id})),
+        PurgedContent(text_hashes=frozenset({text_hash("some text")})),
+        PurgedContent(clean_hashes=frozenset({text_hash("some text")})),
     ):
         outcome = build_chain(("parse",), tables(purged=purged))(document)
         assert isinstance(outcome, Rejection)
@@ -371,7 +371,7 @@ def test_purges_are_honoured_also_where_the_usual_stages_are_missing(make_docume
 
 def test_the_same_page_by_another_address_is_not_purged_by_url(make_document):
     document = make_document(html=PAGE)
-    purged = PurgedSets(urls=frozenset({normalise_url(document.url or "")}), hosts=frozenset({"gone.example"}))
+    purged = PurgedContent(urls=frozenset({normalise_url(document.url or "")}), hosts=frozenset({"gone.example"}))
     chain = build_chain(SHORT, tables(purged=purged))
     assert isinstance(chain(replace(document, url="https://example.com/other")), Document)
     assert rule(chain(replace(document, url="http://EXAMPLE.com:80/page#top"))) == "purged"

@@ -18,7 +18,7 @@ from trainer.data.corpus import open_corpus
 from trainer.data.dataset import IGNORED, Dataset, Slice
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.feed.loading import cache_folder, make_order, node_of, open_feed, slice_of
-from trainer.options import CacheTable, MixtureTable, OrderTable, ParallelTable, RunTable, TrainRecipe, TrainTable
+from trainer.options import CacheTable, MixtureTable, OrderTable, ParallelTable, TrainRecipe, TrainRunTable, TrainTable
 from trainer.processes.runtime import Process
 from trainer.recovery.attempts import Attempt
 
@@ -30,7 +30,7 @@ def recipe_of(data: str, output: Path, **changes: object) -> TrainRecipe:
         data=data, output=str(output), model="debug", seq_len=64, global_batch=10, steps=100, validation=0.1,
         order=OrderTable(window_blocks=2, mixture_block=20),
     )  # fmt: skip
-    return TrainRecipe(run=RunTable(name="r"), train=dataclasses.replace(table, **changes))  # type: ignore[arg-type]
+    return TrainRecipe(run=TrainRunTable(name="r"), train=dataclasses.replace(table, **changes))  # type: ignore[arg-type]
 
 
 def process(rank: int = 0, world_size: int = 1) -> Process:
