@@ -31,7 +31,7 @@ from tests.support.synthetic import EOT, TOKENIZER, made_up_tokens, write_output
 from trainer.data.blocks import LocalBlocks
 from trainer.data.cache.reader import CachedBlocks, CacheOptions
 from trainer.data.corpus import Corpus, ShardFile, open_corpus
-from trainer.data.dataset import Dataset, Slice, deal, document_layout
+from trainer.data.dataset import Dataset, Slice, document_layout, rows_of_slice
 from trainer.options import DataTable
 from trainer.order import Order, OrderOptions, plan_order
 
@@ -346,7 +346,7 @@ def amplification() -> dict[str, float]:
         for step in range(num_steps):
             numbers = np.arange(step * batch, (step + 1) * batch, dtype=np.int64)
             nodes = np.arange(batch) * num_nodes // batch
-            dealt = deal(numbers, order.locate(numbers), WHOLE)[1].start // BLOCK_TOKENS
+            dealt = rows_of_slice(numbers, order.locate(numbers), WHOLE)[1].start // BLOCK_TOKENS
             by_place |= set(zip(nodes.tolist(), dealt.tolist(), strict=True))
             plain = order.locate(numbers).start // BLOCK_TOKENS
             as_they_come |= set(zip(nodes.tolist(), plain.tolist(), strict=True))

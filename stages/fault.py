@@ -39,9 +39,11 @@ class Fault:
     def of(cls, error: BaseException) -> Fault:
         """The fault that an exception in flight is."""
         return cls(
-            error=_name(error), where=_where(error), traceback="\n".join(_lines(error))[-_MOST_CHARS:],
+            error=_name(error),
+            where=_where(error),
+            traceback="\n".join(_lines(error))[-_MOST_CHARS:],
             message=_message(error),
-        )  # fmt: skip
+        )
 
 
 def _name(error: BaseException) -> str:

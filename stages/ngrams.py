@@ -30,7 +30,7 @@ Encode = Callable[[str], Tokens]
 NGRAM_SIZES: Final = {"13w": 13, "8t": 8}
 LEAST_WORDS: Final = 5
 _NOT_A_LETTER = re.compile(r"[^\w\s]|_")
-_CHUNK = re.compile(r"\S+")
+_NOT_SPACE = re.compile(r"\S+")
 _BASE: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio; odd, so that no word's bits are lost
 _MOST_PLACES: Final = 16  # of one n-gram in a document; more would let a repeated line cost its square
 
@@ -53,18 +53,18 @@ class NgramMatch:
 
 def words_of(text: str) -> list[str]:
     """The words of a text as GPT-3 compared them: lower case, punctuation gone, split at white space."""
-    words = (chunk if chunk.isalnum() else _without_punctuation(chunk) for chunk in text.lower().split())
+    words = (part if part.isalnum() else _without_punctuation(part) for part in text.lower().split())
     return [word for word in words if word]
 
 
 @lru_cache(maxsize=1 << 16)
-def _without_punctuation(chunk: str) -> str:
-    return _NOT_A_LETTER.sub("", chunk)
+def _without_punctuation(part: str) -> str:
+    return _NOT_A_LETTER.sub("", part)
 
 
 def character_spans(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Where spans of words (see `words_of`) stand in the text itself."""
-    places = [match.span() for match in _CHUNK.finditer(text) if words_of(match[0])]
+    places = [match.span() for match in _NOT_SPACE.finditer(text) if words_of(match[0])]
     return [(places[start][0], places[end - 1][1]) for start, end in spans]
 
 

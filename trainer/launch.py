@@ -44,7 +44,7 @@ from trainer.processes.runtime import collective_timeout, join_process_group, lo
 from trainer.recovery.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.recovery.faults import TrainingStoppedError
 from trainer.telemetry.gauges import GAUGES, values
-from trainer.telemetry.sinks import tell_epochs
+from trainer.telemetry.sinks import print_epochs
 from trainer.telemetry.step_report import StepReport
 
 STOP: Final = "stop-requested"
@@ -116,7 +116,7 @@ def train_on_ray(
 def check_training(recipe: TrainRecipe) -> None:
     """RecipeError now for what every worker would find out later. Says how many epochs the run will see."""
     corpus = open_corpus(recipe.train.outs)
-    tell_epochs(make_order(recipe, corpus), recipe.train.steps)
+    print_epochs(make_order(recipe, corpus), recipe.train.steps)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
     check_layout(parallel_layout(recipe.train, local_device()), config, recipe.train.seq_len)
 

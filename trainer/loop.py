@@ -47,9 +47,9 @@ from trainer.recovery.attempts import Fence, record_failure
 from trainer.recovery.faults import SkipCounter, SpikeWindow
 from trainer.recovery.watchdog import Watchdog
 from trainer.reporter import StepReporter
-from trainer.step import Outcome, StepContext, evaluate, train_step
+from trainer.step import StepContext, StepOutcome, evaluate, train_step
 from trainer.telemetry.profiling import Profiler
-from trainer.telemetry.sinks import standard_sinks, tell_epochs
+from trainer.telemetry.sinks import print_epochs, standard_sinks
 from trainer.telemetry.step_report import Sink
 from trainer.telemetry.timing import PhaseClock, StepTiming
 
@@ -120,7 +120,7 @@ class Progress:
     skips: SkipCounter
     checkpoint: str = ""
     skipped: list[int] = field(default_factory=list)
-    pending: deque[tuple[Outcome, StepTiming]] = field(default_factory=deque)
+    pending: deque[tuple[StepOutcome, StepTiming]] = field(default_factory=deque)
     stop: bool = False
     loss: float | None = None
 
@@ -226,7 +226,7 @@ def load_state(run: RunParts) -> None:
     settle_buckets(run.model, run.feed.num_rows, run.recipe.train.seq_len)
     run.feed.start(joined.attempt)
     if run.rank == 0:
-        tell_epochs(run.feed.dataset.order, run.recipe.train.steps)
+        print_epochs(run.feed.dataset.order, run.recipe.train.steps)
         publish_card(run.output, _model_card(run))
 
 
@@ -347,13 +347,13 @@ def _note_skip(progress: Progress, step: int, reason: str | None) -> None:
     progress.skips.note(step, reason)
 
 
-def _save_if_due(run: RunParts, progress: Progress, step: int, outcome: Outcome | None) -> None:
+def _save_if_due(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | None) -> None:
     """The last phase of a step: a checkpoint of `step` steps where one is due."""
     if step % run.recipe.train.checkpoint.every == 0 or step == run.recipe.train.steps:
         _save(run, progress, step, outcome)
 
 
-def _save(run: RunParts, progress: Progress, step: int, outcome: Outcome | None = None) -> None:
+def _save(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | None = None) -> None:
     """Begin a checkpoint of `step` steps; `outcome` is that of the last one where its report is still to come."""
     skipped, in_row = list(progress.skipped), progress.skips.num_in_row
     if outcome is not None:

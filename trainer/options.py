@@ -245,7 +245,7 @@ class TrainTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTable:
-    """`[plan]`: the machines that `sluice plan` reckons with."""
+    """`[plan]`: the machines that `sluice plan` assumes."""
 
     gpu: str = key("H100", help="name of the GPU")
     gpus_per_node: int = key(8, at_least=1, help="GPUs that share the fast link")

@@ -59,13 +59,16 @@ class OrderPlan:
             )
         return OrderPlan(
             lengths=tuple((source, tuple(shards)) for source, shards in raw["lengths"].items()),
-            seed=raw["seed"], seq_len=raw["seq_len"], global_batch=raw["global_batch"],
-            window_blocks=raw["window_blocks"], validation=raw["validation"],
+            seed=raw["seed"],
+            seq_len=raw["seq_len"],
+            global_batch=raw["global_batch"],
+            window_blocks=raw["window_blocks"],
+            validation=raw["validation"],
             segments=tuple(
                 Segment(first_step=segment["first_step"], counts=tuple(sorted(segment["counts"].items())))
                 for segment in raw["segments"]
             ),
-        )  # fmt: skip
+        )
 
     def fingerprint(self, up_to_sequence: int) -> str:
         """32 hex digits over all that decided the sequences before `up_to_sequence`: later segments are left out, so
@@ -75,11 +78,15 @@ class OrderPlan:
 
     def _as_plain(self, segments: Sequence[Segment]) -> dict[str, object]:
         return {
-            "order_version": ORDER_VERSION, "lengths": {source: list(shards) for source, shards in self.lengths},
-            "seed": self.seed, "seq_len": self.seq_len, "global_batch": self.global_batch,
-            "window_blocks": self.window_blocks, "validation": self.validation,
+            "order_version": ORDER_VERSION,
+            "lengths": {source: list(shards) for source, shards in self.lengths},
+            "seed": self.seed,
+            "seq_len": self.seq_len,
+            "global_batch": self.global_batch,
+            "window_blocks": self.window_blocks,
+            "validation": self.validation,
             "segments": [{"first_step": s.first_step, "counts": dict(s.counts)} for s in segments],
-        }  # fmt: skip
+        }
 
 
 def _canonical(plain: object) -> str:
@@ -120,9 +127,14 @@ def plan_order(lengths: Mapping[str, Sequence[int]], options: OrderOptions) -> O
     if steps[0] != 0 or steps != sorted(set(steps)):
         raise ValueError(f"mixture segments start at steps {steps}: expected 0 first, then rising numbers")
     return OrderPlan(
-        lengths=named, seed=options.seed, seq_len=options.seq_len, global_batch=options.global_batch,
-        window_blocks=options.window_blocks, validation=options.validation, segments=tuple(segments),
-    )  # fmt: skip
+        lengths=named,
+        seed=options.seed,
+        seq_len=options.seq_len,
+        global_batch=options.global_batch,
+        window_blocks=options.window_blocks,
+        validation=options.validation,
+        segments=tuple(segments),
+    )
 
 
 def _check_sizes(options: OrderOptions) -> None:

@@ -15,7 +15,7 @@ from trainer.options import TrainRecipe, TrainTable
 from trainer.parallel.mesh import ParallelModel
 from trainer.planning.gpus import mfu, peak_of_device
 from trainer.recovery.faults import STEP_VERDICTS, Reason
-from trainer.step import Outcome
+from trainer.step import StepOutcome
 from trainer.telemetry.step_report import OverRanks, StepReport
 from trainer.telemetry.timing import PHASES, StepTiming
 
@@ -65,11 +65,11 @@ class StepReporter:
         self._num_peers = recipe.train.num_workers // model.dp_size
         self._checkpoint_age = checkpoint_age
 
-    def reason(self, outcome: Outcome) -> Reason | None:
+    def reason(self, outcome: StepOutcome) -> Reason | None:
         """Why the step was skipped, if it was. Waits for the device."""
         return STEP_VERDICTS[int(outcome.figures.read()[0])]
 
-    def report(self, outcome: Outcome, timing: StepTiming, validation: dict[str, float] | None) -> ReadOutcome:
+    def report(self, outcome: StepOutcome, timing: StepTiming, validation: dict[str, float] | None) -> ReadOutcome:
         """The report of a step. Collective at every RANKS_EVERY-th step and the last. Waits for the device."""
         verdict, stop, loss, norm, *by_source = outcome.figures.read()
         losses, counts = by_source[: len(self._sources)], by_source[len(self._sources) :]

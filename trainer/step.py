@@ -48,7 +48,7 @@ class StepContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class StepOutcome:
     """What a step left on the device; `figures` are verdict, stop, loss, gradient norm, then of each source the sum of
     losses and the number of labels."""
 
@@ -58,8 +58,8 @@ class Outcome:
 
 
 def train_step(
-    context: StepContext, step: int, save_if_due: Callable[[int, Outcome], None]
-) -> tuple[Outcome, StepTiming]:
+    context: StepContext, step: int, save_if_due: Callable[[int, StepOutcome], None]
+) -> tuple[StepOutcome, StepTiming]:
     """Run step `step`. Collective; nothing here waits for the device.
 
     `save_if_due(t, outcome)` saves a checkpoint of t steps where one is due.
@@ -102,7 +102,7 @@ def train_step(
     lr = learning_rate(step, context.steps, context.table)
     _update(context.optimizer, lr, verdict)
     head = torch.stack([verdict.to(torch.float64), stop, loss, norm.to(torch.float64)])
-    outcome = Outcome(step=step, lr=lr, figures=Figures(torch.cat([head, losses_S, counts_S])))
+    outcome = StepOutcome(step=step, lr=lr, figures=Figures(torch.cat([head, losses_S, counts_S])))
 
     clock.enter("checkpoint")
     save_if_due(step + 1, outcome)

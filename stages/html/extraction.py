@@ -66,13 +66,17 @@ def _callable(extractor: Extractor) -> Callable[[str], str]:
     return _resiliparse() if extractor.name == "resiliparse" else _trafilatura(extractor.favor, extractor.fast)
 
 
+_PYTHON_ERRORS: Final = (
+    ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError, OverflowError, RuntimeError,
+)  # fmt: skip
+
+
 @functools.cache
 def _library_errors() -> tuple[type[Exception], ...]:
     """What lxml, trafilatura, justext and resiliparse raise on pages that they cannot cope with."""
     from lxml.etree import LxmlError
 
-    return (LxmlError, ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError,
-            OverflowError, RuntimeError)  # fmt: skip
+    return (LxmlError, *_PYTHON_ERRORS)
 
 
 def _trafilatura(favor: Favor, fast: bool) -> Callable[[str], str]:
@@ -81,9 +85,9 @@ def _trafilatura(favor: Favor, fast: bool) -> Callable[[str], str]:
     import trafilatura
     from trafilatura.deduplication import LRUCache
 
-    from stages.html.trafilatura_patches import make_lean
+    from stages.html.trafilatura_patches.apply import apply_patches
 
-    make_lean()
+    apply_patches()
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a line for every odd page is noise at this scale
 
     @own_fault

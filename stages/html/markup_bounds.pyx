@@ -18,6 +18,12 @@ cdef struct Name:
     Py_ssize_t most  # the most of those so far
 
 
+# Why the sum is a bound, for a parser in which an end tag ends an element of its name where one is open. By induction
+# over the tags a name's `open` is never below the number of its open elements: a start tag adds one to both, an end tag
+# takes at most one from both, and an element that ends without a tag of its own lowers only the true number. So `most`
+# is at least the most open elements of that name at any moment, and the sum over the names at least the nesting. Two
+# departures make the sum larger at most: end tags of names beyond eight bytes, which share a slot with all names that
+# begin alike, are passed over; a name without a slot counts as never ended.
 def markup_bounds(bytes html not None):
     cdef const unsigned char* at = html
     cdef const unsigned char* end = at + len(html)

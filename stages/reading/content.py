@@ -10,7 +10,7 @@ import zstandard
 
 from stages.reading.options import UnreadableError
 
-CHUNK_BYTES: Final = 64 << 10
+READ_BYTES: Final = 64 << 10
 _LINE_ENDS = re.compile(rb"[\r\n]*")
 
 
@@ -19,8 +19,8 @@ class DamagedError(UnreadableError):
 
 
 class Cursor:
-    """Reads a seekable stream forward in chunks, and knows where it is. `dictionary` is what the file's zstd frames
-    were compressed with, if anything."""
+    """Reads a seekable stream forward and knows where it is. `dictionary`: what the file's zstd frames were compressed
+    with, if anything."""
 
     dictionary: zstandard.ZstdCompressionDict | None = None
 
@@ -34,26 +34,26 @@ class Cursor:
         self._held = b""
         self.position = position
 
-    def chunk(self, limit: int = CHUNK_BYTES) -> bytes:
+    def read(self, limit: int = READ_BYTES) -> bytes:
         """The next bytes, at most `limit`; none at the end of the stream."""
-        data = self._held or self._stream.read(CHUNK_BYTES)
+        data = self._held or self._stream.read(READ_BYTES)
         data, self._held = data[:limit], data[limit:]
         self.position += len(data)
         return data
 
     def more(self) -> bytes:
         """The next piece, as a plain file's content."""
-        return self.chunk()
+        return self.read()
 
     def unread(self, data: bytes) -> None:
-        """Give back the last bytes that `chunk` gave."""
+        """Give back the last bytes that `read` gave."""
         self._held = data + self._held
         self.position -= len(data)
 
     def peek(self, num_bytes: int) -> bytes:
         """The next `num_bytes`, fewer only at the end of the stream."""
         while len(self._held) < num_bytes:
-            data = self._stream.read(CHUNK_BYTES)
+            data = self._stream.read(READ_BYTES)
             if not data:
                 break
             self._held += data

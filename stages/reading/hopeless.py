@@ -24,8 +24,9 @@ def until_hopeless(items: Iterator[Document | Unreadable], options: ReadOptions)
             continue
         num_unreadable += 1
         if num_unreadable >= _TOO_MANY or (num_unreadable >= _MANY and num_unreadable > 2 * num_documents):
-            told = f"not read from here on: {num_unreadable} stretches were unreadable beside {num_documents} documents"
+            found = f"{num_unreadable} stretches were unreadable beside {num_documents} documents"
             end = item.offset + item.length
             length = max((options.size or end) - end, 0)
-            yield Unreadable(file=options.file, offset=end, length=length, error=f"{told}; the last: {item.error}")
+            reason = f"not read from here on: {found}; the last: {item.error}"
+            yield Unreadable(file=options.file, offset=end, length=length, error=reason)
             return

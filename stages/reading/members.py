@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import zstandard
 from isal import igzip_lib, isal_zlib
 
-from stages.reading.content import CHUNK_BYTES, Cursor, DamagedError
+from stages.reading.content import READ_BYTES, Cursor, DamagedError
 
 PIECE_BYTES: Final = 1 << 20
 GZIP_MAGIC: Final = b"\x1f\x8b\x08"
@@ -48,7 +48,7 @@ class GzipMember:
     def more(self) -> bytes:
         """The next piece of content; none at the end, once length and CRC agree. DamagedError if they do not."""
         while not self._ended:
-            data = self._inflater.unconsumed_tail or self._cursor.chunk()
+            data = self._inflater.unconsumed_tail or self._cursor.read()
             try:
                 piece = self._inflater.decompress(data, PIECE_BYTES)
             except igzip_lib.IsalError as error:  # type: ignore[misc]  # its stub calls it a value
@@ -77,7 +77,7 @@ class ZstdMember:
     def more(self) -> bytes:
         """The next piece of content; none at the end of the frame. DamagedError if it cannot be decoded."""
         while not self._frame.eof:
-            data = self._cursor.chunk(_ZSTD_SLICE)
+            data = self._cursor.read(_ZSTD_SLICE)
             if not data:
                 raise DamagedError("the file ends inside a zstd frame")
             try:
@@ -107,7 +107,7 @@ def skip_frame(cursor: Cursor) -> bool:
         return False
     left = 8 + int.from_bytes(head[4:], "little")
     while left:
-        data = cursor.chunk(min(left, CHUNK_BYTES))
+        data = cursor.read(min(left, READ_BYTES))
         if not data:
             raise DamagedError("the file ends inside a zstd frame")
         left -= len(data)
@@ -134,7 +134,7 @@ def learn_dictionary(cursor: Cursor) -> None:
 def read_through(cursor: Cursor) -> Iterator[bytes]:
     """The content of all members of a file one after another, or the file itself where it is not compressed."""
     if open_member(cursor) is None:
-        yield from iter(cursor.chunk, b"")
+        yield from iter(cursor.read, b"")
         return
     while cursor.peek(1):
         member = open_member(cursor)

@@ -1,4 +1,4 @@
-"""What a reader is told, what it gives besides documents, and what it counts."""
+"""A reader's options, what it gives besides documents, and what it counts."""
 
 from __future__ import annotations
 

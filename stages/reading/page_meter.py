@@ -39,7 +39,7 @@ class TooLargeError(MemoryError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class ColumnChunk:
     """Where the pages of one column lie in the file, whether a row may have many values of it, and the bytes of a
     value where they are fixed (else 0)."""
 
@@ -53,7 +53,7 @@ class Chunk:
 class _Column:
     """A chunk on its way: where its next page begins, and what is held of it."""
 
-    chunk: Chunk
+    chunk: ColumnChunk
     next_page: int
     head: bytes = b""
     dictionary: int = 0
@@ -82,12 +82,12 @@ class PageMeter(io.RawIOBase):
         super().__init__()
         self._stream = stream
         self.failure: Exception | None = None
-        """What the stream itself raised: Arrow's errors do not tell it from damage."""
+        """What the stream itself raised: Arrow's errors look the same for it and for damage."""
         self._columns: list[_Column] = []
         self._starts: list[int] = []
         self._num_rows, self._limit = 1, 0
 
-    def watch(self, chunks: Sequence[Chunk], num_rows: int, limit: int) -> None:
+    def watch(self, chunks: Sequence[ColumnChunk], num_rows: int, limit: int) -> None:
         """Begin to read a row group with these chunks, in batches of `num_rows`. PageHeaderError if two overlap: then
         one page would be held once for each."""
         ordered = sorted(chunks, key=lambda chunk: chunk.start)
@@ -159,7 +159,7 @@ class PageMeter(io.RawIOBase):
         chunk = column.chunk
         column.page = num_bytes + header.num_values * (_REPEATED_BYTES if chunk.is_repeated else _LEVEL_BYTES)
         if chunk.is_repeated and header.encoding in _DICTIONARY_CODED:
-            column.page += header.num_values * chunk.value_bytes  # of texts, Arrow is told to keep the numbers
+            column.page += header.num_values * chunk.value_bytes  # texts stay numbers: `read_dictionary`
         elif chunk.is_repeated and header.encoding == _DELTA_BYTE_ARRAY:
             column.page += header.num_values * header.uncompressed
         elif header.encoding in _DICTIONARY_CODED:
@@ -199,6 +199,10 @@ class PageHeader:
         if min(uncompressed, compressed, num_values) < 0:
             raise PageHeaderError("a page header with a negative size")
         return cls(
-            num_bytes=reader.at, kind=kind, uncompressed=uncompressed, compressed=compressed, num_values=num_values,
+            num_bytes=reader.at,
+            kind=kind,
+            uncompressed=uncompressed,
+            compressed=compressed,
+            num_values=num_values,
             encoding=encoding,
-        )  # fmt: skip
+        )

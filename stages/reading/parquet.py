@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from stages.document import Document, Place
 from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError, unreadable_for_any_error
-from stages.reading.page_meter import Chunk, PageMeter, TooLargeError
+from stages.reading.page_meter import ColumnChunk, PageMeter, TooLargeError
 from stages.reading.row import (
     MAX_OTHER_BYTES,
     BadRowError,
@@ -140,9 +140,11 @@ def _unfit(schema: pa.Schema, options: ReadOptions) -> str | None:
     """Why no row of a file can be a document."""
     fields, names = options.fields, schema.names
     used = {
-        "source.text_field": fields.text, "source.id_field": fields.id, "source.url_field": fields.url,
+        "source.text_field": fields.text,
+        "source.id_field": fields.id,
+        "source.url_field": fields.url,
         "source.date_field": fields.date,
-    }  # fmt: skip
+    }
     for key, name in used.items():
         if name is not None and _column_type(schema, name) is None:
             return no_such_field("column", name, key, names)
@@ -220,8 +222,8 @@ class _Rows:
                 columns = self._columns(batch)
             except TooLargeError as error:
                 if len(self._sizes) == 1:
-                    told = f"a row with its pages would take more than {_ROW_BYTES >> 20} MiB of memory: {error}"
-                    yield self._unreadable(number, numbers.stop, told)
+                    message = f"a row with its pages would take more than {_ROW_BYTES >> 20} MiB of memory: {error}"
+                    yield self._unreadable(number, numbers.stop, message)
                     return
                 # The rest of the file too: what unfolds once does so again.
                 self._sizes = self._sizes[1:]
@@ -294,13 +296,13 @@ class _Rows:
         return cast("str | None", scalar.as_py())
 
 
-def _chunks(file: pq.ParquetFile, places: list[ColumnPlace]) -> list[Chunk]:
+def _chunks(file: pq.ParquetFile, places: list[ColumnPlace]) -> list[ColumnChunk]:
     """The column chunks of a row group, for the meter."""
     if len(places) != len(file.schema):
         raise ThriftError(f"a row group of {len(places)} columns, where the schema has {len(file.schema)}")
     columns = map(file.schema.column, range(len(file.schema)))
     return [
-        Chunk(
+        ColumnChunk(
             start=place.start,
             end=place.end,
             is_repeated=column.max_repetition_level > 0,
@@ -349,10 +351,10 @@ def _weight(column: pa.Array) -> int:
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary,
-                                       pa.types.is_large_binary))  # fmt: skip
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list,
-                                       pa.types.is_map))  # fmt: skip
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_map)
+    return any(test(kind) for test in tests)

@@ -1,4 +1,4 @@
-"""From the bytes of one input file to its documents: WARC, WET, JSONL or Parquet, told apart by name and content.
+"""From the bytes of one input file to its documents: WARC, WET, JSONL or Parquet, known by name and content.
 
 Every record of the file is a Document, or counted in InputCounts, or part of an Unreadable stretch."""
 
@@ -96,7 +96,7 @@ def read_one(stream: BinaryIO, offset: int, options: ReadOptions) -> Document:
 
 
 def detect_format(stream: BinaryIO, options: ReadOptions) -> str:
-    """`warc` (which WET is too), `jsonl` or `parquet`: as told, or by the file's name, or by its first bytes."""
+    """`warc` (which WET is too), `jsonl` or `parquet`: by the options, else the file's name, else its first bytes."""
     if options.format != "auto":
         return "warc" if options.format == "wet" else options.format
     name = options.file.lower()

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import BinaryIO, Final
 
 from stages.document import Document
-from stages.reading.content import CHUNK_BYTES, Content, Cursor, DamagedError
+from stages.reading.content import READ_BYTES, Content, Cursor, DamagedError
 from stages.reading.members import (
     GZIP_MAGIC,
     ZSTD_MAGIC,
@@ -157,14 +157,14 @@ def _end_of_member(cursor: Cursor, offset: int) -> int:
 
 def _seek_record(cursor: Cursor, pattern: re.Pattern[bytes]) -> None:
     """Move the cursor on to the next place where a record begins, or to the end of the file."""
-    while window := cursor.peek(CHUNK_BYTES + _PROBE_BYTES):
+    while window := cursor.peek(READ_BYTES + _PROBE_BYTES):
         for match in pattern.finditer(window):
-            if match.start() >= CHUNK_BYTES:
+            if match.start() >= READ_BYTES:
                 break
             if _begins_record(window[match.end() : match.end() + _PROBE_BYTES], cursor):
-                cursor.chunk(match.end())
+                cursor.read(match.end())
                 return
-        cursor.chunk(CHUNK_BYTES)
+        cursor.read(READ_BYTES)
 
 
 def _begins_record(data: bytes, cursor_of_file: Cursor) -> bool:

@@ -14,6 +14,8 @@ from stages.document import Document, Finding, Outcome, Rejection
 
 _TEXTS = ("text", "url", "record_id", "captured_at", "metadata", "charset", "language")
 """Fields of a Document that a column of texts takes; all but `text` may be None."""
+_IDENTITY = ("doc_id", "source", "place", "raw_hash")
+"""Fields of a Document that say which one it is: a user's function leaves them."""
 
 
 class UserStep:
@@ -85,9 +87,7 @@ def _find_function(name: str) -> Callable[[Document], object]:
 
 def _check_document(stage: str, given: Document, left: Document) -> None:
     """TypeError or ValueError unless `left` is the given document, and every table can hold it."""
-    if (left.doc_id, left.source, left.place, left.raw_hash) != (
-        given.doc_id, given.source, given.place, given.raw_hash,
-    ):  # fmt: skip
+    if any(getattr(left, name) != getattr(given, name) for name in _IDENTITY):
         raise ValueError(f"{stage} gave another document than it was called with: change its text and leave its id")
     for name in _TEXTS:
         _check_text(stage, name, getattr(left, name), optional=name != "text")

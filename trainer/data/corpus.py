@@ -69,11 +69,13 @@ def open_corpus(tables: Sequence[DataTable]) -> Corpus:
             sources[source] = shards
     outputs = tuple(
         Output(
-            url=folder.url, prefix=table.prefix, order_fingerprint=index.order_fingerprint,
+            url=folder.url,
+            prefix=table.prefix,
+            order_fingerprint=index.order_fingerprint,
             content_fingerprint=index.content_fingerprint,
         )
         for table, folder, index in indexes
-    )  # fmt: skip
+    )
     return Corpus(outputs=outputs, sources=dict(sorted(sources.items())), tokenizer=first)
 
 
@@ -89,9 +91,13 @@ def _by_source(index: Index, prefix: str, folder: Folder) -> dict[str, tuple[Sha
 
 def _shard_file(shard: Shard, folder: Folder) -> ShardFile:
     return ShardFile(
-        folder=folder.url, file=shard.file, hash=shard.hash, num_tokens=shard.num_tokens,
-        blocks_file=shard.blocks_file, blocks_hash=shard.blocks_hash,
-    )  # fmt: skip
+        folder=folder.url,
+        file=shard.file,
+        hash=shard.hash,
+        num_tokens=shard.num_tokens,
+        blocks_file=shard.blocks_file,
+        blocks_hash=shard.blocks_hash,
+    )
 
 
 def reopen(corpus: Corpus) -> Corpus:

@@ -1,8 +1,8 @@
 """Batches of the order, as arrays: a pure function of the plan, the step and the slice, so its state is the step.
 
-A batch is G consecutive sequences. Which rank reads which row changes nothing in the loss, so rows are dealt by place:
-sorted by block, then cut into as many runs of rows as there are data parallel ranks. Neighbouring ranks, which share a
-node, so read neighbouring blocks, and a node reads few blocks that others read too.
+A batch is G consecutive sequences. Which rank reads which row changes nothing in the loss, so rows are assigned by
+place: sorted by block, then cut into as many runs of rows as there are data parallel ranks. Neighbouring ranks share a
+node; so they read neighbouring blocks, and a node reads few blocks that others read too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IGNORED: Final = -100
 """The label of a position that does not count."""
 
 _LOCATED_AT_ONCE: Final = 2048  # sequences: a call of the order costs as much for one as for a few hundred
-_CHUNK_TOKENS: Final = 1 << 15  # positions worked on at once, so that they stay in the processor's cache
+_TOKENS_AT_ONCE: Final = 1 << 15  # positions worked on at once, so that they stay in the processor's cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Slice:
         assert 0 <= self.rank < self.num_ranks, f"rank {self.rank} of {self.num_ranks}"
 
     def bounds(self, num_rows: int) -> tuple[int, int]:
-        """The first of the dealt rows that this rank takes, and the end."""
+        """The first of the sorted rows that this rank takes, and the end."""
         return self.rank * num_rows // self.num_ranks, (self.rank + 1) * num_rows // self.num_ranks
 
     def max_rows(self, num_rows: int) -> int:
@@ -80,19 +80,19 @@ class Dataset:
         return any(low < end and high >= first for low, high in self._skip)
 
     def places(self, step: int) -> tuple[Int64s, Places]:
-        """The sequence numbers that this slice of batch `step` holds, as they were dealt, and their places."""
+        """The sequence numbers that this slice of batch `step` holds, sorted by place, and their places."""
         size = self.order.plan.global_batch
         steps_at_once = max(1, _LOCATED_AT_ONCE // size)
-        chunk = step // steps_at_once
+        number = step // steps_at_once
         located = self._located
-        if located is None or located[0] != chunk:
-            first = chunk * steps_at_once * size
-            located = (chunk, self.order.locate(np.arange(first, first + steps_at_once * size, dtype=np.int64)))
+        if located is None or located[0] != number:
+            first = number * steps_at_once * size
+            located = (number, self.order.locate(np.arange(first, first + steps_at_once * size, dtype=np.int64)))
             self._located = located
         rows = slice(step % steps_at_once * size, (step % steps_at_once + 1) * size)
         first, end = self._bounds(step)
         places = Places(*(column[rows] for column in located[1]))
-        return deal(np.arange(first, end, dtype=np.int64), places, self.part)
+        return rows_of_slice(np.arange(first, end, dtype=np.int64), places, self.part)
 
     def batch(self, step: int) -> Batch:
         """This slice of batch `step`. FileNotFoundError where a shard is gone: `reopen` the corpus."""
@@ -132,18 +132,18 @@ class Dataset:
         inputs[len(sequence) :], labels[len(sequence) :] = eot, IGNORED
         self.num_tokens_read += int(places.num_tokens.sum())
         rows = list(zip(*(column.tolist() for column in places), strict=True))
-        at_once = max(1, _CHUNK_TOKENS // seq_len)
+        at_once = max(1, _TOKENS_AT_ONCE // seq_len)
         for low in range(0, len(rows), at_once):
-            chunk = rows[low : low + at_once]
-            into = slice(low, low + len(chunk))
-            self._copy(chunk, inputs[into], eot)
-            _label(inputs[into], labels[into], [place[4] for place in chunk], eot)
+            part = rows[low : low + at_once]
+            into = slice(low, low + len(part))
+            self._copy(part, inputs[into], eot)
+            _label(inputs[into], labels[into], [place[4] for place in part], eot)
         return Batch(
             step=step, num_rows=len(sequence), sequence_R=sequence, places=places, inputs_BT=inputs, labels_BT=labels
         )
 
-    def _copy(self, chunk: list[tuple[int, ...]], inputs_BT: Int64s, eot: int) -> None:
-        for row, (source, _, shard, start, num_tokens) in enumerate(chunk):
+    def _copy(self, rows: list[tuple[int, ...]], inputs_BT: Int64s, eot: int) -> None:
+        for row, (source, _, shard, start, num_tokens) in enumerate(rows):
             number, within = divmod(start, BLOCK_TOKENS)
             block = self._reader.block(self._shards[source][shard], number)
             inputs_BT[row, :num_tokens] = block[within : within + num_tokens]
@@ -158,14 +158,14 @@ def _label(inputs_BT: Int64s, labels_BT: Int64s, num_tokens: list[int], eot: int
         labels_BT[row, num - 1 :] = IGNORED
 
 
-def deal(sequence: Int64s, places: Places, part: Slice) -> tuple[Int64s, Places]:
+def rows_of_slice(sequence: Int64s, places: Places, part: Slice) -> tuple[Int64s, Places]:
     """Of a batch's rows (numbers and places) those that fall to `part`, sorted by place.
 
     All ranks sort alike, by (source, shard, start), and take neighbouring runs. Within a window the same blocks come
     back in every batch, so each run keeps to its share of them."""
     low, high = part.bounds(len(sequence))
-    dealt = np.lexsort((places.start, places.shard, places.source))[low:high]
-    return sequence[dealt], Places(*(column[dealt] for column in places))
+    taken = np.lexsort((places.start, places.shard, places.source))[low:high]
+    return sequence[taken], Places(*(column[taken] for column in places))
 
 
 def document_layout(inputs_BT: Int64s, eot: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:

@@ -65,7 +65,12 @@ def load_figures(counted: Sequence[float], num_peers: int) -> LoadFigures:
     hits, misses, fetched, failed, damaged, disk, streamed, evictions, tokens = counted
     read = tokens / num_peers * TOKEN_BYTES
     return LoadFigures(
-        hit_share=hits / (hits + misses) if misses else 1.0, bytes_fetched=int(fetched),
-        read_amplification=fetched / read if read else 0.0, failed_reads=int(failed), damaged_blocks=int(damaged),
-        disk_errors=int(disk), streamed_blocks=int(streamed), evictions=int(evictions),
-    )  # fmt: skip
+        hit_share=hits / (hits + misses) if misses else 1.0,
+        bytes_fetched=int(fetched),
+        read_amplification=fetched / read if read else 0.0,
+        failed_reads=int(failed),
+        damaged_blocks=int(damaged),
+        disk_errors=int(disk),
+        streamed_blocks=int(streamed),
+        evictions=int(evictions),
+    )

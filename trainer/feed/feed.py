@@ -48,10 +48,12 @@ class DeviceRows:
     def map(self, change: Callable[[Tensor], Tensor]) -> DeviceRows:
         """`change` of every tensor."""
         return DeviceRows(
-            inputs_BT=change(self.inputs_BT), labels_BT=change(self.labels_BT),
-            positions_BT=change(self.positions_BT), documents_BT=change(self.documents_BT),
+            inputs_BT=change(self.inputs_BT),
+            labels_BT=change(self.labels_BT),
+            positions_BT=change(self.positions_BT),
+            documents_BT=change(self.documents_BT),
             sources_B=change(self.sources_B),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +165,10 @@ class Feed:
         try:
             ready = self._take(step)
         except FileNotFoundError:
+            # A purge publishes its new shards and their index before it deletes the old shards, so an index read now
+            # names files that are there. The order is a function of the shards' lengths, which a purge keeps: `step`
+            # has the same places. Only this rank changes its content here; a collective would hang, since no other
+            # rank knows of it.
             now = reopen(self._dataset.corpus)
             if now.outputs == self._dataset.corpus.outputs:
                 raise
@@ -191,6 +197,8 @@ class Feed:
             self._recorder.flush()
         if self._account is not None:
             self._account.commit(step, skipped_steps)
+        # Compared with what all ranks agreed on last, not with what this rank reads: a rank that met a deleted shard is
+        # ahead of the others, and the account must note the change once, at the step from which all have it.
         changed = self._changed_corpus()
         if changed is not None:
             self._agreed = changed
@@ -215,6 +223,7 @@ class Feed:
 
     def _changed_corpus(self) -> Corpus | None:
         """The corpus as rank 0 finds it, None where its content is what all ranks read. Collective."""
+        # One rank reads the indexes for all: ranks that read them at different times might find different contents.
         shared: list[Corpus | None] = [None]
         if self._options.keeps_account:
             try:
@@ -228,11 +237,14 @@ class Feed:
 
     def take(self, corpus: Corpus) -> None:
         """Go on with this content; batches made ahead are made anew."""
+        # The thread ends before anything is exchanged: a batch in the making reads through the old reader, and one that
+        # is already made may hold tokens that the purge has taken out.
         for future in self._made.values():
             future.cancel()
         self._worker.shutdown(wait=True, cancel_futures=True)
         self._worker = ThreadPoolExecutor(1, "feed")
         self._made.clear()
+        # A new dataset counts from zero, and these figures are sums since the start.
         self._counted_before = self.counted()
         self._dataset.close()
         self._dataset = self._dataset.reading(corpus, self._source.open_reader(corpus))
@@ -260,10 +272,12 @@ class Feed:
         sources = np.zeros(len(batch.inputs_BT), np.int64)
         sources[: batch.num_rows] = batch.places.source
         rows = DeviceRows(
-            inputs_BT=torch.from_numpy(batch.inputs_BT), labels_BT=torch.from_numpy(batch.labels_BT),
-            positions_BT=torch.from_numpy(positions), documents_BT=torch.from_numpy(documents),
+            inputs_BT=torch.from_numpy(batch.inputs_BT),
+            labels_BT=torch.from_numpy(batch.labels_BT),
+            positions_BT=torch.from_numpy(positions),
+            documents_BT=torch.from_numpy(documents),
             sources_B=torch.from_numpy(sources),
-        )  # fmt: skip
+        )
         if self._options.device.type == "cpu":
             return rows
         return rows.map(lambda tensor: tensor.pin_memory().to(self._options.device, non_blocking=True))

@@ -28,10 +28,14 @@ def plan_of(recipe: TrainRecipe, corpus: Corpus) -> OrderPlan:
     """The plan of `make_order`."""
     table = recipe.train
     options = OrderOptions(
-        seed=recipe.seed, seq_len=table.seq_len, global_batch=table.global_batch,
-        window_blocks=table.order.window_blocks, mixture_block=table.order.mixture_block, validation=table.validation,
+        seed=recipe.seed,
+        seq_len=table.seq_len,
+        global_batch=table.global_batch,
+        window_blocks=table.order.window_blocks,
+        mixture_block=table.order.mixture_block,
+        validation=table.validation,
         mixture=tuple((entry.first_step, entry.weights) for entry in table.mixture),
-    )  # fmt: skip
+    )
     try:
         return plan_order(corpus.lengths, options)
     except ValueError as error:
@@ -71,7 +75,7 @@ def open_reader(recipe: TrainRecipe, corpus: Corpus, order: Order, part: Slice) 
 
 
 def node_of(recipe: TrainRecipe, part: Slice) -> tuple[Slice, ...]:
-    """The slices of the ranks on this node, as torchrun and Ray Train tell how many those are."""
+    """The slices of the ranks on this node, as many as torchrun and Ray Train say there are."""
     peers = recipe.train.num_workers // part.num_ranks
     size = max(1, _local_processes() // peers)
     first = part.rank // size * size
@@ -102,11 +106,14 @@ def open_feed(recipe: TrainRecipe, process: Process) -> Feed:
         cache_folder=cache_folder(recipe),
     )
     options = FeedOptions(
-        run=recipe.run.name, output=Folder(recipe.train.output), device=process.device,
-        micro_batch=recipe.train.micro_batch, keeps_account=process.rank == 0,
+        run=recipe.run.name,
+        output=Folder(recipe.train.output),
+        device=process.device,
+        micro_batch=recipe.train.micro_batch,
+        keeps_account=process.rank == 0,
         records=recipe.train.record_batches and process.rank % peers == 0,
         group=group,
-    )  # fmt: skip
+    )
     return Feed(source, options)
 
 

@@ -49,16 +49,21 @@ def doremi_job(ablation: Ablation, reference: Point) -> tuple[DoremiJob, Folder]
     is_open = space.upper > 0
     even = snap(is_open / is_open.sum(), space, mixture_block(ablation.recipe, ablation.table))
     point = Point(
-        name=f"doremi-{table.step_size:g}-{table.smoothing:g}", role="uniform", weights=space.named(even),
+        name=f"doremi-{table.step_size:g}-{table.smoothing:g}",
+        role="uniform",
+        weights=space.named(even),
         seed=ablation.recipe.seed,
-    )  # fmt: skip
+    )
     output = ablation.output(reference)
     checkpoints = output.folder("checkpoints")
     newest = complete_checkpoints(checkpoints, attempts(output))[-1]
     job = DoremiJob(
-        recipe=as_toml(ablation.proxy(point)), reference=checkpoints.at(newest.name),
-        sources=tuple(np.array(space.sources)[is_open].tolist()), step_size=table.step_size, smoothing=table.smoothing,
-    )  # fmt: skip
+        recipe=as_toml(ablation.proxy(point)),
+        reference=checkpoints.at(newest.name),
+        sources=tuple(np.array(space.sources)[is_open].tolist()),
+        step_size=table.step_size,
+        smoothing=table.smoothing,
+    )
     return job, ablation.output(point)
 
 

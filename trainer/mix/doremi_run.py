@@ -11,7 +11,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Final
 
 import numpy as np
@@ -34,135 +34,189 @@ from trainer.mix.swarm import Floats
 from trainer.model.attention import document_mask
 from trainer.model.optimizer import build_optimizer, clip_gradients, learning_rate
 from trainer.model.sizes import model_config
-from trainer.options import TrainRecipe
+from trainer.options import TrainRecipe, TrainTable
 from trainer.parallel.mesh import ParallelModel, initialise, parallel_layout, parallelise_model
 from trainer.processes.runtime import Process, collective_timeout, join_process_group, stop_on_sigterm
-from trainer.recovery.attempts import Fence
+from trainer.recovery.attempts import Attempt, Fence
 from trainer.recovery.faults import TrainingStoppedError
 
 _SHOWN: Final = 200
 """Steps whose weights the answer shows."""
 
 
-class _Run:
-    """The parts of the run, put together."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoremiParts:
+    """What the run is made of, from its first step to its last. `history` (steps, sources) and `excess` (sources,) are
+    written in place and kept in checkpoints; `number`: the feed's number of each source of the job."""
 
-    def __init__(self, job: DoremiJob, recipe: TrainRecipe, process: Process, data: Feed) -> None:
-        self.job, self.recipe, self.table, self.data = job, recipe, recipe.train, data
-        self.process = process
-        self.output = Folder(self.table.output)
-        self.checkpoints = self.output.folder("checkpoints")
-        config, layout = model_config(self.table.model, data.vocab_size), parallel_layout(self.table, process.device)
-        timeout = collective_timeout(self.table.faults.watchdog_seconds)
-        self.proxy = parallelise_model(config, layout, process.device, timeout)
-        self.reference = parallelise_model(config, layout, process.device, timeout)
-        self.reference.module.requires_grad_(False)
-        self.optimizer = build_optimizer(self.proxy.module.parameters(), self.table.optimizer)
-        self.saver = Saver(self.checkpoints, self.output, self.table.checkpoint, dist.new_group(backend="gloo"))
-        self.number = [data.sources.index(source) for source in job.sources]
-        self.history = torch.zeros(self.table.steps, len(job.sources), dtype=torch.float64)
-        self.excess = torch.zeros(len(job.sources), dtype=torch.float64)
+    job: DoremiJob
+    recipe: TrainRecipe
+    process: Process
+    data: Feed
+    output: Folder
+    checkpoints: Folder
+    proxy: ParallelModel
+    reference: ParallelModel
+    optimizer: torch.optim.Optimizer
+    saver: Saver
+    number: list[int]
+    history: Tensor
+    excess: Tensor
 
-    def start(self, joined: Joined) -> int:
-        """The step to go on from."""
-        self.attempt = joined.attempt.number
-        self.fence = Fence(self.output, self.attempt)
-        load_weights(Folder(self.job.reference), self.reference.parameters(), None)
-        if joined.position is not None and joined.name is not None:
-            folder, state = self.checkpoints.folder(joined.name), self._state()
-            require(folder, load(folder, state, None))
-            restore(state, self.optimizer, self.process.rank)
-        else:
-            initialise(self.proxy, self.recipe.seed)
-        self.data.start(joined.attempt)
-        return joined.attempt.first_step
+    @property
+    def table(self) -> TrainTable:
+        """The recipe's [train]."""
+        return self.recipe.train
 
-    def _state(self) -> dict[str, Tensor]:
-        own = {"doremi.history": self.history, "doremi.excess": self.excess}
-        return training_state(self.proxy.parameters(), self.optimizer, {}, self.process.rank) | own
 
-    def steps_from(self, step: int, stop_requested: Callable[[], bool]) -> bool:
-        """Every step that is left; whether it came to the end."""
-        try:
-            saved = step
-            while step < self.table.steps and not stop_requested():
-                self.fence.check()
-                self._one_step(step)
-                step += 1
-                if step % self.table.checkpoint.every == 0:
-                    saved = self._save(step)
-            if saved != step:
-                self._save(step)
-            self.saver.wait()
-        finally:
-            self.saver.close()
-        return step == self.table.steps
+def run_job(job: DoremiJob, stop_requested: Callable[[], bool]) -> bool:
+    """Run or continue the job; whether it is finished and its answer published. Errors as `trainer.loop.train`."""
+    recipe = parse_table(TrainRecipe, tomllib.loads(job.recipe))
+    process = join_process_group(1, recipe.train.faults.watchdog_seconds)
+    with closing(open_feed(recipe, process)) as data:
+        run = _build(job, recipe, process, data)
+        joined = join(run.output, run.checkpoints, data, dist.new_group(backend="gloo"))
+        _load_state(run, joined)
+        data.start(joined.attempt)
+        finished = _run_steps(run, joined.attempt, stop_requested)
+        if finished:
+            run.output.publish(ANSWER, json.dumps(asdict(_answer(run))).encode())
+    dist.destroy_process_group()
+    return finished
 
-    def _save(self, step: int) -> int:
-        self.data.commit(step, ())
-        position = Position(
-            step=step, attempt=self.attempt, plan_fingerprint=self.data.fingerprint(step),
-            order_version=self.data.order_version,
-        )  # fmt: skip
-        self.saver.save(self._state(), position)
-        self.saver.release()
-        return step
 
-    def _one_step(self, step: int) -> None:
-        micro_batches = self.data.micro_batches(step)
-        before = self.history[step - 1].numpy() if step else np.full(len(self.number), 1.0 / len(self.number))
-        excess = self._measure(micro_batches)
-        weights = update(before, excess, self.job.step_size, self.job.smoothing)
-        self.history[step], self.excess[:] = torch.from_numpy(weights), torch.from_numpy(excess)
-        self._descend(step, micro_batches, weights)
+def _build(job: DoremiJob, recipe: TrainRecipe, process: Process, data: Feed) -> DoremiParts:
+    table = recipe.train
+    output = Folder(table.output)
+    checkpoints = output.folder("checkpoints")
+    config, layout = model_config(table.model, data.vocab_size), parallel_layout(table, process.device)
+    timeout = collective_timeout(table.faults.watchdog_seconds)
+    proxy = parallelise_model(config, layout, process.device, timeout)
+    reference = parallelise_model(config, layout, process.device, timeout)
+    reference.module.requires_grad_(False)
+    return DoremiParts(
+        job=job,
+        recipe=recipe,
+        process=process,
+        data=data,
+        output=output,
+        checkpoints=checkpoints,
+        proxy=proxy,
+        reference=reference,
+        optimizer=build_optimizer(proxy.module.parameters(), table.optimizer),
+        saver=Saver(checkpoints, output, table.checkpoint, dist.new_group(backend="gloo")),
+        number=[data.sources.index(source) for source in job.sources],
+        history=torch.zeros(table.steps, len(job.sources), dtype=torch.float64),
+        excess=torch.zeros(len(job.sources), dtype=torch.float64),
+    )
 
-    @torch.no_grad()
-    def _measure(self, micro_batches: Sequence[DeviceRows]) -> Floats:
-        """λ of each source over the whole batch, before any of it is learnt from."""
-        tokens = []
-        for micro in micro_batches:
-            counted = micro.labels_BT != IGNORED
-            number = micro.sources_B[:, None].expand_as(counted)
-            losses = (token_losses(model, micro) for model in (self.proxy, self.reference))
-            tokens.append(torch.stack([*(loss[counted].double() for loss in losses), number[counted].double()]))
-        proxy, reference, number = torch.cat(tokens, dim=1).cpu().numpy()
-        # The mixture holds no other source than those that are weighed.
-        place = np.searchsorted(self.number, number.astype(np.int64))
-        return mean_excess(proxy, reference, place, self.excess.numpy())
 
-    def _descend(self, step: int, micro_batches: Sequence[DeviceRows], weights: Floats) -> None:
-        """One update on Σ weight · mean loss of the source's tokens in the batch."""
-        share = torch.zeros(len(self.data.sources), dtype=torch.float32, device=self.process.device)
-        share[self.number] = torch.from_numpy(weights).to(share)
-        counts = torch.zeros_like(share)
-        for micro in micro_batches:
-            counts.index_add_(0, micro.sources_B, (micro.labels_BT != IGNORED).sum(-1).to(counts.dtype))
-        scale = share / counts.clamp_min(1)
-        total = 0.0
-        for index, micro in enumerate(micro_batches):
-            with self.proxy.synchronise(index == len(micro_batches) - 1):
-                loss = (token_losses(self.proxy, micro).sum(-1) * scale[micro.sources_B]).sum()
-                torch.autograd.backward(loss)
-                total += float(loss.detach())
-        if not np.isfinite(total):
-            raise TrainingStoppedError(f"the proxy's loss is {total} at step {step}: lower mix.proxy.lr")
-        clip_gradients(self.proxy.module.parameters(), self.table.optimizer.clip)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(step, self.table.steps, self.table.optimizer)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+def _load_state(run: DoremiParts, joined: Joined) -> None:
+    """The reference's weights; the proxy's state from the newest checkpoint, or its weights from the seed."""
+    load_weights(Folder(run.job.reference), run.reference.parameters(), None)
+    if joined.position is None or joined.name is None:
+        initialise(run.proxy, run.recipe.seed)
+        return
+    folder, state = run.checkpoints.folder(joined.name), _state(run)
+    require(folder, load(folder, state, None))
+    restore(state, run.optimizer, run.process.rank)
 
-    def answer(self) -> Answer:
-        """What the finished run says."""
-        history, names = self.history.numpy(), self.job.sources
-        shown = np.unique(np.linspace(0, len(history) - 1, min(_SHOWN, len(history))).astype(int))
-        return Answer(
-            weights=dict(zip(names, averaged(history).tolist(), strict=True)),
-            last=dict(zip(names, history[-1].tolist(), strict=True)),
-            excess=dict(zip(names, self.excess.tolist(), strict=True)),
-            steps=len(history),
-            history=tuple(tuple(row) for row in history[shown].tolist()),
-        )
+
+def _state(run: DoremiParts) -> dict[str, Tensor]:
+    own = {"doremi.history": run.history, "doremi.excess": run.excess}
+    return training_state(run.proxy.parameters(), run.optimizer, {}, run.process.rank) | own
+
+
+def _run_steps(run: DoremiParts, attempt: Attempt, stop_requested: Callable[[], bool]) -> bool:
+    """Every step that is left; whether it came to the end."""
+    fence = Fence(run.output, attempt.number)
+    step = saved = attempt.first_step
+    try:
+        while step < run.table.steps and not stop_requested():
+            fence.check()
+            _one_step(run, step)
+            step += 1
+            if step % run.table.checkpoint.every == 0:
+                saved = _save(run, attempt, step)
+        if saved != step:
+            _save(run, attempt, step)
+        run.saver.wait()
+    finally:
+        run.saver.close()
+    return step == run.table.steps
+
+
+def _save(run: DoremiParts, attempt: Attempt, step: int) -> int:
+    run.data.commit(step, ())
+    position = Position(
+        step=step,
+        attempt=attempt.number,
+        plan_fingerprint=run.data.fingerprint(step),
+        order_version=run.data.order_version,
+    )
+    run.saver.save(_state(run), position)
+    run.saver.release()
+    return step
+
+
+def _one_step(run: DoremiParts, step: int) -> None:
+    micro_batches = run.data.micro_batches(step)
+    before = run.history[step - 1].numpy() if step else np.full(len(run.number), 1.0 / len(run.number))
+    excess = _measure(run, micro_batches)
+    weights = update(before, excess, run.job.step_size, run.job.smoothing)
+    run.history[step], run.excess[:] = torch.from_numpy(weights), torch.from_numpy(excess)
+    _descend(run, step, micro_batches, weights)
+
+
+@torch.no_grad()
+def _measure(run: DoremiParts, micro_batches: Sequence[DeviceRows]) -> Floats:
+    """λ of each source over the whole batch, before any of it is learnt from."""
+    tokens = []
+    for micro in micro_batches:
+        counted = micro.labels_BT != IGNORED
+        number = micro.sources_B[:, None].expand_as(counted)
+        losses = (token_losses(model, micro) for model in (run.proxy, run.reference))
+        tokens.append(torch.stack([*(loss[counted].double() for loss in losses), number[counted].double()]))
+    proxy, reference, number = torch.cat(tokens, dim=1).cpu().numpy()
+    # The mixture holds no other source than those that are weighed.
+    place = np.searchsorted(run.number, number.astype(np.int64))
+    return mean_excess(proxy, reference, place, run.excess.numpy())
+
+
+def _descend(run: DoremiParts, step: int, micro_batches: Sequence[DeviceRows], weights: Floats) -> None:
+    """One update on Σ weight · mean loss of the source's tokens in the batch."""
+    share = torch.zeros(len(run.data.sources), dtype=torch.float32, device=run.process.device)
+    share[run.number] = torch.from_numpy(weights).to(share)
+    counts = torch.zeros_like(share)
+    for micro in micro_batches:
+        counts.index_add_(0, micro.sources_B, (micro.labels_BT != IGNORED).sum(-1).to(counts.dtype))
+    scale = share / counts.clamp_min(1)
+    total = 0.0
+    for index, micro in enumerate(micro_batches):
+        with run.proxy.synchronise(index == len(micro_batches) - 1):
+            loss = (token_losses(run.proxy, micro).sum(-1) * scale[micro.sources_B]).sum()
+            torch.autograd.backward(loss)
+            total += float(loss.detach())
+    if not np.isfinite(total):
+        raise TrainingStoppedError(f"the proxy's loss is {total} at step {step}: lower mix.proxy.lr")
+    clip_gradients(run.proxy.module.parameters(), run.table.optimizer.clip)
+    for group in run.optimizer.param_groups:
+        group["lr"] = learning_rate(step, run.table.steps, run.table.optimizer)
+    run.optimizer.step()
+    run.optimizer.zero_grad(set_to_none=True)
+
+
+def _answer(run: DoremiParts) -> Answer:
+    """What the finished run says."""
+    history, names = run.history.numpy(), run.job.sources
+    shown = np.unique(np.linspace(0, len(history) - 1, min(_SHOWN, len(history))).astype(int))
+    return Answer(
+        weights=dict(zip(names, averaged(history).tolist(), strict=True)),
+        last=dict(zip(names, history[-1].tolist(), strict=True)),
+        excess=dict(zip(names, run.excess.tolist(), strict=True)),
+        steps=len(history),
+        history=tuple(tuple(row) for row in history[shown].tolist()),
+    )
 
 
 def token_losses(model: ParallelModel, micro: DeviceRows) -> Tensor:
@@ -175,26 +229,12 @@ def token_losses(model: ParallelModel, micro: DeviceRows) -> Tensor:
     return losses.view(micro.labels_BT.shape)
 
 
-def carry_out(job: DoremiJob, stop_requested: Callable[[], bool]) -> bool:
-    """Run or continue the job; whether it is finished and its answer published. Errors as `trainer.loop.train`."""
-    recipe = parse_table(TrainRecipe, tomllib.loads(job.recipe))
-    process = join_process_group(1, recipe.train.faults.watchdog_seconds)
-    with closing(open_feed(recipe, process)) as data:
-        run = _Run(job, recipe, process, data)
-        joined = join(run.output, run.checkpoints, data, dist.new_group(backend="gloo"))
-        finished = run.steps_from(run.start(joined), stop_requested)
-        if finished:
-            run.output.publish(ANSWER, json.dumps(asdict(run.answer())).encode())
-    dist.destroy_process_group()
-    return finished
-
-
 def main(arguments: Sequence[str]) -> int:
-    """Carry out the `DoremiJob` on stdin, as JSON. 0: finished or stopped by SIGTERM; 2: the recipe is wrong."""
+    """Run the `DoremiJob` on stdin, as JSON. 0: finished or stopped by SIGTERM; 2: the recipe is wrong."""
     stop_requested = stop_on_sigterm()
     payload = json.load(sys.stdin)
     try:
-        carry_out(DoremiJob(**payload | {"sources": tuple(payload["sources"])}), stop_requested)
+        run_job(DoremiJob(**payload | {"sources": tuple(payload["sources"])}), stop_requested)
     except RecipeError as error:
         sys.stderr.write(f"sluice: {error}\n")
         return 2

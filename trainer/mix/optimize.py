@@ -123,7 +123,7 @@ def settle(
 
 
 def _nearness(weights: Floats, mixture: Floats) -> Floats:
-    """How much each run (runs, sources) tells of what is near a mixture: a Gaussian of its total variation distance,
+    """How much each run (runs, sources) says about what is near a mixture: a Gaussian of its total variation distance,
     and nothing of the farther half where the nearer one has runs enough for a fit by itself."""
     distances = np.abs(weights - mixture).sum(axis=1) / 2
     median = float(np.median(distances))
@@ -158,11 +158,14 @@ def _descend(space: Space, objective: Objective, start: Floats) -> Floats:
         return slopes
 
     found = minimize(
-        lambda weights: float(objective(weights[None])[0]), start, jac=slope, method="SLSQP",
+        lambda weights: float(objective(weights[None])[0]),
+        start,
+        jac=slope,
+        method="SLSQP",
         bounds=list(zip(space.lower, space.upper, strict=True)),
         constraints={"type": "eq", "fun": lambda w: w.sum() - 1.0, "jac": np.ones_like},
         options={"maxiter": 200, "ftol": 1e-10},
-    )  # fmt: skip
+    )
     end: Floats = space.project(np.nan_to_num(found.x)[None])[0]
     return end
 

@@ -34,6 +34,7 @@ from trainer.options import (
     TrainRayTable,
     TrainRecipe,
 )
+from trainer.telemetry.metrics_file import read_reports
 
 
 class AblationError(RuntimeError):
@@ -91,12 +92,23 @@ class Ablation:
             warmup_steps=min(train.optimizer.warmup_steps, max(self.steps // 10, 1)),
         )
         changed = replace(
-            train, output=self.output(point).url, model=proxy.model, steps=self.steps, seed=point.seed,
-            workers=None, parallel=ParallelTable(), optimizer=optimizer, eval_every=0, profile=None,
-            checkpoint=CheckpointTable(every=max(self.steps // 4, 1), keep=1), record_batches=False, skip=(),
+            train,
+            output=self.output(point).url,
+            model=proxy.model,
+            steps=self.steps,
+            seed=point.seed,
+            workers=None,
+            parallel=ParallelTable(),
+            optimizer=optimizer,
+            eval_every=0,
+            profile=None,
+            checkpoint=CheckpointTable(every=max(self.steps // 4, 1), keep=1),
+            record_batches=False,
+            skip=(),
             order=replace(train.order, mixture_block=mixture_block(self.recipe, self.table)),
-            mixture=(MixtureTable(weights=point.weights),), resources=ResourcesTable(),
-        )  # fmt: skip
+            mixture=(MixtureTable(weights=point.weights),),
+            resources=ResourcesTable(),
+        )
         run = replace(self.recipe.run, name=f"{self.recipe.run.name}-mix-{point.name}")
         return replace(self.recipe, run=run, train=changed, mix=None, plan=PlanTable(), ray=TrainRayTable())
 
@@ -110,10 +122,13 @@ class Ablation:
         weights = np.array([targets.get(source, 0.0) for source in self.space.sources])
         train = self.recipe.train
         return Goal(
-            target_weights=weights / weights.sum(), kl=self.table.kl, max_epochs=self.table.max_epochs,
+            target_weights=weights / weights.sum(),
+            kl=self.table.kl,
+            max_epochs=self.table.max_epochs,
             budget_tokens=self.table.budget_tokens or train.steps * train.global_batch * train.seq_len,
-            mixture_block=train.order.mixture_block, seed=self.recipe.seed,
-        )  # fmt: skip
+            mixture_block=train.order.mixture_block,
+            seed=self.recipe.seed,
+        )
 
 
 def open_ablation(recipe: TrainRecipe) -> Ablation:
@@ -175,9 +190,9 @@ def pending(ablation: Ablation) -> tuple[Point, ...]:
 
 def publish_result(ablation: Ablation, point: Point) -> ProxyResult:
     """The result of a run that has ended, published. AblationError where it has none."""
-    rows = [json.loads(line) for line in ablation.output(point).read("metrics.jsonl").splitlines()]
+    reports = read_reports(ablation.output(point))
     validations = [
-        row["validation_loss"] for row in rows if row["step"] == ablation.steps - 1 and "validation_loss" in row
+        report.validation_loss for report in reports if report.step == ablation.steps - 1 and report.validation_loss
     ]
     missing = [source for source in ablation.space.sources if not validations or validations[-1].get(source) is None]
     if missing:
@@ -186,10 +201,15 @@ def publish_result(ablation: Ablation, point: Point) -> ProxyResult:
             "train.validation holds out no sequence of a source so small. The same call continues"
         )
     result = ProxyResult(
-        name=point.name, role=point.role, weights=point.weights, seed=point.seed, losses=validations[-1],
-        tokens=ablation.tokens, seconds=sum(row.get("seconds", 0.0) for row in rows),
+        name=point.name,
+        role=point.role,
+        weights=point.weights,
+        seed=point.seed,
+        losses=dict(validations[-1]),
+        tokens=ablation.tokens,
+        seconds=sum(report.seconds for report in reports),
         order_fingerprints=ablation.order_fingerprints,
-    )  # fmt: skip
+    )
     ablation.folder.publish(_result_file(point), json.dumps(asdict(result)).encode())
     return result
 

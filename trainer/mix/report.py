@@ -124,11 +124,12 @@ def make_report(ablation: Ablation, model: str) -> MixReport:
         responses=_responses(space, swarm, fit, goal, choice),
         cheaper=_cheaper(space, swarm, model, goal, choice),
         cost=Cost(
-            num_runs=len(found), tokens=sum(result.tokens for result in found),
+            num_runs=len(found),
+            tokens=sum(result.tokens for result in found),
             flops=ablation.flops_per_token * sum(result.tokens for result in found),
             seconds=sum(result.seconds for result in found),
         ),
-    )  # fmt: skip
+    )
 
 
 def _unseen(fit: Fitter, train: Swarm, held: Swarm | None, target: int) -> Floats:
@@ -153,10 +154,13 @@ def _judged(found: Sequence[ProxyResult], goal: Goal, fit: Fitter) -> tuple[tupl
         total += weight * predicted
         fits.append(
             TargetFit(
-                target=train.targets[target], weight=weight, score=score(predicted, measured[:, target]),
-                measured=tuple(measured[:, target].tolist()), predicted=tuple(predicted.tolist()),
+                target=train.targets[target],
+                weight=weight,
+                score=score(predicted, measured[:, target]),
+                measured=tuple(measured[:, target].tolist()),
+                predicted=tuple(predicted.tolist()),
             )
-        )  # fmt: skip
+        )
     rows = [
         Row(name=run.name, role=run.role, weights=run.weights, measured=float(loss), predicted=float(guess))
         for run, loss, guess in zip(runs, goal_losses(runs, goal), total, strict=True)
@@ -201,11 +205,15 @@ def _responses(space: Space, swarm: Swarm, fit: Fitter, goal: Goal, choice: Choi
         low, high = np.quantile([other(mixtures) for other in others], (0.05, 0.95), axis=0)
         found.append(
             Response(
-                source=space.sources[source], natural=float(space.prior[source]), chosen=float(chosen[source]),
-                shares=tuple(shares.tolist()), losses=tuple(loss(mixtures).tolist()), low=tuple(low.tolist()),
+                source=space.sources[source],
+                natural=float(space.prior[source]),
+                chosen=float(chosen[source]),
+                shares=tuple(shares.tolist()),
+                losses=tuple(loss(mixtures).tolist()),
+                low=tuple(low.tolist()),
                 high=tuple(high.tolist()),
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 
@@ -233,11 +241,12 @@ def _cheaper(space: Space, swarm: Swarm, model: str, goal: Goal, choice: Choice)
         shares = snap(ideal, space, goal.mixture_block)
         found.append(
             Cheaper(
-                num_runs=size, weights=space.named(shares),
+                num_runs=size,
+                weights=space.named(shares),
                 claimed=float(expected(models, space, goal)(shares[None])[0]),
                 worse=max(float(whole(shares[None])[0] - best), 0.0),
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 

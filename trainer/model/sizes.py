@@ -80,9 +80,14 @@ class ModelConfig:
 def _size(layers: int, width: int, heads: tuple[int, int], hidden: int, tied: bool) -> dict[str, Any]:
     num_heads, num_kv_heads = heads
     return {
-        "num_layers": layers, "width": width, "num_heads": num_heads, "num_kv_heads": num_kv_heads,
-        "head_dim": width // num_heads, "hidden": hidden, "tied": tied,
-    }  # fmt: skip
+        "num_layers": layers,
+        "width": width,
+        "num_heads": num_heads,
+        "num_kv_heads": num_kv_heads,
+        "head_dim": width // num_heads,
+        "hidden": hidden,
+        "tied": tied,
+    }
 
 
 SIZES: Final[Mapping[str, Mapping[str, Any]]] = {

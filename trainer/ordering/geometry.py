@@ -131,6 +131,8 @@ class Passes:
         blocks, deficit = self._geometry.ragged(int(self.source[pair]))
         positions = self._position_of(np.full(len(blocks), pair, np.int64), blocks)
         order = np.argsort(positions)
+        # `running[k]`: by how many sequences the first k ragged blocks fall short. Were every block full, a block would
+        # end at (position + 1) * Q; it ends earlier by what it and the ragged blocks before it fall short.
         position, running = positions[order], np.concatenate(([0], np.cumsum(deficit[order])))
         return Pass(position, (position + 1) * self._geometry.per_block - running[1:], running)
 
@@ -142,6 +144,9 @@ class Passes:
 
     def _padded(self, pair: Int64s, index: Int64s) -> Int64s:
         """Sequence `index` of each pass, counted as if every block were full: position * Q + place in the block."""
+        # Each ragged block that ended at or before `index` moves it on by its deficit. Ends rise with positions, so a
+        # binary search counts these blocks, and their deficits are already summed. A pass has one sum more than it has
+        # ragged blocks, hence `+ pair` where passes lie end to end.
         ended = np.searchsorted(self._ends, index + pair * self._stride, side="right")
         padded: Int64s = index + self._deficit[ended + pair]
         return padded

@@ -45,6 +45,9 @@ def quantise(shares: Mapping[str, float], mixture_block: int) -> tuple[tuple[str
     total = sum(exact.values())
     if total == 0:
         raise ValueError(f"the shares of {', '.join(map(repr, exact))} are all 0: expected one above 0")
+    # Largest remainder (Hamilton's method): every source gets the whole part of its quota, and those with the largest
+    # fractions one more each until the block is full, so each count is within one of its quota. Shares are the exact
+    # decimals as written: rounding errors could order two equal remainders, and the plan would hang on them.
     quotas = {source: share * mixture_block / total for source, share in exact.items()}
     counts = {source: int(quota) for source, quota in quotas.items()}
     by_remainder = sorted(quotas, key=lambda source: (counts[source] - quotas[source], source))

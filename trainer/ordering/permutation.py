@@ -69,6 +69,9 @@ def unpermute(values: Int64s, where: Domain) -> Int64s:
 
 
 def _walk(values: Int64s, where: Domain, *, forward: bool) -> Int64s:
+    # The network permutes the whole grid, of which [0, size) is a part. Its cycle through a value comes back to the
+    # value, which lies within, so the walk ends. The image is the next value within on the same cycle, so no two values
+    # share one; the inverse network walks the cycle backwards (Black and Rogaway 2002, section 3).
     result = _network(values.astype(np.uint64), where, forward=forward)
     outside = np.flatnonzero(result >= where.size)
     while outside.size:

@@ -139,8 +139,13 @@ def check_layout(layout: ParallelLayout, config: ModelConfig, seq_len: int) -> N
             raise RecipeError(
                 f"train.parallel.{name} = {getattr(mesh, name)}: expected 1; dp_replicate, dp_shard and tp can be more"
             )
-    divided = {"seq_len": seq_len, "heads": config.num_heads, "key-value heads": config.num_kv_heads,
-               "hidden": config.hidden, "vocabulary": config.vocab_size}  # fmt: skip
+    divided = {
+        "seq_len": seq_len,
+        "heads": config.num_heads,
+        "key-value heads": config.num_kv_heads,
+        "hidden": config.hidden,
+        "vocabulary": config.vocab_size,
+    }
     for what, number in divided.items():
         if number % mesh.tp:
             raise RecipeError(f"train.parallel.tp = {mesh.tp}: it must divide the model's {what}, {number}")

@@ -67,11 +67,21 @@ def traffic(layout: PlannedLayout, plan: PlanTable) -> tuple[Traffic, ...]:
         ("cp", "keys and values", mesh.cp, mesh.tp, context_bytes(layout)),
         ("dp_shard", "all-gather of parameters", layout.num_shards, mesh.tp, gather_bytes(layout)),
         ("dp_shard", "reduce-scatter of gradients", layout.num_shards, mesh.tp, reduce_bytes(layout)),
-        ("dp_replicate", "all-reduce of gradients", layout.num_replicas, mesh.tp * layout.num_shards,
-         replica_bytes(layout)),
-        ("pp", "activations and their gradients", mesh.pp, mesh.tp * mesh.cp * mesh.dp,
-         pipeline_bytes(layout, plan.virtual_stages)),
-    ]  # fmt: skip
+        (
+            "dp_replicate",
+            "all-reduce of gradients",
+            layout.num_replicas,
+            mesh.tp * layout.num_shards,
+            replica_bytes(layout),
+        ),
+        (
+            "pp",
+            "activations and their gradients",
+            mesh.pp,
+            mesh.tp * mesh.cp * mesh.dp,
+            pipeline_bytes(layout, plan.virtual_stages),
+        ),
+    ]
     found = []
     for axis, what, num_gpus, stride, num_bytes in kinds:
         if num_gpus > 1:

@@ -1,4 +1,4 @@
-"""What a plan reckons with: a model over a mesh, and how one rank's slice of a batch is cut into micro-batches."""
+"""What a plan is made for: a model over a mesh, and how one rank's slice of a batch is cut into micro-batches."""
 
 from __future__ import annotations
 
@@ -85,16 +85,28 @@ def planned_layout(table: TrainTable, config: ModelConfig) -> PlannedLayout:
     micro_batch = min(table.micro_batch or LARGEST_MICRO_BATCH, slice_size)
     compute_bytes = _BYTES[table.dtype]
     return PlannedLayout(
-        config=config, mesh=mesh, zero=table.zero, recompute=table.activation_checkpointing,
-        compute_bytes=compute_bytes, weight_bytes=max(compute_bytes, 4), seq_len=table.seq_len,
-        global_batch=table.global_batch, micro_batch=micro_batch, num_micro_batches=-(-slice_size // micro_batch),
-    )  # fmt: skip
+        config=config,
+        mesh=mesh,
+        zero=table.zero,
+        recompute=table.activation_checkpointing,
+        compute_bytes=compute_bytes,
+        weight_bytes=max(compute_bytes, 4),
+        seq_len=table.seq_len,
+        global_batch=table.global_batch,
+        micro_batch=micro_batch,
+        num_micro_batches=-(-slice_size // micro_batch),
+    )
 
 
 def _check(table: TrainTable, config: ModelConfig) -> None:
     mesh = table.mesh
-    divided = {"seq_len": table.seq_len, "heads": config.num_heads, "key-value heads": config.num_kv_heads,
-               "hidden": config.hidden, "vocabulary": config.vocab_size}  # fmt: skip
+    divided = {
+        "seq_len": table.seq_len,
+        "heads": config.num_heads,
+        "key-value heads": config.num_kv_heads,
+        "hidden": config.hidden,
+        "vocabulary": config.vocab_size,
+    }
     for what, number in divided.items():
         if number % mesh.tp:
             raise RecipeError(f"train.parallel.tp = {mesh.tp}: it must divide the model's {what}, {number}")

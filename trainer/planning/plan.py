@@ -69,7 +69,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VocabularyCost:
-    """How many ids the model reckons with, and who says so."""
+    """How many ids the plan assumes, and where the number comes from."""
 
     size: int
     origin: str
@@ -108,10 +108,18 @@ def plan_training(recipe: TrainRecipe) -> TrainingPlan:
     speed = throughput(layout, sent, recipe.plan, gpu)
     checkpoints = plan_checkpoints(layout, recipe.plan, table.checkpoint.every, speed.step_seconds)
     return TrainingPlan(
-        run=recipe.run.name, model=table.model, vocabulary=vocabulary, layout=layout, gpu=gpu, memory=memory(layout),
-        traffic=sent, throughput=speed, checkpoints=checkpoints,
-        budget=plan_budget(recipe, layout, speed, checkpoints, corpus), notes=_notes(layout, recipe.plan),
-    )  # fmt: skip
+        run=recipe.run.name,
+        model=table.model,
+        vocabulary=vocabulary,
+        layout=layout,
+        gpu=gpu,
+        memory=memory(layout),
+        traffic=sent,
+        throughput=speed,
+        checkpoints=checkpoints,
+        budget=plan_budget(recipe, layout, speed, checkpoints, corpus),
+        notes=_notes(layout, recipe.plan),
+    )
 
 
 def _corpus(table: TrainTable) -> Corpus | None:
@@ -148,15 +156,20 @@ def plan_checkpoints(layout: PlannedLayout, plan: PlanTable, every_steps: int, s
     available = cadence.availability_interval(save, mtbf, plan.restart_seconds)
     every = every_steps * step_seconds
     return Checkpoints(
-        num_bytes=size, save_seconds=save, mtbf_seconds=mtbf,
-        young_seconds=young, young_steps=max(1, round(young / step_seconds)),
-        availability_seconds=available, availability_steps=max(1, round(available / step_seconds)),
-        every_steps=every_steps, every_seconds=every,
+        num_bytes=size,
+        save_seconds=save,
+        mtbf_seconds=mtbf,
+        young_seconds=young,
+        young_steps=max(1, round(young / step_seconds)),
+        availability_seconds=available,
+        availability_steps=max(1, round(available / step_seconds)),
+        every_steps=every_steps,
+        every_seconds=every,
         overhead=cadence.asynchronous_overhead(every, save, mtbf),
         blocking_overhead=cadence.cadence_overhead(every, save, mtbf),
         young_overhead=cadence.cadence_overhead(young, save, mtbf),
         restart_overhead=cadence.restart_overhead(plan.restart_seconds, mtbf),
-    )  # fmt: skip
+    )
 
 
 def plan_budget(
@@ -170,11 +183,16 @@ def plan_budget(
     seconds = ideal * (1 + checkpoints.overhead + checkpoints.restart_overhead)
     gpu_hours = seconds / 3600 * layout.mesh.num_workers
     return Budget(
-        steps=steps, num_tokens=num_tokens, corpus_tokens=available,
+        steps=steps,
+        num_tokens=num_tokens,
+        corpus_tokens=available,
         epochs=num_tokens / available if available else None,
         num_flops=layout.config.flops_per_token(layout.seq_len) * num_tokens,
-        ideal_days=ideal / 86400, days=seconds / 86400, gpu_hours=gpu_hours, cost=gpu_hours * recipe.plan.price,
-    )  # fmt: skip
+        ideal_days=ideal / 86400,
+        days=seconds / 86400,
+        gpu_hours=gpu_hours,
+        cost=gpu_hours * recipe.plan.price,
+    )
 
 
 def _notes(layout: PlannedLayout, plan: PlanTable) -> tuple[str, ...]:

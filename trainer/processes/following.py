@@ -11,8 +11,8 @@ from typing import Final
 from lineage.storage.folder import Folder
 from trainer.data.cache.fetch import TRANSIENT
 from trainer.recovery.attempts import failures
-from trainer.telemetry.sinks import METRICS, Terminal
-from trainer.telemetry.step_report import StepReport
+from trainer.telemetry.metrics_file import metrics_size, read_new_reports
+from trainer.telemetry.sinks import Terminal
 
 _LOOK_EVERY_SECONDS: Final = {False: 1.0, True: 10.0}
 """By whether the output lies in an object store, where metrics come with each checkpoint."""
@@ -47,7 +47,7 @@ class Follower:
 
     def __init__(self, output: Folder, steps: int) -> None:
         self._output, self._terminal = output, Terminal(steps)
-        self._seen = self._size()
+        self._seen = metrics_size(output)
         self._failures = set(failures(output))
 
     def look(self) -> None:
@@ -56,13 +56,6 @@ class Follower:
             if process not in self._failures:
                 self._failures.add(process)
                 sys.stderr.write("attempt {}, rank {} ended: {}\n".format(*process, message))
-        size = self._size()
-        if size <= self._seen:
-            return
-        for line in self._output.read_range(METRICS, self._seen, size - self._seen).splitlines(keepends=True):
-            if line.endswith(b"\n"):
-                self._seen += len(line)
-                self._terminal.write(StepReport.from_json(line))
-
-    def _size(self) -> int:
-        return self._output.size(METRICS) if self._output.exists(METRICS) else 0
+        reports, self._seen = read_new_reports(self._output, self._seen)
+        for report in reports:
+            self._terminal.write(report)

@@ -8,7 +8,6 @@ got past their last checkpoint stands in metrics.jsonl.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,8 +17,7 @@ from trainer.data.corpus import Corpus
 from trainer.order import OrderPlan
 from trainer.provenance.facts import FactLog, SegmentFact, SweepFact, check_name, commit, run_fact
 from trainer.recovery.attempts import Attempt
-
-METRICS_FILE = "metrics.jsonl"
+from trainer.telemetry.metrics_file import read_reports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +81,19 @@ class Account:
             mixture = mixtures[max(start for start in mixtures if start <= begin)]
             corpus = contents[max(start for start in contents if start <= begin)]
             fact = SegmentFact(
-                run=self._run, attempt=self._attempt.number, parent_attempt=self._attempt.parent, out="", prefix="",
-                content_fingerprint="", weights=tuple(mixture.weights.items()),
-                first_sequence=begin * self._plan.global_batch, first_step=begin, last_step=max(end, begin) - 1,
-                skipped_steps=tuple(s for s in sorted(set(skipped)) if begin <= s < end), last_checkpoint=step,
-            )  # fmt: skip
+                run=self._run,
+                attempt=self._attempt.number,
+                parent_attempt=self._attempt.parent,
+                out="",
+                prefix="",
+                content_fingerprint="",
+                weights=tuple(mixture.weights.items()),
+                first_sequence=begin * self._plan.global_batch,
+                first_step=begin,
+                last_step=max(end, begin) - 1,
+                skipped_steps=tuple(s for s in sorted(set(skipped)) if begin <= s < end),
+                last_checkpoint=step,
+            )
             facts += [
                 dataclasses.replace(
                     fact, out=output.url, prefix=output.prefix, content_fingerprint=output.content_fingerprint
@@ -115,19 +121,13 @@ class Account:
 
 
 def _reached(output: Folder) -> dict[int, _Reached]:
-    """How far each attempt got, by metrics.jsonl; its last line may be half a line."""
-    if not output.exists(METRICS_FILE):
-        return {}
+    """How far each attempt got, by its step reports."""
     last: dict[int, int] = {}
     skipped: dict[int, list[int]] = {}
-    for line in output.read(METRICS_FILE).splitlines():
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        last[row["attempt"]] = max(last.get(row["attempt"], -1), row["step"])
-        if row["skipped"]:
-            skipped.setdefault(row["attempt"], []).append(row["step"])
+    for report in read_reports(output):
+        last[report.attempt] = max(last.get(report.attempt, -1), report.step)
+        if report.skipped is not None:
+            skipped.setdefault(report.attempt, []).append(report.step)
     return {
         attempt: _Reached(last_step=step, skipped=tuple(skipped.get(attempt, ()))) for attempt, step in last.items()
     }

@@ -87,30 +87,42 @@ class SweepFact:
 
 Fact = RunFact | SegmentFact | SweepFact
 _KINDS: Final[dict[Literal["run", "segment", "sweep"], type[Fact]]] = {
-    "run": RunFact, "segment": SegmentFact, "sweep": SweepFact,
-}  # fmt: skip
+    "run": RunFact,
+    "segment": SegmentFact,
+    "sweep": SweepFact,
+}
 
 
 def run_fact(run: str, output: Folder, plan: OrderPlan) -> RunFact:
     """The fact of a run with this plan; its fingerprint covers every segment."""
     return RunFact(
-        run=run, output=output.url, plan_fingerprint=plan.fingerprint(1 << 62), order_version=ORDER_VERSION,
-        seed=plan.seed, seq_len=plan.seq_len, global_batch=plan.global_batch, plan=plan.to_json(),
-    )  # fmt: skip
+        run=run,
+        output=output.url,
+        plan_fingerprint=plan.fingerprint(1 << 62),
+        order_version=ORDER_VERSION,
+        seed=plan.seed,
+        seq_len=plan.seq_len,
+        global_batch=plan.global_batch,
+        plan=plan.to_json(),
+    )
 
 
 def sweep_fact(run: str, output: Output, folder: str) -> SweepFact:
     """The fact that this host's cache at `folder` was swept for `output`, now."""
     at = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return SweepFact(
-        run=run, out=output.url, host=socket.gethostname(), folder=folder,
-        content_fingerprint=output.content_fingerprint, at=at,
-    )  # fmt: skip
+        run=run,
+        out=output.url,
+        host=socket.gethostname(),
+        folder=folder,
+        content_fingerprint=output.content_fingerprint,
+        at=at,
+    )
 
 
 class FactLog:
-    """`<output>/lineage.jsonl`. Whoever only reads it gives no `attempt`; what an attempt adds comes behind all that is
-    there by then, and it adds nothing once a later attempt has begun."""
+    """`<output>/lineage.jsonl`; without `attempt`, for reading only. What an attempt adds comes after all that is there
+    by then, and it adds nothing once a later attempt has begun."""
 
     def __init__(self, output: Folder, attempt: int | None = None) -> None:
         self._output, self._attempt = output, attempt

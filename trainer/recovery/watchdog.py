@@ -1,7 +1,7 @@
 """Finds a hung rank: when this process has made no progress for a while, the ranks compare how far each has come.
 
 Every rank passes the same markers in the same order, so the one with the fewest markers is the one that the others
-wait for, and its last marker says where it stands. Nothing is exchanged until something hangs.
+wait for, and its last marker says where it is. Nothing is exchanged until something hangs.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """How far a rank has come: markers passed, and the last one."""
+class RankProgress:
+    """How far a rank has come: how many markers it passed, and the last of them."""
 
     num_markers: int
     step: int
     where: str
 
 
-def diagnose(standings: Sequence[Standing | None]) -> str:
-    """One sentence that names the rank that others wait for, and the collective. None: that rank said nothing."""
-    silent = [rank for rank, standing in enumerate(standings) if standing is None]
-    heard = {rank: standing for rank, standing in enumerate(standings) if standing is not None}
-    furthest = max(heard.values(), key=lambda standing: standing.num_markers)
+def diagnose(progress: Sequence[RankProgress | None]) -> str:
+    """One sentence that names the rank that others wait for, and the collective. None: no answer of that rank."""
+    silent = [rank for rank, each in enumerate(progress) if each is None]
+    known = {rank: each for rank, each in enumerate(progress) if each is not None}
+    furthest = max(known.values(), key=lambda each: each.num_markers)
     collective = IMPLIED_COLLECTIVE.get(furthest.where, furthest.where)
     waiting = f"others wait in step {furthest.step} in the {collective}"
     if silent:
         return f"rank {_ranks(silent)} gives no sign of life; {waiting}"
-    least = min(standing.num_markers for standing in heard.values())
-    behind = [rank for rank, standing in heard.items() if standing.num_markers == least]
+    least = min(each.num_markers for each in known.values())
+    behind = [rank for rank, each in known.items() if each.num_markers == least]
     if least == furthest.num_markers:
         return f"all ranks wait in step {furthest.step} in the {collective}: is the network between them up?"
-    last = heard[behind[0]]
+    last = known[behind[0]]
     return f"rank {_ranks(behind)} is hung in step {last.step}, {last.where}; {waiting}"
 
 
@@ -90,7 +90,7 @@ class Watchdog:
         self._rank = rank
         self._world_size = world_size
         self._record = record
-        self._standing = Standing(num_markers=0, step=0, where="start")
+        self._progress = RankProgress(num_markers=0, step=0, where="start")
         self._since = math.inf
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -98,7 +98,7 @@ class Watchdog:
 
     def at(self, step: int, where: str) -> None:
         """Pass a marker."""
-        self._standing = Standing(num_markers=self._standing.num_markers + 1, step=step, where=where)
+        self._progress = RankProgress(num_markers=self._progress.num_markers + 1, step=step, where=where)
         self._since = time.monotonic()
 
     def rest(self) -> None:
@@ -130,18 +130,18 @@ class Watchdog:
         return min(max(self._seconds / 4, 1.0), 30.0)
 
     def _exchange(self) -> str:
-        standing = self._standing
-        row = {"num_markers": standing.num_markers, "step": standing.step, "where": standing.where}
+        progress = self._progress
+        row = {"num_markers": progress.num_markers, "step": progress.step, "where": progress.where}
         self._store.set(f"watchdog/{self._rank}", json.dumps(row))
         time.sleep(self._grace)
         if self._rank > 1:  # two readers are enough, and a large world would ask for the square of its size
             time.sleep(self._grace)
-            return f"it stands in step {standing.step}, {standing.where}; ranks 0 and 1 say who hangs"
+            return f"it is in step {progress.step}, {progress.where}; ranks 0 and 1 say who hangs"
         return diagnose([self._read(rank) for rank in range(self._world_size)])
 
-    def _read(self, rank: int) -> Standing | None:
+    def _read(self, rank: int) -> RankProgress | None:
         name = f"watchdog/{rank}"
-        return Standing(**json.loads(self._store.get(name))) if self._store.check([name]) else None
+        return RankProgress(**json.loads(self._store.get(name))) if self._store.check([name]) else None
 
     def _end(self, message: str) -> None:
         sys.stderr.write(f"sluice: {message}\n")

@@ -54,9 +54,18 @@ def values(report: StepReport) -> Iterator[Value]:
 
 def _values(report: StepReport) -> Iterator[Value]:
     for name in (
-        "step", "loss", "gradient_norm", "lr", "tokens_per_second", "mfu", "seconds", "data_wait_seconds",
-        "data_wait_share", "checkpoint_age_seconds", "max_memory_bytes",
-    ):  # fmt: skip
+        "step",
+        "loss",
+        "gradient_norm",
+        "lr",
+        "tokens_per_second",
+        "mfu",
+        "seconds",
+        "data_wait_seconds",
+        "data_wait_share",
+        "checkpoint_age_seconds",
+        "max_memory_bytes",
+    ):
         value = getattr(report, name)
         if value is not None:
             yield Value(name=name, value=float(value))

@@ -3,65 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lineage.storage.folder import Folder
 from trainer.data.figures import LoadFigures
 from trainer.order import Order
+from trainer.telemetry.metrics_file import JsonLines
 from trainer.telemetry.step_report import Sink, StepReport
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-METRICS: Final = "metrics.jsonl"
 TERMINAL_EVERY: Final = 10
-
-
-class JsonLines:
-    """`metrics.jsonl`: one flushed line a step. In an object store, which cannot append, it is put whole at each
-    `flush` (a checkpoint) and at the end."""
-
-    def __init__(self, output: Folder) -> None:
-        self._output = output
-        if output.is_remote:
-            self._spool = tempfile.TemporaryDirectory(prefix="sluice-metrics-")
-            self._path = Path(self._spool.name) / METRICS
-            self._path.write_bytes(output.read(METRICS) if output.exists(METRICS) else b"")
-        else:
-            self._path = Path(output.at(METRICS))
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            _end_last_line(self._path)
-        self._file = self._path.open("a", encoding="utf-8")
-
-    def write(self, report: StepReport) -> None:
-        self._file.write(report.as_json() + "\n")
-        self._file.flush()
-
-    def flush(self) -> None:
-        os.fsync(self._file.fileno())
-        if self._output.is_remote:
-            self._output.publish(METRICS, self._path.read_bytes())
-
-    def close(self) -> None:
-        self.flush()
-        self._file.close()
-        if self._output.is_remote:
-            self._spool.cleanup()
-
-
-def _end_last_line(path: Path) -> None:
-    """An attempt that was killed while writing left half a line: drop it, so that every line is JSON."""
-    if not path.exists():
-        return
-    with path.open("rb+") as file:
-        whole = file.read()
-        if whole and not whole.endswith(b"\n"):
-            file.truncate(whole.rfind(b"\n") + 1)
 
 
 class Terminal:
@@ -106,9 +61,11 @@ def describe(report: StepReport, steps: int) -> str:
 
 def _describe_loading(loading: LoadFigures) -> str:
     troubles = {
-        "failed reads": loading.failed_reads, "damaged blocks": loading.damaged_blocks,
-        "disk errors": loading.disk_errors, "blocks streamed": loading.streamed_blocks,
-    }  # fmt: skip
+        "failed reads": loading.failed_reads,
+        "damaged blocks": loading.damaged_blocks,
+        "disk errors": loading.disk_errors,
+        "blocks streamed": loading.streamed_blocks,
+    }
     text = f"cache hits {loading.hit_share:.1%}, {loading.bytes_fetched / 1e6:,.0f} MB fetched"
     text += f" ({loading.read_amplification:.2f} of what was read)"
     return ", ".join([text, *(f"{count} {trouble}" for trouble, count in troubles.items() if count)])
@@ -161,8 +118,8 @@ class TensorBoard:
             self._events.close()
 
 
-def tell_epochs(order: Order, steps: int) -> None:
-    """Say on stderr how often a run of `steps` steps will see each source."""
+def print_epochs(order: Order, steps: int) -> None:
+    """Print on stderr how often a run of `steps` steps will see each source."""
     for source, epochs in order.epochs(steps * order.plan.global_batch).items():
         sys.stderr.write(f"source {source}: {epochs:.2f} epochs in {steps} steps\n")
 

@@ -108,16 +108,27 @@ class StepReport:
         row = json.loads(line)
         first, last = row.get("sequences", (0, 0))
         return StepReport(
-            step=row["step"], attempt=row["attempt"], loss=row["loss"], loss_by_source=row["loss_by_source"],
-            tokens_by_source=row["tokens_by_source"], gradient_norm=row["grad_norm"], lr=row["lr"],
-            skipped=row.get("reason"), first_sequence=first, last_sequence=last, seconds=row["seconds"],
-            tokens_per_second=row["tokens_per_second"], mfu=row["mfu"], phases=row["phases"],
+            step=row["step"],
+            attempt=row["attempt"],
+            loss=row["loss"],
+            loss_by_source=row["loss_by_source"],
+            tokens_by_source=row["tokens_by_source"],
+            gradient_norm=row["grad_norm"],
+            lr=row["lr"],
+            skipped=row.get("reason"),
+            first_sequence=first,
+            last_sequence=last,
+            seconds=row["seconds"],
+            tokens_per_second=row["tokens_per_second"],
+            mfu=row["mfu"],
+            phases=row["phases"],
             data_wait_seconds=row["data_wait_seconds"],
             ranks={phase: _over_ranks(times) for phase, times in row.get("ranks", {}).items()},
             loading=LoadFigures(**row["loading"]) if "loading" in row else None,
-            checkpoint_age_seconds=row["checkpoint_age_seconds"], validation_loss=row.get("validation_loss", {}),
+            checkpoint_age_seconds=row["checkpoint_age_seconds"],
+            validation_loss=row.get("validation_loss", {}),
             max_memory_bytes=row.get("max_memory_bytes", 0),
-        )  # fmt: skip
+        )
 
 
 def _row(times: OverRanks) -> dict[str, float]:

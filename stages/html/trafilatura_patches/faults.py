@@ -1,4 +1,4 @@
-"""A patch's own fault, told from a page's: trafilatura and its callers take most exceptions for odd pages."""
+"""Keeps a patch's own fault apart from a page's: trafilatura and its callers take most exceptions for odd pages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""trafilatura's way from a page to its tree, more direct: characters that XML forbids are looked for as bytes before
-they are taken out one by one, and elements get their class without a search by name."""
+"""Patch of how trafilatura 2.3.1 loads a page: a search of the bytes decides whether any character that XML forbids has
+to be removed, and elements get their class without a search by name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from stages.html.trafilatura_patches.faults import own_fault
 _CONTROLS: Final = bytes(number for number in range(32) if chr(number) not in "\t\n\r")
 
 
-def take_in_directly() -> None:
-    """Give trafilatura both; it uses nothing that lxml's forms and inputs have of their own."""
+def patch_loading() -> None:
+    """Patch this process's trafilatura. It uses nothing that only lxml's classes for forms and inputs have."""
     import trafilatura.utils
     from lxml import etree, html
 

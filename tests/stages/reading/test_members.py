@@ -21,7 +21,7 @@ def inflate(data: bytes) -> tuple[bytes, bytes]:
     cursor = Cursor(io.BytesIO(data))
     member = open_member(cursor)
     assert member
-    return b"".join(iter(member.more, b"")), b"".join(iter(cursor.chunk, b""))
+    return b"".join(iter(member.more, b"")), b"".join(iter(cursor.read, b""))
 
 
 CONTENTS = st.one_of(

@@ -24,7 +24,8 @@ from stages.html.extraction_child import IsolatedExtraction, _answer, _outcome_o
 from stages.html.markup import depth
 from stages.html.markup_bounds import markup_bounds
 from stages.html.page import PageReader
-from stages.html.trafilatura_patches import WrongVersionError, check_version, loading
+from stages.html.trafilatura_patches import loading
+from stages.html.trafilatura_patches.apply import WrongVersionError, check_version
 from stages.reading.body import decode_body
 from stages.steps.parse import ParseStep, ParseTable, clean_text
 
@@ -206,7 +207,7 @@ def test_a_broken_patch_ends_the_run_and_is_no_error_of_the_page(make_document, 
         parse(make_document(html=PAGE.replace("fox", "fox\x01")))
 
 
-def test_a_broken_patch_is_told_from_a_child_too(monkeypatch, tmp_path):
+def test_a_broken_patch_in_a_child_ends_the_run_too(monkeypatch, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         "import stages.html.trafilatura_patches.loading as loading\n"
         "loading.holds_forbidden.__code__ = (lambda text: None.missing).__code__.replace("

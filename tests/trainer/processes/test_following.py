@@ -10,7 +10,7 @@ import pytest
 from lineage.storage.folder import Folder
 from trainer.processes.following import Follower, following
 from trainer.recovery.attempts import claim, failures, record_failure
-from trainer.telemetry.sinks import JsonLines
+from trainer.telemetry.metrics_file import JsonLines
 from trainer.telemetry.step_report import StepReport
 
 

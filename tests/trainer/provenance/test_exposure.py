@@ -25,6 +25,7 @@ from trainer.order import Order, OrderOptions, plan_order
 from trainer.provenance.exposure import find_readings, locate_sequences
 from trainer.provenance.facts import FACTS_FILE, read_facts
 from trainer.recovery.attempts import Attempt
+from trainer.telemetry.step_report import StepReport
 
 SHARDS = {
     "books": [made_up_tokens(9_000, 1, mean_document=30), made_up_tokens(3_333, 2, mean_document=30)],
@@ -62,8 +63,9 @@ def run_steps(ranks: list[Feed], output: Path, attempt: Attempt, end: int, skipp
             feed.pass_over(step) if listed else feed.micro_batches(step)
         seen += [step] if listed or step in skipped else []
         with open(output / "metrics.jsonl", "a") as metrics:
-            row = {"step": step, "attempt": attempt.number, "loss": 1.0, "skipped": "spike" if step in seen else None}
-            metrics.write(json.dumps(row) + "\n")
+            reason = "spike" if step in seen else None
+            report = StepReport(step=step, attempt=attempt.number, loss=1.0, skipped=reason)
+            metrics.write(report.as_json() + "\n")
         if (step + 1) % 10 == 0:
             for feed in ranks:
                 feed.commit(step + 1, seen)

@@ -15,9 +15,10 @@ from trainer.model.optimizer import learning_rate
 from trainer.model.sizes import model_config
 from trainer.options import OptimizerTable
 from trainer.planning.gpus import GPUS, mfu, peak_of_device
-from trainer.recovery.watchdog import Standing, diagnose
+from trainer.recovery.watchdog import RankProgress, diagnose
 from trainer.telemetry.gauges import GAUGES, values
-from trainer.telemetry.sinks import JsonLines, describe
+from trainer.telemetry.metrics_file import JsonLines
+from trainer.telemetry.sinks import describe
 from trainer.telemetry.step_report import OverRanks, StepReport
 from trainer.telemetry.timing import PHASES, PhaseClock
 
@@ -163,8 +164,8 @@ def test_a_rate_beyond_the_planned_steps_stays_at_the_floor() -> None:
     assert learning_rate(500, 110, TABLE) == pytest.approx(0.1)
 
 
-def at(num_markers: int, where: str, step: int = 5) -> Standing:
-    return Standing(num_markers=num_markers, step=step, where=where)
+def at(num_markers: int, where: str, step: int = 5) -> RankProgress:
+    return RankProgress(num_markers=num_markers, step=step, where=where)
 
 
 @pytest.mark.parametrize(
@@ -185,5 +186,5 @@ def at(num_markers: int, where: str, step: int = 5) -> Standing:
         ),
     ],
 )
-def test_the_rank_that_others_wait_for_is_named(standings: list[Standing | None], expected: str) -> None:
+def test_the_rank_that_others_wait_for_is_named(standings: list[RankProgress | None], expected: str) -> None:
     assert diagnose(standings) == expected

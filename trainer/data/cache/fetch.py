@@ -31,7 +31,7 @@ def fetch_block(
 ) -> bytes:
     """The bytes of block `number` of `shard`, as its digest says. FileNotFoundError: the shard is gone.
 
-    StorageError or DamagedBlockError when the attempts are used up; the message tells the last reason."""
+    StorageError or DamagedBlockError when the attempts are used up; the message gives the last reason."""
     size = block_tokens(shard, number) * TOKEN_BYTES
     expected = expected_digest(shard, number, figures, give_up)
 

@@ -1,7 +1,7 @@
 """The cache folder: blocks as files on a local disk, shared by all processes of a node, never more than its bound.
 
     <key>.block  a whole block; the key holds the shard's content hash, the block's number and its bytes
-    <key>.part   one that is being fetched: whoever holds its flock fetches, death lets go of it
+    <key>.part   one that is being fetched, by the holder of its flock; the kernel releases that on death
     ledger.lock  held while room is made; the folder's names and sizes are the ledger, so no crash can falsify it
 
 A .part is given its full size before the first byte comes, so partial downloads count and a full disk is met early.
@@ -71,7 +71,7 @@ class Claim:
 
     def drop(self) -> None:
         """Leave the block to others."""
-        # Unlinked while the lock is held: nobody can be given the file that vanishes.
+        # Unlinked while the lock is held: no other process can claim the file that vanishes.
         self._part.unlink(missing_ok=True)
         os.close(self._descriptor)
 
@@ -125,6 +125,10 @@ class CacheFolder:
     def claim(self, key: str, give_up: Callable[[], bool], *, wait: bool = True) -> Claim | None:
         """The right to fetch the block. None: it is there now, or `give_up`, or another process fetches it and we do
         not `wait` for that."""
+        # The lock is on the .part's inode, and between open and lock its holder may publish (rename) or drop (unlink)
+        # it: so a lock counts only while the name still leads to the locked inode. The holder of one that counts looks
+        # for the block again, which may have been published before our open, which then made a new .part. The loop
+        # ends because each turn waits for a live holder, who publishes, drops or dies; death releases a flock.
         part, block = self.path / (key + _PART), self.path / (key + _BLOCK)
         while not give_up():
             with _disk(f"{part} cannot be made"):
@@ -149,8 +153,10 @@ class CacheFolder:
     def make_room(self, key: str, claim: Claim, rank: Callable[[str], int], use: int) -> int | None:
         """Reserve the claimed block's bytes, dropping blocks that are needed later than `use`, the latest first.
 
-        `rank` tells when a key is needed next. Returns how many blocks were dropped; None (and no reservation) if all
-        that is there is needed sooner."""
+        `rank` gives the step at which a key is needed next. Returns how many blocks were dropped; None (and no
+        reservation) if all that is there is needed sooner."""
+        # Room is counted and reserved under one lock: two processes that saw the same free bytes would overfill the
+        # folder. Our own .part is still empty here, so it is not counted twice.
         size, dropped = _size_of(key), 0
         with self._ledger():
             present = self.keys()

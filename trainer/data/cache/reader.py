@@ -1,9 +1,9 @@
 """Blocks through the cache folder: found there, fetched ahead of their use, or streamed where the disk fails.
 
 1. The schedule says which blocks the next steps need; a few threads fetch those that are missing.
-2. A block that a row needs now and that is not there is fetched at once, or waited for where somebody fetches it.
-   Ranks of a node that need the same tokens (tensor, pipeline and context peers) so read once: one process fetches a
-   block, whoever needs it maps the same pages, and each copies its rows from there, as its own device wants them.
+2. A block that a row needs now and that is not there is fetched at once, or waited for where another process fetches
+   it. So ranks of a node that need the same tokens (tensor, pipeline and context peers) read once: one process fetches
+   a block, all that need it map the same pages, and each copies its rows from there, as its own device wants them.
 3. Room is made by dropping what the node needs furthest ahead.
 4. A full or failing disk, or a cache full of blocks needed now, costs speed only: the block is kept in memory a while.
 """
@@ -134,7 +134,7 @@ class CachedBlocks:
         try:
             dropped = self._folder.prepare(corpus.hashes)
         except DiskError as error:
-            self._lament(error)
+            self._note_disk_error(error)
         else:
             if dropped:
                 _log.info("dropped %d blocks from %s that the index does not name", dropped, self._folder.path)
@@ -153,19 +153,21 @@ class CachedBlocks:
                     return None
                 self._checked.add(key)
         except DiskError as error:
-            self._lament(error)
+            self._note_disk_error(error)
             return None
         with self._lock:
             self._open[key] = tokens
         return tokens
 
     def _obtain(self, shard: ShardFile, number: int, key: str) -> Tokens:
-        """The block, whatever it takes: through the folder, or past it."""
+        """The block, through the folder or past it."""
+        # Another process may drop a block between its publication and our look, for one that is needed sooner: then it
+        # is fetched or waited for again. After a few turns it is streamed, which no other process can undo.
         for _ in range(_LOOKS):
             try:
                 data = self._fetch_into_folder(shard, number, key)
             except DiskError as error:
-                self._lament(error)
+                self._note_disk_error(error)
                 break
             if data is not None:
                 return self._keep_in_memory(key, data)
@@ -187,6 +189,8 @@ class CachedBlocks:
     ) -> tuple[bool, bytes | None]:
         """Whether the claimed block, which step `use` needs, is in the folder now; if not, and it is `urgent`, its
         bytes."""
+        # Room is reserved before the fetch, so that a full disk is met while nothing is lost. The claim is dropped on
+        # every way out but publication: a process that waits for it would otherwise wait as long as this one lives.
         key, published = key_of(shard, number), False
         try:
             dropped = self._folder.make_room(key, claim, self._rank, use)
@@ -225,12 +229,12 @@ class CachedBlocks:
                     self._wake.wait_for(lambda: self._closed, _IDLE_SECONDS)
 
     def _next_missing(self, elsewhere: set[BlockAt]) -> BlockAt | None:
-        """The block that is needed first of those that nobody here has or fetches and that are not `elsewhere`; it is
-        in hand from now on."""
+        """The block that is needed first of those that this process neither has nor fetches and that are not
+        `elsewhere`; it is in hand from now on."""
         try:
             present = self._folder.keys()
         except DiskError as error:
-            self._lament(error)
+            self._note_disk_error(error)
             return None
         with self._lock:
             for block in self._schedule.upcoming():
@@ -250,7 +254,7 @@ class CachedBlocks:
                 return True
             return self._fetch_claimed(claim, shard, number, self._schedule.next_use(block), urgent=False)[0]
         except DiskError as error:
-            self._lament(error)
+            self._note_disk_error(error)
         except (StorageError, FileNotFoundError) as error:
             # The step that needs the block will meet this error itself, unless it has passed by then.
             _log.warning("block %d of %s could not be fetched ahead: %s", number, shard.file, error)
@@ -277,7 +281,7 @@ class CachedBlocks:
                 self._streamed.popitem(last=False)
         return tokens
 
-    def _lament(self, error: DiskError) -> None:
+    def _note_disk_error(self, error: DiskError) -> None:
         if self.figures.disk_errors == 0:
             _log.warning("the block cache fails, blocks are streamed past it: %s", error)
         self.figures.count("disk_errors")

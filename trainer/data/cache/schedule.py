@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from lineage.index.blocks import BLOCK_TOKENS
-from trainer.data.dataset import Slice, deal
+from trainer.data.dataset import Slice, rows_of_slice
 from trainer.order import Order, Places
 
 NEVER: Final = 1 << 62
@@ -97,14 +97,14 @@ class Schedule:
     def _needed(self, step: int) -> _Needed:
         size = self._order.plan.global_batch
         numbers = np.arange(step * size, (step + 1) * size, dtype=np.int64)
-        _, places = deal(numbers, self._order.locate(numbers), Slice())
+        _, places = rows_of_slice(numbers, self._order.locate(numbers), Slice())
         own = _blocks(places, *self._part.bounds(size))
         node = dict.fromkeys(block for part in self._node for block in _blocks(places, *part.bounds(size)))
         return _Needed(step=step, own=own, node=tuple(node))
 
 
 def _blocks(places: Places, low: int, high: int) -> tuple[BlockAt, ...]:
-    """The different blocks of dealt rows [low, high), in their order."""
+    """The different blocks of rows [low, high) of a batch sorted by place, in their order."""
     rows = zip(
         places.source[low:high].tolist(),
         places.shard[low:high].tolist(),

@@ -1,4 +1,4 @@
-"""When trafilatura's second extractor need not look: its text is never longer than said, and would not be taken."""
+"""Readability is left out only where its text, never longer than the bound, would not be taken."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trafilatura.external import _prefer_readability, try_readability
 from trafilatura.settings import Extractor
 from trafilatura.utils import load_html, trim
 
-from stages.html.trafilatura_patches import make_lean
+from stages.html.trafilatura_patches.apply import apply_patches
 from stages.html.trafilatura_patches.readability import longest_text, may_be_taken
 
 WORDS = ["a", "word, ", " of", "\n the  page.", " &amp; ", " &lt;b&gt;", " &nbsp;", "\t", ""]
@@ -94,7 +94,7 @@ def test_where_recall_is_favoured_a_longer_text_with_a_heading_may_be_taken():
 
 
 def test_readability_looks_at_few_pages(monkeypatch):
-    make_lean()
+    apply_patches()
     looked: list[int] = []
 
     def look(page: html.HtmlElement) -> html.HtmlElement:

@@ -1,4 +1,4 @@
-"""The texts of the lean trafilatura are those of one left alone in another process, to the last character."""
+"""The texts of the patched trafilatura are those of one left alone in another process, to the last character."""
 
 from __future__ import annotations
 
