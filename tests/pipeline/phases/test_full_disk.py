@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,25 +14,14 @@ import pytest
 from lineage.storage.folder import Folder, StorageError
 from pipeline.demo.pages import write_article
 from tests.support.runs import fingerprint, recipe, run, write_recipe
+from tests.support.small_disk import resize, small_disk
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 200 kB of its own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if shutil.which("mount") is None or os.geteuid() != 0 or not mounted("-t", "tmpfs", "-o", "size=200k", str(folder)):
-        pytest.skip("needs the right to mount a tmpfs")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def mounted(*arguments: str) -> bool:
-    return subprocess.run(["mount", *arguments[:3], arguments[3], "tmpfs", arguments[4]], check=False).returncode == 0
-
-
-def resize(folder: Path, kilobytes: int) -> None:
-    subprocess.run(["mount", "-o", f"remount,size={kilobytes}k", str(folder)], check=True)
+    with small_disk(tmp_path / "disk", 200) as folder:
+        yield folder
 
 
 def test_a_file_that_a_full_disk_refuses_is_named_and_leaves_nothing(disk: Path) -> None:
