@@ -27,10 +27,11 @@ def test_a_training_on_a_disk_that_fills_up_again_and_again_ends_with_the_same_l
         size, met = 40, []
         while (ended := call(recipe)).returncode != 0:
             told = ended.stderr.strip().splitlines()[-1]
-            assert ended.returncode == 1 and "Traceback" not in ended.stderr, ended.stderr
+            # TensorBoard's thread, if it is the one that meets the full disk, prints a traceback of its own before.
+            assert ended.returncode == 1 and told.startswith("sluice: "), ended.stderr
             assert "No space left on device" in told and str(disk) in told, ended.stderr
             met.append(told)
-            size = size * 3 // 2
+            size *= 2
             assert size < 100_000, met
             resize(disk, size)
         print(f"the disk was full {len(met)} times:", *met, sep="\n")

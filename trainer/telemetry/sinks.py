@@ -6,11 +6,12 @@ import dataclasses
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lineage.storage.folder import Folder
+from lineage.storage.folder import Folder, StorageError
 from trainer.data.figures import LoadFigures
 from trainer.order import Order
 from trainer.telemetry.step_report import Sink, StepReport
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
 
 METRICS: Final = "metrics.jsonl"
 TERMINAL_EVERY: Final = 10
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """An error of the disk as one that names `path`: the system's error on an open file names none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise StorageError(error.errno, os.strerror(error.errno), path) from error
 
 
 class JsonLines:
@@ -39,8 +51,9 @@ class JsonLines:
         self._file = self._path.open("a", encoding="utf-8")
 
     def write(self, report: StepReport) -> None:
-        self._file.write(report.as_json() + "\n")
-        self._file.flush()
+        with _naming(str(self._path)):
+            self._file.write(report.as_json() + "\n")
+            self._file.flush()
 
     def flush(self) -> None:
         os.fsync(self._file.fileno())
@@ -122,7 +135,11 @@ class TensorBoard:
         self._events: SummaryWriter | None = None
 
     def write(self, report: StepReport) -> None:
-        events, step = self._open(), report.step
+        # Its thread writes: what that met is raised by a later call.
+        with _naming(self._folder):
+            self._write(self._open(), report)
+
+    def _write(self, events: SummaryWriter, report: StepReport) -> None:
         scalars: dict[str, Any] = {
             "loss/train": report.loss,
             "optimizer/gradient_norm": report.gradient_norm,
@@ -143,7 +160,7 @@ class TensorBoard:
             scalars |= {f"loading/{name}": value for name, value in dataclasses.asdict(report.loading).items()}
         for name, value in scalars.items():
             if value is not None:
-                events.add_scalar(name, value, step)
+                events.add_scalar(name, value, report.step)
 
     def _open(self) -> SummaryWriter:
         if self._events is None:
@@ -154,11 +171,13 @@ class TensorBoard:
 
     def flush(self) -> None:
         if self._events is not None:
-            self._events.flush()
+            with _naming(self._folder):
+                self._events.flush()
 
     def close(self) -> None:
         if self._events is not None:
-            self._events.close()
+            with _naming(self._folder):
+                self._events.close()
 
 
 def tell_epochs(order: Order, steps: int) -> None:

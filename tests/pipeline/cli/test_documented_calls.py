@@ -169,7 +169,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         "micro_batch": 1, "steps": 12, "workers": 1, "validation": 0.1, "checkpoint": {"every": 4},
     }  # fmt: skip
     (folder / "recipes" / "train.toml").write_text(
-        tomli_w.dumps({"run": {"name": "first-run"}, "train": train, "mix": {"runs": 3}})
+        tomli_w.dumps({"run": {"name": "first-run"}, "train": train, "mix": {"runs": 4}})
     )
     for call in (["run", "recipes/crawl.toml"], ["train", "recipes/train.toml"]):
         ended = sluice(folder, call)
@@ -194,6 +194,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         "OUT": "out/crawl", "/data/out": "out/crawl", "RUN_OUTPUT": "out/first-run", "RECIPE": "recipes/train.toml",
         "--doc": doc_id, "--url": url, "--host": host, "--hash": clean_hash, "warc_file": warc_file, "offset": offset,
         "--warc": f"crawl/{warc_file}", "--shard": "web/0", "--run": "first-run", "--row": "0", "--to DIR": "exported",
+        "--tokenizer my.tiktoken": "crawl/tiny.tiktoken",
         "SOURCE": "web", "NAME": "log_linear", "--keep": "3", "--vocab": "300", "trace --step": "1", "--step T": "1",
         "--step 10": "10", "--step 200": "12",
     }  # fmt: skip
