@@ -183,7 +183,7 @@ def test_a_purge_beside_a_training_on_the_same_output_takes_the_document_out_and
     wait_until(lambda: (output / "metrics.jsonl").exists() and len(losses(output)) > 5, trainer)
     assert ended(start(*purge_call(out, doc_id)))[0] == 0
     code, told = ended(trainer)
-    # The training may read on (it holds what it read), or stop where its data became another's; then it is called again.
+    # The training may read on (it holds what it read), or stop where its data changed; then it is called again.
     assert code == 0 or "purge" in told, told
     if code:
         assert ended(start(str(training(out, output)), module="trainer"))[0] == 0

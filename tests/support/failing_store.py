@@ -47,6 +47,7 @@ class Faults:
 
     def __init__(self, plan: FaultPlan, notes: Path) -> None:
         self._plan, self._notes = plan, notes
+        self.slow_seconds = plan.slow_seconds
         self._lock, self._random, self._left = threading.Lock(), random.Random(plan.seed), 0
 
     def draw(self, method: str, path: str) -> str:
@@ -78,9 +79,6 @@ class _Proxy(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""
 
-    def handle_expect_100(self) -> bool:
-        return super().handle_expect_100()
-
     def _answer(self) -> None:
         body = self._body()
         kind = self.faults.draw(self.command, self.path)
@@ -91,7 +89,7 @@ class _Proxy(BaseHTTPRequestHandler):
             self._reset()
             return
         if kind == "slow":
-            time.sleep(self.faults._plan.slow_seconds)
+            time.sleep(self.faults.slow_seconds)
         status, headers, answer = self._ask(body)
         if kind == "lost":
             self._reset()
@@ -135,7 +133,8 @@ class _Proxy(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _refuse(self, status: int, code: str) -> None:
-        text = b"" if self.command == "HEAD" else f"<Error><Code>{code}</Code><Message>on purpose</Message></Error>".encode()
+        told = f"<Error><Code>{code}</Code><Message>on purpose</Message></Error>".encode()
+        text = b"" if self.command == "HEAD" else told
         self.send_response_only(status)
         self.send_header("Content-Type", "application/xml")
         self.send_header("Content-Length", str(len(text)))

@@ -150,7 +150,8 @@ class World:
             return self.names["offset"] if "--warc" in call.words else "0"
         if call.command == "trace" and before == "--warc":
             return self.names["warc_file"]
-        return self.names.get(f"{before} {word}", self.names.get(before, self.names.get(word, word)))
+        option = before if before.startswith("--") else ""
+        return self.names.get(f"{before} {word}", self.names.get(option, self.names.get(word, word)))
 
 
 @pytest.fixture(scope="module")
