@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Final, Protocol, runtime_checkable
 
+from lineage.purge.purged_sets import PurgedSets
 from lineage.recipe import RecipeError
 from stages.document import STAGES, Document, Finding, Outcome, Rejection, Step
 from stages.fault import Fault

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import torch.distributed as dist
 
 from lineage.recipe import RecipeError, load_recipe
-from lineage.storage.folder import StorageError
 from lineage.store.delta import StoreError
 from trainer.checkpoint.store import CheckpointError
 from trainer.loop import LaunchContext, train
@@ -34,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = train(recipe, LaunchContext(process=process, stop_requested=stop_requested))
     except RecipeError as error:
         return _fail(str(error), 2)
-    except (CheckpointError, FencedOutError, TrainingStoppedError, StorageError, StoreError) as error:
+    except (CheckpointError, FencedOutError, TrainingStoppedError, OSError, StoreError) as error:
         return _fail(str(error), 1)
     if process.rank == 0:
         print(json.dumps(dataclasses.asdict(result)))

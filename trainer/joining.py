@@ -11,8 +11,10 @@ from trainer.checkpoint.store import (
     Checkpoint,
     CheckpointError,
     Position,
+    abandoned,
     check_files,
     complete_checkpoints,
+    delete,
     read_position,
 )
 from trainer.feed.feed import Feed
@@ -43,6 +45,9 @@ def join(output: Folder, checkpoints: Folder, data: Feed, control: dist.ProcessG
             first_step, parent = (newest.step, newest.attempt) if newest else (0, None)
             attempt = Attempt(number=number, first_step=first_step, parent=parent)
             begin(output, attempt)
+            # They may fill the disk on which this attempt is to save its own.
+            for name in abandoned(checkpoints, attempts(output)):
+                delete(checkpoints, name)
             shared = [Joined(attempt=attempt, name=newest.name if newest else None, position=position)]
     dist.broadcast_object_list(shared, src=0, group=control)
     if isinstance(shared[0], CheckpointError):

@@ -126,12 +126,12 @@ def _complain(name: str, error: object, code: int) -> int:
     from lineage.secrets import redacted
 
     text = redacted(str(error)) or type(error).__name__
-    if "No space left on device" in text or "Disk quota exceeded" in text:
-        text += "\nFree some room and make the same call again: it continues where this one stopped."
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
     lines = [f"sluice {name}: {text}", *getattr(error, "__notes__", ())]
+    if "No space left on device" in text or "Disk quota exceeded" in text:
+        lines.append("Free some room and make the same call again: it continues where this one stopped.")
     print(visible_lines("\n".join(lines)), file=sys.stderr)
     return code
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -260,6 +262,74 @@ def test_killed_workers_change_no_byte(
                 os.kill(pid, signal.SIGKILL)
         assert driver.wait(DEADLINE) == 0, (tmp_path / "log.txt").read_text()
     check_whole(out, undisturbed)
+
+
+PHASES = {
+    "read": ("work/units/*/unit.json", 6), "compare": ("work/dedup/*/done.json", 20),
+    "tokenize": ("work/units/*/run.json", 6), "cut": ("work/groups/*/cut.json", 2), "shard": ("shards/*/*.bin", 12),
+    "join": ("work/units/*/final.json", 6), "record": ("lineage/*/*.parquet", 20),
+    "commit": ("lineage/*/_delta_log/*.json", 16), "publish": ("*.*", 8),
+}  # fmt: skip
+"""What each phase publishes, and at most how often."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_a_run_killed_at_every_new_file_gives_the_same_bytes(
+    seed: int, sources: Sources, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    """Wherever another file stands, and a moment later: the driver is killed, or all workers at work and the driver
+    goes on. Nothing is done by the calls after but what is left."""
+    out, rng = tmp_path / "out", random.Random(seed)
+    path = write_recipe(
+        tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": shared_cluster(), "retries": 20})
+    )
+    moments = [(phase, Moment(pattern, num)) for phase, (pattern, most) in PHASES.items() for num in range(1, most + 1)]
+    drivers, workers = Counter[str](), Counter[str]()
+    while True:
+        with command(path) as driver:
+            killed_as = kill_on_the_way(moments, out, driver, rng, workers)
+        if killed_as is None:
+            break
+        assert driver.returncode == -signal.SIGKILL
+        drivers[killed_as] += 1
+    assert driver.returncode == 0, (tmp_path / "log.txt").read_text()
+    print(f"drivers killed: {drivers.total()} {dict(drivers)}, workers killed: {workers.total()} {dict(workers)}")
+    assert all(drivers[phase] + workers[phase] for phase in ("compare", "tokenize", "shard", "join", "record"))
+    check_whole(out, undisturbed)
+
+
+def kill_on_the_way(
+    moments: list[tuple[str, Moment]], out: Path, driver: subprocess.Popen[bytes], rng: random.Random,
+    workers: Counter[str],
+) -> str | None:  # fmt: skip
+    """Follow a call from moment to moment, killing workers at some, until the driver is to be killed (in which phase),
+    or has ended. The moments that have come are taken from the list."""
+    while driver.poll() is None:
+        moments[:] = [(phase, moment) for phase, moment in moments if not moment.has_come(out)]
+        if not (phase := follow(moments, out, driver)):
+            break
+        time.sleep(rng.uniform(0, 0.05))
+        if rng.random() < 0.6:
+            return phase if driver.poll() is None else None
+        for pid in busy_workers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                workers[phase] += 1
+    driver.wait(DEADLINE)
+    return None
+
+
+def follow(moments: list[tuple[str, Moment]], out: Path, driver: subprocess.Popen[bytes]) -> str | None:
+    """Wait for the next of the moments: its phase, or None where the call ended before."""
+    deadline = time.monotonic() + DEADLINE
+    while driver.poll() is None:
+        for phase, moment in moments:
+            if moment.has_come(out):
+                return phase
+        assert time.monotonic() < deadline, "no other file came"
+        time.sleep(0.002)
+    return None
 
 
 @pytest.mark.slow

@@ -125,6 +125,15 @@ def superseded(checkpoints: tuple[Checkpoint, ...], keep: int, keep_every: int) 
     return tuple(entry for entry in old if not keep_every or entry.step % keep_every)
 
 
+def abandoned(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[str, ...]:
+    """What attempts that ended while they wrote a checkpoint left of it: incomplete, and never part of the run again,
+    whatever is written there yet."""
+    names = [name.partition("/") for name in folder.names()]
+    complete = {top for top, _, rest in names if rest == COMPLETE}
+    found = {top: match for top, _, _ in names if top not in complete and (match := _NAME.fullmatch(top))}
+    return tuple(sorted(top for top, match in found.items() if not counts(int(match[1]), int(match[2]), begun)))
+
+
 def delete(folder: Folder, name: str) -> None:
     """Delete a checkpoint, its completeness first."""
     folder.remove(f"{name}/{COMPLETE}")

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from lineage.storage.folder import Folder
+from lineage.storage.folder import Folder, StorageError
 from trainer.telemetry.step_report import StepReport
 
 METRICS_FILE: Final = "metrics.jsonl"
@@ -36,6 +38,17 @@ def metrics_size(output: Folder) -> int:
     return output.size(METRICS_FILE) if output.exists(METRICS_FILE) else 0
 
 
+@contextmanager
+def naming_path(path: str) -> Iterator[None]:
+    """An error of the disk as one that names `path`: the system's error on an open file names none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise StorageError(error.errno, os.strerror(error.errno), path) from error
+
+
 class JsonLines:
     """`metrics.jsonl`: one flushed line a step. In an object store, which cannot append, it is put whole at each
     `flush` (a checkpoint) and at the end."""
@@ -53,8 +66,9 @@ class JsonLines:
         self._file = self._path.open("a", encoding="utf-8")
 
     def write(self, report: StepReport) -> None:
-        self._file.write(report.as_json() + "\n")
-        self._file.flush()
+        with naming_path(str(self._path)):
+            self._file.write(report.as_json() + "\n")
+            self._file.flush()
 
     def flush(self) -> None:
         os.fsync(self._file.fileno())

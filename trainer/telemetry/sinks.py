@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lineage.storage.folder import Folder
 from trainer.data.figures import LoadFigures
 from trainer.order import Order
-from trainer.telemetry.metrics_file import JsonLines
+from trainer.telemetry.metrics_file import JsonLines, naming_path
 from trainer.telemetry.step_report import Sink, StepReport
 
 if TYPE_CHECKING:
@@ -79,7 +79,11 @@ class TensorBoard:
         self._events: SummaryWriter | None = None
 
     def write(self, report: StepReport) -> None:
-        events, step = self._open(), report.step
+        # Its thread writes: what that met is raised by a later call.
+        with naming_path(self._folder):
+            self._write(self._open(), report)
+
+    def _write(self, events: SummaryWriter, report: StepReport) -> None:
         scalars: dict[str, Any] = {
             "loss/train": report.loss,
             "optimizer/gradient_norm": report.gradient_norm,
@@ -100,7 +104,7 @@ class TensorBoard:
             scalars |= {f"loading/{name}": value for name, value in dataclasses.asdict(report.loading).items()}
         for name, value in scalars.items():
             if value is not None:
-                events.add_scalar(name, value, step)
+                events.add_scalar(name, value, report.step)
 
     def _open(self) -> SummaryWriter:
         if self._events is None:
@@ -111,11 +115,13 @@ class TensorBoard:
 
     def flush(self) -> None:
         if self._events is not None:
-            self._events.flush()
+            with naming_path(self._folder):
+                self._events.flush()
 
     def close(self) -> None:
         if self._events is not None:
-            self._events.close()
+            with naming_path(self._folder):
+                self._events.close()
 
 
 def print_epochs(order: Order, steps: int) -> None:

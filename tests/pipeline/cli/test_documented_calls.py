@@ -150,7 +150,8 @@ class World:
             return self.names["offset"] if "--warc" in call.words else "0"
         if call.command == "trace" and before == "--warc":
             return self.names["warc_file"]
-        return self.names.get(f"{before} {word}", self.names.get(before, self.names.get(word, word)))
+        option = before if before.startswith("--") else ""
+        return self.names.get(f"{before} {word}", self.names.get(option, self.names.get(word, word)))
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +170,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         "micro_batch": 1, "steps": 12, "workers": 1, "validation": 0.1, "checkpoint": {"every": 4},
     }  # fmt: skip
     (folder / "recipes" / "train.toml").write_text(
-        tomli_w.dumps({"run": {"name": "first-run"}, "train": train, "mix": {"runs": 3}})
+        tomli_w.dumps({"run": {"name": "first-run"}, "train": train, "mix": {"runs": 4}})
     )
     for call in (["run", "recipes/crawl.toml"], ["train", "recipes/train.toml"]):
         ended = sluice(folder, call)
@@ -194,6 +195,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         "OUT": "out/crawl", "/data/out": "out/crawl", "RUN_OUTPUT": "out/first-run", "RECIPE": "recipes/train.toml",
         "--doc": doc_id, "--url": url, "--host": host, "--hash": clean_hash, "warc_file": warc_file, "offset": offset,
         "--warc": f"crawl/{warc_file}", "--shard": "web/0", "--run": "first-run", "--row": "0", "--to DIR": "exported",
+        "--tokenizer my.tiktoken": "crawl/tiny.tiktoken",
         "SOURCE": "web", "NAME": "log_linear", "--keep": "3", "--vocab": "300", "trace --step": "1", "--step T": "1",
         "--step 10": "10", "--step 200": "12",
     }  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.runs import recipe, write_recipe
 
-sys.path.append(str(Path(__file__).parents[1] / "stages" / "reading"))
+sys.path.append(str(Path(__file__).parents[2] / "stages" / "reading"))
 from test_memory import BOMBS
 
 GIB = 1 << 30

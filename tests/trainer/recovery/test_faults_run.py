@@ -135,6 +135,19 @@ def test_a_checkpoint_without_its_marker_is_passed_over(run: Run) -> None:
     assert attempt == {"first_step": 6, "parent": 1}
 
 
+def test_what_an_attempt_left_of_a_checkpoint_is_removed_by_the_next(run: Run) -> None:
+    run.start(steps=4)
+    checkpoints = run.output / "checkpoints"
+    for name in ("step-00000006.attempt-1", "step-00000002.attempt-1"):
+        (checkpoints / name).mkdir()
+        (checkpoints / name / "__0_0.distcp").write_bytes(b"as far as the disk had room")
+    (checkpoints / "notes").mkdir()
+    (checkpoints / "notes" / "mine").write_bytes(b"somebody's own")
+    assert run.start().finished
+    left = {path.name for path in checkpoints.iterdir() if any(path.iterdir())}
+    assert left == {*run.checkpoints(), "step-00000002.attempt-1", "notes"}, "of step 2 none was called off"
+
+
 def test_another_order_is_refused_before_the_attempt_is_claimed(run: Run) -> None:
     run.start(steps=4)
     with pytest.raises(ChildFailedError, match=r"seq_len, global_batch.* must stay"):
