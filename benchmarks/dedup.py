@@ -66,12 +66,24 @@ def write_corpus(root: Path, texts: Sequence[str], table: DedupTable) -> DedupJo
     for file in range(4):
         unit = DedupUnit(source_index=0, file_index=file, keys=f"{file}.parquet", part=f"part-{file}.parquet")
         chosen = texts[file::4]
-        _write(work, unit.keys, KEYS, [
-            {"doc_id": text_hash(f"{file} {row}"), "source_index": 0, "file_index": file, "offset": row,
-             "part_row": row, "num_chars": len(text), "clean_hash": text_hash(text),
-             "signature": signer.signature(text)}
-            for row, text in enumerate(chosen)
-        ])  # fmt: skip
+        _write(
+            work,
+            unit.keys,
+            KEYS,
+            [
+                {
+                    "doc_id": text_hash(f"{file} {row}"),
+                    "source_index": 0,
+                    "file_index": file,
+                    "offset": row,
+                    "part_row": row,
+                    "num_chars": len(text),
+                    "clean_hash": text_hash(text),
+                    "signature": signer.signature(text),
+                }
+                for row, text in enumerate(chosen)
+            ],
+        )
         _write(out, unit.part, PART, [{"doc_id": b"", "text": text} for text in chosen])
         units.append(unit)
     return DedupJob(table=table, work=work, out=out, units=tuple(units), num_rows=len(texts))
@@ -100,13 +112,16 @@ def main() -> None:
     texts = make_texts(options.documents)
     fast, exact = Signer(DedupTable()), Signer(DedupTable(scheme="datasketch"))
     first = shingles(texts[0], 5)
-    found = rates(texts, {
-        "datasketch 2.0.0 update_batch": signed_by_datasketch,
-        'scheme "datasketch"': exact.signature,
-        'scheme "fast"': fast.signature,
-        "shingle sets": lambda text: shingles(text, 5),
-        "sets and Jaccard": lambda text: jaccard(first, shingles(text, 5)),
-    })  # fmt: skip
+    found = rates(
+        texts,
+        {
+            "datasketch 2.0.0 update_batch": signed_by_datasketch,
+            'scheme "datasketch"': exact.signature,
+            'scheme "fast"': fast.signature,
+            "shingle sets": lambda text: shingles(text, 5),
+            "sets and Jaccard": lambda text: jaccard(first, shingles(text, 5)),
+        },
+    )
     peer = found["datasketch 2.0.0 update_batch"]
     print(f"{options.documents:,} documents of {WORDS_A_PAGE} words, 128 permutations, 5-word shingles, one core:")
     for name, rate in found.items():

@@ -126,14 +126,22 @@ def main() -> None:
         write_output(out, {"web": arrays})
     files = tuple(sorted(out.glob("shards/web/*.bin")))
     setting = Setting(
-        scratch=options.scratch, seq_len=options.seq_len, batch=options.batch, seconds=options.seconds, files=files,
+        scratch=options.scratch,
+        seq_len=options.seq_len,
+        batch=options.batch,
+        seconds=options.seconds,
+        files=files,
         streaming=options.streaming_python,
-    )  # fmt: skip
+    )
     parts: dict[str, Callable[[], dict[str, float]]] = {
-        "warm": lambda: warm(setting, options.rounds), "apart": lambda: apart(setting), "cold": lambda: cold(setting),
-        "from S3": lambda: from_s3(setting), "resume at 15T": lambda: resume(setting),
-        "order": order_speed, "read amplification": amplification,
-    }  # fmt: skip
+        "warm": lambda: warm(setting, options.rounds),
+        "apart": lambda: apart(setting),
+        "cold": lambda: cold(setting),
+        "from S3": lambda: from_s3(setting),
+        "resume at 15T": lambda: resume(setting),
+        "order": order_speed,
+        "read amplification": amplification,
+    }
     print(json.dumps({name: part() for name, part in parts.items() if name in (options.only or parts)}, indent=1))
 
 
@@ -296,9 +304,13 @@ def resume(setting: Setting) -> dict[str, float]:
             return super().block(real, number % (real.num_tokens // BLOCK_TOKENS))
 
     shard = ShardFile(
-        folder=real.folder, file=real.file, hash=real.hash, num_tokens=SHARD_TOKENS - 12_345,
-        blocks_file=real.blocks_file, blocks_hash=real.blocks_hash,
-    )  # fmt: skip
+        folder=real.folder,
+        file=real.file,
+        hash=real.hash,
+        num_tokens=SHARD_TOKENS - 12_345,
+        blocks_file=real.blocks_file,
+        blocks_hash=real.blocks_hash,
+    )
     corpus = Corpus(outputs=(), sources={"web": (shard,) * num_shards}, tokenizer=TOKENIZER)
     began = time.perf_counter()
     options = OrderOptions(seed=1, seq_len=setting.seq_len, global_batch=1024)

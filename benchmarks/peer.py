@@ -40,9 +40,11 @@ def quality_filters() -> list[Any]:
     )
 
     return [
-        GopherRepetitionFilter(), GopherQualityFilter(), C4QualityFilter(filter_no_terminal_punct=False),
+        GopherRepetitionFilter(),
+        GopherQualityFilter(),
+        C4QualityFilter(filter_no_terminal_punct=False),
         FineWebQualityFilter(),
-    ]  # fmt: skip
+    ]
 
 
 def duplicate_stages(filtered: str, out: Path, tasks: int) -> list[tuple[list[Any], int]]:
@@ -58,8 +60,9 @@ def duplicate_stages(filtered: str, out: Path, tasks: int) -> list[tuple[list[An
     from datatrove.utils.hashing import HashConfig
 
     # datatrove 0.10.1 hands text to xxhash, which xxhash 4 refuses; sha1 is its other choice.
-    config = MinhashConfig(n_grams=5, num_buckets=14, hashes_per_bucket=8,
-                           hash_config=HashConfig(precision=64, hash_fc="sha1"))  # fmt: skip
+    config = MinhashConfig(
+        n_grams=5, num_buckets=14, hashes_per_bucket=8, hash_config=HashConfig(precision=64, hash_fc="sha1")
+    )
     signatures, buckets, remove = (str(out / name) for name in ("signatures", "buckets", "remove"))
     return [
         ([JsonlReader(filtered), MinhashDedupSignature(signatures, config=config)], tasks),

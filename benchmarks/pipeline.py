@@ -96,8 +96,10 @@ def _tell(rounds: Sequence[Round], first: str, side: str, what: str, num_pages: 
     theirs, ours = one_more(first), one_more(side)
     median_theirs, median_ours = statistics.median(theirs), statistics.median(ours)
     each = ", ".join(f"{their / our:.2f}" for their, our in zip(theirs, ours, strict=True))
-    print(f"{side}: one more page costs {median_ours:.2f} ms of {what[:-2]} time, {first}'s {median_theirs:.2f}:"
-          f" {median_theirs / median_ours:.2f} times faster (round by round: {each})")  # fmt: skip
+    print(
+        f"{side}: one more page costs {median_ours:.2f} ms of {what[:-2]} time, {first}'s {median_theirs:.2f}:"
+        f" {median_theirs / median_ours:.2f} times faster (round by round: {each})"
+    )
 
 
 def _cost(side: str, crawl: Path, num_pages: int, tokenizer: Path) -> Cost:
@@ -107,12 +109,20 @@ def _cost(side: str, crawl: Path, num_pages: int, tokenizer: Path) -> Cost:
     steps = _their_steps(out) if side == "datatrove" else _our_steps(out)
     shutil.rmtree(out)
     megabytes = sum(file.stat().st_size for file in crawl.iterdir()) / 1e6
-    print(json.dumps({
-        "side": side, "pages": num_pages, "wall_s": round(cost.wall_s, 1), "cpu_s": round(cost.cpu_s, 1),
-        "peak_mb": round(cost.peak_mb),
-        "ms_per_page": {name: round(1000 * seconds / num_pages, 3) for name, seconds in steps.items()},
-        "mb_per_s": {name: round(megabytes / seconds, 1) for name, seconds in steps.items() if seconds >= 0.01},
-    }), flush=True)  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "side": side,
+                "pages": num_pages,
+                "wall_s": round(cost.wall_s, 1),
+                "cpu_s": round(cost.cpu_s, 1),
+                "peak_mb": round(cost.peak_mb),
+                "ms_per_page": {name: round(1000 * seconds / num_pages, 3) for name, seconds in steps.items()},
+                "mb_per_s": {name: round(megabytes / seconds, 1) for name, seconds in steps.items() if seconds >= 0.01},
+            }
+        ),
+        flush=True,
+    )
     return cost
 
 
@@ -140,8 +150,9 @@ def _tokenizer(scratch: Path) -> Path:
     texts = [
         Path(path).read_text(encoding="utf-8", errors="replace") for path in Path(__file__).parents[1].glob("*/*.py")
     ]
-    trainer = BpeTrainer(vocab_size=8000, special_tokens=["<|endoftext|>"], initial_alphabet=ByteLevel.alphabet(),
-                         show_progress=False)  # fmt: skip
+    trainer = BpeTrainer(
+        vocab_size=8000, special_tokens=["<|endoftext|>"], initial_alphabet=ByteLevel.alphabet(), show_progress=False
+    )
     tokenizer.train_from_iterator(texts, trainer)
     path = scratch / "tokenizer.json"
     tokenizer.save(str(path))

@@ -89,10 +89,15 @@ def compare(name: str, texts: Sequence[str], rules: tuple[str, ...], rounds: int
     each = 1000 / max(len(texts), 1)
     best = min(peer)
     return {
-        "rules": name, "pages": len(texts), "kept": sum(kept), "datatrove_ms": round(best * each, 3),
-        "cold_ms": round(mine[0] * each, 3), "warm_ms": round(min(mine[1:]) * each, 3),
-        "cold_ratio": round(best / mine[0], 1), "warm_ratio": round(best / min(mine[1:]), 1),
-    }  # fmt: skip
+        "rules": name,
+        "pages": len(texts),
+        "kept": sum(kept),
+        "datatrove_ms": round(best * each, 3),
+        "cold_ms": round(mine[0] * each, 3),
+        "warm_ms": round(min(mine[1:]) * each, 3),
+        "cold_ratio": round(best / mine[0], 1),
+        "warm_ratio": round(best / min(mine[1:]), 1),
+    }
 
 
 def main() -> None:

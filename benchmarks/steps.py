@@ -94,13 +94,25 @@ def main() -> None:
             for name, side in sides.items():
                 seconds, (kept, stay) = spent(side, texts)
                 best[name, times] = min(best.get((name, times), seconds), seconds)
-                print(json.dumps({"side": name, "pages": len(texts), "kept": kept, "after_dedup": stay,
-                                  "cpu_s": round(seconds, 2)}), flush=True)  # fmt: skip
+                print(
+                    json.dumps(
+                        {
+                            "side": name,
+                            "pages": len(texts),
+                            "kept": kept,
+                            "after_dedup": stay,
+                            "cpu_s": round(seconds, 2),
+                        }
+                    ),
+                    flush=True,
+                )
     small, large = asked.times
     extra = len(pages) * (large - small)
     each = {name: 1000 * (best[name, large] - best[name, small]) / extra for name in sides}
-    print(f"one more English page costs {each['ours']:.2f} ms of processor time, datatrove's {each['datatrove']:.2f}:"
-          f" {each['datatrove'] / each['ours']:.1f} times less")  # fmt: skip
+    print(
+        f"one more English page costs {each['ours']:.2f} ms of processor time, datatrove's {each['datatrove']:.2f}:"
+        f" {each['datatrove'] / each['ours']:.1f} times less"
+    )
 
 
 if __name__ == "__main__":

@@ -83,25 +83,39 @@ def synthetic(first: int, num: int, kept_before: int, rows: int) -> pa.Table:
     hosts = [f"host-{n}.example" for n in (number * 2_654_435_761 % rows // 30).tolist()]
     ids = _hashes(rng, num)
     columns: dict[str, object] = {
-        "k": sort_keys(ids), "doc_id": pa.array(ids, pa.binary()), "source": ["web"] * num,
+        "k": sort_keys(ids),
+        "doc_id": pa.array(ids, pa.binary()),
+        "source": ["web"] * num,
         "url": [f"https://{host}/articles/{n}/a-title" for host, n in zip(hosts, number.tolist(), strict=True)],
-        "host": hosts, "warc_file": [f"segments/crawl-{n // 50_000:05d}.warc.gz" for n in number.tolist()],
-        "warc_offset": number % 50_000 * 24_000, "warc_length": rng.integers(5_000, 40_000, num),
+        "host": hosts,
+        "warc_file": [f"segments/crawl-{n // 50_000:05d}.warc.gz" for n in number.tolist()],
+        "warc_offset": number % 50_000 * 24_000,
+        "warc_length": rng.integers(5_000, 40_000, num),
         "record_id": [f"<urn:uuid:{value.hex()}>" for value in _hashes(rng, num)],
-        "captured_at": ["2026-01-02T03:04:05Z"] * num, "charset": ["utf-8"] * num,
-        "raw_hash": pa.array(_hashes(rng, num), pa.binary()), "text_hash": pa.array(_hashes(rng, num), pa.binary()),
-        "num_chars": rng.integers(200, 9_000, num), "language": ["en"] * num,
-        "language_score": np.round(rng.random(num), 4), "status": np.where(kept, "kept", "rejected"),
-    }  # fmt: skip
+        "captured_at": ["2026-01-02T03:04:05Z"] * num,
+        "charset": ["utf-8"] * num,
+        "raw_hash": pa.array(_hashes(rng, num), pa.binary()),
+        "text_hash": pa.array(_hashes(rng, num), pa.binary()),
+        "num_chars": rng.integers(200, 9_000, num),
+        "language": ["en"] * num,
+        "language_score": np.round(rng.random(num), 4),
+        "status": np.where(kept, "kept", "rejected"),
+    }
     of_rejected = {
-        "stage": ["quality"] * num, "rule": np.array(RULES)[rng.integers(0, len(RULES), num)], "value": rng.random(num),
+        "stage": ["quality"] * num,
+        "rule": np.array(RULES)[rng.integers(0, len(RULES), num)],
+        "value": rng.random(num),
         "threshold": np.full(num, 0.5),
-    }  # fmt: skip
+    }
     of_kept = {
-        "clean_hash": _hashes(rng, num), "tokens_hash": _hashes(rng, num), "part": number // 50_000,
-        "part_row": number % 50_000, "shard": place // DOCUMENTS_A_SHARD,
-        "start": place % DOCUMENTS_A_SHARD * TOKENS_A_DOCUMENT, "num_tokens": np.full(num, TOKENS_A_DOCUMENT),
-    }  # fmt: skip
+        "clean_hash": _hashes(rng, num),
+        "tokens_hash": _hashes(rng, num),
+        "part": number // 50_000,
+        "part_row": number % 50_000,
+        "shard": place // DOCUMENTS_A_SHARD,
+        "start": place % DOCUMENTS_A_SHARD * TOKENS_A_DOCUMENT,
+        "num_tokens": np.full(num, TOKENS_A_DOCUMENT),
+    }
     columns |= {name: pa.array(values, DOCUMENTS.field(name).type, mask=kept) for name, values in of_rejected.items()}
     columns |= {name: pa.array(values, DOCUMENTS.field(name).type, mask=~kept) for name, values in of_kept.items()}
     return pa.table({name: columns.get(name, pa.nulls(num, DOCUMENTS.field(name).type)) for name in DOCUMENTS.names})
@@ -153,9 +167,14 @@ def questions(row: dict[str, object]) -> dict[str, str]:
     doc_id, clean_hash = row["doc_id"], row["clean_hash"]
     assert isinstance(doc_id, bytes) and isinstance(clean_hash, bytes)
     return {
-        "nothing": "-", "id": doc_id.hex(), "url": str(row["url"]), "hash": clean_hash.hex(), "host": str(row["host"]),
-        "warc": f"{row['warc_file']} {row['warc_offset']}", "token": f"{row['shard']} {row['start'] + 7}",
-    }  # fmt: skip
+        "nothing": "-",
+        "id": doc_id.hex(),
+        "url": str(row["url"]),
+        "hash": clean_hash.hex(),
+        "host": str(row["host"]),
+        "warc": f"{row['warc_file']} {row['warc_offset']}",
+        "token": f"{row['shard']} {row['start'] + 7}",
+    }
 
 
 @dataclass(frozen=True, slots=True)

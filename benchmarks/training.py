@@ -80,10 +80,17 @@ def train(
     """Medians of a run."""
     output = scratch / name
     table = {
-        "data": str(scratch / "out"), "output": str(output), "model": options.model, "seq_len": options.seq_len,
-        "micro_batch": options.micro_batch, "global_batch": 2 * options.micro_batch * workers, "workers": workers,
-        "steps": WARM_UP + options.steps, "activation_checkpointing": "selective", "checkpoint": {"every": 1 << 20},
-    }  # fmt: skip
+        "data": str(scratch / "out"),
+        "output": str(output),
+        "model": options.model,
+        "seq_len": options.seq_len,
+        "micro_batch": options.micro_batch,
+        "global_batch": 2 * options.micro_batch * workers,
+        "workers": workers,
+        "steps": WARM_UP + options.steps,
+        "activation_checkpointing": "selective",
+        "checkpoint": {"every": 1 << 20},
+    }
     recipe = parse_table(TrainRecipe, {"run": {"name": name}, "train": table | changes})
     path = scratch / f"{name}.toml"
     path.write_text(as_toml(recipe))

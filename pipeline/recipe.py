@@ -176,9 +176,11 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
 
 def _check_fields(source: SourceTable) -> None:
     named = {
-        "text_field": source.text_field, "id_field": source.id_field, "url_field": source.url_field,
+        "text_field": source.text_field,
+        "id_field": source.id_field,
+        "url_field": source.url_field,
         "date_field": source.date_field,
-    }  # fmt: skip
+    }
     for name, field in named.items():
         if field is not None and not all(field.split(".")):
             raise RecipeError(
@@ -196,9 +198,11 @@ def comparing(recipe: PipelineRecipe) -> DedupTable:
     compares the documents of all: a corpus has one graph of duplicates."""
     named, table = {step for source in recipe.source for step in source.steps}, recipe.dedup
     return replace(
-        table, url=table.url and "dedup.url" in named, exact=table.exact and "dedup.exact" in named,
+        table,
+        url=table.url and "dedup.url" in named,
+        exact=table.exact and "dedup.exact" in named,
         near=table.near and "dedup.near" in named,
-    )  # fmt: skip
+    )
 
 
 def differing_keys(

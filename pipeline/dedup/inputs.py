@@ -77,9 +77,12 @@ def unit_file(unit: DedupUnit, work: Folder, out: Folder) -> KeysFile:
     _check_fits("sources in a recipe", unit.source_index, _SOURCE_BITS)
     _check_fits("files in a source", unit.file_index, _FILE_BITS)
     return KeysFile(
-        ordinal=unit.source_index << _FILE_BITS | unit.file_index, keys_folder=work.url, keys=unit.keys,
-        parts_folder=out.url, parts=((unit.file_index, unit.part),),
-    )  # fmt: skip
+        ordinal=unit.source_index << _FILE_BITS | unit.file_index,
+        keys_folder=work.url,
+        keys=unit.keys,
+        parts_folder=out.url,
+        parts=((unit.file_index, unit.part),),
+    )
 
 
 def earlier_file(file: EarlierFile, number: int) -> KeysFile:

@@ -91,11 +91,17 @@ def _members(rows: pa.Table) -> list[ComponentMember]:
     columns = [*(rows[name].to_pylist() for name in names), is_earlier(ints(rows, "node")).tolist()]
     return [
         ComponentMember(
-            node=node, doc_id=doc_id, clean_hash=clean_hash, url_key=url_key, num_chars=num_chars,
-            captured_at=captured_at, has_words=has_words, earlier=earlier,
+            node=node,
+            doc_id=doc_id,
+            clean_hash=clean_hash,
+            url_key=url_key,
+            num_chars=num_chars,
+            captured_at=captured_at,
+            has_words=has_words,
+            earlier=earlier,
         )
         for node, doc_id, clean_hash, url_key, num_chars, captured_at, has_words, earlier in zip(*columns, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _decision_table(made: list[DedupDecision]) -> pa.Table:
@@ -119,10 +125,17 @@ def repeated_verdict_rows(context: Context, name: str) -> pa.Table:
     same = pa.array(["identity"] * len(rows), pa.string())
     doc_id = rows["doc_id"].cast(pa.binary())
     columns = {
-        "node": rows["node"], "doc_id": doc_id, "status": pa.array(["duplicate"] * len(rows), pa.string()),
-        "stage": same, "rule": same, "value": no_real, "threshold": no_real, "cluster_id": no_hash,
-        "duplicate_of": doc_id, "similarity": no_real,
-    }  # fmt: skip
+        "node": rows["node"],
+        "doc_id": doc_id,
+        "status": pa.array(["duplicate"] * len(rows), pa.string()),
+        "stage": same,
+        "rule": same,
+        "value": no_real,
+        "threshold": no_real,
+        "cluster_id": no_hash,
+        "duplicate_of": doc_id,
+        "similarity": no_real,
+    }
     found = pa.table({name: columns[name] for name in _DECISIONS.names}, schema=_DECISIONS)
     return routed(context.group_of(ints(found, "node")), found)
 

@@ -144,10 +144,12 @@ class _Crawl:
         for kind, sentence in _PERSONAL.items():
             for _ in range(3):
                 filled = sentence.format(
-                    name=self.rng.choice(("anna", "joseph", "miriam")), number=self.rng.randrange(1000, 9999),
-                    a=self.rng.randrange(1, 255), b=self.rng.randrange(1, 255),
+                    name=self.rng.choice(("anna", "joseph", "miriam")),
+                    number=self.rng.randrange(1000, 9999),
+                    a=self.rng.randrange(1, 255),
+                    b=self.rng.randrange(1, 255),
                     key="".join(self.rng.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", k=16)),
-                )  # fmt: skip
+                )
                 self._expect(
                     f"pii {kind}", "web", self._insert(next(self._free), filled), ("kept", None, None), edit=kind
                 )
@@ -181,9 +183,15 @@ class _Crawl:
         return posts
 
     def _expect(
-        self, kind: str, source: str, url: str, end: tuple[str, str | None, str | None], *,
-        twin: str | None = None, edit: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        kind: str,
+        source: str,
+        url: str,
+        end: tuple[str, str | None, str | None],
+        *,
+        twin: str | None = None,
+        edit: str | None = None,
+    ) -> None:
         status, stage, rule = end
         self.truth.plants.append(
             Plant(kind=kind, source=source, url=url, twin=twin, status=status, stage=stage, rule=rule, edit=edit)

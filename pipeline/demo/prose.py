@@ -60,8 +60,10 @@ class Writer:
 
     def title(self) -> str:
         """A headline."""
-        subject, place = self._draw("subjects", self._phrases.kinds["subjects"]), self._draw(
-            "places", self._phrases.kinds["places"])  # fmt: skip
+        subject, place = (
+            self._draw("subjects", self._phrases.kinds["subjects"]),
+            self._draw("places", self._phrases.kinds["places"]),
+        )
         return f"{subject[0].upper()}{subject[1:]} {place}"
 
     def paragraphs(self, num_sentences: int) -> list[str]:

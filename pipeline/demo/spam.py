@@ -21,12 +21,38 @@ def too_short(rng: random.Random) -> str:
 
 
 def long_words(rng: random.Random) -> str:
-    adjectives = ["administrative", "interdisciplinary", "uncharacteristic", "telecommunications", "environmental",
-                  "pharmaceutical", "constitutional", "multidimensional", "entrepreneurial", "international",
-                  "philosophical", "infrastructural", "organizational", "unprecedented"]  # fmt: skip
-    nouns = ["responsibilities", "recommendations", "representatives", "transformations", "qualifications",
-             "characteristics", "interpretations", "specifications", "administrators", "considerations",
-             "collaborations", "achievements", "understandings", "establishments"]  # fmt: skip
+    adjectives = [
+        "administrative",
+        "interdisciplinary",
+        "uncharacteristic",
+        "telecommunications",
+        "environmental",
+        "pharmaceutical",
+        "constitutional",
+        "multidimensional",
+        "entrepreneurial",
+        "international",
+        "philosophical",
+        "infrastructural",
+        "organizational",
+        "unprecedented",
+    ]
+    nouns = [
+        "responsibilities",
+        "recommendations",
+        "representatives",
+        "transformations",
+        "qualifications",
+        "characteristics",
+        "interpretations",
+        "specifications",
+        "administrators",
+        "considerations",
+        "collaborations",
+        "achievements",
+        "understandings",
+        "establishments",
+    ]
     return "\n".join(
         f"The {' '.join(rng.sample(adjectives, 2))} {rng.choice(nouns)} and {' '.join(rng.sample(adjectives, 2))}"
         f" {rng.choice(nouns)} have {rng.choice(adjectives)} {rng.choice(nouns)}."
@@ -35,8 +61,10 @@ def long_words(rng: random.Random) -> str:
 
 
 def hash_signs(rng: random.Random) -> str:
-    return "\n".join(" ".join(f"#{word}" if i % 3 == 0 else word for i, word in enumerate(sentence.split()))
-                     for sentence in _sentences(rng, 15))  # fmt: skip
+    return "\n".join(
+        " ".join(f"#{word}" if i % 3 == 0 else word for i, word in enumerate(sentence.split()))
+        for sentence in _sentences(rng, 15)
+    )
 
 
 def bullets(rng: random.Random) -> str:
@@ -58,9 +86,38 @@ def few_letters(rng: random.Random) -> str:
 
 
 def no_stop_words(rng: random.Random) -> str:
-    nouns = ["camera", "battery", "charger", "wireless", "leather", "black", "cheap", "discount", "original", "bottle",
-             "summer", "shoes", "jacket", "watch", "silver", "kitchen", "garden", "table", "lamp", "carpet", "mirror",
-             "printer", "paper", "yellow", "children", "winter", "cotton", "shirt", "trousers", "sport"]  # fmt: skip
+    nouns = [
+        "camera",
+        "battery",
+        "charger",
+        "wireless",
+        "leather",
+        "black",
+        "cheap",
+        "discount",
+        "original",
+        "bottle",
+        "summer",
+        "shoes",
+        "jacket",
+        "watch",
+        "silver",
+        "kitchen",
+        "garden",
+        "table",
+        "lamp",
+        "carpet",
+        "mirror",
+        "printer",
+        "paper",
+        "yellow",
+        "children",
+        "winter",
+        "cotton",
+        "shirt",
+        "trousers",
+        "sport",
+    ]
     return "\n".join(" ".join(rng.sample(nouns, 10)) + "." for _ in range(14))
 
 

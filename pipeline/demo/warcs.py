@@ -37,9 +37,11 @@ def _member(head: str, block: bytes) -> bytes:
 
 def _warcinfo(name: str) -> bytes:
     block = f"software: sluice demo\r\nformat: WARC File Format 1.0\r\ndescription: {name}\r\n".encode()
-    head = (f"WARC/1.0\r\nWARC-Type: warcinfo\r\nWARC-Record-ID: <urn:uuid:{_uuid(name.encode())}>\r\n"
-            f"WARC-Date: 2026-01-01T00:00:00Z\r\nContent-Type: application/warc-fields\r\n"
-            f"Content-Length: {len(block)}\r\n\r\n")  # fmt: skip
+    head = (
+        f"WARC/1.0\r\nWARC-Type: warcinfo\r\nWARC-Record-ID: <urn:uuid:{_uuid(name.encode())}>\r\n"
+        f"WARC-Date: 2026-01-01T00:00:00Z\r\nContent-Type: application/warc-fields\r\n"
+        f"Content-Length: {len(block)}\r\n\r\n"
+    )
     return _member(head, block)
 
 
@@ -54,9 +56,11 @@ def response_member(url: str, content_type: str, html: bytes, record_id: uuid.UU
     block = http + html
     seconds = int.from_bytes(hashlib.sha256(url.encode()).digest()[:3], "big") % 86_400
     moment = f"2026-01-{1 + seconds % 28:02d}T{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}Z"
-    head = (f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:{record_id}>\r\n"
-            f"WARC-Target-URI: {url}\r\nWARC-Date: {moment}\r\n"
-            f"Content-Type: application/http; msgtype=response\r\nContent-Length: {len(block)}\r\n\r\n")  # fmt: skip
+    head = (
+        f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:{record_id}>\r\n"
+        f"WARC-Target-URI: {url}\r\nWARC-Date: {moment}\r\n"
+        f"Content-Type: application/http; msgtype=response\r\nContent-Length: {len(block)}\r\n\r\n"
+    )
     return _member(head, block)
 
 

@@ -149,9 +149,10 @@ def _print_place(console: Console, history: DocumentHistory) -> None:
     else:
         end = row.start + row.num_tokens
         console.print(
-            Text("  ").append_text(plain(f"shard {row.source}/{row.shard:05d}, tokens {row.start:,} to {end - 1:,}"))
+            Text("  ")
+            .append_text(plain(f"shard {row.source}/{row.shard:05d}, tokens {row.start:,} to {end - 1:,}"))
             .append(f" ({row.num_tokens:,} with the end-of-text id)")
-        )  # fmt: skip
+        )
     if history.purged is not None:
         purge = history.purged
         when = f" on {purge.at} by {purge.by}: {purge.reason}" if purge.at else ", not yet complete"

@@ -100,9 +100,12 @@ def choose_documents(
     for number in chosen:
         by_source[names[number][0]] = by_source.get(names[number][0], 0) + 1
     summary = Likeness(
-        num_documents=len(names), num_chosen=keep, effective_sample_size=effective_sample_size(weights),
-        length_effect=length_effect(weights, lengths), by_source=dict(sorted(by_source.items())),
-    )  # fmt: skip
+        num_documents=len(names),
+        num_chosen=keep,
+        effective_sample_size=effective_sample_size(weights),
+        length_effect=length_effect(weights, lengths),
+        by_source=dict(sorted(by_source.items())),
+    )
     rows = [
         {"source": names[number][0], "doc_id": names[number][1], "log_weight": float(weights[number])}
         for number in chosen

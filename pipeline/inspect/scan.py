@@ -187,9 +187,14 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> dict[
     if not items:
         raise RecipeError(f"--against {request.against}: there is no item in it")
     job = ScanJob(
-        out=out.url, key=index.content_fingerprint, items=tuple(items), ngram=request.ngram, dedup=recipe.dedup,
-        kinds=recipe.pii.kinds, encoding=recipe.tokenize.encoding,
-    )  # fmt: skip
+        out=out.url,
+        key=index.content_fingerprint,
+        items=tuple(items),
+        ngram=request.ngram,
+        dedup=recipe.dedup,
+        kinds=recipe.pii.kinds,
+        encoding=recipe.tokenize.encoding,
+    )
     finder = _finder(job)
     if len(finder.skipped) == len(items):
         raise RecipeError(f"--against {request.against}: none of its {len(items)} items has five words to look for")

@@ -39,9 +39,14 @@ def exposures_of(out: str, doc_ids: Sequence[bytes]) -> list[dict[str, Any]]:
     found = []
     for name, seen in sorted(steps.items()):
         kept = [checkpoint.step for checkpoint in checkpoints_of(Folder(outputs[name]))]
-        found.append({
-            "run": name, "output": outputs[name], "first_step": min(seen), "last_step": max(seen),
-            "num_exposures": len(seen),
-            "last_checkpoint_before": max((step for step in kept if step <= min(seen)), default=None),
-        })  # fmt: skip
+        found.append(
+            {
+                "run": name,
+                "output": outputs[name],
+                "first_step": min(seen),
+                "last_step": max(seen),
+                "num_exposures": len(seen),
+                "last_checkpoint_before": max((step for step in kept if step <= min(seen)), default=None),
+            }
+        )
     return found

@@ -134,10 +134,18 @@ class _Site:
     def _planned(self, match: PurgeMatch) -> dict[str, Any]:
         plan = plan_purge(self._out, match, plan_hooks(self._out))
         placed = sorted({row.doc_id for row in plan.rows if row.shard is not None})
-        urls = {history.doc_id: history.row.url for history in make_tracer(self._out.url).histories(
-            sorted({row.doc_id for row in plan.rows})[:_MOST_SHOWN])}  # fmt: skip
-        return {"match": match, "plan": plan, "urls": urls, "exposures": exposures_of(self._out.url, placed),
-                "shown": plan.rows[:_MOST_SHOWN], "unfinished": unfinished_purge(self._out)}  # fmt: skip
+        urls = {
+            history.doc_id: history.row.url
+            for history in make_tracer(self._out.url).histories(sorted({row.doc_id for row in plan.rows})[:_MOST_SHOWN])
+        }
+        return {
+            "match": match,
+            "plan": plan,
+            "urls": urls,
+            "exposures": exposures_of(self._out.url, placed),
+            "shown": plan.rows[:_MOST_SHOWN],
+            "unfinished": unfinished_purge(self._out),
+        }
 
     async def purge(self, request: web.Request) -> web.Response:
         form = await request.post()

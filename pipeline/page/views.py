@@ -34,16 +34,23 @@ class LineagePage:
 def read_front(out: Folder) -> dict[str, Any]:
     """The funnel, the purges and the training runs."""
     index = read_index(out)
-    steps, rules, purges, runs = answers(out, [
-        "SELECT * FROM steps ORDER BY source, position",
-        _RULES,
-        'SELECT * FROM purges ORDER BY "at"',
-        "SELECT run, output FROM training_runs ORDER BY run",
-    ])  # fmt: skip
+    steps, rules, purges, runs = answers(
+        out,
+        [
+            "SELECT * FROM steps ORDER BY source, position",
+            _RULES,
+            'SELECT * FROM purges ORDER BY "at"',
+            "SELECT run, output FROM training_runs ORDER BY run",
+        ],
+    )
     return {
-        "num_tokens": index.num_tokens, "version": index.version, "steps": steps.objects(), "rules": rules.objects(),
-        "purges": purges.objects(), "runs": runs.objects(),
-    }  # fmt: skip
+        "num_tokens": index.num_tokens,
+        "version": index.version,
+        "steps": steps.objects(),
+        "rules": rules.objects(),
+        "purges": purges.objects(),
+        "runs": runs.objects(),
+    }
 
 
 def find_documents(out: Folder, wanted: str, limit: int) -> list[DocumentHistory]:

@@ -77,11 +77,16 @@ class ProgressReporter:
             return
         if self._console.is_terminal:
             phase._live = Progress(
-                SpinnerColumn(), TextColumn(f"{name:<22}"), BarColumn(bar_width=28),
+                SpinnerColumn(),
+                TextColumn(f"{name:<22}"),
+                BarColumn(bar_width=28),
                 TextColumn("{task.percentage:3.0f}%"),
-                TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
-                console=self._console, transient=True,
-            )  # fmt: skip
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}"),
+                console=self._console,
+                transient=True,
+            )
             phase._live.start()
             phase._task = phase._live.add_task(name, total=max(total, 1e-9), note="")
         try:

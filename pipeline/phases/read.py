@@ -222,9 +222,11 @@ def read_unit(job: ReadJob, unit: Unit) -> ReadResult:
     chain = _chain(job.steps[unit.source_index], _ByKey(job))
     started = time.perf_counter()
     with (
-        _named_in_errors(found.url), UnitWriter(out, job, unit, tally) as writer,
-        _open_planned(job, unit) as stream, chain.isolation(job.isolation),
-    ):  # fmt: skip
+        _named_in_errors(found.url),
+        UnitWriter(out, job, unit, tally) as writer,
+        _open_planned(job, unit) as stream,
+        chain.isolation(job.isolation),
+    ):
         options = ReadOptions(
             source=unit.source,
             file=unit.input.name,
@@ -320,8 +322,13 @@ class UnitWriter:
         self._tally.count_rejection(rejection)
         self._excerpts.offer(document.doc_id, finding.stage, finding.rule, document.text)
         row = _record_row(document)
-        row |= {"status": "rejected", "stage": finding.stage, "rule": finding.rule, "value": finding.value,
-                "threshold": finding.threshold}  # fmt: skip
+        row |= {
+            "status": "rejected",
+            "stage": finding.stage,
+            "rule": finding.rule,
+            "value": finding.value,
+            "threshold": finding.threshold,
+        }
         self._documents.add(row)
         if self._job.whole_ledger:
             self._add_findings(document, (*document.findings, *rejection.findings, finding))
@@ -336,36 +343,60 @@ class UnitWriter:
         self._documents.add(row)
         self._part.add({name: getattr(document, name) for name in tables.PART.names})
         for edit in document.edits:
-            self._edits.add({"k": row["k"], "doc_id": document.doc_id, "stage": edit.stage, "kind": edit.kind,
-                             "count": edit.count})  # fmt: skip
+            self._edits.add(
+                {"k": row["k"], "doc_id": document.doc_id, "stage": edit.stage, "kind": edit.kind, "count": edit.count}
+            )
         if self._job.whole_ledger:
             self._add_findings(document, document.findings)
         started = time.perf_counter()
-        self._keys.add({
-            "doc_id": document.doc_id, "source_index": self._unit.source_index, "file_index": self._unit.file_index,
-            "offset": document.place.offset, "part_row": part_row, "num_chars": len(document.text),
-            "captured_at": document.captured_at, "clean_hash": clean_hash,
-            "url_key": url_key(document.url) if document.url else None,
-            "signature": self._signer.signature(document.text) if self._signer else None,
-        })  # fmt: skip
+        self._keys.add(
+            {
+                "doc_id": document.doc_id,
+                "source_index": self._unit.source_index,
+                "file_index": self._unit.file_index,
+                "offset": document.place.offset,
+                "part_row": part_row,
+                "num_chars": len(document.text),
+                "captured_at": document.captured_at,
+                "clean_hash": clean_hash,
+                "url_key": url_key(document.url) if document.url else None,
+                "signature": self._signer.signature(document.text) if self._signer else None,
+            }
+        )
         tally.seconds["signature"] = tally.seconds.get("signature", 0.0) + time.perf_counter() - started
 
     def _add_findings(self, document: Document, findings: tuple[Any, ...]) -> None:
         for finding in findings:
-            self._findings.add({
-                "k": sort_key(document.doc_id), "doc_id": document.doc_id, "stage": finding.stage,
-                "rule": finding.rule, "value": finding.value, "threshold": finding.threshold,
-                "verdict": "reject" if finding.rejected else "keep",
-            })  # fmt: skip
+            self._findings.add(
+                {
+                    "k": sort_key(document.doc_id),
+                    "doc_id": document.doc_id,
+                    "stage": finding.stage,
+                    "rule": finding.rule,
+                    "value": finding.value,
+                    "threshold": finding.threshold,
+                    "verdict": "reject" if finding.rejected else "keep",
+                }
+            )
 
 
 def _record_row(document: Document) -> dict[str, Any]:
     """The columns of tables.RECORD_FIELDS, and k."""
     return {
-        "k": sort_key(document.doc_id), "doc_id": document.doc_id, "source": document.source, "url": document.url,
-        "host": url_host(document.url) if document.url else None, "warc_file": document.place.file,
-        "warc_offset": document.place.offset, "warc_length": document.place.length, "record_id": document.record_id,
-        "captured_at": document.captured_at, "charset": document.charset, "raw_hash": document.raw_hash,
-        "text_hash": document.text_hash, "num_chars": len(document.text), "language": document.language,
+        "k": sort_key(document.doc_id),
+        "doc_id": document.doc_id,
+        "source": document.source,
+        "url": document.url,
+        "host": url_host(document.url) if document.url else None,
+        "warc_file": document.place.file,
+        "warc_offset": document.place.offset,
+        "warc_length": document.place.length,
+        "record_id": document.record_id,
+        "captured_at": document.captured_at,
+        "charset": document.charset,
+        "raw_hash": document.raw_hash,
+        "text_hash": document.text_hash,
+        "num_chars": len(document.text),
+        "language": document.language,
         "language_score": document.language_score,
-    }  # fmt: skip
+    }

@@ -96,13 +96,19 @@ def cut_group_task(job: ShardJob, group: Group) -> CutResult:
     cuts = cut_group([run.select(RUN.names) for run in runs], job.shard_tokens)
     placed = place_group(runs, cuts)
     pieces = [
-        pa.table({
-            "file_index": pa.array(np.full(run.num_rows, unit.file_index, dtype=np.int32)),
-            "part_row": run["part_row"], "shard": where["shard"], "start": where["start"],
-            "num_tokens": run["num_tokens"], "tokens_hash": run["tokens_hash"],
-        }, schema=PLACEMENTS).sort_by("part_row")
+        pa.table(
+            {
+                "file_index": pa.array(np.full(run.num_rows, unit.file_index, dtype=np.int32)),
+                "part_row": run["part_row"],
+                "shard": where["shard"],
+                "start": where["start"],
+                "num_tokens": run["num_tokens"],
+                "tokens_hash": run["tokens_hash"],
+            },
+            schema=PLACEMENTS,
+        ).sort_by("part_row")
         for unit, run, where in zip(group.units, runs, placed, strict=True)
-    ]  # fmt: skip
+    ]
     out.publish(f"{group.folder}/cuts.npy", _npy(cuts))
     publish_table(out, f"{group.folder}/placements.parquet", pa.concat_tables(pieces))
     return publish_result(out, group.marker, CutResult(num_shards=len(cuts) - 1))

@@ -44,11 +44,13 @@ def largest_clusters(out: Folder) -> tuple[ClusterExample, ...]:
     found = {(row.cluster_id, row.doc_id): row for row in rows}
     return tuple(
         ClusterExample(
-            cluster_id=cluster_id, num_documents=num, num_kept=num_kept,
+            cluster_id=cluster_id,
+            num_documents=num,
+            num_kept=num_kept,
             members=tuple(found[cluster_id, doc_id] for doc_id in shown[cluster_id] if (cluster_id, doc_id) in found),
         )
         for cluster_id, (num, num_kept) in sizes.items()
-    )  # fmt: skip
+    )
 
 
 def _largest(out: Folder) -> dict[bytes, tuple[int, int]]:
@@ -120,7 +122,11 @@ def cluster_excerpts(out: Folder) -> list[dict[str, Any]]:
 def _excerpts_of_part(out: Folder, part: str, members: Sequence[DocumentRow]) -> list[dict[str, Any]]:
     texts = read_texts(out, part, sorted({member.part_row or 0 for member in members}))
     return [
-        {"doc_id": member.doc_id, "stage": member.stage, "rule": member.rule,
-         "excerpt": excerpt_of(texts[member.part_row or 0])}
+        {
+            "doc_id": member.doc_id,
+            "stage": member.stage,
+            "rule": member.rule,
+            "excerpt": excerpt_of(texts[member.part_row or 0]),
+        }
         for member in members
-    ]  # fmt: skip
+    ]

@@ -172,8 +172,17 @@ def _funnel_of(
     for stage, num_in, num_out, num_rejected in steps:
         gone = lost.get((source, stage), (0, 0))
         size, chars = size - gone[0], chars - gone[1]
-        rows.append(FunnelRow(stage=stage, num_in=num_in, num_out=num_out, num_rejected=num_rejected, bytes_out=size,
-                            bytes_in=size + gone[0], chars_out=chars))  # fmt: skip
+        rows.append(
+            FunnelRow(
+                stage=stage,
+                num_in=num_in,
+                num_out=num_out,
+                num_rejected=num_rejected,
+                bytes_out=size,
+                bytes_in=size + gone[0],
+                chars_out=chars,
+            )
+        )
     shards = [shard for shard in index.shards if shard.source == source]
     num_purged, num_tokens_purged = purged.of_source(source)
     return Funnel(
@@ -194,11 +203,17 @@ def _joined(funnels: Sequence[Funnel]) -> Funnel:
     rows = []
     for stage in stages:
         met = [steps[stage] for steps in by_stage if stage in steps]
-        rows.append(FunnelRow(
-            stage=stage, num_in=sum(s.num_in for s in met), num_out=sum(s.num_out for s in met),
-            num_rejected=sum(s.num_rejected for s in met), bytes_in=sum(s.bytes_in for s in met),
-            bytes_out=sum(s.bytes_out for s in met), chars_out=sum(s.chars_out for s in met),
-        ))  # fmt: skip
+        rows.append(
+            FunnelRow(
+                stage=stage,
+                num_in=sum(s.num_in for s in met),
+                num_out=sum(s.num_out for s in met),
+                num_rejected=sum(s.num_rejected for s in met),
+                bytes_in=sum(s.bytes_in for s in met),
+                bytes_out=sum(s.bytes_out for s in met),
+                chars_out=sum(s.chars_out for s in met),
+            )
+        )
     return Funnel(
         source=ALL_SOURCES,
         steps=tuple(rows),
@@ -221,17 +236,25 @@ def _rules(ask: _Ask, excerpts: Sequence[Mapping[str, Any]]) -> tuple[RuleRow, .
     by_source: dict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
     for source, stage, rule, num in ask("SELECT source, stage, rule, num FROM step_rules ORDER BY num DESC, 1, 2, 3"):
         by_source[stage, rule].append((source, num))
-    thresholds = {(stage, rule): threshold for stage, rule, threshold in ask(
-        "SELECT stage, rule, min(threshold) FROM documents WHERE rule IS NOT NULL GROUP BY 1, 2")}  # fmt: skip
+    thresholds = {
+        (stage, rule): threshold
+        for stage, rule, threshold in ask(
+            "SELECT stage, rule, min(threshold) FROM documents WHERE rule IS NOT NULL GROUP BY 1, 2"
+        )
+    }
     num_documents = max(1, ask("SELECT count(*) FROM documents")[0][0])
     rows = [
         RuleRow(
-            stage=stage, rule=rule, num=sum(num for _, num in counts), by_source=tuple(counts),
-            share=sum(num for _, num in counts) / num_documents, threshold=human_value(thresholds.get((stage, rule))),
+            stage=stage,
+            rule=rule,
+            num=sum(num for _, num in counts),
+            by_source=tuple(counts),
+            share=sum(num for _, num in counts) / num_documents,
+            threshold=human_value(thresholds.get((stage, rule))),
             excerpts=tuple(examples[stage, rule][:_EXCERPTS_PER_RULE]),
         )
         for (stage, rule), counts in by_source.items()
-    ]  # fmt: skip
+    ]
     return tuple(sorted(rows, key=lambda row: (-row.num, row.stage, row.rule)))
 
 
@@ -279,9 +302,13 @@ def _without_gaps(rows: Sequence[tuple[Any, ...]]) -> list[tuple[int, int]]:
 
 def _raised(row: FaultRow) -> RaisedRow:
     return RaisedRow(
-        stage=row.stage, error=row.error, where=row.where, num=row.num, traceback=row.traceback,
+        stage=row.stage,
+        error=row.error,
+        where=row.where,
+        num=row.num,
+        traceback=row.traceback,
         first=row.doc_id or f"{row.file} at {row.offset}",
-    )  # fmt: skip
+    )
 
 
 def _bars(rows: Sequence[tuple[Any, ...]]) -> tuple[Bar, ...]:
@@ -304,8 +331,14 @@ def _clusters(out: Folder, ask: _Ask, texts: Texts) -> tuple[ShownCluster, ...]:
                 note += ", purged since"
             pieces = () if text is None else compare_words(first, text)
             members.append(Excerpt(doc_id=member.doc_id.hex(), url=member.url or "", note=note, pieces=pieces))
-        shown.append(ShownCluster(cluster_id=cluster.cluster_id.hex(), num_documents=cluster.num_documents,
-                                  num_kept=cluster.num_kept, members=tuple(members)))  # fmt: skip
+        shown.append(
+            ShownCluster(
+                cluster_id=cluster.cluster_id.hex(),
+                num_documents=cluster.num_documents,
+                num_kept=cluster.num_kept,
+                members=tuple(members),
+            )
+        )
     return tuple(shown)
 
 

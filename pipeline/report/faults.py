@@ -87,8 +87,17 @@ def fault_of(item: Rejection | Unreadable) -> FaultRow | None:
 
 
 def _row(fault: Fault, stage: str, file: str, offset: int, doc_id: str) -> FaultRow:
-    return FaultRow(stage=stage, error=fault.error, where=fault.where, num=1, file=file, offset=offset, doc_id=doc_id,
-                    traceback=fault.traceback, message=fault.message)  # fmt: skip
+    return FaultRow(
+        stage=stage,
+        error=fault.error,
+        where=fault.where,
+        num=1,
+        file=file,
+        offset=offset,
+        doc_id=doc_id,
+        traceback=fault.traceback,
+        message=fault.message,
+    )
 
 
 def as_kept(rows: Sequence[FaultRow]) -> list[dict[str, Any]]:

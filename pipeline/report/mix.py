@@ -50,9 +50,12 @@ def render_mix(report: MixReport) -> str:
     environment = escaping("pipeline.report", ".")
     environment.filters |= {"nats": lambda value: f"{value:.4f}", "percent": lambda value: f"{100 * value:.1f}%"}
     return environment.get_template("mix.html").render(
-        report=report, tiles=_tiles(report), scatters=_scatters(report), curves=_curves(report),
+        report=report,
+        tiles=_tiles(report),
+        scatters=_scatters(report),
+        curves=_curves(report),
         size={"width": WIDTH, "height": HEIGHT},
-    )  # fmt: skip
+    )
 
 
 def as_plain(report: MixReport) -> dict[str, Any]:
@@ -82,9 +85,12 @@ def _scatters(report: MixReport) -> list[Scatter]:
     unseen = report.rows[: len(report.fits[0].measured)]
     goal = report.scores[report.model]
     whole = TargetFit(
-        target="the goal", weight=1.0, score=goal, measured=tuple(row.measured for row in unseen),
+        target="the goal",
+        weight=1.0,
+        score=goal,
+        measured=tuple(row.measured for row in unseen),
         predicted=tuple(row.predicted for row in unseen),
-    )  # fmt: skip
+    )
     return [_scatter(report, fit) for fit in ((whole, *report.fits) if len(report.fits) > 1 else report.fits)]
 
 
@@ -93,13 +99,20 @@ def _scatter(report: MixReport, fit: TargetFit) -> Scatter:
     axes = Axes(x=span, y=span)
     rank = "constant" if fit.score.spearman is None else f"Spearman {fit.score.spearman:.3f}"
     return Scatter(
-        title=fit.target, note=f"{rank}, mean error {fit.score.mae:.4f}", axes=axes, diagonal=axes.path(span, span),
+        title=fit.target,
+        note=f"{rank}, mean error {fit.score.mae:.4f}",
+        axes=axes,
+        diagonal=axes.path(span, span),
         dots=tuple(
-            Dot(x=axes.at_x(measured), y=axes.at_y(predicted), role=row.role,
-                label=f"{row.name}: measured {measured:.4f}, predicted {predicted:.4f}")
+            Dot(
+                x=axes.at_x(measured),
+                y=axes.at_y(predicted),
+                role=row.role,
+                label=f"{row.name}: measured {measured:.4f}, predicted {predicted:.4f}",
+            )
             for row, measured, predicted in zip(report.rows, fit.measured, fit.predicted, strict=False)
         ),
-    )  # fmt: skip
+    )
 
 
 def _curves(report: MixReport) -> list[Curve]:
@@ -110,8 +123,10 @@ def _curves(report: MixReport) -> list[Curve]:
         axes = Axes(x=spanning(response.shares), y=spanning(ends))
         curves.append(
             Curve(
-                response=response, axes=axes, line=axes.path(response.shares, response.losses),
+                response=response,
+                axes=axes,
+                line=axes.path(response.shares, response.losses),
                 band=axes.band(response.shares, response.low, response.high),
             )
-        )  # fmt: skip
+        )
     return curves

@@ -20,9 +20,12 @@ def escaping(package: str, folder: str) -> jinja2.Environment:
     """The templates of a package's folder. Whatever they show is escaped, and a name that they do not know is an error;
     the filter `number` sets commas."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(package, folder), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=jinja2.PackageLoader(package, folder),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters["number"] = lambda value: f"{value:,}"
     return environment
 

@@ -47,9 +47,19 @@ GOOD: dict[str, Any] = {
 
 def test_every_type_is_read() -> None:
     assert parse_table(Outer, GOOD) == Outer(
-        name="a", count=10, share=1.0, on=False, maybe=4, either=7, way=3, words=("b", "a"), pair=(2, "y"),
-        weights={"web": 1.0}, inner=Inner(depth=0), many=(Inner(depth=2), Inner(depth=1)),
-    )  # fmt: skip
+        name="a",
+        count=10,
+        share=1.0,
+        on=False,
+        maybe=4,
+        either=7,
+        way=3,
+        words=("b", "a"),
+        pair=(2, "y"),
+        weights={"web": 1.0},
+        inner=Inner(depth=0),
+        many=(Inner(depth=2), Inner(depth=1)),
+    )
 
 
 def test_a_whole_number_where_a_number_is_asked_becomes_one() -> None:

@@ -57,8 +57,9 @@ def test_a_query_that_stands_without_its_host_is_redacted_too() -> None:
 def test_plain_values_are_recorded_without_credentials() -> None:
     plain = {"source": [{"inputs": ["https://u:p@h.example/a", "/b"], "limit": 3}], "x": {"https://u:p@h.example": 1.5}}
     assert recordable(plain) == {
-        "source": [{"inputs": ["https://h.example/a", "/b"], "limit": 3}], "x": {"https://h.example": 1.5},
-    }  # fmt: skip
+        "source": [{"inputs": ["https://h.example/a", "/b"], "limit": 3}],
+        "x": {"https://h.example": 1.5},
+    }
 
 
 def test_credentials_may_come_from_the_environment() -> None:

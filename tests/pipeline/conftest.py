@@ -23,8 +23,13 @@ def small_ray() -> Iterator[None]:
     assert not ray.is_initialized()
     with on_loopback():
         ray.init(
-            address="local", num_cpus=4, resources={"data": 1}, object_store_memory=150_000_000,
-            include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR,
-        )  # fmt: skip
+            address="local",
+            num_cpus=4,
+            resources={"data": 1},
+            object_store_memory=150_000_000,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
     yield
     ray.shutdown()

@@ -66,9 +66,13 @@ def undisturbed(address: str, sources: Sources, tmp_path_factory: pytest.TempPat
 def start(*words: str, module: str = "pipeline") -> Process:
     settings = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [sys.executable, "-m", module, *words], env=settings, cwd=ROOT, text=True, stdout=subprocess.DEVNULL,
+        [sys.executable, "-m", module, *words],
+        env=settings,
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-    )  # fmt: skip
+    )
 
 
 def ended(process: Process) -> tuple[int, str]:
@@ -158,9 +162,19 @@ def test_a_finished_run_called_again_beside_its_purge_does_not_undo_it(
 def training(data: Path, output: Path, **changes: object) -> Path:
     """The recipe of a training, beside its output."""
     table = {
-        "data": str(data), "output": str(output), "model": "debug", "seq_len": 64, "global_batch": 2, "micro_batch": 1,
-        "steps": 60, "workers": 1, "dtype": "float64", "checkpoint": {"every": 10}, "record_batches": True, **changes,
-    }  # fmt: skip
+        "data": str(data),
+        "output": str(output),
+        "model": "debug",
+        "seq_len": 64,
+        "global_batch": 2,
+        "micro_batch": 1,
+        "steps": 60,
+        "workers": 1,
+        "dtype": "float64",
+        "checkpoint": {"every": 10},
+        "record_batches": True,
+        **changes,
+    }
     output.parent.mkdir(parents=True, exist_ok=True)
     path = output.parent / f"{output.name}.toml"
     path.write_text(tomli_w.dumps({"run": {"name": str(output)}, "train": table}))

@@ -86,9 +86,13 @@ def called_until_it_ends(path: Path, settings: dict[str, str]) -> int:
     told: list[str] = []
     while len(told) < MOST_CALLS:
         done = subprocess.run(
-            [sys.executable, "-m", "pipeline", "run", str(path)], env=settings, capture_output=True, text=True,
-            check=False, cwd=ROOT,
-        )  # fmt: skip
+            [sys.executable, "-m", "pipeline", "run", str(path)],
+            env=settings,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+        )
         if done.returncode == 0:
             return len(told) + 1
         told.append(done.stderr)

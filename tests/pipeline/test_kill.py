@@ -167,8 +167,9 @@ def files_at_the_end(out: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sta
 def command(path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`sluice run` in a session of its own, dead at the end of the block."""
     with open(path.parent / "log.txt", "ab") as log:
-        driver = subprocess.Popen([sys.executable, "-m", "pipeline", "run", str(path)], stdout=log, stderr=log,
-                                  start_new_session=True)  # fmt: skip
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "pipeline", "run", str(path)], stdout=log, stderr=log, start_new_session=True
+        )
     try:
         yield driver
     finally:
@@ -233,9 +234,12 @@ def check_whole(out: Path, expected: dict[str, str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", DRIVER_MOMENTS, ids=str)
 def test_a_killed_driver_called_again_gives_the_same_bytes(
-    moment: Moment, sources: Sources, undisturbed: dict[str, str], tmp_path: Path,
+    moment: Moment,
+    sources: Sources,
+    undisturbed: dict[str, str],
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     out = tmp_path / "out"
     path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": shared_cluster()}))
     with command(path) as driver:
@@ -300,9 +304,12 @@ def test_a_run_killed_at_every_new_file_gives_the_same_bytes(
 
 
 def kill_on_the_way(
-    moments: list[tuple[str, Moment]], out: Path, driver: subprocess.Popen[bytes], rng: random.Random,
+    moments: list[tuple[str, Moment]],
+    out: Path,
+    driver: subprocess.Popen[bytes],
+    rng: random.Random,
     workers: Counter[str],
-) -> str | None:  # fmt: skip
+) -> str | None:
     """Follow a call from moment to moment, killing workers at some, until the driver is to be killed (in which phase),
     or has ended. The moments that have come are taken from the list."""
     while driver.poll() is None:
@@ -377,9 +384,12 @@ class Interrupting(ProgressReporter):
 
 @pytest.mark.parametrize("phase", ["read and filter", "join facts"])
 def test_an_interrupted_run_keeps_its_finished_units_and_the_next_call_ends_it(
-    phase: str, sources: Sources, undisturbed: dict[str, str], tmp_path: Path,
+    phase: str,
+    sources: Sources,
+    undisturbed: dict[str, str],
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     out = tmp_path / "out"
     plain = recipe(str(out), sources, ray={"max_in_flight": 1})
     path = write_recipe(tmp_path / "recipe.toml", plain)
@@ -402,9 +412,11 @@ def test_ctrl_c_says_that_nothing_is_lost(
 
 
 def test_sums_that_a_killed_call_left_are_taken_again(
-    sources: Sources, undisturbed: dict[str, str], tmp_path: Path,
+    sources: Sources,
+    undisturbed: dict[str, str],
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     # Killed between checksums.json and index.json: the next call writes run.json anew, with other times.
     out = tmp_path / "out"
     path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources))

@@ -32,8 +32,13 @@ def ends(out: str) -> dict[str, str]:
 def test_hosts_urls_and_texts_purged_from_an_earlier_output_stay_out(tmp_path: Path) -> None:
     rng = random.Random(7)
     texts = [write_article("en", rng).text for _ in range(8)]
-    old = ["https://gone.example/1", "https://xn--bcher-kva.example/1", "https://page.example/1",
-           "https://text.example/1", "https://stays.example/1"]  # fmt: skip
+    old = [
+        "https://gone.example/1",
+        "https://xn--bcher-kva.example/1",
+        "https://page.example/1",
+        "https://text.example/1",
+        "https://stays.example/1",
+    ]
     earlier, later = str(tmp_path / "earlier"), str(tmp_path / "later")
     pages = dict(zip(old, texts[:5], strict=True))
     run(tmp_path / "a", recipe(earlier, {"web": (write_pages(tmp_path / "a.jsonl", pages),)}))
@@ -42,10 +47,12 @@ def test_hosts_urls_and_texts_purged_from_an_earlier_output_stay_out(tmp_path: P
     assert main(["purge", earlier, "--url", "http://page.example:80/1#top", *BY]) == 0
     assert main(["purge", earlier, "--doc", str(doc_id), *BY]) == 0
     again = {
-        "http://gone.example/new": texts[5], "https://bücher.example/new": texts[6],
-        "http://page.example/1?utm_x=1": texts[7], "https://elsewhere.example/1": texts[3],
+        "http://gone.example/new": texts[5],
+        "https://bücher.example/new": texts[6],
+        "http://page.example/1?utm_x=1": texts[7],
+        "https://elsewhere.example/1": texts[3],
         "https://stays.example/1": texts[4],
-    }  # fmt: skip
+    }
     inputs = {"web": (write_pages(tmp_path / "b.jsonl", again),)}
     run(tmp_path / "b", recipe(later, inputs, purges={"honour": [earlier]}))
     assert ends(later) == {**dict.fromkeys(again, "purged"), "https://stays.example/1": "kept"}

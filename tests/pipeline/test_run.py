@@ -55,8 +55,11 @@ def test_every_plant_of_the_demo_crawl_meets_the_end_its_truth_says(finished: st
 
 
 def test_what_one_stage_lets_out_is_what_the_next_takes_in(finished: str) -> None:
-    steps = ask(finished, "SELECT source, num_in, num_out, num_rejected, digest_in, digest_out, digest_rejected, stage"
-                          " FROM steps ORDER BY source, position")  # fmt: skip
+    steps = ask(
+        finished,
+        "SELECT source, num_in, num_out, num_rejected, digest_in, digest_out, digest_rejected, stage"
+        " FROM steps ORDER BY source, position",
+    )
     assert {row[0] for row in steps} == set(SOURCES)
     for before, after in itertools.pairwise(steps):
         if before[0] == after[0]:

@@ -27,9 +27,7 @@ HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u206
 
 
 def test_what_steers_a_terminal_is_shown_as_an_escape_and_the_rest_as_it_is() -> None:
-    assert visible("a\x1b[2Jb\r\x07\x9b\u202e\u2069\u2028\ud800") == (
-        r"a\x1b[2Jb\r\x07\x9b\u202e\u2069\u2028\ud800"
-    )  # fmt: skip
+    assert visible("a\x1b[2Jb\r\x07\x9b\u202e\u2069\u2028\ud800") == (r"a\x1b[2Jb\r\x07\x9b\u202e\u2069\u2028\ud800")
     assert visible("ünïcode 漢字 😀\u00a0!") == "ünïcode 漢字 😀\u00a0!"
     assert visible("a\n\tb\x0b", "\n\t") == "a\n\tb\\x0b"
 
@@ -77,10 +75,22 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     body = "".join(f"<p>{ATTACK} {paragraph}</p>" for paragraph in write_article("en", rng, 9).paragraphs)
     (folder / "page.html").write_text(f"<html><title>{ATTACK}</title><body><article>{body}</article></body></html>")
     run(folder, recipe(str(folder / "out"), {"forum": (str(folder / "posts.jsonl"),)}))
-    write_recipe(folder / "train.toml", {
-        "run": {"name": f"[/] {ATTACK}"}, "train": {"data": str(folder / "out"), "output": str(folder / "trained"),
-        "model": "debug", "seq_len": 64, "global_batch": 2, "micro_batch": 1, "steps": 2, "workers": 1},
-    })  # fmt: skip
+    write_recipe(
+        folder / "train.toml",
+        {
+            "run": {"name": f"[/] {ATTACK}"},
+            "train": {
+                "data": str(folder / "out"),
+                "output": str(folder / "trained"),
+                "model": "debug",
+                "seq_len": 64,
+                "global_batch": 2,
+                "micro_batch": 1,
+                "steps": 2,
+                "workers": 1,
+            },
+        },
+    )
     return folder
 
 
@@ -88,9 +98,10 @@ def calls(folder: Path) -> dict[str, list[str]]:
     """A call of each command that prints for people and needs no cluster, by a name."""
     out = str(folder / "out")
     [(doc_id, clean_hash)] = query(
-        Folder(out), "SELECT doc_id, clean_hash FROM documents WHERE status = 'kept' AND host = 'forum.example.org'"
+        Folder(out),
+        "SELECT doc_id, clean_hash FROM documents WHERE status = 'kept' AND host = 'forum.example.org'"
         " ORDER BY 1 LIMIT 1",
-    ).rows  # fmt: skip
+    ).rows
     purge = ["purge", out, "--doc", str(doc_id), "--reason", ATTACK, "--by", ATTACK]
     every = "SELECT doc_id, url, status FROM documents ORDER BY 1"
     return {
@@ -108,14 +119,22 @@ def calls(folder: Path) -> dict[str, list[str]]:
         "lineage, a name": ["lineage", out, f'SELECT 1 AS "{ATTACK}"'],
         "lineage, wrong": ["lineage", out, f'SELECT "{ATTACK}" FROM documents'],
         "lineage --csv": ["lineage", out, "--csv", every],
-        "scan": ["scan", out, "--against", str(folder / "bench.jsonl"), "--to", str(folder / f"scan {ATTACK}.json"),
-                 "--max-share", "1"],
+        "scan": [
+            "scan",
+            out,
+            "--against",
+            str(folder / "bench.jsonl"),
+            "--to",
+            str(folder / f"scan {ATTACK}.json"),
+            "--max-share",
+            "1",
+        ],
         "tokenizer": ["tokenizer", "train", out, "--vocab", "300", "--to", str(folder / "mine.tiktoken")],
         "plan": ["plan", str(folder / "train.toml")],
         "purge, the plan": purge,
         "purge, unknown": ["purge", out, "--url", f"https://nobody.example/{ATTACK}", "--reason", "r", "--by", "b"],
         "no such recipe": ["run", f"{ATTACK}.toml"],
-    }  # fmt: skip
+    }
 
 
 FAIL = {"trace, unknown": 1, "purge, unknown": 1, "lineage, wrong": 2, "no such recipe": 2}
@@ -142,9 +161,10 @@ def test_json_is_exact_in_every_encoding(hostile: Path, encoding: str) -> None:
     assert code == 0 and not HARMFUL.search(told)
     assert [document["url"] for document in json.loads(told)["documents"]] == [URL]
     code, told = printed(
-        ["explain", str(hostile / "recipe.toml"), "--file", str(hostile / "page.html"), "--json"], encoding,
+        ["explain", str(hostile / "recipe.toml"), "--file", str(hostile / "page.html"), "--json"],
+        encoding,
         terminal=False,
-    )  # fmt: skip
+    )
     assert code == 0 and "漢字 😀" in json.loads(told)["text"]
 
 

@@ -285,9 +285,12 @@ def test_every_file_that_the_tables_name_is_named():
         decontaminate=DecontaminateTable(against=("b.jsonl",)),
     )
     assert files_of(named) == {
-        "h": "url.block_hosts", "w": "url.block_words", "l.bin": "language.model", "c.bin": "classifier.model",
+        "h": "url.block_hosts",
+        "w": "url.block_words",
+        "l.bin": "language.model",
+        "c.bin": "classifier.model",
         "b.jsonl": "decontaminate.against",
-    }  # fmt: skip
+    }
     assert files_of(tables()) == {}
 
 

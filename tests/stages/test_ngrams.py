@@ -117,11 +117,14 @@ def test_numbers_of_n_grams_do_not_hang_on_the_process():
     )
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True, text=True, check=True,
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for seed in ("1", "2")
-    }  # fmt: skip
+    }
     assert len(outputs) == 1
 
 
@@ -142,8 +145,10 @@ def test_a_document_that_holds_an_item_is_turned_down_with_the_overlap(make_docu
     outcome = step(make_document(text=FILLER + QUESTION))
     assert isinstance(outcome, Rejection)
     assert (outcome.finding.rule, outcome.finding.value, outcome.finding.threshold) == (
-        "decontaminate.overlap", 1.0, 0.5,
-    )  # fmt: skip
+        "decontaminate.overlap",
+        1.0,
+        0.5,
+    )
     assert isinstance(step(make_document(text=FILLER * 5)), Document)
 
 

@@ -70,9 +70,14 @@ class Corpus:
             units.append(unit)
         num_rows = sum(map(len, self.files.values()))
         job = DedupJob(
-            table=self.table, work=work, out=out, units=tuple(units), num_rows=num_rows,
-            group_files=self.group_files, earlier=self.earlier,
-        )  # fmt: skip
+            table=self.table,
+            work=work,
+            out=out,
+            units=tuple(units),
+            num_rows=num_rows,
+            group_files=self.group_files,
+            earlier=self.earlier,
+        )
         return replace(job, **options)
 
     def verdicts(self, root: Path, engine: Engine | None = None, **options: Any) -> list[Verdict]:
@@ -114,18 +119,29 @@ def _none(_: str) -> None:
 
 def _key_row(doc: Doc, source: int, file: int, number: int, signature: Signature) -> dict[str, Any]:
     return {
-        "doc_id": doc.doc_id, "source_index": source, "file_index": file, "offset": 100 * number, "part_row": number,
-        "num_chars": len(doc.text), "captured_at": doc.captured_at,
+        "doc_id": doc.doc_id,
+        "source_index": source,
+        "file_index": file,
+        "offset": 100 * number,
+        "part_row": number,
+        "num_chars": len(doc.text),
+        "captured_at": doc.captured_at,
         "url_key": content_hash(doc.url.encode()) if doc.url else None,
-        "clean_hash": text_hash(doc.text), "signature": signature(doc.text),
-    }  # fmt: skip
+        "clean_hash": text_hash(doc.text),
+        "signature": signature(doc.text),
+    }
 
 
 def _part_row(doc: Doc) -> dict[str, Any]:
     return {
-        "doc_id": doc.doc_id, "text": doc.text, "url": doc.url, "captured_at": doc.captured_at, "language": "en",
-        "language_score": 1.0, "metadata": None,
-    }  # fmt: skip
+        "doc_id": doc.doc_id,
+        "text": doc.text,
+        "url": doc.url,
+        "captured_at": doc.captured_at,
+        "language": "en",
+        "language_score": 1.0,
+        "metadata": None,
+    }
 
 
 def _write(folder: Folder, name: str, table: pa.Table) -> None:

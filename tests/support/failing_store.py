@@ -111,8 +111,11 @@ class _Proxy(BaseHTTPRequestHandler):
 
     def _ask(self, body: bytes) -> tuple[int, HTTPMessage, bytes]:
         store = HTTPConnection(self.store, timeout=300)
-        headers = {name: value for name, value in self.headers.items()
-                   if name.lower() not in ("connection", "transfer-encoding", "content-length", "expect")}  # fmt: skip
+        headers = {
+            name: value
+            for name, value in self.headers.items()
+            if name.lower() not in ("connection", "transfer-encoding", "content-length", "expect")
+        }
         try:
             store.request(self.command, self.path, body=body or None, headers=headers | {"Connection": "close"})
             reply = store.getresponse()

@@ -39,25 +39,58 @@ def url_key(url: str) -> bytes | None:
 def document(number: int) -> dict[str, object]:
     """Document `number`: every third is rejected, every tenth repeats document 1, the others are kept in two shards."""
     row: dict[str, object] = {
-        "k": sort_key(doc_id(number)), "doc_id": doc_id(number), "source": "web",
-        "url": f"https://host{number % 4}.example/page/{number}", "host": f"host{number % 4}.example",
-        "warc_file": f"crawl-{number % 2}.warc.gz", "warc_offset": number * 1000, "warc_length": 900,
-        "record_id": f"<urn:uuid:{number}>", "captured_at": "2026-01-02T03:04:05Z", "charset": "utf-8",
-        "raw_hash": content_hash(f"raw {number}".encode()), "text_hash": text_hash(f"text {number}"),
-        "language": "en", "language_score": 0.9,
-    }  # fmt: skip
+        "k": sort_key(doc_id(number)),
+        "doc_id": doc_id(number),
+        "source": "web",
+        "url": f"https://host{number % 4}.example/page/{number}",
+        "host": f"host{number % 4}.example",
+        "warc_file": f"crawl-{number % 2}.warc.gz",
+        "warc_offset": number * 1000,
+        "warc_length": 900,
+        "record_id": f"<urn:uuid:{number}>",
+        "captured_at": "2026-01-02T03:04:05Z",
+        "charset": "utf-8",
+        "raw_hash": content_hash(f"raw {number}".encode()),
+        "text_hash": text_hash(f"text {number}"),
+        "language": "en",
+        "language_score": 0.9,
+    }
     if number % 3 == 0:
-        row |= {"status": "rejected", "stage": "quality", "rule": "gopher_quality.too_few_words", "value": 12.0,
-                "threshold": 50.0}  # fmt: skip
+        row |= {
+            "status": "rejected",
+            "stage": "quality",
+            "rule": "gopher_quality.too_few_words",
+            "value": 12.0,
+            "threshold": 50.0,
+        }
     elif number % 10 == 0:
-        row |= {"status": "duplicate", "stage": "dedup.near", "rule": "dedup.near", "value": 0.9, "threshold": 0.8,
-                "cluster_id": doc_id(1), "duplicate_of": doc_id(1), "similarity": 0.9, "part": 0, "part_row": number,
-                "clean_hash": text_hash(f"clean {number}"), "num_chars": 300}  # fmt: skip
+        row |= {
+            "status": "duplicate",
+            "stage": "dedup.near",
+            "rule": "dedup.near",
+            "value": 0.9,
+            "threshold": 0.8,
+            "cluster_id": doc_id(1),
+            "duplicate_of": doc_id(1),
+            "similarity": 0.9,
+            "part": 0,
+            "part_row": number,
+            "clean_hash": text_hash(f"clean {number}"),
+            "num_chars": 300,
+        }
     else:
         place = sum(1 for other in range(number) if is_kept(other))
-        row |= {"status": "kept", "part": 0, "part_row": number, "clean_hash": text_hash(f"clean {number}"),
-                "num_chars": 300, "shard": place // 20, "start": place % 20 * TOKENS, "num_tokens": TOKENS,
-                "tokens_hash": content_hash(f"tokens {number}".encode())}  # fmt: skip
+        row |= {
+            "status": "kept",
+            "part": 0,
+            "part_row": number,
+            "clean_hash": text_hash(f"clean {number}"),
+            "num_chars": 300,
+            "shard": place // 20,
+            "start": place % 20 * TOKENS,
+            "num_tokens": TOKENS,
+            "tokens_hash": content_hash(f"tokens {number}".encode()),
+        }
         if number == 1:
             row["cluster_id"] = doc_id(1)
     return row
@@ -108,9 +141,17 @@ def make_store(out: Folder, documents: pa.Table | None = None) -> None:
 def purge_rows(purge_id: str, numbers: list[int], before: str, after: str) -> tuple[pa.Table, pa.Table]:
     """Rows of `purged` and of `purges` for a purge of these documents."""
     purged = [{**document(n), "purge_id": purge_id, "role": "target"} for n in numbers]
-    purge = {"purge_id": purge_id, "at": "2026-02-03T04:05:06Z", "by": "Ada", "reason": "asked to", "match": "{}",
-             "num_documents": len(numbers), "num_tokens": TOKENS * len(numbers), "content_fingerprint_before": before,
-             "content_fingerprint_after": after}  # fmt: skip
+    purge = {
+        "purge_id": purge_id,
+        "at": "2026-02-03T04:05:06Z",
+        "by": "Ada",
+        "reason": "asked to",
+        "match": "{}",
+        "num_documents": len(numbers),
+        "num_tokens": TOKENS * len(numbers),
+        "content_fingerprint_before": before,
+        "content_fingerprint_after": after,
+    }
     return table_of("purged", purged), table_of("purges", [purge])
 
 
@@ -123,16 +164,36 @@ def purge(out: Folder, purge_id: str, numbers: list[int], before: str, after: st
 
 def run_row(run: str = "first", output: str = "/runs/first", plan: str = "plan-a") -> pa.Table:
     """A row of training_runs; the plan of a made run is the prefix-less arithmetic order of `ArithmeticOrder`."""
-    return table_of("training_runs", [{
-        "run": run, "output": output, "plan_fingerprint": plan, "order_version": 1, "seed": 0, "seq_len": 50,
-        "global_batch": 4, "plan": json.dumps({"name": plan}),
-    }])  # fmt: skip
+    return table_of(
+        "training_runs",
+        [
+            {
+                "run": run,
+                "output": output,
+                "plan_fingerprint": plan,
+                "order_version": 1,
+                "seed": 0,
+                "seq_len": 50,
+                "global_batch": 4,
+                "plan": json.dumps({"name": plan}),
+            }
+        ],
+    )
 
 
 def segment_row(attempt: int, first: int, last: int, **more: object) -> dict[str, object]:
     """A row of training_segments."""
-    row = {"run": "first", "attempt": attempt, "parent_attempt": None, "content_fingerprint": "f0", "first_step": first,
-           "last_step": last, "skipped_steps": "[]", "fact": 0, "prefix": "main/"}  # fmt: skip
+    row = {
+        "run": "first",
+        "attempt": attempt,
+        "parent_attempt": None,
+        "content_fingerprint": "f0",
+        "first_step": first,
+        "last_step": last,
+        "skipped_steps": "[]",
+        "fact": 0,
+        "prefix": "main/",
+    }
     return row | more
 
 

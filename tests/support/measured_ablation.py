@@ -29,9 +29,14 @@ def law(target: str, weights: dict[str, float]) -> float:
 def write_recipe(corpus: str, folder: Path, **mix: Any) -> Path:
     """A recipe with [mix] over a corpus of books, code and web."""
     train = {
-        "data": corpus, "output": str(folder / "run"), "model": "debug", "seq_len": 32, "global_batch": 8, "steps": 100,
+        "data": corpus,
+        "output": str(folder / "run"),
+        "model": "debug",
+        "seq_len": 32,
+        "global_batch": 8,
+        "steps": 100,
         "validation": 0.1,
-    }  # fmt: skip
+    }
     table = {"runs": 16, "replicates": 3, "held_out": 5, "proxy": {"tokens": 60_000}, **mix}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "recipe.toml"
@@ -46,10 +51,15 @@ def finished(path: Path, noise: float = 0.002) -> Ablation:
     rng = np.random.default_rng(0)
     for point in ablation.points:
         result = ProxyResult(
-            name=point.name, role=point.role, weights=point.weights, seed=point.seed, tokens=ablation.tokens,
+            name=point.name,
+            role=point.role,
+            weights=point.weights,
+            seed=point.seed,
+            tokens=ablation.tokens,
             losses={target: law(target, point.weights) + float(rng.normal(0, noise)) for target in EXPONENTS},
-            seconds=2.0, order_fingerprints=ablation.order_fingerprints,
-        )  # fmt: skip
+            seconds=2.0,
+            order_fingerprints=ablation.order_fingerprints,
+        )
         ablation.folder.publish(f"results/{point.name}.json", json.dumps(asdict(result)).encode())
     write_tables(ablation)
     return ablation

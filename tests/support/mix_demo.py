@@ -59,16 +59,26 @@ def write_recipe(out: Path, folder: Path) -> Path:
     recipe = {
         "run": {"name": "mix-demo-train", "seed": 1},
         "train": {
-            "data": str(out), "output": str(folder / "run"), "model": "debug", "seq_len": 64, "global_batch": 8,
-            "steps": 200, "validation": 0.05, "order": {"mixture_block": 200},
+            "data": str(out),
+            "output": str(folder / "run"),
+            "model": "debug",
+            "seq_len": 64,
+            "global_batch": 8,
+            "steps": 200,
+            "validation": 0.05,
+            "order": {"mixture_block": 200},
         },
         "mix": {
-            "runs": 18, "replicates": 3, "held_out": 4, "caps": dict.fromkeys(TARGETS, 0.0), "targets": TARGETS,
+            "runs": 18,
+            "replicates": 3,
+            "held_out": 4,
+            "caps": dict.fromkeys(TARGETS, 0.0),
+            "targets": TARGETS,
             # A language that a run never sees costs it eight nats, and no law fits that and what matters.
             "floors": {"books": 0.05, "news": 0.05},
             "proxy": {"tokens": 200 * 8 * 64, "lr": 3e-3},
         },
-    }  # fmt: skip
+    }
     path = folder / "train.toml"
     path.write_text(tomli_w.dumps(recipe))
     return path

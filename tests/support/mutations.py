@@ -186,11 +186,13 @@ def _record(block: bytes, number: int = 0, kind: str = "response", content_type:
 
 def _records(rng: random.Random) -> list[bytes]:
     """A page and a record of another type."""
-    other = rng.choice((
-        _record(_page("plain").encode(), 2, "conversion", "text/plain"),
-        _record(b"software: x\r\n", 3, "warcinfo", "application/warc-fields"),
-        _record(b"GET / HTTP/1.1\r\n\r\n", 4, "request", "application/http; msgtype=request"),
-    ))  # fmt: skip
+    other = rng.choice(
+        (
+            _record(_page("plain").encode(), 2, "conversion", "text/plain"),
+            _record(b"software: x\r\n", 3, "warcinfo", "application/warc-fields"),
+            _record(b"GET / HTTP/1.1\r\n\r\n", 4, "request", "application/http; msgtype=request"),
+        )
+    )
     return [_record(_a_block(rng), 1), other]
 
 
@@ -241,10 +243,18 @@ def _body(rng: random.Random) -> Made:
 def _rows() -> list[dict[str, object]]:
     text = "\n".join(_prose())
     return [
-        {"text": text, "id": f"row-{number}", "url": f"https://example.org/{number}", "date": "2026-01-02T03:04:05Z",
-         "score": 0.5, "n": number, "tags": ["a", None, 3], "meta": {"a": {"b": True}}}
+        {
+            "text": text,
+            "id": f"row-{number}",
+            "url": f"https://example.org/{number}",
+            "date": "2026-01-02T03:04:05Z",
+            "score": 0.5,
+            "n": number,
+            "tags": ["a", None, 3],
+            "meta": {"a": {"b": True}},
+        }
         for number in range(3)
-    ]  # fmt: skip
+    ]
 
 
 def _jsonl(rng: random.Random) -> Made:
@@ -259,8 +269,26 @@ def _jsonl(rng: random.Random) -> Made:
 
 def _row(rng: random.Random) -> Made:
     """A line that stays JSON more often: one value becomes odd, and one byte of it changes now and then."""
-    odd = (None, True, -1, 2**70, 1e308, float("nan"), float("inf"), "", "\ud800", "\0", "x" * 3000, [], {}, [[[]]],
-           "9999-12-31T23:59:59-23:59", "https://[", "http://\u202e", {"text": "a"})  # fmt: skip
+    odd = (
+        None,
+        True,
+        -1,
+        2**70,
+        1e308,
+        float("nan"),
+        float("inf"),
+        "",
+        "\ud800",
+        "\0",
+        "x" * 3000,
+        [],
+        {},
+        [[[]]],
+        "9999-12-31T23:59:59-23:59",
+        "https://[",
+        "http://\u202e",
+        {"text": "a"},
+    )
     first, *others = _rows()
     for _ in range(rng.choice((1, 2, 3))):
         first[rng.choice((*first, "", "captured_at", "\ud800"))] = rng.choice(odd)
@@ -275,17 +303,32 @@ def _parquet_files() -> tuple[bytes, ...]:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     for compression, dictionary, version in (("none", True, "1.0"), ("snappy", False, "2.0"), ("zstd", True, "2.0")):
         rows = _rows()
-        table = pa.table({
-            "text": [str(row["text"]) for row in rows], "id": [str(row["id"]) for row in rows],
-            "n": pa.array([1, None, 3], pa.int64()), "at": pa.array([at] * 3, pa.timestamp("ns", "Europe/Berlin")),
-            "d": pa.array([Decimal("1.5")] * 3, pa.decimal128(20, 3)), "b": pa.array([b"\xff"] * 3, pa.binary()),
-            "l": pa.array([[1], [], None], pa.list_(pa.int32())), "m": pa.array([{"a": "x"}] * 3),
-            "date": pa.array([at.date()] * 3, pa.date32()), "k": pa.array(["a", "b", "a"]).dictionary_encode(),
-            "t": pa.array([1, 2, 3], pa.time64("us")), "w": pa.array([1, 2, 3], pa.duration("s")),
-        })  # fmt: skip
+        table = pa.table(
+            {
+                "text": [str(row["text"]) for row in rows],
+                "id": [str(row["id"]) for row in rows],
+                "n": pa.array([1, None, 3], pa.int64()),
+                "at": pa.array([at] * 3, pa.timestamp("ns", "Europe/Berlin")),
+                "d": pa.array([Decimal("1.5")] * 3, pa.decimal128(20, 3)),
+                "b": pa.array([b"\xff"] * 3, pa.binary()),
+                "l": pa.array([[1], [], None], pa.list_(pa.int32())),
+                "m": pa.array([{"a": "x"}] * 3),
+                "date": pa.array([at.date()] * 3, pa.date32()),
+                "k": pa.array(["a", "b", "a"]).dictionary_encode(),
+                "t": pa.array([1, 2, 3], pa.time64("us")),
+                "w": pa.array([1, 2, 3], pa.duration("s")),
+            }
+        )
         sink = io.BytesIO()
-        pq.write_table(table, sink, compression=compression, use_dictionary=dictionary, row_group_size=2,
-                       data_page_version=version, store_schema=dictionary)  # fmt: skip
+        pq.write_table(
+            table,
+            sink,
+            compression=compression,
+            use_dictionary=dictionary,
+            row_group_size=2,
+            data_page_version=version,
+            store_schema=dictionary,
+        )
         found.append(sink.getvalue())
     return tuple(found)
 

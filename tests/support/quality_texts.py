@@ -53,9 +53,13 @@ class Edge:
 
 def document(text: str, language: str | None = "en") -> Document:
     return Document(
-        doc_id=b"\0" * 16, source="s", place=Place(file="f", offset=0, length=1), raw_hash=b"", text=text,
+        doc_id=b"\0" * 16,
+        source="s",
+        place=Place(file="f", offset=0, length=1),
+        raw_hash=b"",
+        text=text,
         language=language,
-    )  # fmt: skip
+    )
 
 
 def judge(text: str, *rules: str, **keys: Any) -> Outcome:
@@ -125,8 +129,10 @@ def quality_edges() -> Iterator[Edge]:
     yield edge("words of 10 letters and one letter more", ten + "q", "words_too_long")
     yield edge("symbols do not shorten words", three + " ! ! ! ! !")
     for name, mark, rule in (
-        ("#", "#", "too_many_hashes"), ("...", "...", "too_many_ellipses"), ("…", "…", "too_many_ellipses"),
-    ):  # fmt: skip
+        ("#", "#", "too_many_hashes"),
+        ("...", "...", "too_many_ellipses"),
+        ("…", "…", "too_many_ellipses"),
+    ):
         marks = " ".join(f"{word} {mark}" for word in fillers(6, 6, 200))
         yield edge(f"{name}: 6 of 60", f"{gopher_words(48)} {marks} end".replace(" of ", " ", 1) + " of")
         yield edge(f"{name}: 6 of 66", f"{gopher_words(54)} {marks} end")
@@ -139,19 +145,22 @@ def quality_edges() -> Iterator[Edge]:
             lines = [f"{bullet} {text}" if line < number else text for line, text in enumerate(lines)]
             bad = counts and number == 10
             yield edge(
-                f"{number} of 10 lines start with {bullet!r}", "\n".join([*lines[:-1], lines[-1] + " the of"]),
+                f"{number} of 10 lines start with {bullet!r}",
+                "\n".join([*lines[:-1], lines[-1] + " the of"]),
                 "too_many_bullet_lines" if bad else None,
-            )  # fmt: skip
+            )
     for ending, counts in (("...", True), ("…", True), ("...  ", True), (". . .", False), ("....", True)):
         for number in (3, 4):
             lines = [" ".join(fillers(7, 6, 10 * line)) for line in range(10)]
             lines = [text + ending if line < number else text for line, text in enumerate(lines)]
             bad = counts and number == 4
             yield edge(
-                f"{number} of 10 lines end in {ending!r}", "\n".join([*lines, "the of"])[: -len("\nthe of")]
-                .replace(filler(90), "the", 1).replace(filler(91), "of", 1),
+                f"{number} of 10 lines end in {ending!r}",
+                "\n".join([*lines, "the of"])[: -len("\nthe of")]
+                .replace(filler(90), "the", 1)
+                .replace(filler(91), "of", 1),
                 "too_many_ellipsis_lines" if bad else None,
-            )  # fmt: skip
+            )
     numbers = " ".join(str(1000 + n) for n in range(20))
     yield edge("80 of 100 words have letters", f"{gopher_words(80)} {numbers}")
     yield edge("79 of 99 words have letters", f"{gopher_words(79)} {numbers}", "too_few_alphabetic_words")
@@ -201,8 +210,11 @@ def repetition_edges() -> Iterator[Edge]:
             parts = [*long[: 9 - repeated], *["zz"] * (repeated + 1)]
             yield edge(f"{repeated} of 10 {name}s repeat ({separator!r})", separator.join(parts), rule)
         for size, rule in ((1000, None), (999, f"duplicate_{name}_chars")):
-            yield edge(f"{name}s that repeat have 200 of {size} characters ({separator!r})",
-                       _repeated_segments(size, separator), rule)  # fmt: skip
+            yield edge(
+                f"{name}s that repeat have 200 of {size} characters ({separator!r})",
+                _repeated_segments(size, separator),
+                rule,
+            )
     yield edge("blank paragraphs at both ends count as lines", "\n" + long[0] + "\n" + long[1] + "\n", None)
     yield edge("two lines and their line feeds", "\n" + long[0] + "\n", "duplicate_line_share")
     for n, phrase, count, size in ((2, "aa bb", 8, 200), (3, "aa bb cc", 9, 400), (4, "aa bb cc dd", 16, 1100)):
@@ -245,12 +257,23 @@ def c4_edges() -> Iterator[Edge]:
     yield edge("five questions", "Really so? " * 5, None)
     yield edge("two spaces after a full stop", "So it is.  " * 5)
     yield edge("sentence marks in a row", "What a day it is!!! ?! ... And so on.", few)
-    for end, passes in ((".", True), ("?", True), ("!", True), ('"', True), ("'", True), (":", False), ("", False),
-                        ("...", False), ("....", False), ("…", False), ("。", False), (".)", False)):  # fmt: skip
+    for end, passes in (
+        (".", True),
+        ("?", True),
+        ("!", True),
+        ('"', True),
+        ("'", True),
+        (":", False),
+        ("", False),
+        ("...", False),
+        ("....", False),
+        ("…", False),
+        ("。", False),
+        (".)", False),
+    ):
         yield edge(f"lines that end in {end!r}", "\n".join([_LINE + end] * 5), None if passes else few)
     for end in ("", ":", "..."):
-        yield edge(f"{end!r} where endings are free", "\n".join([_LINE + end] * 5), None,
-                   c4_terminal_punctuation=False)  # fmt: skip
+        yield edge(f"{end!r} where endings are free", "\n".join([_LINE + end] * 5), None, c4_terminal_punctuation=False)
     yield edge("lines of three words", "\n".join(["Three small words."] * 5))
     yield edge("lines of two words", "\n".join(["Two words."] * 5), few)
     yield edge("a citation counts as a word before it goes", "\n".join(["Two words [1]."] * 5))
@@ -309,8 +332,12 @@ def fineweb_edges() -> Iterator[Edge]:
     once = "An own line of text, and it ends here too"
     for size, rule in ((1000, None), (999, "duplicate_line_chars")):
         rest = exactly(once, size - 21, 10) + "."
-        yield edge(f"10 of {size} repeated characters", "\n".join(["ten chars.", rest, "ten chars."]),
-                   rule, fineweb_max_short_lines=1.0)  # fmt: skip
+        yield edge(
+            f"10 of {size} repeated characters",
+            "\n".join(["ten chars.", rest, "ten chars."]),
+            rule,
+            fineweb_max_short_lines=1.0,
+        )
     yield edge("blank lines repeat nothing", "\n\n\n".join(lines(100, 0)), None, fineweb_max_newlines_per_word=1.0)
     ten = [" ".join(fillers(10, 6, 20 * number)) for number in range(4)]
     yield edge("3 line feeds for 10 words", "\n\n\n" + " ".join(ten[0].split()[:9]) + ".")

@@ -122,12 +122,16 @@ class RayCluster:
         before = len(self.alive())
         ports = free_ports(2)
         node = _start(
-            self.folder / f"node-{len(self.nodes)}.log", self.environment, f"--address=127.0.0.1:{self.port}",
-            f"--num-cpus={num_cpus}", f"--resources={json.dumps(resources or {})}",
-            f"--dashboard-agent-listen-port={ports[0]}", f"--metrics-export-port={ports[1]}",
+            self.folder / f"node-{len(self.nodes)}.log",
+            self.environment,
+            f"--address=127.0.0.1:{self.port}",
+            f"--num-cpus={num_cpus}",
+            f"--resources={json.dumps(resources or {})}",
+            f"--dashboard-agent-listen-port={ports[0]}",
+            f"--metrics-export-port={ports[1]}",
             # Not the head's: each node unpacks what a job ships, and would do so while the other reads it.
             f"--temp-dir={self.temp}/{len(self.nodes)}",
-        )  # fmt: skip
+        )
         self.nodes.append(node)
         _wait_for(node, lambda: len(self.alive()) > before)
         return node
@@ -186,18 +190,29 @@ def ray_cluster(
     project = scratch / "project"
     write_package(Submission(command="run", arguments=(), files=project_files()), {}, project)
     options = [
-        "--head", f"--port={ports[0]}", f"--num-cpus={num_cpus}", "--dashboard-host=127.0.0.1",
-        f"--dashboard-port={ports[1]}", f"--metrics-export-port={ports[2]}", f"--ray-client-server-port={ports[3]}",
-        f"--dashboard-agent-listen-port={ports[4]}", f"--temp-dir={temp}",
-    ]  # fmt: skip
+        "--head",
+        f"--port={ports[0]}",
+        f"--num-cpus={num_cpus}",
+        "--dashboard-host=127.0.0.1",
+        f"--dashboard-port={ports[1]}",
+        f"--metrics-export-port={ports[2]}",
+        f"--ray-client-server-port={ports[3]}",
+        f"--dashboard-agent-listen-port={ports[4]}",
+        f"--temp-dir={temp}",
+    ]
     if grows is not None:
         options.append(f"--autoscaling-config={_autoscaling(scratch, temp, ports[0], num_cpus, grows)}")
         settings |= _FAKE
     head = _start(scratch / "head.log", settings, *options)
     cluster = RayCluster(
-        folder=scratch, temp=temp, port=ports[0], address=f"http://127.0.0.1:{ports[1]}", project=project,
-        environment=settings, head=head,
-    )  # fmt: skip
+        folder=scratch,
+        temp=temp,
+        port=ports[0],
+        address=f"http://127.0.0.1:{ports[1]}",
+        project=project,
+        environment=settings,
+        head=head,
+    )
     try:
         _wait_for(head, lambda: bool(cluster.answer("/api/jobs/")) and bool(cluster.alive()))
         yield cluster
@@ -209,23 +224,43 @@ def ray_cluster(
 
 def _autoscaling(scratch: Path, temp: Path, port: int, num_cpus: int, grows: Mapping[str, Any]) -> Path:
     """The file that tells the autoscaler of its nodes."""
-    nothing = {name: [] for name in (
-        "initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands",
-        "head_start_ray_commands", "worker_start_ray_commands", "cluster_synced_files", "rsync_exclude", "rsync_filter",
-    )}  # fmt: skip
+    nothing = {
+        name: []
+        for name in (
+            "initialization_commands",
+            "setup_commands",
+            "head_setup_commands",
+            "worker_setup_commands",
+            "head_start_ray_commands",
+            "worker_start_ray_commands",
+            "cluster_synced_files",
+            "rsync_exclude",
+            "rsync_filter",
+        )
+    }
     config = {
-        "cluster_name": "fake", "max_workers": grows["max_workers"], "idle_timeout_minutes": 0.1,
-        "upscaling_speed": 10.0, "auth": {}, "docker": {}, "file_mounts": {},
-        "file_mounts_sync_continuously": False, "head_node_type": "ray.head.default",
+        "cluster_name": "fake",
+        "max_workers": grows["max_workers"],
+        "idle_timeout_minutes": 0.1,
+        "upscaling_speed": 10.0,
+        "auth": {},
+        "docker": {},
+        "file_mounts": {},
+        "file_mounts_sync_continuously": False,
+        "head_node_type": "ray.head.default",
         "provider": {
-            "type": "external", "module": "tests.support.fake_nodes.NodesWithFolders", "launch_multiple": True,
-            "head_node_id": _HEAD_ID, "gcs_address": f"127.0.0.1:{port}", "temp_dir": str(temp),
+            "type": "external",
+            "module": "tests.support.fake_nodes.NodesWithFolders",
+            "launch_multiple": True,
+            "head_node_id": _HEAD_ID,
+            "gcs_address": f"127.0.0.1:{port}",
+            "temp_dir": str(temp),
         },
         "available_node_types": {
             "ray.head.default": {"resources": {"CPU": num_cpus}, "max_workers": 0, "node_config": {}},
             "grows": {"node_config": {}, "min_workers": 0, **grows},
         },
-    }  # fmt: skip
+    }
     path = scratch / "autoscaling.yaml"
     path.write_text(json.dumps(config | nothing))  # JSON is YAML
     return path
@@ -235,8 +270,11 @@ def _start(log: Path, environment: Mapping[str, str], *options: str) -> Node:
     with log.open("wb") as file:
         process = subprocess.Popen(
             [_RAY, "start", "--block", *_RESOURCES, *_PORTS, *options],
-            env=environment, start_new_session=True, stdout=file, stderr=file,
-        )  # fmt: skip
+            env=environment,
+            start_new_session=True,
+            stdout=file,
+            stderr=file,
+        )
     return Node(process=process, log=log)
 
 

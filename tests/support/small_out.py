@@ -120,9 +120,18 @@ def make_records(seed: int = 0, per_file: int = 12) -> tuple[tuple[Record, ...],
 
 def _plant(records: list[Record], per_file: int, other_word: str) -> dict[str, int]:
     """Make some records repeat others; gives where each planted record stands."""
-    named = {"original": 3, "exact": per_file + 3, "near": 2 * per_file + 3, "url_original": 4,
-             "same_url": 2 * per_file + 4, "first": 5, "again": per_file + 5, "text_original": 6, "longer": 7,
-             "same_text": per_file + 6}  # fmt: skip
+    named = {
+        "original": 3,
+        "exact": per_file + 3,
+        "near": 2 * per_file + 3,
+        "url_original": 4,
+        "same_url": 2 * per_file + 4,
+        "first": 5,
+        "again": per_file + 5,
+        "text_original": 6,
+        "longer": 7,
+        "same_text": per_file + 6,
+    }
     text = " ".join([records[3].text] * 2)
     altered = text.split(" ")
     altered[-3] = other_word + "x"
@@ -131,29 +140,56 @@ def _plant(records: list[Record], per_file: int, other_word: str) -> dict[str, i
     of = records[3].doc_id
     records[3] = replace(records[3], text=text, cluster_id=cluster_id)
     records[cluster[1]] = replace(
-        records[cluster[1]], text=text, cluster_id=cluster_id, status="duplicate", stage="dedup.exact",
-        rule="dedup.exact", value=1.0, threshold=1.0, duplicate_of=of, similarity=1.0,
-    )  # fmt: skip
+        records[cluster[1]],
+        text=text,
+        cluster_id=cluster_id,
+        status="duplicate",
+        stage="dedup.exact",
+        rule="dedup.exact",
+        value=1.0,
+        threshold=1.0,
+        duplicate_of=of,
+        similarity=1.0,
+    )
     near = similarity(text, " ".join(altered))
     assert THRESHOLD <= near < 1
     records[cluster[2]] = replace(
-        records[cluster[2]], text=" ".join(altered), cluster_id=cluster_id, status="duplicate", stage="dedup.near",
-        rule="dedup.near", value=near, threshold=THRESHOLD, duplicate_of=of, similarity=near,
-    )  # fmt: skip
+        records[cluster[2]],
+        text=" ".join(altered),
+        cluster_id=cluster_id,
+        status="duplicate",
+        stage="dedup.near",
+        rule="dedup.near",
+        value=near,
+        threshold=THRESHOLD,
+        duplicate_of=of,
+        similarity=near,
+    )
     records[named["same_text"]] = replace(records[named["same_text"]], text=records[named["text_original"]].text)
     for kept, dropped in (("url_original", "same_url"), ("longer", "same_text")):
         original, again = records[named[kept]], records[named[dropped]]
         cluster_id = min(original.doc_id, again.doc_id)
         records[named[kept]] = replace(original, cluster_id=cluster_id)
         records[named[dropped]] = replace(
-            again, url=original.url, cluster_id=cluster_id, status="duplicate", stage="dedup.url", rule="dedup.url",
+            again,
+            url=original.url,
+            cluster_id=cluster_id,
+            status="duplicate",
+            stage="dedup.url",
+            rule="dedup.url",
             duplicate_of=original.doc_id,
-        )  # fmt: skip
+        )
     first = records[named["first"]]
     records[named["again"]] = replace(
-        records[named["again"]], doc_id=first.doc_id, url=first.url, text=first.text, status="duplicate",
-        stage="identity", rule="identity.repeated", duplicate_of=first.doc_id,
-    )  # fmt: skip
+        records[named["again"]],
+        doc_id=first.doc_id,
+        url=first.url,
+        text=first.text,
+        status="duplicate",
+        stage="identity",
+        rule="identity.repeated",
+        duplicate_of=first.doc_id,
+    )
     return named
 
 
@@ -249,8 +285,15 @@ def _write_parts(out: Folder, records: tuple[Record, ...], tamper: Tamper) -> tu
     for source, file in _files(records):
         here = [i for i, r in enumerate(records) if (r.source, r.file) == (source, file) and r.survived]
         rows_of |= {i: row for row, i in enumerate(here)}
-        rows = [{"doc_id": records[i].doc_id, "text": records[i].text, "url": records[i].url,
-                 "metadata": json.dumps({"note": records[i].text[:20]})} for i in here]  # fmt: skip
+        rows = [
+            {
+                "doc_id": records[i].doc_id,
+                "text": records[i].text,
+                "url": records[i].url,
+                "metadata": json.dumps({"note": records[i].text[:20]}),
+            }
+            for i in here
+        ]
         name, data = part_name("documents", source, file), _parquet(tamper("parts", _table(rows, tables.PART)))
         out.publish(name, data)
         parts.append(PartFile(source=source, part=file, file=name, num_rows=len(rows), hash=content_hash(data).hex()))
@@ -298,10 +341,19 @@ def _write_dedup(out: Folder, records: tuple[Record, ...], rows_of: dict[int, in
     files = []
     for source, file in _files(records):
         rows = [
-            {"doc_id": r.doc_id, "source": source, "part": file, "part_row": rows_of[i], "num_chars": len(r.text),
-             "url_key": url_key(r.url) if r.url else None, "clean_hash": text_hash(r.text), "signature": b"\0" * 8}
-            for i, r in enumerate(records) if (r.source, r.file) == (source, file) and r.status == "kept"
-        ]  # fmt: skip
+            {
+                "doc_id": r.doc_id,
+                "source": source,
+                "part": file,
+                "part_row": rows_of[i],
+                "num_chars": len(r.text),
+                "url_key": url_key(r.url) if r.url else None,
+                "clean_hash": text_hash(r.text),
+                "signature": b"\0" * 8,
+            }
+            for i, r in enumerate(records)
+            if (r.source, r.file) == (source, file) and r.status == "kept"
+        ]
         name, data = part_name("dedup", source, file), _parquet(tamper("dedup", _table(rows, tables.DEDUP)))
         out.publish(name, data)
         files.append(PartFile(source=source, part=file, file=name, num_rows=len(rows), hash=content_hash(data).hex()))
@@ -313,17 +365,36 @@ def document_rows(
 ) -> list[dict[str, Any]]:
     """The rows of `documents`."""
     return [
-        {"k": sort_key(r.doc_id), "doc_id": r.doc_id, "source": r.source, "url": r.url,
-         "host": r.url.split("/")[2] if r.url else None, "warc_file": file_name(r.source, r.file),
-         "warc_offset": r.offset, "warc_length": 900, "record_id": f"<{r.offset}>",
-         "raw_hash": text_hash(r.text + "raw"), "text_hash": text_hash(r.text),
-         "clean_hash": text_hash(r.text) if r.survived else None,
-         "num_chars": len(r.text), "language": "en", "language_score": 0.9, "status": r.status, "stage": r.stage,
-         "rule": r.rule, "value": r.value, "threshold": r.threshold, "cluster_id": r.cluster_id,
-         "duplicate_of": r.duplicate_of, "similarity": r.similarity, "part": r.file if r.survived else None,
-         "part_row": rows_of.get(i), **(placed[r.doc_id] if r.status == "kept" else {})}
+        {
+            "k": sort_key(r.doc_id),
+            "doc_id": r.doc_id,
+            "source": r.source,
+            "url": r.url,
+            "host": r.url.split("/")[2] if r.url else None,
+            "warc_file": file_name(r.source, r.file),
+            "warc_offset": r.offset,
+            "warc_length": 900,
+            "record_id": f"<{r.offset}>",
+            "raw_hash": text_hash(r.text + "raw"),
+            "text_hash": text_hash(r.text),
+            "clean_hash": text_hash(r.text) if r.survived else None,
+            "num_chars": len(r.text),
+            "language": "en",
+            "language_score": 0.9,
+            "status": r.status,
+            "stage": r.stage,
+            "rule": r.rule,
+            "value": r.value,
+            "threshold": r.threshold,
+            "cluster_id": r.cluster_id,
+            "duplicate_of": r.duplicate_of,
+            "similarity": r.similarity,
+            "part": r.file if r.survived else None,
+            "part_row": rows_of.get(i),
+            **(placed[r.doc_id] if r.status == "kept" else {}),
+        }
         for i, r in enumerate(records)
-    ]  # fmt: skip
+    ]
 
 
 def _write_store(out: Folder, given: dict[str, list[dict[str, Any]]], shards: list[Shard], tamper: Tamper) -> None:
@@ -356,29 +427,64 @@ def _small_tables(records: tuple[Record, ...]) -> dict[str, list[dict[str, Any]]
         for position, stage in enumerate(STAGES):
             gone = [r for r in here if r.stage == stage]
             left = [r for r in here if r.stage != stage]
-            steps.append({
-                "source": source, "stage": stage, "position": position, "num_in": len(here), "num_out": len(left),
-                "num_rejected": len(gone), "digest_in": _digest(here), "digest_out": _digest(left),
-                "digest_rejected": _digest(gone),
-            })  # fmt: skip
+            steps.append(
+                {
+                    "source": source,
+                    "stage": stage,
+                    "position": position,
+                    "num_in": len(here),
+                    "num_out": len(left),
+                    "num_rejected": len(gone),
+                    "digest_in": _digest(here),
+                    "digest_out": _digest(left),
+                    "digest_rejected": _digest(gone),
+                }
+            )
             for rule in sorted({str(r.rule) for r in gone}):
                 by_rule = [r for r in gone if r.rule == rule]
-                rules.append({"source": source, "stage": stage, "rule": rule, "num": len(by_rule),
-                              "digest": _digest(by_rule)})  # fmt: skip
+                rules.append(
+                    {"source": source, "stage": stage, "rule": rule, "num": len(by_rule), "digest": _digest(by_rule)}
+                )
             here = left
     for source, file in _files(records):
         num = sum((r.source, r.file) == (source, file) for r in records)
-        inputs.append({"source": source, "file": file_name(source, file), "bytes": 12_345, "num_records": num + 1,
-                       "num_documents": num, "by_type": json.dumps({"response": num, "warcinfo": 1}),
-                       "by_mime": "{}", "by_status": "{}"})  # fmt: skip
+        inputs.append(
+            {
+                "source": source,
+                "file": file_name(source, file),
+                "bytes": 12_345,
+                "num_records": num + 1,
+                "num_documents": num,
+                "by_type": json.dumps({"response": num, "warcinfo": 1}),
+                "by_mime": "{}",
+                "by_status": "{}",
+            }
+        )
     unreadable = [{"source": "web", "file": file_name("web", 2), "offset": 99_000, "length": 17, "error": "cut"}]
     kept = [r for r in records if r.status == "kept"]
-    edits = [{"k": sort_key(r.doc_id), "doc_id": r.doc_id, "stage": "pii", "kind": "email", "count": 1}
-             for r in kept[::3]]  # fmt: skip
-    findings = [{"k": sort_key(r.doc_id), "doc_id": r.doc_id, "stage": "url", "rule": "url.too_long", "value": 10.0,
-                 "threshold": 100.0, "verdict": "keep"} for r in kept[::5]]  # fmt: skip
-    return {"steps": steps, "step_rules": rules, "inputs": inputs, "unreadable": unreadable, "edits": edits,
-            "findings": findings}  # fmt: skip
+    edits = [
+        {"k": sort_key(r.doc_id), "doc_id": r.doc_id, "stage": "pii", "kind": "email", "count": 1} for r in kept[::3]
+    ]
+    findings = [
+        {
+            "k": sort_key(r.doc_id),
+            "doc_id": r.doc_id,
+            "stage": "url",
+            "rule": "url.too_long",
+            "value": 10.0,
+            "threshold": 100.0,
+            "verdict": "keep",
+        }
+        for r in kept[::5]
+    ]
+    return {
+        "steps": steps,
+        "step_rules": rules,
+        "inputs": inputs,
+        "unreadable": unreadable,
+        "edits": edits,
+        "findings": findings,
+    }
 
 
 def _digest(records: Iterable[Record]) -> str:
@@ -386,8 +492,11 @@ def _digest(records: Iterable[Record]) -> str:
 
 
 def _excerpts(records: tuple[Record, ...]) -> list[dict[str, Any]]:
-    return [{"doc_id": r.doc_id, "stage": r.stage, "rule": r.rule, "excerpt": r.text[:200]}
-            for r in records if r.stage is not None and r.text]  # fmt: skip
+    return [
+        {"doc_id": r.doc_id, "stage": r.stage, "rule": r.rule, "excerpt": r.text[:200]}
+        for r in records
+        if r.stage is not None and r.text
+    ]
 
 
 def change_where(name: str, doc_id: bytes, column: str, value: object) -> Callable[[str, pa.Table], pa.Table]:

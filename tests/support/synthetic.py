@@ -46,10 +46,17 @@ def write_shard(out: Folder, source: str, number: int, tokens: npt.NDArray[np.ui
     out.publish(blocks_file, digests.blocks)
     out.publish(index_file, b"")
     return Shard(
-        source=source, shard=number, file=file, num_tokens=len(tokens), num_documents=int((tokens == EOT).sum()),
-        hash=digests.hash, blocks_file=blocks_file, blocks_hash=content_hash(digests.blocks).hex(),
-        index_file=index_file, index_hash=content_hash(b"").hex(),
-    )  # fmt: skip
+        source=source,
+        shard=number,
+        file=file,
+        num_tokens=len(tokens),
+        num_documents=int((tokens == EOT).sum()),
+        hash=digests.hash,
+        blocks_file=blocks_file,
+        blocks_hash=content_hash(digests.blocks).hex(),
+        index_file=index_file,
+        index_hash=content_hash(b"").hex(),
+    )
 
 
 def write_output(folder: Path | str, sources: dict[str, list[npt.NDArray[np.uint32]]], *, store: bool = False) -> Index:

@@ -57,8 +57,14 @@ def _write_shard(out: Folder, source: str, number: int, tokens: np.ndarray) -> S
     out.publish(file, data)
     out.publish(file.replace(".bin", ".blocks"), blocks)
     return Shard(
-        source=source, shard=number, file=file, num_tokens=len(tokens),
+        source=source,
+        shard=number,
+        file=file,
+        num_tokens=len(tokens),
         num_documents=int((tokens == END_OF_TEXT).sum()),
-        hash=content_hash(data).hex(), blocks_file=file.replace(".bin", ".blocks"),
-        blocks_hash=content_hash(blocks).hex(), index_file=file.replace(".bin", ".idx.parquet"), index_hash="00" * 16,
-    )  # fmt: skip
+        hash=content_hash(data).hex(),
+        blocks_file=file.replace(".bin", ".blocks"),
+        blocks_hash=content_hash(blocks).hex(),
+        index_file=file.replace(".bin", ".idx.parquet"),
+        index_hash="00" * 16,
+    )

@@ -164,8 +164,15 @@ def test_a_run_name_that_is_taken_ends_a_launch_on_every_rank(run: Run, tmp_path
     data = make_corpus(str(tmp_path / "own"), {"web": [1700]})
     name = run.recipe().run.name
     other = RunFact(
-        run=name, output="/elsewhere", plan_fingerprint="", order_version=1, seed=0, seq_len=1, global_batch=1, plan="",
-    )  # fmt: skip
+        run=name,
+        output="/elsewhere",
+        plan_fingerprint="",
+        order_version=1,
+        seed=0,
+        seq_len=1,
+        global_batch=1,
+        plan="",
+    )
     log = FactLog(Folder(str(tmp_path / "other")), claim(Folder(str(tmp_path / "other"))))
     log.add(other)
     assert commit(log, open_corpus([DataTable(out=data.url)]).outputs)

@@ -49,10 +49,13 @@ def orders(draw: st.DrawFn) -> Order:
     shares = st.fixed_dictionaries({source: st.integers(1, 5) for source in lengths})
     steps = sorted({0, *draw(st.lists(st.integers(1, 12), max_size=2))})
     options = OrderOptions(
-        seed=draw(st.integers(0, 2**40)), seq_len=draw(st.integers(BLOCK_TOKENS // 9, BLOCK_TOKENS)),
-        global_batch=draw(st.integers(1, 9)), window_blocks=draw(st.integers(1, 5)),
-        mixture_block=draw(st.integers(25, 60)), mixture=tuple((step, draw(shares)) for step in steps),
-    )  # fmt: skip
+        seed=draw(st.integers(0, 2**40)),
+        seq_len=draw(st.integers(BLOCK_TOKENS // 9, BLOCK_TOKENS)),
+        global_batch=draw(st.integers(1, 9)),
+        window_blocks=draw(st.integers(1, 5)),
+        mixture_block=draw(st.integers(25, 60)),
+        mixture=tuple((step, draw(shares)) for step in steps),
+    )
     return Order(plan_order(lengths, options))
 
 

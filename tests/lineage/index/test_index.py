@@ -35,9 +35,17 @@ TOKENIZER = TokenizerIdentity(name="toy", hash="ab" * 16, vocab_size=10, eot_id=
 def shard(source: str, number: int, num_tokens: int = 100, content: str = "00") -> Shard:
     file, blocks, index = shard_names(source, number)
     return Shard(
-        source=source, shard=number, file=file, num_tokens=num_tokens, num_documents=3, hash=content * 16,
-        blocks_file=blocks, blocks_hash="11" * 16, index_file=index, index_hash="22" * 16,
-    )  # fmt: skip
+        source=source,
+        shard=number,
+        file=file,
+        num_tokens=num_tokens,
+        num_documents=3,
+        hash=content * 16,
+        blocks_file=blocks,
+        blocks_hash="11" * 16,
+        index_file=index,
+        index_hash="22" * 16,
+    )
 
 
 def index(*shards: Shard) -> Index:

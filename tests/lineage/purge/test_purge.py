@@ -85,8 +85,10 @@ def test_duplicates_by_text_go_with_the_document_that_they_repeat(template: Smal
 def test_the_kept_copy_of_a_suppressed_duplicate_goes_with_it_and_so_do_its_others(template: SmallOut) -> None:
     named = template.named
     assert roles(template.folder, by_doc(named["near"])) == {
-        named["near"].doc_id: "target", named["original"].doc_id: "kept_copy", named["exact"].doc_id: "twin",
-    }  # fmt: skip
+        named["near"].doc_id: "target",
+        named["original"].doc_id: "kept_copy",
+        named["exact"].doc_id: "twin",
+    }
 
 
 def test_a_duplicate_by_url_alone_goes_only_when_the_url_is_named(template: SmallOut) -> None:
@@ -191,8 +193,11 @@ def test_what_repeats_a_copy_in_an_earlier_output_with_the_target_goes_too(tmp_p
     named = make_records()[1]
     near, same_url = named["near"], named["same_url"]
     small = make_small_out(str(tmp_path / "out"), tamper=of_an_earlier_output(near, named["exact"], same_url))
-    assert roles(small.folder, by_doc(near)) == {near.doc_id: "target", named["exact"].doc_id: "twin",
-                                                 named["original"].doc_id: "kept_copy"}  # fmt: skip
+    assert roles(small.folder, by_doc(near)) == {
+        near.doc_id: "target",
+        named["exact"].doc_id: "twin",
+        named["original"].doc_id: "kept_copy",
+    }
     assert roles(small.folder, by_doc(same_url)) == {same_url.doc_id: "target"}
     applied = purge(small.folder, by_doc(near))
     assert [entry.doc_id for entry in applied.plan.elsewhere] == [b"7" * 16]

@@ -78,9 +78,11 @@ def test_another_purge_takes_what_is_there_again_along_in_the_role_that_it_had(
     purge(out, by_doc(template.named["near"]))
     lay_over(backup, out, *DATA, "index.json")
     assert roles(out, by_doc(other)) == {
-        other.doc_id: "target", template.named["near"].doc_id: "target",
-        template.named["original"].doc_id: "kept_copy", template.named["exact"].doc_id: "twin",
-    }  # fmt: skip
+        other.doc_id: "target",
+        template.named["near"].doc_id: "target",
+        template.named["original"].doc_id: "kept_copy",
+        template.named["exact"].doc_id: "twin",
+    }
     purge(out, by_doc(other))
     assert_gone(template, of_folder(out), other, *victims_of(template))
     assert_whole(out)

@@ -36,9 +36,11 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
 
 def start_holder(folder: Folder, lease_seconds: float = 60) -> subprocess.Popen[str]:
     child = subprocess.Popen(
-        [sys.executable, "-c", _HOLDER, folder.url, str(lease_seconds)], stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-c", _HOLDER, folder.url, str(lease_seconds)],
+        stdout=subprocess.PIPE,
+        text=True,
         cwd=ROOT,
-    )  # fmt: skip
+    )
     assert child.stdout is not None and child.stdout.readline() == "held\n"
     return child
 

@@ -68,9 +68,14 @@ def answering(status: int, code: str, message: str) -> Iterator[str]:
 def fault(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A store with the fault that the test names, at the usual variables, and clients that give up early."""
     name = str(request.param)
-    settings = {"AWS_ACCESS_KEY_ID": "AKIAKEY", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1",
-                "AWS_DEFAULT_REGION": "us-east-1", "AWS_MAX_ATTEMPTS": "1",
-                "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}  # fmt: skip
+    settings = {
+        "AWS_ACCESS_KEY_ID": "AKIAKEY",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_MAX_ATTEMPTS": "1",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+    }
     if name == "no profile":
         settings = {"AWS_PROFILE": "nobody-here", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     if name == "no such host":
@@ -111,14 +116,31 @@ def test_a_command_says_it_in_one_line(
     (tmp_path / "posts.jsonl").write_text('{"text": "One line."}\n')
     source = "s3://bucket/in/*.jsonl" if command == "run, input" else str(tmp_path / "posts.jsonl")
     out = "s3://bucket/out" if command == "run, output" else str(tmp_path / "out")
-    crawl.write_text(tomli_w.dumps({
-        "run": {"name": "r", "output": out}, "source": [{"name": "web", "inputs": [source]}],
-        "language": {"keep": ["en"]}, "parse": {"extractor": "resiliparse"},
-    }))  # fmt: skip
-    train.write_text(tomli_w.dumps({"run": {"name": "t"}, "train": {
-        "data": "s3://bucket/out", "output": str(tmp_path / "t"), "model": "debug", "seq_len": 64, "global_batch": 2,
-        "steps": 2,
-    }}))  # fmt: skip
+    crawl.write_text(
+        tomli_w.dumps(
+            {
+                "run": {"name": "r", "output": out},
+                "source": [{"name": "web", "inputs": [source]}],
+                "language": {"keep": ["en"]},
+                "parse": {"extractor": "resiliparse"},
+            }
+        )
+    )
+    train.write_text(
+        tomli_w.dumps(
+            {
+                "run": {"name": "t"},
+                "train": {
+                    "data": "s3://bucket/out",
+                    "output": str(tmp_path / "t"),
+                    "model": "debug",
+                    "seq_len": 64,
+                    "global_batch": 2,
+                    "steps": 2,
+                },
+            }
+        )
+    )
     calls = {
         "verify": ["verify", "s3://bucket/out"],
         "report": ["report", "s3://bucket/out"],

@@ -236,7 +236,13 @@ def test_urls_and_paths_name_the_same_folder(tmp_path: Path, monkeypatch: pytest
     assert local_path("a/../b") == str(tmp_path / "b")
     assert join("s3://bucket/a/", "/b/", "c") == "s3://bucket/a/b/c"
     assert [is_remote(url) for url in ("s3://b/a", "https://a.b/c", "http://a", "/a", "a:b", "file:///a")] == [
-        True, True, True, False, False, False]  # fmt: skip
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     assert Folder("s3://bucket/a/").at("") == "s3://bucket/a"
 
 

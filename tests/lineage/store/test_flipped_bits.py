@@ -90,11 +90,12 @@ def make_questions(out: Folder) -> dict[str, Ask]:
             token = (row["source"], row["shard"], row["start"])
             asked[f"token {token}"] = traced("by_token", *token)
     asked |= {
-        "absent id": traced("by_id", ABSENT), "absent hash": traced("by_hash", text_hash("nobody wrote this")),
+        "absent id": traced("by_id", ABSENT),
+        "absent hash": traced("by_hash", text_hash("nobody wrote this")),
         "absent url": traced("by_url", "https://nowhere.example/none"),
         "absent host": traced("by_host", "nowhere.example"),
         "absent place": traced("by_place", "nowhere.warc.gz", 3),
-    }  # fmt: skip
+    }
     return asked
 
 

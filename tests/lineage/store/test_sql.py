@@ -96,9 +96,16 @@ def test_nan_is_null_and_every_answer_is_json(tmp_path: Path) -> None:
         "INTERVAL 1 DAY AS h, uuid() AS i, map {1: 2} AS j, 170141183460469231731687303715884105727::HUGEINT AS k",
     ).objects()[0]
     assert {name: asked[name] for name in "abcdefghj"} == {
-        "a": "2026-01-02T02:04:05Z", "b": "2026-01-02T03:04:05Z", "c": None, "d": "ab", "e": [1.0, None],
-        "f": {"x": "2026-01-02"}, "g": 1.5, "h": 86400.0, "j": {"1": 2},
-    }  # fmt: skip
+        "a": "2026-01-02T02:04:05Z",
+        "b": "2026-01-02T03:04:05Z",
+        "c": None,
+        "d": "ab",
+        "e": [1.0, None],
+        "f": {"x": "2026-01-02"},
+        "g": 1.5,
+        "h": 86400.0,
+        "j": {"1": 2},
+    }
     json.dumps(asked, allow_nan=False)
 
 
@@ -255,9 +262,13 @@ def test_one_value_cannot_pass_the_limit_on_time(out: Folder) -> None:
 
 def test_the_process_that_answers_ends_with_the_one_that_asks(out: Folder) -> None:
     asker = subprocess.Popen(
-        [sys.executable, "-c", "from lineage.store.query import *\nfrom lineage.storage.folder import Folder\n"
-         f"query(Folder({out.url!r}), {ENDLESS!r})"],
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "from lineage.store.query import *\nfrom lineage.storage.folder import Folder\n"
+            f"query(Folder({out.url!r}), {ENDLESS!r})",
+        ],
+    )
     children = Path(f"/proc/{asker.pid}/task/{asker.pid}/children")
     while not (found := children.read_text().split()):
         assert asker.poll() is None

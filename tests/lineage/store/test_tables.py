@@ -131,8 +131,10 @@ def test_each_file_is_sorted_within_its_bucket_and_named_by_its_bytes(
             rows = pq.read_table(pa.BufferReader(data)).to_pylist()
             keys = [tuple(row[column] for column in SORTED_BY[name]) for row in rows]
             assert keys == sorted(keys)
-    keys = [set(bucket_of(sort_keys([row["doc_id"] for row in pq.read_table(path).to_pylist()]), 8).tolist())
-            for path in sorted(Path(out.at("lineage/documents")).glob("*.parquet"))]  # fmt: skip
+    keys = [
+        set(bucket_of(sort_keys([row["doc_id"] for row in pq.read_table(path).to_pylist()]), 8).tolist())
+        for path in sorted(Path(out.at("lineage/documents")).glob("*.parquet"))
+    ]
     assert keys == [{bucket} for bucket in range(8)]
 
 

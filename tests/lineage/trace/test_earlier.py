@@ -31,9 +31,15 @@ def sweep(out: Folder, host: str, fingerprint: str, at: str) -> None:
 def test_caches_cleaned_for_other_content_are_listed(tmp_path: Path) -> None:
     small = make_small_out(str(tmp_path / "out"))
     now = small.index.content_fingerprint
-    for host, fingerprint, at in (("a", "old", "2026-01-01"), ("a", now, "2026-01-02"), ("b", now, "2026-01-01"),
-                                  ("b", "old", "2026-01-02"), ("c", "old", "2026-01-01")):  # fmt: skip
+    for host, fingerprint, at in (
+        ("a", "old", "2026-01-01"),
+        ("a", now, "2026-01-02"),
+        ("b", now, "2026-01-01"),
+        ("b", "old", "2026-01-02"),
+        ("c", "old", "2026-01-01"),
+    ):
         sweep(small.folder, host, fingerprint, at)
     assert [(cache.host, cache.at) for cache in unswept(small.folder, small.index)] == [
-        ("b", "2026-01-02"), ("c", "2026-01-01"),
-    ]  # fmt: skip
+        ("b", "2026-01-02"),
+        ("c", "2026-01-01"),
+    ]

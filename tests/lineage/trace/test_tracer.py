@@ -68,20 +68,36 @@ def test_a_kept_document_tells_its_place_its_stages_its_edits_and_its_tokens(out
     told = tracer(out).by_id(doc_id(1)).as_json()
     made = document(1)
     assert list(told) == [
-        "doc_id", "url", "warc", "hashes", "status", "decisions", "cluster", "placements", "exposures", "purged",
-    ]  # fmt: skip
+        "doc_id",
+        "url",
+        "warc",
+        "hashes",
+        "status",
+        "decisions",
+        "cluster",
+        "placements",
+        "exposures",
+        "purged",
+    ]
     assert told["warc"] == {
-        "file": "crawl-1.warc.gz", "offset": 1000, "length": 900, "record_id": "<urn:uuid:1>",
-    }  # fmt: skip
+        "file": "crawl-1.warc.gz",
+        "offset": 1000,
+        "length": 900,
+        "record_id": "<urn:uuid:1>",
+    }
     assert told["hashes"] == {
         kind: made[f"{kind}_hash"].hex()
         for kind in ("raw", "text", "clean", "tokens")  # type: ignore[attr-defined]
     }
     verdicts = [(decision["stage"], decision["rule"], decision["verdict"]) for decision in told["decisions"]]  # type: ignore[union-attr,index,call-overload]
     assert verdicts == [
-        ("url", None, "keep"), ("parse", None, "keep"), ("quality", None, "keep"), ("pii", "email", "edit"),
-        ("identity", None, "keep"), ("dedup.near", None, "keep"),
-    ]  # fmt: skip
+        ("url", None, "keep"),
+        ("parse", None, "keep"),
+        ("quality", None, "keep"),
+        ("pii", "email", "edit"),
+        ("identity", None, "keep"),
+        ("dedup.near", None, "keep"),
+    ]
     assert told["placements"] == [{"source": "web", "shard": 0, "start": 0, "num_tokens": TOKENS}]
     assert told["exposures"] == [] and told["purged"] is None
     json.dumps(told, allow_nan=False)
@@ -90,9 +106,12 @@ def test_a_kept_document_tells_its_place_its_stages_its_edits_and_its_tokens(out
 def test_a_rejected_document_ends_with_the_rule_that_decided(out: Folder) -> None:
     told = tracer(out).by_id(doc_id(3)).as_json()
     assert told["decisions"][-1] == {  # type: ignore[index]
-        "stage": "quality", "rule": "gopher_quality.too_few_words", "value": 12.0, "threshold": 50.0,
+        "stage": "quality",
+        "rule": "gopher_quality.too_few_words",
+        "value": 12.0,
+        "threshold": 50.0,
         "verdict": "reject",
-    }  # fmt: skip
+    }
     assert [d["stage"] for d in told["decisions"]] == ["url", "parse", "quality"]  # type: ignore[union-attr,index,call-overload]
     assert told["placements"] == [] and told["cluster"]["members"] == []  # type: ignore[index,call-overload]
 
@@ -102,8 +121,12 @@ def test_a_duplicate_names_what_it_repeats_and_its_cluster(out: Folder) -> None:
     assert told["decisions"][-1]["verdict"] == "duplicate"  # type: ignore[index,call-overload]
     members = sorted(doc_id(n).hex() for n in (1, 10, 20, 40, 50))
     assert told["cluster"] == {
-        "id": doc_id(1).hex(), "size": 5, "duplicate_of": doc_id(1).hex(), "similarity": 0.9, "members": members,
-    }  # fmt: skip
+        "id": doc_id(1).hex(),
+        "size": 5,
+        "duplicate_of": doc_id(1).hex(),
+        "similarity": 0.9,
+        "members": members,
+    }
 
 
 @pytest.mark.parametrize("number", [0, 1, 7, 10, 59])
@@ -256,12 +279,19 @@ def test_steps_after_a_dead_attempts_checkpoint_count_once_and_only_where_they_w
     for number in [n for n in range(NUM) if is_kept(n)]:
         for exposure in ask.by_id(doc_id(number)).exposures:
             assert by_step.setdefault(exposure.step, (exposure.attempt, exposure.applied)) == (
-                exposure.attempt, exposure.applied,
-            )  # fmt: skip
+                exposure.attempt,
+                exposure.applied,
+            )
     assert by_step == {
-        0: (0, True), 1: (0, True), 2: (0, True), 3: (0, True), 4: (1, True), 5: (1, False), 6: (0, False),
+        0: (0, True),
+        1: (0, True),
+        2: (0, True),
+        3: (0, True),
+        4: (1, True),
+        5: (1, False),
+        6: (0, False),
         7: (0, False),
-    }  # fmt: skip
+    }
 
 
 def test_the_latest_fact_of_a_stretch_counts(own: Folder) -> None:
@@ -271,9 +301,11 @@ def test_the_latest_fact_of_a_stretch_counts(own: Folder) -> None:
 
 def test_a_purged_document_says_so_and_was_not_read_by_steps_after_the_purge(own: Folder) -> None:
     train(
-        own, segment_row(0, 0, 19, content_fingerprint="f0"), segment_row(0, 20, 29, content_fingerprint="f1", fact=0),
+        own,
+        segment_row(0, 0, 19, content_fingerprint="f0"),
+        segment_row(0, 20, 29, content_fingerprint="f1", fact=0),
         segment_row(0, 30, 59, content_fingerprint="f2", fact=0),
-    )  # fmt: skip
+    )
     purge(own, "p1", [2], "f0", "f1")
     purge(own, "p2", [1], "f1", "f2")
     told = tracer(own).by_id(doc_id(1))
@@ -285,9 +317,10 @@ def test_a_purged_document_says_so_and_was_not_read_by_steps_after_the_purge(own
 
 def test_what_a_dead_attempt_read_before_a_purge_is_told_though_the_next_one_met_nothing_there(own: Folder) -> None:
     train(
-        own, segment_row(0, 0, 39, content_fingerprint="f0", last_checkpoint=19),
+        own,
+        segment_row(0, 0, 39, content_fingerprint="f0", last_checkpoint=19),
         segment_row(1, 20, 59, content_fingerprint="f1", parent_attempt=0),
-    )  # fmt: skip
+    )
     before = [(e.step, e.attempt, e.applied) for e in tracer(own).by_id(doc_id(1)).exposures if e.row == 0]
     purge(own, "p1", [1], "f0", "f1")
     after = [(e.step, e.attempt, e.applied) for e in tracer(own).by_id(doc_id(1)).exposures if e.row == 0]

@@ -74,11 +74,13 @@ def test_a_removed_and_an_added_file_are_named(out: Folder) -> None:
     Path(out.at("documents/web/.tmp-part.parquet/0123")).write_bytes(b"text of a page")
     found = {(problem.check, problem.where) for problem in problems(out)}
     assert {
-        ("file.missing", "report.html"), ("file.missing", "shards/web/00002.blocks"),
-        ("file.extra", "shards/web/00099.bin"), ("file.extra", "lineage/documents/stranger.parquet"),
+        ("file.missing", "report.html"),
+        ("file.missing", "shards/web/00002.blocks"),
+        ("file.extra", "shards/web/00099.bin"),
+        ("file.extra", "lineage/documents/stranger.parquet"),
         ("file.leftover", "documents/web/.tmp-abc-part.parquet"),
         ("file.leftover", "documents/web/.tmp-part.parquet/0123"),
-    } <= found  # fmt: skip
+    } <= found
 
 
 def test_unfinished_work_is_named(out: Folder) -> None:

@@ -143,20 +143,33 @@ def test_a_document_that_nothing_repeats_is_a_cluster_of_its_own(out: str, capsy
     ((doc_id,), *_) = query(Folder(out), "SELECT doc_id FROM documents WHERE cluster_id IS NULL").rows
     assert main(["trace", out, "--doc", str(doc_id), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cluster"] == {
-        "id": doc_id, "size": 1, "duplicate_of": None, "similarity": None, "members": [doc_id],
-    }  # fmt: skip
+        "id": doc_id,
+        "size": 1,
+        "duplicate_of": None,
+        "similarity": None,
+        "members": [doc_id],
+    }
 
 
 def test_the_table_of_a_run_names_stages_in_the_order_in_which_documents_meet_them() -> None:
     rejected = {
-        "dedup.near": {"dedup.near": 1}, "identity": {"identity": 1}, "language": {"language.not_kept": 3},
-        "mine:step": {"mine": 1}, "parse": {"parse.empty": 2, "parse.error": 2, "parse.crashed": 9},
-    }  # fmt: skip
+        "dedup.near": {"dedup.near": 1},
+        "identity": {"identity": 1},
+        "language": {"language.not_kept": 3},
+        "mine:step": {"mine": 1},
+        "parse": {"parse.empty": 2, "parse.error": 2, "parse.crashed": 9},
+    }
     counts = dict.fromkeys(("documents", "kept", "unreadable", "records", "files", "tokens", "shards"), 1)
     summary = {"name": "r", "output": "out", "rejected": rejected} | {f"num_{name}": n for name, n in counts.items()}
     written = io.StringIO()
     show_summary(Console(file=written, width=100), summary)
     rows = [line.split() for line in written.getvalue().splitlines()]
     assert [row[1] for row in rows if len(row) == 3 and row[2].isdigit()] == [
-        "parse.crashed", "parse.empty", "parse.error", "language.not_kept", "mine", "identity", "dedup.near",
-    ]  # fmt: skip
+        "parse.crashed",
+        "parse.empty",
+        "parse.error",
+        "language.not_kept",
+        "mine",
+        "identity",
+        "dedup.near",
+    ]

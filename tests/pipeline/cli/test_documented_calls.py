@@ -73,8 +73,13 @@ def printed_calls() -> list[Call]:
         told = [match[1].removeprefix("sluice ") for line in lines if (match := LINE.match(line))]
         told += [" ".join(match[1].split()) for match in INLINE.finditer(text)]
         for line in told:
-            words = tuple(shlex.split(EXPLAINED.sub("", line).replace("[", " ").replace("]", " ")
-                                      if "[-" in line else EXPLAINED.sub("", line)))  # fmt: skip
+            words = tuple(
+                shlex.split(
+                    EXPLAINED.sub("", line).replace("[", " ").replace("]", " ")
+                    if "[-" in line
+                    else EXPLAINED.sub("", line)
+                )
+            )
             if len(words) > 1:
                 found.setdefault(words, Call(place=place, words=words))
     return list(found.values())
@@ -86,8 +91,10 @@ CALLS = printed_calls()
 def numbered(words: tuple[str, ...]) -> list[str]:
     """The words with a number where a letter stands for one."""
     numeric = ("--offset", "--step", "--row", "--keep", "--parallel", "--vocab")
-    return ["1" if before in numeric and not word.isdigit() else word
-            for before, word in zip(("", *words), words, strict=False)]  # fmt: skip
+    return [
+        "1" if before in numeric and not word.isdigit() else word
+        for before, word in zip(("", *words), words, strict=False)
+    ]
 
 
 def test_the_documents_hold_calls_of_every_command() -> None:
@@ -166,9 +173,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     (folder / "recipes").mkdir()
     write_recipe(folder / "recipes" / "crawl.toml", plain)
     train = {
-        "data": "out/crawl", "output": "out/first-run", "model": "debug", "seq_len": 64, "global_batch": 2,
-        "micro_batch": 1, "steps": 12, "workers": 1, "validation": 0.1, "checkpoint": {"every": 4},
-    }  # fmt: skip
+        "data": "out/crawl",
+        "output": "out/first-run",
+        "model": "debug",
+        "seq_len": 64,
+        "global_batch": 2,
+        "micro_batch": 1,
+        "steps": 12,
+        "workers": 1,
+        "validation": 0.1,
+        "checkpoint": {"every": 4},
+    }
     (folder / "recipes" / "train.toml").write_text(
         tomli_w.dumps({"run": {"name": "first-run"}, "train": train, "mix": {"runs": 4}})
     )
@@ -177,28 +192,49 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         assert ended.returncode == 0, ended.stderr
     out = Folder(str(folder / "out" / "crawl"))
     row = query(
-        out, "SELECT doc_id, url, host, clean_hash, warc_file, warc_offset FROM documents"
+        out,
+        "SELECT doc_id, url, host, clean_hash, warc_file, warc_offset FROM documents"
         " WHERE status = 'kept' AND source = 'web' ORDER BY warc_file, warc_offset LIMIT 1",
-    ).rows[0]  # fmt: skip
+    ).rows[0]
     doc_id, url, host, clean_hash, warc_file, offset = map(str, row)
-    history = sluice(folder, ["explain", "recipes/crawl.toml", "--warc", f"crawl/{warc_file}", "--offset", offset,
-                            "--json"])  # fmt: skip
+    history = sluice(
+        folder, ["explain", "recipes/crawl.toml", "--warc", f"crawl/{warc_file}", "--offset", offset, "--json"]
+    )
     text = json.loads(history.stdout)["text"]
     for name in ("benchmark.jsonl", "target.jsonl"):
         (folder / name).write_text(json.dumps({"text": text}) + "\n")
     (folder / "page.html").write_text(f"<html><body><article><p>{text}</p></article></body></html>")
     _write_tables(folder)
-    ended = sluice(folder, ["scan", "out/crawl", "--against", "benchmark.jsonl", "--to", "scan.json",
-                            "--max-share", "1"])  # fmt: skip
+    ended = sluice(
+        folder, ["scan", "out/crawl", "--against", "benchmark.jsonl", "--to", "scan.json", "--max-share", "1"]
+    )
     assert ended.returncode == 0, ended.stderr
     names = {
-        "OUT": "out/crawl", "/data/out": "out/crawl", "RUN_OUTPUT": "out/first-run", "RECIPE": "recipes/train.toml",
-        "--doc": doc_id, "--url": url, "--host": host, "--hash": clean_hash, "warc_file": warc_file, "offset": offset,
-        "--warc": f"crawl/{warc_file}", "--shard": "web/0", "--run": "first-run", "--row": "0", "--to DIR": "exported",
+        "OUT": "out/crawl",
+        "/data/out": "out/crawl",
+        "RUN_OUTPUT": "out/first-run",
+        "RECIPE": "recipes/train.toml",
+        "--doc": doc_id,
+        "--url": url,
+        "--host": host,
+        "--hash": clean_hash,
+        "warc_file": warc_file,
+        "offset": offset,
+        "--warc": f"crawl/{warc_file}",
+        "--shard": "web/0",
+        "--run": "first-run",
+        "--row": "0",
+        "--to DIR": "exported",
         "--tokenizer my.tiktoken": "crawl/tiny.tiktoken",
-        "SOURCE": "web", "NAME": "log_linear", "--keep": "3", "--vocab": "300", "trace --step": "1", "--step T": "1",
-        "--step 10": "10", "--step 200": "12",
-    }  # fmt: skip
+        "SOURCE": "web",
+        "NAME": "log_linear",
+        "--keep": "3",
+        "--vocab": "300",
+        "trace --step": "1",
+        "--step T": "1",
+        "--step 10": "10",
+        "--step 200": "12",
+    }
     return World(folder=folder, names=names)
 
 
@@ -217,9 +253,14 @@ def sluice(folder: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
     """A call as a user makes it, in `folder`; on a terminal that knows ASCII alone."""
     settings = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii", "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [sys.executable, "-m", "pipeline", *words], cwd=folder, env=settings, capture_output=True, text=True,
-        check=False, timeout=600,
-    )  # fmt: skip
+        [sys.executable, "-m", "pipeline", *words],
+        cwd=folder,
+        env=settings,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
 
 
 def _last_those_that_change(call: Call) -> int:
@@ -227,10 +268,16 @@ def _last_those_that_change(call: Call) -> int:
 
 
 RUNNABLE = sorted(
-    (call for call in CALLS if call.command not in CLUSTER and call.action not in LATER
-     and "--serve" not in call.words and not (call.action == "mix fit" and "--weights" not in call.words)),
+    (
+        call
+        for call in CALLS
+        if call.command not in CLUSTER
+        and call.action not in LATER
+        and "--serve" not in call.words
+        and not (call.action == "mix fit" and "--weights" not in call.words)
+    ),
     key=_last_those_that_change,
-)  # fmt: skip
+)
 
 
 @pytest.mark.slow

@@ -78,10 +78,13 @@ def test_the_units_of_a_stage_reserve_what_ray_says_or_what_the_stage_says() -> 
     table = parse_table(
         RayTable,
         {
-            "unit_cpus": 2.0, "unit_resource": "data", "retries": 5, "max_in_flight": 64,
+            "unit_cpus": 2.0,
+            "unit_resource": "data",
+            "retries": 5,
+            "max_in_flight": 64,
             "stages": {"write": {"memory": 1 << 30, "resource": "", "max_in_flight": 8}},
         },
-    )  # fmt: skip
+    )
     read, write = TaskResources.of(table, "read"), TaskResources.of(table, "write")
     assert (read.reserved, read.max_in_flight, read.retries) == ({"CPU": 2.0, "data": 0.001}, 64, 5)
     assert (write.reserved, write.max_in_flight) == ({"CPU": 2.0, "memory": float(1 << 30)}, 8)

@@ -53,10 +53,18 @@ def data_recipe(name: str, tokenizer: str) -> dict[str, Any]:
 
 def training_recipe(name: str, **resources: Any) -> dict[str, Any]:
     table = {
-        "data": f"{BUCKET}/here", "output": f"{BUCKET}/{name}", "model": "debug", "seq_len": 64, "global_batch": 6,
-        "steps": STEPS, "workers": 2, "dtype": "float64", "record_batches": True, "checkpoint": {"every": 5},
+        "data": f"{BUCKET}/here",
+        "output": f"{BUCKET}/{name}",
+        "model": "debug",
+        "seq_len": 64,
+        "global_batch": 6,
+        "steps": STEPS,
+        "workers": 2,
+        "dtype": "float64",
+        "record_batches": True,
+        "checkpoint": {"every": 5},
         "resources": resources,
-    }  # fmt: skip
+    }
     return {"run": {"name": name}, "train": table}
 
 
@@ -74,9 +82,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         path = write_recipe(folder / "trained-here.toml", training_recipe("trained-here"))
         subprocess.run([*torchrun, "-m", "trainer", str(path)], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
         yield World(
-            folder=folder, tokenizer=tokenizer, bytes=fingerprint(f"{BUCKET}/here"), batches=batches("trained-here"),
+            folder=folder,
+            tokenizer=tokenizer,
+            bytes=fingerprint(f"{BUCKET}/here"),
+            batches=batches("trained-here"),
             losses=losses("trained-here"),
-        )  # fmt: skip
+        )
 
 
 @pytest.fixture(scope="module")

@@ -66,9 +66,11 @@ def prometheus(folder: Path, cluster: RayCluster) -> Iterator[Prometheus]:
     config.write_text(yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}))
     (port,) = free_ports(1)
     command = [
-        program, f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}",
+        program,
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'tsdb'}",
         f"--web.listen-address=127.0.0.1:{port}",
-    ]  # fmt: skip
+    ]
     with (folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
@@ -105,10 +107,18 @@ def with_a_gpu(folder: Path) -> dict[str, str]:
 
 def training_recipe() -> dict[str, Any]:
     table = {
-        "data": "s3://bucket/out", "output": "s3://bucket/trained", "model": "debug", "seq_len": 64,
-        "global_batch": 6, "steps": 100_000, "workers": 2, "validation": 0.1, "eval_every": 10,
-        "peak_teraflops": 0.05, "checkpoint": {"every": 50},
-    }  # fmt: skip
+        "data": "s3://bucket/out",
+        "output": "s3://bucket/trained",
+        "model": "debug",
+        "seq_len": 64,
+        "global_batch": 6,
+        "steps": 100_000,
+        "workers": 2,
+        "validation": 0.1,
+        "eval_every": 10,
+        "peak_teraflops": 0.05,
+        "checkpoint": {"every": 50},
+    }
     return {"run": {"name": "watched"}, "train": table}
 
 

@@ -20,9 +20,15 @@ def test_nodes_come_for_a_run_and_for_a_training_and_go_when_they_are_done(tmp_p
     there = recipe(str(tmp_path / "there"), sources, tokenize=encoding, ray=ray)
     path = str(write_recipe(tmp_path / "recipe.toml", there))
     table = {
-        "data": str(tmp_path / "there"), "output": str(tmp_path / "trained"), "model": "debug", "seq_len": 64,
-        "global_batch": 4, "steps": 10, "workers": 2, "resources": {"resource": "data", "placement": "STRICT_SPREAD"},
-    }  # fmt: skip
+        "data": str(tmp_path / "there"),
+        "output": str(tmp_path / "trained"),
+        "model": "debug",
+        "seq_len": 64,
+        "global_batch": 4,
+        "steps": 10,
+        "workers": 2,
+        "resources": {"resource": "data", "placement": "STRICT_SPREAD"},
+    }
     training = str(write_recipe(tmp_path / "training.toml", {"run": {"name": "grown"}, "train": table}))
     grows = {"resources": {"CPU": 1, "data": 1}, "max_workers": 2}
     with ray_cluster(tmp_path, num_cpus=0, grows=grows, OMP_NUM_THREADS="1") as cluster:

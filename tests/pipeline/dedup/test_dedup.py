@@ -56,9 +56,13 @@ def by_row(verdicts: Sequence[Verdict]) -> dict[int, Verdict]:
 def test_each_kind_of_repetition_is_named_by_its_stage(tmp_path: Path) -> None:
     left, right = pair_at(0.9, "pair")
     docs = [
-        Doc(text=left + " and some more", url="a"), Doc(text="short " * 9, url="a"), Doc(text=left, url="b"),
-        Doc(text=left, url="c"), Doc(text=right, url="d"), Doc(text="alone " * 7, url="e"),
-    ]  # fmt: skip
+        Doc(text=left + " and some more", url="a"),
+        Doc(text="short " * 9, url="a"),
+        Doc(text=left, url="b"),
+        Doc(text=left, url="c"),
+        Doc(text=right, url="d"),
+        Doc(text="alone " * 7, url="e"),
+    ]
     rows = by_row(one_file(docs).verdicts(tmp_path))
     kept, by_url, near, again, other = (rows[number] for number in range(5))
     assert set(rows) == {0, 1, 2, 3, 4}
@@ -83,8 +87,11 @@ def test_exact_copies_are_named_exact(tmp_path: Path) -> None:
 
 def test_a_second_record_of_an_id_is_a_duplicate_of_that_id_and_takes_no_part(tmp_path: Path) -> None:
     """The first place stays: the other texts under the same id are not compared with anything."""
-    docs = {(0, 1): [Doc(text="first text", name="x")], (1, 0): [Doc(text="other text", name="x")],
-            (1, 2): [Doc(text="other text", name="y"), Doc(text="first text", name="x")]}  # fmt: skip
+    docs = {
+        (0, 1): [Doc(text="first text", name="x")],
+        (1, 0): [Doc(text="other text", name="x")],
+        (1, 2): [Doc(text="other text", name="y"), Doc(text="first text", name="x")],
+    }
     rows = Corpus(files=docs).verdicts(tmp_path)
     places = [(row["source_index"], row["file_index"], row["part_row"]) for row in rows]
     assert places == [(1, 0, 0), (1, 2, 1)]
@@ -132,12 +139,14 @@ def test_chinese_pages_that_differ_in_a_sentence_are_near_duplicates(tmp_path: P
 
 def test_what_is_turned_off_is_not_looked_for(tmp_path: Path) -> None:
     docs = [Doc(text="same text", url="a"), Doc(text="same text", url="b"), Doc(text="more text", url="a")]
-    for number, (options, stages) in enumerate([
-        ({"url": False}, ["dedup.exact"]),
-        ({"exact": False}, ["dedup.near", "dedup.url"]),
-        ({"exact": False, "near": False}, ["dedup.url"]),
-        ({"url": False, "exact": False, "near": False}, []),
-    ]):  # fmt: skip
+    for number, (options, stages) in enumerate(
+        [
+            ({"url": False}, ["dedup.exact"]),
+            ({"exact": False}, ["dedup.near", "dedup.url"]),
+            ({"exact": False, "near": False}, ["dedup.url"]),
+            ({"url": False, "exact": False, "near": False}, []),
+        ]
+    ):
         rows = one_file(docs, table=DedupTable(keep="longest", **options)).verdicts(tmp_path / str(number))  # type: ignore[arg-type]
         assert sorted(row["stage"] for row in rows if row["stage"]) == stages
 
@@ -184,8 +193,10 @@ def test_a_repetition_of_an_earlier_output_names_its_document(tmp_path: Path) ->
     rows = by_row(corpus.verdicts(tmp_path / "now"))
     named = {number: (row["stage"], row["duplicate_of"]) for number, row in rows.items() if row["stage"]}
     assert named == {
-        1: ("dedup.near", earlier[0].doc_id), 2: ("dedup.exact", earlier[1].doc_id), 3: ("dedup.url", earlier[2].doc_id)
-    }  # fmt: skip
+        1: ("dedup.near", earlier[0].doc_id),
+        2: ("dedup.exact", earlier[1].doc_id),
+        3: ("dedup.url", earlier[2].doc_id),
+    }
     assert rows[1]["similarity"] == similar(left, right)
     assert rows[1]["cluster_id"] == min(docs[1].doc_id, earlier[0].doc_id)
 

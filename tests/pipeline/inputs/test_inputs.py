@@ -45,8 +45,11 @@ def crawl(tmp_path: Path) -> Path:
 def test_a_glob_names_files_below_its_fixed_part_sorted_with_their_sizes(crawl: Path) -> None:
     found = list_inputs(source(crawl / "*" / "*.warc.gz"))
     assert [(f.index, f.name, f.size) for f in found] == [
-        (0, "a/1.warc.gz", 1), (1, "a/2.warc.gz", 2), (2, "b/1.warc.gz", 3), (3, "b/2.warc.gz", 4),
-    ]  # fmt: skip
+        (0, "a/1.warc.gz", 1),
+        (1, "a/2.warc.gz", 2),
+        (2, "b/1.warc.gz", 3),
+        (3, "b/2.warc.gz", 4),
+    ]
     assert open_input(found[3]).read() == bytes(4)
 
 
@@ -290,9 +293,11 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.start()
     host, port = server.get_host_and_port()
     for name, value in {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():  # fmt: skip
+    }.items():
         monkeypatch.setenv(name, value)
     storage._filesystem.cache_clear()
     storage.filesystem("s3://").makedirs("crawl-inputs", exist_ok=True)

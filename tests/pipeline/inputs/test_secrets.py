@@ -131,8 +131,12 @@ def inputs_of(vault: Vault) -> list[str]:
 
 
 def assert_untold(vault: Vault, *told: bytes) -> None:
-    found = [content[max(content.find(secret) - 80, 0) :][:200] for content in told for secret in vault.secrets()
-             if secret in content]  # fmt: skip
+    found = [
+        content[max(content.find(secret) - 80, 0) :][:200]
+        for content in told
+        for secret in vault.secrets()
+        if secret in content
+    ]
     assert not found
 
 
@@ -160,9 +164,10 @@ def test_a_run_uses_credentials_and_leaves_them_nowhere_and_goes_on_with_the_nex
     assert "nothing to do" in told.err
     assert_untold(vault, told.err.encode(), told.out.encode(), caplog.text.encode(), *everything(of_folder(out)))
     assert sorted(row[0] for row in query(out, "SELECT file FROM inputs").rows) == [
-        f"{vault.url}/plain/a.jsonl.gz", f"{vault.url}/signed/b.jsonl.gz?part=1",
+        f"{vault.url}/plain/a.jsonl.gz",
+        f"{vault.url}/signed/b.jsonl.gz?part=1",
         f"{vault.url}/signed/c.jsonl.gz?part=1",
-    ]  # fmt: skip
+    ]
     assert summary_of(out.url)["num_documents"] == 12
     assert main(["verify", out.url]) == 0 and main(["report", out.url]) == 0
     # Another part is another input, whoever signed it.

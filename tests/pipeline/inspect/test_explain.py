@@ -31,9 +31,15 @@ def chain():
 def page(*paragraphs: str, url: str = "https://example.com/page") -> Document:
     html = f"<html><body><article>{''.join(f'<p>{p}</p>' for p in paragraphs)}</article></body></html>".encode()
     return Document(
-        doc_id=content_hash(html), source="web", place=Place(file="a.warc.gz", offset=7, length=1), is_html=True,
-        raw_hash=content_hash(html), payload=html, num_bytes=len(html), url=url,
-    )  # fmt: skip
+        doc_id=content_hash(html),
+        source="web",
+        place=Place(file="a.warc.gz", offset=7, length=1),
+        is_html=True,
+        raw_hash=content_hash(html),
+        payload=html,
+        num_bytes=len(html),
+        url=url,
+    )
 
 
 def shown(story: Explanation) -> str:

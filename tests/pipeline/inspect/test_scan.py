@@ -129,8 +129,11 @@ def test_a_control_text_that_holds_an_item_is_counted(planted: tuple[Path, list[
     item = json.loads((planted[0] / "benchmark.jsonl").read_text().splitlines()[0])["question"]
     control = write_lines(tmp_path / "control.jsonl", [{"question": f"See: {item}"}, {"question": "Nothing to see."}])
     assert scanned(planted[0], control=control)["control"] | {"file": ""} == {
-        "file": "", "num": 2, "flagged": 1, "rate": 0.5,
-    }  # fmt: skip
+        "file": "",
+        "num": 2,
+        "flagged": 1,
+        "rate": 0.5,
+    }
 
 
 def test_the_way_it_was_planted_shows_in_the_evidence(by_words: dict[str, Any]) -> None:

@@ -62,8 +62,12 @@ def test_another_submission_has_another_id(here: Path, change: str) -> None:
 
 def test_a_change_of_the_shipped_code_changes_the_id(here: Path) -> None:
     with_code = make_submission(["verify", OUT], parse_command, ship_project=True)
-    changed = Submission(command="verify", arguments=with_code.arguments, project=with_code.project,
-                         files={**with_code.files, "pipeline/phases/phase.py": b"pass"})  # fmt: skip
+    changed = Submission(
+        command="verify",
+        arguments=with_code.arguments,
+        project=with_code.project,
+        files={**with_code.files, "pipeline/phases/phase.py": b"pass"},
+    )
     assert changed.id != with_code.id != make_submission(["verify", OUT], parse_command, ship_project=False).id
 
 

@@ -97,9 +97,17 @@ def browser(tmp_path: Path) -> Iterator[Any]:
         pytest.skip("no chromium and chromedriver here: install Debian's chromium and chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = str(shutil.which("chromium"))
-    for argument in ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-                     "--disable-sync", "--disable-background-networking", "--disable-component-update",
-                     f"--user-data-dir={tmp_path / 'chromium'}"):  # fmt: skip
+    for argument in (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-sync",
+        "--disable-background-networking",
+        "--disable-component-update",
+        f"--user-data-dir={tmp_path / 'chromium'}",
+    ):
         options.add_argument(argument)
     driver = webdriver.Chrome(options=options, service=Service(str(shutil.which("chromedriver"))))
     driver.implicitly_wait(60)  # a click returns before the page that it leads to is there

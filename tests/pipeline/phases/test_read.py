@@ -262,10 +262,14 @@ def test_every_difference_to_the_run_that_was_begun_is_named(planned: RunPlan, t
         check_same_run(plan_run(load(path, ["dedup.rows=4", "tokenize.group_files=2"])))
     said = str(error.value)
     for difference in (
-        "dedup.rows is 4 now and was 8", "tokenize.group_files is 2 now and was 1000",
-        "inputs: posts/posts-9.jsonl is new", "inputs: web/web-00001.warc.gz is gone",
-        "inputs: posts/posts-0.jsonl has changed", f"files: {hosts} has changed", "name another run.output",
-    ):  # fmt: skip
+        "dedup.rows is 4 now and was 8",
+        "tokenize.group_files is 2 now and was 1000",
+        "inputs: posts/posts-9.jsonl is new",
+        "inputs: web/web-00001.warc.gz is gone",
+        "inputs: posts/posts-0.jsonl has changed",
+        f"files: {hosts} has changed",
+        "name another run.output",
+    ):
         assert difference in said
 
 

@@ -107,8 +107,9 @@ def test_the_funnel_says_what_lineage_says(page: Any, out: Folder) -> None:
     for source in ("news", "evil"):
         cells = texts(page, f"table[data-source='{source}'] td")
         found = [tuple(cells[row + at] for at in (0, 2, 3, 4)) for row in range(0, len(cells), 8)]
-        steps = ask(out, "SELECT stage, num_in, num_out, num_rejected FROM steps"
-                         f" WHERE source = '{source}' ORDER BY position")  # fmt: skip
+        steps = ask(
+            out, f"SELECT stage, num_in, num_out, num_rejected FROM steps WHERE source = '{source}' ORDER BY position"
+        )
         assert found == [(stage, *(f"{number:,}" for number in numbers)) for stage, *numbers in steps]
     together = texts(page, "table[data-source='all sources'] td")
     by_stage = {together[row]: together[row + 4] for row in range(0, len(together), 8)}
@@ -129,9 +130,10 @@ def test_tiles_and_rules_say_what_lineage_says(page: Any, out: Folder) -> None:
 def test_a_rule_opens_and_shows_its_documents(page: Any, out: Folder) -> None:
     rule = "gopher_quality.too_few_words"
     [details] = [
-        element for element in page.find_elements("css selector", ".rules details")
+        element
+        for element in page.find_elements("css selector", ".rules details")
         if rule in element.find_element("css selector", "summary").text
-    ]  # fmt: skip
+    ]
     assert not details.find_element("css selector", "blockquote").is_displayed()
     details.find_element("css selector", "summary").click()
     shown = details.find_elements("css selector", "blockquote")
@@ -196,8 +198,11 @@ def test_excerpts_hold_no_personal_data(page: Any) -> None:
 
 
 def test_the_largest_clusters_stand_side_by_side_the_kept_one_first(page: Any, out: Folder) -> None:
-    largest = ask(out, "SELECT cluster_id, count(*) n FROM documents WHERE cluster_id IS NOT NULL GROUP BY 1"
-                       " ORDER BY n DESC, 1 LIMIT 6")  # fmt: skip
+    largest = ask(
+        out,
+        "SELECT cluster_id, count(*) n FROM documents WHERE cluster_id IS NOT NULL GROUP BY 1"
+        " ORDER BY n DESC, 1 LIMIT 6",
+    )
     assert texts(page, "#clusters h3 span") == [cluster_id for cluster_id, _ in largest]
     sides = page.find_elements("css selector", "#clusters .side")
     for side, (cluster_id, size) in zip(sides, largest, strict=True):

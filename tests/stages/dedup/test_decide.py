@@ -16,9 +16,12 @@ def member(number: int, *, text: int | None = None, url: str | None = None, **op
     """Document `number`, of doc_id `number`; `text` its text's number (its own, if not given)."""
     given_options = {"num_chars": 100, "captured_at": None, "has_words": True, "earlier": False} | options
     return ComponentMember(
-        node=number, doc_id=bytes([number]) * 16, clean_hash=bytes([number if text is None else text]) * 16,
-        url_key=None if url is None else url.encode() * 16, **given_options,
-    )  # fmt: skip
+        node=number,
+        doc_id=bytes([number]) * 16,
+        clean_hash=bytes([number if text is None else text]) * 16,
+        url_key=None if url is None else url.encode() * 16,
+        **given_options,
+    )
 
 
 def near(a: int, b: int, similarity: float = 0.9) -> NearEdge:
@@ -98,14 +101,20 @@ def test_values_say_how_similar_and_against_what() -> None:
 COMPONENTS = st.tuples(
     st.lists(
         st.builds(
-            dict, text=st.integers(0, 6), url=st.sampled_from([None, "u", "v"]), num_chars=st.just(100),
-            captured_at=st.sampled_from([None, "2020", "2021"]), earlier=st.booleans(),
-        ), min_size=1, max_size=12,
+            dict,
+            text=st.integers(0, 6),
+            url=st.sampled_from([None, "u", "v"]),
+            num_chars=st.just(100),
+            captured_at=st.sampled_from([None, "2020", "2021"]),
+            earlier=st.booleans(),
+        ),
+        min_size=1,
+        max_size=12,
     ),
     st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11), st.sampled_from([0.8, 0.9])), max_size=15),
     st.sampled_from(["longest", "earliest"]),
     st.booleans(),
-)  # fmt: skip
+)
 
 
 def _component(drawn: tuple[Any, ...]) -> tuple[list[ComponentMember], list[NearEdge], DedupTable]:

@@ -45,22 +45,31 @@ def test_an_ordinary_text_passes_every_variant() -> None:
 def test_what_counts_as_a_word() -> None:
     contraction = gopher_words(49).rsplit(" ", 1)[0] + " don't"
     assert verdicts(contraction, Q) == {
-        "datatrove": None, "paper": "too_few_words", "dclm": "too_few_words", "dolma": "too_few_words",
-    }  # fmt: skip
+        "datatrove": None,
+        "paper": "too_few_words",
+        "dclm": "too_few_words",
+        "dolma": "too_few_words",
+    }
     hyphened = gopher_words(49).rsplit(" ", 1)[0] + " half-way"
     assert verdicts(hyphened, Q)["dclm"] is None
     assert verdicts(hyphened, Q)["paper"] == "too_few_words"
     symbols = gopher_words(49) + " — ! ?"
     assert verdicts(symbols, Q) == {
-        "datatrove": "too_few_words", "paper": None, "dclm": "too_few_words", "dolma": None,
-    }  # fmt: skip
+        "datatrove": "too_few_words",
+        "paper": None,
+        "dclm": "too_few_words",
+        "dolma": None,
+    }
 
 
 def test_dolma_takes_the_median_length_and_the_others_the_mean() -> None:
     text = "the of " + " ".join([*fillers(50, 4), *fillers(10, 60)])
     assert verdicts(text, Q) == {
-        "datatrove": "words_too_long", "paper": "words_too_long", "dclm": "words_too_long", "dolma": None,
-    }  # fmt: skip
+        "datatrove": "words_too_long",
+        "paper": "words_too_long",
+        "dclm": "words_too_long",
+        "dolma": None,
+    }
     assert measured(text, Q, "words_too_long", "dolma") == 4
 
 
@@ -69,8 +78,11 @@ def test_dclm_adds_hashes_and_ellipses_up_and_dolma_counts_words_that_hold_them(
     assert verdicts(text, Q) == {"datatrove": None, "paper": None, "dclm": "too_many_symbols", "dolma": None}
     one_word = gopher_words(60) + " " + "#" * 20
     assert verdicts(one_word, Q) == {
-        "datatrove": "too_many_hashes", "paper": "too_many_hashes", "dclm": "too_many_symbols", "dolma": None,
-    }  # fmt: skip
+        "datatrove": "too_many_hashes",
+        "paper": "too_many_hashes",
+        "dclm": "too_many_symbols",
+        "dolma": None,
+    }
 
 
 def test_dclm_knows_the_spaced_ellipsis() -> None:
@@ -85,9 +97,11 @@ def test_dolma_knows_no_ellipsis_of_three_dots() -> None:
     dots = lines(*(row + "..." for row in rows[:4]), *rows[4:], "the of")
     marks = lines(*(row + "…" for row in rows[:4]), *rows[4:], "the of")
     assert verdicts(dots, Q) == {
-        "datatrove": "too_many_ellipsis_lines", "paper": "too_many_ellipsis_lines",
-        "dclm": "too_many_ellipsis_lines", "dolma": None,
-    }  # fmt: skip
+        "datatrove": "too_many_ellipsis_lines",
+        "paper": "too_many_ellipsis_lines",
+        "dclm": "too_many_ellipsis_lines",
+        "dolma": None,
+    }
     assert verdicts(marks, Q)["dolma"] == "too_many_ellipsis_lines"
 
 
@@ -125,9 +139,11 @@ def test_stop_words_by_case_and_by_difference() -> None:
 def test_the_order_of_paragraph_and_line_rules() -> None:
     text = "\n\n".join(["a line of words that repeats"] * 5)
     assert verdicts(text, R) == {
-        "datatrove": "duplicate_paragraph_share", "paper": "duplicate_line_share", "dclm": "duplicate_line_share",
+        "datatrove": "duplicate_paragraph_share",
+        "paper": "duplicate_line_share",
+        "dclm": "duplicate_line_share",
         "dolma": "duplicate_line_share",
-    }  # fmt: skip
+    }
 
 
 def test_dolma_has_no_paragraph_rules() -> None:
@@ -211,8 +227,11 @@ def test_dclm_rejects_a_page_without_lines_and_passes_one_line() -> None:
 def test_c4_words_and_sentences() -> None:
     rows = lines(*(f"Line {filler(number)} here." for number in range(5)))
     assert verdicts(rows, C) == {
-        "datatrove": None, "paper": "too_few_sentences", "dclm": "too_few_sentences", "dolma": None,
-    }  # fmt: skip
+        "datatrove": None,
+        "paper": "too_few_sentences",
+        "dclm": "too_few_sentences",
+        "dolma": None,
+    }
     three = lines(*(f"This line {filler(number)} is longer." for number in range(3)))
     assert verdicts(three, C) == {"datatrove": "too_few_sentences", "paper": None, "dclm": None, "dolma": None}
 
@@ -255,15 +274,21 @@ def test_dolma_rejects_pages_by_lines_that_go_anyway_and_keeps_lines_as_they_are
 def test_fineweb_bounds_are_inclusive_in_the_paper() -> None:
     rows = [" ".join(fillers(6, 6, 7 * row)) + ("." if row < 12 else " and") for row in range(100)]
     assert verdicts(lines(*rows), F, fineweb_max_short_lines=1.0) == {
-        "datatrove": None, "paper": "too_little_line_punctuation", "dclm": None, "dolma": None,
-    }  # fmt: skip
+        "datatrove": None,
+        "paper": "too_little_line_punctuation",
+        "dclm": None,
+        "dolma": None,
+    }
 
 
 def test_the_paper_has_no_rule_on_line_feeds() -> None:
     rows = lines(*(f"{filler(row, 40)}." for row in range(10)))
     assert verdicts(rows, F) == {
-        "datatrove": "too_many_newlines", "paper": None, "dclm": "too_many_newlines", "dolma": "too_many_newlines",
-    }  # fmt: skip
+        "datatrove": "too_many_newlines",
+        "paper": None,
+        "dclm": "too_many_newlines",
+        "dolma": "too_many_newlines",
+    }
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -145,8 +145,12 @@ def test_a_special_case_does_not_reach_across_other_white_space() -> None:
 def test_is_alpha_is_a_word_however_often_it_comes() -> None:
     for _ in range(3):
         assert words_of(ENGLISH, "x IS_ALPHA IS_ALPHA. y") == [
-            "x", "IS_ALPHA", "IS_ALPHA", ".", "y",
-        ]  # fmt: skip
+            "x",
+            "IS_ALPHA",
+            "IS_ALPHA",
+            ".",
+            "y",
+        ]
 
 
 def test_a_lone_surrogate_is_no_error() -> None:

@@ -164,9 +164,14 @@ def test_the_page_meter_lets_every_honest_file_pass(tmp_path: Path) -> None:
             for use_dictionary in (True, False):
                 path = tmp_path / "honest.parquet"
                 pq.write_table(
-                    pa.Table.from_pylist(rows), path, compression=compression, data_page_version=version,
-                    use_dictionary=use_dictionary, data_page_size=20_000, row_group_size=1100,
-                )  # fmt: skip
+                    pa.Table.from_pylist(rows),
+                    path,
+                    compression=compression,
+                    data_page_version=version,
+                    use_dictionary=use_dictionary,
+                    data_page_size=20_000,
+                    row_group_size=1100,
+                )
                 with open(path, "rb") as stream:
                     options = ReadOptions(source="s", file="honest.parquet")
                     found = [(item.text, item.metadata) for item in read_documents(stream, options)]

@@ -92,8 +92,10 @@ def test_members_tile_the_file_and_each_reads_alone_by_its_byte_range(real_data:
         (alone,) = read_documents(io.BytesIO(data[document.place.offset : end]), options)
         assert isinstance(alone, Document)
         assert (alone.doc_id, alone.payload, alone.place.length) == (
-            document.doc_id, document.payload, document.place.length,
-        )  # fmt: skip
+            document.doc_id,
+            document.payload,
+            document.place.length,
+        )
     assert end == len(data)
     with path.open("rb") as stream:
         assert read_one(stream, documents[7].place.offset, options) == documents[7]
@@ -106,8 +108,10 @@ def test_ids_and_hashes_are_those_of_the_payload_also_where_it_is_not_held(real_
     assert document.raw_hash == ids.content_hash(document.payload)
     assert not_held.payload == b""
     assert (not_held.doc_id, not_held.raw_hash, not_held.num_bytes) == (
-        document.doc_id, document.raw_hash, len(document.payload),
-    )  # fmt: skip
+        document.doc_id,
+        document.raw_hash,
+        len(document.payload),
+    )
 
 
 def test_a_record_that_is_no_document_says_so_when_asked_for(real_data: Path) -> None:

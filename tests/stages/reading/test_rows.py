@@ -65,8 +65,11 @@ def test_dates_bytes_and_missing_numbers_of_parquet_are_kept_as_json() -> None:
     assert isinstance(document, Document)
     assert document.captured_at == "2026-01-02T00:00:00Z"
     assert json.loads(document.metadata or "") == {
-        "date": "2026-01-02 00:00:00", "raw": "ff", "nan": None, "list": [1.5],
-    }  # fmt: skip
+        "date": "2026-01-02 00:00:00",
+        "raw": "ff",
+        "nan": None,
+        "list": [1.5],
+    }
 
 
 def test_a_text_that_is_too_long_is_hashed_but_not_held() -> None:

@@ -26,11 +26,17 @@ def documents(real_data) -> list[Document]:
             payload = record.reader.read()
             found.append(
                 Document(
-                    doc_id=content_hash(payload), source="web", raw_hash=content_hash(payload), payload=payload,
-                    place=Place(file="a", offset=record.stream_pos, length=0), num_bytes=len(payload), is_html=True,
-                    url=record.headers.get("WARC-Target-URI"), charset_hint=record.http_charset,
+                    doc_id=content_hash(payload),
+                    source="web",
+                    raw_hash=content_hash(payload),
+                    payload=payload,
+                    place=Place(file="a", offset=record.stream_pos, length=0),
+                    num_bytes=len(payload),
+                    is_html=True,
+                    url=record.headers.get("WARC-Target-URI"),
+                    charset_hint=record.http_charset,
                 )
-            )  # fmt: skip
+            )
             if len(found) == NUM_PAGES:
                 break
     return found

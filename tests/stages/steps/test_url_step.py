@@ -54,9 +54,15 @@ def test_a_payload_over_the_bound_is_turned_down_with_its_length(make_document, 
 )
 def test_a_listed_host_is_blocked_with_its_subdomains(make_document, tmp_path, url, expected):
     lists = a_list(
-        tmp_path, "# a comment", "", "Spam.example  # why", "https://listed-as-url.example/page",
-        "0.0.0.0 hosts-file.example", "*.star.example", "bücher.example",
-    )  # fmt: skip
+        tmp_path,
+        "# a comment",
+        "",
+        "Spam.example  # why",
+        "https://listed-as-url.example/page",
+        "0.0.0.0 hosts-file.example",
+        "*.star.example",
+        "bücher.example",
+    )
     step = UrlStep(UrlTable(block_hosts=(lists,)), 10**6)
     assert verdict(step(make_document(url=url))) == expected
 

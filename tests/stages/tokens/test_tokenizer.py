@@ -23,8 +23,11 @@ from stages.tokens import vocabulary as tokenizer_files
 from stages.tokens.tokenizer import Tokenizer, TokenizeTable, load_tokenizer, train_bpe
 
 NAMED = ("cl100k_base", "o200k_base")
-CORPUS = [f"The {word} of page {n}, isn't it? Preis: {n} € für {word}s.\n\n日本語 テキスト {n}" for n in range(300)
-          for word in ("house", "tokenizer", "naïve", "STRASSE")]  # fmt: skip
+CORPUS = [
+    f"The {word} of page {n}, isn't it? Preis: {n} € für {word}s.\n\n日本語 テキスト {n}"
+    for n in range(300)
+    for word in ("house", "tokenizer", "naïve", "STRASSE")
+]
 
 
 @functools.cache
@@ -239,9 +242,11 @@ def hf_tokenizer(split: str | None = None, added: tuple[str, ...] = ("<|endoftex
             ]
         )
     trainer = trainers.BpeTrainer(
-        vocab_size=700, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=list(added),
+        vocab_size=700,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=list(added),
         show_progress=False,
-    )  # fmt: skip
+    )
     tokenizer.train_from_iterator(CORPUS, trainer=trainer)
     return tokenizer
 

@@ -153,12 +153,20 @@ def test_a_run_whose_output_is_an_object_store_is_resumed_from_there(s3: dict[st
         {
             "run": {"name": "one"},
             "train": {
-                "data": data, "output": output.url, "model": "debug", "seq_len": 32, "global_batch": 7,
-                "micro_batch": 2, "steps": 8, "dtype": "float64", "workers": 2,
-                "optimizer": {"lr": 3e-3, "warmup_steps": 3}, "checkpoint": {"every": 3, "keep": 1},
+                "data": data,
+                "output": output.url,
+                "model": "debug",
+                "seq_len": 32,
+                "global_batch": 7,
+                "micro_batch": 2,
+                "steps": 8,
+                "dtype": "float64",
+                "workers": 2,
+                "optimizer": {"lr": 3e-3, "warmup_steps": 3},
+                "checkpoint": {"every": 3, "keep": 1},
             },
         },
-    )  # fmt: skip
+    )
     assert killed(wait(start_forked(tmp_path / "processes", 2, partial(train_there, s3, recipe, 5))))
     results: list[TrainingResult] = run_forked(tmp_path / "processes", 2, partial(train_there, s3, recipe, None))
     assert (results[0].step, results[0].attempt, results[0].finished) == (8, 2, True)

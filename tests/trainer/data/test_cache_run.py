@@ -32,10 +32,17 @@ def changes() -> dict[str, Any]:
         for number, name in enumerate(names)
     ]
     return {
-        "workers": 2, "dtype": "float32", "seq_len": SEQ_LEN, "global_batch": GLOBAL_BATCH, "micro_batch": 16,
-        "steps": NUM_BLOCKS * STEPS_A_BLOCK, "mixture": mixture, "record_batches": False,
-        "order": {"window_blocks": 1, "mixture_block": GLOBAL_BATCH}, "checkpoint": {"every": 1000},
-    }  # fmt: skip
+        "workers": 2,
+        "dtype": "float32",
+        "seq_len": SEQ_LEN,
+        "global_batch": GLOBAL_BATCH,
+        "micro_batch": 16,
+        "steps": NUM_BLOCKS * STEPS_A_BLOCK,
+        "mixture": mixture,
+        "record_batches": False,
+        "order": {"window_blocks": 1, "mixture_block": GLOBAL_BATCH},
+        "checkpoint": {"every": 1000},
+    }
 
 
 @pytest.mark.slow
@@ -52,8 +59,11 @@ def test_a_run_from_a_throttled_failing_s3_through_a_tenth_of_the_data_ends_with
     faults = Faults(error=0.1, short=0.1, wrong=0.1, hang=0.05, hang_seconds=0.5, bytes_per_second=40e6)
     with failing_server(served, faults) as url, peak_bytes(folder) as peak:
         env = {
-            "AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y", "LOCAL_WORLD_SIZE": "2",
-        }  # fmt: skip
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ACCESS_KEY_ID": "x",
+            "AWS_SECRET_ACCESS_KEY": "y",
+            "LOCAL_WORLD_SIZE": "2",
+        }
         results = run_forked(run.scratch, 2, partial(train_from, env, run.recipe()))
     assert all(result.finished for result in results)
     assert run.losses() == plain.losses()

@@ -87,7 +87,10 @@ def test_positions_restart_after_end_of_text_and_documents_are_numbered() -> Non
 def test_slices_of_any_world_make_up_the_batch_and_have_equal_shapes(corpus: Corpus, world: int, step: int) -> None:
     whole = dataset_of(corpus).batch(step)
     parts = [dataset_of(corpus, Slice(rank=rank, num_ranks=world)).batch(step) for rank in range(world)]
-    rows = {int(n): (i.tobytes(), la.tobytes()) for n, i, la in zip(whole.sequence_R, whole.inputs_BT, whole.labels_BT, strict=False)}  # noqa: E501  # fmt: skip
+    rows = {
+        int(n): (i.tobytes(), la.tobytes())
+        for n, i, la in zip(whole.sequence_R, whole.inputs_BT, whole.labels_BT, strict=False)
+    }
     seen = [
         (int(n), (i.tobytes(), la.tobytes()))
         for part in parts

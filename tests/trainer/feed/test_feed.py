@@ -27,9 +27,15 @@ SHARDS = {"web": [made_up_tokens(20_000, 1), made_up_tokens(3_000, 2)]}
 
 def recipe_of(data: str, output: Path, **changes: object) -> TrainRecipe:
     table = TrainTable(
-        data=data, output=str(output), model="debug", seq_len=64, global_batch=10, steps=100, validation=0.1,
+        data=data,
+        output=str(output),
+        model="debug",
+        seq_len=64,
+        global_batch=10,
+        steps=100,
+        validation=0.1,
         order=OrderTable(window_blocks=2, mixture_block=20),
-    )  # fmt: skip
+    )
     return TrainRecipe(run=TrainRunTable(name="r"), train=dataclasses.replace(table, **changes))  # type: ignore[arg-type]
 
 

@@ -22,9 +22,15 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def recipe(corpus: str, folder: Path, mix: dict[str, Any] | None, **train: Any) -> TrainRecipe:
     table = {
-        "data": corpus, "output": str(folder / "run"), "model": "debug", "seq_len": 32, "global_batch": 8, "steps": 100,
-        "validation": 0.1, **train,
-    }  # fmt: skip
+        "data": corpus,
+        "output": str(folder / "run"),
+        "model": "debug",
+        "seq_len": 32,
+        "global_batch": 8,
+        "steps": 100,
+        "validation": 0.1,
+        **train,
+    }
     raw: dict[str, Any] = {"run": {"name": f"mixed-{folder.name}"}, "train": table}
     return parse_table(TrainRecipe, raw | ({} if mix is None else {"mix": mix}))
 

@@ -86,9 +86,13 @@ class TestParent:
     @pytest.fixture
     def parent(self, recipe: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.mix_parent", str(recipe), str(tmp_path), "2"], text=True, cwd=ROOT,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "tests.support.mix_parent", str(recipe), str(tmp_path), "2"],
+            text=True,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
         yield process
         process.kill()
         process.communicate()

@@ -107,11 +107,22 @@ def test_the_recommended_mixture_is_measured_to_be_better_than_uniform_and_natur
     uniform = measure(ablation, "uniform", found[1].weights, seeds)
     recommended = measure(ablation, "recommended", choice["weights"], seeds)
     floor = noise_floor(found, goal)
-    figures = {name: round(float(losses.mean()), 4) for name, losses in
-               (("recommended", recommended), ("uniform", uniform), ("natural", natural))}  # fmt: skip
+    figures = {
+        name: round(float(losses.mean()), 4)
+        for name, losses in (("recommended", recommended), ("uniform", uniform), ("natural", natural))
+    }
     scores = {name: (score["spearman"], score["mae"]) for name, score in report["scores"].items()}
-    print(json.dumps(figures | {"noise_floor": floor, "predicted": choice["predicted"], "weights": choice["weights"],
-                                "spearman and mean error": scores}))  # fmt: skip
+    print(
+        json.dumps(
+            figures
+            | {
+                "noise_floor": floor,
+                "predicted": choice["predicted"],
+                "weights": choice["weights"],
+                "spearman and mean error": scores,
+            }
+        )
+    )
     assert found[1].role == "uniform"
     assert floor is not None
     assert recommended.mean() < uniform.mean() - floor

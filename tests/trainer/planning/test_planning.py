@@ -333,10 +333,17 @@ def saved_bytes(num_layers: int, tokens_BT: torch.Tensor) -> int:
 def test_a_layer_keeps_for_backward_what_is_reckoned() -> None:
     tokens_BT = torch.randint(0, 250, (2, 64))
     layout = PlannedLayout(
-        config=model_config("debug", 250), mesh=Mesh(dp_replicate=1, dp_shard=1, tp=1, pp=1, cp=1, ep=1), zero=3,
-        recompute="none", compute_bytes=4, weight_bytes=4, seq_len=64, global_batch=2, micro_batch=2,
+        config=model_config("debug", 250),
+        mesh=Mesh(dp_replicate=1, dp_shard=1, tp=1, pp=1, cp=1, ep=1),
+        zero=3,
+        recompute="none",
+        compute_bytes=4,
+        weight_bytes=4,
+        seq_len=64,
+        global_batch=2,
+        micro_batch=2,
         num_micro_batches=1,
-    )  # fmt: skip
+    )
     # A CPU has no fused norm, which keeps its input scaled too, and its attention keeps the mask in float32.
     only_on_cpu = 4 * tokens_BT.numel() * (2 * layout.config.width + layout.seq_len)
     assert saved_bytes(2, tokens_BT) - saved_bytes(1, tokens_BT) == layer_activations(layout) + only_on_cpu
@@ -348,8 +355,13 @@ def test_a_layer_keeps_for_backward_what_is_reckoned() -> None:
 def test_the_vocabulary_is_the_configs_where_there_is_no_data(tmp_path: Path) -> None:
     assert plan_of(tmp_path).vocabulary.size == 128_256
     assert plan_of(tmp_path).layout.config.num_parameters == 8_030_261_248
-    config = {"hidden_size": 64, "num_attention_heads": 8, "num_hidden_layers": 2, "intermediate_size": 192,
-              "vocab_size": 1000}  # fmt: skip
+    config = {
+        "hidden_size": 64,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 2,
+        "intermediate_size": 192,
+        "vocab_size": 1000,
+    }
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
     plan = plan_of(tmp_path, f"train.model={path}")

@@ -36,8 +36,9 @@ def test_only_what_is_new_is_shown_and_only_once(output: Folder, capsys: pytest.
     told = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[:2] for line in told] == [
         ["attempt 2, rank 3 ended: rank 3 made no progress for 600 s"],
-        ["step 30/100", "loss 32.0000"], ["step 40/100", "loss 42.0000"],
-    ]  # fmt: skip
+        ["step 30/100", "loss 32.0000"],
+        ["step 40/100", "loss 42.0000"],
+    ]
     assert list(failures(output)) == [(1, 0), (2, 3)]
 
 

@@ -33,9 +33,13 @@ SHARDS = {
 }
 WORLD = 3
 OPTIONS = OrderOptions(
-    seed=5, seq_len=64, global_batch=8, window_blocks=2, mixture_block=20,
+    seed=5,
+    seq_len=64,
+    global_batch=8,
+    window_blocks=2,
+    mixture_block=20,
     mixture=((0, {"books": 0.5, "web": 0.5}), (30, {"books": 0.8, "web": 0.2})),
-)  # fmt: skip
+)
 NUM_STEPS = 130  # more than three epochs of the web
 
 
@@ -161,8 +165,10 @@ def test_facts_name_each_stretch_with_its_mixture(trained: tuple[Path, Path]) ->
     _, segments = facts_of(trained[0])
     latest = {(s.attempt, s.first_step): s for s in sorted(segments, key=lambda s: s.fact or 0)}
     assert {key: (s.last_step, s.parent_attempt) for key, s in latest.items()} == {
-        (1, 0): (29, None), (1, 30): (56, None), (2, 40): (NUM_STEPS - 1, 1),
-    }  # fmt: skip
+        (1, 0): (29, None),
+        (1, 30): (56, None),
+        (2, 40): (NUM_STEPS - 1, 1),
+    }
     assert json.loads(latest[1, 0].weights or "") == {"books": 0.5, "web": 0.5}
     assert json.loads(latest[2, 40].weights or "") == {"books": 0.8, "web": 0.2}
     assert json.loads(latest[2, 40].skipped_steps or "") == [45]

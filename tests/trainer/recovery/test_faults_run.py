@@ -74,8 +74,10 @@ def test_skips_in_a_row_are_counted_across_a_restart(run: Run) -> None:
 
 def test_the_window_of_spikes_goes_on_across_a_restart(run: Run, corpus: str, tmp_path: Path) -> None:
     noisy = {
-        "steps": 24, "optimizer": {"lr": 1e-9}, "faults": {"spike_window": 4, "spike_sigma": 0.2, "max_skips": 24},
-    }  # fmt: skip
+        "steps": 24,
+        "optimizer": {"lr": 1e-9},
+        "faults": {"spike_window": 4, "spike_sigma": 0.2, "max_skips": 24},
+    }
     run.start_and_kill(10, **noisy)
     assert run.start(**noisy).finished
     plain = Run(data=corpus, output=tmp_path / "plain", changes=noisy)

@@ -90,12 +90,27 @@ def test_nothing_fetched_is_all_hits() -> None:
 
 def test_a_line_of_the_metrics_file_tells_the_whole_report() -> None:
     report = StepReport(
-        step=10, attempt=2, loss=3.5, loss_by_source={"web": 3.5}, tokens_by_source={"web": 7}, gradient_norm=0.5,
-        lr=1e-3, skipped="spike", first_sequence=70, last_sequence=76, seconds=2.0, tokens_per_second=99.0, mfu=0.4,
-        phases={"forward": 1.0}, data_wait_seconds=0.5, ranks={"forward": OverRanks.of([0.1, 0.2])},
-        loading=load_figures(LOADING.counted(1000), 1), checkpoint_age_seconds=60.0, validation_loss={"web": 3.0},
+        step=10,
+        attempt=2,
+        loss=3.5,
+        loss_by_source={"web": 3.5},
+        tokens_by_source={"web": 7},
+        gradient_norm=0.5,
+        lr=1e-3,
+        skipped="spike",
+        first_sequence=70,
+        last_sequence=76,
+        seconds=2.0,
+        tokens_per_second=99.0,
+        mfu=0.4,
+        phases={"forward": 1.0},
+        data_wait_seconds=0.5,
+        ranks={"forward": OverRanks.of([0.1, 0.2])},
+        loading=load_figures(LOADING.counted(1000), 1),
+        checkpoint_age_seconds=60.0,
+        validation_loss={"web": 3.0},
         max_memory_bytes=5,
-    )  # fmt: skip
+    )
     assert StepReport.from_json(report.as_json()) == report
     plain = StepReport(step=0, attempt=1, loss=None)
     assert StepReport.from_json(plain.as_json()) == plain
@@ -103,10 +118,18 @@ def test_a_line_of_the_metrics_file_tells_the_whole_report() -> None:
 
 def test_every_gauge_is_set_from_a_report_and_has_its_labels() -> None:
     report = StepReport(
-        step=10, attempt=2, loss=3.5, loss_by_source={"web": math.nan, "books": 3.5}, gradient_norm=0.5, mfu=0.4,
-        phases=dict.fromkeys(PHASES, 1.0), ranks={"data wait": OverRanks.of([0.1, 0.2])}, checkpoint_age_seconds=60.0,
-        loading=load_figures(LOADING.counted(1000), 1), validation_loss={"web": 3.0},
-    )  # fmt: skip
+        step=10,
+        attempt=2,
+        loss=3.5,
+        loss_by_source={"web": math.nan, "books": 3.5},
+        gradient_norm=0.5,
+        mfu=0.4,
+        phases=dict.fromkeys(PHASES, 1.0),
+        ranks={"data wait": OverRanks.of([0.1, 0.2])},
+        checkpoint_age_seconds=60.0,
+        loading=load_figures(LOADING.counted(1000), 1),
+        validation_loss={"web": 3.0},
+    )
     told = list(values(report))
     assert {value.name for value in told} == set(GAUGES) - {"skipped"}
     assert all(set(value.labels) == set(GAUGES[value.name][1]) for value in told)
@@ -117,9 +140,16 @@ def test_every_gauge_is_set_from_a_report_and_has_its_labels() -> None:
 
 def test_a_line_is_json_whatever_the_figures() -> None:
     report = StepReport(
-        step=3, attempt=2, loss=math.nan, gradient_norm=math.inf, skipped="non_finite_loss", first_sequence=21,
-        last_sequence=27, ranks={"forward": OverRanks.of([0.1, 0.2])}, loss_by_source={"web": math.nan},
-    )  # fmt: skip
+        step=3,
+        attempt=2,
+        loss=math.nan,
+        gradient_norm=math.inf,
+        skipped="non_finite_loss",
+        first_sequence=21,
+        last_sequence=27,
+        ranks={"forward": OverRanks.of([0.1, 0.2])},
+        loss_by_source={"web": math.nan},
+    )
     row = json.loads(report.as_json())
     assert (row["step"], row["attempt"], row["loss"], row["skipped"]) == (3, 2, None, True)
     assert (row["reason"], row["sequences"], row["loss_by_source"]) == ("non_finite_loss", [21, 27], {"web": None})

@@ -26,8 +26,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("telling")
     data = make_corpus(str(folder / "out"), {"web": [1700, 530], "books": [1111]}).url
     changes = {
-        "workers": 2, "steps": 22, "validation": 0.1, "eval_every": 8, "profile": [2, 3], "peak_teraflops": 0.5,
-    }  # fmt: skip
+        "workers": 2,
+        "steps": 22,
+        "validation": 0.1,
+        "eval_every": 8,
+        "profile": [2, 3],
+        "peak_teraflops": 0.5,
+    }
     made = Run(data=data, output=folder / "run", changes=changes)
     made.start()
     return made

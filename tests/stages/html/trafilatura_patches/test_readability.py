@@ -29,8 +29,11 @@ attributes = st.sampled_from(
 def element(children: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.builds(
         lambda name, given, inner, tail: f"<{name}{given}>{inner}</{name}>{tail}",
-        st.sampled_from(NAMES), attributes, st.lists(children, max_size=4).map("".join), texts,
-    )  # fmt: skip
+        st.sampled_from(NAMES),
+        attributes,
+        st.lists(children, max_size=4).map("".join),
+        texts,
+    )
 
 
 pages = st.lists(st.recursive(texts, element, max_leaves=25), min_size=1, max_size=5).map(
@@ -59,8 +62,9 @@ def test_what_readability_never_reads_does_not_count_and_what_it_adds_does():
 parts = st.sampled_from(["<p>text</p>", "<p/>", "<table/>", "<head>text</head>", "<quote>text</quote>"])
 options = st.builds(
     lambda focus, size: sized(Extractor(precision=focus == "precision", recall=focus == "recall"), size),
-    st.sampled_from(["precision", "balanced", "recall"]), st.integers(0, 20),
-)  # fmt: skip
+    st.sampled_from(["precision", "balanced", "recall"]),
+    st.integers(0, 20),
+)
 
 
 def sized(options: Extractor, min_extracted_size: int) -> Extractor:
