@@ -17,13 +17,13 @@ GIB = 1 << 30
 DO_UNITS = """
 import sys
 from dataclasses import replace
-from pipeline.plan import make_plan
+from pipeline.plan import plan_run
 from pipeline.process import unit_job
 from pipeline.recipe import load
 from pipeline.phases.read import run_unit
 
 wanted = load(sys.argv[1])
-plan = make_plan(wanted)
+plan = plan_run(wanted)
 job = replace(unit_job(wanted), key=plan.key)
 for unit in plan.units:
     run_unit(job, unit, False)
