@@ -45,14 +45,14 @@ def run(options: argparse.Namespace) -> int:
 def tokenizer_files(named: TokenizerIdentity, given: str | None) -> dict[str, bytes]:
     """The tokenizer's file as it is exported: the one of that name or, if told, the one at `given`; none where the name
     leads nowhere. RecipeError where `given` is another tokenizer."""
-    from stages.tokens.tokenizer import load_tokenizer
+    from stages.tokens.tokenizer import Tokenizer, load_tokenizer
 
+    tokenizer: Tokenizer | None = None
     try:
         tokenizer = load_tokenizer(given or named.name)
     except RecipeError:
         if given is not None:
             raise
-        tokenizer = None
     if tokenizer is not None and tokenizer.hash == named.hash:
         return {"tokenizer.tiktoken": tokenizer.rank_bytes()}
     if given is not None:

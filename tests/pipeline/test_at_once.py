@@ -24,7 +24,7 @@ from tests.support.tiny_crawl import make_tiny_crawl, tiny_tokenizer
 
 DEADLINE = 600.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("address")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600), pytest.mark.usefixtures("address")]
 
 Process = subprocess.Popen[str]
 Sources = dict[str, tuple[str, ...]]

@@ -58,6 +58,7 @@ def on_disk(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2 * 3600)
 @pytest.mark.parametrize("name", PLANS)
 def test_a_run_to_a_store_that_fails_and_lies_ends_with_the_bytes_of_a_run_to_disk(
     name: str, address: str, sources: dict[str, tuple[str, ...]], on_disk: dict[str, str], tmp_path: Path

@@ -278,6 +278,7 @@ PHASES = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2 * 3600)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_run_killed_at_every_new_file_gives_the_same_bytes(
     seed: int, sources: Sources, undisturbed: dict[str, str], tmp_path: Path

@@ -16,6 +16,7 @@ from tests.support.training_runs import Run
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2 * 3600)
 def test_a_training_on_a_disk_that_fills_up_again_and_again_ends_with_the_same_losses(tmp_path: Path) -> None:
     corpus = make_corpus(str(tmp_path / "out"), {"web": [1700, 530]}).url
     plain = Run(data=corpus, output=tmp_path / "plain")

@@ -67,6 +67,7 @@ def test_a_purge_killed_in_the_middle_is_finished_by_the_same_call(template: Sma
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2 * 3600)
 def test_a_purge_killed_at_any_act_is_finished_by_the_same_call(template: SmallOut, tmp_path: Path) -> None:
     for act in range(num_acts(template, tmp_path / "count")):
         shutil.copytree(template.folder.url, tmp_path / f"at-{act}")

@@ -151,6 +151,7 @@ def test_a_flipped_bit_gives_the_right_answer_or_an_error_that_names_the_file(as
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2 * 3600)
 def test_a_thousand_flipped_bits_under_ten_thousand_questions_give_no_wrong_answer(asked: Asked) -> None:
     num_right, num_errors = check_flips(asked, random.Random(2), 1000, 10)
     assert num_right + num_errors >= 9_900 and num_right > 500 and num_errors > 500

@@ -15,7 +15,7 @@ from stages.tokens.tokenizer import load_tokenizer, train_bpe
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "mine.tiktoken"
-    path.write_bytes(train_bpe(["the harbour and the boats"] * 3, 300))
+    path.write_bytes(train_bpe(["the harbour and the boats"] * 3, 270))
     return path
 
 
@@ -41,6 +41,6 @@ def test_a_tokenizer_that_is_named_is_exported(file: Path) -> None:
 
 def test_another_tokenizer_is_refused(file: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.tiktoken"
-    other.write_bytes(train_bpe(["quite other words"] * 3, 290))
+    other.write_bytes(train_bpe(["quite other words"] * 3, 262))
     with pytest.raises(RecipeError, match=r"other\.tiktoken: another tokenizer than mine\.tiktoken"):
         tokenizer_files(identity(file), str(other))

@@ -35,6 +35,7 @@ def test_a_file_that_a_full_disk_refuses_is_named_and_leaves_nothing(disk: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2 * 3600)
 def test_a_run_on_a_disk_that_fills_up_again_and_again_ends_with_the_same_bytes(
     disk: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
