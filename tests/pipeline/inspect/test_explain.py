@@ -70,7 +70,7 @@ def test_a_step_that_raises_shows_its_line_and_what_it_said():
     assert story.deciding.rule == f"{__name__}:fail.error"
     line = fail.__code__.co_firstlineno + 1
     assert f'test_explain.py", line {line}, in fail' in shown(story)
-    assert "ValueError: no use for \ufffd[31mThe committee" in shown(story)
+    assert r"ValueError: no use for \x1b[31mThe committee" in shown(story)
     raised = as_json(story)["steps"][1]["raised"]
     assert raised["where"] == f"{__name__}, line {line}, in fail"
     json.dumps(raised, ensure_ascii=False).encode()

@@ -32,7 +32,7 @@ def recipe(tmp_path: Path) -> str:
         pq.write_table(table, data)
         file = f"documents/{source}/part-00000.parquet"
         out.publish(file, data.getvalue())
-        parts.append(PartFile(source=source, part=0, file=file, num_rows=4, hash="00" * 16))
+        parts.append(PartFile(source=source, part=0, file=file, num_rows=4, hash=content_hash(data.getvalue()).hex()))
     tokenizer = TokenizerIdentity(name="tiny", hash="00" * 16, vocab_size=250, eot_id=249)
     publish_index(out, make_index(tokenizer, [], parts, []))
     path = tmp_path / "recipe.toml"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,9 @@ def assert_a_run_holds(folder: Path, sources: dict[str, tuple[str, ...]]) -> dic
 def test_no_exception_leaves_a_unit_of_mutated_files(tmp_path: Path) -> None:
     sources = write_mutated(tmp_path / "in", seed=3, num=5)
     loaded = load(write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), sources, **TABLES)))
-    job = read_job(loaded)
-    results = [read_unit(job, unit) for unit in plan_run(loaded).units]
+    plan = plan_run(loaded)
+    job = replace(read_job(loaded), key=plan.key)
+    results = [read_unit(job, unit) for unit in plan.units]
     assert sum(result.num_survivors for result in results) > 10
     assert sum(len(result.unreadable) for result in results) > 10
     assert [result.faults for result in results if result.faults] == []

@@ -8,30 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.stages.reading.test_memory import BOMBS
 from tests.support.runs import recipe, write_recipe
-
-sys.path.append(str(Path(__file__).parents[2] / "stages" / "reading"))
-from test_memory import BOMBS
 
 GIB = 1 << 30
 DO_UNITS = """
 import sys
 from dataclasses import replace
 from pipeline.plan import plan_run
-<<<<<<< HEAD
-=======
-from pipeline.process import unit_job
->>>>>>> w-t
 from pipeline.recipe import load
 from pipeline.phases.read import read_job, read_unit
 
 wanted = load(sys.argv[1])
 plan = plan_run(wanted)
-<<<<<<< HEAD
 job = replace(read_job(wanted), key=plan.key)
-=======
-job = replace(unit_job(wanted), key=plan.key)
->>>>>>> w-t
 for unit in plan.units:
     read_unit(job, unit)
 print(next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmHWM")))

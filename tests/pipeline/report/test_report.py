@@ -76,9 +76,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     driver.quit()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def page(browser: Any, out: Folder) -> Any:
-    """The browser with the report open."""
+    """The browser with the report open, anew: another test may have been elsewhere with it."""
     browser.get("about:blank")
     browser.get_log("performance")  # the start page's own requests
     browser.get(f"file://{out.at('report.html')}")
