@@ -57,7 +57,7 @@ def may_hold(bounds: Mapping[str, tuple[Bound, Bound]], needs: Needs) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class CheckedRowGroup:
     """A row group: the least and greatest value of the columns that files are pruned by, and where each column ends.
 
     Columns lie one behind the other in the schema's order, from `start` on; `digests` has an xxh3-64 of each."""
@@ -74,7 +74,7 @@ class Sums:
 
     size: int
     columns: tuple[str, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[CheckedRowGroup, ...]
     rest: str
 
     def pieces(self, columns: Collection[str] | None, needs: Needs | None) -> Iterator[tuple[int, int, str]]:
@@ -121,7 +121,7 @@ def read_sums(table: Folder, path: str) -> Sums | None:
         return None
     fields: dict[str, Any] = json.loads(unsealed_body(data, table.at(name)) + b"}")
     groups = (
-        Group(
+        CheckedRowGroup(
             bounds={column: (low, high) for column, (low, high) in bounds.items()},
             start=start,
             ends=tuple(ends),

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from lineage.ids import content_hash, sort_keys, text_hash
 from lineage.storage.folder import Folder
-from lineage.store.checked import GROUP_ROWS, Bound, Group, Sums, digest_of, encode_sums, side_name
+from lineage.store.checked import GROUP_ROWS, Bound, CheckedRowGroup, Sums, digest_of, encode_sums, side_name
 from lineage.store.shuffle import Shuffle
 from lineage.store.tables import BOUNDED, DICTIONARY, SORTED_BY, WRITTEN_ONCE
 
@@ -239,7 +239,7 @@ def _sums(name: str, rows: pa.Table, data: bytes) -> Sums:
             digests.append(digest_of(view[start:end]))
         part = rows.slice(number * GROUP_ROWS, GROUP_ROWS)
         bounds = {column: _bounds(part, column) for column in BOUNDED.get(name, ())}
-        groups.append(Group(bounds=bounds, start=first, ends=tuple(ends), digests=tuple(digests)))
+        groups.append(CheckedRowGroup(bounds=bounds, start=first, ends=tuple(ends), digests=tuple(digests)))
     return Sums(size=len(data), columns=tuple(rows.column_names), groups=tuple(groups), rest=digest_of(view[end:]))
 
 
