@@ -2,6 +2,9 @@
 
 Hashes and ids are plain binary of 16 bytes (Delta has no fixed-size binary). `k` is `ids.sort_key(doc_id)`: its minimum
 and maximum in the Delta log are what prunes files.
+
+A new table also needs its rows (a run's: pipeline/phases/join.py or small_tables.py; derived ones: `write.index_rows`)
+and, for SQL, its view (`views.COLUMNS`).
 """
 
 from __future__ import annotations
