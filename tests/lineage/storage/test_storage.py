@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lineage.storage.folder import Folder, delta_options, is_remote, join, local_path
+from tests.support.checkout import ROOT
 from tests.support.s3_server import s3_server
 
 
@@ -155,9 +156,7 @@ with Folder(sys.argv[1]).writing("unit/documents.parquet") as file:
 
 def half_a_file(folder: Folder) -> subprocess.Popen[str]:
     """A process that is in the middle of writing."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", _HALF, folder.url], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
-    )
+    child = subprocess.Popen([sys.executable, "-c", _HALF, folder.url], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert child.stdout is not None and child.stdout.readline() == "half\n"
     return child
 
