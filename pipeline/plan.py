@@ -269,6 +269,8 @@ def _differing_entries(what: str, ours: Mapping[str, Any], theirs: Mapping[str, 
 def clear_work(out: Folder) -> None:
     """Remove work/, the plan last (and never the lease of who holds the folder, which its holder gives back)."""
     if not out.exists(PLAN):
+        if not out.is_remote and not out.names("work"):
+            out.remove_tree("work")  # a kill after the plan had gone may have left empty folders
         return
     for name in out.names("work"):
         if name not in (PLAN, LEASE_FILE):

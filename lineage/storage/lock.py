@@ -27,6 +27,8 @@ from lineage.storage.folder import Folder, StorageError
 LEASE_FILE: Final = "work/lease.json"
 LEASE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.2
+_RELEASE_PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 4.0)
+"""Seconds between the tries to give a lease back."""
 
 
 class HeldError(StorageError):
@@ -158,11 +160,20 @@ class _Lease(Hold):
         self._thread.start()
 
     def release(self) -> None:
-        """Give it back, if it is still ours."""
+        """Give it back, if it is still ours. A store that fails is asked again: what stays keeps the next call waiting
+        for the rest of the lease. OSError if it fails for good."""
         self._stop.set()
         self._thread.join()
-        if self._clock() < self._good_until:
-            objects.delete_exactly(self._url, self._etag)
+        for pause in (*_RELEASE_PAUSES, None):
+            if self._clock() >= self._good_until:
+                break
+            try:
+                objects.delete_exactly(self._url, self._etag)
+                break
+            except OSError:
+                if pause is None:
+                    raise
+                time.sleep(pause)
         self._good_until = -math.inf
 
     def _body(self) -> bytes:

@@ -53,20 +53,28 @@ def _unless_precondition(call: Callable[[], T]) -> T | None:
 
 
 def put_new(url: str, data: bytes) -> str | None:
-    """Write an object that must not exist yet: its ETag, or None if it does."""
+    """Write an object that must not exist yet: its ETag, or None if one with other content does."""
     bucket, key = _bucket_and_key(url)
     reply = _unless_precondition(lambda: _call(url, "put_object", Bucket=bucket, Key=key, Body=data, IfNoneMatch="*"))
-    return None if reply is None else str(reply["ETag"])
+    return _etag_of_content(url, data) if reply is None else str(reply["ETag"])
 
 
 def put_over(url: str, data: bytes, etag: str) -> str | None:
-    """Replace the object that has `etag`: the new ETag, or None if it is another by now, or gone."""
+    """Replace the object that has `etag`: the new ETag, or None if it has other content by now, or is gone."""
     bucket, key = _bucket_and_key(url)
     try:
         reply = _unless_precondition(lambda: _call(url, "put_object", Bucket=bucket, Key=key, Body=data, IfMatch=etag))
     except FileNotFoundError:
         return None
-    return None if reply is None else str(reply["ETag"])
+    return _etag_of_content(url, data) if reply is None else str(reply["ETag"])
+
+
+def _etag_of_content(url: str, data: bytes) -> str | None:
+    """The ETag of the object if it holds `data`, else None.
+
+    The client tries a put again whose answer was lost, and the second try fails at what the first has written."""
+    stored = get(url)
+    return stored.etag if stored is not None and stored.data == data else None
 
 
 def delete_exactly(url: str, etag: str) -> bool:

@@ -28,9 +28,10 @@ from tests.support.checkout import ROOT
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPlan:
     """The shares of requests that go wrong, each way; and outages, which begin at a share of the requests and refuse so
-    many in a row that every retry of a client fails."""
+    many in a row that every retry of a client fails. `first` names what happens to the first requests, one by one."""
 
     seed: int
+    first: tuple[str, ...] = ()
     error: float = 0.0
     busy: float = 0.0
     slow: float = 0.0
@@ -49,6 +50,7 @@ class Faults:
         self._plan, self._notes = plan, notes
         self.slow_seconds = plan.slow_seconds
         self._lock, self._random, self._left = threading.Lock(), random.Random(plan.seed), 0
+        self._first = list(plan.first)
 
     def draw(self, method: str, path: str) -> str:
         with self._lock:
@@ -58,6 +60,8 @@ class Faults:
             return kind
 
     def _kind(self) -> str:
+        if self._first:
+            return self._first.pop(0)
         if self._left:
             self._left -= 1
             return "outage"

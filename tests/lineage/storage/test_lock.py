@@ -8,14 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from lineage.storage import folder as storage
 from lineage.storage import objects
 from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import LEASE_FILE, HeldError, hold
 from tests.support.checkout import ROOT
+from tests.support.failing_store import FaultPlan, failing_store
 from tests.support.s3_server import s3_server
 
 _HOLDER = """
@@ -162,6 +165,53 @@ def test_the_renewals_of_a_holder_find_that_its_lease_was_taken(bucket: Folder) 
                 held.check()
                 time.sleep(0.01)
     assert b"thief" in lease_of(bucket).data
+
+
+@contextmanager
+def through_a_failing_store(first: tuple[str, ...], notes: Path) -> Iterator[None]:
+    """Within the block, what is asked of S3 goes through a proxy that treats the first requests as `first` says."""
+    with (
+        failing_store(os.environ["AWS_ENDPOINT_URL"], FaultPlan(seed=0, first=first), notes) as endpoint,
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        patched.setenv("AWS_ENDPOINT_URL", endpoint)
+        patched.setenv(
+            "AWS_MAX_ATTEMPTS", "1"
+        )  # so that what fails on is seen here; the store's client still tries 5 times
+        storage._filesystem.cache_clear()
+        try:
+            yield
+        finally:
+            storage._filesystem.cache_clear()
+
+
+def test_a_lease_is_taken_and_renewed_though_the_store_s_answers_are_lost(bucket: Folder, tmp_path: Path) -> None:
+    # Taken: a put of a new object. Renewed: a put over it. Each is done and its answer lost, so the client tries again.
+    notes = tmp_path / "notes"
+    with (
+        through_a_failing_store(("lost",), notes),
+        hold(bucket, "one", lease_seconds=3600, clock=stopped_clock) as held,
+    ):
+        held.check()
+    assert notes.read_text().startswith("lost PUT")
+    with (
+        hold(bucket, "two", lease_seconds=3600, clock=stopped_clock) as held,
+        through_a_failing_store(("lost",), tmp_path / "renewal"),
+    ):
+        held.renew()
+        held.check()
+    assert (tmp_path / "renewal").read_text().startswith("lost PUT")
+    assert objects.get(bucket.at(LEASE_FILE)) is None
+
+
+def test_a_lease_is_given_back_though_the_store_fails_for_a_while(bucket: Folder, tmp_path: Path) -> None:
+    with (
+        through_a_failing_store(("fine", *["busy"] * 8), tmp_path / "notes"),
+        hold(bucket, "one", lease_seconds=3600, clock=stopped_clock),
+    ):
+        pass
+    assert (tmp_path / "notes").read_text().count("busy DELETE") == 8
+    assert objects.get(bucket.at(LEASE_FILE)) is None
 
 
 def test_a_put_on_condition_fails_when_the_condition_does(bucket: Folder) -> None:
