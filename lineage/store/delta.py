@@ -17,7 +17,8 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +28,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 
 from lineage.ids import content_hash
 from lineage.index.checksums import DamagedFileError
-from lineage.storage.folder import Folder, delta_options
+from lineage.storage.folder import Folder, StorageError, delta_options
 from lineage.store.checked import DataFiles, LogSums
 
 if TYPE_CHECKING:
@@ -77,9 +78,25 @@ def table_uri(out: Folder, name: str) -> str:
     return out.at(f"lineage/{name}")
 
 
-def plain_reason(error: Exception) -> str:
+ADVICE: Final = "Make the same call again where the store failed, else run sluice verify"
+"""What to do about a file that cannot be read."""
+
+
+def plain_reason(error: Exception | str) -> str:
     """deltalake's message in one line: it colours its errors and draws them as a tree."""
     return " ".join(re.sub("\x1b\\[[0-9;]*m|↳|├─>|╰─>|│", " ", str(error)).split())
+
+
+@contextmanager
+def _naming_the_table(uri: str) -> Iterator[None]:
+    """deltalake's failures to write as a StorageError in one line that names the table, where its own names no place.
+    A commit that lost a race is left as it is: its caller tries again."""
+    try:
+        yield
+    except CommitFailedError:
+        raise
+    except (DeltaError, OSError) as error:
+        raise StorageError(f"the lineage table at {uri} cannot be written: {plain_reason(error)}") from error
 
 
 def open_table(out: Folder, name: str, version: int | None = None, sums: LogSums | None = None) -> DeltaTable:
@@ -129,25 +146,26 @@ def _create(out: Folder, name: str, schema: pa.Schema, files: Sequence[TableFile
     """Create the table with its files in one commit; False if it is there already."""
     uri = table_uri(out, name)
     options = delta_options(uri)
-    if DeltaTable.is_deltatable(uri, options):
-        return False
     if not out.is_remote:
         os.makedirs(uri, exist_ok=True)
-    try:
-        create_table_with_add_actions(
-            uri,
-            Schema.from_arrow(schema),
-            _adds(files),
-            configuration=_configuration(name),
-            storage_options=options,
-            commit_properties=CommitProperties(app_transactions=[Transaction(RUN_TRANSACTION, 1)]),
-        )
-    except DeltaError:
+    with _naming_the_table(uri):
         if DeltaTable.is_deltatable(uri, options):
             return False
-        raise
-    if len(files) > _FILES_WORTH_A_CHECKPOINT:
-        DeltaTable(uri, storage_options=options).create_checkpoint()
+        try:
+            create_table_with_add_actions(
+                uri,
+                Schema.from_arrow(schema),
+                _adds(files),
+                configuration=_configuration(name),
+                storage_options=options,
+                commit_properties=CommitProperties(app_transactions=[Transaction(RUN_TRANSACTION, 1)]),
+            )
+        except DeltaError:
+            if DeltaTable.is_deltatable(uri, options):
+                return False
+            raise
+        if len(files) > _FILES_WORTH_A_CHECKPOINT:
+            DeltaTable(uri, storage_options=options).create_checkpoint()
     return True
 
 
@@ -193,12 +211,13 @@ def append(out: Folder, name: str, rows: pa.Table, transaction_id: str) -> bool:
                 table_folder(out, name).remove(file.path)
             return False
         try:
-            table.create_write_transaction(
-                _adds([file]),
-                "append",
-                Schema.from_arrow(schema),
-                commit_properties=CommitProperties(app_transactions=[Transaction(transaction_id, 1)]),
-            )
+            with _naming_the_table(table_uri(out, name)):
+                table.create_write_transaction(
+                    _adds([file]),
+                    "append",
+                    Schema.from_arrow(schema),
+                    commit_properties=CommitProperties(app_transactions=[Transaction(transaction_id, 1)]),
+                )
         except CommitFailedError:
             time.sleep(random.uniform(0, min(1.0, 0.01 * 2 ** min(attempt, 7))))
         else:
@@ -228,12 +247,13 @@ def _gather(out: Folder, name: str) -> None:
     # which Delta takes for a conflict: so one commits. Without retries, because the loser loses nothing by giving up.
     fence = Transaction(_FENCE, (table.transaction_version(_FENCE) or 0) + 1)
     try:
-        table.create_write_transaction(
-            [*(RemoveAction(path, True, now, size, {}) for path, size in olds), *_adds([file])],
-            "append",
-            Schema.from_arrow(APPENDED[name]),
-            commit_properties=CommitProperties(max_commit_retries=0, app_transactions=[fence]),
-        )
+        with _naming_the_table(table_uri(out, name)):
+            table.create_write_transaction(
+                [*(RemoveAction(path, True, now, size, {}) for path, size in olds), *_adds([file])],
+                "append",
+                Schema.from_arrow(APPENDED[name]),
+                commit_properties=CommitProperties(max_commit_retries=0, app_transactions=[fence]),
+            )
     except CommitFailedError:
         table_folder(out, name).remove(file.path)
 
@@ -317,7 +337,7 @@ def read_table(out: Folder, name: str, version: int | None = None) -> pa.Table:
     except DamagedFileError as error:
         raise StoreError(str(error)) from error
     except (pa.ArrowException, OSError) as error:
-        raise StoreError(f"a file of {table_uri(out, name)} cannot be read: {error}. Run sluice verify") from error
+        raise StoreError(f"a file of {table_uri(out, name)} cannot be read: {plain_reason(error)}. {ADVICE}") from error
 
 
 def corpus_version(out: Folder) -> int:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lineage.ids import add_digests, content_hash, length_prefixed, show_digest
 from lineage.storage.folder import Folder
-from lineage.store.delta import StoreError, arrow_dataset, table_uri
+from lineage.store.delta import ADVICE, StoreError, arrow_dataset, plain_reason, table_uri
 from lineage.store.tables import WRITTEN_ONCE
 
 _LEFT_OUT: Final = {"inputs": ("file",)}
@@ -32,7 +32,7 @@ def _row_hashes(out: Folder, name: str) -> Iterator[int]:
             for row in zip(*as_bytes, strict=True):
                 yield int.from_bytes(content_hash(length_prefixed(*row)), "big")
     except (pa.ArrowException, OSError) as error:
-        raise StoreError(f"a file of {table_uri(out, name)} cannot be read: {error}. Run sluice verify") from error
+        raise StoreError(f"a file of {table_uri(out, name)} cannot be read: {plain_reason(error)}. {ADVICE}") from error
 
 
 def _as_bytes(column: pa.Array) -> list[bytes]:

@@ -21,7 +21,7 @@ from lineage.ids import sort_key, text_hash
 from lineage.index.checksums import DamagedFileError
 from lineage.storage.folder import Folder
 from lineage.store.checked import Bound, DataFiles, Needs, may_hold
-from lineage.store.delta import FIRST_VERSION, StoreError, check_version, log_sums, open_table
+from lineage.store.delta import ADVICE, FIRST_VERSION, StoreError, check_version, log_sums, open_table, plain_reason
 from lineage.store.rows import (
     DocumentRow,
     EditRow,
@@ -222,7 +222,7 @@ class Lookup:
         except Exception as error:  # deltalake raises the bare class for files that are gone or damaged
             raise StoreError(
                 f"a file of the lineage table {table!r} of {self._out.url} cannot be read: "
-                f"{' '.join(str(error).split())}. Run sluice verify"
+                f"{plain_reason(error)}. {ADVICE}"
             ) from error
         columns_of_values = [[value.as_py() for value in column] for column in answer.columns]
         yield from zip(*columns_of_values, strict=True)

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from lineage.storage.folder import Folder
 from lineage.store.checked import LogSums
-from lineage.store.delta import StoreError, arrow_dataset, log_sums, read_purges, read_table
+from lineage.store.delta import ADVICE, StoreError, arrow_dataset, log_sums, plain_reason, read_purges, read_table
 from lineage.store.query import (
     ERRORS,
     USUAL,
@@ -68,13 +68,13 @@ def questions(
 ) -> Iterator[Callable[[str], QueryResult]]:
     """A function that answers as `query` does, any number of times about one state: the tables are opened once."""
     with _connection(out, version, limits) as connection:
-        yield partial(_answer, connection, limits)
+        yield partial(_answer, out, connection, limits)
 
 
-def _answer(connection: duckdb.DuckDBPyConnection, limits: Limits, sql: str) -> QueryResult:
+def _answer(out: Folder, connection: duckdb.DuckDBPyConnection, limits: Limits, sql: str) -> QueryResult:
     columns: tuple[str, ...] = ()
     rows: list[tuple[Json, ...]] = []
-    for piece in _pieces(connection, limits, sql):
+    for piece in _pieces(out, connection, limits, sql):
         if isinstance(piece, tuple):
             columns = piece
         else:
@@ -83,7 +83,7 @@ def _answer(connection: duckdb.DuckDBPyConnection, limits: Limits, sql: str) -> 
 
 
 def _pieces(
-    connection: duckdb.DuckDBPyConnection, limits: Limits, sql: str
+    out: Folder, connection: duckdb.DuckDBPyConnection, limits: Limits, sql: str
 ) -> Iterator[tuple[str, ...] | list[tuple[Json, ...]]]:
     """The names of the columns, then the rows, some at a time."""
     statement = _the_select(connection, sql)
@@ -107,20 +107,20 @@ def _pieces(
     except (duckdb.OutOfMemoryException, MemoryError) as error:
         raise too_large(limits) from error
     except (duckdb.IOException, duckdb.InvalidInputException) as error:
-        raise _about_files(error) from error
+        raise _about_files(out, error) from error
     except duckdb.Error as error:
         raise WrongQueryError(f"{error} (views: {', '.join(COLUMNS)})") from error
     finally:
         timer.cancel()
 
 
-def _about_files(error: duckdb.Error) -> ValueError:
+def _about_files(out: Folder, error: duckdb.Error) -> ValueError:
     """What DuckDB says when Arrow cannot read a file of a table is our damage, not the user's mistake."""
     text = str(error)
     if "is damaged: " in text:
         return StoreError(text.rpartition("DamagedFileError: ")[2].splitlines()[0])
     if "stream registered" in text or ".parquet" in text:
-        return StoreError(f"a file of the lineage store cannot be read: {text}. Run sluice verify")
+        return StoreError(f"a file of the lineage store of {out.url} cannot be read: {plain_reason(text)}. {ADVICE}")
     return QueryError(text)
 
 
@@ -266,12 +266,12 @@ def _serve(request: dict[str, Any], answer: IO[bytes]) -> None:
         answer.write(message)
         answer.flush()
 
-    limits = Limits(**request["limits"])
+    out, limits = Folder(request["out"]), Limits(**request["limits"])
     try:
-        with _connection(Folder(request["out"]), request["version"], limits) as connection:
+        with _connection(out, request["version"], limits) as connection:
             for sql in request["asked"]:
                 send("ready", None)
-                for piece in _pieces(connection, limits, sql):
+                for piece in _pieces(out, connection, limits, sql):
                     send("columns" if isinstance(piece, tuple) else "rows", piece)
                 send("end", None)
     except tuple(ERRORS.values()) as error:

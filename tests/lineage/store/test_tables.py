@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lineage.ids import sort_key, sort_keys
-from lineage.storage.folder import Folder
+from lineage.storage.folder import Folder, StorageError
 from lineage.store import delta as store
 from lineage.store import write
 from lineage.store.delta import (
@@ -354,7 +354,7 @@ _KILLED = """
 import sys
 sys.path.insert(0, sys.argv[2])
 from test_tables import sweep
-from lineage.storage.folder import Folder
+from lineage.storage.folder import Folder, StorageError
 from lineage.store.delta import append
 out = Folder(sys.argv[1])
 print("ready", flush=True)
@@ -387,3 +387,12 @@ def test_the_log_keeps_every_version_readable(tmp_path: Path) -> None:
     for version in (0, 1, 9, 10, 11, 23):
         assert len(read_table(out, "cache_sweeps", version)) == version
     assert DeltaTable(table_uri(out, "cache_sweeps")).transaction_version("0") == 1
+
+
+def test_a_table_that_cannot_be_written_is_named_in_one_line_without_colours(tmp_path: Path) -> None:
+    log = tmp_path / "lineage" / "inputs" / "_delta_log"
+    log.parent.mkdir(parents=True)
+    log.write_text("a file where the log's folder belongs")
+    with pytest.raises(StorageError, match=r"lineage/inputs cannot be written: \w") as raised:
+        commit_tables(Folder(str(tmp_path)), {})
+    assert "\n" not in str(raised.value) and "\x1b" not in str(raised.value)
