@@ -114,7 +114,8 @@ class InputChangedError(OSError):
 def check_unchanged(plan_key: str, unit: Unit) -> None:
     """InputChangedError unless the unit's file is still what it was when the run was planned: its key says so.
 
-    Called when the file has been read, so that nothing is published of bytes that no plan and no later call knows."""
+    Called when the file has been read, so that nothing is published of bytes that no plan and no later call
+    describes."""
     found, shown = unit.input, unit.input.url
     try:
         size = input_size(found)

@@ -169,7 +169,7 @@ def show(job: ScanJob, piece: Piece) -> list[dict[str, Any]]:
 def _quoted(job: ScanJob, document: _Read, evidence: Evidence) -> str:
     """What the longest span says."""
     start, end = evidence.spans[0]
-    if evidence.unit == "words":
+    if evidence.element_kind == "words":
         return document.text[start:end]
     tokenizer = kept_tokenizer(job.encoding)
     tokens = tokenizer.encode(document.text) if document.tokens is None else document.tokens
@@ -229,9 +229,9 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> dict[
 def _urls(out: Folder, doc_ids: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     lookup = Lookup(out)
     for first in range(0, len(doc_ids), _AT_ONCE):
-        chunk = doc_ids[first : first + _AT_ONCE]
-        known = {row.doc_id.hex(): row.url for row in lookup.documents([bytes.fromhex(doc_id) for doc_id in chunk])}
-        yield from ((doc_id, known[doc_id]) for doc_id in chunk)
+        some = doc_ids[first : first + _AT_ONCE]
+        known = {row.doc_id.hex(): row.url for row in lookup.documents([bytes.fromhex(doc_id) for doc_id in some])}
+        yield from ((doc_id, known[doc_id]) for doc_id in some)
 
 
 def _first_pass(

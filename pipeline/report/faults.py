@@ -51,8 +51,8 @@ class FaultRow:
         said = f": {' '.join(self.message.split())}" if self.message else ""
         return visible_lines(f"{self.stage}: {self.error} at {self.where}, {self.num:,} ×; first on {first}{said}")
 
-    def story(self) -> str:
-        """With its traceback, for a terminal."""
+    def with_traceback(self) -> str:
+        """The line and its traceback, for a terminal."""
         return f"{self.line()}\nTraceback:\n{visible_lines(self.traceback)}"
 
 
@@ -107,4 +107,4 @@ def as_kept(rows: Sequence[FaultRow]) -> list[dict[str, Any]]:
 
 def strict_message(row: FaultRow) -> str:
     """What a strict run says at the end."""
-    return f"--strict: stopped at the first record on which something raised.\n{row.story()}"
+    return f"--strict: stopped at the first record on which something raised.\n{row.with_traceback()}"
