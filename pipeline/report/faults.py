@@ -6,8 +6,8 @@ A page that raises is turned down and the run goes on; a bug raises on many, and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from pipeline.terminal import visible_lines
 from stages.document import Rejection
@@ -100,9 +100,9 @@ def _row(fault: Fault, stage: str, file: str, offset: int, doc_id: str) -> Fault
     )
 
 
-def as_kept(rows: Sequence[FaultRow]) -> list[dict[str, Any]]:
+def as_kept(rows: Sequence[FaultRow]) -> tuple[FaultRow, ...]:
     """The rows as a finished output keeps them: without the messages, which may quote a page."""
-    return [asdict(replace(row, message="")) for row in rows]
+    return tuple(replace(row, message="") for row in rows)
 
 
 def strict_message(row: FaultRow) -> str:
