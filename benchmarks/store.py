@@ -30,7 +30,7 @@ from lineage.store.checksum_update import update_checksums
 from lineage.store.delta import append, commit_tables, state
 from lineage.store.shuffle import Shuffle
 from lineage.store.tables import DOCUMENTS, PLACEMENTS, PURGED
-from lineage.store.write import add_documents, add_rows, shard_chunks, table_buckets, write_tables
+from lineage.store.write import add_documents, add_rows, placement_buckets, table_buckets, write_tables
 
 PIECE = 250_000
 DOCUMENTS_A_SHARD = 300_000
@@ -156,8 +156,8 @@ def _add_placements(shuffle: Shuffle, placed: list[pa.Table]) -> None:
     everything = pa.concat_tables(placed)
     shards = everything["shard"].to_numpy()
     counts = np.bincount(shards).tolist()
-    for bucket, chunk in enumerate(shard_chunks(("web", shard, num) for shard, num in enumerate(counts))):
-        low, high = chunk[0][1], chunk[-1][1]
+    for bucket, places in enumerate(placement_buckets(("web", shard, num) for shard, num in enumerate(counts))):
+        low, high = places[0][1], places[-1][1]
         add_rows(shuffle, "placements", everything.filter(pa.array((shards >= low) & (shards <= high))), bucket=bucket)
 
 

@@ -22,6 +22,7 @@ from lineage.storage.folder import Folder, filesystem, is_remote, local_path, wi
 from lineage.storage.lock import LEASE_FILE
 from pipeline.inputs.files import Input, input_etag, input_size, list_inputs
 from pipeline.recipe import PipelineRecipe, differing_keys
+from pipeline.report.run_summary import read_summary
 from stages.chain import files_of
 from stages.steps.user_step import function_files
 
@@ -33,7 +34,6 @@ SHAPING_LIBRARIES = (
 """Libraries whose release can change a byte of the result."""
 
 PLAN = "work/plan.json"
-RUN = "run.json"
 _WHOLE_HASH_BYTES = 64 << 20
 _PROBE_BYTES = 64 << 10
 _NUM_PROBES = 16
@@ -114,7 +114,8 @@ class InputChangedError(OSError):
 def check_unchanged(plan_key: str, unit: Unit) -> None:
     """InputChangedError unless the unit's file is still what it was when the run was planned: its key says so.
 
-    Called when the file has been read, so that nothing is published of bytes that no plan and no later call knows."""
+    Called when the file has been read, so that nothing is published of bytes that no plan and no later call
+    describes."""
     found, shown = unit.input, unit.input.url
     try:
         size = input_size(found)
@@ -224,7 +225,7 @@ def check_same_run(plan: RunPlan) -> bool:
     finished already. RecipeError names every difference."""
     out = plan.out
     if out.exists("index.json"):
-        _refuse_differences(plan, json.loads(out.read(RUN))["identity"], compare_versions=False)
+        _refuse_differences(plan, read_summary(out).identity, compare_versions=False)
         clear_work(out)  # a kill after the index was published may have left some of it
         return True
     if out.exists(PLAN):

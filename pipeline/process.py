@@ -14,11 +14,9 @@ kill continues, and repeats no finished unit.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from lineage.index.output_index import Index, Shard
 from lineage.storage.lock import hold
@@ -39,13 +37,14 @@ from pipeline.phases.shard import cut_phase, number_shards, write_phase
 from pipeline.phases.small_tables import small_tables
 from pipeline.phases.steps import stages_of
 from pipeline.phases.tokenize import tokenize_phase
-from pipeline.plan import RUN, check_same_run, places_with_credentials, plan_run
+from pipeline.plan import check_same_run, places_with_credentials, plan_run
 from pipeline.recipe import RAY_STAGES, PipelineRecipe
+from pipeline.report.run_summary import RunSummary, read_summary
 from stages.tokens.tokenizer import load_tokenizer
 
 
-def run(recipe: PipelineRecipe, reporter: ProgressReporter, *, strict: bool = False) -> dict[str, Any]:
-    """Carry a data recipe out, or continue it; the content of OUT/run.json.
+def run(recipe: PipelineRecipe, reporter: ProgressReporter, *, strict: bool = False) -> RunSummary:
+    """Carry a data recipe out, or continue it; what it came to, as OUT/run.json has it.
 
     RecipeError if the recipe is wrong or the output holds another run; bad_records.TooManyBadRecordsError past
     limits.max_bad_records; tasks.WorkerDiedError if a unit's worker dies on every try. With `strict`
@@ -59,8 +58,7 @@ def run(recipe: PipelineRecipe, reporter: ProgressReporter, *, strict: bool = Fa
     with hold(plan.out, "sluice run"):
         if check_same_run(plan):
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
-            finished_before: dict[str, Any] = json.loads(plan.out.read(RUN))
-            return finished_before
+            return read_summary(plan.out)
         state = Run(plan=plan, reporter=reporter)
         with ray_session(recipe.ray.address, recipe.ray.num_cpus):
             for stage in RAY_STAGES:  # now, and not when the stage comes
@@ -124,8 +122,8 @@ def record(
 
 def publish(
     state: Run, index: Index, documents: Sequence[ReadResult], joined: Sequence[JoinResult], compared: DedupResult
-) -> dict[str, Any]:
-    """7. The content of run.json."""
+) -> RunSummary:
+    """7. What the run came to."""
     summary = summarise(state, index, documents, joined, compared)
     publish_output(state.plan, index, summary)
     return summary

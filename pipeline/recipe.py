@@ -1,4 +1,4 @@
-"""The data recipe: what `sluice run` is told. Each room declares its own tables; this composes them."""
+"""The recipe of `sluice run`. Each package declares its own tables; this composes them."""
 
 from __future__ import annotations
 

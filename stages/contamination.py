@@ -15,7 +15,7 @@ from stages.dedup.bands import band_keys, unpack_signatures
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
-from stages.ngrams import Encode, NgramIndex, Tokens, Unit, character_spans
+from stages.ngrams import ElementKind, Encode, NgramIndex, Tokens, character_spans
 from stages.pii.scrub import scrub
 from stages.steps.parse import clean_text
 
@@ -33,14 +33,14 @@ _SHOWN_SPANS: Final = 5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """One item found in one document. `overlap` is the share of the item that the document holds (its Jaccard where
-    `kind` is near); `longest` counts `unit`s; `spans` are half-open ranges, the longest first: of characters of the
-    document's clean text where the unit is words, of its tokens where it is tokens."""
+    `kind` is near); `longest` counts elements, which are words or tokens; `spans` are half-open ranges, the longest
+    first: of characters of the document's clean text where the elements are words, else of its tokens."""
 
     item: int
     kind: Kind
     overlap: float
     longest: int
-    unit: Unit
+    element_kind: ElementKind
     spans: tuple[tuple[int, int], ...]
 
 
@@ -111,14 +111,14 @@ class Finder:
         for match in self._index.match(text, ignore, tokens):
             if match.overlap > LEAST_OVERLAP[self._ngram]:
                 spans = match.spans[:_SHOWN_SPANS]
-                places = character_spans(text, spans) if match.unit == "words" else spans
+                places = character_spans(text, spans) if match.element_kind == "words" else spans
                 found.append(
                     Evidence(
                         item=self._variants[match.item][0],
                         kind="ngram",
                         overlap=round(match.overlap, 4),
                         longest=match.longest,
-                        unit=match.unit,
+                        element_kind=match.element_kind,
                         spans=tuple(places),
                     )
                 )
@@ -147,7 +147,12 @@ class Finder:
 
     def _whole(self, item: int, kind: Kind, overlap: float, text: str) -> Evidence:
         return Evidence(
-            item=item, kind=kind, overlap=overlap, longest=len(text.split()), unit="words", spans=((0, len(text)),)
+            item=item,
+            kind=kind,
+            overlap=overlap,
+            longest=len(text.split()),
+            element_kind="words",
+            spans=((0, len(text)),),
         )
 
 

@@ -6,7 +6,7 @@ document is the share of the item's words or tokens that lie in an n-gram which 
 an n-gram counts as found, overlap 1, where all its words stand in a row; one of fewer than 5 words says nothing and is
 skipped.
 
-Hashes of windows (a window is the n units from one place on) find candidates; words and tokens are then compared
+Hashes of windows (a window is the n elements from one place on) find candidates; words and tokens are then compared
 themselves, so no crafted collision makes a match and nothing depends on the process's hash seed.
 """
 
@@ -21,7 +21,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-Unit = Literal["words", "tokens"]
+ElementKind = Literal["words", "tokens"]
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 Tokens = npt.NDArray[np.uint32]
@@ -37,12 +37,12 @@ _MOST_PLACES: Final = 16  # of one n-gram in a document; more would let a repeat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NgramMatch:
-    """An item that shares text with a document. `spans` are half-open ranges of the document's `unit`s, longest first
-    and each in one piece in both; `longest` is the first one's length in units."""
+    """An item that shares text with a document. `spans` are half-open ranges of the document's elements, longest first
+    and each in one piece in both; `longest` is the first one's length in elements."""
 
     item: int
     overlap: float
-    unit: Unit
+    element_kind: ElementKind
     spans: tuple[tuple[int, int], ...]
 
     @property
@@ -96,25 +96,25 @@ class NgramIndex:
     def ngrams_in(self, text: str, tokens: Tokens | None = None) -> Places:
         """The numbers (0 to num_ngrams - 1, the same in every process) of the n-grams that a text holds, sorted.
         A caller that has the text's `tokens` already passes them, and nothing is encoded."""
-        return self._windows.ngrams_in(self._units(text, tokens))
+        return self._windows.ngrams_in(self._elements(text, tokens))
 
     def match(
         self, text: str, ignore: npt.NDArray[np.bool_] | None = None, tokens: Tokens | None = None
     ) -> list[NgramMatch]:
         """The items that share an n-gram with `text`, by item number; `ignore[k]` leaves n-gram k out (then nothing
         that is common to many documents counts)."""
-        unit: Unit = "words" if self._encode is None else "tokens"
-        found = self._windows.match(self._units(text, tokens), unit, ignore)
+        element_kind: ElementKind = "words" if self._encode is None else "tokens"
+        found = self._windows.match(self._elements(text, tokens), element_kind, ignore)
         return sorted([*found, *self.match_short(text)], key=lambda match: match.item)
 
     def match_short(self, text: str) -> list[NgramMatch]:
-        """The items of fewer units than an n-gram that stand in `text` as a whole."""
+        """The items of fewer elements than an n-gram that stand in `text` as a whole."""
         if not self._whole:
             return []
         words = words_of(text)
         return [match for table in self._whole.values() for match in table.match(words, "words", None)]
 
-    def _units(self, text: str, tokens: Tokens | None = None) -> Sequence[object]:
+    def _elements(self, text: str, tokens: Tokens | None = None) -> Sequence[object]:
         if self._encode is None:
             return words_of(text)
         found: list[object] = (self._encode(text) if tokens is None else tokens).tolist()
@@ -123,14 +123,14 @@ class NgramIndex:
     def _sort_out(
         self, items: Sequence[str]
     ) -> tuple[dict[int, Sequence[object]], dict[int, Sequence[str]], list[int]]:
-        """Items with n-grams as units, shorter ones as words, and the numbers of those that are too short."""
+        """Items with n-grams as elements, shorter ones as words, and the numbers of those that are too short."""
         long_items: dict[int, Sequence[object]] = {}
         short_items: dict[int, Sequence[str]] = {}
         skipped: list[int] = []
         for item, text in enumerate(items):
-            units, words = self._units(text), words_of(text)
-            if len(units) >= self.size:
-                long_items[item] = units
+            elements, words = self._elements(text), words_of(text)
+            if len(elements) >= self.size:
+                long_items[item] = elements
             elif len(words) >= LEAST_WORDS:
                 short_items[item] = words
             else:
@@ -139,12 +139,12 @@ class NgramIndex:
 
 
 class _WindowTable:
-    """Every window of `size` units of some items, by hash."""
+    """Every window of `size` elements of some items, by hash."""
 
     def __init__(self, items: dict[int, Sequence[object]] | dict[int, Sequence[str]], size: int) -> None:
         self._size = size
         self._items: dict[int, Sequence[object]] = dict(items)
-        windows = [window_hashes(_unit_hashes(units), size) for units in self._items.values()]
+        windows = [window_hashes(_element_hashes(elements), size) for elements in self._items.values()]
         hashes = np.concatenate(windows) if windows else np.empty(0, np.uint64)
         owners = np.repeat(np.array(list(self._items), dtype=np.int64), [len(w) for w in windows])
         places = np.concatenate([np.arange(len(w)) for w in windows]) if windows else np.empty(0, np.int64)
@@ -159,12 +159,14 @@ class _WindowTable:
         self._seen = np.zeros(1 << min(bits, 26), dtype=np.bool_)
         self._seen[self._hashes >> self._shift] = True
 
-    def ngrams_in(self, units: Sequence[object]) -> Places:
-        rows, _ = self._candidates(units, None)
+    def ngrams_in(self, elements: Sequence[object]) -> Places:
+        rows, _ = self._candidates(elements, None)
         return np.unique(self._numbers[rows])
 
-    def match(self, units: Sequence[object], unit: Unit, ignore: npt.NDArray[np.bool_] | None) -> list[NgramMatch]:
-        rows, found_at = self._candidates(units, ignore)
+    def match(
+        self, elements: Sequence[object], element_kind: ElementKind, ignore: npt.NDArray[np.bool_] | None
+    ) -> list[NgramMatch]:
+        rows, found_at = self._candidates(elements, ignore)
         if not len(rows):
             return []
         owners, places = self._owners[rows], self._places[rows]
@@ -178,15 +180,15 @@ class _WindowTable:
         runs: dict[int, list[tuple[int, int, int]]] = {}
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             owner, place, found = int(owners[start]), int(places[start]), int(found_at[start])
-            runs.setdefault(owner, []).extend(self._verified(units, owner, place, found, end - start))
-        return [self._as_match(owner, unit, pieces) for owner, pieces in runs.items() if pieces]
+            runs.setdefault(owner, []).extend(self._verified(elements, owner, place, found, end - start))
+        return [self._as_match(owner, element_kind, pieces) for owner, pieces in runs.items() if pieces]
 
-    def _candidates(self, units: Sequence[object], ignore: npt.NDArray[np.bool_] | None) -> tuple[Places, Places]:
+    def _candidates(self, elements: Sequence[object], ignore: npt.NDArray[np.bool_] | None) -> tuple[Places, Places]:
         """Rows of the table and places in the document whose hashes agree, each n-gram at its first few places."""
         none = np.empty(0, np.int64)
-        if len(units) < self._size or not len(self._hashes):
+        if len(elements) < self._size or not len(self._hashes):
             return none, none
-        windows = window_hashes(_unit_hashes(units), self._size)
+        windows = window_hashes(_element_hashes(elements), self._size)
         near = np.flatnonzero(self._seen[windows >> self._shift])
         if not len(near):
             return none, none
@@ -202,29 +204,30 @@ class _WindowTable:
         return rows, found_at
 
     def _verified(
-        self, units: Sequence[object], owner: int, place: int, found: int, num_windows: int
+        self, elements: Sequence[object], owner: int, place: int, found: int, num_windows: int
     ) -> Iterator[tuple[int, int, int]]:
-        """(place in the item, place in the document, units) of what is really equal in a run of equal hashes."""
+        """(place in the item, place in the document, elements) of what is really equal in a run of equal hashes."""
         item, length = self._items[owner], num_windows + self._size - 1
-        if list(item[place : place + length]) == list(units[found : found + length]):
+        if list(item[place : place + length]) == list(elements[found : found + length]):
             yield place, found, length
             return
         for offset in range(num_windows):  # two hashes met by chance or by design: go window by window
             a, b = place + offset, found + offset
-            if list(item[a : a + self._size]) == list(units[b : b + self._size]):
+            if list(item[a : a + self._size]) == list(elements[b : b + self._size]):
                 yield a, b, self._size
 
-    def _as_match(self, owner: int, unit: Unit, pieces: list[tuple[int, int, int]]) -> NgramMatch:
+    def _as_match(self, owner: int, element_kind: ElementKind, pieces: list[tuple[int, int, int]]) -> NgramMatch:
         covered = np.zeros(len(self._items[owner]), dtype=np.bool_)
         for place, _, length in pieces:
             covered[place : place + length] = True
         spans = sorted({(found, found + length) for _, found, length in pieces}, key=lambda s: (s[0] - s[1], s[0]))
-        return NgramMatch(item=owner, overlap=float(covered.mean()), unit=unit, spans=tuple(spans))
+        return NgramMatch(item=owner, overlap=float(covered.mean()), element_kind=element_kind, spans=tuple(spans))
 
 
-def _unit_hashes(units: Sequence[object]) -> Hashes:
-    """A well-mixed 64-bit hash of each word or token, shape (len(units),); Python's own, which differs by process."""
-    raw = np.fromiter(map(hash, units), dtype=np.int64, count=len(units)).view(np.uint64)
+def _element_hashes(elements: Sequence[object]) -> Hashes:
+    """A well-mixed 64-bit hash of each word or token, shape (len(elements),), from Python's own, which differs by
+    process."""
+    raw = np.fromiter(map(hash, elements), dtype=np.int64, count=len(elements)).view(np.uint64)
     mixed = (raw ^ (raw >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
     return mixed ^ (mixed >> np.uint64(32))
 

@@ -48,7 +48,7 @@ from trainer.telemetry.sinks import print_epochs
 from trainer.telemetry.step_report import StepReport
 
 STOP: Final = "stop-requested"
-"""The file in the output that asks a run to save a checkpoint and end."""
+"""The file in the output at whose sight a run saves a checkpoint and ends."""
 _STARTS_WITHOUT_PROGRESS: Final = 4
 _STOP_POLL_SECONDS: Final = 5.0
 _FINAL_ERRORS: Final = {
@@ -224,7 +224,7 @@ class _StopFile:
 
 @contextlib.contextmanager
 def _stopping(output: Folder) -> Iterator[None]:
-    """SIGTERM and SIGINT ask the workers to save and end, as long as this lasts."""
+    """While this lasts, SIGTERM and SIGINT make the workers save and end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -128,7 +128,7 @@ class Progress:
 def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
     """Train until `train.steps` steps are done or a stop is requested. Collective.
 
-    RecipeError for what the recipe asks in vain; CheckpointError where the newest checkpoint does not fit;
+    RecipeError where the recipe cannot be met; CheckpointError where the newest checkpoint does not fit;
     TrainingStoppedError after too many skips; FencedOutError where a later attempt has begun."""
     table, process = recipe.train, launch.process
     output = Folder(table.output)

@@ -256,7 +256,7 @@ class PlanTable:
     efficiency: float = key(
         0.5, above=0, at_most=1, help="share of the GPU's peak that its kernels reach between communications"
     )
-    virtual_stages: int = key(1, at_least=1, help="model chunks of a pipeline rank (interleaved schedule)")
+    virtual_stages: int = key(1, at_least=1, help="parts of the model on each pipeline rank (interleaved schedule)")
     storage_gbps: float = key(1.0, above=0, help="gigabits a second and GPU to where checkpoints go")
     restart_seconds: float = key(300.0, at_least=0, help="from a failure until steps run again")
 

@@ -17,7 +17,7 @@ from lineage.ids import ID_BYTES, content_hash
 from lineage.storage.folder import Folder, StorageError
 
 CHECKSUMS_FILE: Final = "checksums.json"
-_CHUNK: Final = 8 << 20
+_READ_BYTES: Final = 8 << 20
 
 
 class DamagedFileError(StorageError):
@@ -64,8 +64,8 @@ def hash_file(folder: Folder, name: str) -> str:
     """BLAKE3-128 of a file, hex, read in pieces; FileNotFoundError if it is not there."""
     hasher = blake3()
     with folder.open(name) as file:
-        while chunk := file.read(_CHUNK):
-            hasher.update(chunk)
+        while data := file.read(_READ_BYTES):
+            hasher.update(data)
     return hasher.digest(length=ID_BYTES).hex()
 
 

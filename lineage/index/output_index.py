@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Self
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from lineage.ids import content_hash
 from lineage.index.checksums import seal, unseal
+from lineage.json_record import JsonRecord
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, StorageError, split
 
@@ -27,7 +28,7 @@ class NotFinishedError(StorageError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenizerIdentity:
+class TokenizerIdentity(JsonRecord):
     """Which tokenizer made the shards: `hash` decides, `name` is for people. Ids lie below `vocab_size`."""
 
     name: str
@@ -37,7 +38,7 @@ class TokenizerIdentity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
+class Shard(JsonRecord):
     """One token shard. Files are named relative to OUT; hashes are BLAKE3-128 in hex; `num_tokens` counts the
     end-of-text ids too, so the file has 4 × num_tokens bytes."""
 
@@ -52,16 +53,9 @@ class Shard:
     index_file: str
     index_hash: str
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        return cls(**plain)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartFile:
+class PartFile(JsonRecord):
     """One file of documents/ or dedup/: its number within its source, its rows and its BLAKE3-128 in hex."""
 
     source: str
@@ -134,12 +128,12 @@ def encode_index(index: Index) -> bytes:
         {
             "format": index.format,
             "version": index.version,
-            "tokenizer": asdict(index.tokenizer),
+            "tokenizer": index.tokenizer.to_json(),
             "order_fingerprint": index.order_fingerprint,
             "content_fingerprint": index.content_fingerprint,
             "shards": [shard.to_json() for shard in index.shards],
-            "documents": [asdict(part) for part in index.documents],
-            "dedup": [asdict(part) for part in index.dedup],
+            "documents": [part.to_json() for part in index.documents],
+            "dedup": [part.to_json() for part in index.dedup],
         }
     )
 
@@ -152,10 +146,10 @@ def decode_index(data: bytes, where: str) -> Index:
             f"{where} has format {fields['format']}, this version reads {FORMAT}: use the one that wrote it"
         )
     return make_index(
-        tokenizer=TokenizerIdentity(**fields["tokenizer"]),
+        tokenizer=TokenizerIdentity.from_json(fields["tokenizer"]),
         shards=(Shard.from_json(entry) for entry in fields["shards"]),
-        documents=(PartFile(**entry) for entry in fields["documents"]),
-        dedup=(PartFile(**entry) for entry in fields["dedup"]),
+        documents=(PartFile.from_json(entry) for entry in fields["documents"]),
+        dedup=(PartFile.from_json(entry) for entry in fields["dedup"]),
         version=fields["version"],
     )
 

@@ -26,7 +26,7 @@ def refuse_if_bytes_would_stay(out: Folder) -> None:
             return
     except OSError as error:
         raise PurgeError(
-            f"cannot tell whether the bucket of {out.url} keeps old versions ({error}), so the purge does not begin: "
+            f"whether the bucket of {out.url} keeps old versions is unknown ({error}), so the purge does not begin: "
             "give this identity s3:GetBucketVersioning"
         ) from error
     out.publish(_PROBE, b"a purge tries whether versions can be deleted")

@@ -136,7 +136,7 @@ def _filesystem(scheme: str, process: int, anonymous: bool, settings: tuple[tupl
 
 
 def delta_options(url: str) -> dict[str, str]:
-    """The storage_options that deltalake wants for `url` (its own names for the AWS_* variables)."""
+    """The storage_options that deltalake takes for `url` (its own names for the AWS_* variables)."""
     if urlsplit(url).scheme != "s3":
         return {}
     options = {name: value for name, value in object_store_settings().items() if name.startswith("AWS_")}
@@ -312,7 +312,7 @@ def _temporary(target: Path) -> Iterator[tuple[BinaryIO, Path]]:
 
 
 def _locked_file(path: Path) -> BinaryIO | None:
-    """A new file at `path` that others know to have a live writer; None if one of them took it for dead before, and
+    """A new file at `path` that others can see to have a live writer; None if one of them took it for dead before, and
     removes it."""
     file = open(path, "xb")  # noqa: SIM115 - it stays open for the caller
     if _lock(file.fileno()) is not False and os.fstat(file.fileno()).st_nlink:
@@ -331,8 +331,8 @@ def _remove_dead(folder: Path) -> None:
 
 
 def _lock(descriptor: int) -> bool | None:
-    """Whether this descriptor has the file's lock now; None where the file system knows no locks: then a dead writer
-    cannot be told from a live one."""
+    """Whether this descriptor has the file's lock now; None where the file system has no locks: then a dead
+    writer looks like a live one."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

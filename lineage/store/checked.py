@@ -78,7 +78,7 @@ class Sums:
     rest: str
 
     def pieces(self, columns: Collection[str] | None, needs: Needs | None) -> Iterator[tuple[int, int, str]]:
-        """(start, end, digest) of what a reader relies on that wants these columns (None: all) of the rows that
+        """(start, end, digest) of what a reader of these columns relies on (None: all) of the rows that
         `needs` leaves (None: all), in the file's order."""
         wanted = [columns is None or column in columns for column in self.columns]
         for group in self.groups:

@@ -1,9 +1,8 @@
 """Keeping checksums.json true: at the end of a run, after a purge, and after a commit of training facts.
 
-A writer of an OUT holds it (lineage.storage.lock) and updates the checksums before it lets go. A writer killed in
-between leaves facts newer than their checksums; the next update takes them in, and `verify` accepts them if they are
-whole.
-"""
+A writer of an OUT holds it (lineage.storage.lock) and updates the checksums before it releases the lock. A writer
+killed in between leaves facts newer than their checksums; the next update takes them in, and `verify` accepts them if
+they are whole."""
 
 from __future__ import annotations
 

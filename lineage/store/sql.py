@@ -5,9 +5,8 @@ SELECT (an EXPLAIN is refused, because EXPLAIN ANALYZE COPY is one), that names 
 function that shows settings; no access to files, network, extensions or Python objects from inside DuckDB, which sees
 only Arrow data that we opened; a locked configuration, a memory limit, no temporary files, and a time limit.
 
-`questions` answers in this process, for questions of our own. What a user asks goes through `query` to a process of its
-own, which is this module run as a program (see lineage.store.query).
-"""
+`questions` answers in this process, for questions of our own. A user's question goes through `query` to a process of
+its own, which is this module run as a program (see lineage.store.query)."""
 
 from __future__ import annotations
 
@@ -281,7 +280,7 @@ def _serve(request: dict[str, Any], answer: IO[bytes]) -> None:
 
 
 def _end_with(asking: IO[bytes]) -> None:
-    """End this process when the one that asks is gone: it holds the other end of `asking` open until then."""
+    """End this process when its parent is gone: the parent holds the other end of `asking` open until then."""
     asking.read()
     os._exit(1)
 

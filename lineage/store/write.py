@@ -64,20 +64,20 @@ def num_buckets(num_rows: int) -> int:
     return 1 << max(0, (max(num_rows, 1) - 1).bit_length() - ROWS_PER_BUCKET.bit_length() + 1)
 
 
-def shard_chunks(num_documents: Iterable[tuple[str, int, int]]) -> Iterator[list[tuple[str, int]]]:
+def placement_buckets(num_documents: Iterable[tuple[str, int, int]]) -> Iterator[list[tuple[str, int]]]:
     """The buckets of `placements`: runs of (source, shard), in the given order, of about ROWS_PER_BUCKET rows.
 
     `num_documents` gives (source, shard, number of documents), sorted by (source, shard)."""
-    chunk: list[tuple[str, int]] = []
+    bucket: list[tuple[str, int]] = []
     rows = 0
     for source, shard, num in num_documents:
-        if chunk and rows + num > ROWS_PER_BUCKET:
-            yield chunk
-            chunk, rows = [], 0
-        chunk.append((source, shard))
+        if bucket and rows + num > ROWS_PER_BUCKET:
+            yield bucket
+            bucket, rows = [], 0
+        bucket.append((source, shard))
         rows += num
-    if chunk:
-        yield chunk
+    if bucket:
+        yield bucket
 
 
 def write_bucket(out: Folder, name: str, bucket: int, rows: pa.Table) -> list[TableFile]:
@@ -183,7 +183,7 @@ def table_buckets(num_rows: Mapping[str, int]) -> dict[str, int]:
 
 
 def add_rows(shuffle: Shuffle, name: str, rows: pa.Table, bucket: int | None = None) -> None:
-    """Rows of table `name`, for the bucket of their `k` or for the given one (`placements`: see `shard_chunks`)."""
+    """Rows of table `name`, for the bucket of their `k` or for this one (`placements`: see `placement_buckets`)."""
     shuffle.add(name, conform(rows, WRITTEN_ONCE[name]), bucket)
 
 

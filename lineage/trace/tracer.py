@@ -1,7 +1,7 @@
 """A document's whole history, from every direction: crawl record ⇄ decisions ⇄ token range ⇄ (run, step, row).
 
 A `Tracer` finds documents by one of their names and joins the facts about each into its history. Exposures to training
-are not stored but computed, by inverting each run's order. What higher layers know of URLs and orders comes as
+are not stored but computed, by inverting each run's order. What higher layers compute of URLs and orders comes as
 functions.
 """
 
@@ -130,12 +130,12 @@ class Tracer:
         found: list[DocumentHistory] = []
         distinct = list(dict.fromkeys(doc_ids))
         for first in range(0, len(distinct), _AT_ONCE):
-            chunk = distinct[first : first + _AT_ONCE]
-            rows = {row.doc_id: row for row in _one_each(self._lookup.documents(chunk))}
-            for doc_id in chunk:
+            some = distinct[first : first + _AT_ONCE]
+            rows = {row.doc_id: row for row in _one_each(self._lookup.documents(some))}
+            for doc_id in some:
                 if doc_id not in rows:
                     raise UnknownError(f"no document {doc_id.hex()} in {self._out.url}")
-            found.extend(self._joined([rows[doc_id] for doc_id in chunk]))
+            found.extend(self._joined([rows[doc_id] for doc_id in some]))
         return found
 
     def runs(self) -> list[TrainingRun]:

@@ -76,7 +76,7 @@ def check_workers(workers: Workers) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout, exact also where stdout knows ASCII alone."""
+    """One JSON document on stdout, exact also where stdout takes ASCII alone."""
     in_ascii = not speaks_unicode(sys.stdout.encoding)
     sys.stdout.write(harmless_json(json.dumps(value, ensure_ascii=in_ascii, allow_nan=False)) + "\n")
 

@@ -43,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def tokenizer_files(named: TokenizerIdentity, given: str | None) -> dict[str, bytes]:
-    """The tokenizer's file as it is exported: the one of that name or, if told, the one at `given`; none where the name
-    leads nowhere. RecipeError where `given` is another tokenizer."""
+    """The tokenizer's file as it is exported: the one of that name or, if given, the one at `given`; none where the
+    name leads nowhere. RecipeError where `given` is another tokenizer."""
     from stages.tokens.tokenizer import Tokenizer, load_tokenizer
 
     tokenizer: Tokenizer | None = None

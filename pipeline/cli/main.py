@@ -104,7 +104,7 @@ def parse_command(name: str, argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _is_of_a_store(error: Exception) -> bool:
-    """Whether a library that speaks to stores and web servers raised it. (They have no class of error in common, and
+    """Whether a library for stores and web servers raised it. (They have no class of error in common, and
     importing them all to name their classes would cost every command a second.)"""
     return type(error).__module__.split(".")[0] in (
         "botocore",

@@ -1,4 +1,4 @@
-"""What a training recipe asks of the machines that its [plan] names: memory, communication, bubble, MFU, checkpoint
+"""What a training recipe needs of the machines that its [plan] names: memory, communication, bubble, MFU, checkpoint
 cadence, days and cost.
 
   sluice plan recipes/train.toml

@@ -43,9 +43,9 @@ def run(options: argparse.Namespace) -> int:
 
     summary = process.run(recipe.load(options.recipe, options.overrides), ProgressReporter(), strict=options.strict)
     if options.json:
-        print_json(summary)
+        print_json(summary.to_json())
     else:
         show_summary(console(), summary)
-    if summary.get("nothing_kept"):
-        raise FailedError(f"{summary['output']} is empty: {summary['nothing_kept']}")
+    if summary.nothing_kept:
+        raise FailedError(f"{summary.output} is empty: {summary.nothing_kept}")
     return 0

@@ -12,6 +12,7 @@ have scrubbed them. Above --max-share the evidence is written but marked so that
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from lineage.index.output_index import check_outside
 from lineage.storage.folder import Folder
@@ -19,6 +20,9 @@ from pipeline.cli.common import add_json, print_json, share
 from pipeline.cli.main import FailedError
 from pipeline.phases.progress import ProgressReporter
 from pipeline.terminal import visible
+
+if TYPE_CHECKING:
+    from pipeline.inspect.scan import ScanEvidence
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -56,23 +60,24 @@ def run(options: argparse.Namespace) -> int:
     )
     write_evidence(evidence, options.to)
     if options.json:
-        print_json({name: value for name, value in evidence.items() if name != "documents"} | {"evidence": options.to})
+        plain = evidence.to_json()
+        del plain["documents"]
+        print_json(plain | {"evidence": options.to})
     else:
         _print(evidence, options.to)
-    if evidence["refused"]:
+    if evidence.refused:
         raise FailedError(
-            f"{evidence['num_found']:,} of {evidence['num_documents']:,} documents hold an item, a share of"
-            f" {evidence['share']:.2%}, above --max-share {evidence['max_share']:g}: a purge will refuse this evidence."
+            f"{evidence.num_found:,} of {evidence.num_documents:,} documents hold an item, a share of"
+            f" {evidence.share:.2%}, above --max-share {evidence.max_share:g}: a purge will refuse this evidence."
             " Look at it; if it is right, scan again with a higher --max-share."
         )
     return 0
 
 
-def _print(evidence: dict[str, object], to: str) -> None:
-    found, items = evidence["found_items"], evidence["num_items"]
-    assert isinstance(found, list)
-    print(f"{len(found)} of {items} items found in {evidence['num_found']} of {evidence['num_documents']} documents")
-    control = evidence["control"]
-    if isinstance(control, dict):
-        print(f"control: {control['flagged']} of {control['num']} clean texts flagged ({control['rate']:.2%})")
+def _print(evidence: ScanEvidence, to: str) -> None:
+    found, items = evidence.found_items, evidence.num_items
+    print(f"{len(found)} of {items} items found in {evidence.num_found} of {evidence.num_documents} documents")
+    control = evidence.control
+    if control is not None:
+        print(f"control: {control.flagged} of {control.num} clean texts flagged ({control.rate:.2%})")
     print(f"evidence: {visible(to)}")

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.report.run_summary import RunSummary
 from pipeline.terminal import visible
 from stages.document import STAGES
 
 
-def show_summary(screen: Console, summary: dict[str, Any]) -> None:
+def show_summary(screen: Console, summary: RunSummary) -> None:
     """The table at the end of `sluice run`."""
-    title = Text(f"{visible(summary['name'])}: what became of {summary['num_documents']:,} documents")
+    title = Text(f"{visible(summary.name)}: what became of {summary.num_documents:,} documents")
     table = Table(box=None, title=title, title_justify="left", title_style="bold")
     table.add_column("stage")
     table.add_column("rule")
     table.add_column("documents", justify="right")
-    for stage, rules in sorted(summary["rejected"].items(), key=lambda item: (_place(item[0]), item[0])):
+    for stage, rules in sorted(summary.rejected.items(), key=lambda item: (_place(item[0]), item[0])):
         for rule, num in sorted(rules.items(), key=lambda item: (-item[1], item[0])):
             table.add_row(Text(visible(stage)), Text(visible(rule)), f"{num:,}")
-    table.add_row("", Text("kept", style="bold green"), f"{summary['num_kept']:,}")
+    table.add_row("", Text("kept", style="bold green"), f"{summary.num_kept:,}")
     screen.print(table)
-    unreadable = summary["num_unreadable"]
+    unreadable = summary.num_unreadable
     screen.print(
-        f"\n{summary['num_records']:,} records of {summary['num_files']:,} files read"
+        f"\n{summary.num_records:,} records of {summary.num_files:,} files read"
         f"{f', {unreadable:,} stretches unreadable' if unreadable else ''};"
-        f" {summary['num_tokens']:,} tokens in {summary['num_shards']:,} shards."
+        f" {summary.num_tokens:,} tokens in {summary.num_shards:,} shards."
     )
-    out = visible(summary["output"])
+    out = visible(summary.output)
     screen.print(f"\nNext:\n  open {out}/report.html\n  sluice verify {out}", soft_wrap=True, markup=False)
     screen.print(f'  sluice lineage {out} "SELECT * FROM steps"', soft_wrap=True, markup=False)
     screen.print(f"  sluice trace {out} --host HOST", soft_wrap=True, markup=False)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Final
 
 _SWITCH: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Off, a node's address is 127.0.0.1 (Ray's default on Windows and macOS). Ray has no other way to ask for it: the
+"""Off, a node's address is 127.0.0.1 (Ray's default on Windows and macOS). Ray has no other setting for it: the
 address itself, given to `ray.init`, it turns into the machine's outer one (ray 2.60, `resolve_ip_for_localhost`)."""
 _CONNECT_SECONDS: Final = 10.0
 
@@ -38,7 +38,7 @@ def reachable(address: str) -> Iterator[None]:
 
 
 def _listens_on_loopback_alone(address: str) -> bool:
-    """Whether nothing answers at this machine's outer address. Ray goes there when it is told 127.0.0.1, and tries for
+    """Whether nothing answers at this machine's outer address. Ray goes there when it is given 127.0.0.1, and tries for
     minutes."""
     host, port = _host_and_port(address)
     if host not in ("127.0.0.1", "localhost", "::1"):

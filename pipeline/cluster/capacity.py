@@ -1,4 +1,4 @@
-"""Whether a cluster can ever hold what a recipe asks for: an error at once instead of a job that waits for ever."""
+"""Whether a cluster can ever hold what a recipe requires: an error at once instead of a job that waits for ever."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _GIB: Final = 1 << 30
 
 
 class ResourceError(ValueError):
-    """The recipe asks for a resource that the cluster does not have."""
+    """The recipe requires a resource that the cluster does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Nodes:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """`num` things of the kind `what` that reserve `each`; `together` of them always on one node, at most `per_node`
-    (None: any number) on a node. `keys` are those of the recipe that ask for it."""
+    (None: any number) on a node. `keys` are those of the recipe that require it."""
 
     what: str
     keys: str

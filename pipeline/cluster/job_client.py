@@ -1,4 +1,4 @@
-"""A client of a cluster's job server: submit a job, list, look at one, read and tail its log, ask it to end."""
+"""A client of a cluster's job server: submit, list, inspect and stop jobs, read and follow their logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENDED: Final = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
 class ClusterError(RuntimeError):
-    """The cluster does not answer, refuses us, or does not know the job; the message says what to do."""
+    """The cluster does not answer, refuses us, or has no such job; the message says what to do."""
 
 
 class BrokenLogError(Exception):
@@ -99,12 +99,12 @@ class JobClient:
         return [_job(details) for details in sorted(found, key=lambda details: details.start_time or 0)]
 
     def job(self, job_id: str) -> ClusterJob:
-        """One job; ClusterError if the cluster does not know it."""
+        """One job; ClusterError if the cluster has none of that id."""
         with self._errors(job_id):
             return _job(self._client.get_job_info(job_id))
 
     def request_stop(self, job_id: str) -> None:
-        """Ask a job to end."""
+        """Stop a job."""
         with self._errors(job_id):
             self._client.stop_job(job_id)
 
@@ -151,7 +151,7 @@ class JobClient:
             ) from error
         except RuntimeError as error:
             if job_id and "404" in str(error):
-                raise ClusterError(f"{self._address} knows no job {job_id!r}: `sluice jobs` lists them") from error
+                raise ClusterError(f"{self._address} has no job {job_id!r}: `sluice jobs` lists them") from error
             raise ClusterError(f"{self._address}: {error}") from error
 
 

@@ -72,7 +72,7 @@ def num_cpus() -> int:
 
 def check_resources(work: TaskResources) -> None:
     """Raise ResourceError at once where no node can run a unit, instead of waiting for ever: unless the cluster grows,
-    since Ray does not tell what nodes its autoscaler may add."""
+    since Ray does not say which nodes its autoscaler may add."""
     keys = "ray.unit_cpus, ray.unit_memory or ray.unit_resource (or the stage's own in [ray.stages])"
     if not work.grows:
         check_cluster(Wanted(what="unit", keys=keys, each=work.reserved))

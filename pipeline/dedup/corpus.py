@@ -28,8 +28,8 @@ from lineage.store.tables import VERDICTS
 from pipeline.cluster.tasks import TaskResources
 from pipeline.dedup import graph, near, verdicts
 from pipeline.dedup.exchange import Engine, Exchange, InProcess, RayData
-from pipeline.dedup.inputs import DedupUnit, EarlierFile, KeysFile, earlier_file, publish_chunks, unit_file
-from pipeline.dedup.rows import Chunk, Context, Reduced
+from pipeline.dedup.inputs import DedupUnit, EarlierFile, KeysFile, earlier_file, publish_slices, unit_file
+from pipeline.dedup.rows import Context, FileSlice, Reduced
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import mix
 
@@ -137,36 +137,36 @@ class _Flow:
             table=job.table,
             folder=self.folder,
             num_partitions=pieces,
-            chunk_starts=publish_chunks(self.folder, files, min(pieces, len(files))),
+            slice_starts=publish_slices(self.folder, files, min(pieces, len(files))),
             group_starts=tuple(starts.values()),
         )
-        self.chunks: list[Chunk] = []
+        self.slices: list[FileSlice] = []
 
     def identity(self) -> PublishedPartitions:
         """Find documents whose doc_id came before; what follows does without them."""
-        numbers = range(len(self.context.chunk_starts))
+        numbers = range(len(self.context.slice_starts))
         repeated = self.phase("identity", numbers, graph.identity_rows, graph.repeated_ids)
         digest = add_digests([repeated.counts.get("digest", 0)])
         # A key that is a function of every document's content: nobody can foresee it, and the result is the same
         # under any key but for accidental collisions of 64 bits.
         key = int(mix(np.array([digest & (2**64 - 1)], np.uint64))[0])
         self.context = dataclasses.replace(self.context, shingle_key=key)
-        by_chunk = self.phase(
-            "identity-by-chunk", repeated.names, graph.repeated_rows, graph.repeated_nodes, len(numbers)
+        by_slice = self.phase(
+            "identity-by-slice", repeated.names, graph.repeated_rows, graph.repeated_nodes, len(numbers)
         )
-        self.chunks = [Chunk(number, by_chunk.files.get(number)) for number in numbers]
+        self.slices = [FileSlice(number, by_slice.files.get(number)) for number in numbers]
         self.count(repeated, "identity")
         return repeated
 
     def near_edges(self) -> PublishedPartitions:
         """Pairs of texts whose Jaccard reaches the threshold."""
-        num_chunks = len(self.chunks)
-        found = self.phase("candidates", self.chunks, near.band_rows, near.candidates)
+        num_slices = len(self.slices)
+        found = self.phase("candidates", self.slices, near.band_rows, near.candidates)
         signatures = self.phase(
-            "signatures", found.names, near.endpoint_rows, self.bound(near.signatures_of), num_chunks
+            "signatures", found.names, near.endpoint_rows, self.bound(near.signatures_of), num_slices
         )
         likely = self.phase("likely", _compared(found, signatures), near.meeting_rows, self.bound(near.estimated))
-        texts = self.phase("shingles", likely.names, near.endpoint_rows, self.bound(near.shingles_of), num_chunks)
+        texts = self.phase("shingles", likely.names, near.endpoint_rows, self.bound(near.shingles_of), num_slices)
         edges = self.phase("near", _compared(likely, texts), near.meeting_rows, self.bound(near.verified))
         self.count(found, "capped_buckets")
         self.count(likely, "candidate_pairs", "compared_pairs")
@@ -175,7 +175,7 @@ class _Flow:
 
     def components(self, edges: PublishedPartitions) -> PublishedPartitions:
         """The component of every document that shares its URL, its text or a near edge with another."""
-        equal = self.phase("equal", self.chunks, graph.equal_rows, graph.stars)
+        equal = self.phase("equal", self.slices, graph.equal_rows, graph.stars)
         names = equal.names + edges.names
         if equal.counts.get("edges", 0) + edges.counts.get("verified_pairs", 0) <= self.job.in_process_rows:
             return self.phase("labels", names, graph.edge_rows, graph.labels, 1)
@@ -192,7 +192,7 @@ class _Flow:
         """Decide on every component and publish the verdicts of each group."""
         tasks = [_Task(verdicts.label_rows, name) for name in labels.names]
         tasks += [_Task(verdicts.near_edge_rows, name) for name in edges.names]
-        members = self.phase("members", tasks, _run_task, self.bound(verdicts.members), len(self.chunks))
+        members = self.phase("members", tasks, _run_task, self.bound(verdicts.members), len(self.slices))
         decided = self.phase("decisions", members.names, verdicts.component_rows, self.bound(verdicts.decisions))
         tasks = [_Task(verdicts.decision_rows, name) for name in decided.names]
         tasks += [_Task(verdicts.repeated_verdict_rows, name) for name in repeated.names]
@@ -204,7 +204,7 @@ class _Flow:
         self.count(decided, "dedup.url", "dedup.exact", "dedup.near")
 
     def bound(self, reduce: Callable[[Context, int, pa.Table], Reduced]) -> Callable[[int, pa.Table], Reduced]:
-        """A reducer that wants the context, with it."""
+        """A reducer that takes the context, with it."""
         return functools.partial(reduce, self.context)
 
     def phase(

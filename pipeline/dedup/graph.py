@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from lineage.ids import id_digest
 from pipeline.dedup.exchange import PARTITION
-from pipeline.dedup.inputs import ID, is_earlier, open_chunk, read_keys
-from pipeline.dedup.rows import Chunk, Context, Reduced, empty, first_documents, halves, ints, prefix, routed
+from pipeline.dedup.inputs import ID, is_earlier, open_slice, read_keys
+from pipeline.dedup.rows import Context, FileSlice, Reduced, empty, first_documents, halves, ints, prefix, routed
 from stages.dedup.candidates import distinct_pairs
 from stages.dedup.components import edges_digest, label_components, large_star, small_star
 
@@ -23,11 +23,11 @@ _URL: Final = 0
 _TEXT: Final = 1
 
 
-def identity_rows(context: Context, chunk: int) -> pa.Table:
+def identity_rows(context: Context, number: int) -> pa.Table:
     """The doc_ids of this run's documents, by doc_id."""
-    tables = [read_keys(file, ["doc_id"]) for file in open_chunk(context.folder, chunk) if not file.earlier]
+    tables = [read_keys(file, ["doc_id"]) for file in open_slice(context.folder, number) if not file.earlier]
     table = pa.concat_tables(tables) if tables else empty(node=pa.int64(), doc_id=ID)
-    return routed(context.spread(prefix(table, "doc_id")), table)
+    return routed(context.partition_of(prefix(table, "doc_id")), table)
 
 
 def repeated_ids(_: int, rows: pa.Table) -> Reduced:
@@ -44,9 +44,9 @@ def repeated_ids(_: int, rows: pa.Table) -> Reduced:
 
 
 def repeated_rows(context: Context, name: str) -> pa.Table:
-    """Documents that `repeated_ids` found, by chunk."""
+    """Documents that `repeated_ids` found, by slice."""
     rows = context.read(name, ["node"])
-    return routed(context.chunk_of(ints(rows, "node")), rows)
+    return routed(context.slice_of(ints(rows, "node")), rows)
 
 
 def repeated_nodes(_: int, rows: pa.Table) -> Reduced:
@@ -54,10 +54,10 @@ def repeated_nodes(_: int, rows: pa.Table) -> Reduced:
     return Reduced(pa.table({"node": np.sort(ints(rows, "node"))}), {})
 
 
-def equal_rows(context: Context, chunk: Chunk) -> pa.Table:
+def equal_rows(context: Context, files: FileSlice) -> pa.Table:
     """URL keys and clean hashes, by hash."""
     options, tables = context.table, []
-    for _, table in first_documents(context, chunk, ["url_key", "clean_hash", "signature"]):
+    for _, table in first_documents(context, files, ["url_key", "clean_hash", "signature"]):
         if options.url:
             tables.append(_hashes(table, "url_key", _URL))
         if options.exact:
@@ -66,7 +66,7 @@ def equal_rows(context: Context, chunk: Chunk) -> pa.Table:
             tables.append(_hashes(table.filter(pc.is_valid(table["signature"])), "clean_hash", _TEXT))
     rows = pa.concat_tables([empty(node=pa.int64(), hash=ID, kind=pa.int8()), *tables])
     rows = rows.filter(pc.is_valid(rows["hash"]))
-    return routed(context.spread(prefix(rows, "hash")), rows)
+    return routed(context.partition_of(prefix(rows, "hash")), rows)
 
 
 def _hashes(table: pa.Table, column: str, kind: int) -> pa.Table:
@@ -106,7 +106,7 @@ def both_ends_rows(context: Context, name: str) -> pa.Table:
     rows = context.read(name, ["a", "b"])
     a, b = ints(rows, "a"), ints(rows, "b")
     node, neighbour = np.concatenate((a, b)), np.concatenate((b, a))
-    return pa.table({PARTITION: context.spread(node), "a": node, "b": neighbour})
+    return pa.table({PARTITION: context.partition_of(node), "a": node, "b": neighbour})
 
 
 def greater_end_rows(context: Context, name: str) -> pa.Table:
@@ -114,7 +114,7 @@ def greater_end_rows(context: Context, name: str) -> pa.Table:
     rows = context.read(name, ["a", "b"])
     a, b = ints(rows, "a"), ints(rows, "b")
     node, neighbour = np.maximum(a, b), np.minimum(a, b)
-    return pa.table({PARTITION: context.spread(node), "a": node, "b": neighbour})
+    return pa.table({PARTITION: context.partition_of(node), "a": node, "b": neighbour})
 
 
 def large_stars(_: int, rows: pa.Table) -> Reduced:
@@ -132,7 +132,7 @@ def small_stars(_: int, rows: pa.Table) -> Reduced:
 def star_centre_rows(context: Context, name: str) -> pa.Table:
     """Edges of finished stars, by centre."""
     rows = context.read(name, ["a", "b"])
-    return routed(context.spread(ints(rows, "b")), rows)
+    return routed(context.partition_of(ints(rows, "b")), rows)
 
 
 def star_labels(_: int, rows: pa.Table) -> Reduced:

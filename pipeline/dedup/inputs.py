@@ -73,7 +73,7 @@ class KeysFile:
 
 
 def unit_file(unit: DedupUnit, work: Folder, out: Folder) -> KeysFile:
-    """The keys file of a unit; ValueError where there are more sources or files than node numbers can tell apart."""
+    """The keys file of a unit; ValueError where there are more sources or files than node numbers can hold."""
     _check_fits("sources in a recipe", unit.source_index, _SOURCE_BITS)
     _check_fits("files in a source", unit.file_index, _FILE_BITS)
     return KeysFile(
@@ -138,27 +138,27 @@ def locators(nodes: I64) -> tuple[I64, I64, I64]:
     return ordinal >> _FILE_BITS, ordinal & ((1 << _FILE_BITS) - 1), nodes & ((1 << _ROW_BITS) - 1)
 
 
-def publish_chunks(folder: Folder, files: Sequence[KeysFile], num_chunks: int) -> tuple[int, ...]:
+def publish_slices(folder: Folder, files: Sequence[KeysFile], num_slices: int) -> tuple[int, ...]:
     """Write `files`, in order of ordinal, as lists of neighbouring ones that a task opens by number; the first ordinal
     of each. So neither a task nor a closure carries every file's name."""
     starts = []
-    for number, chunk in enumerate(np.array_split(np.arange(len(files)), num_chunks)):
-        chosen = [files[index] for index in chunk]
+    for number, places in enumerate(np.array_split(np.arange(len(files)), num_slices)):
+        chosen = [files[index] for index in places]
         starts.append(chosen[0].ordinal)
-        folder.publish(_chunk_name(number), json.dumps([asdict(file) for file in chosen]).encode())
+        folder.publish(_slice_name(number), json.dumps([asdict(file) for file in chosen]).encode())
     return tuple(starts)
 
 
-def open_chunk(folder: Folder, number: int) -> list[KeysFile]:
-    """The files of one chunk."""
+def open_slice(folder: Folder, number: int) -> list[KeysFile]:
+    """The files of one slice."""
     return [
         KeysFile(**{**entry, "parts": tuple((part, name) for part, name in entry["parts"])})
-        for entry in json.loads(folder.read(_chunk_name(number)))
+        for entry in json.loads(folder.read(_slice_name(number)))
     ]
 
 
-def _chunk_name(number: int) -> str:
-    return f"chunks/{number:05d}.json"
+def _slice_name(number: int) -> str:
+    return f"slices/{number:05d}.json"
 
 
 def read_keys(file: KeysFile, columns: Iterable[str]) -> pa.Table:

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from lineage.ids import sort_keys
 from pipeline.dedup.exchange import PARTITION
-from pipeline.dedup.inputs import KeysFile, is_earlier, open_chunk, ordinals, read_keys, read_texts
-from pipeline.dedup.rows import Chunk, Context, Reduced, first_documents, ints, positions, prefix, routed
+from pipeline.dedup.inputs import KeysFile, is_earlier, open_slice, ordinals, read_keys, read_texts
+from pipeline.dedup.rows import Context, FileSlice, Reduced, first_documents, ints, positions, prefix, routed
 from stages.dedup.bands import I64, band_keys, band_orders, unpack_signatures
 from stages.dedup.candidates import BandRows, candidate_pairs, collapse_equal_texts, distinct_pairs
 from stages.dedup.minhash import estimate_floor
@@ -26,15 +26,15 @@ _BAND_COLUMNS: Final = ("key", "text", "k", "order", "preference", "node")
 _ESTIMATED_AT_ONCE: Final = 1 << 16
 
 
-def band_rows(context: Context, chunk: Chunk) -> pa.Table:
-    """A row for each band of each distinct text of the chunk, by bucket."""
+def band_rows(context: Context, files: FileSlice) -> pa.Table:
+    """A row for each band of each distinct text of the slice, by bucket."""
     columns: dict[str, list[I64]] = {name: [] for name in _BAND_COLUMNS}
-    for _, table in first_documents(context, chunk, ["doc_id", "clean_hash", "signature", "num_chars", "captured_at"]):
+    for _, table in first_documents(context, files, ["doc_id", "clean_hash", "signature", "num_chars", "captured_at"]):
         found = _bands_of(context, table.filter(pc.is_valid(table["signature"])))
         for name, values in columns.items():
             values.append(getattr(found, name))
     whole = {name: np.concatenate([np.empty(0, np.int64), *values]) for name, values in columns.items()}
-    return routed(context.spread(whole["key"]), pa.table(whole))
+    return routed(context.partition_of(whole["key"]), pa.table(whole))
 
 
 def _bands_of(context: Context, table: pa.Table) -> BandRows:
@@ -69,30 +69,31 @@ def candidates(_: int, rows: pa.Table) -> Reduced:
 
 
 def endpoint_rows(context: Context, name: str) -> pa.Table:
-    """Both ends of every pair, by chunk, and the partition where the pair is compared: that of its greater doc_id, so
+    """Both ends of every pair, by slice, and the partition where the pair is compared: that of its greater doc_id, so
     that the pairs of a bucket's least member are spread."""
     rows = context.read(name, ["a", "b"])
     a, b = ints(rows, "a"), ints(rows, "b")
-    node, meeting = distinct_pairs(np.concatenate((a, b)), np.tile(context.spread(b), 2))
-    return pa.table({PARTITION: context.chunk_of(node), "node": node, "meeting": meeting})
+    node, meeting = distinct_pairs(np.concatenate((a, b)), np.tile(context.partition_of(b), 2))
+    return pa.table({PARTITION: context.slice_of(node), "node": node, "meeting": meeting})
 
 
-def signatures_of(context: Context, chunk: int, rows: pa.Table) -> Reduced:
-    """The signature of each document wanted, for each partition that wants it."""
-    return _fetched(context, chunk, rows, "signature")
+def signatures_of(context: Context, number: int, rows: pa.Table) -> Reduced:
+    """The signature of each document requested, for each partition that requested it."""
+    return _fetched(context, number, rows, "signature")
 
 
-def shingles_of(context: Context, chunk: int, rows: pa.Table) -> Reduced:
-    """The shingle set of each document wanted, as uint64, for each partition that wants it. A text that was purged from
-    an earlier output has none, and its pairs come to nothing: no document is dropped on an unverified claim."""
-    return _fetched(context, chunk, rows, "shingles")
+def shingles_of(context: Context, number: int, rows: pa.Table) -> Reduced:
+    """The shingle set of each document requested, as uint64, for each partition that requested it. A text that was
+    purged from an earlier output has none, and its pairs come to nothing: no document is dropped on an unverified
+    claim."""
+    return _fetched(context, number, rows, "shingles")
 
 
-def _fetched(context: Context, chunk: int, rows: pa.Table, what: Literal["signature", "shingles"]) -> Reduced:
+def _fetched(context: Context, number: int, rows: pa.Table, what: Literal["signature", "shingles"]) -> Reduced:
     node, meeting = distinct_pairs(ints(rows, "node"), ints(rows, "meeting"))
     ordinal = ordinals(node)
     tables = []
-    for file in open_chunk(context.folder, chunk):
+    for file in open_slice(context.folder, number):
         here = slice(*np.searchsorted(ordinal, [file.ordinal, file.ordinal + 1]))
         wanted, times = np.unique(node[here], return_counts=True)
         if not len(wanted):
@@ -134,7 +135,7 @@ def meeting_rows(context: Context, file: Compared) -> pa.Table:
     rows = context.read(file.name, ["a", "b"])
     b = ints(rows, "b")
     return pa.table(
-        {PARTITION: context.spread(b), "a": rows["a"], "b": b, "value": pa.nulls(len(b), pa.large_binary())}
+        {PARTITION: context.partition_of(b), "a": rows["a"], "b": b, "value": pa.nulls(len(b), pa.large_binary())}
     )
 
 

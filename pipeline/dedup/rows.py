@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lineage.storage.folder import Folder
 from pipeline.dedup.exchange import PARTITION
-from pipeline.dedup.inputs import KeysFile, open_chunk, ordinals, read_keys
+from pipeline.dedup.inputs import KeysFile, open_slice, ordinals, read_keys
 from pipeline.parquet.rows import read_rows
 from stages.dedup.bands import I64
 from stages.dedup.options import DedupTable
@@ -28,23 +28,23 @@ class Reduced(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What every phase knows: the options, the folder of this stage's files, how the work is spread, and the key of the
-    deciding shingle hash (known once identity is done)."""
+    """What every phase is given: the options, the folder of this stage's files, how the work is spread, and the key of
+    the deciding shingle hash (known once identity is done)."""
 
     table: DedupTable
     folder: Folder
     num_partitions: int
-    chunk_starts: tuple[int, ...]
+    slice_starts: tuple[int, ...]
     group_starts: tuple[int, ...]
     shingle_key: int = 0
 
-    def spread(self, values: I64) -> I64:
+    def partition_of(self, values: I64) -> I64:
         """A partition number for each value, equal for equal ones."""
         return (mix(values.view(np.uint64)) % np.uint64(self.num_partitions)).astype(np.int64)
 
-    def chunk_of(self, nodes: I64) -> I64:
-        """The chunk of files that each node lies in."""
-        return np.searchsorted(np.array(self.chunk_starts), ordinals(nodes), side="right") - 1
+    def slice_of(self, nodes: I64) -> I64:
+        """The slice of files that each node lies in."""
+        return np.searchsorted(np.array(self.slice_starts), ordinals(nodes), side="right") - 1
 
     def group_of(self, nodes: I64) -> I64:
         """The number of the group of files that each node of this run lies in."""
@@ -55,17 +55,18 @@ class Context:
         return read_rows(self.folder, name, columns)
 
 
-class Chunk(NamedTuple):
-    """A chunk of files, and the published nodes among them that identity has taken out (None: none)."""
+class FileSlice(NamedTuple):
+    """Neighbouring files that one task reads, by number, and the published nodes among them that identity has taken
+    out (None: none)."""
 
     number: int
     repeated: str | None
 
 
-def first_documents(context: Context, chunk: Chunk, columns: list[str]) -> Iterator[tuple[KeysFile, pa.Table]]:
-    """Each file of the chunk with its keys, less the documents that identity has taken out."""
-    gone = ints(context.read(chunk.repeated), "node") if chunk.repeated else np.empty(0, np.int64)
-    for file in open_chunk(context.folder, chunk.number):
+def first_documents(context: Context, files: FileSlice, columns: list[str]) -> Iterator[tuple[KeysFile, pa.Table]]:
+    """Each file of the slice with its keys, less the documents that identity has taken out."""
+    gone = ints(context.read(files.repeated), "node") if files.repeated else np.empty(0, np.int64)
+    for file in open_slice(context.folder, files.number):
         table = read_keys(file, columns)
         yield file, table.filter(pa.array(np.isin(ints(table, "node"), gone, invert=True))) if len(gone) else table
 

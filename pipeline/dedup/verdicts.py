@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lineage.store.tables import VERDICTS
-from pipeline.dedup.inputs import is_earlier, locators, open_chunk, ordinals, read_keys
+from pipeline.dedup.inputs import is_earlier, locators, open_slice, ordinals, read_keys
 from pipeline.dedup.rows import Context, Reduced, ints, routed
 from stages.dedup.candidates import distinct_pairs
 from stages.dedup.decide import ComponentMember, DedupDecision, NearEdge, decide
@@ -22,25 +22,25 @@ _DECISIONS: Final = pa.schema([("node", pa.int64()), *(field for field in VERDIC
 
 
 def label_rows(context: Context, name: str) -> pa.Table:
-    """Labels by chunk of their node."""
+    """Labels by slice of their node."""
     rows = context.read(name, ["node", "label"])
     none = np.full(len(rows), _NO_NODE)
-    return _by_chunk(context, node=rows["node"], label=rows["label"], b=none, similarity=np.zeros(len(rows)))
+    return _by_slice(context, node=rows["node"], label=rows["label"], b=none, similarity=np.zeros(len(rows)))
 
 
 def near_edge_rows(context: Context, name: str) -> pa.Table:
-    """Verified edges by chunk of their first node, where that node's label is."""
+    """Verified edges by slice of their first node, where that node's label is."""
     rows = context.read(name, ["a", "b", "similarity"])
     none = np.full(len(rows), _NO_NODE)
-    return _by_chunk(context, node=rows["a"], label=none, b=rows["b"], similarity=rows["similarity"])
+    return _by_slice(context, node=rows["a"], label=none, b=rows["b"], similarity=rows["similarity"])
 
 
-def _by_chunk(context: Context, **columns: Any) -> pa.Table:
+def _by_slice(context: Context, **columns: Any) -> pa.Table:
     rows = pa.table(columns)
-    return routed(context.chunk_of(ints(rows, "node")), rows)
+    return routed(context.slice_of(ints(rows, "node")), rows)
 
 
-def members(context: Context, chunk: int, rows: pa.Table) -> Reduced:
+def members(context: Context, number: int, rows: pa.Table) -> Reduced:
     """The documents of components with what decides on them, and the verified edges (b is a node), all labelled."""
     is_edge = ints(rows, "b") != _NO_NODE
     labelled, edges = rows.filter(pa.array(~is_edge)), rows.filter(pa.array(is_edge))
@@ -48,7 +48,7 @@ def members(context: Context, chunk: int, rows: pa.Table) -> Reduced:
     ordinal = ordinals(node)
     of_edge = pa.array(label[np.searchsorted(node, ints(edges, "node"))], pa.int64())
     tables = [pa.table({"node": edges["node"], "label": of_edge, "b": edges["b"], "similarity": edges["similarity"]})]
-    for file in open_chunk(context.folder, chunk):
+    for file in open_slice(context.folder, number):
         here = slice(*np.searchsorted(ordinal, [file.ordinal, file.ordinal + 1]))
         if here.start < here.stop:
             table = read_keys(file, _DECIDING)
@@ -62,7 +62,7 @@ def members(context: Context, chunk: int, rows: pa.Table) -> Reduced:
 def component_rows(context: Context, name: str) -> pa.Table:
     """Members and edges by label."""
     rows = context.read(name)
-    return routed(context.spread(ints(rows, "label")), rows)
+    return routed(context.partition_of(ints(rows, "label")), rows)
 
 
 def decisions(context: Context, _: int, rows: pa.Table) -> Reduced:

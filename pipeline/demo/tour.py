@@ -35,7 +35,7 @@ from pipeline.demo.check import Found, check_truth, summary_kinds
 from pipeline.demo.crawl import KEPT_LANGUAGES, LEAK, Truth, make_crawl
 from pipeline.inspect.document_history import print_history
 from pipeline.inspect.hooks import apply_hooks, plan_hooks, verify_hooks
-from pipeline.inspect.scan import ScanRequest, scan, write_evidence
+from pipeline.inspect.scan import ScanEvidence, ScanRequest, scan, write_evidence
 from pipeline.inspect.tracing import make_tracer
 from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe import load
@@ -97,14 +97,14 @@ def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) 
     planted, met = summary_kinds(found)
     return {
         "folder": str(folder),
-        "num_documents": summary["num_documents"],
-        "num_tokens": summary["num_tokens"],
+        "num_documents": summary.num_documents,
+        "num_tokens": summary.num_tokens,
         "planted": planted,
         "found": met,
         "truth": [asdict(row) for row in found],
         "training": trained,
         "traced": history.as_json(5),
-        "scan": {name: evidence[name] for name in ("found_items", "num_found")},
+        "scan": {"found_items": list(evidence.found_items), "num_found": evidence.num_found},
         "purge_id": applied.purge_id,
         "purged_documents": applied.plan.num_documents,
         "verified": not verification.problems,
@@ -188,14 +188,13 @@ def _leaked_history(places: DemoPaths, truth: Truth) -> DocumentHistory:
     return max(histories, key=lambda history: len(history.exposures))
 
 
-def _purge(places: DemoPaths, screen: Console) -> tuple[dict[str, Any], Applied]:
+def _purge(places: DemoPaths, screen: Console) -> tuple[ScanEvidence, Applied]:
     evidence = scan(places.out, ScanRequest(against=str(places.crawl / "benchmark.jsonl")), ProgressReporter())
     write_evidence(evidence, str(places.folder / "scan.json"))
     screen.print(
-        f"{len(evidence['found_items'])} of {evidence['num_items']} questions found in"
-        f" {evidence['num_found']} documents"
+        f"{len(evidence.found_items)} of {evidence.num_items} questions found in {evidence.num_found} documents"
     )
-    match = PurgeMatch(kind="scan", values=tuple(document["doc_id"] for document in evidence["documents"]))
+    match = PurgeMatch(kind="scan", values=tuple(document.doc_id for document in evidence.documents))
     order = PurgeRequest(match=match, by="demo", reason="leaked benchmark")
     applied = apply(places.out, order, plan_hooks(places.out), apply_hooks())
     screen.print(

@@ -251,7 +251,7 @@ def _one_for_each_name(source: str, listed: Sequence[_Listed]) -> Sequence[_List
         if known is not found:
             raise RecipeError(
                 f"source.inputs of {source!r}: {known.shown} and {found.shown} would both be called {found.name!r} in"
-                " the tables: reach them by one glob whose wildcard tells them apart, or make two sources"
+                " the tables: reach them by one glob whose wildcard stands where they differ, or make two sources"
             )
     return listed
 

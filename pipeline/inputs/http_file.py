@@ -39,7 +39,7 @@ for _name in ("urllib3.connectionpool", "urllib3.util.retry", "urllib3.poolmanag
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
     """How often a request is tried again without any byte gained, and the pause before that: `backoff_seconds` doubled
-    each time, at most `longest_seconds`, or what the server asks for in Retry-After."""
+    each time, at most `longest_seconds`, or what the server's Retry-After says."""
 
     attempts: int = 8
     backoff_seconds: float = 0.5
@@ -52,7 +52,7 @@ class Retries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpFacts:
-    """A file's bytes and its ETag ("" if it has none), as a server tells them."""
+    """A file's bytes and its ETag ("" if it has none), as a server states them."""
 
     size: int
     etag: str
@@ -67,12 +67,12 @@ def open_http(url: str, retries: Retries | None = None, shown: str | None = None
 
 
 def http_size(url: str, retries: Retries | None = None, shown: str | None = None) -> int:
-    """Bytes of the file at `url`; errors as of `open_http`, and OSError if the server does not tell."""
+    """Bytes of the file at `url`; errors as of `open_http`, and OSError if the server does not state it."""
     return http_facts(url, retries, shown).size
 
 
 def http_facts(url: str, retries: Retries | None = None, shown: str | None = None) -> HttpFacts:
-    """What the server tells of the file at `url`; errors as of `http_size`."""
+    """What the server states of the file at `url`; errors as of `http_size`."""
     shown = shown or without_secrets(url)
     response = _request("HEAD", url, {}, retries or Retries(), shown=shown, allowed=_REFUSED_HEAD)
     length = response.headers.get("Content-Length", "")
@@ -83,7 +83,7 @@ def http_facts(url: str, retries: Retries | None = None, shown: str | None = Non
         if response.status != 200:  # 416 where there is no first byte
             length = response.headers.get("Content-Range", "").rpartition("/")[2]
     if not length.isdigit():
-        raise OSError(f"{shown}: the server does not tell the file's length (Content-Length is {length!r})")
+        raise OSError(f"{shown}: the server does not state the file's length (Content-Length is {length!r})")
     return HttpFacts(size=int(length), etag=response.headers.get("ETag", ""))
 
 

@@ -1,7 +1,7 @@
 """What every step makes of one document: the tuning loop of a person who writes filters.
 
-`explain` runs a chain on a document past its rejections and gives a Story; `as_json` and `render` show it. The chain
-should keep the whole ledger (`with_whole_ledger`), so that rules which let the document pass say by how much."""
+`explain` runs a chain on a document past its rejections and gives an Explanation; `as_json` and `render` show it. The
+chain should keep the whole ledger (`with_whole_ledger`), so that rules which let the document pass say by how much."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COLOURS: Final = {"kept": "green", "changed": "cyan", "rejected": "red"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepStory:
+class StepExplanation:
     """One step: what it measured, and the text as it came and went. `deciding` is the rule that rejected."""
 
     stage: str
@@ -48,7 +48,7 @@ class Explanation:
     at, because nothing came out of parse."""
 
     document: Document
-    steps: tuple[StepStory, ...]
+    steps: tuple[StepExplanation, ...]
     not_run: tuple[str, ...]
 
     @property
@@ -63,19 +63,19 @@ def with_whole_ledger(tables: StepTables) -> StepTables:
 
 
 def explain(document: Document, chain: Chain) -> Explanation:
-    """The story of one document, every step run on what the steps before it left, rejections notwithstanding."""
-    steps: list[StepStory] = []
+    """What every step makes of one document: each is run on what the steps before it left, rejections
+    notwithstanding."""
+    steps: list[StepExplanation] = []
     for step in chain.steps:
         outcome = attempt(step, document)
-        story = _tell(step.stage, document, outcome)
-        steps.append(story)
+        steps.append(_explain_step(step.stage, document, outcome))
         document = outcome.document if isinstance(outcome, Rejection) else outcome
         if step.stage == "parse" and not document.text:
             break
     return Explanation(document=document, steps=tuple(steps), not_run=chain.stages[len(steps) :])
 
 
-def _tell(stage: str, before: Document, outcome: Document | Rejection) -> StepStory:
+def _explain_step(stage: str, before: Document, outcome: Document | Rejection) -> StepExplanation:
     if isinstance(outcome, Rejection):
         after, deciding = outcome.document, outcome.finding
         findings = (deciding, *outcome.findings)
@@ -83,7 +83,7 @@ def _tell(stage: str, before: Document, outcome: Document | Rejection) -> StepSt
         after, deciding = outcome, None
         findings = outcome.findings[len(before.findings) :]
     passed: Verdict = "changed" if after.text != before.text else "kept"
-    return StepStory(
+    return StepExplanation(
         stage=stage,
         verdict="rejected" if deciding else passed,
         deciding=deciding,
@@ -105,10 +105,10 @@ class FindingJson(TypedDict):
     verdict: Literal["kept", "rejected"]
 
 
-def as_json(story: Explanation) -> dict[str, object]:
-    """The story as plain values: `verdict` (the deciding finding or null), `steps` in order with their findings, edits
-    and, where a step changed it, the text that it left, and the final `text`."""
-    document = story.document
+def as_json(explanation: Explanation) -> dict[str, object]:
+    """The explanation as plain values: `verdict` (the deciding finding or null), `steps` in order with their findings,
+    edits and, where a step changed it, the text that it left, and the final `text`."""
+    document = explanation.document
     return {
         "doc_id": document.doc_id.hex(),
         "url": document.url,
@@ -118,16 +118,16 @@ def as_json(story: Explanation) -> dict[str, object]:
         "charset": document.charset,
         "language": document.language,
         "language_score": document.language_score,
-        "status": "rejected" if story.deciding else "kept",
-        "verdict": _finding_json(story.deciding) if story.deciding else None,
-        "steps": [_step_json(step) for step in story.steps],
-        "not_run": list(story.not_run),
+        "status": "rejected" if explanation.deciding else "kept",
+        "verdict": _finding_json(explanation.deciding) if explanation.deciding else None,
+        "steps": [_step_json(step) for step in explanation.steps],
+        "not_run": list(explanation.not_run),
         "text": document.text,
     }
 
 
-def _step_json(step: StepStory) -> dict[str, object]:
-    told: dict[str, object] = {
+def _step_json(step: StepExplanation) -> dict[str, object]:
+    plain: dict[str, object] = {
         "stage": step.stage,
         "verdict": step.verdict,
         "num_chars_in": len(step.text_before),
@@ -135,8 +135,8 @@ def _step_json(step: StepStory) -> dict[str, object]:
         "findings": [_finding_json(finding) for finding in step.findings],
         "edits": [{"kind": edit.kind, "count": edit.count} for edit in step.edits],
     }
-    told |= {"raised": asdict(step.fault)} if step.fault else {}
-    return told | ({"text": step.text_after} if step.text_after != step.text_before else {})
+    plain |= {"raised": asdict(step.fault)} if step.fault else {}
+    return plain | ({"text": step.text_after} if step.text_after != step.text_before else {})
 
 
 def _finding_json(finding: Finding) -> FindingJson:
@@ -153,30 +153,30 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def render(story: Explanation, console: Console) -> None:
-    """The story for a person at a terminal. What comes from the page is shown as text, never as control codes."""
-    document = story.document
+def render(explanation: Explanation, console: Console) -> None:
+    """Show the explanation at a terminal. What comes from the page is shown as text, never as control codes."""
+    document = explanation.document
     console.print(
-        Panel(_headline(story), title=Text(visible(document.url or document.doc_id.hex())), title_align="left")
+        Panel(_headline(explanation), title=Text(visible(document.url or document.doc_id.hex())), title_align="left")
     )
-    for step in story.steps:
+    for step in explanation.steps:
         console.print(
             Line(Text.assemble((step.stage, "bold"), "  ", (step.verdict, _COLOURS[step.verdict])), align="left")
         )
         if step.fault:
             console.print(Text(visible_lines(f"{step.fault.traceback}: {step.fault.message}")))
         if step.findings:
-            console.print(_table(step, story.deciding))
+            console.print(_table(step, explanation.deciding))
         for edit in step.edits:
             console.print(Text(f"  {visible(edit.kind)} × {edit.count:,}", style="cyan"))
         if step.text_after != step.text_before:
             console.print(_change(step))
-    if story.not_run:
-        console.print(Text(f"not run, there is no text: {', '.join(story.not_run)}", style="dim"))
+    if explanation.not_run:
+        console.print(Text(f"not run, there is no text: {', '.join(explanation.not_run)}", style="dim"))
 
 
-def _headline(story: Explanation) -> Text:
-    document, deciding = story.document, story.deciding
+def _headline(explanation: Explanation) -> Text:
+    document, deciding = explanation.document, explanation.deciding
     facts = [
         f"{document.num_bytes:,} bytes",
         f"charset {visible(document.charset or 'unknown')}",
@@ -203,7 +203,7 @@ def _number(value: float | None) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
 
 
-def _table(step: StepStory, decides: Finding | None) -> Table:
+def _table(step: StepExplanation, decides: Finding | None) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     table.add_column()
     table.add_column("rule", no_wrap=True)
@@ -223,7 +223,7 @@ def _table(step: StepStory, decides: Finding | None) -> Table:
     return table
 
 
-def _change(step: StepStory) -> Panel | Text:
+def _change(step: StepExplanation) -> Panel | Text:
     """The text where it is new, else the lines that the step took out and put in."""
     if not step.text_before:
         more = len(step.text_after) - _PREVIEW_CHARS

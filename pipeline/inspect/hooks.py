@@ -1,4 +1,4 @@
-"""What the lineage room takes from the rooms above, put together: for verify, purge and trace."""
+"""What lineage takes from the packages above it, put together: for verify, purge and trace."""
 
 from __future__ import annotations
 

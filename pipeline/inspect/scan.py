@@ -11,14 +11,15 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from lineage.index.checksums import check_file
 from lineage.index.output_index import PartFile, Shard, check_outside, read_index
+from lineage.json_record import JsonRecord, json_name
 from lineage.recipe import RecipeError
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, split
@@ -29,9 +30,9 @@ from pipeline.parquet.rows import clean_texts, read_rows
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.tokenize import kept_tokenizer
 from pipeline.recipe import recipe_of
-from stages.contamination import Evidence, Finder
+from stages.contamination import Evidence, Finder, Kind
 from stages.dedup.options import DedupTable
-from stages.ngrams import Tokens
+from stages.ngrams import ElementKind, Tokens
 from stages.steps.decontaminate import read_items
 
 COMMON_IN = 10
@@ -85,6 +86,60 @@ class _Read:
     doc_id: bytes
     text: str
     tokens: Tokens | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match(JsonRecord):
+    """One item in one document: stages.contamination.Evidence, with the `text` of its longest span."""
+
+    item: int
+    kind: Kind
+    overlap: float
+    longest: int
+    element_kind: ElementKind = json_name("unit")
+    spans: tuple[tuple[int, int], ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannedDocument(JsonRecord):
+    """A document that holds items; `doc_id` in hex."""
+
+    doc_id: str
+    url: str | None
+    matches: tuple[Match, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlCount(JsonRecord):
+    """How many of `num` clean texts of the control file would have been called contaminated."""
+
+    file: str
+    num: int
+    flagged: int
+    rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanEvidence(JsonRecord):
+    """What a scan found: the file that `purge --from` takes. `skipped_items` are too short to look for; `refused`: the
+    share of documents is above `max_share`, and a purge refuses the file."""
+
+    format: int = 1
+    against: str
+    ngram: Literal["13w", "8t"]
+    content_fingerprint: str
+    num_items: int
+    skipped_items: tuple[int, ...]
+    found_items: tuple[int, ...]
+    common_ngrams: int
+    num_documents: int
+    num_found: int
+    share: float
+    max_share: float
+    refused: bool
+    control: ControlCount | None
+    documents: tuple[ScannedDocument, ...]
 
 
 @functools.lru_cache(maxsize=2)
@@ -153,7 +208,7 @@ def look(job: ScanJob, piece: Piece) -> PieceFound:
     return PieceFound(num_documents=num, rows=tuple(rows), seen=seen)
 
 
-def show(job: ScanJob, piece: Piece) -> list[dict[str, Any]]:
+def show(job: ScanJob, piece: Piece) -> list[tuple[bytes, tuple[Match, ...]]]:
     """Second pass: the documents of a piece that hold an item, with the evidence."""
     finder = _finder(replace(job, common=()))
     ignore = _common_mask(finder, job)
@@ -161,23 +216,34 @@ def show(job: ScanJob, piece: Piece) -> list[dict[str, Any]]:
     for document in _documents(job, piece):
         evidence = finder.find(document.text, ignore, document.tokens)
         if evidence:
-            matches = [asdict(one) | {"text": _quoted(job, document, one)} for one in evidence]
-            found.append({"doc_id": document.doc_id.hex(), "matches": matches})
+            found.append((document.doc_id, tuple(_as_match(job, document, one) for one in evidence)))
     return found
+
+
+def _as_match(job: ScanJob, document: _Read, evidence: Evidence) -> Match:
+    return Match(
+        item=evidence.item,
+        kind=evidence.kind,
+        overlap=evidence.overlap,
+        longest=evidence.longest,
+        element_kind=evidence.element_kind,
+        spans=evidence.spans,
+        text=_quoted(job, document, evidence),
+    )
 
 
 def _quoted(job: ScanJob, document: _Read, evidence: Evidence) -> str:
     """What the longest span says."""
     start, end = evidence.spans[0]
-    if evidence.unit == "words":
+    if evidence.element_kind == "words":
         return document.text[start:end]
     tokenizer = kept_tokenizer(job.encoding)
     tokens = tokenizer.encode(document.text) if document.tokens is None else document.tokens
     return tokenizer.decode(tokens[start:end])
 
 
-def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> dict[str, Any]:
-    """The evidence: what was looked for, how much was found, and `documents` with their matches, by doc_id.
+def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanEvidence:
+    """What was looked for, how much was found, and the documents with their matches, by doc_id.
 
     n-grams of words are looked for in the clean texts, duplicates of kept ones among them; n-grams of tokens in the
     shards."""
@@ -205,33 +271,33 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> dict[
         found = _second_pass(job, pieces, TaskResources.of(recipe.ray), reporter)
     share = len(found) / max(1, num_documents)
     max_share = max(_SHARE, _FEW / max(1, num_documents)) if request.max_share is None else request.max_share
-    return {
-        "format": 1,
-        "against": without_secrets(request.against),
-        "ngram": request.ngram,
-        "content_fingerprint": index.content_fingerprint,
-        "num_items": len(items),
-        "skipped_items": list(finder.skipped),
-        "found_items": sorted({match["item"] for matches in found.values() for match in matches}),
-        "common_ngrams": len(common),
-        "num_documents": num_documents,
-        "num_found": len(found),
-        "share": share,
-        "max_share": max_share,
-        "refused": share > max_share,
-        "control": None if request.control is None else _control(finder, job, request),
-        "documents": [
-            {"doc_id": doc_id, "url": url, "matches": found[doc_id]} for doc_id, url in _urls(out, sorted(found))
-        ],
-    }
+    return ScanEvidence(
+        against=without_secrets(request.against),
+        ngram=request.ngram,
+        content_fingerprint=index.content_fingerprint,
+        num_items=len(items),
+        skipped_items=tuple(finder.skipped),
+        found_items=tuple(sorted({match.item for matches in found.values() for match in matches})),
+        common_ngrams=len(common),
+        num_documents=num_documents,
+        num_found=len(found),
+        share=share,
+        max_share=max_share,
+        refused=share > max_share,
+        control=None if request.control is None else _control(finder, job, request),
+        documents=tuple(
+            ScannedDocument(doc_id=doc_id.hex(), url=url, matches=found[doc_id])
+            for doc_id, url in _urls(out, sorted(found))
+        ),
+    )
 
 
-def _urls(out: Folder, doc_ids: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+def _urls(out: Folder, doc_ids: Sequence[bytes]) -> Iterator[tuple[bytes, str | None]]:
     lookup = Lookup(out)
     for first in range(0, len(doc_ids), _AT_ONCE):
-        chunk = doc_ids[first : first + _AT_ONCE]
-        known = {row.doc_id.hex(): row.url for row in lookup.documents([bytes.fromhex(doc_id) for doc_id in chunk])}
-        yield from ((doc_id, known[doc_id]) for doc_id in chunk)
+        some = doc_ids[first : first + _AT_ONCE]
+        known = {row.doc_id: row.url for row in lookup.documents(some)}
+        yield from ((doc_id, known[doc_id]) for doc_id in some)
 
 
 def _first_pass(
@@ -251,27 +317,27 @@ def _first_pass(
 
 def _second_pass(
     job: ScanJob, pieces: Sequence[Piece], work: TaskResources, reporter: ProgressReporter
-) -> dict[str, list[Any]]:
+) -> dict[bytes, tuple[Match, ...]]:
     """The matches of each document that holds an item, by doc_id."""
-    found: dict[str, list[Any]] = {}
+    found: dict[bytes, tuple[Match, ...]] = {}
     with reporter.phase("evidence", len(pieces)) as phase:
         for _, documents in run_units(show, job, pieces, work):
-            found.update({document["doc_id"]: document["matches"] for document in documents})
+            found.update(documents)
             phase.step(1, f"{len(found):,} documents hold an item")
     return found
 
 
-def _control(finder: Finder, job: ScanJob, request: ScanRequest) -> dict[str, Any]:
+def _control(finder: Finder, job: ScanJob, request: ScanRequest) -> ControlCount:
     """How many texts of the control file, which are known to be clean, would have been called contaminated."""
     assert request.control is not None
     texts = read_items(request.control, request.field)
     ignore = _common_mask(finder, job)
     flagged = sum(1 for text in texts if finder.find(text, ignore))
-    return {"file": request.control, "num": len(texts), "flagged": flagged, "rate": flagged / max(1, len(texts))}
+    return ControlCount(file=request.control, num=len(texts), flagged=flagged, rate=flagged / max(1, len(texts)))
 
 
-def write_evidence(evidence: dict[str, Any], to: str) -> None:
+def write_evidence(evidence: ScanEvidence, to: str) -> None:
     """Write the evidence to a file, which must not lie under an output: it quotes documents."""
     check_outside("--to", to)
     folder, name = split(to)
-    folder.publish(name, json.dumps(evidence, indent=1, ensure_ascii=False).encode())
+    folder.publish(name, json.dumps(evidence.to_json(), indent=1, ensure_ascii=False).encode())

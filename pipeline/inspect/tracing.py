@@ -1,4 +1,4 @@
-"""Tracing with what the other rooms know: our URLs, and the order of training runs. Light: no torch, no Ray."""
+"""Tracing with URL normalisation and training orders, which lineage does not import. Light: no torch, no Ray."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lineage.trace.tracer import Functions, MoreRuns, Tracer
 
 
 def make_tracer(out: str, version: int | None = None, runs: Sequence[str] = ()) -> Tracer:
-    """A tracer that knows our URLs and training orders, and the runs whose facts lie in these training outputs."""
+    """A tracer with URL normalisation and training orders, and the runs whose facts lie in these training outputs."""
     from stages.steps.url import named_host, normalise_url
     from trainer.provenance.exposure import find_readings, locate_sequences
 

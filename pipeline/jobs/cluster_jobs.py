@@ -55,7 +55,7 @@ def _tries(client: JobClient, submission_id: str) -> dict[int, ClusterJob]:
 
 
 def stop(client: JobClient, job_id: str) -> ClusterJob:
-    """Ask a job to end, and wait until it has."""
+    """Stop a job, and wait until it has ended."""
     client.request_stop(job_id)
     while not (job := client.job(job_id)).ended:
         time.sleep(_POLL_SECONDS)

@@ -47,7 +47,7 @@ class RowWriter:
 
     def __exit__(self, *error: Any) -> None:
         if error[0] is not None:
-            with suppress(OSError):  # a disk that is full fails here again, and the first error is the one to tell
+            with suppress(OSError):  # a disk that is full fails here again, and the first error is the one to report
                 self._writer.close()
             self._stack.__exit__(*error)
             return

@@ -132,7 +132,7 @@ def _too_many(read: Sequence[ReadResult], bad: BadRecords, allowed: float) -> st
 def announcement(read: Iterable[ReadResult]) -> list[str]:
     """What a run says of its faults when all inputs are read: the commonest with its traceback, a line for others."""
     faults = faults_of(read)
-    return [row.line() if place else row.story() for place, row in enumerate(faults[:_MOST_SHOWN])]
+    return [row.line() if place else row.with_traceback() for place, row in enumerate(faults[:_MOST_SHOWN])]
 
 
 def first_unreadable(read: Sequence[ReadResult]) -> list[str]:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 from pipeline.cluster.metrics import PhaseMetrics, WorkCounts
 from pipeline.cluster.tasks import TaskResources, run_units
 from pipeline.phases.progress import ProgressReporter
-from pipeline.phases.results import PhaseResult
 from pipeline.plan import RunPlan
 from pipeline.recipe import PipelineRecipe
+from pipeline.report.run_summary import PhaseTime
 
 
 class Marked(Protocol):
@@ -26,16 +27,7 @@ class Marked(Protocol):
 
 Job = TypeVar("Job")
 Item = TypeVar("Item", bound=Marked)
-Result = TypeVar("Result", bound=PhaseResult)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseTime:
-    """How long a phase took, and what the progress bar said of it at last."""
-
-    name: str
-    seconds: float
-    note: str
+Result = TypeVar("Result", bound=JsonRecord)
 
 
 @dataclass(slots=True)

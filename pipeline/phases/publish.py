@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from lineage.index.output_index import Index, PartFile, Shard, TokenizerIdentity, make_index, publish_index
 from lineage.purge.erase import remove_leftovers
@@ -18,9 +16,10 @@ from pipeline.phases.bad_records import faults_of, why_nothing_was_kept
 from pipeline.phases.join import merge_excerpts
 from pipeline.phases.phase import Run
 from pipeline.phases.results import JoinResult, ReadResult
-from pipeline.plan import RUN, RunPlan, Unit, clear_work
+from pipeline.plan import RunPlan, Unit, clear_work
 from pipeline.report.faults import as_kept
 from pipeline.report.render import REPORT, render_output
+from pipeline.report.run_summary import RUN_FILE, RunSummary, encode_summary
 from stages.tokens.tokenizer import Tokenizer
 
 EXCERPTS = "excerpts.parquet"
@@ -47,8 +46,8 @@ def output_index(
 
 def summarise(
     state: Run, index: Index, read: Sequence[ReadResult], joined: Sequence[JoinResult], compared: DedupResult
-) -> dict[str, Any]:
-    """The content of run.json: counts, times, and what the run is a function of."""
+) -> RunSummary:
+    """What the run came to."""
     seconds: dict[str, Counter[str]] = defaultdict(Counter)
     rejected: dict[str, Counter[str]] = defaultdict(Counter)
     for unit, facts in zip(read, joined, strict=True):
@@ -56,40 +55,40 @@ def summarise(
         for stage, rule, number, _ in (*unit.rejected, *facts.dropped):
             rejected[stage][rule] += number
     num_kept = sum(facts.num_kept for facts in joined)
-    return {
-        "name": state.recipe.run.name,
-        "output": state.out.url,
-        "num_files": len(read),
-        "num_bytes": sum(unit.num_bytes for unit in read),
-        "num_records": sum(unit.num_records for unit in read),
-        "num_unreadable": sum(len(unit.unreadable) for unit in read),
-        "num_documents": sum(unit.num_documents for unit in read),
-        "num_kept": num_kept,
-        "nothing_kept": None if num_kept else why_nothing_was_kept(read, rejected),
-        "num_tokens": index.num_tokens,
-        "num_shards": len(index.shards),
-        "rejected": {stage: dict(rules) for stage, rules in rejected.items()},
-        "faults": as_kept(faults_of(read)),
-        "dedup": dict(compared.counts),
-        "order_fingerprint": index.order_fingerprint,
-        "content_fingerprint": index.content_fingerprint,
-        "seconds": {
+    return RunSummary(
+        name=state.recipe.run.name,
+        output=state.out.url,
+        num_files=len(read),
+        num_bytes=sum(unit.num_bytes for unit in read),
+        num_records=sum(unit.num_records for unit in read),
+        num_unreadable=sum(len(unit.unreadable) for unit in read),
+        num_documents=sum(unit.num_documents for unit in read),
+        num_kept=num_kept,
+        nothing_kept=None if num_kept else why_nothing_was_kept(read, rejected),
+        num_tokens=index.num_tokens,
+        num_shards=len(index.shards),
+        rejected={stage: dict(rules) for stage, rules in rejected.items()},
+        faults=as_kept(faults_of(read)),
+        dedup=dict(compared.counts),
+        order_fingerprint=index.order_fingerprint,
+        content_fingerprint=index.content_fingerprint,
+        seconds={
             source: {name: round(value, 3) for name, value in counter.items()} for source, counter in seconds.items()
         },
-        "phases": [asdict(phase) for phase in state.phases],
-        "identity": dict(state.plan.identity),
-    }
+        phases=tuple(state.phases),
+        identity=dict(state.plan.identity),
+    )
 
 
-def publish_output(plan: RunPlan, index: Index, summary: dict[str, Any]) -> None:
+def publish_output(plan: RunPlan, index: Index, summary: RunSummary) -> None:
     """Publish everything that readers open after the tables are committed, index.json last; then remove work/."""
     out = plan.out
     out.publish(EXCERPTS, merge_excerpts(out, plan.units))
     out.publish(RECIPE, as_toml(recordable(as_plain(plan.recipe))).encode())
-    out.publish(RUN, json.dumps(summary, indent=1, sort_keys=True).encode())
+    out.publish(RUN_FILE, encode_summary(summary))
     out.publish(REPORT, render_output(out, index))
     # A killed call may have left another run.json or report of the same size: their sums must not be taken over.
-    update_checksums(out, index, rewritten=(EXCERPTS, RECIPE, RUN, REPORT))
+    update_checksums(out, index, rewritten=(EXCERPTS, RECIPE, RUN_FILE, REPORT))
     remove_leftovers(out, also=("lineage/",))
     publish_index(out, index)
     clear_work(out)

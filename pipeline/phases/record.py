@@ -26,7 +26,7 @@ from lineage.store.write import (
     add_documents,
     add_rows,
     num_buckets,
-    shard_chunks,
+    placement_buckets,
     table_buckets,
     write_bucket,
     write_tables,
@@ -86,34 +86,34 @@ def write_lineage(
     num_rows, survivors = sum(unit.num_rows for unit in joined), sum(shard.num_documents for shard in shards)
     about = dict.fromkeys(("documents", "findings", "url_index", "warc_index", "cluster_index"), num_rows)
     about |= {"edits": survivors, "placements": survivors, "hash_index": 4 * num_rows}
-    chunks = _shard_chunks(shards)
+    buckets = _placement_buckets(shards)
     if num_rows <= IN_PROCESS_ROWS:
         started = time.perf_counter()
         with state.reporter.phase("write lineage", 1) as progress:
-            commit_tables(state.out, _in_process(state, about, chunks, small))
+            commit_tables(state.out, _in_process(state, about, buckets, small))
             progress.step(1, f"{num_rows:,} documents")
         state.took("write lineage", started, f"{num_rows:,} documents")
         return
     files = {name: write_bucket(state.out, name, 0, rows) for name, rows in small.items()}
-    commit_tables(state.out, files | _in_tasks(state, about, joined, chunks))
+    commit_tables(state.out, files | _in_tasks(state, about, joined, buckets))
 
 
 def _in_process(
-    state: Run, about: Mapping[str, int], chunks: Sequence[tuple[Shard, ...]], small: Mapping[str, pa.Table]
+    state: Run, about: Mapping[str, int], buckets: Sequence[tuple[Shard, ...]], small: Mapping[str, pa.Table]
 ) -> dict[str, list[TableFile]]:
     with Shuffle(table_buckets(about)) as shuffle:
         for unit in state.plan.units:
             _add_unit(shuffle, state.out, unit.folder)
         for name, rows in small.items():
             add_rows(shuffle, name, rows)
-        for bucket, chunk in enumerate(chunks):
-            for shard in chunk:
-                add_rows(shuffle, "placements", _placements(state.out, shard), bucket)
+        for number, bucket in enumerate(buckets):
+            for shard in bucket:
+                add_rows(shuffle, "placements", _placements(state.out, shard), number)
         return write_tables(state.out, shuffle)
 
 
 def _in_tasks(
-    state: Run, about: Mapping[str, int], joined: Sequence[JoinResult], chunks: Sequence[tuple[Shard, ...]]
+    state: Run, about: Mapping[str, int], joined: Sequence[JoinResult], buckets: Sequence[tuple[Shard, ...]]
 ) -> dict[str, list[TableFile]]:
     job = RecordJob(out=state.out.url, buckets={name: num_buckets(num) for name, num in about.items()}, shares={})
     shares = list(_shares(state.plan.units, joined))
@@ -127,7 +127,7 @@ def _in_tasks(
             keys[name] = (*keys.get(name, ()), f"{share.number:05d}")
     job = RecordJob(out=job.out, buckets=job.buckets, shares=keys)
     items = [BucketToWrite(table=name, bucket=bucket) for name in sorted(keys) for bucket in range(job.buckets[name])]
-    items += [BucketToWrite(table="placements", bucket=at, shards=chunk) for at, chunk in enumerate(chunks)]
+    items += [BucketToWrite(table="placements", bucket=at, shards=bucket) for at, bucket in enumerate(buckets)]
     written = run_phase(
         state, Phase(name="write lineage", stage="join", task=write_one, result=BucketResult, job=job, items=items)
     )
@@ -178,10 +178,10 @@ def _shares(units: Sequence[Unit], joined: Sequence[JoinResult]) -> Iterator[Uni
         yield UnitsToShuffle(number=number, folders=tuple(folders))
 
 
-def _shard_chunks(shards: Sequence[Shard]) -> list[tuple[Shard, ...]]:
+def _placement_buckets(shards: Sequence[Shard]) -> list[tuple[Shard, ...]]:
     by_place = {(shard.source, shard.shard): shard for shard in shards}
     sizes = sorted((shard.source, shard.shard, shard.num_documents) for shard in shards)
-    return [tuple(by_place[place] for place in chunk) for chunk in shard_chunks(sizes)]
+    return [tuple(by_place[place] for place in bucket) for bucket in placement_buckets(sizes)]
 
 
 def _placements(out: Folder, shard: Shard) -> pa.Table:

@@ -137,12 +137,12 @@ def write_shard_task(job: ShardJob, item: ShardOfGroup) -> Shard:
     out = Folder(job.out)
     cuts = read_cuts(out, item.group)
     firsts, lasts = cuts[item.local], cuts[item.local + 1]
-    chunk = max(64 << 10, _READ_AHEAD_BYTES // max(1, len(item.group.units)))
+    read_ahead = max(64 << 10, _READ_AHEAD_BYTES // max(1, len(item.group.units)))
     slices = []
     for unit, run, first, last in zip(item.group.units, _runs(out, item.group), firsts, lasts, strict=True):
         if first == last:
             continue
         start, size = slice_bytes(run, int(first), int(last))
-        tokens = RangeReader(out, f"{unit.folder}/tokens.bin", start, size, chunk)
+        tokens = RangeReader(out, f"{unit.folder}/tokens.bin", start, size, read_ahead)
         slices.append(RunSlice(rows=run.slice(int(first), int(last - first)), tokens=tokens))
     return publish_result(out, item.marker, publish_shard(out, item.group.source, item.shard, slices))

@@ -29,6 +29,7 @@ from pipeline.report.data import (
     StepSpeed,
 )
 from pipeline.report.faults import FaultRow
+from pipeline.report.run_summary import RunSummary, read_summary
 
 ALL_SOURCES = "all sources"
 _BINS = 20
@@ -80,13 +81,13 @@ class _Purged:
 
 
 def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
-    run = json.loads(out.read("run.json"))
+    summary = read_summary(out)
     purged = _Purged.of(ask)
     funnels = _funnels(ask, index, purged)
     purges = ask('SELECT purge_id, "at", "by", reason, num_documents, num_tokens FROM purges ORDER BY "at", purge_id')
     excerpts = read_rows(out, "excerpts.parquet").to_pylist()
     return ReportData(
-        name=run["name"],
+        name=summary.name,
         state=state_of(index, [row[0] for row in purges]),
         totals=_totals(ask, index, purged),
         funnels=funnels,
@@ -114,11 +115,11 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         timeouts=tuple(
             row[0] for row in ask("SELECT doc_id FROM documents WHERE rule = 'parse.timeout' ORDER BY 1 LIMIT 50")
         ),
-        raised=tuple(_raised(FaultRow(**row)) for row in run.get("faults", [])),
+        raised=tuple(map(_raised, summary.faults)),
         purges=tuple(purges),
-        speeds=_speeds(funnels[0].steps if funnels else (), run),
-        phases=tuple((phase["name"], phase["seconds"], phase["note"]) for phase in run.get("phases", [])),
-        capped_buckets=int(run.get("dedup", {}).get("capped_buckets", 0)),
+        speeds=_speeds(funnels[0].steps if funnels else (), summary),
+        phases=tuple((phase.name, phase.seconds, phase.note) for phase in summary.phases),
+        capped_buckets=summary.dedup.get("capped_buckets", 0),
         recipe=out.read("recipe.toml").decode(),
     )
 
@@ -349,10 +350,10 @@ def _purged_of(ask: _Ask, doc_ids: Sequence[str]) -> set[str]:
     return {row[0] for row in rows}
 
 
-def _speeds(steps: Sequence[FunnelRow], run: Mapping[str, Any]) -> tuple[StepSpeed, ...]:
+def _speeds(steps: Sequence[FunnelRow], summary: RunSummary) -> tuple[StepSpeed, ...]:
     """What each step took of the time of all units of work, and what else they did."""
     seconds: dict[str, float] = defaultdict(float)
-    for of_source in run.get("seconds", {}).values():
+    for of_source in summary.seconds.values():
         for name, value in of_source.items():
             seconds[name] += value
     timed = [step for step in steps if step.stage in seconds]

@@ -6,8 +6,8 @@ A page that raises is turned down and the run goes on; a bug raises on many, and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from pipeline.terminal import visible_lines
 from stages.document import Rejection
@@ -51,8 +51,8 @@ class FaultRow:
         said = f": {' '.join(self.message.split())}" if self.message else ""
         return visible_lines(f"{self.stage}: {self.error} at {self.where}, {self.num:,} ×; first on {first}{said}")
 
-    def story(self) -> str:
-        """With its traceback, for a terminal."""
+    def with_traceback(self) -> str:
+        """The line and its traceback, for a terminal."""
         return f"{self.line()}\nTraceback:\n{visible_lines(self.traceback)}"
 
 
@@ -100,11 +100,11 @@ def _row(fault: Fault, stage: str, file: str, offset: int, doc_id: str) -> Fault
     )
 
 
-def as_kept(rows: Sequence[FaultRow]) -> list[dict[str, Any]]:
+def as_kept(rows: Sequence[FaultRow]) -> tuple[FaultRow, ...]:
     """The rows as a finished output keeps them: without the messages, which may quote a page."""
-    return [asdict(replace(row, message="")) for row in rows]
+    return tuple(replace(row, message="") for row in rows)
 
 
 def strict_message(row: FaultRow) -> str:
     """What a strict run says at the end."""
-    return f"--strict: stopped at the first record on which something raised.\n{row.story()}"
+    return f"--strict: stopped at the first record on which something raised.\n{row.with_traceback()}"

@@ -33,7 +33,7 @@ def label_components(a: I64, b: I64) -> tuple[I64, I64]:
 def large_star(node: I64, neighbour: I64) -> tuple[I64, I64]:
     """Each node's greater neighbours, joined to the least of the node and all its neighbours.
 
-    Wants every edge of the nodes given, once from each of its ends."""
+    Takes every edge of the nodes given, once from each of its ends."""
     nodes, least, run = _least_neighbour(node, neighbour)
     least = np.minimum(nodes, least)
     # Only the greater neighbours move: of an edge's two ends exactly one sees the other as greater, so each edge
@@ -43,7 +43,7 @@ def large_star(node: I64, neighbour: I64) -> tuple[I64, I64]:
 
 
 def small_star(node: I64, neighbour: I64) -> tuple[I64, I64]:
-    """Each node and its lesser neighbours, joined to the least of them. Wants every edge once, from its greater end."""
+    """Each node and its lesser neighbours, joined to the least of them. Takes every edge once, from its greater end."""
     nodes, least, run = _least_neighbour(node, neighbour)
     # The node keeps an edge to the least alone; its other edges move to its neighbours. The least would be joined to
     # itself: that edge says nothing and is left out, so no more edges come out than went in.
@@ -53,7 +53,7 @@ def small_star(node: I64, neighbour: I64) -> tuple[I64, I64]:
 
 
 def edges_digest(a: I64, b: I64) -> int:
-    """A number that tells two sets of distinct edges apart, whatever their order: add those of parts mod 2^64."""
+    """A number that differs between two sets of distinct edges, whatever their order: add those of parts mod 2^64."""
     return int(np.sum(mix(mix(a.view(np.uint64)) ^ b.view(np.uint64)), dtype=np.uint64))
 
 

@@ -15,7 +15,7 @@ Span = tuple[int, int]
 Finder = Callable[[bytes], Iterator[Span]]
 
 # Letters of two-byte scripts (Latin, Greek, Cyrillic: U+00C0 to U+053F) may stand in an address (RFC 6531); those of
-# three bytes may not, since Chinese and Japanese have no space to tell where an address begins.
+# three bytes may not, since Chinese and Japanese have no space that marks where an address begins.
 _WIDE = rb"[\xc3-\xd4][\x80-\xbf]"
 _ATOM = rb"(?:[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]|" + _WIDE + rb")+"
 _LABEL = rb"(?:[A-Za-z0-9-]|" + _WIDE + rb")+"

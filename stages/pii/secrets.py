@@ -10,7 +10,7 @@ from stages.pii.linear import linear
 _FORMATS: Final = (
     # AWS: unique identifiers of access keys and of temporary ones (IAM user guide, "IAM identifiers"), base 32
     rb"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}\b",
-    # AWS: a secret access key is 40 characters of base 64, told by the name it is assigned to
+    # AWS: a secret access key is 40 characters of base 64, recognised by the name it is assigned to
     rb"(?i:aws_?secret_?(?:access_?)?key)[\"']?\s{0,4}[=:]{1,2}>?\s{0,4}[\"']?[A-Za-z0-9/+]{40}\b",
     # GitHub: token prefixes (GitHub blog, "Behind GitHub's new authentication token formats"); fine-grained tokens
     rb"\bgh[pousr]_[A-Za-z0-9]{36,}\b",

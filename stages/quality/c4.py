@@ -6,7 +6,7 @@
 - `paper`: TensorFlow Datasets, text/c4_utils.py (clean_page): 5 words, counted after citations went; 3 sentences. Its
   sentences are NLTK's, ours spaCy's; its word list of bad words is left to the url and classifier steps.
 - `dclm`: mlfoundations/dclm, baselines_configs/c4.yaml, which is `paper`, and the rule of its RefinedWeb pipeline that
-  a page goes when line removal took more than 5% of its words (word_removal_ratio_filter; DCLM asks it after other
+  a page goes when line removal took more than 5% of its words (word_removal_ratio_filter; DCLM tests it after other
   line rules than these).
 - `dolma`: allenai/dolma, python/dolma/taggers/c4.py: 3 words; the word "javascript", lorem ipsum or a curly bracket on
   any line, kept or not, rejects the page; no citations, policies, sentence counts or word lengths.

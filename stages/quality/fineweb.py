@@ -13,7 +13,7 @@ from functools import partial
 from stages.quality.characters import TERMINAL_PUNCTUATION
 from stages.quality.options import Variant
 from stages.quality.rules import Rule, RuleSet, Side
-from stages.quality.text_view import TextView, chunks, counts, feed_lines, repeats, share, written_lines
+from stages.quality.text_view import TextView, counts, feed_lines, repeats, share, whitespace_words, written_lines
 
 
 def _line_punctuation(view: TextView) -> float:
@@ -34,9 +34,9 @@ def _newlines_per_word(view: TextView) -> float:
     return share(len(view.once(feed_lines)) - 1, counts(view).num_tokens)
 
 
-def _newlines_per_chunk(view: TextView) -> float:
-    """Never below `_newlines_per_word`: a chunk is a word at least."""
-    return share(len(view.once(feed_lines)) - 1, len(view.once(chunks)))
+def _newlines_per_whitespace_word(view: TextView) -> float:
+    """Never below `_newlines_per_word`: what stands between white space holds one word at least."""
+    return share(len(view.once(feed_lines)) - 1, len(view.once(whitespace_words)))
 
 
 def _is_empty(view: TextView) -> float:
@@ -73,7 +73,7 @@ def rule_set(variant: Variant, limits: Mapping[str, float]) -> RuleSet:
                 name="fineweb.too_many_newlines",
                 measure=_newlines_per_word,
                 threshold=limit,
-                quick=_newlines_per_chunk,
+                quick=_newlines_per_whitespace_word,
             )
         )
     return RuleSet(name="fineweb", rules=tuple(rules))

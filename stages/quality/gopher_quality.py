@@ -24,7 +24,16 @@ from typing import Final
 
 from stages.quality.options import Variant
 from stages.quality.rules import Rule, RuleSet, Side
-from stages.quality.text_view import Measure, TextView, all_lines, chunks, counts, feed_lines, share, uax29_words
+from stages.quality.text_view import (
+    Measure,
+    TextView,
+    all_lines,
+    counts,
+    feed_lines,
+    share,
+    uax29_words,
+    whitespace_words,
+)
 
 _DCLM_SYMBOLS: Final = ("#", "...", ". . .", "…")
 
@@ -83,38 +92,38 @@ def _stripped_ellipsis_lines(view: TextView, *, ellipses: tuple[str, ...]) -> fl
     return share(sum(line.endswith(ellipses) for line in lines), len(lines))
 
 
-def _num_chunks(view: TextView) -> float:
-    return len(view.once(chunks))
+def _num_whitespace_words(view: TextView) -> float:
+    return len(view.once(whitespace_words))
 
 
-def _mean_chunk_length(view: TextView) -> float:
-    words = view.once(chunks)
+def _mean_whitespace_word_length(view: TextView) -> float:
+    words = view.once(whitespace_words)
     return share(sum(map(len, words)), len(words))
 
 
-def _median_chunk_length(view: TextView) -> float:
-    words = view.once(chunks)
+def _median_whitespace_word_length(view: TextView) -> float:
+    words = view.once(whitespace_words)
     return float(median(map(len, words))) if words else 0.0
 
 
-def _hashes_per_chunk(view: TextView) -> float:
-    return share(view.text.count("#"), _num_chunks(view))
+def _hashes_per_whitespace_word(view: TextView) -> float:
+    return share(view.text.count("#"), _num_whitespace_words(view))
 
 
-def _ellipses_per_chunk(view: TextView) -> float:
-    return share(_ellipses(view), _num_chunks(view))
+def _ellipses_per_whitespace_word(view: TextView) -> float:
+    return share(_ellipses(view), _num_whitespace_words(view))
 
 
-def _symbols_per_chunk(view: TextView) -> float:
-    return share(sum(map(view.text.count, _DCLM_SYMBOLS)), _num_chunks(view))
+def _symbols_per_whitespace_word(view: TextView) -> float:
+    return share(sum(map(view.text.count, _DCLM_SYMBOLS)), _num_whitespace_words(view))
 
 
-def _chunks_with_symbols(view: TextView) -> float:
-    return share(sum("#" in word or "…" in word for word in view.once(chunks)), _num_chunks(view))
+def _whitespace_words_with_symbols(view: TextView) -> float:
+    return share(sum("#" in word or "…" in word for word in view.once(whitespace_words)), _num_whitespace_words(view))
 
 
-def _alphabetic_chunks(view: TextView) -> float:
-    return share(sum(any(map(str.isalpha, word)) for word in view.once(chunks)), _num_chunks(view))
+def _alphabetic_whitespace_words(view: TextView) -> float:
+    return share(sum(any(map(str.isalpha, word)) for word in view.once(whitespace_words)), _num_whitespace_words(view))
 
 
 def _num_uax29_words(view: TextView) -> float:
@@ -132,11 +141,11 @@ def _last_ellipses(view: TextView) -> float:
 
 
 def _different_stop_words(view: TextView, *, stop_words: frozenset[str]) -> float:
-    return len(stop_words.intersection(word.lower() for word in view.once(chunks)))
+    return len(stop_words.intersection(word.lower() for word in view.once(whitespace_words)))
 
 
 def _all_stop_words(view: TextView, *, stop_words: frozenset[str], lower: bool) -> float:
-    words = view.once(chunks)
+    words = view.once(whitespace_words)
     return sum((word.lower() if lower else word) in stop_words for word in words)
 
 
@@ -159,33 +168,33 @@ _DATATROVE: Final[_Table] = (
     ("too_few_alphabetic_words", _alphabetic_tokens, "below", "min_alphabetic_words"),
 )
 _PAPER: Final[_Table] = (
-    ("too_few_words", _num_chunks, "below", "min_words"),
-    ("too_many_words", _num_chunks, "above", "max_words"),
-    ("words_too_short", _mean_chunk_length, "below", "min_word_length"),
-    ("words_too_long", _mean_chunk_length, "above", "max_word_length"),
-    ("too_many_hashes", _hashes_per_chunk, "above", "max_hashes_per_word"),
-    ("too_many_ellipses", _ellipses_per_chunk, "above", "max_ellipses_per_word"),
+    ("too_few_words", _num_whitespace_words, "below", "min_words"),
+    ("too_many_words", _num_whitespace_words, "above", "max_words"),
+    ("words_too_short", _mean_whitespace_word_length, "below", "min_word_length"),
+    ("words_too_long", _mean_whitespace_word_length, "above", "max_word_length"),
+    ("too_many_hashes", _hashes_per_whitespace_word, "above", "max_hashes_per_word"),
+    ("too_many_ellipses", _ellipses_per_whitespace_word, "above", "max_ellipses_per_word"),
     ("too_many_bullet_lines", _paper_bullet_lines, "above", "max_bullet_lines"),
     ("too_many_ellipsis_lines", _paper_ellipsis_lines, "above", "max_ellipsis_lines"),
-    ("too_few_alphabetic_words", _alphabetic_chunks, "below", "min_alphabetic_words"),
+    ("too_few_alphabetic_words", _alphabetic_whitespace_words, "below", "min_alphabetic_words"),
 )
 _DCLM: Final[_Table] = (
     ("too_few_words", _num_uax29_words, "below", "min_words"),
     ("too_many_words", _num_uax29_words, "above", "max_words"),
-    ("words_too_short", _mean_chunk_length, "below", "min_word_length"),
-    ("words_too_long", _mean_chunk_length, "above", "max_word_length"),
-    ("too_many_symbols", _symbols_per_chunk, "above", "max_symbols_per_word"),
+    ("words_too_short", _mean_whitespace_word_length, "below", "min_word_length"),
+    ("words_too_long", _mean_whitespace_word_length, "above", "max_word_length"),
+    ("too_many_symbols", _symbols_per_whitespace_word, "above", "max_symbols_per_word"),
     ("too_many_bullet_lines", _dclm_bullet_lines, "above", "max_bullet_lines"),
     ("too_many_ellipsis_lines", _dclm_ellipsis_lines, "above", "max_ellipsis_lines"),
-    ("too_few_alphabetic_words", _alphabetic_chunks, "below", "min_alphabetic_words"),
+    ("too_few_alphabetic_words", _alphabetic_whitespace_words, "below", "min_alphabetic_words"),
 )
 _DOLMA: Final[_Table] = (
-    ("too_few_words", _num_chunks, "below", "min_words"),
-    ("too_many_words", _num_chunks, "above", "max_words"),
-    ("words_too_short", _median_chunk_length, "below", "min_word_length"),
-    ("words_too_long", _median_chunk_length, "above", "max_word_length"),
-    ("too_many_symbols", _chunks_with_symbols, "above", "max_symbols_per_word"),
-    ("too_few_alphabetic_words", _alphabetic_chunks, "below", "min_alphabetic_words"),
+    ("too_few_words", _num_whitespace_words, "below", "min_words"),
+    ("too_many_words", _num_whitespace_words, "above", "max_words"),
+    ("words_too_short", _median_whitespace_word_length, "below", "min_word_length"),
+    ("words_too_long", _median_whitespace_word_length, "above", "max_word_length"),
+    ("too_many_symbols", _whitespace_words_with_symbols, "above", "max_symbols_per_word"),
+    ("too_few_alphabetic_words", _alphabetic_whitespace_words, "below", "min_alphabetic_words"),
     ("too_many_bullet_lines", _first_bullets, "above", "max_bullet_lines"),
     ("too_many_ellipsis_lines", _last_ellipses, "above", "max_ellipsis_lines"),
 )

@@ -31,13 +31,13 @@ from stages.quality.text_view import (
     Measure,
     Reader,
     TextView,
-    chunks,
     feed_lines,
     line_blocks,
     paragraphs,
     repeats,
     share,
     uax29_words,
+    whitespace_words,
     windows,
     windows_of,
 )
@@ -90,8 +90,8 @@ def _greedy_duplicates(view: TextView, *, n: int) -> float:
     return share(view.once(windows).greedy_duplicate_chars(n), len(view.text))
 
 
-def _chunk_grams(view: TextView) -> Windows:
-    return windows_of(view.once(chunks))
+def _whitespace_word_grams(view: TextView) -> Windows:
+    return windows_of(view.once(whitespace_words))
 
 
 def _uax29_grams(view: TextView) -> Windows:
@@ -152,7 +152,7 @@ def _dolma_line_share(view: TextView) -> float:
 
 
 def _dolma_line_chars(view: TextView) -> float:
-    return share(_all_occurrences(view.once(feed_lines))[1], sum(map(len, view.once(chunks))))
+    return share(_all_occurrences(view.once(feed_lines))[1], sum(map(len, view.once(whitespace_words))))
 
 
 def _longest_top_gram(view: TextView, *, n: int, grams: Reader[Windows]) -> float:
@@ -176,7 +176,7 @@ def _covered_duplicates(view: TextView, *, n: int, grams: Reader[Windows]) -> fl
 
 
 def _dolma_top_gram(view: TextView, *, n: int) -> float:
-    grams = view.once(_chunk_grams)
+    grams = view.once(_whitespace_word_grams)
     found = grams.most_common(n)
     if found is None:
         return 0.0
@@ -185,7 +185,7 @@ def _dolma_top_gram(view: TextView, *, n: int) -> float:
 
 
 def _dolma_duplicates(view: TextView, *, n: int) -> float:
-    counts, sizes = _counts_and_sizes(view.once(_chunk_grams), n)
+    counts, sizes = _counts_and_sizes(view.once(_whitespace_word_grams), n)
     return share(int(sizes[counts > 1].sum()), int(sizes.sum()))
 
 
@@ -224,7 +224,7 @@ _PAPER: Final[_Table] = (
         _segment_rules("line", _of(_later_share, _stripped_lines), _of(_later_chars, _stripped_lines)),
         _segment_rules("paragraph", _of(_later_share, _stripped_paragraphs), _of(_later_chars, _stripped_paragraphs)),
     ),
-    *_gram_rules(_longest_top_gram, _covered_duplicates, grams=_chunk_grams),
+    *_gram_rules(_longest_top_gram, _covered_duplicates, grams=_whitespace_word_grams),
 )
 _DCLM: Final[_Table] = (
     *_shares_first(

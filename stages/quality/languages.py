@@ -1,4 +1,4 @@
-"""What the rules know of each language: how its words are split and which words are its stop words."""
+"""For each language, how its words are split and which words are its stop words."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ SPLIT_BY_SPACY: Final = (
     "en", "de", "fr", "es", "it", "pt", "nl", "da", "sv", "nb", "fi", "is", "pl", "cs", "sk", "sl", "hr", "hu", "ro",
     "ru", "uk", "bg", "el", "tr", "ca", "lt", "lv", "et",
 )  # fmt: skip
-"""Languages whose words spaCy's blank tokenizer splits one white-space chunk at a time. datatrove 0.10.1 assigns the
-same tokenizer to each (assets/tokenizer_assignment.csv)."""
+"""Languages whose words spaCy's blank tokenizer splits one substring between white space at a time. datatrove 0.10.1
+assigns the same tokenizer to each (assets/tokenizer_assignment.csv)."""
 
 STOP_WORDS: Final[dict[str, tuple[str, ...]]] = {
     "en": ("the", "be", "to", "of", "and", "that", "have", "with"),

@@ -5,7 +5,8 @@ import numpy as np
 import numpy.typing as npt
 
 class Memo:
-    """White-space chunks with what is counted of their tokens. Each has a number, which stays as long as the memo."""
+    """Substrings between white space with what is counted of their tokens. Each has a number, which stays as
+    long as the memo."""
 
     num_bytes: int
     """What the memo weighs, about."""
@@ -14,29 +15,29 @@ class Memo:
         """`stop_bits` gives each stop word a bit of its own (31 at most); `facts` tells a token's kind, whether it is
         a word, and whether it has a letter (tokens of letters alone are not asked about)."""
 
-    def add(self, chunk: str, tokens: Iterable[str], first: int, last: int) -> None:
-        """Remember a new chunk's tokens, and the numbers of its ends (see `touching`)."""
+    def add(self, substring: str, tokens: Iterable[str], first: int, last: int) -> None:
+        """Remember a new substring's tokens, and the numbers of its ends (see `touching`)."""
 
-    def numbers(self, chunks: list[str], learn: Callable[[list[str]], None]) -> array[int]:
-        """The chunks' numbers; `learn` is called with those that are not known, each once, and adds them."""
+    def numbers(self, substrings: list[str], learn: Callable[[list[str]], None]) -> array[int]:
+        """The substrings' numbers; `learn` is called with those that are not known, each once, and adds them."""
 
     def sums(self, numbers: array[int]) -> tuple[int, int, int, int, int]:
-        """Tokens, words, characters of words and tokens with a letter of the chunks with these numbers; the bits of the
-        stop words among them."""
+        """Tokens, words, characters of words and tokens with a letter of the substrings with these numbers; the bits of
+        the stop words among them."""
 
     def touching(self, numbers: array[int], neighbours: npt.NDArray[np.uint8], last: int) -> tuple[list[int], int]:
         """Places k of `numbers` where `neighbours` [last of k - 1, first of k] is set, and the last of the last;
-        `last` is that of the chunk before."""
+        `last` is that of the substring before."""
 
     def lengths(self, numbers: array[int]) -> array[int]:
-        """Characters of every token of the chunks with these numbers; shape (num_tokens,)."""
+        """Characters of every token of the substrings with these numbers; shape (num_tokens,)."""
 
     def kinds(self, number: int) -> bytes:
-        """The kind of every token of a chunk."""
+        """The kind of every token of a substring."""
 
-def longest(chunks: list[str]) -> int:
-    """Characters of the longest chunk."""
+def longest(substrings: list[str]) -> int:
+    """Characters of the longest substring."""
 
-def join_touching(text: str, chunks: list[str], touching: list[int]) -> list[str]:
-    """The white-space chunks of `text`, chunk k joined to the one before where they stand one space apart, for each k
-    of `touching`."""
+def join_touching(text: str, substrings: list[str], touching: list[int]) -> list[str]:
+    """The substrings between white space of `text`, substring k joined to the one before where they stand one
+    space apart, for each k of `touching`."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""What white-space chunks become when they are split into words, remembered as numbers."""
+"""What substrings between white space become when they are split into words, remembered as numbers."""
 
 from cpython cimport array
 from cpython.dict cimport PyDict_GetItem
@@ -40,7 +40,7 @@ cdef class Memo:
         self._lengths = array.clone(_INTS, 0, False)
         self._kinds = array.clone(_BYTES, 0, False)
 
-    def add(self, str chunk not None, tokens, int32_t first, int32_t last):
+    def add(self, str substring not None, tokens, int32_t first, int32_t last):
         cdef Row row
         cdef str token
         cdef int32_t length
@@ -59,27 +59,27 @@ cdef class Memo:
             row.word_chars += length if is_word else 0
             row.num_alphabetic += has_letter
             row.stop_words |= <int32_t> self._stop_bits.get(token, 0)
-        self._numbers[chunk] = len(self._rows) // _INTS_A_ROW
+        self._numbers[substring] = len(self._rows) // _INTS_A_ROW
         array.extend_buffer(self._rows, <char*> &row, _INTS_A_ROW)
-        self.num_bytes += _ROW_BYTES + len(chunk) + _TOKEN_BYTES * row.num_tokens
+        self.num_bytes += _ROW_BYTES + len(substring) + _TOKEN_BYTES * row.num_tokens
 
-    def numbers(self, list chunks not None, learn):
-        cdef array.array numbers = array.clone(_INTS, len(chunks), False)
+    def numbers(self, list substrings not None, learn):
+        cdef array.array numbers = array.clone(_INTS, len(substrings), False)
         cdef dict unknown = {}
         cdef Py_ssize_t place
-        for place in range(len(chunks)):
-            numbers.data.as_ints[place] = self._number(chunks[place])
+        for place in range(len(substrings)):
+            numbers.data.as_ints[place] = self._number(substrings[place])
             if numbers.data.as_ints[place] < 0:
-                unknown[chunks[place]] = None
+                unknown[substrings[place]] = None
         if unknown:
             learn(list(unknown))
-            for place in range(len(chunks)):
+            for place in range(len(substrings)):
                 if numbers.data.as_ints[place] < 0:
-                    numbers.data.as_ints[place] = self._number(chunks[place])
+                    numbers.data.as_ints[place] = self._number(substrings[place])
         return numbers
 
-    cdef int32_t _number(self, str chunk) except -2:
-        cdef PyObject* found = PyDict_GetItem(self._numbers, chunk)
+    cdef int32_t _number(self, str substring) except -2:
+        cdef PyObject* found = PyDict_GetItem(self._numbers, substring)
         return -1 if found == NULL else <int32_t> <object> found
 
     cdef const Row* _row(self, int32_t number) except NULL:
@@ -130,27 +130,27 @@ cdef class Memo:
         return self._kinds.data.as_uchars[row.start : row.start + row.num_tokens]
 
 
-def longest(list chunks not None):
+def longest(list substrings not None):
     cdef Py_ssize_t most = 0
-    cdef str chunk
-    for chunk in chunks:
-        most = max(most, len(chunk))
+    cdef str substring
+    for substring in substrings:
+        most = max(most, len(substring))
     return most
 
 
-def join_touching(str text not None, list chunks not None, list touching not None):
+def join_touching(str text not None, list substrings not None, list touching not None):
     cdef Py_ssize_t place, start = 0, end = 0, begin = 0, first = 0
     cdef list joined = []
     cdef set wanted = set(touching)
-    for place in range(len(chunks)):
+    for place in range(len(substrings)):
         start = end
         while start < len(text) and Py_UNICODE_ISSPACE(PyUnicode_READ_CHAR(text, start)):
             start += 1
         if not (place and place in wanted and start == end + 1 and text[end] == " "):
             if place:
-                joined.append(chunks[first] if first == place - 1 else text[begin:end])
+                joined.append(substrings[first] if first == place - 1 else text[begin:end])
             begin, first = start, place
-        end = start + len(<str> chunks[place])
-    if chunks:
-        joined.append(chunks[first] if first == len(chunks) - 1 else text[begin:end])
+        end = start + len(<str> substrings[place])
+    if substrings:
+        joined.append(substrings[first] if first == len(substrings) - 1 else text[begin:end])
     return joined

@@ -1,4 +1,4 @@
-"""spaCy's blank tokenizers, run on many white-space chunks at once."""
+"""spaCy's blank tokenizers, run on many substrings between white space at once."""
 
 from __future__ import annotations
 
@@ -75,39 +75,39 @@ class SpacyTokens:
         ]
         return {rule: [token.text for token in plain(rule)] for rule in matched}
 
-    def split(self, chunks: Sequence[str]) -> list[list[str]]:
-        """The tokens of each chunk; a chunk holds no white space but single spaces.
+    def split(self, substrings: Sequence[str]) -> list[list[str]]:
+        """The tokens of each substring; a substring holds no white space but single spaces.
 
-        The chunks go to spaCy as lines of one text (a line feed is a token of its own and in no special case), in a
+        The substrings go to spaCy as lines of one text (a line feed is a token of its own and in no special case), in a
         memory zone, so that its vocabulary does not grow. In such a zone spaCy 3.8 fails on its second "IS_ALPHA" (a
         symbol with the id 1), so a look-alike stands in; so does U+FFFD for lone surrogates. Both keep the lengths."""
-        text = _SURROGATE.sub("\ufffd", "\n".join(chunks)).replace("IS_ALPHA", "IS_ALPHB")
+        text = _SURROGATE.sub("\ufffd", "\n".join(substrings)).replace("IS_ALPHA", "IS_ALPHB")
         with self._vocab.memory_zone():
             lengths, spaces = self._tokenizer(text).to_array(self._columns).astype(np.int64).T
         ends = np.cumsum(lengths + spaces) - spaces
         marks = list(zip((ends - lengths).tolist(), ends.tolist(), strict=True))
         split: list[list[str]] = []
         start, at = 0, 0
-        for chunk in chunks:
+        for substring in substrings:
             tokens = []
-            while at < len(marks) and marks[at][0] < start + len(chunk):
-                token = chunk[marks[at][0] - start : marks[at][1] - start]
+            while at < len(marks) and marks[at][0] < start + len(substring):
+                token = substring[marks[at][0] - start : marks[at][1] - start]
                 if not token.isspace():
                     tokens.append(token)
                 at += 1
             split.append(tokens)
-            start += len(chunk) + 1
+            start += len(substring) + 1
             at += at < len(marks) and marks[at][0] < start
         return split
 
-    def ends(self, chunk: str, tokens: Sequence[str]) -> tuple[int, int]:
-        """Column and row of the chunk in `neighbours`: for the token it may begin with, as the right of a pair, and
+    def ends(self, substring: str, tokens: Sequence[str]) -> tuple[int, int]:
+        """Column and row of the substring in `neighbours`: for the token it may begin with, as the right of a pair, and
         for the one it may end with, as the left.
 
-        The matcher sees tokens as they are before special cases replace them; the first of those is the chunk's first
-        token, or that of a special case that the chunk starts with. So each end is a set of tokens (mostly empty)."""
-        first = {token for token, rules in self._openings.get(chunk[0], ()) if chunk.startswith(rules)}
-        last = {token for token, rules in self._closings.get(chunk[-1], ()) if chunk.endswith(rules)}
+        The matcher sees tokens as they are before special cases replace them; the first of those is the first token of
+        the substring, or of a special case that it starts with. So each end is a set of tokens, mostly empty."""
+        first = {token for token, rules in self._openings.get(substring[0], ()) if substring.startswith(rules)}
+        last = {token for token, rules in self._closings.get(substring[-1], ()) if substring.endswith(rules)}
         first.update(tokens[:1])
         last.update(tokens[-1:])
         rights, lefts = self._rights & first, self._lefts & last

@@ -60,7 +60,7 @@ def counts(view: TextView) -> Counts:
     return view.once(split).counts
 
 
-def chunks(view: TextView) -> list[str]:
+def whitespace_words(view: TextView) -> list[str]:
     """What stands between white space."""
     return view.text.split()
 

@@ -1,14 +1,14 @@
-"""Words as spaCy's blank tokenizers split them, from a bounded memo of what each white-space chunk becomes.
+"""Words as spaCy's blank tokenizers split them, from a bounded memo of what each substring between white space becomes.
 
-spaCy splits a text at white space and then each chunk on its own: what a chunk becomes depends on its characters alone.
-So each distinct chunk is split once and remembered as numbers (`memo.pyx`: lengths, kinds, sums over its tokens), and a
-document is a sum over them. One thing reaches across chunks: spaCy looks for its special cases (such as ":)") over
-neighbouring tokens, and a match across a single space can hide one inside a chunk. Chunks whose touching tokens are
-neighbours in some special case are therefore split together.
+spaCy splits a text at white space and then each substring on its own: what a substring becomes depends on its
+characters alone. So each distinct substring is split once and remembered as numbers (`memo.pyx`: lengths, kinds, sums
+over its tokens), and a document is a sum over them. One thing reaches across substrings: spaCy looks for its special
+cases (such as ":)") over neighbouring tokens, and a match across a single space can hide one inside a substring.
+Substrings whose touching tokens are neighbours in some special case are therefore split together.
 
 The memo changes no result: it only saves work, and it is emptied when it is full. Text without white space is where
 spaCy's time grows with the square of the length, so the work that one text may cause there is bounded (`WORK`): where
-its long chunks exceed it, they are cut every 64 characters, and special cases are not looked for across chunks.
+its long substrings exceed it, they are cut every 64 characters, and special cases are not looked for across substrings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stages.quality.spacy_tokens import ENDS_SENTENCE, SpacyTokens
 
 MEMO_BYTES: Final = 64 * 2**20
 WORK: Final = 20_000_000
-"""Sum over a text's different chunks of more than 64 characters of characters times marks: a second of spaCy's time."""
+"""Characters times marks, summed over a text's different substrings of over 64 characters: a second of spaCy's time."""
 MAX_STOP_WORDS: Final = 31
 _SEGMENT: Final = 65_536
 _SHORT: Final = 64
@@ -49,21 +49,21 @@ class Counts:
 
 
 Part = tuple[Memo, "array[int]"]
-"""Chunks of a text, as their numbers in a memo."""
+"""Substrings of a text, as their numbers in a memo."""
 
 
 class Split:
     """One text split into words; `lengths` and `solid` are worked out when asked for."""
 
-    __slots__ = ("_joined", "_part", "_splitter", "chunks", "counts")
+    __slots__ = ("_joined", "_part", "_splitter", "counts", "substrings")
 
     def __init__(
-        self, splitter: Splitter, chunks: list[str], part: Part | None, counts: Counts, *, joined: bool
+        self, splitter: Splitter, substrings: list[str], part: Part | None, counts: Counts, *, joined: bool
     ) -> None:
-        """`part`: all of the chunks, if they were looked up together."""
+        """`part`: all of the substrings, if they were looked up together."""
         self._splitter = splitter
         self._joined = joined
-        self.chunks = chunks
+        self.substrings = substrings
         self._part = part
         self.counts = counts
 
@@ -71,8 +71,10 @@ class Split:
         """The tokens one after the other: the text without the white space between them. (A few special cases, as
         Spanish "EE. UU.", hold a space.)"""
         if not self._joined:
-            return "".join(self.chunks)
-        return "".join(self._splitter.solid(chunk) if " " in chunk else chunk for chunk in self.chunks)
+            return "".join(self.substrings)
+        return "".join(
+            self._splitter.solid(substring) if " " in substring else substring for substring in self.substrings
+        )
 
     def lengths(self) -> array[int]:
         """Characters of every token; shape (num_tokens,)."""
@@ -82,12 +84,12 @@ class Split:
         return lengths
 
     def parts(self) -> Iterable[Part]:
-        """The chunks as numbers, segment by segment."""
-        return self._splitter.parts_of(self.chunks) if self._part is None else (self._part,)
+        """The substrings as numbers, segment by segment."""
+        return self._splitter.parts_of(self.substrings) if self._part is None else (self._part,)
 
 
 class Splitter:
-    """Splits texts of one language into words; `language` None: every white-space chunk is a word."""
+    """Splits texts of one language into words; `language` None: every substring between white space is a word."""
 
     def __init__(
         self, language: str | None, stop_words: Sequence[str] = (), memo_bytes: int = MEMO_BYTES, work: int = WORK
@@ -108,43 +110,43 @@ class Splitter:
 
     def split(self, text: str) -> Split:
         """The words of `text`."""
-        chunks = text.split()
-        whole = longest(chunks) <= _SHORT or self._is_affordable(chunks)
+        substrings = text.split()
+        whole = longest(substrings) <= _SHORT or self._is_affordable(substrings)
         if not whole:
-            chunks = [piece for chunk in chunks for piece in _cut(chunk)]
-        split, touching = self._split(chunks)
+            substrings = [piece for substring in substrings for piece in _cut(substring)]
+        split, touching = self._split(substrings)
         if whole and touching:
-            joined = join_touching(text, chunks, touching)
-            if len(joined) < len(chunks):
+            joined = join_touching(text, substrings, touching)
+            if len(joined) < len(substrings):
                 split, _ = self._split(joined, joined=True)
         return split
 
-    def _split(self, chunks: list[str], *, joined: bool = False) -> tuple[Split, list[int]]:
-        """The words of chunks, and the positions k for which the last token of chunk k - 1 and the first of chunk k are
-        neighbours in a special case."""
+    def _split(self, substrings: list[str], *, joined: bool = False) -> tuple[Split, list[int]]:
+        """The words of substrings, and the positions k for which the last token of substring k - 1 and the first of
+        substring k are neighbours in a special case."""
         sums: list[tuple[int, int, int, int, int]] = []
         touching: list[int] = []
         part: Part | None = None
         start = last = 0
-        for part in self.parts_of(chunks):
+        for part in self.parts_of(substrings):
             memo, numbers = part
             sums.append(memo.sums(numbers))
             if self._spacy is not None:
                 found, last = memo.touching(numbers, self._spacy.neighbours, last)
                 touching += [start + place for place in found]
             start += len(numbers)
-        return Split(self, chunks, part if len(sums) == 1 else None, _counts(sums), joined=joined), touching
+        return Split(self, substrings, part if len(sums) == 1 else None, _counts(sums), joined=joined), touching
 
-    def solid(self, chunk: str) -> str:
-        """The tokens of chunks that were joined, one after the other."""
+    def solid(self, substring: str) -> str:
+        """The tokens of substrings that were joined, one after the other."""
         assert self._spacy is not None
-        (tokens,) = self._spacy.split([chunk])
+        (tokens,) = self._spacy.split([substring])
         return "".join(tokens)
 
-    def parts_of(self, chunks: list[str]) -> Iterator[Part]:
-        """One text's chunks as numbers in the memo, segment by segment: between two the memo may begin anew."""
-        for start in range(0, len(chunks), _SEGMENT):
-            part = chunks[start : start + _SEGMENT] if len(chunks) > _SEGMENT else chunks
+    def parts_of(self, substrings: list[str]) -> Iterator[Part]:
+        """One text's substrings as numbers in the memo, segment by segment: between two the memo may begin anew."""
+        for start in range(0, len(substrings), _SEGMENT):
+            part = substrings[start : start + _SEGMENT] if len(substrings) > _SEGMENT else substrings
             if self._memo.num_bytes > self._memo_bytes:
                 self._memo = Memo(self._stop_bits, self._facts_of)
             yield self._memo, self._memo.numbers(part, self._learn)
@@ -160,13 +162,13 @@ class Splitter:
         if not self._spacy.has_sentence_end(line):
             return 1
         split = self.split(line)
-        count, seen, position, chunks = 1, False, 0, iter(split.chunks)
+        count, seen, position, substrings = 1, False, 0, iter(split.substrings)
         for memo, numbers in split.parts():
-            for number, chunk in zip(numbers, islice(chunks, len(numbers)), strict=True):
-                found = line.index(chunk, position)
+            for number, substring in zip(numbers, islice(substrings, len(numbers)), strict=True):
+                found = line.index(substring, position)
                 if seen and line[position:found] not in ("", " "):
                     count, seen = count + 1, False
-                position = found + len(chunk)
+                position = found + len(substring)
                 for kind in memo.kinds(number):
                     if seen and not kind:
                         count, seen = count + 1, False
@@ -174,33 +176,37 @@ class Splitter:
                         seen = True
         return count + (seen and line[position:] not in ("", " "))
 
-    def _learn(self, chunks: list[str]) -> None:
-        """Remembers what new chunks become."""
+    def _learn(self, substrings: list[str]) -> None:
+        """Remembers what new substrings become."""
         spacy, add = self._spacy, self._memo.add
         if spacy is None:
-            for chunk in chunks:
-                add(chunk, (chunk,), 0, 0)
+            for substring in substrings:
+                add(substring, (substring,), 0, 0)
             return
         hard: list[str] = []
-        for chunk in chunks:
+        for substring in substrings:
             tokens: tuple[str, ...]
-            if chunk.isalpha() and chunk not in spacy.rules:
-                tokens = (chunk,)
-            elif _WORD_AND_MARK.fullmatch(chunk) and chunk not in spacy.rules and chunk[:-1] not in spacy.rules:
-                tokens = (chunk[:-1], chunk[-1])
+            if substring.isalpha() and substring not in spacy.rules:
+                tokens = (substring,)
+            elif (
+                _WORD_AND_MARK.fullmatch(substring)
+                and substring not in spacy.rules
+                and substring[:-1] not in spacy.rules
+            ):
+                tokens = (substring[:-1], substring[-1])
             else:
-                hard.append(chunk)
+                hard.append(substring)
                 continue
-            add(chunk, tokens, *spacy.ends(chunk, tokens))
-        for chunk, found in zip(hard, spacy.split(hard), strict=True):
-            add(chunk, found, *spacy.ends(chunk, found))
+            add(substring, tokens, *spacy.ends(substring, tokens))
+        for substring, found in zip(hard, spacy.split(hard), strict=True):
+            add(substring, found, *spacy.ends(substring, found))
 
-    def _is_affordable(self, chunks: Sequence[str]) -> bool:
-        """Whether the long ones of a text's chunks may be split whole."""
+    def _is_affordable(self, substrings: Sequence[str]) -> bool:
+        """Whether the long ones of a text's substrings may be split whole."""
         if self._spacy is None:
             return True
-        long = {chunk for chunk in chunks if len(chunk) > _SHORT and not chunk.isalpha()}
-        return sum(len(chunk) * (1 + len(_NOT_ALPHANUMERIC.findall(chunk))) for chunk in long) <= self._work
+        long = {substring for substring in substrings if len(substring) > _SHORT and not substring.isalpha()}
+        return sum(len(substring) * (1 + len(_NOT_ALPHANUMERIC.findall(substring))) for substring in long) <= self._work
 
     def _facts_of(self, token: str) -> tuple[int, bool, bool]:
         """Kind of a token that is not letters alone, whether it is a word, and whether it has a letter; single
@@ -215,10 +221,10 @@ class Splitter:
         return facts
 
 
-def _cut(chunk: str) -> list[str]:
-    if len(chunk) <= _SHORT or chunk.isalpha():
-        return [chunk]
-    return [chunk[start : start + _SHORT] for start in range(0, len(chunk), _SHORT)]
+def _cut(substring: str) -> list[str]:
+    if len(substring) <= _SHORT or substring.isalpha():
+        return [substring]
+    return [substring[start : start + _SHORT] for start in range(0, len(substring), _SHORT)]
 
 
 def _counts(sums: Sequence[tuple[int, int, int, int, int]]) -> Counts:

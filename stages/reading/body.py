@@ -17,7 +17,7 @@ import zstandard
 _SLICE: Final = 16 << 10
 _ZSTD_SLICE: Final = 1 << 10
 _ZSTD_WINDOW: Final = 8 << 20
-"""The largest window that RFC 8878 (section 3.1.1.1.2) asks a decoder for, and RFC 9659 allows in HTTP."""
+"""The largest window that RFC 8878 (section 3.1.1.1.2) requires of a decoder, and RFC 9659 allows in HTTP."""
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r?\n")
 
 

@@ -19,8 +19,8 @@ class DamagedError(UnreadableError):
 
 
 class Cursor:
-    """Reads a seekable stream forward and knows where it is. `dictionary`: what the file's zstd frames were compressed
-    with, if anything."""
+    """Reads a seekable stream forward and counts its position. `dictionary`: what the file's zstd frames were
+    compressed with, if anything."""
 
     dictionary: zstandard.ZstdCompressionDict | None = None
 

@@ -26,7 +26,7 @@ class HttpHead:
 
 
 def decode(value: bytes) -> str:
-    """A header value as text: UTF-8 as the WARC standard wants, or else Latin-1, which fits any bytes."""
+    """A header value as text: UTF-8 as the WARC standard has it, or else Latin-1, which fits any bytes."""
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError:

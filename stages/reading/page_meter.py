@@ -98,7 +98,7 @@ class PageMeter(io.RawIOBase):
         self._num_rows, self._limit = num_rows, limit
 
     def next_batch(self) -> None:
-        """The batch before is let go of: of each column only the page that is being decoded goes on."""
+        """The batch before is released: of each column only the page that is being decoded is still held."""
         for column in self._columns:
             column.opened = column.largest = column.page
 

@@ -151,7 +151,7 @@ def _unfit(schema: pa.Schema, options: ReadOptions) -> str | None:
     for name in (fields.text, fields.id or "id", fields.url or "url", fields.date or "date", "captured_at"):
         first = path_of(name, names)[0]
         if names.count(first) > 1:
-            return f"there are {names.count(first)} columns {first!r}: which one is meant cannot be told"
+            return f"there are {names.count(first)} columns {first!r}: which of them is meant is not defined"
     kind = _column_type(schema, fields.text)
     if kind is not None and pa.types.is_dictionary(kind):
         kind = kind.value_type

@@ -28,7 +28,7 @@ class FastTextModel:
 
         The score is clipped to 1 (fastText can pass it by 4e-5) and rounded to 4 decimals, so that comparing it does
         not hang on a library's last bits. The text is one line to fastText: newlines count as spaces."""
-        # The raw call wants the final newline: it stands for the end-of-sentence token that the model was trained with.
+        # The raw call needs the final newline: it stands for the end-of-sentence token that the model was trained with.
         found = self._model.f.predict(text.replace("\n", " ") + "\n", num_labels, _NOTHING, "replace")
         return [(label.removeprefix(_PREFIX), round(min(score, 1.0), 4)) for score, label in found]
 

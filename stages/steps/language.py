@@ -38,7 +38,7 @@ class LanguageStep:
         self._ledger = ledger
 
     def prepare(self) -> None:
-        """Load the model now; RecipeError if it cannot be, or does not know one of the wanted languages."""
+        """Load the model now; RecipeError if it cannot be, or has no label for one of the wanted languages."""
         _ = self._model
 
     def __call__(self, document: Document, /) -> Outcome:
@@ -68,11 +68,11 @@ class LanguageStep:
 
 
 def language_model(table: LanguageTable) -> FastTextModel:
-    """The table's model; RecipeError if it does not know one of the wanted languages."""
+    """The table's model; RecipeError if it has no label for one of the wanted languages."""
     with blamed_on("language.model"):
         model = load_model(table.model)
     unknown = sorted(set(table.keep) - model.labels)
     if unknown:
         known = ", ".join(sorted(model.labels)[:200])
-        raise RecipeError(f"language.keep: the model {table.model!r} knows no {unknown}: its labels are {known}")
+        raise RecipeError(f"language.keep: the model {table.model!r} has no label {unknown}: its labels are {known}")
     return model

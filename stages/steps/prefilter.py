@@ -41,7 +41,7 @@ class PrefilterStep:
         self._ledger = ledger
 
     def prepare(self) -> None:
-        """Load the model now; RecipeError if it cannot be, or does not know one of the wanted languages."""
+        """Load the model now; RecipeError if it cannot be, or has no label for one of the wanted languages."""
         _ = self._model
 
     def look_ahead(self, documents: Iterable[Document], /) -> list[Document]:

@@ -51,7 +51,7 @@ def normalise_url(url: str) -> str:
     segments resolved, an empty path is "/". Besides: no fragment, http counts as https, no trailing dot of the host,
     query arguments sorted, and without those that only track where a visitor came from (utm_*, gclid, fbclid, …) or
     name a session (phpsessid, jsessionid). Host prefixes (www.), letter case and trailing slashes of the path stay:
-    servers may tell such pages apart, and a URL alone is enough to call a document a duplicate.
+    servers may serve different pages there, and a URL alone is enough to call a document a duplicate.
     """
     plain = _PLAIN.fullmatch(url)
     if plain is None:

@@ -164,9 +164,9 @@ def _run_numbers(runs: Sequence[pa.Table]) -> npt.NDArray[np.int32]:
 def _keys(run: pa.Table) -> npt.NDArray[np.uint64]:
     """The keys of a run as pairs of integers, shape (num_rows, 2): compared as the bytes are."""
     pieces = [np.empty((0, 2), dtype=">u8")]
-    for chunk in filter(len, run["key"].chunks):
-        whole = np.frombuffer(chunk.buffers()[1], dtype=">u8").reshape(-1, 2)
-        pieces.append(whole[chunk.offset : chunk.offset + len(chunk)])
+    for keys in filter(len, run["key"].chunks):
+        whole = np.frombuffer(keys.buffers()[1], dtype=">u8").reshape(-1, 2)
+        pieces.append(whole[keys.offset : keys.offset + len(keys)])
     return np.concatenate(pieces).astype(np.uint64)
 
 
@@ -285,20 +285,20 @@ def _exactly(stream: ByteStream, num_bytes: int) -> bytes:
 
 
 class RangeReader:
-    """A stretch of a file read forwards in chunks of bounded size, on disk or in an object store.
+    """A stretch of a file read forwards in requests of bounded size, on disk or in an object store.
 
-    `write_shard` reads a thousand runs at once: with `chunk` = 256 MiB / number of runs they share 256 MiB."""
+    `write_shard` reads a thousand runs at once: with `read_ahead` = 256 MiB / number of runs they share 256 MiB."""
 
-    def __init__(self, folder: Folder, name: str, first_byte: int, num_bytes: int, chunk: int) -> None:
+    def __init__(self, folder: Folder, name: str, first_byte: int, num_bytes: int, read_ahead: int) -> None:
         self._folder, self._name = folder, name
         self._next, self._end = first_byte, first_byte + num_bytes
-        self._chunk = chunk
+        self._read_ahead = read_ahead
         self._held = memoryview(b"")
 
     def read(self, num_bytes: int, /) -> bytes:
         """The next `num_bytes` bytes, fewer at the end of the stretch."""
         if len(self._held) < num_bytes and self._next < self._end:
-            wanted = min(max(num_bytes - len(self._held), self._chunk), self._end - self._next)
+            wanted = min(max(num_bytes - len(self._held), self._read_ahead), self._end - self._next)
             fetched = self._folder.read_range(self._name, self._next, wanted)
             self._next += wanted
             self._held = memoryview(bytes(self._held) + fetched)

@@ -32,7 +32,7 @@ _BUNDLED: Final = {"cl100k_base": 100_256, "o200k_base": 199_998}
 """Encodings whose ranks quicktok ships, and how many of its ids are ranks."""
 
 GPT2_PATTERN: Final = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
-"""How byte-level BPE splits unless told otherwise (Radford et al. 2019, openai/gpt-2 encoder.py)."""
+"""How byte-level BPE splits unless the vocabulary says otherwise (Radford et al. 2019, openai/gpt-2 encoder.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

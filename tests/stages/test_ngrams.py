@@ -98,7 +98,7 @@ def test_common_n_grams_can_be_left_out():
 
 
 def test_equal_hashes_of_different_words_make_no_match(monkeypatch):
-    monkeypatch.setattr(ngrams, "_unit_hashes", lambda units: np.zeros(len(units), dtype=np.uint64))
+    monkeypatch.setattr(ngrams, "_element_hashes", lambda elements: np.zeros(len(elements), dtype=np.uint64))
     words = [f"w{i}" for i in range(30)]
     index = NgramIndex([" ".join(words)], "13w")
     assert index.match(" ".join(f"v{i}" for i in range(40))) == []

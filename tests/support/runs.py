@@ -57,7 +57,7 @@ def write_recipe(path: Path, plain: dict[str, Any]) -> Path:
 def run(folder: Path, plain: dict[str, Any]) -> dict[str, Any]:
     """Carry the recipe out in this process; the content of run.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    return process.run(load(write_recipe(folder / "recipe.toml", plain)), ProgressReporter(quiet=True))
+    return process.run(load(write_recipe(folder / "recipe.toml", plain)), ProgressReporter(quiet=True)).to_json()
 
 
 def fingerprint(out: str) -> dict[str, str]:

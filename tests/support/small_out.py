@@ -25,7 +25,7 @@ from lineage.store import tables
 from lineage.store.checksum_update import update_checksums
 from lineage.store.delta import commit_tables, read_table
 from lineage.store.shuffle import Shuffle
-from lineage.store.write import add_rows, index_rows, shard_chunks, write_tables
+from lineage.store.write import add_rows, index_rows, placement_buckets, write_tables
 from lineage.verify.problems import VerifyHooks
 from stages.dedup.shingles import jaccard, shingles
 from stages.steps.url import named_host, url_key
@@ -405,9 +405,9 @@ def _write_store(out: Folder, given: dict[str, list[dict[str, Any]]], shards: li
             if name == "documents":
                 for index_name, derived in index_rows(table, url_key).items():
                     add_rows(shuffle, index_name, tamper(index_name, derived))
-        for bucket, chunk in enumerate(shard_chunks((s.source, s.shard, s.num_documents) for s in shards)):
-            of_chunk = [s for s in shards if (s.source, s.shard) in chunk]
-            rows = pa.concat_tables([_placements(out, shard) for shard in of_chunk])
+        for bucket, places in enumerate(placement_buckets((s.source, s.shard, s.num_documents) for s in shards)):
+            of_bucket = [s for s in shards if (s.source, s.shard) in places]
+            rows = pa.concat_tables([_placements(out, shard) for shard in of_bucket])
             add_rows(shuffle, "placements", tamper("placements", rows), bucket)
         commit_tables(out, write_tables(out, shuffle))
 

@@ -1,4 +1,4 @@
-"""A checkpoint's files as torch's distributed checkpoint wants them: on disk or in an object store, hashed while they
+"""A checkpoint's files as torch's distributed checkpoint takes them: on disk or in an object store, hashed while they
 are written, and never unpickled beyond an allow-list."""
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ def check_files(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:
 def _hash_of(folder: Folder, name: str) -> str:
     hasher = blake3()
     with folder.open(name) as file:
-        while chunk := file.read(1 << 24):
-            hasher.update(chunk)
+        while data := file.read(1 << 24):
+            hasher.update(data)
     return hasher.hexdigest(length=ID_BYTES)
 
 

@@ -45,7 +45,7 @@ class BlockReader(Protocol):
         """The tokens of block `number` of `shard`, checked against their digest; not to be written to."""
 
     def close(self) -> None:
-        """Let go of files and threads."""
+        """Close files and end threads."""
 
 
 def block_tokens(shard: ShardFile, number: int) -> int:

@@ -118,7 +118,7 @@ class Dataset:
         return self._reader.figures
 
     def close(self) -> None:
-        """Let go of the reader."""
+        """Close the reader."""
         self._reader.close()
 
     def _bounds(self, step: int) -> tuple[int, int]:

@@ -213,7 +213,7 @@ class Feed:
         return [before + number for before, number in zip(self._counted_before, now, strict=True)]
 
     def close(self) -> None:
-        """Stop the thread, write what is left of the record and let go of the reader."""
+        """Stop the thread, write what is left of the record and close the reader."""
         self._worker.shutdown(wait=True, cancel_futures=True)
         if self._recorder is not None:
             self._recorder.flush()

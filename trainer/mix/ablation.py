@@ -196,7 +196,7 @@ def _on_this_machine(work: Sequence[ProxyProcess], num_parallel: int) -> Generat
 
 
 def _start(work: ProxyProcess, slot: int) -> _Running:
-    """Start the process in a session of its own: Ctrl-C reaches the parent alone, which asks it to save and end."""
+    """Start the process in a session of its own: Ctrl-C reaches the parent alone, which signals it to save and end."""
     own = {"OMP_NUM_THREADS": str(work.threads), "LOCAL_RANK": str(slot), "PYTHONPATH": os.pathsep.join(sys.path)}
     log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
     process = subprocess.Popen(

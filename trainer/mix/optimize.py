@@ -46,7 +46,8 @@ class Goal:
 
     def for_model(self, model: str) -> Goal:
         """This goal for a model of that name. The mixing law is fitted twice: it is not quite true, but more nearly so
-        in a part of the mixtures. The others bend as they must, and know nothing outside of where they looked."""
+        in a part of the mixtures. The others bend as they must, and hold only within the mixtures that they were fitted
+        to."""
         return replace(self, smooth=model != "lightgbm", near=fit_log_linear if model == "log_linear" else None)
 
 

@@ -69,7 +69,7 @@ class ParallelLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelModel:
-    """A model on its mesh, and what the step needs to know of it."""
+    """A model on its mesh, and what the step takes from it."""
 
     module: nn.Module
     layout: ParallelLayout

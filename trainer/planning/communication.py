@@ -86,7 +86,7 @@ def traffic(layout: PlannedLayout, plan: PlanTable) -> tuple[Traffic, ...]:
     for axis, what, num_gpus, stride, num_bytes in kinds:
         if num_gpus > 1:
             link, gbps = link_of(stride, num_gpus, plan)
-            if axis == "pp":  # neighbours speak pairwise: each GPU over its own adapter
+            if axis == "pp":  # neighbours send pairwise: each GPU over its own adapter
                 gbps = min(gbps, plan.inter_gbps) if link == "inter" else gbps
             found.append(Traffic(axis=axis, what=what, num_gpus=num_gpus, link=link, gbps=gbps, num_bytes=num_bytes))
     return tuple(found)
@@ -133,7 +133,7 @@ def context_bytes(layout: PlannedLayout) -> float:
 
 
 def pipeline_bytes(layout: PlannedLayout, virtual_stages: int) -> float:
-    """Activations to the next stage and gradients to the one before, once for each chunk (Narayanan et al.,
+    """Activations to the next stage and gradients to the one before, once for each virtual stage (Narayanan et al.,
     2104.04473, section 3.2); tensor peers send a share each."""
     size = layout.tokens * layout.config.width * layout.compute_bytes / layout.mesh.tp
     return 2 * virtual_stages * layout.num_micro_batches * size

@@ -1,4 +1,4 @@
-"""`sluice plan`: what a training recipe asks of the machines that its [plan] names.
+"""`sluice plan`: what a training recipe needs of the machines that its [plan] names.
 
 1. vocabulary    from the data's index, the model's config.json, or Llama 3's
 2. layout        the model over the mesh, micro-batches                       layout.py
@@ -196,7 +196,7 @@ def plan_budget(
 
 
 def _notes(layout: PlannedLayout, plan: PlanTable) -> tuple[str, ...]:
-    """What a reader must know before trusting the figures."""
+    """The assumptions behind the figures."""
     mesh, notes = layout.mesh, []
     for name in ("pp", "cp"):
         if getattr(mesh, name) > 1:

@@ -1,6 +1,6 @@
-"""The order as lineage asks for it: from a run's recorded plan to the sequences that read a span, and back.
+"""The order in the two directions of lineage: from a run's recorded plan to the sequences that read a span, and back.
 
-`lineage.trace.exposure` joins these with the facts on a run; it takes them as functions, since lineage knows no
+`lineage.trace.exposure` joins these with the facts on a run; it takes them as functions, since lineage imports no
 trainer.
 """
 

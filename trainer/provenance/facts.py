@@ -184,7 +184,7 @@ def _parse(line: bytes) -> Fact:
 
 
 def check_name(run: str, output: Folder, outputs: Sequence[Output]) -> None:
-    """StoreError if a store that can be read knows `run` with another output than ours."""
+    """StoreError if a store that can be read has `run` with another output than ours."""
     for out in outputs:
         try:
             known = store.read_table(Folder(out.url), "training_runs").to_pylist()

@@ -2,8 +2,8 @@
 
 An attempt is one start of the training processes. It claims the next number, then writes down the checkpoint it goes
 on from. From then on older attempts publish nothing that counts: a checkpoint of attempt a at step t is part of the
-run only if every later attempt began at step t or after it. So a process that outlives its attempt can write what it
-likes without being read; the check before publishing only saves it the trouble. No torch here.
+run only if every later attempt began at step t or after it. So a process that outlives its attempt can write without
+being read; the check before publishing only spares the work. No torch here.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ from lineage.store.write import (
     index_rows,
     named_by_content,
     num_buckets,
-    shard_chunks,
+    placement_buckets,
     table_buckets,
     write_bucket,
     write_tables,
@@ -160,10 +160,10 @@ def test_a_key_that_overfills_its_bucket_gets_several_files(tmp_path: Path, monk
     assert [file.num_rows for file in files] == [10, 10, 3]
 
 
-def test_placements_are_chunked_by_whole_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_of_placements_holds_whole_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "ROWS_PER_BUCKET", 10)
     shards = [("a", 0, 4), ("a", 1, 6), ("a", 2, 1), ("b", 0, 50), ("b", 1, 1)]
-    assert list(shard_chunks(shards)) == [[("a", 0), ("a", 1)], [("a", 2)], [("b", 0)], [("b", 1)]]
+    assert list(placement_buckets(shards)) == [[("a", 0), ("a", 1)], [("a", 2)], [("b", 0)], [("b", 1)]]
 
 
 def test_the_empty_text_is_not_indexed_and_equal_hashes_of_a_document_once() -> None:

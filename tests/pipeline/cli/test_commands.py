@@ -14,6 +14,7 @@ from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.cli.summary import show_summary
 from pipeline.demo.pages import write_article
+from pipeline.report.run_summary import RunSummary
 from tests.support.runs import recipe, run, write_recipe
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -159,8 +160,19 @@ def test_the_table_of_a_run_names_stages_in_the_order_in_which_documents_meet_th
         "mine:step": {"mine": 1},
         "parse": {"parse.empty": 2, "parse.error": 2, "parse.crashed": 9},
     }
-    counts = dict.fromkeys(("documents", "kept", "unreadable", "records", "files", "tokens", "shards"), 1)
-    summary = {"name": "r", "output": "out", "rejected": rejected} | {f"num_{name}": n for name, n in counts.items()}
+    counts = ("bytes", "documents", "kept", "unreadable", "records", "files", "tokens", "shards")
+    summary = RunSummary(
+        name="r",
+        output="out",
+        rejected=rejected,
+        dedup={},
+        order_fingerprint="",
+        content_fingerprint="",
+        seconds={},
+        phases=(),
+        identity={},
+        **{f"num_{name}": 1 for name in counts},
+    )
     written = io.StringIO()
     show_summary(Console(file=written, width=100), summary)
     rows = [line.split() for line in written.getvalue().splitlines()]

@@ -17,8 +17,8 @@ from pipeline.dedup.inputs import (
     earlier_file,
     is_earlier,
     locators,
-    open_chunk,
-    publish_chunks,
+    open_slice,
+    publish_slices,
     read_keys,
     read_texts,
     unit_file,
@@ -70,11 +70,11 @@ def test_keys_out_of_order_are_refused(tmp_path: Path) -> None:
         read_keys(unit_file(job.units[0], job.work, job.out), [])
 
 
-@pytest.mark.parametrize("num_chunks", [1, 2, 5])
-def test_chunks_are_neighbouring_files_that_together_are_all(tmp_path: Path, num_chunks: int) -> None:
+@pytest.mark.parametrize("num_slices", [1, 2, 5])
+def test_slices_are_neighbouring_files_that_together_are_all(tmp_path: Path, num_slices: int) -> None:
     files = [earlier_file(EarlierFile(out="o", dedup=str(n), parts=((n, "p"),)), n) for n in range(5)]
     folder = Folder(str(tmp_path))
-    starts = publish_chunks(folder, files, num_chunks)
-    chunks = [open_chunk(folder, number) for number in range(num_chunks)]
-    assert [file for chunk in chunks for file in chunk] == files
-    assert starts == tuple(chunk[0].ordinal for chunk in chunks)
+    starts = publish_slices(folder, files, num_slices)
+    slices = [open_slice(folder, number) for number in range(num_slices)]
+    assert [file for files_of in slices for file in files_of] == files
+    assert starts == tuple(files_of[0].ordinal for files_of in slices)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
 
 import pytest
 import ray
 
+from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.phases.progress import ProgressReporter
@@ -32,17 +31,10 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class PieceResult:
+class PieceResult(JsonRecord):
     """What was done."""
 
     name: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name}
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        return cls(**plain)
 
 
 def do(out: str, piece: Piece) -> PieceResult:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lineage.index.output_index import PartFile, Shard
+from lineage.json_record import JsonRecord
 from lineage.store.write import TableFile
 from pipeline.cluster.metrics import Rejections, StageFlow
 from pipeline.phases.join import join_phase
-from pipeline.phases.phase import PhaseResult
 from pipeline.phases.read import read_job, read_phase
 from pipeline.phases.results import (
     BucketResult,
@@ -99,7 +99,7 @@ def test_every_result_of_a_phase_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize("result", RESULTS, ids=lambda result: type(result).__name__)
-def test_a_result_read_from_its_marker_is_the_one_that_was_written(result: PhaseResult) -> None:
+def test_a_result_read_from_its_marker_is_the_one_that_was_written(result: JsonRecord) -> None:
     again = type(result).from_json(json.loads(json.dumps(result.to_json())))
     assert again == result
     for field in fields(result):  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ def test_a_result_read_from_its_marker_is_the_one_that_was_written(result: Phase
 
 
 @pytest.mark.parametrize("result", RESULTS, ids=lambda result: type(result).__name__)
-def test_a_marker_with_a_key_too_many_or_too_few_is_refused(result: PhaseResult) -> None:
+def test_a_marker_with_a_key_too_many_or_too_few_is_refused(result: JsonRecord) -> None:
     plain = result.to_json()
     with pytest.raises(TypeError, match="num_documentz"):
         type(result).from_json({**plain, "num_documentz": 1})

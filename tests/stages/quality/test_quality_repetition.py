@@ -88,9 +88,9 @@ def test_the_shares_of_the_word_variants_are_those_of_plain_counting(words: list
     most, whole = max(counts.values(), default=0), max(len("".join(words)), 1)
     longest = max((len("".join(gram)) for gram, count in counts.items() if count == most), default=0)
     view = TextView(" ".join(words), Splitter(None))
-    top = gopher_repetition._longest_top_gram(view, n=n, grams=gopher_repetition._chunk_grams)
+    top = gopher_repetition._longest_top_gram(view, n=n, grams=gopher_repetition._whitespace_word_grams)
     assert top == (longest * most / whole if most > 1 else 0)
-    covered = gopher_repetition._covered_duplicates(view, n=n, grams=gopher_repetition._chunk_grams)
+    covered = gopher_repetition._covered_duplicates(view, n=n, grams=gopher_repetition._whitespace_word_grams)
     assert covered == plain_covered(words, n) / whole
     first = max(counts, key=counts.__getitem__, default=())
     assert gopher_repetition._dolma_top_gram(view, n=n) == len("".join(first)) * most / whole

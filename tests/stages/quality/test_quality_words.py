@@ -193,7 +193,7 @@ def code_of(letter: str) -> int:
     return ord(letter)
 
 
-def test_words_at_white_space_are_the_chunks() -> None:
+def test_words_at_white_space_are_the_substrings() -> None:
     split = Splitter(None).split("don't split, this. 字字 x")
     assert split.lengths().tolist() == [5, 6, 5, 2, 1]
     assert split.counts.num_words == 5
@@ -244,9 +244,9 @@ def test_a_long_row_of_marks_is_still_split_as_spacy_does() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(texts, st.sets(st.integers(0, 60)))
-def test_only_chunks_one_space_apart_are_joined(text: str, touching: set[int]) -> None:
-    chunks = text.split()
-    joined = join_touching(text, chunks, sorted(touching))
+def test_only_substrings_one_space_apart_are_joined(text: str, touching: set[int]) -> None:
+    substrings = text.split()
+    joined = join_touching(text, substrings, sorted(touching))
     spans = [match.span() for match in re.finditer(r"\S+", text)]
     expected: list[str] = []
     for place, (start, end) in enumerate(spans):

@@ -159,15 +159,18 @@ def test_neighbours_in_a_shard_are_unrelated() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(
-    data=st.binary(max_size=300), first=st.integers(0, 50), chunk=st.integers(1, 64), sizes=st.lists(st.integers(0, 40))
+    data=st.binary(max_size=300),
+    first=st.integers(0, 50),
+    read_ahead=st.integers(1, 64),
+    sizes=st.lists(st.integers(0, 40)),
 )
 def test_a_range_reader_gives_what_a_file_gives(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes, first: int, chunk: int, sizes: list[int]
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, first: int, read_ahead: int, sizes: list[int]
 ) -> None:
     folder = Folder(str(tmp_path_factory.mktemp("range")))
     folder.publish("runs/tokens", data)
     stretch = data[first : first + 200]
-    reader, plain = RangeReader(folder, "runs/tokens", first, len(stretch), chunk), io.BytesIO(stretch)
+    reader, plain = RangeReader(folder, "runs/tokens", first, len(stretch), read_ahead), io.BytesIO(stretch)
     for size in sizes:
         assert reader.read(size) == plain.read(size)
 

@@ -3,7 +3,7 @@
 1. The schedule says which blocks the next steps need; a few threads fetch those that are missing.
 2. A block that a row needs now and that is not there is fetched at once, or waited for where another process fetches
    it. So ranks of a node that need the same tokens (tensor, pipeline and context peers) read once: one process fetches
-   a block, all that need it map the same pages, and each copies its rows from there, as its own device wants them.
+   a block, all that need it map the same pages, and each copies its rows from there, as its own device needs them.
 3. Room is made by dropping what the node needs furthest ahead.
 4. A full or failing disk, or a cache full of blocks needed now, costs speed only: the block is kept in memory a while.
 """
@@ -94,7 +94,7 @@ class CachedBlocks:
             thread.start()
 
     def at(self, step: int) -> None:
-        """See BlockReader. Lets go of blocks that were dropped from the folder."""
+        """See BlockReader. Unmaps blocks that were dropped from the folder."""
         self._schedule.at(step)
         with self._lock:
             for key in [key for key in self._open if not self._folder.has(key)]:

@@ -1,0 +1,73 @@
+"""Frozen dataclasses that are kept as JSON objects: markers, run.json, entries of index.json, evidence of a scan."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import field, fields, is_dataclass
+from typing import Any, Final, Self, get_args, get_origin, get_type_hints
+
+_JSON_NAME: Final = "json_name"
+
+
+def json_name(name: str) -> Any:
+    """A field whose key in JSON is `name`, where that differs from the field's own name."""
+    return field(metadata={_JSON_NAME: name})
+
+
+class JsonRecord:
+    """The base of a frozen dataclass whose fields are plain values, mappings of these, dataclasses, named tuples, or
+    tuples of any of these (`tuple[X, ...]`).
+
+    `from_json` takes every key of `to_json` and no other: a key too many, or one missing whose field has no default,
+    raises TypeError, as a misspelt field does at construction. Types of plain values are not checked: the files are
+    our own, under checksums or in work/."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """An object for `json.dumps`, its keys in the order of the fields."""
+        plain: dict[str, Any] = _to_plain(self)
+        return plain
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        """The record that `to_json` gave."""
+        record: Self = _from_plain(cls, plain)
+        return record
+
+
+def _to_plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {_key(one): _to_plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, (tuple, list)):
+        return [_to_plain(one) for one in value]
+    return {key: _to_plain(one) for key, one in value.items()} if isinstance(value, Mapping) else value
+
+
+def _from_plain(shape: Any, plain: Any) -> Any:
+    if is_dataclass(shape):
+        return _dataclass_from_plain(shape, plain)
+    if get_origin(shape) is tuple:
+        (each, _) = get_args(shape)
+        return tuple(_from_plain(each, one) for one in plain)
+    if isinstance(shape, type) and issubclass(shape, tuple):
+        return shape(*plain)
+    optional = [one for one in get_args(shape) if is_dataclass(one)]
+    return _from_plain(optional[0], plain) if optional and plain is not None else plain
+
+
+def _dataclass_from_plain(shape: Any, plain: Mapping[str, Any]) -> Any:
+    names, shapes = _fields_by_key(shape)
+    return shape(**{names.get(key, key): _from_plain(shapes.get(key), value) for key, value in plain.items()})
+
+
+@functools.cache
+def _fields_by_key(shape: Any) -> tuple[dict[str, str], dict[str, Any]]:
+    """The names and the types of a dataclass's fields, by their keys in JSON."""
+    hints = get_type_hints(shape)
+    return {_key(one): one.name for one in fields(shape)}, {_key(one): hints[one.name] for one in fields(shape)}
+
+
+def _key(one: Any) -> str:
+    return str(one.metadata.get(_JSON_NAME, one.name))

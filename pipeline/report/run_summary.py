@@ -1,0 +1,60 @@
+"""run.json: what a finished run came to, and what it is a function of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lineage.json_record import JsonRecord
+from lineage.storage.folder import Folder
+from pipeline.report.faults import FaultRow
+
+RUN_FILE: Final = "run.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseTime:
+    """How long a phase took, and the last line of its progress."""
+
+    name: str
+    seconds: float
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary(JsonRecord):
+    """Counts are those of the whole run. `num_unreadable` counts stretches; `rejected` is by stage and rule; `seconds`
+    are processor seconds by source and stage; `nothing_kept` is the reason where no document was kept; `identity` is
+    what later calls compare (`RunPlan.identity`)."""
+
+    name: str
+    output: str
+    num_files: int
+    num_bytes: int
+    num_records: int
+    num_unreadable: int
+    num_documents: int
+    num_kept: int
+    nothing_kept: str | None = None
+    num_tokens: int
+    num_shards: int
+    rejected: Mapping[str, Mapping[str, int]]
+    faults: tuple[FaultRow, ...] = ()
+    dedup: Mapping[str, int]
+    order_fingerprint: str
+    content_fingerprint: str
+    seconds: Mapping[str, Mapping[str, float]]
+    phases: tuple[PhaseTime, ...]
+    identity: Mapping[str, Any]
+
+
+def encode_summary(summary: RunSummary) -> bytes:
+    """The bytes of run.json."""
+    return json.dumps(summary.to_json(), indent=1, sort_keys=True).encode()
+
+
+def read_summary(out: Folder) -> RunSummary:
+    """The run.json of a finished output."""
+    return RunSummary.from_json(json.loads(out.read(RUN_FILE)))
