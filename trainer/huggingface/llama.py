@@ -43,14 +43,16 @@ class Export:
 
 
 def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes: int = _FILE_BYTES) -> None:
-    """Write a complete checkpoint's weights to `target` as Hugging Face's tools read them.
+    """Write a complete checkpoint's weights to `target` as Hugging Face's tools read them: each file whole or not at
+    all, config.json last, so that a folder which has it is complete.
 
     One process; memory for one file of `file_bytes` at a time. CheckpointError where the checkpoint is damaged."""
     check_files(checkpoint)
     held = {name: entry for name, entry in held_tensors(checkpoint).items() if name.startswith(WEIGHTS)}
     sizes = {name.removeprefix(WEIGHTS): entry.size for name, entry in held.items()}
     files = list(_files(sizes, export.dtype.itemsize, file_bytes))
-    target.mkdir(parents=True, exist_ok=True)
+    folder = Folder(str(target))
+    folder.remove("config.json")  # of an earlier export: the folder is not complete from here on
     where: dict[str, str] = {}
     for number, names in enumerate(files):
         file = _SINGLE if len(files) == 1 else f"model-{number + 1:05d}-of-{len(files):05d}.safetensors"
@@ -59,16 +61,17 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
         }
         load(checkpoint, state, None)
         tensors = {name: state[WEIGHTS + name].to(export.dtype).contiguous() for name in names}
-        save_file(tensors, target / file, metadata={"format": "pt"})
+        with folder.writing(file) as unpublished:
+            save_file(tensors, unpublished.name, metadata={"format": "pt"})
         where |= dict.fromkeys(names, file)
     if len(files) > 1:
         total = sum(size.numel() * export.dtype.itemsize for size in sizes.values())
-        _write_json(target / INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))})
+        _publish_json(folder, INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))})
+    for name, content in export.tokenizer_files.items():
+        folder.publish(name, content)
     dtype = str(export.dtype).removeprefix("torch.")
     described = to_hugging_face(export.config, seq_len=export.seq_len, end_of_text=export.end_of_text, dtype=dtype)
-    _write_json(target / "config.json", described)
-    for name, content in export.tokenizer_files.items():
-        (target / name).write_bytes(content)
+    _publish_json(folder, "config.json", described)
 
 
 def _files(sizes: Mapping[str, torch.Size], itemsize: int, file_bytes: int) -> Iterator[Sequence[str]]:
@@ -85,8 +88,8 @@ def _files(sizes: Mapping[str, torch.Size], itemsize: int, file_bytes: int) -> I
     yield names
 
 
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+def _publish_json(folder: Folder, name: str, value: Mapping[str, Any]) -> None:
+    folder.publish(name, (json.dumps(value, indent=2) + "\n").encode())
 
 
 def import_weights(folder: Folder, config: ModelConfig, parameters: Mapping[str, nn.Parameter]) -> None:
