@@ -71,7 +71,7 @@ class StepReporter:
 
     def report(self, outcome: StepOutcome, timing: StepTiming, validation: dict[str, float] | None) -> ReadOutcome:
         """The report of a step. Collective at every RANKS_EVERY-th step and the last. Waits for the device."""
-        verdict, stop, loss, norm, *by_source = outcome.figures.read()
+        verdict, stop, loss, norm, context_imbalance, *by_source = outcome.figures.read()
         losses, counts = by_source[: len(self._sources)], by_source[len(self._sources) :]
         phases, waited = timing.seconds(), timing.data_wait_seconds()
         seconds = sum(phases.values())
@@ -90,6 +90,7 @@ class StepReporter:
             tokens_by_source={name: int(count) for name, _, count in seen},
             gradient_norm=norm,
             lr=outcome.lr,
+            context_imbalance=context_imbalance if self._table.mesh.cp > 1 else None,
             skipped=STEP_VERDICTS[int(verdict)],
             first_sequence=outcome.step * table.global_batch,
             last_sequence=(outcome.step + 1) * table.global_batch - 1,

@@ -50,7 +50,7 @@ def test_sizes_of_the_mesh_that_are_not_given_are_filled_in(
     ("overrides", "message"),
     [
         (("train.workers=3", "train.parallel.tp=2"), r"train\.workers = 3: expected the product"),
-        (("train.zero=1",), r"train\.zero = 1"),
+        (("train.zero=4",), r"train\.zero = 4"),
         (("train.data=[]",), r"train\.data = \[\]"),
         (("train.skip=[[5, 4]]",), r"train\.skip = \[5, 4\]"),
         (("train.profile=[9, 3]",), r"train\.profile = \[9, 3\]"),

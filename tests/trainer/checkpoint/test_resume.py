@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -66,8 +67,13 @@ LAYOUTS = {
     "tp": {"parallel": {"tp": 4}},
     "tp and shards": {"parallel": {"tp": 2, "dp_shard": 2}},
     "tp and replicas": {"zero": 0, "parallel": {"tp": 2, "dp_replicate": 2}},
+    "zero 1 of 3": {"workers": 3, "zero": 1},
+    "pp": {"parallel": {"pp": 2, "dp_shard": 2}},
+    "cp": {"parallel": {"cp": 4}},
+    "cp and shards, ring": {"parallel": {"cp": 2, "dp_shard": 2}, "context": {"method": "ring"}},
+    "pp and cp": {"parallel": {"pp": 2, "cp": 2}},
 }
-FAST_LAYOUTS = ("ddp 3", "ddp 4", "fsdp 3")
+FAST_LAYOUTS = ("ddp 3", "ddp 4", "fsdp 3", "pp")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +135,40 @@ def test_a_run_goes_on_with_other_layouts(corpus: str, whole: Run, tmp_path: Pat
     assert run.start(workers=2, zero=0).finished
     assert run.sequences() == whole.sequences()
     assert near(run, whole)
+
+
+STEADY = {"optimizer": {"lr": 3e-3, "warmup_steps": 3, "min_lr_ratio": 1.0}}
+OPENED = {
+    "one process": {},
+    "ddp": {"workers": 2, "zero": 0},
+    "zero 1": {"workers": 2, "zero": 1},
+    "fsdp": {"workers": 3},
+    "hsdp": {"parallel": {"dp_replicate": 2, "dp_shard": 2}},
+    "tp": {"parallel": {"tp": 2}},
+    "tp and shards": {"parallel": {"tp": 2, "dp_shard": 2}},
+    "pp": {"parallel": {"pp": 2}},
+    "pp and tp": {"parallel": {"pp": 2, "tp": 2}},
+    "cp": {"parallel": {"cp": 2}},
+    "pp and cp": {"parallel": {"pp": 2, "cp": 2}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("saved_by", ["one process", "zero 1", "pp", "cp", "pp and tp", "pp and cp"])
+def test_a_checkpoint_opens_in_every_layout(saved_by: str, corpus: str, tmp_path: Path) -> None:
+    """The second loss after it hangs on the moments too."""
+    first = Run(data=corpus, output=tmp_path / "first", changes=STEADY)
+    assert first.start(**OPENED[saved_by], steps=4).finished
+    losses = {}
+    for name, layout in OPENED.items():
+        # Each goes on from the same checkpoint, in a run of its own that starts with its steps.
+        run = Run(data=corpus, output=tmp_path / name.replace(" ", "-"), changes=STEADY)
+        shutil.copytree(first.output, run.output)
+        assert run.start(**layout, steps=6).finished
+        losses[name] = run.losses()[4:]
+    for name, after in losses.items():
+        pairs = zip(after, losses["one process"], strict=True)
+        assert all(abs((mine or 0) - (plain or 1)) < 1e-12 for mine, plain in pairs), name
 
 
 def test_a_finished_run_started_with_more_steps_goes_on(corpus: str, whole: Run, tmp_path: Path) -> None:
