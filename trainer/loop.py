@@ -248,7 +248,8 @@ def _model_card(run: RunParts) -> ModelCard:
 
 
 def _tensors(run: RunParts) -> dict[str, Tensor]:
-    return training_state(run.model.parameters(), run.context.optimizer, run.context.spikes.state())
+    model, context = run.model, run.context
+    return training_state(model.parameters(), context.optimizer, context.spikes.state(), model.buffers())
 
 
 def run_steps(run: RunParts, progress: Progress) -> TrainingResult:

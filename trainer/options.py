@@ -123,6 +123,20 @@ class ContextTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertsTable:
+    """`[train.experts]`: how a mixture of experts is trained; nothing of it for other models."""
+
+    capacity_factor: float = key(
+        1.25, at_least=0, help="room of an expert, over an even share of a sequence's choices; 0: nothing is dropped"
+    )
+    balance_loss: float = key(0.01, at_least=0, help="weight of the loss that evens experts out, by sequence")
+    z_loss: float = key(0.001, at_least=0, help="weight of the loss that keeps the router's logits small")
+    bias_rate: float = key(
+        0.0, at_least=0, help="step of a bias that evens experts out without a loss (2408.15664: 0.001); 0: no bias"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mesh:
     """The sizes of the device mesh, every one filled in."""
 
@@ -244,7 +258,7 @@ class TrainTable:
 
     data: str | tuple[DataTable, ...] = key(help="OUT, or a list of {out, prefix}")
     output: str = key(help="folder or URL of what the run leaves")
-    model: str = key(help="debug, 125M, 1B, 8B, 70B, 405B, or the path of a config.json")
+    model: str = key(help="debug, moe-debug, 125M, 1B, 8B, 70B, 405B, or the path of a config.json")
     seq_len: int = key(at_least=2, at_most=1 << 21, help="tokens of a sequence")
     global_batch: int = key(at_least=1, help="sequences of a step, over all processes; fixed for a run")
     steps: int = key(at_least=1, help="the last step's number plus one")
@@ -275,6 +289,7 @@ class TrainTable:
     parallel: ParallelTable = key(ParallelTable())
     pipeline: PipelineTable = key(PipelineTable())
     context: ContextTable = key(ContextTable())
+    experts: ExpertsTable = key(ExpertsTable())
     optimizer: OptimizerTable = key(OptimizerTable())
     checkpoint: CheckpointTable = key(CheckpointTable())
     cache: CacheTable = key(CacheTable())

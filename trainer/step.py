@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from trainer.data.dataset import IGNORED
+from trainer.model.experts import Routing, load_figures
 from trainer.model.optimizer import learning_rate
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.options import OptimizerTable
@@ -50,7 +51,8 @@ class StepContext:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutcome:
     """What a step left on the device; `figures` are verdict, stop, loss, gradient norm, attention's work on the fullest
-    context parallel rank over the mean, then of each source the sum of losses and the number of labels."""
+    context parallel rank over the mean, then of each source the sum of losses and the number of labels, then of a model
+    with experts the numbers of an ExpertLoad."""
 
     step: int
     lr: float
@@ -74,9 +76,14 @@ def train_step(
     losses_S = torch.zeros_like(counts_S)
     work = torch.zeros(2, dtype=torch.float64, device=model.device)
 
+    # A mean over ranks is made a sum again.
+    scale = model.num_averaged / num_counted
+    routings: list[Routing] = []
+
     def share(index: int) -> MicroBatch:
-        micro = model.micro_batch(batch[index])
+        micro = model.micro_batch(batch[index], scale)
         work.add_(1.0 if micro.work is None else micro.work)
+        routings.extend([micro.routing] if micro.routing is not None else [])
         return micro
 
     def loss_of(micro: MicroBatch, logits_BTV: Tensor) -> Tensor:
@@ -86,8 +93,7 @@ def train_step(
             loss_B = loss_B * float("nan")
         losses_S.index_add_(0, micro.rows.sources_B, loss_B.detach().to(losses_S.dtype))
         clock.enter("backward")
-        # Gradients are averaged over the ranks that have other tokens, and a sum is wanted.
-        return loss_B.sum() * model.num_averaged / num_counted.to(loss_B.dtype)
+        return loss_B.sum() * scale.to(loss_B.dtype)
 
     if model.pipeline is None:
         for index in range(len(batch)):
@@ -109,6 +115,7 @@ def train_step(
     dist.all_reduce(summed, group=model.groups.loss)
     losses_S, work = summed[:-2], summed[-2:]
     loss = losses_S.sum() / num_counted
+    routed = model.expert_figures(routings)
     clock.waiting("all-reduce of the gradient norm")
     norm = model.clip_gradients(context.table.clip)
 
@@ -117,8 +124,11 @@ def train_step(
     lr = learning_rate(step, context.steps, context.table)
     _update(context.optimizer, lr, verdict)
     model.weights_changed()
+    if routed is not None:
+        model.balance_experts(routed, verdict)
     head = torch.stack([verdict.to(torch.float64), stop, loss, norm.to(torch.float64), work[0] / work[1]])
-    outcome = StepOutcome(step=step, lr=lr, figures=Figures(torch.cat([head, losses_S, counts_S])))
+    load = head[:0] if routed is None else load_figures(routed)
+    outcome = StepOutcome(step=step, lr=lr, figures=Figures(torch.cat([head, losses_S, counts_S, load])))
 
     clock.enter("checkpoint")
     save_if_due(step + 1, outcome)

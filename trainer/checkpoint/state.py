@@ -42,16 +42,20 @@ _MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 
 
 def training_state(
-    parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer, spikes: dict[str, Tensor]
+    parameters: dict[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    spikes: dict[str, Tensor],
+    buffers: dict[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """Every tensor that a run goes on from, by name, sharing memory with the run: loading into it restores the run
     (then `restore`). Of a pipeline's rank those of its stages. Random states are not among them: each step begins with
-    one that follows from the seed, the step and the data parallel rank."""
+    one that follows from the seed, the step and the data parallel rank. `buffers`: what else training changes."""
     state: dict[str, Tensor] = {}
     for name, parameter in parameters.items():
         moments = _moments(optimizer, parameter)
         state[WEIGHTS + name] = parameter.detach()
         state |= {f"optimizer.{kind}.{name}": moments[kind] for kind in _MOMENTS}
+    state |= {f"buffers.{name}": buffer for name, buffer in (buffers or {}).items()}
     any_parameter = next(iter(parameters.values()))
     state["optimizer.num_updates"] = optimizer.state[any_parameter]["step"]
     state |= {f"spikes.{name}": tensor for name, tensor in spikes.items()}

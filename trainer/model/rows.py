@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from trainer.model.context import Mask
+from trainer.model.experts import Routing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +37,9 @@ class DeviceRows:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
     """This rank's share of some rows, as the model takes them. `work`: of context parallel peers the work of the
-    fullest and of the mean one; None without such peers."""
+    fullest and of the mean one; None without such peers. `routing`: for a model with experts."""
 
     rows: DeviceRows
     mask: Mask
     work: Tensor | None = None
+    routing: Routing | None = None

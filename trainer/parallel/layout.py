@@ -9,7 +9,7 @@ import torch
 
 from lineage.recipe import RecipeError
 from trainer.model.sizes import ModelConfig
-from trainer.options import ContextTable, Mesh, PipelineTable, TrainTable
+from trainer.options import ContextTable, ExpertsTable, Mesh, PipelineTable, TrainTable
 from trainer.parallel.recompute import Recompute
 
 
@@ -26,6 +26,7 @@ class ParallelLayout:
     compile_backend: str = "inductor"
     pipeline: PipelineTable = field(default_factory=PipelineTable)
     context: ContextTable = field(default_factory=ContextTable)
+    experts: ExpertsTable = field(default_factory=ExpertsTable)
 
     @property
     def weight_dtype(self) -> torch.dtype:
@@ -34,7 +35,7 @@ class ParallelLayout:
 
     @property
     def wraps_in_ddp(self) -> bool:
-        """Whether DistributedDataParallel wraps the model; fully_shard composes with tensor and pipeline parallel."""
+        """Whether DistributedDataParallel wraps a model without experts; fully_shard composes with more."""
         return self.zero == 0 and self.mesh.tp == 1 and self.mesh.pp == 1
 
 
@@ -51,6 +52,7 @@ def parallel_layout(table: TrainTable, device: torch.device) -> ParallelLayout:
         compile=table.compile,
         pipeline=table.pipeline,
         context=table.context,
+        experts=table.experts,
     )
 
 
@@ -59,8 +61,7 @@ def check_layout(table: TrainTable, config: ModelConfig) -> None:
     _check_tensor(table, config)
     _check_context(table)
     _check_pipeline(table, config)
-    if table.mesh.ep > 1:
-        raise RecipeError(f"train.parallel.ep = {table.mesh.ep}: expected 1, the model has no experts")
+    _check_experts(table, config)
 
 
 def _check_tensor(table: TrainTable, config: ModelConfig) -> None:
@@ -110,4 +111,23 @@ def _check_pipeline(table: TrainTable, config: ModelConfig) -> None:
         raise RecipeError(
             f"train.compile = true: {schedule} splits backward, and a compiled layer cannot be split; expected false, "
             'or the schedule "1f1b" or "interleaved"'
+        )
+
+
+def _check_experts(table: TrainTable, config: ModelConfig) -> None:
+    ep, experts = table.mesh.ep, config.experts
+    if experts is None:
+        if ep > 1:
+            raise RecipeError(f"train.parallel.ep = {ep}: expected 1, the model has no experts")
+        return
+    if experts.num_experts % ep:
+        raise RecipeError(f"train.parallel.ep = {ep}: it must divide the model's experts, {experts.num_experts}")
+    if ep > 1 and table.zero == 0:
+        raise RecipeError(
+            f"train.zero = 0: expected 1, 2 or 3 with train.parallel.ep = {ep}: experts are spread over the ranks that "
+            "share a model, and without sharding each has a whole one"
+        )
+    if table.compile:
+        raise RecipeError(
+            "train.compile = true: expected false with experts: the number of tokens of each changes with every batch"
         )

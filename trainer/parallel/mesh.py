@@ -8,13 +8,14 @@
     cp > 1            each row's positions shared among ranks, which share the weights' shards too (context.py)
     pp > 1            layers in stages (pipeline.py)
 
-Every layout averages gradients over the ranks that have other tokens, so the loss is scaled by their number: the sum
-over the global batch is what the optimizer sees.
+What the optimizer sees is a sum over the global batch: fully_shard sums over the ranks of each parameter's own mesh,
+and where DDP averages, the loss is scaled by the number of its ranks.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -31,11 +32,13 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn.parallel import DistributedDataParallel
 
+from trainer.data.dataset import IGNORED
 from trainer.model.attention import Kernel, document_mask, kernel_for
+from trainer.model.experts import NUM_SUMS, ExpertLayer, Routing, balance_step
 from trainer.model.optimizer import clip_gradients
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.model.sizes import ModelConfig
-from trainer.model.transformer import Llama, Span, initial_weight
+from trainer.model.transformer import Layer, Llama, Span, initial_weight
 from trainer.parallel.context import ContextOptions, share_rows
 from trainer.parallel.groups import Groups, Meshes, make_groups, make_meshes
 from trainer.parallel.layout import ParallelLayout
@@ -67,8 +70,8 @@ class ParallelModel:
 
     @property
     def num_averaged(self) -> int:
-        """Over how many ranks gradients are averaged: those that have other tokens."""
-        return self.layout.mesh.dp * self.layout.mesh.cp
+        """By how much reduced gradients are divided: DDP averages over its ranks, fully_shard is made to sum."""
+        return self.layout.mesh.dp * self.layout.mesh.cp if isinstance(self.parts[0], DistributedDataParallel) else 1
 
     @property
     def has_output(self) -> bool:
@@ -86,15 +89,57 @@ class ParallelModel:
                 named.setdefault(plain, parameter)
         return named
 
-    def micro_batch(self, rows: DeviceRows) -> MicroBatch:
-        """This rank's share of `rows`, which pipeline, context and tensor parallel peers are all given."""
-        group = self.groups.context
+    def micro_batch(self, rows: DeviceRows, scale: Tensor | None = None) -> MicroBatch:
+        """This rank's share of `rows`, which pipeline, context and tensor parallel peers are all given. `scale`: what a
+        counted label's loss is multiplied with before backward, for the losses of experts (None: they add nothing)."""
+        group, table = self.groups.context, self.layout.context
         if group is None:
-            return MicroBatch(rows=rows, mask=document_mask(rows.documents_BT, self.kernel))
-        table = self.layout.context
+            places_T = torch.arange(rows.inputs_BT.shape[1], device=rows.inputs_BT.device)
+            routing = self._routing(rows, places_T.expand_as(rows.inputs_BT), scale)
+            return MicroBatch(rows=rows, mask=document_mask(rows.documents_BT, self.kernel), routing=routing)
         options = ContextOptions(group=group, method=table.method, balance=table.balance)
         share = share_rows(rows, options, self.kernel)
-        return MicroBatch(rows=share.rows, mask=share.mask, work=torch.stack([share.most_work, share.mean_work]))
+        work = torch.stack([share.most_work, share.mean_work])
+        routing = self._routing(rows, share.places_BT, scale)
+        return MicroBatch(rows=share.rows, mask=share.mask, work=work, routing=routing)
+
+    def _routing(self, rows: DeviceRows, places_BT: Tensor, scale: Tensor | None) -> Routing | None:
+        """`rows` are whole; `places_BT` are those of this rank, which tensor parallel splits once more."""
+        if self.config.experts is None:
+            return None
+        sizes = self.layout.mesh
+        counted_B = (rows.labels_BT != IGNORED).sum(-1)
+        return Routing(
+            places_BT=places_BT.chunk(sizes.tp, dim=1)[dist.get_rank() % sizes.tp],
+            counted_B=counted_B,
+            scale=torch.zeros((), device=self.device) if scale is None else scale,
+            sequence=self.groups.sequence,
+        )
+
+    def expert_figures(self, routings: Sequence[Routing]) -> Tensor | None:
+        """Of each layer the sums of `Routing.figures` over the micro-batches of a step and all ranks, float64; None
+        without experts. Collective."""
+        if self.config.experts is None:
+            return None
+        width = self.config.experts.num_experts + NUM_SUMS
+        sums = torch.zeros(self.config.num_layers, width, dtype=torch.float64, device=self.device)
+        for routing in routings:
+            for number, figures in routing.figures.items():
+                sums[number] += figures
+        dist.all_reduce(sums)
+        return sums
+
+    def buffers(self) -> dict[str, Tensor]:
+        """What training changes besides parameters, equal on every rank that has it: the biases of routers."""
+        return {plain_name(name): buffer for part in self.parts for name, buffer in part.named_buffers()}
+
+    @torch.no_grad()
+    def balance_experts(self, figures: Tensor, verdict: Tensor) -> None:
+        """After a step that counted, move the routers' biases against their load."""
+        for name, bias_E in self.buffers().items():
+            counts_E = figures[int(name.split(".")[2]), : len(bias_E)]
+            step_E = balance_step(counts_E, self.layout.experts.bias_rate) * (verdict == 0)
+            bias_E.add_(step_E.to(bias_E.dtype))
 
     def when_backward_ends(self, notify: Callable[[], None] | None) -> None:
         """Call `notify` once backward of the micro-batch that comes next has reached the embedding."""
@@ -123,7 +168,7 @@ class ParallelModel:
         module = self.parts[0]
         casts = isinstance(module, DistributedDataParallel) and self.layout.dtype == torch.bfloat16
         with torch.autocast(self.device.type, torch.bfloat16, enabled=casts):
-            return cast(Tensor, module(micro.rows.inputs_BT, micro.rows.positions_BT, micro.mask))
+            return cast(Tensor, module(micro.rows.inputs_BT, micro.rows.positions_BT, micro.mask, micro.routing))
 
     def evaluate(self, micro: MicroBatch) -> Tensor | None:
         """Logits as those of `forward`, without gradients, in every layout; None where another pipeline rank has
@@ -167,7 +212,8 @@ def parallelise_model(
 
     The default process group must exist and have the size of the mesh."""
     sizes, table = layout.mesh, layout.pipeline
-    meshes = make_meshes(device.type, sizes, shards=layout.zero != 0, has_experts=False, timeout=timeout)
+    has_experts = config.experts is not None
+    meshes = make_meshes(device.type, sizes, shards=layout.zero != 0, has_experts=has_experts, timeout=timeout)
     groups = make_groups(sizes, timeout)
     build = partial(_part, _Ground(config=config, layout=layout, meshes=meshes, device=device))
     whole = partial(
@@ -206,11 +252,13 @@ def _part(ground: _Ground, span: Span, stage: int | None) -> nn.Module:
     layout, meshes = ground.layout, ground.meshes
     tensor_mesh = meshes.dense["tp"] if layout.mesh.tp > 1 else None
     with torch.device("meta"):
-        llama = Llama(ground.config, span).to(layout.weight_dtype)
+        llama = Llama(ground.config, span, layout.experts).to(layout.weight_dtype)
     if tensor_mesh is not None:
         split_tensors(llama, tensor_mesh)
     layers = llama.model.layers
     for name, layer in layers.items():
+        if meshes.experts is not None and layout.mesh.ep > 1:
+            cast(Layer, layer).block_sparse_moe.experts.spread(meshes.experts["ep"])
         layers[name] = recomputed(layer, layout.recompute)
         if layout.compile:
             layers[name].compile(backend=layout.compile_backend)
@@ -220,7 +268,7 @@ def _part(ground: _Ground, span: Span, stage: int | None) -> nn.Module:
 
 def _data_parallel(root: nn.Module, model: Llama, ground: _Ground) -> nn.Module:
     mesh, layout, device = ground.meshes.dense, ground.layout, ground.device
-    if layout.wraps_in_ddp:
+    if layout.wraps_in_ddp and model.config.experts is None:
         root.to_empty(device=device)
         model.tie()  # moving from meta gave each module a parameter of its own
         group = mesh["dp_replicate"].get_group()
@@ -231,6 +279,8 @@ def _data_parallel(root: nn.Module, model: Llama, ground: _Ground) -> nn.Module:
     # A pipeline keeps gradients whole within a step, and gathers parameters once in it.
     again = layout.zero == 3 and layout.mesh.pp == 1
     for layer in model.model.layers.values():
+        if model.config.experts is not None:
+            _shard_experts(cast(Layer, layer).block_sparse_moe, ground, policy, again=again)
         shard(layer, reshard_after_forward=again)
     span = model.span
     if not (model.config.tied and span.has_embedding and span.has_output):
@@ -240,8 +290,32 @@ def _data_parallel(root: nn.Module, model: Llama, ground: _Ground) -> nn.Module:
             # Backward begins with these two: gathered again at once, so resharding them saves nothing.
             shard([model.model.norm, model.lm_head], reshard_after_forward=False)
     shard(root, reshard_after_forward=again)
+    for module in root.modules():
+        if isinstance(module, FSDPModule):
+            # Sums, since the parameters of one layer may be shared by different numbers of ranks.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
     root.to_empty(device=device)
     return root
+
+
+def _shard_experts(experts: ExpertLayer, ground: _Ground, policy: MixedPrecisionPolicy, *, again: bool) -> None:
+    """Every rank routes tokens of its own, tensor parallel peers too: so the router and what every token passes are
+    shared by all ranks of a stage and replica, and each expert by those that have it."""
+    meshes = ground.meshes
+    assert meshes.experts is not None
+    assert meshes.whole is not None
+    shared = () if experts.shared_expert is None else (experts.shared_expert,)
+    # The router keeps the weights' dtype: rounding decides between experts.
+    for module, mesh, kept in (
+        (experts.gate, meshes.whole, dataclasses.replace(policy, param_dtype=None)),
+        (experts.experts, meshes.experts, policy),
+        *((module, meshes.whole, policy) for module in shared),
+    ):
+        fsdp = "expert_fsdp" if mesh is meshes.experts else "whole_fsdp"
+        replicated = mesh["dp_replicate"].size() > 1
+        over = mesh["dp_replicate", fsdp] if replicated else mesh[fsdp]
+        fully_shard(module, mesh=over, mp_policy=kept, reshard_after_forward=again)
 
 
 def _empty_stream(config: ModelConfig, layout: ParallelLayout, micro: MicroBatch, device: torch.device) -> Tensor:
@@ -266,6 +340,8 @@ def initialise(model: ParallelModel, seed: int) -> None:
         for name, parameter in model.parameters().items():
             local = local_part(parameter)
             assign(parameter, initial_weight(name, parameter.shape, model.config, seed, local))
+        for buffer in model.buffers().values():
+            buffer.zero_()
     model.weights_changed()
 
 

@@ -44,7 +44,8 @@ def split_tensors(model: Llama, mesh: DeviceMesh) -> None:
         "mlp.down_proj": rowwise(),
     }
     for layer in model.model.layers.values():
-        parallelize_module(layer, mesh, layer_plan | dense_plan)
+        # Experts are not split: each rank routes its own positions, and experts lie on a mesh of their own.
+        parallelize_module(layer, mesh, layer_plan if model.config.experts else layer_plan | dense_plan)
     outer_plan: dict[str, Any] = {}
     if model.span.has_embedding:
         outer_plan["model.embed_tokens"] = RowwiseParallel(

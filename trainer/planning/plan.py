@@ -198,9 +198,6 @@ def plan_budget(
 def _notes(layout: PlannedLayout, plan: PlanTable) -> tuple[str, ...]:
     """The assumptions behind the figures."""
     mesh, notes = layout.mesh, []
-    for name in ("pp", "cp"):
-        if getattr(mesh, name) > 1:
-            notes.append(f"train.parallel.{name} = {getattr(mesh, name)}: `sluice train` refuses it; only planned here")
     if mesh.pp == 1 and plan.virtual_stages > 1:
         notes.append(f"plan.virtual_stages = {plan.virtual_stages}: without pipeline stages it changes nothing")
     if mesh.tp > plan.gpus_per_node:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -72,6 +74,8 @@ LAYOUTS = {
     "cp": {"parallel": {"cp": 4}},
     "cp and shards, ring": {"parallel": {"cp": 2, "dp_shard": 2}, "context": {"method": "ring"}},
     "pp and cp": {"parallel": {"pp": 2, "cp": 2}},
+    "ep": {"model": "moe-debug", "parallel": {"dp_shard": 4, "ep": 2}, "experts": {"bias_rate": 0.01}},
+    "pp and ep": {"model": "moe-debug", "parallel": {"pp": 2, "dp_shard": 2, "ep": 2}},
 }
 FAST_LAYOUTS = ("ddp 3", "ddp 4", "fsdp 3", "pp")
 
@@ -153,16 +157,38 @@ OPENED = {
 }
 
 
+EXPERTS_OPENED = {
+    "one process": {},
+    "fsdp": {"workers": 2},
+    "hsdp": {"parallel": {"dp_replicate": 2, "dp_shard": 2}},
+    "ep": {"parallel": {"dp_shard": 2, "ep": 2}},
+    "ep and shards": {"parallel": {"dp_shard": 4, "ep": 2}},
+    "ep and tp": {"parallel": {"tp": 2, "ep": 2}},
+    "ep and cp": {"parallel": {"cp": 2, "ep": 2}},
+    "pp": {"parallel": {"pp": 2}},
+    "pp and ep": {"parallel": {"pp": 2, "dp_shard": 2, "ep": 2}},
+}
+DENSE, EXPERTS = STEADY, STEADY | {"model": "moe-debug", "experts": {"bias_rate": 0.01}}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("saved_by", ["one process", "zero 1", "pp", "cp", "pp and tp", "pp and cp"])
-def test_a_checkpoint_opens_in_every_layout(saved_by: str, corpus: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("saved_by", "opened", "changes"),
+    [
+        *((name, OPENED, DENSE) for name in ("one process", "zero 1", "pp", "cp", "pp and tp", "pp and cp")),
+        *((name, EXPERTS_OPENED, EXPERTS) for name in ("ep", "ep and tp", "pp and ep")),
+    ],
+)
+def test_a_checkpoint_opens_in_every_layout(
+    saved_by: str, opened: Mapping[str, Any], changes: Mapping[str, Any], corpus: str, tmp_path: Path
+) -> None:
     """The second loss after it hangs on the moments too."""
-    first = Run(data=corpus, output=tmp_path / "first", changes=STEADY)
-    assert first.start(**OPENED[saved_by], steps=4).finished
+    first = Run(data=corpus, output=tmp_path / "first", changes=changes)
+    assert first.start(**opened[saved_by], steps=4).finished
     losses = {}
-    for name, layout in OPENED.items():
+    for name, layout in opened.items():
         # Each goes on from the same checkpoint, in a run of its own that starts with its steps.
-        run = Run(data=corpus, output=tmp_path / name.replace(" ", "-"), changes=STEADY)
+        run = Run(data=corpus, output=tmp_path / name.replace(" ", "-"), changes=changes)
         shutil.copytree(first.output, run.output)
         assert run.start(**layout, steps=6).finished
         losses[name] = run.losses()[4:]

@@ -17,7 +17,8 @@ CONFIG = dataclasses.replace(model_config("debug", 250), num_layers=8)
 
 def check(changes: dict[str, Any]) -> None:
     table = {"data": "out", "output": "run", "model": "debug", "seq_len": 32, "global_batch": 8, "steps": 1, **changes}
-    check_layout(parse_table(TrainRecipe, {"run": {"name": "refused"}, "train": table}).train, CONFIG)
+    config = CONFIG if table["model"] == "debug" else model_config(table["model"], 250)
+    check_layout(parse_table(TrainRecipe, {"run": {"name": "refused"}, "train": table}).train, config)
 
 
 def sizes(**of: int) -> dict[str, Any]:
@@ -72,6 +73,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     },
     "experts of a model without": (sizes(ep=2, dp_shard=2), "parallel.ep = 2: expected 1, the model has no experts"),
     "experts over too many": (sizes(ep=4, dp_shard=2), "parallel.ep = 4: expected a divisor of dp_shard x cp x tp"),
+    "experts over a number that does not divide them": (
+        {**sizes(ep=3, dp_shard=3), "model": "moe-debug"},
+        "parallel.ep = 3: it must divide the model's experts, 8",
+    ),
+    "experts of whole models": (
+        {**sizes(ep=2, dp_shard=2), "zero": 0, "model": "moe-debug"},
+        "zero = 0: expected 1, 2 or 3 with train.parallel.ep",
+    ),
+    "experts that are compiled": (
+        {"compile": True, "model": "moe-debug"},
+        "compile = true: expected false with experts",
+    ),
     "spread tensor peers": (
         {**sizes(tp=2), "resources": {"placement": "SPREAD"}},
         "tensor-parallel peers share a node",
