@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from lineage.index.checksums import DamagedFileError, check_file
 from lineage.index.output_index import PartFile
-from lineage.storage.folder import Folder
+from lineage.storage.folder import Folder, StorageError
 from lineage.storage.hashing_file import HashingFile
 
 _MAX_ROWS = 4096
@@ -99,7 +99,7 @@ def opened(folder: Folder, name: str, digest: str | None = None) -> Iterator[pq.
         try:
             yield pq.ParquetFile(file, page_checksum_verification=True)
         except (pa.ArrowException, OSError) as error:
-            if isinstance(error, DamagedFileError) or not str(error):
+            if isinstance(error, StorageError) or not str(error):
                 raise
             raise DamagedFileError(
                 f"{folder.at(name)} cannot be read: {error}. Run sluice verify, and restore the file from a copy"
