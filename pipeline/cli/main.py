@@ -66,7 +66,9 @@ def _overview() -> str:
 
 def _run_command(name: str, argv: Sequence[str]) -> int:
     from lineage.recipe import RecipeError
+    from pipeline.cluster.environment import set_ray_environment
 
+    set_ray_environment()  # several commands import modules that import ray before they join a session
     module = importlib.import_module(COMMANDS[name][0])
     options = parse_command(name, argv)
     try:
