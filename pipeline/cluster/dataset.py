@@ -16,7 +16,7 @@ import logging
 import os
 import pickle
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -114,7 +114,7 @@ def _outcomes(
     work: TaskResources,
     operator: str,
     ended: Callable[[DatasetStats], None],
-) -> Iterator[tuple[int, int, _Done | _Raised | _Died]]:
+) -> Generator[tuple[int, int, _Done | _Raised | _Died], None, None]:
     """(index in `items`, attempt, outcome) of one Dataset's units, as they come."""
     import ray
 
