@@ -24,7 +24,7 @@ from pipeline.cluster.session import ray_session
 from pipeline.cluster.tasks import TaskResources, check_resources
 from pipeline.dedup.corpus import DedupResult, deduplicate
 from pipeline.phases.bad_records import BadRecordWatch, announcement, check_bad_records
-from pipeline.phases.compare import NUM_STEPS, dedup_job, note_of
+from pipeline.phases.compare import NUM_STEPS, dedup_job, engine_of, note_of
 from pipeline.phases.groups import Group, make_groups
 from pipeline.phases.join import join_phase
 from pipeline.phases.phase import Run, run_phase
@@ -90,8 +90,9 @@ def compare(state: Run, documents: Sequence[ReadResult]) -> DedupResult:
     """3. The verdicts on what survived reading."""
     started = time.perf_counter()
     job, resources = dedup_job(state.plan, documents), TaskResources.of(state.recipe.ray, "compare")
+    engine = engine_of(job, resources, state.datasets.append)
     with state.reporter.phase("compare", NUM_STEPS) as progress:
-        compared = deduplicate(job, notify=lambda name: progress.step(1, name), work=resources)
+        compared = deduplicate(job, engine, notify=lambda name: progress.step(1, name))
         note = note_of(documents, compared)
         progress.step(0, note)
     state.took("compare", started, note)

@@ -81,13 +81,14 @@ class RayStageTable:
     """[ray.stages.NAME]: what the units of one stage reserve, where it is not what [ray] says."""
 
     cpus: float | None = key(None, above=0, help="processors (ray.unit_cpus)")
+    gpus: float | None = key(None, at_least=0, help="GPUs, for steps of your own that use one (none)")
     memory: int | None = key(None, at_least=0, help="bytes (ray.unit_memory)")
     resource: str | None = key(None, help="a custom resource (ray.unit_resource)")
     max_in_flight: int | None = key(None, at_least=0, help="units submitted at once (ray.max_in_flight)")
 
 
 RAY_STAGES = ("read", "compare", "tokenize", "cut", "write", "join")
-"""Read and filter inputs; find duplicates, where one process is not enough; tokenize; cut groups into shards; write
+"""Read and filter inputs; find duplicates (dedup.engine = "ray_data"); tokenize; cut groups into shards; write
 shards; join and record the facts."""
 
 

@@ -68,6 +68,18 @@ def check_cluster(wanted: Wanted) -> None:
     check_capacity(wanted, [Nodes(resources=node["Resources"]) for node in ray.nodes() if node["Alive"]])
 
 
+def num_nodes() -> int:
+    """Nodes of the connected cluster that are alive."""
+    import ray
+
+    return sum(bool(node["Alive"]) for node in ray.nodes())
+
+
+def node_memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def _local_cpus(given: int | None, training_cpus: int) -> int | None:
     """Processors of a local Ray; None: Ray counts them."""
     if not training_cpus:
@@ -81,8 +93,7 @@ def _local_cpus(given: int | None, training_cpus: int) -> int | None:
 
 def _object_store_bytes() -> int:
     """Bytes for the object store of a local Ray: units return counts only, so a small one is enough."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(200_000_000, min(2_000_000_000, total // 10))
+    return max(200_000_000, min(2_000_000_000, node_memory() // 10))
 
 
 @contextmanager

@@ -54,6 +54,7 @@ def test_the_least_recipe_has_the_defaults_that_are_documented(path: Path) -> No
         "dedup.scheme": "fast",
         "dedup.threshold": 0.8,
         "dedup.keep": "longest",
+        "dedup.engine": "auto",
         "dedup.against": [],
         "tokenize.encoding": "cl100k_base",
         "tokenize.shard_tokens": 2**28,
