@@ -108,8 +108,14 @@ def _same(value: Any) -> Any:
 
 
 def load_recipe(path: str | Path, shape: type[T], overrides: Sequence[str] = ()) -> T:
-    """The recipe at `path` as a `shape`, after `--set key=value` overrides; RecipeError if it is wrong."""
-    return parse_table(shape, read_toml(path, overrides))
+    """The recipe at `path` as a `shape`, after `--set key=value` overrides; RecipeError if it is wrong.
+
+    A shape may say in `mistaken_for` by which table a recipe of another kind is known, and what that one is."""
+    raw = read_toml(path)
+    table, what = getattr(shape, "mistaken_for", ("", ""))
+    if table in raw:
+        raise RecipeError(f"{path} {what}")
+    return parse_table(shape, with_overrides(raw, overrides))
 
 
 def read_toml(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:

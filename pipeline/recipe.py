@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from lineage.recipe import RecipeError, key, load_recipe, parse_table
 from lineage.secrets import without_secrets
@@ -15,7 +15,7 @@ from lineage.storage.folder import Folder, is_remote
 from stages.chain import DEFAULT_STEPS, check_steps
 from stages.dedup.options import DedupTable
 from stages.pii.options import PiiTable
-from stages.quality.options import QualityTable, check_languages
+from stages.quality.options import QualityTable, check_languages, threshold_defaults
 from stages.quality.options import limits as thresholds
 from stages.reading.options import RowFields
 from stages.steps.classifier import ClassifierTable, check_classifiers
@@ -116,6 +116,11 @@ class RayTable:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRecipe:
     """A whole data recipe."""
+
+    mistaken_for: ClassVar = (
+        "train",
+        "is a training recipe (it has [train]), which `sluice train` carries out: name a data recipe, with [[source]]",
+    )
 
     run: RunTable
     source: tuple[SourceTable, ...]
@@ -241,4 +246,12 @@ def _differ(ours: Any, theirs: Any, where: str, found: list[str]) -> None:
         for position, (a, b) in enumerate(zip(ours, theirs, strict=True)):
             _differ(a, b, f"{where}[{position}]", found)
     elif ours != theirs:
-        found.append(f"{where} is {ours!r} now and was {theirs!r}")
+        found.append(f"{where} is {_shown(where, ours)} now and was {_shown(where, theirs)}")
+
+
+def _shown(where: str, value: Any) -> str:
+    """A value of a plain recipe; a key that is not given has its default there."""
+    table, _, name = where.rpartition(".")
+    if value is None and table == "quality" and (defaults := threshold_defaults(name)):
+        return "not given (" + ", ".join(f"{variant}: {default:g}" for variant, default in defaults.items()) + ")"
+    return "not given" if value is None else repr(value)
