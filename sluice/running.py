@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe import PipelineRecipe, check_steps_of, load
+
+if TYPE_CHECKING:
+    from pipeline.report.run_summary import RunSummary
 
 
 def load_recipe(recipe: str | Path | PipelineRecipe, overrides: Sequence[str] = ()) -> PipelineRecipe:
@@ -29,7 +32,7 @@ def run(
     *,
     strict: bool = False,
     show_progress: bool = False,
-) -> dict[str, Any]:
+) -> RunSummary:
     """Carry a data recipe out, or continue it, as `sluice run` does; the content of OUT/run.json.
 
     With `strict` the run stops at the first record on which a reader or step raises. Progress goes to stderr. A Ray

@@ -63,7 +63,7 @@ def test_import_loads_neither_ray_nor_torch_and_the_module_is_the_command() -> N
 
 def test_a_finished_run_is_found_done_and_overrides_need_a_path(crawl: Path) -> None:
     loaded = sluice.load_recipe(crawl / "recipe.toml")
-    assert sluice.run(loaded)["num_kept"] > 50
+    assert sluice.run(loaded).num_kept > 50
     with pytest.raises(ValueError, match="overrides"):
         sluice.load_recipe(loaded, ["run.seed=1"])
     with pytest.raises(sluice.RecipeError, match="unknown step"):
