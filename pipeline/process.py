@@ -60,6 +60,8 @@ def run(recipe: PipelineRecipe, reporter: ProgressReporter, *, strict: bool = Fa
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             return read_summary(plan.out)
         state = Run(plan=plan, reporter=reporter)
+        megabytes = sum(unit.input.size for unit in plan.units) / 1e6
+        reporter.say(f"{len(plan.units):,} input files, {megabytes:,.1f} MB; starting Ray, which takes some seconds")
         with ray_session(recipe.ray.address, recipe.ray.num_cpus):
             for stage in RAY_STAGES:  # now, and not when the stage comes
                 check_resources(TaskResources.of(recipe.ray, stage))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lineage.recipe import RecipeError, key
 
@@ -318,6 +318,11 @@ class MixTable:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainRecipe:
     """A training recipe."""
+
+    mistaken_for: ClassVar = (
+        "source",
+        "is a data recipe (it has [[source]]), which `sluice run` carries out: name a training recipe, with [train]",
+    )
 
     run: TrainRunTable
     train: TrainTable

@@ -3,6 +3,9 @@
   sluice purge OUT --doc ID --reason "takedown" --by you              shows the plan and changes nothing
   sluice purge OUT --host example.org --reason "…" --by you --apply   carries it out
   sluice purge OUT --from scan.json --reason "leaked benchmark" --by you --apply
+  sluice purge OUT --from takedown.csv --reason "takedown" --by you         ids or URLs: .txt, .csv, .parquet
+  sluice purge OUT --where "source = 'web' AND language = 'en'" --reason "takedown" --by you
+  sluice purge OUT --source SOURCE --reason "licence ended" --by you        all of a source; --warc: of an input file
 
 With a document go its suppressed duplicates by text (twins), and where it was itself suppressed, the copy that was
 kept. Tokens become end-of-text ids, so lengths and the training order stay; clean texts become null; old files are
@@ -14,14 +17,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lineage.ids import parse_id
 from lineage.index.output_index import read_index
 from lineage.purge.execution import Applied, PurgeRequest, apply, unfinished_purge
-from lineage.purge.plan import PurgeMatch, PurgePlan, plan_purge
+from lineage.purge.plan import PlanHooks, PurgeMatch, PurgePlan, plan_purge
 from lineage.purge.sweeps import unswept
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
@@ -31,6 +36,9 @@ from pipeline.cli.main import FailedError
 from pipeline.inspect.tracing import exposures_of
 from pipeline.terminal import visible
 
+if TYPE_CHECKING:
+    from pipeline.inspect.purge_targets import PurgeTargets
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
@@ -38,7 +46,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     way.add_argument("--doc", nargs="+", metavar="ID", help="document ids: 32 hex digits each")
     way.add_argument("--url", nargs="+", metavar="URL", help="all documents of these URLs, in any spelling")
     way.add_argument("--host", nargs="+", metavar="HOST", help="all documents of these hosts")
-    way.add_argument("--from", dest="scan", metavar="SCAN.json", help="what `sluice scan` found")
+    way.add_argument(
+        "--from",
+        dest="scan",
+        metavar="FILE",
+        help="what `sluice scan` found (.json), or a list of ids or URLs: .txt; .csv or .parquet with a column doc_id"
+        " or url; listed ones that OUT has not got are told and passed over",
+    )
+    way.add_argument("--where", metavar="SQL", help="a condition over the view documents of `sluice lineage`")
+    way.add_argument("--source", metavar="NAME", help="all documents of a source")
+    way.add_argument("--warc", metavar="FILE", help="all documents of an input file, as the column warc_file names it")
     parser.add_argument("--reason", type=words, required=True, metavar="TEXT", help="why; kept in the audit row")
     parser.add_argument("--by", type=words, required=True, metavar="NAME", help="who wants it; kept in the audit row")
     parser.add_argument("--apply", action="store_true", help="carry it out (without: only show the plan)")
@@ -50,8 +67,11 @@ def run(options: argparse.Namespace) -> int:
 
     out = Folder(options.out)
     read_index(out)
-    match = _match(options)
     hooks = plan_hooks(out)
+    targets = _targets(out, options, hooks)
+    match = targets.match
+    if targets.unknown:
+        _print_unknown(options, targets.unknown)
     if not options.apply:
         plan = plan_purge(out, match, hooks)
         _print_result(options, plan, None)
@@ -66,6 +86,26 @@ def run(options: argparse.Namespace) -> int:
         raise FailedError(f"{error}. Purge {begun} has begun: the same call again finishes it") from error
     _print_result(options, applied.plan, applied)
     return 0
+
+
+def _targets(out: Folder, options: argparse.Namespace, hooks: PlanHooks) -> PurgeTargets:
+    from pipeline.inspect.purge_targets import PurgeTargets, listed_targets, targets_of_file, targets_of_source
+    from pipeline.inspect.purge_targets import targets_where as where
+
+    if options.where is not None:
+        return where(out, options.where)
+    if options.source is not None:
+        return targets_of_source(out, options.source)
+    if options.warc is not None:
+        return targets_of_file(out, options.warc)
+    if options.scan is not None and not options.scan.lower().endswith(".json"):
+        return listed_targets(out, options.scan, hooks)
+    return PurgeTargets(match=_match(options))
+
+
+def _print_unknown(options: argparse.Namespace, unknown: Sequence[str]) -> None:
+    shown = ", ".join(map(visible, unknown[:5])) + (", …" if len(unknown) > 5 else "")
+    print(f"{len(unknown):,} of those that {visible(options.scan)} lists are not in OUT: {shown}", file=sys.stderr)
 
 
 def _match(options: argparse.Namespace) -> PurgeMatch:

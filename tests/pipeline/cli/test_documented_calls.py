@@ -203,6 +203,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     text = json.loads(history.stdout)["text"]
     for name in ("benchmark.jsonl", "target.jsonl"):
         (folder / name).write_text(json.dumps({"text": text}) + "\n")
+    (folder / "takedown.csv").write_text(f"doc_id,why\n{doc_id},asked\n")
     (folder / "page.html").write_text(f"<html><body><article><p>{text}</p></article></body></html>")
     _write_tables(folder)
     ended = sluice(
