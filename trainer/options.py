@@ -39,12 +39,13 @@ class ParallelTable:
     tp: int = key(1, at_least=1, help="tensor parallel")
     pp: int = key(1, at_least=1, help="pipeline parallel")
     cp: int = key(1, at_least=1, help="context parallel")
-    ep: int = key(1, at_least=1, help="expert parallel: refused, no model has experts")
+    ep: int = key(1, at_least=1, help="expert parallel: its ranks are those of dp_shard x cp x tp, which it divides")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mesh:
-    """The sizes of the device mesh, every one filled in."""
+    """The sizes of the device mesh, every one filled in. Experts are spread over `ep` of the ranks of
+    dp_shard x cp x tp, so ep adds no process."""
 
     dp_replicate: int
     dp_shard: int
@@ -56,12 +57,83 @@ class Mesh:
     @property
     def num_workers(self) -> int:
         """Processes of the whole mesh."""
-        return math.prod((self.dp_replicate, self.dp_shard, self.tp, self.pp, self.cp, self.ep))
+        return math.prod((self.dp_replicate, self.dp_shard, self.tp, self.pp, self.cp))
 
     @property
     def dp(self) -> int:
         """How many ways a global batch is sliced."""
         return self.dp_replicate * self.dp_shard
+
+
+Schedule = Literal["1f1b", "interleaved", "interleaved_zero_bubble", "zbv", "dualpipev", "gpipe"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineTable:
+    """`[train.pipeline]`: how micro-batches pass through `train.parallel.pp` stages."""
+
+    schedule: Schedule = key(
+        "1f1b", help="1f1b, interleaved (less bubble), the zero-bubble ones interleaved_zero_bubble, zbv and dualpipev"
+    )
+    virtual_stages: int | None = key(
+        None, at_least=1, help="model chunks of a rank; not given: 1 of 1f1b and gpipe, 2 of the others"
+    )
+    first_stage_less_layers: int = key(0, at_least=0, help="layers that the first chunk has less than its share")
+    last_stage_less_layers: int = key(0, at_least=0, help="layers that the last chunk has less than its share")
+
+    def __post_init__(self) -> None:
+        chunks = self.num_chunks
+        allowed = {"1f1b": chunks == 1, "gpipe": chunks == 1, "zbv": chunks == 2, "dualpipev": chunks == 2}
+        if not allowed.get(self.schedule, chunks > 1):
+            expected = {"1f1b": "1", "gpipe": "1", "zbv": "2", "dualpipev": "2"}.get(self.schedule, "at least 2")
+            raise RecipeError(
+                f"train.pipeline.virtual_stages = {chunks}: expected {expected} with schedule = {self.schedule!r}"
+            )
+
+    @property
+    def num_chunks(self) -> int:
+        """Model chunks of a rank: `virtual_stages`, or what the schedule has."""
+        if self.virtual_stages is not None:
+            return self.virtual_stages
+        return 1 if self.schedule in ("1f1b", "gpipe") else 2
+
+    def chunk_layers(self, num_layers: int, pp: int) -> tuple[int, ...]:
+        """Layers of each of the pp x num_chunks chunks, in the model's order; RecipeError where one would have none.
+
+        Each chunk has an equal share of the layers and of those that the first and the last go without; the first
+        chunks have one more where it does not come out even. So a first chunk may have the embedding alone, and a last
+        one the output matrix (Llama 3, 2407.21783, section 3.3.2)."""
+        num_chunks = pp * self.num_chunks
+        share, more = divmod(num_layers + self.first_stage_less_layers + self.last_stage_less_layers, num_chunks)
+        layers = [share + (chunk < more) for chunk in range(num_chunks)]
+        layers[0] -= self.first_stage_less_layers
+        layers[-1] -= self.last_stage_less_layers
+        if share < 1 or min(layers) < 0:
+            raise RecipeError(
+                f"train.parallel.pp = {pp}: with {self.num_chunks} chunks a rank that is {num_chunks} chunks, of which "
+                f"one would have none of the model's {num_layers} layers; expected fewer"
+            )
+        return tuple(layers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextTable:
+    """`[train.context]`: how a sequence is split over `train.parallel.cp` ranks."""
+
+    method: Literal["gather", "ring"] = key("gather", help="keys and values gathered, or passed round in a ring")
+    balance: Literal["zigzag", "documents", "none"] = key(
+        "zigzag", help="which positions a rank has, so that ranks have equal work: by position, or by document too"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Float8Table:
+    """`[train.float8]`, read where `train.dtype = "float8"`."""
+
+    recipe: Literal["rowwise", "tensorwise"] = key(
+        "rowwise", help="one scale a row, equal in every layout, or one a tensor, which depends on the layout"
+    )
+    emulate: bool = key(False, help="compute as float8 would on hardware without it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +235,7 @@ class TrainTable:
     )
     seed: int | None = key(None, at_least=0, help="not given: run.seed")
     workers: int | None = key(None, at_least=1, help="processes; not given: the product of [train.parallel]")
-    dtype: Literal["auto", "bfloat16", "float32", "float64", "bf16", "fp32", "fp64"] = key(
+    dtype: Literal["auto", "bfloat16", "float32", "float64", "float8", "bf16", "fp32", "fp64"] = key(
         "auto", help="of the forward and backward pass; auto: bfloat16 on a GPU, float32 on a CPU"
     )
     compile: bool = key(False, help="torch.compile for each block")
@@ -171,8 +243,8 @@ class TrainTable:
     peak_teraflops: float | None = key(
         None, above=0, help="peak of one device, dense bfloat16, for MFU; not given: by the GPU's name"
     )
-    zero: Literal[3, 2, 0] = key(
-        3, help="what is sharded over dp_shard: 3 parameters too, 2 gradients and states, 0 nothing (DDP)"
+    zero: Literal[3, 2, 1, 0] = key(
+        3, help="what is sharded over dp_shard: 3 parameters too, 2 gradients and states, 1 states, 0 nothing (DDP)"
     )
     init_from: str | None = key(None, help="a folder of Llama safetensors, or a checkpoint")
     profile: tuple[int, int] | None = key(None, at_least=0, help="first and last step of a torch profiler trace")
@@ -183,6 +255,9 @@ class TrainTable:
         (), at_least=0, help="[first, last] sequence numbers: a batch that holds one is skipped whole"
     )
     parallel: ParallelTable = key(ParallelTable())
+    pipeline: PipelineTable = key(PipelineTable())
+    context: ContextTable = key(ContextTable())
+    float8: Float8Table = key(Float8Table())
     optimizer: OptimizerTable = key(OptimizerTable())
     checkpoint: CheckpointTable = key(CheckpointTable())
     cache: CacheTable = key(CacheTable())
@@ -217,7 +292,7 @@ class TrainTable:
     def mesh(self) -> Mesh:
         """`parallel` with the sizes that were not given filled in from `workers`."""
         asked = self.parallel
-        fixed = asked.tp * asked.pp * asked.cp * asked.ep
+        fixed = asked.tp * asked.pp * asked.cp
         replicate, shard = asked.dp_replicate, asked.dp_shard
         if self.workers is not None:
             given = fixed * (replicate or 1) * (shard or 1)
@@ -230,10 +305,17 @@ class TrainTable:
             dp_replicate=replicate or 1, dp_shard=shard or 1, tp=asked.tp, pp=asked.pp, cp=asked.cp, ep=asked.ep
         )
         if self.workers is not None and mesh.num_workers != self.workers:
-            sizes = " x ".join(f"{f.name} {getattr(mesh, f.name)}" for f in dataclasses.fields(mesh))
+            names = (field.name for field in dataclasses.fields(mesh) if field.name != "ep")
+            sizes = " x ".join(f"{name} {getattr(mesh, name)}" for name in names)
             raise RecipeError(
                 f"train.workers = {self.workers}: expected the product of [train.parallel], "
                 f"{sizes} = {mesh.num_workers}"
+            )
+        spread = mesh.dp_shard * mesh.cp * mesh.tp
+        if spread % mesh.ep:
+            raise RecipeError(
+                f"train.parallel.ep = {mesh.ep}: expected a divisor of dp_shard x cp x tp = {mesh.dp_shard} x {mesh.cp}"
+                f" x {mesh.tp} = {spread}"
             )
         return mesh
 
@@ -241,6 +323,13 @@ class TrainTable:
     def num_workers(self) -> int:
         """Processes of the run."""
         return self.mesh.num_workers
+
+
+def refuse_only_planned(table: TrainTable) -> None:
+    """RecipeError for what `sluice plan` knows and the trainer does not carry out."""
+    for name, value, trained in (("zero", table.zero, "3, 2 or 0"), ("dtype", table.dtype, "another dtype")):
+        if value in (1, "float8"):
+            raise RecipeError(f"train.{name} = {value!r}: it can be planned and not be trained yet; expected {trained}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ class PlannedLayout:
 
     config: ModelConfig
     mesh: Mesh
-    zero: Literal[3, 2, 0]
+    zero: Literal[3, 2, 1, 0]
     recompute: Literal["none", "selective", "full"]
     compute_bytes: int
     weight_bytes: int
