@@ -9,6 +9,8 @@ from typing import Literal
 
 from lineage.recipe import RecipeError, key
 
+Schedule = Literal["1f1b", "interleaved", "interleaved_zero_bubble", "zbv", "dualpipev", "gpipe"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainRunTable:
@@ -39,78 +41,58 @@ class ParallelTable:
     tp: int = key(1, at_least=1, help="tensor parallel")
     pp: int = key(1, at_least=1, help="pipeline parallel")
     cp: int = key(1, at_least=1, help="context parallel")
-    ep: int = key(1, at_least=1, help="expert parallel: its ranks are those of dp_shard x cp x tp, which it divides")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mesh:
-    """The sizes of the device mesh, every one filled in. Experts are spread over `ep` of the ranks of
-    dp_shard x cp x tp, so ep adds no process."""
-
-    dp_replicate: int
-    dp_shard: int
-    tp: int
-    pp: int
-    cp: int
-    ep: int
-
-    @property
-    def num_workers(self) -> int:
-        """Processes of the whole mesh."""
-        return math.prod((self.dp_replicate, self.dp_shard, self.tp, self.pp, self.cp))
-
-    @property
-    def dp(self) -> int:
-        """How many ways a global batch is sliced."""
-        return self.dp_replicate * self.dp_shard
-
-
-Schedule = Literal["1f1b", "interleaved", "interleaved_zero_bubble", "zbv", "dualpipev", "gpipe"]
+    ep: int = key(1, at_least=1, help="expert parallel: takes its processes from dp_shard x cp x tp, and divides it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineTable:
-    """`[train.pipeline]`: how micro-batches pass through `train.parallel.pp` stages."""
+    """`[train.pipeline]`: how the stages of `train.parallel.pp` take turns."""
 
-    schedule: Schedule = key(
-        "1f1b", help="1f1b, interleaved (less bubble), the zero-bubble ones interleaved_zero_bubble, zbv and dualpipev"
-    )
+    schedule: Schedule = key("1f1b", help="the order of forward and backward passes; zero-bubble ones split backward")
     virtual_stages: int | None = key(
-        None, at_least=1, help="model chunks of a rank; not given: 1 of 1f1b and gpipe, 2 of the others"
+        None, at_least=1, help="stages of a rank; not given: 1 (1f1b, gpipe) or 2 (all others)"
     )
-    first_stage_less_layers: int = key(0, at_least=0, help="layers that the first chunk has less than its share")
-    last_stage_less_layers: int = key(0, at_least=0, help="layers that the last chunk has less than its share")
+    first_stage_less_layers: int = key(0, at_least=0, help="layers that the first stage has less: it has the embedding")
+    last_stage_less_layers: int = key(0, at_least=0, help="layers that the last stage has less: it has the output")
 
     def __post_init__(self) -> None:
-        chunks = self.num_chunks
-        allowed = {"1f1b": chunks == 1, "gpipe": chunks == 1, "zbv": chunks == 2, "dualpipev": chunks == 2}
-        if not allowed.get(self.schedule, chunks > 1):
+        num = self.num_virtual
+        allowed = {"1f1b": num == 1, "gpipe": num == 1, "zbv": num == 2, "dualpipev": num == 2}
+        if not allowed.get(self.schedule, num > 1):
             expected = {"1f1b": "1", "gpipe": "1", "zbv": "2", "dualpipev": "2"}.get(self.schedule, "at least 2")
             raise RecipeError(
-                f"train.pipeline.virtual_stages = {chunks}: expected {expected} with schedule = {self.schedule!r}"
+                f"train.pipeline.virtual_stages = {num}: expected {expected} with schedule = {self.schedule!r}"
             )
 
     @property
-    def num_chunks(self) -> int:
-        """Model chunks of a rank: `virtual_stages`, or what the schedule has."""
-        if self.virtual_stages is not None:
-            return self.virtual_stages
-        return 1 if self.schedule in ("1f1b", "gpipe") else 2
+    def num_virtual(self) -> int:
+        """Stages of a rank."""
+        return self.virtual_stages or (1 if self.schedule in ("1f1b", "gpipe") else 2)
 
-    def chunk_layers(self, num_layers: int, pp: int) -> tuple[int, ...]:
-        """Layers of each of the pp x num_chunks chunks, in the model's order; RecipeError where one would have none.
+    @property
+    def is_v(self) -> bool:
+        """Whether a rank's two stages lie symmetrically, so that the first rank has the last stage too."""
+        return self.schedule in ("zbv", "dualpipev")
 
-        Each chunk has an equal share of the layers and of those that the first and the last go without; the first
-        chunks have one more where it does not come out even. So a first chunk may have the embedding alone, and a last
+    @property
+    def splits_backward(self) -> bool:
+        """Whether gradients of weights are computed apart from those of inputs."""
+        return self.schedule in ("interleaved_zero_bubble", "zbv", "dualpipev")
+
+    def stage_layers(self, num_layers: int, pp: int) -> tuple[int, ...]:
+        """Layers of each of the pp x num_virtual stages, in the model's order; RecipeError where one would have none.
+
+        Each stage has an equal share of the layers and of those that the first and the last go without; the first
+        stages have one more where it does not come out even. So a first stage may have the embedding alone, and a last
         one the output matrix (Llama 3, 2407.21783, section 3.3.2)."""
-        num_chunks = pp * self.num_chunks
-        share, more = divmod(num_layers + self.first_stage_less_layers + self.last_stage_less_layers, num_chunks)
-        layers = [share + (chunk < more) for chunk in range(num_chunks)]
+        num_stages = pp * self.num_virtual
+        share, more = divmod(num_layers + self.first_stage_less_layers + self.last_stage_less_layers, num_stages)
+        layers = [share + (stage < more) for stage in range(num_stages)]
         layers[0] -= self.first_stage_less_layers
         layers[-1] -= self.last_stage_less_layers
         if share < 1 or min(layers) < 0:
             raise RecipeError(
-                f"train.parallel.pp = {pp}: with {self.num_chunks} chunks a rank that is {num_chunks} chunks, of which "
+                f"train.parallel.pp = {pp}: with {self.num_virtual} a rank that is {num_stages} stages, of which "
                 f"one would have none of the model's {num_layers} layers; expected fewer"
             )
         return tuple(layers)
@@ -118,11 +100,13 @@ class PipelineTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextTable:
-    """`[train.context]`: how a sequence is split over `train.parallel.cp` ranks."""
+    """`[train.context]`: how the processes of `train.parallel.cp` share a sequence."""
 
-    method: Literal["gather", "ring"] = key("gather", help="keys and values gathered, or passed round in a ring")
+    method: Literal["gather", "ring"] = key(
+        "gather", help="gather: keys and values of the whole sequence on each; ring: they go round, part by part"
+    )
     balance: Literal["zigzag", "documents", "none"] = key(
-        "zigzag", help="which positions a rank has, so that ranks have equal work: by position, or by document too"
+        "zigzag", help="zigzag: equal work without documents; documents: by each row's mask; none: in order"
     )
 
 
@@ -134,6 +118,38 @@ class Float8Table:
         "rowwise", help="one scale a row, equal in every layout, or one a tensor, which depends on the layout"
     )
     emulate: bool = key(False, help="compute as float8 would on hardware without it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mesh:
+    """The sizes of the device mesh, every one filled in."""
+
+    dp_replicate: int
+    dp_shard: int
+    tp: int
+    pp: int
+    cp: int
+    ep: int
+
+    @property
+    def num_workers(self) -> int:
+        """Processes of the whole mesh; expert parallel takes its own from dp_shard x cp x tp."""
+        return math.prod((self.dp_replicate, self.dp_shard, self.tp, self.pp, self.cp))
+
+    @property
+    def dp(self) -> int:
+        """How many ways a global batch is sliced."""
+        return self.dp_replicate * self.dp_shard
+
+    @property
+    def num_peers(self) -> int:
+        """Processes that are given the same rows of a batch: one data parallel rank's."""
+        return self.pp * self.cp * self.tp
+
+    def dp_rank(self, rank: int) -> int:
+        """The data parallel rank of global rank `rank`. Ranks count, from the innermost dimension: tp, cp, dp_shard,
+        dp_replicate, pp."""
+        return rank // (self.tp * self.cp) % self.dp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

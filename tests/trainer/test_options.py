@@ -111,17 +111,17 @@ def test_what_is_only_planned_is_not_trained(tmp_path: Path, override: str) -> N
 
 
 @given(st.integers(1, 130), st.integers(1, 8), st.sampled_from([2, 4]), st.integers(0, 2), st.integers(0, 2))
-def test_chunks_have_all_layers_and_differ_by_one_before_the_ends_are_made_lighter(
-    num_layers: int, pp: int, num_chunks: int, first: int, last: int
+def test_stages_have_all_layers_and_differ_by_one_before_the_ends_are_made_lighter(
+    num_layers: int, pp: int, num_virtual: int, first: int, last: int
 ) -> None:
     table = PipelineTable(
-        schedule="interleaved", virtual_stages=num_chunks, first_stage_less_layers=first, last_stage_less_layers=last
+        schedule="interleaved", virtual_stages=num_virtual, first_stage_less_layers=first, last_stage_less_layers=last
     )
     try:
-        layers = list(table.chunk_layers(num_layers, pp))
+        layers = list(table.stage_layers(num_layers, pp))
     except RecipeError as error:
         assert f"train.parallel.pp = {pp}" in str(error)
-        assert num_layers < pp * num_chunks or (num_layers + first + last) // (pp * num_chunks) < max(first, last)
+        assert num_layers < pp * num_virtual or (num_layers + first + last) // (pp * num_virtual) < max(first, last)
         return
     assert sum(layers) == num_layers
     layers[0] += first
@@ -130,9 +130,9 @@ def test_chunks_have_all_layers_and_differ_by_one_before_the_ends_are_made_light
     assert layers == sorted(layers, reverse=True)
 
 
-def test_the_first_chunk_of_llama_3_405b_has_only_the_embedding_and_the_last_only_the_output() -> None:
+def test_the_first_stage_of_llama_3_405b_has_only_the_embedding_and_the_last_only_the_output() -> None:
     # 2407.21783, section 3.3.2, of 126 layers on 16 stages.
     table = PipelineTable(schedule="interleaved", virtual_stages=8, first_stage_less_layers=1, last_stage_less_layers=1)
-    assert table.chunk_layers(126, 16) == (0, *[1] * 126, 0)
+    assert table.stage_layers(126, 16) == (0, *[1] * 126, 0)
     with pytest.raises(RecipeError, match="one would have none"):
-        table.chunk_layers(125, 16)
+        table.stage_layers(125, 16)

@@ -1,8 +1,8 @@
 """The order in which each pipeline rank works, and how long it takes: torch's own action tables, executed on paper.
 
 The tables are those of torch.distributed.pipelining (2.13), action for action; a test compares them. Nothing here
-imports torch. A chunk is one of the p·v consecutive parts of a model's layers: rank r has chunks r, r + p, … (loop), or
-r and 2p − 1 − r (zbv, dualpipev). F is a chunk's forward pass of one micro-batch, I the gradient with respect to its
+imports torch. A stage is one of the p·v consecutive parts of a model's layers: rank r has stages r, r + p, … (loop), or
+r and 2p − 1 − r (zbv, dualpipev). F is a stage's forward pass of one micro-batch, I the gradient with respect to its
 input, W with respect to its weights, B both at once.
 """
 
@@ -28,7 +28,7 @@ _V_SHAPED: Final = frozenset({"zbv", "dualpipev"})
 class Action(NamedTuple):
     """What a rank does next."""
 
-    chunk: int
+    stage: int
     kind: Kind
     micro_batch: int
 
@@ -37,11 +37,11 @@ Table = tuple[tuple[Action, ...], ...]
 """The actions of each rank, in order."""
 
 
-def rank_of_chunk(schedule: Schedule, chunk: int, pp: int) -> int:
-    """The pipeline rank that has a chunk."""
+def rank_of_stage(schedule: Schedule, stage: int, pp: int) -> int:
+    """The pipeline rank that has a stage."""
     if schedule in _V_SHAPED:
-        return min(chunk, 2 * pp - 1 - chunk)
-    return chunk % pp
+        return min(stage, 2 * pp - 1 - stage)
+    return stage % pp
 
 
 def check_micro_batches(schedule: Schedule, pp: int, num_micro_batches: int) -> None:
@@ -61,8 +61,8 @@ def check_micro_batches(schedule: Schedule, pp: int, num_micro_batches: int) -> 
 
 
 @functools.lru_cache(maxsize=512)
-def action_table(schedule: Schedule, pp: int, num_chunks: int, num_micro_batches: int) -> Table:
-    """The actions of each of `pp` ranks with `num_chunks` chunks each; RecipeError where the schedule does not run."""
+def action_table(schedule: Schedule, pp: int, num_stages: int, num_micro_batches: int) -> Table:
+    """The actions of each of `pp` ranks with `num_stages` stages each; RecipeError where the schedule does not run."""
     check_micro_batches(schedule, pp, num_micro_batches)
     make: Callable[[int], list[Action]]
     if schedule == "gpipe":
@@ -76,7 +76,7 @@ def action_table(schedule: Schedule, pp: int, num_chunks: int, num_micro_batches
     else:
         split = schedule == "interleaved_zero_bubble"
         make = functools.partial(
-            _interleaved, pp=pp, num_chunks=num_chunks, num_micro_batches=num_micro_batches, split=split
+            _interleaved, pp=pp, num_stages=num_stages, num_micro_batches=num_micro_batches, split=split
         )
     return tuple(tuple(make(rank)) for rank in range(pp))
 
@@ -97,20 +97,20 @@ def _one_f_one_b(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
     return actions
 
 
-def _interleaved(rank: int, *, pp: int, num_chunks: int, num_micro_batches: int, split: bool) -> list[Action]:
-    """1F1B over several chunks (2104.04473, section 2.2.2); `split`: ZB1P, where W comes `rank` backward passes later
+def _interleaved(rank: int, *, pp: int, num_stages: int, num_micro_batches: int, split: bool) -> list[Action]:
+    """1F1B over several stages (2104.04473, section 2.2.2); `split`: ZB1P, where W comes `rank` backward passes later
     (2401.10241)."""
     in_round = num_micro_batches // max(1, num_micro_batches // pp)
-    total = num_chunks * num_micro_batches
-    warmup = min((num_chunks - 1) * in_round + (1 if split else 2) * (pp - 1 - rank), total)
+    total = num_stages * num_micro_batches
+    warmup = min((num_stages - 1) * in_round + (1 if split else 2) * (pp - 1 - rank), total)
     made: dict[tuple[int, Kind], int] = {}
 
     def act(kind: Kind, position: int) -> Action:
-        local = position // in_round % num_chunks
-        chunk = (local if kind == "F" else num_chunks - 1 - local) * pp + rank
-        micro = made.get((chunk, kind), 0)
-        made[chunk, kind] = micro + 1
-        return Action(chunk, kind, micro)
+        local = position // in_round % num_stages
+        stage = (local if kind == "F" else num_stages - 1 - local) * pp + rank
+        micro = made.get((stage, kind), 0)
+        made[stage, kind] = micro + 1
+        return Action(stage, kind, micro)
 
     actions = [act("F", position) for position in range(warmup)]
     num_weights = 0
@@ -126,19 +126,19 @@ def _interleaved(rank: int, *, pp: int, num_chunks: int, num_micro_batches: int,
 
 
 def _zbv(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
-    """Two chunks a rank in a V, W right after I until the end (Qi et al., 2405.15362)."""
+    """Two stages a rank in a V, W right after I until the end (Qi et al., 2405.15362)."""
     first, second = rank, 2 * pp - 1 - rank
     wanted = max(2 * pp - 1, num_micro_batches)
     made: dict[tuple[int, Kind], int] = {}
     actions: list[Action] = []
 
-    def num(chunk: int, kind: Kind) -> int:
-        return made.get((chunk, kind), 0)
+    def num(stage: int, kind: Kind) -> int:
+        return made.get((stage, kind), 0)
 
-    def act(chunk: int, *kinds: Kind) -> None:
+    def act(stage: int, *kinds: Kind) -> None:
         for kind in kinds:
-            actions.append(Action(chunk, kind, num(chunk, kind)))
-            made[chunk, kind] = num(chunk, kind) + 1
+            actions.append(Action(stage, kind, num(stage, kind)))
+            made[stage, kind] = num(stage, kind) + 1
 
     act(first, *["F"] * (2 * (pp - rank) - 1))
     for _ in range(rank):
@@ -156,33 +156,33 @@ def _zbv(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
         act(second, "I")
     for _ in range(pp - rank):
         act(first, "I", "W")
-    for chunk in (second, first):
-        act(chunk, *["W"] * (num(chunk, "I") - num(chunk, "W")))
+    for stage in (second, first):
+        act(stage, *["W"] * (num(stage, "I") - num(stage, "W")))
     # The pattern needs 2p − 1 micro-batches; of fewer, those that there are not are left out.
     return [action for action in actions if action.micro_batch < num_micro_batches]
 
 
 def _dualpipev(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
-    """Two chunks a rank in a V (github.com/deepseek-ai/DualPipe). Its pairs of a forward and a backward pass run one
+    """Two stages a rank in a V (github.com/deepseek-ai/DualPipe). Its pairs of a forward and a backward pass run one
     after the other, as torch does unless a function that overlaps them is registered."""
     first, second = rank, 2 * pp - 1 - rank
     made: dict[tuple[int, Kind], int] = {}
     actions: list[Action] = []
     waiting: deque[tuple[int, int]] = deque()
 
-    def act(chunk: int, kind: Kind) -> None:
+    def act(stage: int, kind: Kind) -> None:
         # B and I count the same backward passes.
         counted: Kind = "I" if kind == "B" else kind
-        micro = made.get((chunk, counted), 0)
-        made[chunk, counted] = micro + 1
-        actions.append(Action(chunk, kind, micro))
+        micro = made.get((stage, counted), 0)
+        made[stage, counted] = micro + 1
+        actions.append(Action(stage, kind, micro))
         if kind == "I":
-            waiting.append((chunk, micro))
+            waiting.append((stage, micro))
 
     def weights() -> None:
         if waiting:
-            chunk, micro = waiting.popleft()
-            actions.append(Action(chunk, "W", micro))
+            stage, micro = waiting.popleft()
+            actions.append(Action(stage, "W", micro))
 
     others = pp - rank - 1
     for _ in range(2 * others):
@@ -230,15 +230,15 @@ class PassTimes:
 
 def span(table: Table, times: PassTimes, shares: Sequence[float]) -> float:
     """From the first action to the last, where each rank does the next of its actions as soon as what it needs is
-    there. `shares[c]`: what part of `times` chunk c takes; all 1/(p·v) where the layers are spread evenly.
+    there. `shares[c]`: what part of `times` stage c takes; all 1/(p·v) where the layers are spread evenly.
 
-    F of a chunk waits for F of the chunk before, I and B for those of the chunk after, W for its own I."""
+    F of a stage waits for F of the stage before, I and B for those of the stage after, W for its own I."""
     last = len(shares) - 1
     kinds = {"F": times.forward, "I": times.input, "W": times.weight, "B": times.input + times.weight}
     ranks = len(table)
     forward: dict[tuple[int, int], float] = {}
     backward: dict[tuple[int, int], float] = {}
-    home = {action.chunk: rank for rank, actions in enumerate(table) for action in actions}
+    home = {action.stage: rank for rank, actions in enumerate(table) for action in actions}
     position, clock = [0] * ranks, [0.0] * ranks
     left = sum(map(len, table))
     while left:
@@ -246,24 +246,24 @@ def span(table: Table, times: PassTimes, shares: Sequence[float]) -> float:
         for rank, actions in enumerate(table):
             index, now = position[rank], clock[rank]
             while index < len(actions):
-                chunk, kind, micro = actions[index]
+                stage, kind, micro = actions[index]
                 if kind == "F":
-                    came = forward.get((chunk - 1, micro)) if chunk else 0.0
-                    sender = chunk - 1
+                    came = forward.get((stage - 1, micro)) if stage else 0.0
+                    sender = stage - 1
                 elif kind == "W":
-                    came, sender = backward[chunk, micro], chunk
+                    came, sender = backward[stage, micro], stage
                 else:
-                    came = backward.get((chunk + 1, micro)) if chunk < last else forward.get((chunk, micro))
-                    sender = min(chunk + 1, last)
+                    came = backward.get((stage + 1, micro)) if stage < last else forward.get((stage, micro))
+                    sender = min(stage + 1, last)
                 if came is None:
                     break
                 if times.send and sender >= 0 and home[sender] != rank:
                     came += times.send
-                now = max(now, came) + kinds[kind] * shares[chunk]
+                now = max(now, came) + kinds[kind] * shares[stage]
                 if kind == "F":
-                    forward[chunk, micro] = now
+                    forward[stage, micro] = now
                 elif kind != "W":
-                    backward[chunk, micro] = now
+                    backward[stage, micro] = now
                 index += 1
             left -= index - position[rank]
             position[rank], clock[rank] = index, now
@@ -272,19 +272,19 @@ def span(table: Table, times: PassTimes, shares: Sequence[float]) -> float:
 
 
 def idle_of_useful(table: Table, times: PassTimes, shares: Sequence[float], num_micro_batches: int) -> float:
-    """Idle time over useful time, of all ranks: what a pipeline costs, uneven chunks included."""
+    """Idle time over useful time, of all ranks: what a pipeline costs, uneven stages included."""
     useful = num_micro_batches * (times.forward + times.input + times.weight) * sum(shares)
     return len(table) * span(table, times, shares) / useful - 1
 
 
 def most_alive(actions: Sequence[Action], sizes: Sequence[float]) -> float:
-    """The most that a rank keeps at once for backward passes to come: `sizes[c]` for each micro-batch of chunk c, from
+    """The most that a rank keeps at once for backward passes to come: `sizes[c]` for each micro-batch of stage c, from
     its F until its B or W."""
     alive = most = 0.0
-    for chunk, kind, _ in actions:
+    for stage, kind, _ in actions:
         if kind == "F":
-            alive += sizes[chunk]
+            alive += sizes[stage]
             most = max(most, alive)
         elif kind != "I":
-            alive -= sizes[chunk]
+            alive -= sizes[stage]
     return most

@@ -24,7 +24,7 @@ from trainer.planning.schedules import (
     action_table,
     idle_of_useful,
     most_alive,
-    rank_of_chunk,
+    rank_of_stage,
     span,
 )
 
@@ -48,13 +48,13 @@ def process_group() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def actions_of_torch(schedule: Schedule, pp: int, num_chunks: int, num_micro_batches: int) -> list[list[Action]]:
+def actions_of_torch(schedule: Schedule, pp: int, num_stages: int, num_micro_batches: int) -> list[list[Action]]:
     """The compute actions of torch's table, pairs flattened."""
-    chunks = [0, 2 * pp - 1] if schedule in ("zbv", "dualpipev") else range(0, pp * num_chunks, pp)
+    stages = [0, 2 * pp - 1] if schedule in ("zbv", "dualpipev") else range(0, pp * num_stages, pp)
     group = dist.new_group(list(range(pp)))
-    stages = [PipelineStage(nn.Linear(1, 1), i, pp * num_chunks, device("cpu"), group=group) for i in chunks]
+    stages = [PipelineStage(nn.Linear(1, 1), i, pp * num_stages, device("cpu"), group=group) for i in stages]
     make: Any = get_schedule_class(IN_TORCH[schedule])
-    made = make(stages[0] if num_chunks == 1 else stages, n_microbatches=num_micro_batches, loss_fn=lambda *parts: None)
+    made = make(stages[0] if num_stages == 1 else stages, n_microbatches=num_micro_batches, loss_fn=lambda *parts: None)
     order = made._get_pipeline_order() if made.pipeline_order is None else made.pipeline_order
     kinds = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "I", "BACKWARD_WEIGHT": "W"}
     table: list[list[Action]] = []
@@ -67,34 +67,34 @@ def actions_of_torch(schedule: Schedule, pp: int, num_chunks: int, num_micro_bat
     return table
 
 
-@pytest.mark.parametrize(("schedule", "pp", "num_chunks"), [*SIZES, ("interleaved", 4, 3)])
+@pytest.mark.parametrize(("schedule", "pp", "num_stages"), [*SIZES, ("interleaved", 4, 3)])
 @pytest.mark.parametrize("num_micro_batches", [1, 4, 8, 12, 16, 18, 33])
 @pytest.mark.usefixtures("process_group")
 def test_every_rank_works_in_the_order_of_torch(
-    schedule: Schedule, pp: int, num_chunks: int, num_micro_batches: int
+    schedule: Schedule, pp: int, num_stages: int, num_micro_batches: int
 ) -> None:
     try:
-        table = action_table(schedule, pp, num_chunks, num_micro_batches)
+        table = action_table(schedule, pp, num_stages, num_micro_batches)
     except RecipeError:
         # torch says so too, but for 1F1B only when it runs.
         if schedule != "1f1b":
             with pytest.raises(ValueError, match="microbatches"):
-                actions_of_torch(schedule, pp, num_chunks, num_micro_batches)
+                actions_of_torch(schedule, pp, num_stages, num_micro_batches)
         return
-    assert [list(actions) for actions in table] == actions_of_torch(schedule, pp, num_chunks, num_micro_batches)
+    assert [list(actions) for actions in table] == actions_of_torch(schedule, pp, num_stages, num_micro_batches)
     for rank, actions in enumerate(table):
-        assert {rank_of_chunk(schedule, action.chunk, pp) for action in actions} == {rank}
+        assert {rank_of_stage(schedule, action.stage, pp) for action in actions} == {rank}
 
 
-@pytest.mark.parametrize(("schedule", "pp", "num_chunks"), SIZES)
+@pytest.mark.parametrize(("schedule", "pp", "num_stages"), SIZES)
 @pytest.mark.parametrize("rounds", [2, 4])
-def test_bubbles_are_those_of_the_closed_forms(schedule: Schedule, pp: int, num_chunks: int, rounds: int) -> None:
+def test_bubbles_are_those_of_the_closed_forms(schedule: Schedule, pp: int, num_stages: int, rounds: int) -> None:
     num_micro_batches = rounds * pp
-    table = action_table(schedule, pp, num_chunks, num_micro_batches)
-    shares = [1 / (pp * num_chunks)] * (pp * num_chunks)
+    table = action_table(schedule, pp, num_stages, num_micro_batches)
+    shares = [1 / (pp * num_stages)] * (pp * num_stages)
     # (p − 1)/(v·m) of schedules that compute both gradients at once, a third of that where F = I = W and they do not.
     apart = 3 if schedule in ("interleaved_zero_bubble", "zbv", "dualpipev") else 1
-    expected = Fraction(pp - 1, num_chunks * num_micro_batches * apart)
+    expected = Fraction(pp - 1, num_stages * num_micro_batches * apart)
     assert idle_of_useful(table, EVEN, shares, num_micro_batches) == pytest.approx(float(expected), abs=1e-12)
 
 
@@ -110,15 +110,15 @@ def test_bubbles_are_those_of_the_closed_forms(schedule: Schedule, pp: int, num_
 def test_a_longer_gradient_of_the_input_leaves_more_bubble(
     schedule: Schedule, times: tuple[float, float, float], expected: float
 ) -> None:
-    num_chunks = 1 if schedule == "1f1b" else 2
-    table = action_table(schedule, 4, num_chunks, 8)
+    num_stages = 1 if schedule == "1f1b" else 2
+    table = action_table(schedule, 4, num_stages, 8)
     passes = PassTimes(forward=times[0], input=times[1], weight=times[2])
-    found = idle_of_useful(table, passes, [1 / (4 * num_chunks)] * (4 * num_chunks), 8)
+    found = idle_of_useful(table, passes, [1 / (4 * num_stages)] * (4 * num_stages), 8)
     assert found == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("schedule", "num_chunks", "expected"),
+    ("schedule", "num_stages", "expected"),
     [
         ("gpipe", 1, [8, 8, 8, 8]),
         ("1f1b", 1, [4, 3, 2, 1]),
@@ -128,11 +128,11 @@ def test_a_longer_gradient_of_the_input_leaves_more_bubble(
         ("dualpipev", 2, [9, 9, 9, 9]),
     ],
 )
-def test_a_rank_keeps_as_many_chunks_as_its_schedule_has_under_way(
-    schedule: Schedule, num_chunks: int, expected: list[int]
+def test_a_rank_keeps_as_many_stages_as_its_schedule_has_under_way(
+    schedule: Schedule, num_stages: int, expected: list[int]
 ) -> None:
-    table = action_table(schedule, 4, num_chunks, 8)
-    assert [most_alive(actions, [1.0] * (4 * num_chunks)) for actions in table] == expected
+    table = action_table(schedule, 4, num_stages, 8)
+    assert [most_alive(actions, [1.0] * (4 * num_stages)) for actions in table] == expected
 
 
 @given(
@@ -144,14 +144,14 @@ def test_a_rank_keeps_as_many_chunks_as_its_schedule_has_under_way(
 def test_a_pipeline_is_never_faster_than_its_work_nor_than_its_first_pass(
     schedule: Schedule, pp: int, rounds: int, times: tuple[int, int, int, int]
 ) -> None:
-    num_chunks, num_micro_batches = 1 if schedule in ("gpipe", "1f1b") else 2, 2 * pp * rounds
+    num_stages, num_micro_batches = 1 if schedule in ("gpipe", "1f1b") else 2, 2 * pp * rounds
     passes = PassTimes(forward=times[0], input=times[1], weight=times[2], send=times[3])
-    shares = [1 / (pp * num_chunks)] * (pp * num_chunks)
-    table = action_table(schedule, pp, num_chunks, num_micro_batches)
+    shares = [1 / (pp * num_stages)] * (pp * num_stages)
+    table = action_table(schedule, pp, num_stages, num_micro_batches)
     whole = span(table, passes, shares)
     work = num_micro_batches * sum(times[:3]) / pp
-    # The last rank begins when p − 1 chunks have passed the first micro-batch on.
-    assert whole >= work + (pp - 1) * (times[0] / (pp * num_chunks) + times[3]) - 1e-9
+    # The last rank begins when p − 1 stages have passed the first micro-batch on.
+    assert whole >= work + (pp - 1) * (times[0] / (pp * num_stages) + times[3]) - 1e-9
     free = span(table, PassTimes(forward=times[0], input=times[1], weight=times[2]), shares)
     assert whole >= free - 1e-9
     assert len({action for actions in table for action in actions}) == sum(map(len, table))
