@@ -249,6 +249,9 @@ class TrainTable:
     micro_batch: int | None = key(
         None, at_least=1, help="sequences of one forward pass; not given: a rank's slice, at most 8"
     )
+    prefetch_batches: int = key(
+        2, at_least=1, help="batches in the making on each process: the next step's, and further ones against jitter"
+    )
     seed: int | None = key(None, at_least=0, help="not given: run.seed")
     workers: int | None = key(None, at_least=1, help="processes; not given: the product of [train.parallel]")
     dtype: Literal["auto", "bfloat16", "float32", "float64", "float8", "bf16", "fp32", "fp64"] = key(
