@@ -358,13 +358,18 @@ class PlanTable:
     gpu: str = key("H100", help="name of the GPU")
     gpus_per_node: int = key(8, at_least=1, help="GPUs that share the fast link")
     intra_gbps: float = key(3600.0, above=0, help="gigabits a second and GPU within a node, one way")
-    inter_gbps: float = key(400.0, above=0, help="gigabits a second and GPU between nodes, one way")
+    inter_gbps: float = key(400.0, above=0, help="gigabits a second and GPU between near nodes, one way")
+    near_gpus: int = key(3072, at_least=1, help="GPUs whose nodes lie near each other: a pod of the network")
+    far_gbps: float = key(57.0, above=0, help="gigabits a second and GPU between pods, one way")
+    latency_us: tuple[float, float, float] = key(
+        (3.4, 14.0, 28.0), at_least=0, help="microseconds of a hop within a node, between near and between far nodes"
+    )
     mtbf_hours: float = key(8.0, above=0, help="mean hours between failures of the whole job")
     price: float = key(2.5, at_least=0, help="price of a GPU hour")
     efficiency: float = key(
         0.5, above=0, at_most=1, help="share of the GPU's peak that its kernels reach between communications"
     )
-    virtual_stages: int = key(1, at_least=1, help="parts of the model on each pipeline rank (interleaved schedule)")
+    float8_efficiency: float = key(0.36, above=0, at_most=1, help="the same of the float8 peak, for float8 products")
     storage_gbps: float = key(1.0, above=0, help="gigabits a second and GPU to where checkpoints go")
     restart_seconds: float = key(300.0, at_least=0, help="from a failure until steps run again")
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.common import add_json, add_recipe, console, print_json
@@ -22,6 +24,7 @@ from pipeline.terminal import visible
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from trainer.planning.layout import PlannedLayout
     from trainer.planning.plan import TrainingPlan
 
 
@@ -50,15 +53,22 @@ def as_json(plan: TrainingPlan) -> dict[str, Any]:
         "run": plan.run,
         "model": {
             "name": plan.model,
-            "parameters": config.num_parameters,
+            "parameters": layout.shape.num_parameters,
+            "active_parameters": layout.shape.num_active_parameters,
+            "experts": dataclasses.asdict(layout.shape.experts) if layout.shape.experts else None,
             "embedding_parameters": config.num_embedding_parameters,
             "vocabulary": dataclasses.asdict(plan.vocabulary),
-            "flops_per_token": config.flops_per_token(layout.seq_len),
+            "flops_per_token": layout.shape.flops_per_token(layout.seq_len),
         },
         "layout": {
             **dataclasses.asdict(layout.mesh),
             "workers": layout.mesh.num_workers,
             "zero": layout.zero,
+            "schedule": layout.pipeline.schedule if layout.mesh.pp > 1 else None,
+            "virtual_stages": layout.pipeline.num_virtual if layout.mesh.pp > 1 else None,
+            "stage_layers": [part.num_layers for part in layout.stages],
+            "context": dataclasses.asdict(layout.context) if layout.mesh.cp > 1 else None,
+            "float8": layout.float8,
             "activation_checkpointing": layout.recompute,
             "compute_bytes": layout.compute_bytes,
             "seq_len": layout.seq_len,
@@ -84,7 +94,7 @@ def _print(plan: TrainingPlan) -> None:
     sizes = " × ".join(f"{name} {size}" for name, size in dataclasses.asdict(layout.mesh).items() if size > 1)
     out.print(
         f"[bold]{escape(visible(plan.run))}[/]: {escape(plan.model)},"
-        f" {config.num_parameters / 1e9:,.3f} B parameters,"
+        f" {_parameters(layout)},"
         f" vocabulary {config.vocab_size:,} ({escape(plan.vocabulary.origin)})"
     )
     out.print(
@@ -92,6 +102,12 @@ def _print(plan: TrainingPlan) -> None:
         f" {layout.global_batch:,} × {layout.seq_len:,} tokens a step,"
         f" {layout.num_micro_batches} micro-batches of {layout.micro_batch} a rank\n"
     )
+    if layout.mesh.pp > 1:
+        out.print(
+            f"schedule {layout.pipeline.schedule}, {layout.pipeline.num_virtual} stages a rank, layers of each stage "
+            f"{_counted([part.num_layers for part in layout.stages])}\n",
+            markup=False,
+        )
     for table in (
         _memory_table(plan),
         _traffic_table(plan),
@@ -102,6 +118,18 @@ def _print(plan: TrainingPlan) -> None:
         out.print(table)
     for note in plan.notes:
         out.print(f"Note: {note}", markup=False)
+
+
+def _parameters(layout: PlannedLayout) -> str:
+    shape = layout.shape
+    text = f"{shape.num_parameters / 1e9:,.3f} B parameters"
+    return f"{text} ({shape.num_active_parameters / 1e9:,.3f} B of them a token)" if shape.experts else text
+
+
+def _counted(numbers: Sequence[int]) -> str:
+    """A list of numbers with equal neighbours counted, as `7, 14 × 8, 7`."""
+    runs = [(number, len(list(run))) for number, run in itertools.groupby(numbers)]
+    return ", ".join(f"{times} × {number}" if times > 1 else str(number) for number, times in runs)
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -117,7 +145,8 @@ def _table(title: str, *columns: str) -> Table:
 def _memory_table(plan: TrainingPlan) -> Table:
     memory, room = plan.memory, plan.gpu.memory_bytes
     table = _table("Memory of the fullest GPU", "bucket", "GB", "share")
-    for name, size in dataclasses.asdict(memory).items():
+    for name in ("parameters", "gradients", "optimizer_states", "activations"):
+        size = getattr(memory, name)
         table.add_row(name.replace("_", " "), f"{size / 1e9:,.2f}", f"{size / room:.1%}")
     verdict = "fits" if plan.fits else "[bold red]does not fit[/]"
     table.add_row(

@@ -33,6 +33,15 @@ class Action(NamedTuple):
     micro_batch: int
 
 
+class Pipeline(NamedTuple):
+    """A schedule over `pp` ranks with `num_stages` stages each."""
+
+    schedule: Schedule
+    pp: int
+    num_stages: int
+    num_micro_batches: int
+
+
 Table = tuple[tuple[Action, ...], ...]
 """The actions of each rank, in order."""
 
@@ -60,10 +69,14 @@ def check_micro_batches(schedule: Schedule, pp: int, num_micro_batches: int) -> 
         )
 
 
-@functools.lru_cache(maxsize=512)
 def action_table(schedule: Schedule, pp: int, num_stages: int, num_micro_batches: int) -> Table:
     """The actions of each of `pp` ranks with `num_stages` stages each; RecipeError where the schedule does not run."""
     check_micro_batches(schedule, pp, num_micro_batches)
+    return tuple(_actions(schedule, pp, num_stages, num_micro_batches, rank) for rank in range(pp))
+
+
+@functools.lru_cache(maxsize=4096)
+def _actions(schedule: Schedule, pp: int, num_stages: int, num_micro_batches: int, rank: int) -> tuple[Action, ...]:
     make: Callable[[int], list[Action]]
     if schedule == "gpipe":
         make = functools.partial(_gpipe, num_micro_batches=num_micro_batches)
@@ -78,7 +91,7 @@ def action_table(schedule: Schedule, pp: int, num_stages: int, num_micro_batches
         make = functools.partial(
             _interleaved, pp=pp, num_stages=num_stages, num_micro_batches=num_micro_batches, split=split
         )
-    return tuple(tuple(make(rank)) for rank in range(pp))
+    return tuple(make(rank))
 
 
 def _gpipe(rank: int, *, num_micro_batches: int) -> list[Action]:
@@ -140,7 +153,8 @@ def _zbv(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
             actions.append(Action(stage, kind, num(stage, kind)))
             made[stage, kind] = num(stage, kind) + 1
 
-    act(first, *["F"] * (2 * (pp - rank) - 1))
+    for _ in range(2 * (pp - rank) - 1):
+        act(first, "F")
     for _ in range(rank):
         act(second, "F")
         act(first, "F")
@@ -157,7 +171,8 @@ def _zbv(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
     for _ in range(pp - rank):
         act(first, "I", "W")
     for stage in (second, first):
-        act(stage, *["W"] * (num(stage, "I") - num(stage, "W")))
+        for _ in range(num(stage, "I") - num(stage, "W")):
+            act(stage, "W")
     # The pattern needs 2p − 1 micro-batches; of fewer, those that there are not are left out.
     return [action for action in actions if action.micro_batch < num_micro_batches]
 
@@ -288,3 +303,9 @@ def most_alive(actions: Sequence[Action], sizes: Sequence[float]) -> float:
         elif kind != "I":
             alive -= sizes[stage]
     return most
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def alive_on_rank(pipeline: Pipeline, rank: int, sizes: tuple[float, ...]) -> float:
+    """`most_alive` of one rank's actions, without those of the others."""
+    return most_alive(_actions(*pipeline, rank), sizes)
