@@ -5,9 +5,16 @@ cadence, days and cost.
   sluice plan recipes/train.toml --set train.model=8B --set train.workers=64 --set train.parallel.dp_shard=64 \\
       --set train.global_batch=512 --set train.seq_len=8192 --set plan.gpu=H200
 
+  sluice plan recipes/train.toml --search          all layouts of this model and number of processes, fastest first
+
 Nothing is started and no GPU is needed. Where train.data has no finished output yet, the vocabulary is that of the
 model's config.json, or Llama 3's 128,256 for a named size. Every figure is an estimate; its formula and source stand in
 trainer/planning. The exit is 0 also where the model does not fit.
+
+--search keeps the model, seq_len, global_batch, dtype, [train.context] and the number of processes, and tries every
+mesh, micro-batch of 1, 2, 4 or 8, pipeline schedule, recomputation and ZeRO level. What does not fit, leaves a node
+with tensor parallel or cannot be carried out is counted by reason, with how much is lacking; --json lists each. The
+first layout is printed as --set takes it.
 """
 
 from __future__ import annotations
@@ -18,7 +25,8 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.cli.common import add_json, add_recipe, console, print_json
+from pipeline.cli import layouts
+from pipeline.cli.common import add_json, add_recipe, console, count, print_json
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:
@@ -31,6 +39,10 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "a training run")
     add_json(parser)
+    parser.add_argument(
+        "--search", action="store_true", help="rank all layouts for as many processes, and say why others are refused"
+    )
+    parser.add_argument("--limit", type=count, default=20, metavar="N", help="layouts that --search ranks (20)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,7 +50,17 @@ def run(options: argparse.Namespace) -> int:
     from trainer.options import TrainRecipe
     from trainer.planning.plan import plan_training
 
-    plan = plan_training(load_recipe(options.recipe, TrainRecipe, options.overrides))
+    recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
+    if options.search:
+        from trainer.planning.search import search
+
+        found = search(recipe, options.limit)
+        if options.json:
+            print_json(layouts.as_json(found))
+        else:
+            layouts.show(found)
+        return 0 if found.ranked else 1
+    plan = plan_training(recipe)
     if options.json:
         print_json(as_json(plan))
     else:

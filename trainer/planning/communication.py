@@ -198,7 +198,7 @@ def traffic(layout: PlannedLayout, plan: PlanTable) -> tuple[Traffic, ...]:
         ),
     ]
     if layout.shape.experts is not None:
-        shards = layout.num_expert_shards
+        shards = layout.shards.experts
         copies = mesh.dp_replicate * layout.num_expert_peers // shards
         path = ring_path(experts, shards, plan)
         whole = layout.num_expert_parameters(_fullest(layout)) / mesh.ep

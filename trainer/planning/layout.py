@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from lineage.recipe import RecipeError
 from trainer.model.sizes import ModelConfig
@@ -40,14 +40,35 @@ class Part:
         return self.num_dense + self.num_sparse
 
 
+class Shards(NamedTuple):
+    """How many GPUs share one copy of the weights and gradients, of their moments, and of those of routed experts."""
+
+    weights: int
+    moments: int
+    experts: int
+    expert_moments: int
+
+
+def shards_of(zero: Zero, num_copies: int, tp: int, ep: int) -> Shards:
+    """The shards of a ZeRO level, where `num_copies` GPUs, dp_shard x cp of them, have the same weights."""
+    peers = num_copies * tp // ep
+    if zero == 0:
+        return Shards(1, 1, 1, 1)
+    if zero == 1:
+        return Shards(1, num_copies, 1, peers)
+    return Shards(num_copies, num_copies, peers, peers)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """How a model's layers lie on pipeline stages and ranks. Stages are of few `kinds`: `counts` says how many are of
-    each."""
+    """How a model's layers lie on pipeline stages and ranks: layers and output matrices of each stage as numbers.
+    Stages are of few `kinds`: `counts` says how many are of each."""
 
     stages: tuple[Part, ...]
     ranks: tuple[Part, ...]
     rank_of_stage: tuple[int, ...]
+    layers: tuple[float, ...]
+    heads: tuple[float, ...]
     kinds: tuple[Part, ...]
     kind_of_stage: tuple[int, ...]
     counts: tuple[int, ...]
@@ -77,26 +98,26 @@ class PlannedLayout:
         return self.shape.config
 
     @property
+    def shards(self) -> Shards:
+        """How many GPUs share a copy of what."""
+        mesh = self.mesh
+        return shards_of(self.zero, mesh.dp_shard * mesh.cp, mesh.tp, mesh.ep)
+
+    @property
     def num_shards(self) -> int:
         """How many GPUs share one copy of weights and gradients (context peers hold equal weights, so they share them
         too)."""
-        return 1 if self.zero in (0, 1) else self.mesh.dp_shard * self.mesh.cp
+        return self.shards.weights
 
     @property
     def num_state_shards(self) -> int:
         """How many GPUs share one copy of the moments."""
-        return 1 if self.zero == 0 else self.mesh.dp_shard * self.mesh.cp
+        return self.shards.moments
 
     @property
     def num_replicas(self) -> int:
         """How many copies of the weights there are, each GPU's tensor and pipeline peers aside."""
         return self.mesh.dp * self.mesh.cp // self.num_shards
-
-    @property
-    def num_expert_shards(self) -> int:
-        """How many GPUs share one copy of the experts that a GPU computes: those of dp_shard x cp x tp whose experts
-        are the same ones."""
-        return 1 if self.zero in (0, 1) else self.num_expert_peers
 
     @property
     def num_expert_peers(self) -> int:
@@ -176,6 +197,8 @@ def _split(num_layers: int, num_dense: int, pp: int, pipeline: PipelineTable) ->
         stages=tuple(stages),
         ranks=tuple(_together([stages[i] for i, home in enumerate(homes) if home == rank]) for rank in range(pp)),
         rank_of_stage=tuple(homes),
+        layers=tuple(float(part.num_layers) for part in stages),
+        heads=tuple(float(part.head) for part in stages),
         kinds=kinds,
         kind_of_stage=kind_of_stage,
         counts=tuple(kind_of_stage.count(kind) for kind in range(len(kinds))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from trainer.planning.layout import Part, PlannedLayout, Recompute
+from trainer.planning.layout import Part, PlannedLayout, Recompute, Shards
 from trainer.planning.schedules import Pipeline, alive_on_rank
 
 
@@ -61,23 +61,45 @@ def memory(layout: PlannedLayout) -> Memory:
     """What the trainer keeps on the fullest GPU: weights, gradients and two moments in `weight_bytes` each (with
     bfloat16 the 16 bytes a parameter of ZeRO, sharded over `num_shards`), and what is gathered or kept in
     `compute_bytes`."""
-    # No rank after the second has more layers or more micro-batches under way, and only the last has the output matrix.
-    likely = {0, min(1, layout.mesh.pp - 1), layout.mesh.pp - 1}
-    return max((memory_of_rank(layout, rank) for rank in sorted(likely)), key=lambda found: found.total)
+    found = (states_of_rank(layout, rank, activations(layout, rank)) for rank in likely_ranks(layout))
+    return max(found, key=lambda held: held.total)
 
 
-def memory_of_rank(layout: PlannedLayout, rank: int) -> Memory:
-    """What a GPU of this pipeline rank keeps."""
+def likely_ranks(layout: PlannedLayout) -> tuple[int, ...]:
+    """Pipeline ranks of which one is the fullest: none after the second has more layers or more micro-batches under
+    way, and only the last has the output matrix."""
+    return tuple(range(layout.mesh.pp)) if layout.mesh.pp < 3 else (0, 1, layout.mesh.pp - 1)
+
+
+def states_of_rank(layout: PlannedLayout, rank: int, kept_bytes: float) -> Memory:
+    """What a GPU of this pipeline rank holds, beside activations of `kept_bytes`."""
     part = layout.ranks[rank]
-    whole, experts = layout.num_parameters(part) / layout.mesh.tp, layout.num_expert_parameters(part) / layout.mesh.ep
-    kept = layout.weight_bytes * (whole / layout.num_shards + experts / layout.num_expert_shards)
-    states = 1 if layout.zero == 0 else layout.num_expert_peers
+    kept, states = sharded_bytes(layout, part)
     return Memory(
         rank=rank,
         parameters=kept + gathered_parameters(layout, part),
         gradients=kept + unsharded_gradients(layout, part),
-        optimizer_states=2 * layout.weight_bytes * (whole / layout.num_state_shards + experts / states),
-        activations=activations(layout, rank),
+        optimizer_states=states,
+        activations=kept_bytes,
+    )
+
+
+def owned_parameters(layout: PlannedLayout, part: Part) -> tuple[float, float]:
+    """Parameters with which a GPU computes a part of the model: those of all tokens, and routed experts."""
+    return layout.num_parameters(part) / layout.mesh.tp, layout.num_expert_parameters(part) / layout.mesh.ep
+
+
+def sharded_bytes(layout: PlannedLayout, part: Part) -> tuple[float, float]:
+    """Bytes of weights (and as many of gradients) that a GPU holds for good, and of both moments."""
+    return bytes_in_shards(owned_parameters(layout, part), layout.weight_bytes, layout.shards)
+
+
+def bytes_in_shards(owned: tuple[float, float], weight_bytes: int, shards: Shards) -> tuple[float, float]:
+    """The same of owned parameters."""
+    whole, experts = owned
+    return (
+        weight_bytes * (whole / shards.weights + experts / shards.experts),
+        2 * weight_bytes * (whole / shards.moments + experts / shards.expert_moments),
     )
 
 
@@ -88,7 +110,7 @@ def gathered_parameters(layout: PlannedLayout, part: Part) -> float:
     zero = 0 and 1: autocast's copies, none where the dtype is that of the weights."""
     if layout.replicated_by_ddp and layout.compute_bytes == layout.weight_bytes:
         return 0.0
-    everything = layout.num_parameters(part) / layout.mesh.tp + layout.num_expert_parameters(part) / layout.mesh.ep
+    everything = sum(owned_parameters(layout, part))
     if layout.zero != 3 or layout.synchronises_once:
         return layout.compute_bytes * everything
     largest = max(layer_parameters(layout, part))
@@ -114,8 +136,7 @@ def unsharded_gradients(layout: PlannedLayout, part: Part) -> float:
     if layout.replicated_by_ddp:
         return 0.0
     if layout.synchronises_once:
-        everything = layout.num_parameters(part) / layout.mesh.tp + layout.num_expert_parameters(part) / layout.mesh.ep
-        return layout.weight_bytes * everything
+        return layout.weight_bytes * sum(owned_parameters(layout, part))
     largest = max(*layer_parameters(layout, part), layout.config.num_embedding_parameters / layout.mesh.tp)
     return (layout.compute_bytes + layout.weight_bytes) * largest
 
@@ -204,12 +225,15 @@ def activations(layout: PlannedLayout, rank: int = 0) -> float:
         again = layer_activations(layout, sparse=part.num_sparse > 0)
     if layout.mesh.pp == 1:
         return part.num_dense * dense + part.num_sparse * sparse + max(again, logit_bytes(layout))
-    kept = _most_alive(
-        layout, rank, tuple(stage.num_dense * dense + stage.num_sparse * sparse for stage in layout.stages)
-    )
+    if layout.shape.experts is None:  # in layers, so that what was counted once serves every layout with these stages
+        kept = dense * _most_alive(layout, rank, layout.split.layers)
+    else:
+        kept = _most_alive(
+            layout, rank, tuple(stage.num_dense * dense + stage.num_sparse * sparse for stage in layout.stages)
+        )
     if not part.head:
         return kept + again
-    heads = _most_alive(layout, rank, tuple(float(stage.head) for stage in layout.stages))
+    heads = _most_alive(layout, rank, layout.split.heads)
     return kept + (heads - 1) * waiting_logit_bytes(layout) + max(again, logit_bytes(layout))
 
 

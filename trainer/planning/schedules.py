@@ -9,6 +9,7 @@ input, W with respect to its weights, B both at once.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -243,53 +244,73 @@ class PassTimes:
     send: float = 0.0
 
 
-def span(table: Table, times: PassTimes, shares: Sequence[float]) -> float:
+def span(pipeline: Pipeline, times: PassTimes, shares: Sequence[float]) -> float:
     """From the first action to the last, where each rank does the next of its actions as soon as what it needs is
     there. `shares[c]`: what part of `times` stage c takes; all 1/(p·v) where the layers are spread evenly.
 
     F of a stage waits for F of the stage before, I and B for those of the stage after, W for its own I."""
-    last = len(shares) - 1
-    kinds = {"F": times.forward, "I": times.input, "W": times.weight, "B": times.input + times.weight}
-    ranks = len(table)
-    forward: dict[tuple[int, int], float] = {}
-    backward: dict[tuple[int, int], float] = {}
-    home = {action.stage: rank for rank, actions in enumerate(table) for action in actions}
-    position, clock = [0] * ranks, [0.0] * ranks
-    left = sum(map(len, table))
+    wanted = _dependencies(pipeline)
+    kinds = (times.forward, times.input, times.weight, times.input + times.weight)
+    costs = [kind * share for kind in kinds for share in shares]
+    # When each pass was done, forward ones first; None: not yet. The last entry is the step's beginning.
+    done: list[float | None] = [None] * (2 * len(shares) * pipeline.num_micro_batches)
+    done.append(0.0)
+    position, clock = [0] * pipeline.pp, [0.0] * pipeline.pp
+    left, send = sum(map(len, wanted)), times.send
     while left:
         before = left
-        for rank, actions in enumerate(table):
-            index, now = position[rank], clock[rank]
-            while index < len(actions):
-                stage, kind, micro = actions[index]
-                if kind == "F":
-                    came = forward.get((stage - 1, micro)) if stage else 0.0
-                    sender = stage - 1
-                elif kind == "W":
-                    came, sender = backward[stage, micro], stage
-                else:
-                    came = backward.get((stage + 1, micro)) if stage < last else forward.get((stage, micro))
-                    sender = min(stage + 1, last)
+        for rank, actions in enumerate(wanted):
+            first, now = position[rank], clock[rank]
+            index = first
+            for needed, made, cost, travels in itertools.islice(actions, first, None):
+                came = done[needed]
                 if came is None:
                     break
-                if times.send and sender >= 0 and home[sender] != rank:
-                    came += times.send
-                now = max(now, came) + kinds[kind] * shares[stage]
-                if kind == "F":
-                    forward[stage, micro] = now
-                elif kind != "W":
-                    backward[stage, micro] = now
+                if travels:
+                    came += send
+                now = (now if now > came else came) + costs[cost]
+                if made >= 0:
+                    done[made] = now
                 index += 1
-            left -= index - position[rank]
+            left -= index - first
             position[rank], clock[rank] = index, now
         assert left < before, "a table whose actions wait for each other in a circle"
     return max(clock)
 
 
-def idle_of_useful(table: Table, times: PassTimes, shares: Sequence[float], num_micro_batches: int) -> float:
+@functools.lru_cache(maxsize=64)
+def _dependencies(pipeline: Pipeline) -> tuple[list[tuple[int, int, int, bool]], ...]:
+    """Of each rank's actions, in order: the pass that it waits for, the pass that it is (-1: a W, for which nothing
+    waits), the place of its cost, and whether what it waits for comes from another rank."""
+    num_stages, num_micro_batches = pipeline.pp * pipeline.num_stages, pipeline.num_micro_batches
+    backward, start = num_stages * num_micro_batches, 2 * num_stages * num_micro_batches
+    costs = {"F": 0, "I": num_stages, "W": 2 * num_stages, "B": 3 * num_stages}
+    home = [rank_of_stage(pipeline.schedule, stage, pipeline.pp) for stage in range(num_stages)]
+    wanted = []
+    for rank, actions in enumerate(action_table(*pipeline)):
+        of_rank = []
+        for stage, kind, micro in actions:
+            place = stage * num_micro_batches + micro
+            sender = stage
+            if kind == "F":
+                sender = max(stage - 1, 0)
+                needed, made = place - num_micro_batches if stage else start, place
+            elif kind == "W":
+                needed, made = backward + place, -1
+            elif stage == num_stages - 1:
+                needed, made = place, backward + place
+            else:
+                sender = stage + 1
+                needed, made = backward + place + num_micro_batches, backward + place
+            of_rank.append((needed, made, costs[kind] + stage, home[sender] != rank))
+        wanted.append(of_rank)
+    return tuple(wanted)
+
+
+def idle_of_useful(pipeline: Pipeline, times: PassTimes, shares: Sequence[float]) -> float:
     """Idle time over useful time, of all ranks: what a pipeline costs, uneven stages included."""
-    useful = num_micro_batches * (times.forward + times.input + times.weight) * sum(shares)
-    return len(table) * span(table, times, shares) / useful - 1
+    useful = pipeline.num_micro_batches * (times.forward + times.input + times.weight) * sum(shares)
+    return pipeline.pp * span(pipeline, times, shares) / useful - 1
 
 
 def most_alive(actions: Sequence[Action], sizes: Sequence[float]) -> float:

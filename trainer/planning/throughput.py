@@ -20,9 +20,10 @@ from trainer.planning.communication import (
 )
 from trainer.planning.gpus import Gpu, utilisation
 from trainer.planning.layout import Part, PlannedLayout
-from trainer.planning.schedules import PassTimes, action_table, span
+from trainer.planning.memory import owned_parameters, sharded_bytes
+from trainer.planning.schedules import PassTimes, Pipeline, span
 
-_ROUNDS: Final = 6
+_ROUNDS: Final = 4
 """Rounds of pp micro-batches after which a schedule is taken to repeat itself."""
 
 
@@ -132,7 +133,10 @@ def work_of(layout: PlannedLayout, part: Part) -> Work:
 def compute_times(layout: PlannedLayout, part: Part, plan: PlanTable, gpu: Gpu) -> PassTimes:
     """Seconds of one micro-batch in some layers, computing alone. The gradients of a product with weights take as long
     as the product each; those of attention, which has no weights, are all of the input's gradient. Without balance the
-    context rank with the end of a sequence has (2·cp − 1)/cp times the mean of attention."""
+    context rank with the end of a sequence has (2·cp − 1)/cp times the mean of attention.
+
+    Weights' gradients are added up in `weight_bytes`: the product writes them, the sum reads both and writes one. That
+    is bound by memory, however few tokens a micro-batch has, and makes small ones dear."""
     work, tokens = work_of(layout, part), layout.tokens / layout.mesh.tp
     speed = plan.efficiency * gpu.peak_flops
     fast = plan.float8_efficiency * gpu.peak_float8 if layout.float8 and gpu.peak_float8 else speed
@@ -141,8 +145,11 @@ def compute_times(layout: PlannedLayout, part: Part, plan: PlanTable, gpu: Gpu) 
     linear, head = tokens * work.linear / fast, tokens * work.head / speed
     attention = tokens * work.attention / speed * unequal
     again = tokens * (work.again_linear / fast + work.again_attention * unequal / speed)
+    adding = (
+        sum(owned_parameters(layout, part)) * 2 * (layout.compute_bytes + layout.weight_bytes) / gpu.memory_bandwidth
+    )
     return PassTimes(
-        forward=linear + head + attention, input=linear + head + 2 * attention + again, weight=linear + head
+        forward=linear + head + attention, input=linear + head + 2 * attention + again, weight=linear + head + adding
     )
 
 
@@ -201,13 +208,19 @@ def throughput(layout: PlannedLayout, sent: Sequence[Traffic], plan: PlanTable, 
     Kernels reach `plan.efficiency` of the peak. Tensor, context and expert peers wait for each other; gathering and
     reducing over dp_shard runs beside forward and backward, the all-reduce over replicas beside the last backward: what
     is longer than what hides it is exposed. A pipeline takes as long as its schedule's action table takes when it is
-    executed with these times, messages between stages on their way included. The optimizer's pass over its states and
-    the loading of data are not counted."""
-    mesh, parts = layout.mesh, layout.num_micro_batches
+    executed with these times, messages between stages on their way included. Then the optimizer passes over its states.
+    The loading of data is not counted."""
     passes = pass_times(layout, plan, gpu)
-    pipeline = pipeline_seconds(passes, layout, plan)
+    return throughput_of(layout, sent, gpu, passes, pipeline_seconds(passes, layout, plan))
+
+
+def throughput_of(
+    layout: PlannedLayout, sent: Sequence[Traffic], gpu: Gpu, passes: MicroBatch, pipeline: float
+) -> Throughput:
+    """The same where the times of a micro-batch and of the pipeline are known."""
+    mesh, parts = layout.mesh, layout.num_micro_batches
     exposed = synchronising_seconds(layout, sent, passes)
-    step = pipeline + exposed
+    step = pipeline + exposed + update_seconds(layout, gpu)
     mean = Part(
         num_dense=layout.config.num_layers - layout.shape.num_sparse_layers,
         num_sparse=layout.shape.num_sparse_layers,
@@ -300,7 +313,7 @@ def pipeline_seconds(times: MicroBatch, layout: PlannedLayout, plan: PlanTable) 
     schedule, num_virtual = layout.pipeline.schedule, layout.pipeline.num_virtual
 
     def simulated(num_micro_batches: int) -> float:
-        return span(action_table(schedule, pp, num_virtual, num_micro_batches), whole, times.shares)
+        return span(Pipeline(schedule, pp, num_virtual, num_micro_batches), whole, times.shares)
 
     # Once a schedule repeats itself, each further round of pp micro-batches takes as long as the one before.
     few = _ROUNDS * pp
@@ -339,6 +352,14 @@ def synchronising_seconds(layout: PlannedLayout, sent: Sequence[Traffic], times:
     gather_forward = gather / 2 if layout.zero == 3 and not layout.synchronises_once else gather
     exposed = max(0.0, gather_forward - forward) + max(0.0, gather - gather_forward + reduce - backward)
     return rounds * exposed + max(0.0, _seconds(sent, "all-reduce") - backward)
+
+
+def update_seconds(layout: PlannedLayout, gpu: Gpu) -> float:
+    """Seconds of AdamW on the fullest rank, bound by memory: it reads weight, gradient and both moments and writes all
+    but the gradient, each rank those that it shards."""
+    part = max(layout.ranks, key=lambda held: layout.num_parameters(held) + layout.num_expert_parameters(held))
+    _, moments = sharded_bytes(layout, part)
+    return 3.5 * moments / gpu.memory_bandwidth
 
 
 def _seconds(sent: Sequence[Traffic], what: str) -> float:

@@ -30,7 +30,7 @@ from trainer.planning.gpus import GPUS, utilisation
 from trainer.planning.layout import PlannedLayout
 from trainer.planning.memory import GptLayer, activations, gpt_layer_activations, layer_activations, zero_bytes
 from trainer.planning.plan import TrainingPlan, plan_training
-from trainer.planning.schedules import PassTimes, action_table, span
+from trainer.planning.schedules import PassTimes, Pipeline, span
 from trainer.planning.shape import Shape
 from trainer.planning.throughput import (
     Gpt,
@@ -425,10 +425,10 @@ def test_many_micro_batches_take_as_long_as_their_whole_table(tmp_path: Path) ->
             forward=times.whole.forward, input=times.whole.input, weight=times.whole.weight,
             send=send_seconds(layout, plan),
         )  # fmt: skip
-        table = action_table(layout.pipeline.schedule, 4, layout.pipeline.num_virtual, 64)
+        pipeline = Pipeline(layout.pipeline.schedule, 4, layout.pipeline.num_virtual, 64)
         assert layout.num_micro_batches == 64
         found = pipeline_seconds(times, layout, plan)
-        assert found == pytest.approx(span(table, whole, times.shares), rel=1e-9), schedule
+        assert found == pytest.approx(span(pipeline, whole, times.shares), rel=1e-9), schedule
         assert least_pipeline_seconds(times, layout, plan) <= found * (1 + 1e-12)
 
 
