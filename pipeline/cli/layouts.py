@@ -105,7 +105,7 @@ def _columns(title: str, *columns: str) -> Any:
 
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index < 2 else "right", no_wrap=index == 0)
+        table.add_column(column, justify="left" if index < 2 else "right", no_wrap=index > 1)
     return table
 
 
@@ -119,7 +119,7 @@ def _cells(candidate: Candidate) -> tuple[str, ...]:
     return (
         sizes or "one process",
         how,
-        f"{layout.num_micro_batches} × {layout.micro_batch}",
+        f"{layout.num_micro_batches}×{layout.micro_batch}",
         f"{candidate.memory.total / 1e9:,.1f}",
         f"{candidate.throughput.bubble:.1%}",
         f"{candidate.throughput.step_seconds:,.4g}",
@@ -128,7 +128,7 @@ def _cells(candidate: Candidate) -> tuple[str, ...]:
 
 
 def _ranking(found: Found) -> Any:
-    table = _columns("Fastest layouts", "mesh", "how", "micro-batches", "GB", "bubble", "seconds a step", "MFU")
+    table = _columns("Fastest layouts", "mesh", "how", "micro", "GB", "bubble", "seconds", "MFU")
     for candidate in found.ranked:
         table.add_row(*_cells(candidate))
     if found.own is not None:
@@ -140,7 +140,7 @@ def _ranking(found: Found) -> Any:
 
 def _axes(found: Found) -> Any:
     best = found.ranked[0].throughput.step_seconds
-    table = _columns("The fastest with each size of one axis", "axis", "mesh", "GB", "seconds a step", "to the fastest")
+    table = _columns("The fastest with each size of one axis", "axis", "mesh", "GB", "seconds", "to the fastest")
     for axis in _AXES:
         if len(found.by_axis[axis]) < 2:
             continue
