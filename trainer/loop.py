@@ -33,7 +33,7 @@ from trainer.huggingface.llama import import_weights
 from trainer.joining import Joined, check_together, join
 from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import ModelConfig, model_config
-from trainer.options import TrainRecipe
+from trainer.options import TrainRecipe, refuse_only_planned
 from trainer.parallel.mesh import (
     ParallelModel,
     check_layout,
@@ -139,6 +139,7 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
     saving = dist.new_group(backend="gloo", timeout=_SLOWEST_SAVE)
     with closing(open_feed(recipe, process)) as feed:
         config = model_config(table.model, feed.vocab_size)
+        refuse_only_planned(table)
         layout = parallel_layout(table, process.device)
         check_layout(layout, config, table.seq_len)
         joined = join(output, checkpoints, feed, control)

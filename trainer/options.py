@@ -9,6 +9,8 @@ from typing import ClassVar, Literal
 
 from lineage.recipe import RecipeError, key
 
+Schedule = Literal["1f1b", "interleaved", "interleaved_zero_bubble", "zbv", "dualpipev", "gpipe"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainRunTable:
@@ -39,7 +41,83 @@ class ParallelTable:
     tp: int = key(1, at_least=1, help="tensor parallel")
     pp: int = key(1, at_least=1, help="pipeline parallel")
     cp: int = key(1, at_least=1, help="context parallel")
-    ep: int = key(1, at_least=1, help="expert parallel: refused, no model has experts")
+    ep: int = key(1, at_least=1, help="expert parallel: takes its processes from dp_shard x cp x tp, and divides it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineTable:
+    """`[train.pipeline]`: how the stages of `train.parallel.pp` take turns."""
+
+    schedule: Schedule = key("1f1b", help="the order of forward and backward passes; zero-bubble ones split backward")
+    virtual_stages: int | None = key(
+        None, at_least=1, help="stages of a rank; not given: 1 (1f1b, gpipe) or 2 (all others)"
+    )
+    first_stage_less_layers: int = key(0, at_least=0, help="layers that the first stage has less: it has the embedding")
+    last_stage_less_layers: int = key(0, at_least=0, help="layers that the last stage has less: it has the output")
+
+    def __post_init__(self) -> None:
+        num = self.num_virtual
+        allowed = {"1f1b": num == 1, "gpipe": num == 1, "zbv": num == 2, "dualpipev": num == 2}
+        if not allowed.get(self.schedule, num > 1):
+            expected = {"1f1b": "1", "gpipe": "1", "zbv": "2", "dualpipev": "2"}.get(self.schedule, "at least 2")
+            raise RecipeError(
+                f"train.pipeline.virtual_stages = {num}: expected {expected} with schedule = {self.schedule!r}"
+            )
+
+    @property
+    def num_virtual(self) -> int:
+        """Stages of a rank."""
+        return self.virtual_stages or (1 if self.schedule in ("1f1b", "gpipe") else 2)
+
+    @property
+    def is_v(self) -> bool:
+        """Whether a rank's two stages lie symmetrically, so that the first rank has the last stage too."""
+        return self.schedule in ("zbv", "dualpipev")
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether gradients of weights are computed apart from those of inputs."""
+        return self.schedule in ("interleaved_zero_bubble", "zbv", "dualpipev")
+
+    def stage_layers(self, num_layers: int, pp: int) -> tuple[int, ...]:
+        """Layers of each of the pp x num_virtual stages, in the model's order; RecipeError where one would have none.
+
+        Each stage has an equal share of the layers and of those that the first and the last go without; the first
+        stages have one more where it does not come out even. So a first stage may have the embedding alone, and a last
+        one the output matrix (Llama 3, 2407.21783, section 3.3.2)."""
+        num_stages = pp * self.num_virtual
+        share, more = divmod(num_layers + self.first_stage_less_layers + self.last_stage_less_layers, num_stages)
+        layers = [share + (stage < more) for stage in range(num_stages)]
+        layers[0] -= self.first_stage_less_layers
+        layers[-1] -= self.last_stage_less_layers
+        if share < 1 or min(layers) < 0:
+            raise RecipeError(
+                f"train.parallel.pp = {pp}: with {self.num_virtual} a rank that is {num_stages} stages, of which "
+                f"one would have none of the model's {num_layers} layers; expected fewer"
+            )
+        return tuple(layers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextTable:
+    """`[train.context]`: how the processes of `train.parallel.cp` share a sequence."""
+
+    method: Literal["gather", "ring"] = key(
+        "gather", help="gather: keys and values of the whole sequence on each; ring: they go round, part by part"
+    )
+    balance: Literal["zigzag", "documents", "none"] = key(
+        "zigzag", help="zigzag: equal work without documents; documents: by each row's mask; none: in order"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Float8Table:
+    """`[train.float8]`, read where `train.dtype = "float8"`."""
+
+    recipe: Literal["rowwise", "tensorwise"] = key(
+        "rowwise", help="one scale a row, equal in every layout, or one a tensor, which depends on the layout"
+    )
+    emulate: bool = key(False, help="compute as float8 would on hardware without it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +133,23 @@ class Mesh:
 
     @property
     def num_workers(self) -> int:
-        """Processes of the whole mesh."""
-        return math.prod((self.dp_replicate, self.dp_shard, self.tp, self.pp, self.cp, self.ep))
+        """Processes of the whole mesh; expert parallel takes its own from dp_shard x cp x tp."""
+        return math.prod((self.dp_replicate, self.dp_shard, self.tp, self.pp, self.cp))
 
     @property
     def dp(self) -> int:
         """How many ways a global batch is sliced."""
         return self.dp_replicate * self.dp_shard
+
+    @property
+    def num_peers(self) -> int:
+        """Processes that are given the same rows of a batch: one data parallel rank's."""
+        return self.pp * self.cp * self.tp
+
+    def dp_rank(self, rank: int) -> int:
+        """The data parallel rank of global rank `rank`. Ranks count, from the innermost dimension: tp, cp, dp_shard,
+        dp_replicate, pp."""
+        return rank // (self.tp * self.cp) % self.dp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,9 +249,12 @@ class TrainTable:
     micro_batch: int | None = key(
         None, at_least=1, help="sequences of one forward pass; not given: a rank's slice, at most 8"
     )
+    prefetch_batches: int = key(
+        2, at_least=1, help="batches in the making on each process: the next step's, and further ones against jitter"
+    )
     seed: int | None = key(None, at_least=0, help="not given: run.seed")
     workers: int | None = key(None, at_least=1, help="processes; not given: the product of [train.parallel]")
-    dtype: Literal["auto", "bfloat16", "float32", "float64", "bf16", "fp32", "fp64"] = key(
+    dtype: Literal["auto", "bfloat16", "float32", "float64", "float8", "bf16", "fp32", "fp64"] = key(
         "auto", help="of the forward and backward pass; auto: bfloat16 on a GPU, float32 on a CPU"
     )
     compile: bool = key(False, help="torch.compile for each block")
@@ -171,8 +262,8 @@ class TrainTable:
     peak_teraflops: float | None = key(
         None, above=0, help="peak of one device, dense bfloat16, for MFU; not given: by the GPU's name"
     )
-    zero: Literal[3, 2, 0] = key(
-        3, help="what is sharded over dp_shard: 3 parameters too, 2 gradients and states, 0 nothing (DDP)"
+    zero: Literal[3, 2, 1, 0] = key(
+        3, help="what is sharded over dp_shard: 3 parameters too, 2 gradients and states, 1 states, 0 nothing (DDP)"
     )
     init_from: str | None = key(None, help="a folder of Llama safetensors, or a checkpoint")
     profile: tuple[int, int] | None = key(None, at_least=0, help="first and last step of a torch profiler trace")
@@ -183,6 +274,9 @@ class TrainTable:
         (), at_least=0, help="[first, last] sequence numbers: a batch that holds one is skipped whole"
     )
     parallel: ParallelTable = key(ParallelTable())
+    pipeline: PipelineTable = key(PipelineTable())
+    context: ContextTable = key(ContextTable())
+    float8: Float8Table = key(Float8Table())
     optimizer: OptimizerTable = key(OptimizerTable())
     checkpoint: CheckpointTable = key(CheckpointTable())
     cache: CacheTable = key(CacheTable())
@@ -217,7 +311,7 @@ class TrainTable:
     def mesh(self) -> Mesh:
         """`parallel` with the sizes that were not given filled in from `workers`."""
         asked = self.parallel
-        fixed = asked.tp * asked.pp * asked.cp * asked.ep
+        fixed = asked.tp * asked.pp * asked.cp
         replicate, shard = asked.dp_replicate, asked.dp_shard
         if self.workers is not None:
             given = fixed * (replicate or 1) * (shard or 1)
@@ -230,10 +324,17 @@ class TrainTable:
             dp_replicate=replicate or 1, dp_shard=shard or 1, tp=asked.tp, pp=asked.pp, cp=asked.cp, ep=asked.ep
         )
         if self.workers is not None and mesh.num_workers != self.workers:
-            sizes = " x ".join(f"{f.name} {getattr(mesh, f.name)}" for f in dataclasses.fields(mesh))
+            names = (field.name for field in dataclasses.fields(mesh) if field.name != "ep")
+            sizes = " x ".join(f"{name} {getattr(mesh, name)}" for name in names)
             raise RecipeError(
                 f"train.workers = {self.workers}: expected the product of [train.parallel], "
                 f"{sizes} = {mesh.num_workers}"
+            )
+        spread = mesh.dp_shard * mesh.cp * mesh.tp
+        if spread % mesh.ep:
+            raise RecipeError(
+                f"train.parallel.ep = {mesh.ep}: expected a divisor of dp_shard x cp x tp = {mesh.dp_shard} x {mesh.cp}"
+                f" x {mesh.tp} = {spread}"
             )
         return mesh
 
@@ -243,6 +344,13 @@ class TrainTable:
         return self.mesh.num_workers
 
 
+def refuse_only_planned(table: TrainTable) -> None:
+    """RecipeError for what `sluice plan` knows and the trainer does not carry out."""
+    for name, value, trained in (("zero", table.zero, "3, 2 or 0"), ("dtype", table.dtype, "another dtype")):
+        if value in (1, "float8"):
+            raise RecipeError(f"train.{name} = {value!r}: it can be planned and not be trained yet; expected {trained}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTable:
     """`[plan]`: the machines that `sluice plan` assumes."""
@@ -250,13 +358,18 @@ class PlanTable:
     gpu: str = key("H100", help="name of the GPU")
     gpus_per_node: int = key(8, at_least=1, help="GPUs that share the fast link")
     intra_gbps: float = key(3600.0, above=0, help="gigabits a second and GPU within a node, one way")
-    inter_gbps: float = key(400.0, above=0, help="gigabits a second and GPU between nodes, one way")
+    inter_gbps: float = key(400.0, above=0, help="gigabits a second and GPU between near nodes, one way")
+    near_gpus: int = key(3072, at_least=1, help="GPUs whose nodes lie near each other: a pod of the network")
+    far_gbps: float = key(57.0, above=0, help="gigabits a second and GPU between pods, one way")
+    latency_us: tuple[float, float, float] = key(
+        (3.4, 14.0, 28.0), at_least=0, help="microseconds of a hop within a node, between near and between far nodes"
+    )
     mtbf_hours: float = key(8.0, above=0, help="mean hours between failures of the whole job")
     price: float = key(2.5, at_least=0, help="price of a GPU hour")
     efficiency: float = key(
         0.5, above=0, at_most=1, help="share of the GPU's peak that its kernels reach between communications"
     )
-    virtual_stages: int = key(1, at_least=1, help="parts of the model on each pipeline rank (interleaved schedule)")
+    float8_efficiency: float = key(0.36, above=0, at_most=1, help="the same of the float8 peak, for float8 products")
     storage_gbps: float = key(1.0, above=0, help="gigabits a second and GPU to where checkpoints go")
     restart_seconds: float = key(300.0, at_least=0, help="from a failure until steps run again")
 

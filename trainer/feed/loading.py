@@ -88,6 +88,7 @@ def open_feed(recipe: TrainRecipe, process: Process) -> Feed:
         output=Folder(recipe.train.output),
         device=process.device,
         micro_batch=recipe.train.micro_batch,
+        prefetch_batches=recipe.train.prefetch_batches,
         keeps_account=process.rank == 0,
         records=recipe.train.record_batches and process.rank % peers == 0,
         group=group,

@@ -55,7 +55,7 @@ class ParallelLayout:
     in float64 where that is the dtype."""
 
     mesh: Mesh
-    zero: Literal[3, 2, 0] = 3
+    zero: Literal[3, 2, 1, 0] = 3
     dtype: torch.dtype = torch.float32
     recompute: Recompute = "none"
     compile: bool = False
