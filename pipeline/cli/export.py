@@ -6,7 +6,7 @@ the tokenizer.
 
 sluice export OUT --format megatron --to DIR              .bin and .idx: `--data-path DIR/web/00000` in Megatron-LM
 sluice export OUT --format hf --to DIR --split train=0.99,test=0.01
-sluice export OUT --format jsonl --to s3://bucket/texts
+sluice export OUT --format jsonl --to DIR --name texts    DIR may be on disk or s3://
 
 The export is recorded in the lineage of OUT (view `exports`): a purge of OUT cleans it too, and sluice verify checks
 it. The same call after a kill continues; after a purge it writes again what the purge changed. The bytes depend on OUT
@@ -102,7 +102,7 @@ def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> No
 
 def _export_corpus(out: Folder, options: argparse.Namespace) -> int:
     from pipeline.export.formats.names import FORMAT_NAMES
-    from pipeline.export.process import Export, export
+    from pipeline.export.process import Export, export, on_ray
     from pipeline.export.request import DEFAULT_FILE_DOCUMENTS, ExportRequest, parse_split
     from pipeline.phases.progress import ProgressReporter
     from pipeline.recipe import RayTable
@@ -131,7 +131,7 @@ def _export_corpus(out: Folder, options: argparse.Namespace) -> int:
     ray = RayTable(address=options.address or "local", num_cpus=options.num_cpus)
     name = options.name or split(to.url)[1]
     asked = Export(out=out, to=to, name=name, request=request, links=not options.copy)
-    done = export(asked, ray, ProgressReporter())
+    done = export(asked, on_ray(ray, ProgressReporter()))
     row = done.row
     if options.json:
         print_json(

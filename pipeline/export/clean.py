@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 
-from lineage.exports.manifest import ExportedUnit, read_manifest
+from lineage.exports.manifest import read_manifest
 from lineage.exports.records import REMOVED, ExportRow, now
 from lineage.index.output_index import Index
 from lineage.purge.erase import erase_old_versions, remove_all_leftovers
 from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import hold
 from pipeline.export.formats.registry import INDEX_NAMES
-from pipeline.export.process import CLAIM, Export, clear_work, finished_row, same_corpus, write_export, write_unit
+from pipeline.export.process import CLAIM, Export, clear_work, finished_row, in_process, same_corpus, write_export
 from pipeline.export.request import ExportRequest
-from pipeline.export.units import ExportJob, Piece, is_of_units, sources_of
+from pipeline.export.units import is_of_units, sources_of
 
 
 def clean_export(out: Folder, index: Index, row: ExportRow) -> ExportRow:
@@ -35,18 +34,14 @@ def clean_export(out: Folder, index: Index, row: ExportRow) -> ExportRow:
         if manifest is not None:
             if (manifest.name, manifest.format) != (row.name, row.format) or not same_corpus(manifest, index):
                 raise StorageError(f"{to.url} holds another export, {manifest.name!r}")
-            left = finished_row(asked, write_export(asked, index, _one_by_one))
+            # A purge touches few units, so they are written in this process.
+            left = finished_row(asked, write_export(asked, index, in_process))
         elif to.exists(CLAIM):
             left = _remove_unfinished(to, index, row)
         else:
             raise StorageError(f"{to.url} holds no export any more")
         erase_old_versions(to, ("",))
         return left
-
-
-def _one_by_one(job: ExportJob, pieces: Sequence[Piece]) -> list[ExportedUnit]:
-    """A purge touches few units: they are written in this process."""
-    return [write_unit(job, piece) for piece in pieces]
 
 
 def _remove_unfinished(to: Folder, index: Index, row: ExportRow) -> ExportRow:

@@ -70,12 +70,47 @@ WriteAll = Callable[[ExportJob, Sequence[Piece]], list[ExportedUnit]]
 """Writes the units of pieces, in their order."""
 
 
-def export(asked: Export, ray: RayTable, reporter: ProgressReporter) -> Done:
+def export(asked: Export, write_all: WriteAll) -> Done:
     """Write an export, or continue it.
 
     RecipeError if the request, the folder or the name is wrong; NotFinishedError if the OUT has no index; HeldError if
     another writes to the folder; StorageError where a file cannot be written, with the first error of a unit."""
     index = read_index(asked.out)
+    _check(asked, index)
+    with hold(asked.to, "sluice export"):
+        held = _claimed(asked, index)
+        if held is not None and held.version == index.version and (row := _recorded(asked, held)):
+            return Done(row=row, was_done=True)
+        _begin(asked, index)
+        while True:
+            manifest = write_export(asked, index, write_all)
+            with hold(asked.out, "sluice export", _WAIT_SECONDS):
+                newest = read_index(asked.out)
+                if newest.version == index.version:
+                    row = record_export(asked.out, finished_row(asked, manifest))
+                    return Done(row=row, was_done=False)
+            index = newest  # a purge came in between: what it changed is written again
+
+
+def on_ray(ray: RayTable, reporter: ProgressReporter) -> WriteAll:
+    """Writes units as Ray tasks, many at once, skipping those whose marker stands."""
+
+    def write_all(job: ExportJob, pieces: Sequence[Piece]) -> list[ExportedUnit]:
+        if not pieces:
+            return []
+        with ray_session(ray.address, ray.num_cpus):
+            return run_phase(_phase_run(job, ray, reporter), _phase(job, pieces))
+
+    return write_all
+
+
+def in_process(job: ExportJob, pieces: Sequence[Piece]) -> list[ExportedUnit]:
+    """Writes units one after another in this process: for few."""
+    return [write_unit(job, piece) for piece in pieces]
+
+
+def _check(asked: Export, index: Index) -> None:
+    """RecipeError where the request cannot be met, or the folder is no place for it."""
     check_request(asked.request, index.tokenizer.vocab_size)
     known = sources_of(index)
     if unknown := sorted(set(asked.request.sources) - known):
@@ -83,26 +118,6 @@ def export(asked: Export, ray: RayTable, reporter: ProgressReporter) -> Done:
     FORMATS[asked.request.format].check(asked.out, asked.request)
     check_outside("--to", asked.to.url)
     _refuse_above(asked)
-
-    def on_ray(job: ExportJob, pieces: Sequence[Piece]) -> list[ExportedUnit]:
-        if not pieces:
-            return []
-        with ray_session(ray.address, ray.num_cpus):
-            return run_phase(_phase_run(job, ray, reporter, asked.name), _phase(job, pieces))
-
-    with hold(asked.to, "sluice export"):
-        held = _claimed(asked, index)
-        if held is not None and held.version == index.version and (row := _recorded(asked, held)):
-            return Done(row=row, was_done=True)
-        _begin(asked, index)
-        while True:
-            manifest = write_export(asked, index, on_ray)
-            with hold(asked.out, "sluice export", _WAIT_SECONDS):
-                newest = read_index(asked.out)
-                if newest.version == index.version:
-                    row = record_export(asked.out, finished_row(asked, manifest))
-                    return Done(row=row, was_done=False)
-            index = newest  # a purge came in between: what it changed is written again
 
 
 def _refuse_above(asked: Export) -> None:
@@ -173,9 +188,9 @@ def _note(units: Sequence[ExportedUnit], seconds: float) -> str:
     return f"{num:,} documents, {sum(file.bytes for file in files) / 1e6 / seconds:.1f} MB/s"
 
 
-def _phase_run(job: ExportJob, ray: RayTable, reporter: ProgressReporter, name: str) -> Run:
+def _phase_run(job: ExportJob, ray: RayTable, reporter: ProgressReporter) -> Run:
     """The runner of phases keeps its markers in the folder to write, not in the OUT, which is closed."""
-    recipe = PipelineRecipe(run=RunTable(name=name, output=job.to), source=(), ray=ray)
+    recipe = PipelineRecipe(run=RunTable(name=f"export {job.request.format}", output=job.to), source=(), ray=ray)
     plan = RunPlan(recipe=recipe, out=Folder(job.to), units=(), identity={}, key="")
     return Run(plan=plan, reporter=reporter)
 
