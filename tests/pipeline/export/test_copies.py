@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from lineage.index.checksums import hash_file, read_checksums
 from lineage.index.output_index import NotFinishedError, read_index
 from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
+from lineage.store.delta import read_table
 from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.cli.main import main
@@ -76,6 +77,13 @@ def unpacked(folder: Path) -> Iterator[tuple[Path, bytes]]:
                 yield path, "\0".join(map(str, column.to_pylist())).encode()
 
 
+def record_ids(corpus: Corpus, doc_ids: Collection[str]) -> set[str]:
+    """The WARC-Record-IDs of those of the documents that came from pages."""
+    rows = read_table(Folder(str(corpus.out)), "documents").to_pylist()
+    kept = (row for row in rows if row["status"] == "kept" and row["source"] == "web")
+    return {row["record_id"] for row in kept if row["doc_id"].hex() in doc_ids}
+
+
 def traces_of(corpus: Corpus, text: str) -> list[bytes]:
     """Pieces of a text, and of its tokens as two and four bytes each."""
     words = text.split(" ")
@@ -108,7 +116,10 @@ def test_after_a_purge_of_five_documents_no_export_holds_a_byte_of_them(
     wanted = {trace for trace in wanted if not any(trace in data for data in kept)}  # sentences that others have too
     assert len(wanted) > 100
     for path, data in unpacked(exports):
-        assert not [trace for trace in wanted if trace in data], path
+        if "warc" not in path.relative_to(exports).parts:
+            assert not [trace for trace in wanted if trace in data], path
+    # Pages have more words than their clean texts: of these, the records that are left must be those of what is left.
+    assert readers.read_warc(exports / "warc").keys() == record_ids(corpus, left.keys())
     assert dict(readers.read_jsonl(exports / "jsonl")) == left
     assert dict(readers.read_megatron(exports / "megatron")) == corpus.tokens()
     assert {s["id"]: s["text"] for s in readers.read_mds(exports / "mds")} == left
@@ -211,7 +222,7 @@ def test_a_killed_export_leaves_nothing_half_and_the_same_call_continues(
     whole = child(corpus, tmp_path / "copy", name, -1)
     acts, wanted = int(whole.stdout), everywhere(tmp_path / "copy")
     shutil.rmtree(tmp_path / "copy")
-    for act in sorted({0, acts // 4, acts // 2, 3 * acts // 4, acts - 2}):
+    for act in (0, acts // 8, acts // 4, acts // 2):  # each call has less to do than the one before
         assert child(corpus, tmp_path / "copy", name, act).returncode == -9
         there = {
             key: data
