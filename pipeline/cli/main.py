@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "purge": ("pipeline.cli.purge", "take documents out again, and prove it"),
     "tokenizer": ("pipeline.cli.tokenizer", "train a tokenizer from a run's clean texts"),
     "train": ("pipeline.cli.train", "the training run of a recipe, resumable"),
-    "export": ("pipeline.cli.export", "a checkpoint as safetensors with config and tokenizer"),
+    "export": ("pipeline.cli.export", "a corpus for other tools, or a checkpoint as safetensors"),
     "plan": ("pipeline.cli.plan", "memory, communication, bubble, MFU and cadence of a training recipe"),
     "mix": ("pipeline.cli.mix", "mixing-weight ablations"),
     "submit": ("pipeline.cli.submit", "the same work as a Ray job on a cluster"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -71,6 +71,15 @@ class RowWriter:
             columns = {name: [row.get(name) for row in self._rows] for name in self._schema.names}
             self._writer.write_table(pa.table(columns, schema=self._schema))
             self._rows, self._chars, self._other_chars = [], 0, 0
+
+
+def table_bytes(table: pa.Table) -> bytes:
+    """A small table as the bytes of a Parquet file; equal tables give equal bytes."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table, sink, compression="zstd", compression_level=3, row_group_size=16_384, write_page_checksum=True
+    )
+    return cast(bytes, sink.getvalue().to_pybytes())
 
 
 def publish_table(folder: Folder, name: str, table: pa.Table) -> None:
