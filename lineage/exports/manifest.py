@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from lineage.index.checksums import FileSum, seal, unseal
+from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder, StorageError
 
 MANIFEST: Final = ".sluice-export.json"
@@ -31,21 +32,13 @@ class ExportedFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedUnit:
+class ExportedUnit(JsonRecord):
     """The files of one unit. `inputs`: BLAKE3-128 (hex) of the names and hashes of what they were made from, and of the
     options."""
 
     unit: str
     inputs: str
     files: tuple[ExportedFile, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        files = tuple(ExportedFile(**file) for file in plain["files"])
-        return cls(unit=plain["unit"], inputs=plain["inputs"], files=files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

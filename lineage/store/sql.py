@@ -28,7 +28,16 @@ import pyarrow.compute as pc
 
 from lineage.storage.folder import Folder
 from lineage.store.checked import LogSums
-from lineage.store.delta import ADVICE, StoreError, arrow_dataset, has_table, log_sums, plain_reason, read_purges, read_table
+from lineage.store.delta import (
+    ADVICE,
+    StoreError,
+    arrow_dataset,
+    has_table,
+    log_sums,
+    plain_reason,
+    read_purges,
+    read_table,
+)
 from lineage.store.query import (
     ERRORS,
     USUAL,

@@ -49,7 +49,7 @@ def _candidate_json(candidate: Candidate) -> dict[str, Any]:
 
 def _refused_json(refused: Refused) -> dict[str, Any]:
     choice = refused.choice
-    made = {"pp": choice.pp, "cp": choice.cp, "tp": choice.tp, "dp": choice.dp}
+    made: dict[str, Any] = {"pp": choice.pp, "cp": choice.cp, "tp": choice.tp, "dp": choice.dp}
     later = {
         "ep": choice.ep,
         "micro_batch": choice.micro_batch,

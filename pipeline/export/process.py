@@ -93,7 +93,7 @@ def export(asked: Export, write_all: WriteAll) -> Done:
 
 
 def on_ray(ray: RayTable, reporter: ProgressReporter) -> WriteAll:
-    """Writes units as Ray tasks, many at once, skipping those whose marker stands."""
+    """Writes units as a Ray Data Dataset, many at once, skipping those whose marker stands."""
 
     def write_all(job: ExportJob, pieces: Sequence[Piece]) -> list[ExportedUnit]:
         if not pieces:
@@ -172,6 +172,7 @@ def write_unit(job: ExportJob, piece: Piece) -> ExportedUnit:
 def _phase(job: ExportJob, pieces: Sequence[Piece]) -> Phase[ExportJob, Piece, ExportedUnit]:
     return Phase(
         name=f"export {job.request.format}",
+        operator=f"export_{job.request.format}",
         stage="export",
         task=write_unit,
         result=ExportedUnit,
