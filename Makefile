@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 COMPILED := $(wildcard stages/*.pyx stages/*/*.pyx)
 
-.PHONY: demo test test-all check bench clean
+.PHONY: demo test test-all check bench docs clean
 
 # torch comes first and by its exact pin: a plain "torch" would pull gigabytes of CUDA.
 $(READY): pyproject.toml setup.py $(COMPILED)
@@ -33,6 +33,9 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+docs: $(READY)
+	$(BIN)/sluice recipe keys --markdown > docs/recipe.md
 
 clean:
 	rm -rf $(VENV) demo-out build *.egg-info $(COMPILED:.pyx=*.so)

@@ -177,7 +177,7 @@ def _ours(variant: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
             "c4_terminal_punctuation": False,
         },
         "pii": {"kinds": []},
-        "dedup": {"url": False, "bands": 14, "rows": 8},
+        "dedup": {"url": False, "bands": 14, "rows": 8, "engine": "local"},
         "tokenize": {"encoding": str(tokenizer)},
         "ray": {"num_cpus": 2},
         **VARIANTS[variant],

@@ -1,4 +1,4 @@
-"""`sluice run` with its units in a plain pool of processes instead of Ray tasks: what Ray costs is the difference.
+"""`sluice run` with its units in a plain pool of processes instead of Ray Data: what Ray costs is the difference.
 
 python -m benchmarks.plain RECIPE
 """
@@ -40,9 +40,7 @@ def _runner(pool: concurrent.futures.Executor) -> Callable[..., Iterator[tuple[A
         job: Any,
         items: Iterable[Any],
         work: TaskResources,
-        *,
-        retried: object,
-        isolate: object,
+        **_: object,
     ) -> Iterator[tuple[Any, Any]]:
         pending = {pool.submit(function, job, item): item for item in items}
         for done in concurrent.futures.as_completed(pending):

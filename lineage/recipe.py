@@ -8,6 +8,7 @@ dict[str, X] and nested dataclasses (a table) or tuples of them (an array of tab
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import difflib
 import functools
@@ -15,7 +16,7 @@ import math
 import tomllib
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -28,7 +29,38 @@ T = TypeVar("T")
 
 
 class RecipeError(ValueError):
-    """The recipe is wrong: the message names the key, the value and what is allowed (exit code 2)."""
+    """The recipe is wrong: the message names the key, the value and what is allowed (exit code 2).
+
+    `key` is the dotted name of the key, as in source[0].limit, where this reader found the fault; None where a check of
+    several keys together did. `others` are further faults that the reader found in the same recipe."""
+
+    def __init__(self, message: str, key: str | None = None) -> None:
+        super().__init__(message)
+        self.key = key
+        self.others: tuple[RecipeError, ...] = ()
+
+
+class _Faults:
+    """Collects the RecipeErrors of its blocks, so that a reader goes on behind each."""
+
+    def __init__(self) -> None:
+        self._found: list[RecipeError] = []
+
+    def add(self, error: RecipeError) -> None:
+        self._found += [error, *error.others]
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        try:
+            yield
+        except RecipeError as error:
+            self.add(error)
+
+    def raise_any(self) -> None:
+        """Raise the first one, which bears the others."""
+        if self._found:
+            self._found[0].others = tuple(self._found[1:])
+            raise self._found[0]
 
 
 @contextmanager
@@ -37,7 +69,7 @@ def blamed_on(name: str) -> Iterator[None]:
     try:
         yield
     except RecipeError as error:
-        raise RecipeError(f"{name}: {error}") from error
+        raise RecipeError(f"{name}: {error}", error.key) from error
 
 
 def key(
@@ -48,11 +80,22 @@ def key(
     above: float | None = None,
     choices: Sequence[str] | None = None,
     help: str = "",
+    unit: str = "",
+    source: str = "",
 ) -> Any:
     """A field of a recipe table: its default (none: required), its bounds and one line of help.
 
-    `choices` bounds a str, or each member of a tuple[str, ...]."""
-    metadata = {"at_least": at_least, "at_most": at_most, "above": above, "choices": choices, "help": help}
+    `choices` bounds a str, or each member of a tuple[str, ...]. `unit` is what a number counts, where the key's name
+    does not end in it; `source` is where a published threshold comes from."""
+    metadata = {
+        "at_least": at_least,
+        "at_most": at_most,
+        "above": above,
+        "choices": choices,
+        "help": help,
+        "unit": unit,
+        "source": source,
+    }
     if isinstance(default, (list, dict)) or dataclasses.is_dataclass(default):
         return dataclasses.field(default_factory=functools.partial(_same, default), metadata=metadata)
     if default is dataclasses.MISSING:
@@ -65,8 +108,14 @@ def _same(value: Any) -> Any:
 
 
 def load_recipe(path: str | Path, shape: type[T], overrides: Sequence[str] = ()) -> T:
-    """The recipe at `path` as a `shape`, after `--set key=value` overrides; RecipeError if it is wrong."""
-    return parse_table(shape, read_toml(path, overrides))
+    """The recipe at `path` as a `shape`, after `--set key=value` overrides; RecipeError if it is wrong.
+
+    A shape may say in `mistaken_for` by which table a recipe of another kind is known, and what that one is."""
+    raw = read_toml(path)
+    table, what = getattr(shape, "mistaken_for", ("", ""))
+    if table in raw:
+        raise RecipeError(f"{path} {what}")
+    return parse_table(shape, with_overrides(raw, overrides))
 
 
 def read_toml(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -77,9 +126,15 @@ def read_toml(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]
         raise RecipeError(f"no recipe at {path}: give the path of a .toml file") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise RecipeError(f"{path} cannot be read as TOML: {error}") from error
+    return with_overrides(raw, overrides)
+
+
+def with_overrides(raw: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """A copy of plain tables with `key=value` overrides applied, as `--set` gives them."""
+    changed = copy.deepcopy(dict(raw))
     for override in overrides:
-        _override(raw, override)
-    return raw
+        _override(changed, override)
+    return changed
 
 
 def _override(raw: dict[str, Any], override: str) -> None:
@@ -111,25 +166,30 @@ def _override(raw: dict[str, Any], override: str) -> None:
 def parse_table(shape: type[T], raw: Mapping[str, Any], where: str = "") -> T:
     """`raw` as a `shape`; `where` is the table's dotted name, for errors."""
     if not isinstance(raw, Mapping):
-        raise RecipeError(f"{where or 'recipe'} = {raw!r}: expected a table")
+        raise RecipeError(f"{where or 'recipe'} = {raw!r}: expected a table", where or None)
     hints = _hints(typing.cast(Any, shape))
     fields = {field.name: field for field in dataclasses.fields(shape)}  # type: ignore[arg-type]
+    faults = _Faults()
     for name in raw:
         if name not in fields:
-            close = difflib.get_close_matches(name, fields, n=1)
-            hint = f"; did you mean {_dotted(where, close[0])!r}?" if close else "."
-            known = ", ".join(fields)
-            raise RecipeError(
-                f"unknown key {_dotted(where, name)!r} (= {_shorten(raw[name])}){hint} Known here: {known}"
-            )
+            faults.add(_unknown_key(name, raw[name], fields, where))
     values: dict[str, Any] = {}
     for name, field in fields.items():
         dotted = _dotted(where, name)
         if name in raw:
-            values[name] = _convert(hints[name], raw[name], dotted, field.metadata)
+            with faults.collected():
+                values[name] = _convert(hints[name], raw[name], dotted, field.metadata)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise RecipeError(f"key {dotted!r} is missing: it has no default")
+            faults.add(RecipeError(f"key {dotted!r} is missing: it has no default", dotted))
+    faults.raise_any()
     return shape(**values)
+
+
+def _unknown_key(name: str, value: Any, known: Iterable[str], where: str) -> RecipeError:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {_dotted(where, close[0])!r}?" if close else "."
+    message = f"unknown key {_dotted(where, name)!r} (= {_shorten(value)}){hint} Known here: {', '.join(known)}"
+    return RecipeError(message, _dotted(where, name))
 
 
 @functools.cache
@@ -154,13 +214,13 @@ def _convert(hint: Any, value: Any, where: str, bounds: Mapping[str, Any]) -> An
         if value not in arguments or isinstance(value, bool) != any(
             isinstance(a, bool) and a == value for a in arguments
         ):
-            raise RecipeError(f"{where} = {_shorten(value)}: expected one of {', '.join(map(repr, arguments))}")
+            raise RecipeError(f"{where} = {_shorten(value)}: expected one of {', '.join(map(repr, arguments))}", where)
         return value
     if origin is tuple:
         return _convert_tuple(arguments, value, where, bounds)
     if origin is dict:
         if not isinstance(value, Mapping):
-            raise RecipeError(f"{where} = {_shorten(value)}: expected a table of name = value")
+            raise RecipeError(f"{where} = {_shorten(value)}: expected a table of name = value", where)
         return {name: _convert(arguments[1], item, f"{where}.{name}", bounds) for name, item in value.items()}
     if dataclasses.is_dataclass(hint):
         return parse_table(typing.cast(type, hint), value, where)
@@ -181,11 +241,16 @@ def _convert_union(arguments: tuple[Any, ...], value: Any, where: str, bounds: M
 
 def _convert_tuple(arguments: tuple[Any, ...], value: Any, where: str, bounds: Mapping[str, Any]) -> tuple[Any, ...]:
     if not isinstance(value, list):
-        raise RecipeError(f"{where} = {_shorten(value)}: expected a list")
+        raise RecipeError(f"{where} = {_shorten(value)}: expected a list", where)
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return tuple(_convert(arguments[0], item, f"{where}[{i}]", bounds) for i, item in enumerate(value))
+        faults, converted = _Faults(), []
+        for i, item in enumerate(value):
+            with faults.collected():
+                converted.append(_convert(arguments[0], item, f"{where}[{i}]", bounds))
+        faults.raise_any()
+        return tuple(converted)
     if len(value) != len(arguments):
-        raise RecipeError(f"{where} = {_shorten(value)}: expected a list of {len(arguments)}")
+        raise RecipeError(f"{where} = {_shorten(value)}: expected a list of {len(arguments)}", where)
     return tuple(
         _convert(a, item, f"{where}[{i}]", bounds) for i, (a, item) in enumerate(zip(arguments, value, strict=True))
     )
@@ -196,25 +261,25 @@ def _convert_scalar(hint: Any, value: Any, where: str, bounds: Mapping[str, Any]
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, hint) or (hint is not bool and isinstance(value, bool)):
-        raise RecipeError(f"{where} = {_shorten(value)}: expected {names[hint]}")
+        raise RecipeError(f"{where} = {_shorten(value)}: expected {names[hint]}", where)
     if hint in (int, float):
         _check_bounds(value, where, bounds)
     choices = bounds.get("choices")
     if choices is not None and value not in choices:
-        raise RecipeError(f"{where} = {_shorten(value)}: expected one of {', '.join(map(repr, choices))}")
+        raise RecipeError(f"{where} = {_shorten(value)}: expected one of {', '.join(map(repr, choices))}", where)
     return value
 
 
 def _check_bounds(value: float, where: str, bounds: Mapping[str, Any]) -> None:
     at_least, at_most, above = bounds.get("at_least"), bounds.get("at_most"), bounds.get("above")
     if not math.isfinite(value):
-        raise RecipeError(f"{where} = {value}: expected a finite number")
+        raise RecipeError(f"{where} = {value}: expected a finite number", where)
     if at_least is not None and value < at_least:
-        raise RecipeError(f"{where} = {value}: expected at least {at_least}")
+        raise RecipeError(f"{where} = {value}: expected at least {at_least}", where)
     if above is not None and value <= above:
-        raise RecipeError(f"{where} = {value}: expected more than {above}")
+        raise RecipeError(f"{where} = {value}: expected more than {above}", where)
     if at_most is not None and value > at_most:
-        raise RecipeError(f"{where} = {value}: expected at most {at_most}")
+        raise RecipeError(f"{where} = {value}: expected at most {at_most}", where)
 
 
 def as_plain(recipe: Any) -> Any:

@@ -31,6 +31,7 @@ _SIGNED_WITH: Final = frozenset({
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>\\]+")
 _PARAMETER = re.compile(r"(?<=[?&])([A-Za-z0-9_.%-]+)=[^&\s'\"<>\\]+")
+_REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _PUNCTUATION: Final = ".,:;!)]}"
 
 
@@ -67,6 +68,20 @@ def _without_secret_parameters(query: str) -> str:
         for name, parameter in zip(names, parameters, strict=True)
         if not (("=" in parameter and is_secret(name)) or (signed and name in _SIGNED_WITH) or "${" in parameter)
     )
+
+
+def holds_secrets(url: str) -> bool:
+    """Whether credentials themselves stand in `url`. A reference such as `${SLUICE_SECRET_LOGIN}` is none."""
+    scheme, found, rest = url.partition("://")
+    if not found:
+        return False
+    user, at, place = rest.rpartition("@") if "@" in rest.partition("?")[0] else ("", "", rest)
+    if at and not _REFERENCE.fullmatch(user.rpartition(":")[2]):
+        return True
+    before, mark, query = f"{scheme}{found}{place}".partition("?")
+    kept = [parameter for parameter in query.split("&") if not _REFERENCE.fullmatch(parameter.rpartition("=")[2])]
+    left = before + (mark if any(kept) else "") + "&".join(kept)
+    return without_secrets(left) != left
 
 
 def is_secret(parameter: str) -> bool:

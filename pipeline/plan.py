@@ -83,7 +83,7 @@ def plan_run(recipe: PipelineRecipe) -> RunPlan:
     inputs = [list_inputs(source) for source in recipe.source]
     probes = {f"{found.source}/{found.name}": _probed(found) for of_source in inputs for found in of_source}
     identity = {
-        "recipe": {k: v for k, v in recordable(as_plain(recipe)).items() if k != "ray"},
+        "recipe": _shaping_keys(recordable(as_plain(recipe))),
         "inputs": probes,
         "files": recordable({name: _file_hash(name, key) for name, key in sorted(named_files(recipe).items())}),
         "outputs": recordable(
@@ -105,6 +105,12 @@ def plan_run(recipe: PipelineRecipe) -> RunPlan:
         for file_index, found in enumerate(of_source)
     )
     return RunPlan(recipe=recipe, out=Folder(recipe.run.output), units=units, identity=identity, key=key)
+
+
+def _shaping_keys(recipe: dict[str, Any]) -> dict[str, Any]:
+    """What a run is a function of: not where it runs, nor which engine compares."""
+    dedup = {name: value for name, value in recipe["dedup"].items() if name != "engine"}
+    return {name: value for name, value in recipe.items() if name != "ray"} | {"dedup": dedup}
 
 
 class InputChangedError(OSError):

@@ -24,7 +24,7 @@ from pipeline.cluster.session import ray_session
 from pipeline.cluster.tasks import TaskResources, check_resources
 from pipeline.dedup.corpus import DedupResult, deduplicate
 from pipeline.phases.bad_records import BadRecordWatch, announcement, check_bad_records
-from pipeline.phases.compare import NUM_STEPS, dedup_job, note_of
+from pipeline.phases.compare import NUM_STEPS, dedup_job, engine_of, note_of
 from pipeline.phases.groups import Group, make_groups
 from pipeline.phases.join import join_phase
 from pipeline.phases.phase import Run, run_phase
@@ -60,6 +60,8 @@ def run(recipe: PipelineRecipe, reporter: ProgressReporter, *, strict: bool = Fa
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             return read_summary(plan.out)
         state = Run(plan=plan, reporter=reporter)
+        megabytes = sum(unit.input.size for unit in plan.units) / 1e6
+        reporter.say(f"{len(plan.units):,} input files, {megabytes:,.1f} MB; starting Ray, which takes some seconds")
         with ray_session(recipe.ray.address, recipe.ray.num_cpus):
             for stage in RAY_STAGES:  # now, and not when the stage comes
                 check_resources(TaskResources.of(recipe.ray, stage))
@@ -90,8 +92,9 @@ def compare(state: Run, documents: Sequence[ReadResult]) -> DedupResult:
     """3. The verdicts on what survived reading."""
     started = time.perf_counter()
     job, resources = dedup_job(state.plan, documents), TaskResources.of(state.recipe.ray, "compare")
+    engine = engine_of(job, resources, state.datasets.append)
     with state.reporter.phase("compare", NUM_STEPS) as progress:
-        compared = deduplicate(job, notify=lambda name: progress.step(1, name), work=resources)
+        compared = deduplicate(job, engine, notify=lambda name: progress.step(1, name))
         note = note_of(documents, compared)
         progress.step(0, note)
     state.took("compare", started, note)

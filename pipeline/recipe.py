@@ -7,17 +7,18 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from lineage.recipe import RecipeError, key, load_recipe, parse_table
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, is_remote
-from stages.chain import DEFAULT_STEPS
+from stages.chain import DEFAULT_STEPS, check_steps
 from stages.dedup.options import DedupTable
 from stages.pii.options import PiiTable
-from stages.quality.options import QualityTable
+from stages.quality.options import QualityTable, check_languages, threshold_defaults
+from stages.quality.options import limits as thresholds
 from stages.reading.options import RowFields
-from stages.steps.classifier import ClassifierTable
+from stages.steps.classifier import ClassifierTable, check_classifiers
 from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.language import LanguageTable
 from stages.steps.parse import ParseTable
@@ -45,7 +46,9 @@ class SourceTable:
         help="paths, globs, s3:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the environment), or"
         " a Common Crawl *.paths.gz list"
     )
-    format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = key("auto")
+    format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = key(
+        "auto", help="auto: by the name of each file, or else its first bytes"
+    )
     steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:function")
     limit: int | None = key(None, at_least=1, help="input files, the first by name")
     text_field: str = key("text", help="of JSONL and Parquet rows; a dot leads into a nested field, as in meta.body")
@@ -81,13 +84,14 @@ class RayStageTable:
     """[ray.stages.NAME]: what the units of one stage reserve, where it is not what [ray] says."""
 
     cpus: float | None = key(None, above=0, help="processors (ray.unit_cpus)")
+    gpus: float | None = key(None, at_least=0, help="GPUs, for steps of your own that use one (none)")
     memory: int | None = key(None, at_least=0, help="bytes (ray.unit_memory)")
     resource: str | None = key(None, help="a custom resource (ray.unit_resource)")
     max_in_flight: int | None = key(None, at_least=0, help="units submitted at once (ray.max_in_flight)")
 
 
 RAY_STAGES = ("read", "compare", "tokenize", "cut", "write", "join")
-"""Read and filter inputs; find duplicates, where one process is not enough; tokenize; cut groups into shards; write
+"""Read and filter inputs; find duplicates (dedup.engine = "ray_data"); tokenize; cut groups into shards; write
 shards; join and record the facts."""
 
 
@@ -113,6 +117,11 @@ class RayTable:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRecipe:
     """A whole data recipe."""
+
+    mistaken_for: ClassVar = (
+        "train",
+        "is a training recipe (it has [train]), which `sluice train` carries out: name a data recipe, with [[source]]",
+    )
 
     run: RunTable
     source: tuple[SourceTable, ...]
@@ -174,6 +183,17 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
     return recipe
 
 
+def check_steps_of(recipe: PipelineRecipe) -> None:
+    """RecipeError where a source's steps cannot be: their names and order, the classifiers' names, thresholds that the
+    variant has no rule for, languages that a rule has no words for. No file is opened."""
+    for source in recipe.source:
+        check_steps(source.steps)
+        if "quality" in source.steps and recipe.quality.rules:
+            thresholds(recipe.quality)
+            check_languages(recipe.quality, recipe.language.keep or ("en",))
+    check_classifiers(recipe.classifier)
+
+
 def _check_fields(source: SourceTable) -> None:
     named = {
         "text_field": source.text_field,
@@ -227,4 +247,12 @@ def _differ(ours: Any, theirs: Any, where: str, found: list[str]) -> None:
         for position, (a, b) in enumerate(zip(ours, theirs, strict=True)):
             _differ(a, b, f"{where}[{position}]", found)
     elif ours != theirs:
-        found.append(f"{where} is {ours!r} now and was {theirs!r}")
+        found.append(f"{where} is {_shown(where, ours)} now and was {_shown(where, theirs)}")
+
+
+def _shown(where: str, value: Any) -> str:
+    """A value of a plain recipe; a key that is not given has its default there."""
+    table, _, name = where.rpartition(".")
+    if value is None and table == "quality" and (defaults := threshold_defaults(name)):
+        return "not given (" + ", ".join(f"{variant}: {default:g}" for variant, default in defaults.items()) + ")"
+    return "not given" if value is None else repr(value)

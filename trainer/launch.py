@@ -32,19 +32,18 @@ from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage.folder import Folder, filesystem
 from lineage.store.delta import StoreError
 from trainer.checkpoint.store import CheckpointError, complete_checkpoints
+from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
-from trainer.feed.loading import make_order
 from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.model.sizes import model_config
-from trainer.options import TrainRecipe
-from trainer.parallel.layout import check_layout
+from trainer.options import TrainRecipe, refuse_only_planned
+from trainer.parallel.checks import check_layout
 from trainer.processes.following import following
 from trainer.processes.placement import Workers, split_peers, workers_of
 from trainer.processes.runtime import collective_timeout, join_process_group
 from trainer.recovery.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.recovery.faults import TrainingStoppedError
 from trainer.telemetry.gauges import GAUGES, values
-from trainer.telemetry.sinks import print_epochs
 from trainer.telemetry.step_report import StepReport
 
 STOP: Final = "stop-requested"
@@ -114,10 +113,11 @@ def train_on_ray(
 
 
 def check_training(recipe: TrainRecipe) -> None:
-    """RecipeError now for what every worker would find out later. Says how many epochs the run will see."""
+    """RecipeError now for what every worker would find out later: `preflight.check_recipe` finds the rest, sooner."""
     corpus = open_corpus(recipe.train.outs)
-    print_epochs(make_order(recipe, corpus), recipe.train.steps)
+    make_order(recipe, corpus)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
+    refuse_only_planned(recipe.train)
     check_layout(recipe.train, config)
 
 

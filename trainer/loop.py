@@ -34,8 +34,9 @@ from trainer.huggingface.llama import import_weights
 from trainer.joining import Joined, check_together, join
 from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import ModelConfig, model_config
-from trainer.options import TrainRecipe
-from trainer.parallel.layout import check_layout, parallel_layout
+from trainer.options import TrainRecipe, refuse_only_planned
+from trainer.parallel.checks import check_layout
+from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model, settle_buckets
 from trainer.processes.runtime import Process, collective_timeout
 from trainer.recovery.attempts import Fence, record_failure
@@ -134,6 +135,7 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
     saving = dist.new_group(backend="gloo", timeout=_SLOWEST_SAVE)
     with closing(open_feed(recipe, process)) as feed:
         config = model_config(table.model, feed.vocab_size)
+        refuse_only_planned(table)
         layout = parallel_layout(table, process.device)
         check_layout(table, config)
         joined = join(output, checkpoints, feed, control)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lineage.recipe import RecipeError, key
 
@@ -137,6 +137,16 @@ class ExpertsTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Float8Table:
+    """`[train.float8]`, read where `train.dtype = "float8"`."""
+
+    recipe: Literal["rowwise", "tensorwise"] = key(
+        "rowwise", help="one scale a row, equal in every layout, or one a tensor, which depends on the layout"
+    )
+    emulate: bool = key(False, help="compute as float8 would on hardware without it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mesh:
     """The sizes of the device mesh, every one filled in."""
 
@@ -265,9 +275,12 @@ class TrainTable:
     micro_batch: int | None = key(
         None, at_least=1, help="sequences of one forward pass; not given: a rank's slice, at most 8"
     )
+    prefetch_batches: int = key(
+        2, at_least=1, help="batches in the making on each process: the next step's, and further ones against jitter"
+    )
     seed: int | None = key(None, at_least=0, help="not given: run.seed")
     workers: int | None = key(None, at_least=1, help="processes; not given: the product of [train.parallel]")
-    dtype: Literal["auto", "bfloat16", "float32", "float64", "bf16", "fp32", "fp64"] = key(
+    dtype: Literal["auto", "bfloat16", "float32", "float64", "float8", "bf16", "fp32", "fp64"] = key(
         "auto", help="of the forward and backward pass; auto: bfloat16 on a GPU, float32 on a CPU"
     )
     compile: bool = key(False, help="torch.compile for each block")
@@ -290,6 +303,7 @@ class TrainTable:
     pipeline: PipelineTable = key(PipelineTable())
     context: ContextTable = key(ContextTable())
     experts: ExpertsTable = key(ExpertsTable())
+    float8: Float8Table = key(Float8Table())
     optimizer: OptimizerTable = key(OptimizerTable())
     checkpoint: CheckpointTable = key(CheckpointTable())
     cache: CacheTable = key(CacheTable())
@@ -357,6 +371,12 @@ class TrainTable:
         return self.mesh.num_workers
 
 
+def refuse_only_planned(table: TrainTable) -> None:
+    """RecipeError for what `sluice plan` knows and the trainer does not carry out."""
+    if table.dtype == "float8":
+        raise RecipeError('train.dtype = "float8": it can be planned and not be trained yet; expected another dtype')
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTable:
     """`[plan]`: the machines that `sluice plan` assumes."""
@@ -364,13 +384,18 @@ class PlanTable:
     gpu: str = key("H100", help="name of the GPU")
     gpus_per_node: int = key(8, at_least=1, help="GPUs that share the fast link")
     intra_gbps: float = key(3600.0, above=0, help="gigabits a second and GPU within a node, one way")
-    inter_gbps: float = key(400.0, above=0, help="gigabits a second and GPU between nodes, one way")
+    inter_gbps: float = key(400.0, above=0, help="gigabits a second and GPU between near nodes, one way")
+    near_gpus: int = key(3072, at_least=1, help="GPUs whose nodes lie near each other: a pod of the network")
+    far_gbps: float = key(57.0, above=0, help="gigabits a second and GPU between pods, one way")
+    latency_us: tuple[float, float, float] = key(
+        (3.4, 14.0, 28.0), at_least=0, help="microseconds of a hop within a node, between near and between far nodes"
+    )
     mtbf_hours: float = key(8.0, above=0, help="mean hours between failures of the whole job")
     price: float = key(2.5, at_least=0, help="price of a GPU hour")
     efficiency: float = key(
         0.5, above=0, at_most=1, help="share of the GPU's peak that its kernels reach between communications"
     )
-    virtual_stages: int = key(1, at_least=1, help="parts of the model on each pipeline rank (interleaved schedule)")
+    float8_efficiency: float = key(0.36, above=0, at_most=1, help="the same of the float8 peak, for float8 products")
     storage_gbps: float = key(1.0, above=0, help="gigabits a second and GPU to where checkpoints go")
     restart_seconds: float = key(300.0, at_least=0, help="from a failure until steps run again")
 
@@ -432,6 +457,11 @@ class MixTable:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainRecipe:
     """A training recipe."""
+
+    mistaken_for: ClassVar = (
+        "source",
+        "is a data recipe (it has [[source]]), which `sluice run` carries out: name a training recipe, with [train]",
+    )
 
     run: TrainRunTable
     train: TrainTable

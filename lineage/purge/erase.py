@@ -40,16 +40,17 @@ def refuse_if_bytes_would_stay(out: Folder) -> None:
         ) from error
 
 
-def erase_old_versions(out: Folder) -> None:
+def erase_old_versions(out: Folder, text_bearing: Sequence[str] = _TEXT_BEARING) -> None:
     """Delete every version that is not the current one, and every part of an upload that never ended, of all that may
-    hold text. Nothing to do on disk or in a bucket that keeps no versions."""
+    hold text: names beginning with one of `text_bearing`. Nothing to do on disk or in a bucket that keeps no
+    versions."""
     if not objects.is_s3(out.url):
         return
-    for under in _TEXT_BEARING:
+    for under in text_bearing:
         objects.abort_uploads(out, under)
     if not objects.keeps_old_versions(out):
         return
-    for under in _TEXT_BEARING:
+    for under in text_bearing:
         found = objects.versions(out, under)
         objects.delete_versions(out, [v for v in found if not v.is_latest or v.is_marker])
 
@@ -59,12 +60,19 @@ def remove_leftovers(out: Folder, also: Sequence[str] = ()) -> None:
     caller holds the OUT."""
     if out.is_remote:
         return
-    tops = [name.rstrip("/") for name in (*_TEXT_BEARING, *also) if name.endswith("/")]
     _remove_temporaries(out.url, os.listdir(out.url))
-    for top in tops:
-        for folder, folders, files in os.walk(out.at(top)):
-            _remove_temporaries(folder, [*folders, *files])
-            folders[:] = [name for name in folders if not is_temporary(name)]
+    for name in (*_TEXT_BEARING, *also):
+        if name.endswith("/"):
+            remove_all_leftovers(out.folder(name.rstrip("/")))
+
+
+def remove_all_leftovers(top: Folder) -> None:
+    """Remove every temporary file at and below a local folder; nothing to do in an object store, which has none."""
+    if top.is_remote:
+        return
+    for folder, folders, files in os.walk(top.url):
+        _remove_temporaries(folder, [*folders, *files])
+        folders[:] = [name for name in folders if not is_temporary(name)]
 
 
 def _remove_temporaries(folder: str, names: Sequence[str]) -> None:

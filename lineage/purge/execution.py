@@ -6,6 +6,7 @@
     rewrite   shards, parts and dedup files under their next generation's names; then the new index, atomically
     erase     the old files (every old version of them in a versioned bucket), excerpts, cached blocks, the old report
     complete  `purges` gains its row; the report is rendered from it; checksums; work/purge/ goes
+    exports   each recorded copy in another format is cleaned, or named as out of reach
 
 Every act can be repeated, and what is done shows in what it left: so a purge killed anywhere is finished by the next
 call. What is taken out of a corpus is accounted for and rolled back to; it is never "unlearnt".
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ import pyarrow.parquet as pq
 from lineage.ids import sort_key
 from lineage.index.output_index import Index, PartFile, Shard, make_index, publish_index, read_index
 from lineage.purge.erase import erase_old_versions, refuse_if_bytes_would_stay, remove_leftovers
+from lineage.purge.exports import CleanedExports, CleanExport, check_forgotten, clean_exports
 from lineage.purge.plan import PlanHooks, PurgeError, PurgeMatch, PurgePlan, plan_purge
 from lineage.purge.returned import strays
 from lineage.purge.rewrite import Span, drop_excerpts, rewrite_dedup, rewrite_part, rewrite_shard
@@ -52,20 +54,22 @@ _PLANNED: Final = pa.schema([
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyHooks:
-    """What applying needs from higher layers: the report of an OUT as HTML, and to drop what
-    caches of this host hold of blocks that the new index no longer names."""
+    """What applying needs from higher layers: the report of an OUT as HTML, to drop what caches of this host hold of
+    blocks that the new index no longer names, and to clean an export."""
 
     render: Callable[[Folder], bytes]
     drop_cached: Callable[[Folder, Index], None]
+    clean_export: CleanExport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeRequest:
-    """What is to be purged, by whom, and why."""
+    """What is to be purged, by whom, and why. `forget_exports` names copies that are none of ours any more."""
 
     match: PurgeMatch
     by: str
     reason: str
+    forget_exports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +80,7 @@ class Applied:
     plan: PurgePlan
     purge_id: str | None
     finished: str | None
+    exports: CleanedExports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,18 +108,37 @@ def apply(
     HeldError if the OUT stays held by another for `wait_seconds`; PurgeError if nothing has a given name, or if bytes
     would stay behind in a bucket's old versions: both before anything is changed."""
     with hold(out, "sluice purge", wait_seconds) as held:
+        check_forgotten(out, order.forget_exports)
         purge = _Purge(out, held, hooks)
         finished = purge.resume()
         plan = plan_purge(out, order.match, plan_hooks)
         if not plan.rows:
             mine = finished is not None and finished.match == order.match.as_json()
-            done = finished.purge_id if finished is not None and mine else None
-            return Applied(plan=plan, purge_id=done, finished=finished.purge_id if finished else None)
+            return Applied(
+                plan=plan,
+                purge_id=finished.purge_id if finished is not None and mine else None,
+                finished=finished.purge_id if finished else None,
+                exports=purge.clean_exports(order.forget_exports),
+            )
         _refuse_unfinished(out)
         refuse_if_bytes_would_stay(out)
         intent = purge.begin(plan, order)
         purge.finish(intent)
-        return Applied(plan=plan, purge_id=intent.purge_id, finished=finished.purge_id if finished else None)
+        return Applied(
+            plan=plan,
+            purge_id=intent.purge_id,
+            finished=finished.purge_id if finished else None,
+            exports=purge.clean_exports(order.forget_exports),
+        )
+
+
+def clean_only(out: Folder, forget: Collection[str], hooks: ApplyHooks, wait_seconds: float = 0.0) -> CleanedExports:
+    """What `apply` does to exports, and nothing else but ending a purge that was killed."""
+    with hold(out, "sluice purge", wait_seconds) as held:
+        check_forgotten(out, forget)
+        purge = _Purge(out, held, hooks)
+        purge.resume()
+        return purge.clean_exports(forget)
 
 
 def unfinished_purge(out: Folder) -> str | None:
@@ -209,6 +233,11 @@ class _Purge:
         self._out.remove_tree(PURGE_FOLDER)
         if not self._out.is_remote and not os.listdir(self._out.at(WORK)):
             os.rmdir(self._out.at(WORK))
+
+    def clean_exports(self, forget: Collection[str]) -> CleanedExports:
+        """Bring every recorded copy to the corpus as it is now."""
+        self._held.check()
+        return clean_exports(self._out, read_index(self._out), self._hooks.clean_export, forget)
 
     def _rewrite(self, index: Index, rows: pa.Table, version: int) -> Index:
         """Write what is affected under new names and publish the index that names it."""

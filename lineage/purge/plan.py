@@ -28,14 +28,17 @@ class PurgeError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeMatch:
-    """How the targets were named: ids in hex for `doc` and `scan`, URLs or hosts as given."""
+    """How the targets were named: ids in hex for `doc` and `scan`, URLs or hosts as given. `named_by` says what was
+    resolved into these values, as a condition or a list; it is part of the audit row."""
 
     kind: Literal["doc", "url", "host", "scan"]
     values: tuple[str, ...]
+    named_by: str | None = None
 
     def as_json(self) -> str:
         """The `match` of `purges`."""
-        return json.dumps({"kind": self.kind, "values": list(self.values)}, ensure_ascii=False)
+        named_by = {} if self.named_by is None else {"named_by": self.named_by}
+        return json.dumps({"kind": self.kind, "values": list(self.values)} | named_by, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from lineage.index.blocks import TOKEN_BYTES
 from lineage.index.output_index import Index, shard_of
 from lineage.storage.folder import Folder
+from lineage.storage.s3_client import ForbiddenError, UnreachableError
 from lineage.store.damage import DAMAGE
 from lineage.store.delta import corpus_version, read_table
 from lineage.store.purged_spans import PurgedSpans, read_purged
@@ -69,7 +70,8 @@ def find_returned(
 ) -> Iterator[Returned]:
     """Which purged documents (of `only`, or all) these `files` hold text, tokens or signatures of.
 
-    A file that cannot be read is passed over: damage is for `verify` to name."""
+    A file that is damaged is passed over: `verify` names it. UnreachableError and ForbiddenError where the store does
+    not let the file be read: nobody may conclude that nothing is there."""
     wanted = purged.doc_ids if only is None else purged.doc_ids & frozenset(only)
     ids = pa.array(sorted(wanted), pa.binary())
     for name in files:
@@ -80,6 +82,8 @@ def find_returned(
                 yield from _in_rows(out, name, ids, ("text", "metadata"))
             elif name == EXCERPTS or name.startswith("dedup/"):
                 yield from _in_rows(out, name, ids, ())
+        except (UnreachableError, ForbiddenError):
+            raise
         except DAMAGE:
             continue
 

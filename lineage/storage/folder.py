@@ -197,6 +197,28 @@ class Folder:
         with self.writing(name) as file:
             file.write(data)
 
+    def publish_link(self, name: str, path: str) -> bool:
+        """The local file `path` under another name here, at no cost in bytes; False, and nothing is done, where the two
+        do not lie on one local file system. What stood there before is replaced."""
+        if self.is_remote or is_remote(path):
+            return False
+        target = Path(self.at(name))
+        folder = target.with_name(_TEMPORARY + target.name)
+        temporary = folder / uuid.uuid4().hex
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(path, temporary)
+            os.replace(temporary, target)
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+                raise
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)  # renaming one name of a file over another does nothing
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        return True
+
     def publish_new(self, name: str, data: bytes) -> bool:
         """`publish` unless `name` exists already, decided atomically; says whether it was written."""
         if self.is_remote:

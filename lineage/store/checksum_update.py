@@ -20,7 +20,7 @@ from lineage.index.checksums import (
 )
 from lineage.index.output_index import INDEX_FILE, Index, read_index
 from lineage.storage.folder import Folder
-from lineage.store.delta import state
+from lineage.store.delta import has_table, state
 from lineage.store.tables import APPENDED, WRITTEN_ONCE
 from lineage.store.write import FOLDER
 
@@ -74,7 +74,8 @@ def files_outside_index(out: Folder, index: Index) -> list[str]:
 def table_sums(out: Folder) -> Iterator[TableSum]:
     """Every lineage table as it stands, in order of name."""
     for name in sorted({**WRITTEN_ONCE, **APPENDED}):
-        yield _table_sum(out, name)
+        if has_table(out, name):
+            yield _table_sum(out, name)
 
 
 def _table_sum(out: Folder, name: str) -> TableSum:

@@ -17,7 +17,7 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -121,6 +121,13 @@ def open_table(out: Folder, name: str, version: int | None = None, sums: LogSums
         ) from error
 
 
+def has_table(out: Folder, name: str) -> bool:
+    """Whether the store has table `name`: an OUT of an earlier release lacks what was ADDED_LATER."""
+    from lineage.store.tables import ADDED_LATER
+
+    return name not in ADDED_LATER or out.exists(f"lineage/{name}/_delta_log/{0:020d}.json")
+
+
 def log_sums(out: Folder) -> LogSums:
     """What checksums.json holds of the tables' logs; StoreError if it is damaged."""
     try:
@@ -129,14 +136,17 @@ def log_sums(out: Folder) -> LogSums:
         raise StoreError(str(error)) from error
 
 
-def commit_tables(out: Folder, files: Mapping[str, Sequence[TableFile]]) -> None:
+def commit_tables(out: Folder, files: Mapping[str, Sequence[TableFile]], only: Collection[str] = ()) -> None:
     """Make the written files the tables of the run at `out`, every table in one commit, tables without files too.
+    With `only`, no other tables.
 
     Calling it again, after a kill or at once from two processes, changes nothing; StoreError if a table is there
     already with other files."""
     from lineage.store.tables import APPENDED, WRITTEN_ONCE
 
     for name, schema in {**WRITTEN_ONCE, **APPENDED}.items():
+        if only and name not in only:
+            continue
         given = files.get(name, ()) if name in WRITTEN_ONCE else ()
         if not _create(out, name, schema, given) and name in WRITTEN_ONCE:
             _check_same_files(out, name, given)

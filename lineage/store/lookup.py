@@ -89,6 +89,17 @@ class Lookup:
         rows = self._by_keys("documents", DocumentRow, keys)
         return _ordered(row for row in rows if (row.warc_file, row.warc_offset) == (warc_file, offset))
 
+    def in_file(self, warc_file: str, source: str) -> dict[int, int]:
+        """Where the documents of a source begin in an input file: the least offset by `k`. (Of records with one id the
+        first is kept.)"""
+        key = _name_key(warc_file)
+        where = f"k = {key} AND warc_file = {_text(warc_file)} AND source = {_text(source)}"
+        offsets: dict[int, int] = {}
+        for doc_k, offset in self._select("warc_index", ("doc_k", "warc_offset"), where, _with_key(key)):
+            if offset is not None:
+                offsets[int(doc_k)] = min(int(offset), offsets.get(int(doc_k), int(offset)))
+        return offsets
+
     def host(self, host: str, limit: int | None = None) -> list[ListedRow]:
         """The documents of a host in order of URL, the first `limit` of them."""
         where = f"k = {_name_key(host)} AND host = {_text(host)} ORDER BY url, doc_id, source, warc_file, warc_offset"

@@ -28,7 +28,16 @@ import pyarrow.compute as pc
 
 from lineage.storage.folder import Folder
 from lineage.store.checked import LogSums
-from lineage.store.delta import ADVICE, StoreError, arrow_dataset, log_sums, plain_reason, read_purges, read_table
+from lineage.store.delta import (
+    ADVICE,
+    StoreError,
+    arrow_dataset,
+    has_table,
+    log_sums,
+    plain_reason,
+    read_purges,
+    read_table,
+)
 from lineage.store.query import (
     ERRORS,
     USUAL,
@@ -41,6 +50,7 @@ from lineage.store.query import (
     too_large,
     too_slow,
 )
+from lineage.store.tables import APPENDED
 from lineage.store.views import COLUMNS, definition
 
 __all__ = ["Json", "Limits", "QueryError", "QueryResult", "WrongQueryError", "query", "questions", "to_json"]
@@ -157,6 +167,8 @@ def _define(connection: duckdb.DuckDBPyConnection, view: str) -> None:
 
 def _dataset(out: Folder, name: str, version: int | None, sums: LogSums) -> object:
     """Table `name` as Arrow data. A version is one of `purges`; `purged` counts where its purge does."""
+    if not has_table(out, name):
+        return APPENDED[name].empty_table()
     if version is None or name not in ("purges", "purged"):
         return arrow_dataset(out, name, sums=sums)
     purges = read_purges(out, version)

@@ -92,6 +92,15 @@ CACHE_SWEEPS: Final = pa.schema([
     ("run", _TEXT), ("host", _TEXT), ("folder", _TEXT), ("content_fingerprint", _TEXT), ("at", _TEXT),
 ])  # fmt: skip
 
+EXPORTS: Final = pa.schema([
+    ("name", _TEXT), ("format", _TEXT), ("place", _TEXT), ("version", _INT), ("at", _TEXT), ("num_documents", _INT),
+    ("num_tokens", _INT), ("num_files", _INT), ("bytes", _INT), ("state", _TEXT), ("options", _TEXT),
+    ("manifest_hash", _TEXT), ("fact", _INT),
+])  # fmt: skip
+"""Copies of the corpus in other formats. `version` is that of the corpus which the copy holds, `state` one of
+lineage.exports.records.STATES, `options` a JSON object, `manifest_hash` the BLAKE3-128 (hex) of the copy's manifest. Of
+one name the row with the highest `fact` counts."""
+
 KEYS: Final = pa.schema([
     ("doc_id", _HASH), ("source_index", pa.int32()), ("file_index", pa.int32()), ("offset", _INT), ("part_row", _INT),
     ("num_chars", _INT), ("captured_at", _TEXT), ("url_key", _HASH), ("clean_hash", _HASH), ("signature", _HASH),
@@ -153,9 +162,12 @@ WRITTEN_ONCE: Final[dict[str, pa.Schema]] = {
 
 APPENDED: Final[dict[str, pa.Schema]] = {
     "purges": PURGES, "purged": PURGED, "training_runs": TRAINING_RUNS, "training_segments": TRAINING_SEGMENTS,
-    "cache_sweeps": CACHE_SWEEPS,
+    "cache_sweeps": CACHE_SWEEPS, "exports": EXPORTS,
 }  # fmt: skip
 """The store's tables that later facts are appended to."""
+
+ADDED_LATER: Final = frozenset({"exports"})
+"""Tables of facts that an OUT of an earlier release lacks until its first such fact."""
 
 SORTED_BY: Final[dict[str, tuple[str, ...]]] = {
     "documents": ("k", "doc_id", "source", "warc_file", "warc_offset"),

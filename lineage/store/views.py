@@ -43,6 +43,10 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
         "last_step", "skipped_steps",
     ),
     "cache_sweeps": ("run", "host", "folder", "content_fingerprint", "at"),
+    "exports": (
+        "name", "format", "place", "version", "at", "num_documents", "num_tokens", "num_files", "bytes", "state",
+        "options",
+    ),
 }  # fmt: skip
 """The columns of each view, in order."""
 
@@ -58,6 +62,7 @@ _SOURCES: Final[dict[str, str]] = {
         "(SELECT * FROM _training_segments QUALIFY row_number() OVER "
         "(PARTITION BY run, attempt, first_step ORDER BY fact DESC) = 1)"
     ),
+    "exports": "(SELECT * FROM _exports QUALIFY row_number() OVER (PARTITION BY name ORDER BY fact DESC) = 1)",
 }
 
 

@@ -7,6 +7,7 @@
 5. steps              in = out + rejected, as counts and digests, from the inputs to what is kept
 6. here               purges, training facts, report: whole, once, and leading to the index as it is; what was purged
                       is not back
+7. exports            each copy in another format: its files, and that it is of this version of the corpus
 
 Parts 3 to 6 compare facts with one another, so they are left out where part 1 finds the facts damaged. Everything
 streams by shard and by bucket: memory is that of about a million rows, whatever the size of the OUT.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -25,7 +27,7 @@ from lineage.index.checksums import DamagedFileError
 from lineage.index.output_index import INDEX_FILE, Index, read_index
 from lineage.purge.returned import EXCERPTS, find_returned, finished_purges, strays
 from lineage.storage.folder import Folder
-from lineage.store.delta import read_table, state
+from lineage.store.delta import has_table, read_table, state
 from lineage.store.purged_spans import PurgedSpans, read_purged
 from lineage.store.shuffle import Shuffle
 from lineage.store.tables import APPENDED
@@ -39,6 +41,7 @@ from lineage.verify.documents import (
     shuffle_parts,
 )
 from lineage.verify.duplicates import check_edges, check_similarities
+from lineage.verify.exports import check_exports
 from lineage.verify.files import check_files
 from lineage.verify.problems import Problem, Verification, VerifyHooks, guarded
 from lineage.verify.shards import check_shards
@@ -85,6 +88,8 @@ def _problems(out: Folder, index: Index, facts: Facts, hooks: VerifyHooks) -> It
     yield from check_shards(out, index, purged if facts_are_whole else None, damaged)
     suspects = strays(out, index) + ([] if facts_are_whole else [*index.files(), EXCERPTS])
     yield from guarded("purged.unreadable", "lineage/purged", _check_returned(out, index, suspects))
+    if not any(where.startswith("lineage/exports") for where in damaged):
+        yield from guarded("exports.unreadable", "lineage/exports", check_exports(out, index, facts.notes))
     if REPORT not in damaged:
         yield from guarded("report.unreadable", REPORT, _check_report(out, index, hooks))
     if not facts_are_whole:
@@ -96,7 +101,7 @@ def _problems(out: Folder, index: Index, facts: Facts, hooks: VerifyHooks) -> It
     yield from _check_documents(out, index, facts, purged, hooks)
     yield from guarded("steps.unreadable", "lineage/steps", check_steps(out, facts.tally))
     yield from guarded("purges.unreadable", "lineage/purges", _check_purges(out, index))
-    for table in APPENDED:
+    for table in filter(partial(has_table, out), APPENDED):
         yield from guarded("table.unreadable", f"lineage/{table}", _check_once(out, table))
 
 

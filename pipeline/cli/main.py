@@ -8,17 +8,19 @@ Exit codes: 0 done; 1 a check or run failed (also: unknown id, run not finished)
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import os
 import re
 import sys
 from collections.abc import Sequence
 
-from pipeline.terminal import prepare, visible_lines
+from pipeline.terminal import prepare, visible, visible_lines
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("pipeline.cli.demo", "the whole way in a few minutes: crawl, pipeline, training, trace, purge, proof"),
     "run": ("pipeline.cli.run", "the data pipeline of a recipe, resumable"),
+    "recipe": ("pipeline.cli.recipe", "the keys of recipes, a file to start from, a check, a comparison"),
     "explain": ("pipeline.cli.explain", "every step and rule on one page"),
     "report": ("pipeline.cli.report", "a finished run as one self-contained HTML page"),
     "verify": ("pipeline.cli.verify", "recompute every checksum and balance of an output"),
@@ -28,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "purge": ("pipeline.cli.purge", "take documents out again, and prove it"),
     "tokenizer": ("pipeline.cli.tokenizer", "train a tokenizer from a run's clean texts"),
     "train": ("pipeline.cli.train", "the training run of a recipe, resumable"),
-    "export": ("pipeline.cli.export", "a checkpoint as safetensors with config and tokenizer"),
+    "export": ("pipeline.cli.export", "a corpus for other tools, or a checkpoint as safetensors"),
     "plan": ("pipeline.cli.plan", "memory, communication, bubble, MFU and cadence of a training recipe"),
     "mix": ("pipeline.cli.mix", "mixing-weight ablations"),
     "submit": ("pipeline.cli.submit", "the same work as a Ray job on a cluster"),
@@ -50,12 +52,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if argv[0] == "--version":
         from importlib.metadata import version
 
-        print(version("sluice"))
+        print(f"sluice {version('sluice')}")
         return 0
     if argv[0] not in COMMANDS:
-        print(f"sluice: no command {argv[0]!r}\n\n{_overview()}", file=sys.stderr)
+        print(f"sluice: no command {visible(argv[0])!r}{_near(argv[0])}\n\n{_overview()}", file=sys.stderr)
         return 2
     return _run_command(argv[0], argv[1:])
+
+
+def _near(name: str) -> str:
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f"; did you mean `sluice {close[0]}`?" if close else ""
 
 
 def _overview() -> str:
@@ -66,7 +73,9 @@ def _overview() -> str:
 
 def _run_command(name: str, argv: Sequence[str]) -> int:
     from lineage.recipe import RecipeError
+    from pipeline.cluster.environment import set_ray_environment
 
+    set_ray_environment()  # several commands import modules that import ray before they join a session
     module = importlib.import_module(COMMANDS[name][0])
     options = parse_command(name, argv)
     try:

@@ -5,29 +5,44 @@ cadence, days and cost.
   sluice plan recipes/train.toml --set train.model=8B --set train.workers=64 --set train.parallel.dp_shard=64 \\
       --set train.global_batch=512 --set train.seq_len=8192 --set plan.gpu=H200
 
+  sluice plan recipes/train.toml --search          all layouts of this model and number of processes, fastest first
+
 Nothing is started and no GPU is needed. Where train.data has no finished output yet, the vocabulary is that of the
 model's config.json, or Llama 3's 128,256 for a named size. Every figure is an estimate; its formula and source stand in
 trainer/planning. The exit is 0 also where the model does not fit.
+
+--search keeps the model, seq_len, global_batch, dtype, [train.context] and the number of processes, and tries every
+mesh, micro-batch of 1, 2, 4 or 8, pipeline schedule, recomputation and ZeRO level. What does not fit, leaves a node
+with tensor parallel or cannot be carried out is counted by reason, with how much is lacking; --json lists each. The
+first layout is printed as --set takes it.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.cli.common import add_json, add_recipe, console, print_json
+from pipeline.cli import layouts
+from pipeline.cli.common import add_json, add_recipe, console, count, print_json
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from trainer.planning.layout import PlannedLayout
     from trainer.planning.plan import TrainingPlan
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "a training run")
     add_json(parser)
+    parser.add_argument(
+        "--search", action="store_true", help="rank all layouts for as many processes, and say why others are refused"
+    )
+    parser.add_argument("--limit", type=count, default=20, metavar="N", help="layouts that --search ranks (20)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,7 +50,17 @@ def run(options: argparse.Namespace) -> int:
     from trainer.options import TrainRecipe
     from trainer.planning.plan import plan_training
 
-    plan = plan_training(load_recipe(options.recipe, TrainRecipe, options.overrides))
+    recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
+    if options.search:
+        from trainer.planning.search import search
+
+        found = search(recipe, options.limit)
+        if options.json:
+            print_json(layouts.as_json(found))
+        else:
+            layouts.show(found)
+        return 0 if found.ranked else 1
+    plan = plan_training(recipe)
     if options.json:
         print_json(as_json(plan))
     else:
@@ -50,15 +75,22 @@ def as_json(plan: TrainingPlan) -> dict[str, Any]:
         "run": plan.run,
         "model": {
             "name": plan.model,
-            "parameters": config.num_parameters,
+            "parameters": layout.shape.num_parameters,
+            "active_parameters": layout.shape.num_active_parameters,
+            "experts": dataclasses.asdict(layout.shape.experts) if layout.shape.experts else None,
             "embedding_parameters": config.num_embedding_parameters,
             "vocabulary": dataclasses.asdict(plan.vocabulary),
-            "flops_per_token": config.flops_per_token(layout.seq_len),
+            "flops_per_token": layout.shape.flops_per_token(layout.seq_len),
         },
         "layout": {
             **dataclasses.asdict(layout.mesh),
             "workers": layout.mesh.num_workers,
             "zero": layout.zero,
+            "schedule": layout.pipeline.schedule if layout.mesh.pp > 1 else None,
+            "virtual_stages": layout.pipeline.num_virtual if layout.mesh.pp > 1 else None,
+            "stage_layers": [part.num_layers for part in layout.stages],
+            "context": dataclasses.asdict(layout.context) if layout.mesh.cp > 1 else None,
+            "float8": layout.float8,
             "activation_checkpointing": layout.recompute,
             "compute_bytes": layout.compute_bytes,
             "seq_len": layout.seq_len,
@@ -84,7 +116,7 @@ def _print(plan: TrainingPlan) -> None:
     sizes = " × ".join(f"{name} {size}" for name, size in dataclasses.asdict(layout.mesh).items() if size > 1)
     out.print(
         f"[bold]{escape(visible(plan.run))}[/]: {escape(plan.model)},"
-        f" {config.num_parameters / 1e9:,.3f} B parameters,"
+        f" {_parameters(layout)},"
         f" vocabulary {config.vocab_size:,} ({escape(plan.vocabulary.origin)})"
     )
     out.print(
@@ -92,6 +124,12 @@ def _print(plan: TrainingPlan) -> None:
         f" {layout.global_batch:,} × {layout.seq_len:,} tokens a step,"
         f" {layout.num_micro_batches} micro-batches of {layout.micro_batch} a rank\n"
     )
+    if layout.mesh.pp > 1:
+        out.print(
+            f"schedule {layout.pipeline.schedule}, {layout.pipeline.num_virtual} stages a rank, layers of each stage "
+            f"{_counted([part.num_layers for part in layout.stages])}\n",
+            markup=False,
+        )
     for table in (
         _memory_table(plan),
         _traffic_table(plan),
@@ -102,6 +140,18 @@ def _print(plan: TrainingPlan) -> None:
         out.print(table)
     for note in plan.notes:
         out.print(f"Note: {note}", markup=False)
+
+
+def _parameters(layout: PlannedLayout) -> str:
+    shape = layout.shape
+    text = f"{shape.num_parameters / 1e9:,.3f} B parameters"
+    return f"{text} ({shape.num_active_parameters / 1e9:,.3f} B of them a token)" if shape.experts else text
+
+
+def _counted(numbers: Sequence[int]) -> str:
+    """A list of numbers with equal neighbours counted, as `7, 14 × 8, 7`."""
+    runs = [(number, len(list(run))) for number, run in itertools.groupby(numbers)]
+    return ", ".join(f"{times} × {number}" if times > 1 else str(number) for number, times in runs)
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -117,7 +167,8 @@ def _table(title: str, *columns: str) -> Table:
 def _memory_table(plan: TrainingPlan) -> Table:
     memory, room = plan.memory, plan.gpu.memory_bytes
     table = _table("Memory of the fullest GPU", "bucket", "GB", "share")
-    for name, size in dataclasses.asdict(memory).items():
+    for name in ("parameters", "gradients", "optimizer_states", "activations"):
+        size = getattr(memory, name)
         table.add_row(name.replace("_", " "), f"{size / 1e9:,.2f}", f"{size / room:.1%}")
     verdict = "fits" if plan.fits else "[bold red]does not fit[/]"
     table.add_row(

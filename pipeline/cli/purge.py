@@ -3,25 +3,34 @@
   sluice purge OUT --doc ID --reason "takedown" --by you              shows the plan and changes nothing
   sluice purge OUT --host example.org --reason "…" --by you --apply   carries it out
   sluice purge OUT --from scan.json --reason "leaked benchmark" --by you --apply
+  sluice purge OUT --from takedown.csv --reason "takedown" --by you         ids or URLs: .txt, .csv, .parquet
+  sluice purge OUT --where "source = 'web' AND language = 'en'" --reason "takedown" --by you
+  sluice purge OUT --source SOURCE --reason "licence ended" --by you        all of a source; --warc: of an input file
+  sluice purge OUT --forget-export NAME --reason "handed over" --by you --apply
 
 With a document go its suppressed duplicates by text (twins), and where it was itself suppressed, the copy that was
 kept. Tokens become end-of-text ids, so lengths and the training order stay; clean texts become null; old files are
-deleted; the report is made again; an audit row stays. Killed at any point, or stopped by a full disk, the same call
-finishes it. What was purged before and is there again, out of a backup, goes again with the next purge.
+deleted; the report is made again; an audit row stays. Every export of OUT (sluice export) is cleaned too; one that
+cannot be reached is named, with exit code 1, until a later call reaches it or --forget-export says that it is none of
+yours any more. Killed at any point, or stopped by a full disk, the same call finishes it. What was purged before and is
+there again, out of a backup, goes again with the next purge.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lineage.ids import parse_id
 from lineage.index.output_index import read_index
-from lineage.purge.execution import Applied, PurgeRequest, apply, unfinished_purge
-from lineage.purge.plan import PurgeMatch, PurgePlan, plan_purge
+from lineage.purge.execution import Applied, PurgeRequest, apply, clean_only, unfinished_purge
+from lineage.purge.exports import CleanedExports, check_forgotten, live_exports
+from lineage.purge.plan import PlanHooks, PurgeMatch, PurgePlan, plan_purge
 from lineage.purge.sweeps import unswept
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
@@ -31,16 +40,35 @@ from pipeline.cli.main import FailedError
 from pipeline.inspect.tracing import exposures_of
 from pipeline.terminal import visible
 
+if TYPE_CHECKING:
+    from pipeline.inspect.purge_targets import PurgeTargets
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
-    way = parser.add_mutually_exclusive_group(required=True)
+    way = parser.add_mutually_exclusive_group()
     way.add_argument("--doc", nargs="+", metavar="ID", help="document ids: 32 hex digits each")
     way.add_argument("--url", nargs="+", metavar="URL", help="all documents of these URLs, in any spelling")
     way.add_argument("--host", nargs="+", metavar="HOST", help="all documents of these hosts")
-    way.add_argument("--from", dest="scan", metavar="SCAN.json", help="what `sluice scan` found")
+    way.add_argument(
+        "--from",
+        dest="scan",
+        metavar="FILE",
+        help="what `sluice scan` found (.json), or a list of ids or URLs: .txt; .csv or .parquet with a column doc_id"
+        " or url; listed ones that OUT has not got are told and passed over",
+    )
+    way.add_argument("--where", metavar="SQL", help="a condition over the view documents of `sluice lineage`")
+    way.add_argument("--source", metavar="NAME", help="all documents of a source")
+    way.add_argument("--warc", metavar="FILE", help="all documents of an input file, as the column warc_file names it")
     parser.add_argument("--reason", type=words, required=True, metavar="TEXT", help="why; kept in the audit row")
     parser.add_argument("--by", type=words, required=True, metavar="NAME", help="who wants it; kept in the audit row")
+    parser.add_argument(
+        "--forget-export",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="exports that are not cleaned and not asked for any more",
+    )
     parser.add_argument("--apply", action="store_true", help="carry it out (without: only show the plan)")
     add_json(parser)
 
@@ -50,13 +78,21 @@ def run(options: argparse.Namespace) -> int:
 
     out = Folder(options.out)
     read_index(out)
-    match = _match(options)
+    asked = (options.doc, options.url, options.host, options.scan, options.where, options.source, options.warc)
+    if all(given is None for given in asked):
+        return _only_exports(out, options)
     hooks = plan_hooks(out)
+    targets = _targets(out, options, hooks)
+    match = targets.match
+    if targets.unknown:
+        _print_unknown(options, targets.unknown)
     if not options.apply:
         plan = plan_purge(out, match, hooks)
         _print_result(options, plan, None)
         return 0
-    request = PurgeRequest(match=match, by=options.by, reason=options.reason)
+    request = PurgeRequest(
+        match=match, by=options.by, reason=options.reason, forget_exports=tuple(options.forget_export)
+    )
     try:
         applied = apply(out, request, hooks, apply_hooks(), wait_seconds=30)
     except OSError as error:
@@ -65,7 +101,44 @@ def run(options: argparse.Namespace) -> int:
             raise
         raise FailedError(f"{error}. Purge {begun} has begun: the same call again finishes it") from error
     _print_result(options, applied.plan, applied)
-    return 0
+    return 1 if applied.exports.out_of_reach else 0
+
+
+def _only_exports(out: Folder, options: argparse.Namespace) -> int:
+    """Without documents: what `--forget-export` says of copies, and cleaning those that are left to clean."""
+    from pipeline.inspect.hooks import apply_hooks
+
+    if not options.forget_export:
+        raise RecipeError("expected one of --doc, --url, --host, --from, --where, --source, --warc, --forget-export")
+    check_forgotten(out, options.forget_export)
+    exports = clean_only(out, options.forget_export, apply_hooks(), wait_seconds=30) if options.apply else None
+    if options.json:
+        print_json({"applied": options.apply, "exports": _exports_json(out, exports)})
+    elif exports is None:
+        print(f"Forgets {', '.join(options.forget_export)}: to carry it out, add --apply.")
+    else:
+        _print_exports(out, exports)
+    return 1 if exports is not None and exports.out_of_reach else 0
+
+
+def _targets(out: Folder, options: argparse.Namespace, hooks: PlanHooks) -> PurgeTargets:
+    from pipeline.inspect.purge_targets import PurgeTargets, listed_targets, targets_of_file, targets_of_source
+    from pipeline.inspect.purge_targets import targets_where as where
+
+    if options.where is not None:
+        return where(out, options.where)
+    if options.source is not None:
+        return targets_of_source(out, options.source)
+    if options.warc is not None:
+        return targets_of_file(out, options.warc)
+    if options.scan is not None and not options.scan.lower().endswith(".json"):
+        return listed_targets(out, options.scan, hooks)
+    return PurgeTargets(match=_match(options))
+
+
+def _print_unknown(options: argparse.Namespace, unknown: Sequence[str]) -> None:
+    shown = ", ".join(map(visible, unknown[:5])) + (", …" if len(unknown) > 5 else "")
+    print(f"{len(unknown):,} of those that {visible(options.scan)} lists are not in OUT: {shown}", file=sys.stderr)
 
 
 def _match(options: argparse.Namespace) -> PurgeMatch:
@@ -104,13 +177,19 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
     if options.json:
         caches = [asdict(cache) for cache in unswept(Folder(options.out), read_index(options.out))]
         begun = None if applied else unfinished_purge(Folder(options.out))
-        print_json(_as_json(plan, applied, exposures) | {"unswept_caches": caches, "unfinished": begun})
+        more = {
+            "unswept_caches": caches,
+            "unfinished": begun,
+            "exports": _exports_json(Folder(options.out), applied.exports if applied else None),
+        }
+        print_json(_as_json(plan, applied, exposures) | more)
         return
     is_printed = _print_unfinished(options, applied)
     if not plan.rows:
         if not is_printed:
             print(f"Nothing to purge: {len(plan.already):,} documents are purged already.")
         _print_elsewhere(plan)
+        _print_exports(Folder(options.out), applied.exports if applied else None)
         return
     if plan.returned:
         print(f"{len(plan.returned):,} documents were purged before and are there again, as out of a backup")
@@ -131,6 +210,7 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
             f" {'none kept' if before is None else before}"
         )
     _print_elsewhere(plan)
+    _print_exports(Folder(options.out), applied.exports if applied else None)
     if applied is None:
         print("\nThis is the plan. To carry it out, add --apply.")
     else:
@@ -164,6 +244,29 @@ def _print_elsewhere(plan: PurgePlan) -> None:
             f"{doc_id} lies in {out if entry.out else 'an earlier output'}: purge it there with"
             f" sluice purge {out} --doc {doc_id} --reason … --by … --apply"
         )
+
+
+def _print_exports(out: Folder, exports: CleanedExports | None) -> None:
+    """Each recorded copy: that it will be cleaned (None), or what became of it."""
+    if exports is None:
+        for row in live_exports(out):
+            print(visible(f"export {row.name} ({row.format}) at {row.place} is cleaned too"))
+        return
+    for name in exports.cleaned:
+        print(visible(f"export {name}: cleaned"))
+    for name in exports.forgotten:
+        print(visible(f"export {name}: forgotten, and not cleaned"))
+    for missed in exports.out_of_reach:
+        line = (
+            f"export {missed.name} at {missed.place} is out of reach and may hold purged text: {missed.reason}. Make"
+            f" the same call again when it is there, or add --forget-export {missed.name}"
+        )
+        print(visible(line))
+
+
+def _exports_json(out: Folder, exports: CleanedExports | None) -> dict[str, Any]:
+    live = [{"name": row.name, "format": row.format, "place": row.place} for row in live_exports(out)]
+    return {"recorded": live, **asdict(exports or CleanedExports())}
 
 
 def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str, Any]]) -> dict[str, Any]:

@@ -37,11 +37,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pipeline import process, recipe
     from pipeline.cli.main import FailedError
     from pipeline.cli.summary import show_summary
+    from pipeline.recipe import check_steps_of, load
 
-    summary = process.run(recipe.load(options.recipe, options.overrides), ProgressReporter(), strict=options.strict)
+    reporter = ProgressReporter()
+    reporter.say(f"{options.recipe}: checking the recipe and its inputs")
+    recipe = load(options.recipe, options.overrides)
+    check_steps_of(recipe)
+
+    from pipeline import process  # with Ray, which a wrong recipe need not wait for
+
+    summary = process.run(recipe, reporter, strict=options.strict)
     if options.json:
         print_json(summary.to_json())
     else:

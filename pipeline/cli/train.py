@@ -21,12 +21,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from lineage.recipe import load_recipe
-    from pipeline.cluster.session import ray_session
-    from trainer.launch import check_training, train_on_ray
+    from pipeline.phases.progress import ProgressReporter
     from trainer.options import TrainRecipe
+    from trainer.preflight import check_recipe
     from trainer.processes.placement import local_cpus
 
+    reporter = ProgressReporter()
     recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
+    reporter.say(f"{options.recipe}: training run {recipe.run.name!r}; checking its data and model")
+    for line in check_recipe(recipe):
+        reporter.say(line)
+    reporter.say("Starting Ray and the workers, which takes some seconds …")
+
+    from pipeline.cluster.session import ray_session  # with Ray and torch, which a wrong recipe need not wait for
+    from trainer.launch import check_training, train_on_ray
+
     check_training(recipe)
     with ray_session(recipe.ray.address, recipe.ray.num_cpus, training_cpus=local_cpus(recipe.train)):
         result = train_on_ray(recipe, check_workers)

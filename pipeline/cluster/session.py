@@ -12,26 +12,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TextIO, cast
+from typing import Any, TextIO, cast
 
 from lineage.recipe import RecipeError
 from pipeline.cluster.address import reachable
 from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
+from pipeline.cluster.environment import set_ray_environment
 
 _log = logging.getLogger(__name__)
-
-
-# Ray reads these as it is imported and as it starts. Its notices belong in its log folder, not in a user's terminal. It
-# would start its workers at niceness 15, and they are what the user waits for. With the jemalloc that it brings for its
-# own servers they spend a sixth less on parsing, whose trees are thousands of small pieces.
-_RAY_ENVIRONMENT: Final = {
-    "RAY_DEDUP_LOGS": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_DISABLE_IMPORT_WARNING": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_worker_niceness": "0",
-    "RAY_LD_PRELOAD_ON_WORKERS": "1",
-}
 
 
 class RayStartError(RuntimeError):
@@ -46,8 +34,7 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
     `training_cpus` are the processors that the workers of a training run reserve together: a local Ray has at least
     these. ResourceError where no cluster answers, RecipeError where `address` is none or `num_cpus` is too low,
     RayStartError where a local Ray does not come up."""
-    for name, value in _RAY_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    set_ray_environment()
     import ray
 
     if ray.is_initialized():
@@ -81,6 +68,18 @@ def check_cluster(wanted: Wanted) -> None:
     check_capacity(wanted, [Nodes(resources=node["Resources"]) for node in ray.nodes() if node["Alive"]])
 
 
+def num_nodes() -> int:
+    """Nodes of the connected cluster that are alive."""
+    import ray
+
+    return sum(bool(node["Alive"]) for node in ray.nodes())
+
+
+def node_memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def _local_cpus(given: int | None, training_cpus: int) -> int | None:
     """Processors of a local Ray; None: Ray counts them."""
     if not training_cpus:
@@ -94,8 +93,7 @@ def _local_cpus(given: int | None, training_cpus: int) -> int | None:
 
 def _object_store_bytes() -> int:
     """Bytes for the object store of a local Ray: units return counts only, so a small one is enough."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(200_000_000, min(2_000_000_000, total // 10))
+    return max(200_000_000, min(2_000_000_000, node_memory() // 10))
 
 
 @contextmanager

@@ -25,20 +25,22 @@ import pyarrow.parquet as pq
 from lineage.ids import add_digests
 from lineage.storage.folder import Folder
 from lineage.store.tables import VERDICTS
-from pipeline.cluster.tasks import TaskResources
 from pipeline.dedup import graph, near, verdicts
-from pipeline.dedup.exchange import Engine, Exchange, InProcess, RayData
+from pipeline.dedup.exchange import Engine, Exchange, InProcess
 from pipeline.dedup.inputs import DedupUnit, EarlierFile, KeysFile, earlier_file, publish_slices, unit_file
 from pipeline.dedup.rows import Context, FileSlice, Reduced
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import mix
 
 IN_PROCESS_ROWS: Final = 5_000_000
-"""Documents up to which one process is faster than a shuffle."""
+"""Documents up to which one process is faster than tasks; edges up to which it finds their components."""
+_BYTES_PER_ROW: Final = 1_000
+"""What one process holds of a document at most: .96 GB were measured at a million of them, 0.30 GB at 256,000."""
+_MEMORY_SHARE: Final = 0.25
+"""Of a machine's memory that comparing in one process may take."""
 ROWS_PER_PARTITION: Final = 250_000
 _MAX_PARTITIONS: Final = 8192
 _MARKER: Final = "done.json"
-_NO_WISHES: Final = TaskResources()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,30 +80,30 @@ class DedupResult:
     counts: Mapping[str, int]
 
 
+def runs_in_one_process(job: DedupJob, num_nodes: int, memory: int) -> bool:
+    """What `dedup.engine = "auto"` means: one process compares what it holds easily, on a machine of its own with this
+    many bytes of memory. The driver of a cluster of several nodes may have no processor to itself."""
+    fits = job.num_rows <= min(job.in_process_rows, _MEMORY_SHARE * memory / _BYTES_PER_ROW)
+    return fits and num_nodes == 1
+
+
 def deduplicate(
     job: DedupJob,
     engine: Engine | None = None,
-    notify: Callable[[str], None] | None = None,
-    work: TaskResources = _NO_WISHES,
+    notify: Callable[[str], None] = lambda name: None,
 ) -> DedupResult:
-    """The verdicts on every document of `job.units`. `notify` hears the name of each phase that begins; `work` is what
-    tasks reserve where one process is not enough.
+    """The verdicts on every document of `job.units`, found by `engine` (this process). `notify` gets the name of each
+    phase that begins.
 
     Called again after it was killed, it repeats no finished phase."""
     if not job.units:
         return DedupResult(verdicts=(), counts={})
-    if engine is None:
-        engine = InProcess() if job.num_rows <= job.in_process_rows else RayData(work)
-    flow = _Flow(job, engine, notify or _ignore)
+    flow = _Flow(job, engine or InProcess(), notify)
     repeated = flow.identity()
     edges = flow.near_edges() if job.table.near else _NOTHING
     labels = flow.components(edges)
     flow.verdicts(repeated, labels, edges)
     return DedupResult(verdicts=flow.groups, counts=dict(sorted(flow.counts.items())))
-
-
-def _ignore(_: str) -> None:
-    return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,19 +222,21 @@ class _Flow:
         if self.folder.exists(marker):
             return _partitions(name, json.loads(self.folder.read(marker)))
         self.notify(name)
-        counts = self.engine.run(
-            Exchange(
-                tasks=list(tasks),
-                read=functools.partial(read, self.context),
-                reduce=functools.partial(_publish, self.folder, name, reduce),
-                num_partitions=num_partitions or self.context.num_partitions,
-            )
+        exchange = Exchange(
+            name=name,
+            folder=self.folder.folder(name),
+            tasks=list(tasks),
+            read=functools.partial(read, self.context),
+            reduce=functools.partial(_publish, self.folder, name, reduce),
+            num_partitions=num_partitions or self.context.num_partitions,
         )
+        counts = self.engine.run(exchange)
         total: Counter[str] = Counter()
         for of_partition in counts.values():
             total.update(of_partition)
         record = {"partitions": list(counts), "counts": dict(sorted(total.items()))}
         self.folder.publish(marker, json.dumps(record).encode())
+        self.engine.clear(exchange)
         return _partitions(name, record)
 
     def count(self, published: PublishedPartitions, *names: str) -> None:

@@ -1,17 +1,14 @@
 """The keyed exchange: rows made anywhere meet by partition number and are reduced there.
 
-Two engines with the same result: one process, and Ray Data for corpora that no process can hold. A reducer publishes
-its own files, under names that depend on the partition alone, and returns counts: so it may run twice without harm.
+Two engines with the same result: one process, and two Ray Data Datasets for corpora that no process can hold. A reducer
+publishes its own files, under names that depend on the partition alone, and returns counts: so it may run twice without
+harm.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import logging
-import os
-import pickle
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -19,12 +16,16 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from lineage.storage.folder import object_store_settings
-from lineage.store.shuffle import Shuffle
-from pipeline.cluster.tasks import TaskResources, task_options
+from lineage.storage.folder import Folder
+from lineage.store.shuffle import Shuffle, gather
+from pipeline.cluster.dataset import DatasetStats, run_units
+from pipeline.cluster.tasks import TaskResources
 
 PARTITION: Final = "partition"
-"""The column of int64 partition numbers that the rows of an exchange carry (Ray cannot hash uint64 keys)."""
+"""The column of int64 partition numbers that the rows of an exchange carry."""
+
+_ROWS: Final = "rows"
+_REDUCED: Final = "reduced"
 
 Counts = Mapping[str, int]
 
@@ -32,8 +33,12 @@ Counts = Mapping[str, int]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """`read` turns each task into rows with a PARTITION in [0, num_partitions), all of one schema; `reduce` gets all
-    rows of a partition, in any order, and is not called for one without rows. All parts are picklable."""
+    rows of a partition, in any order, and is not called for one without rows. All parts are picklable.
 
+    `name` is what dashboards show; `folder` takes the files that an exchange between processes leaves."""
+
+    name: str
+    folder: Folder
     tasks: Sequence[Any]
     read: Callable[[Any], pa.Table]
     reduce: Callable[[int, pa.Table], Counts]
@@ -41,9 +46,12 @@ class Exchange:
 
 
 class Engine(Protocol):
-    """Carries an exchange out; the counts of each partition that had rows, by its number."""
+    """Carries an exchange out; the counts of each partition that had rows, by its number. `clear` removes what it left
+    for a second call, once the exchange need not run again."""
 
     def run(self, exchange: Exchange) -> dict[int, Counts]: ...
+
+    def clear(self, exchange: Exchange) -> None: ...
 
 
 class InProcess:
@@ -57,9 +65,12 @@ class InProcess:
                     shuffle.add(PARTITION, rows, number)
             return {number: exchange.reduce(number, rows) for _, number, rows in shuffle.filled()}
 
+    def clear(self, exchange: Exchange) -> None:
+        return
+
 
 # Apart from `split_by_bucket` of the shuffle, which cuts by ranges of a sort key: a partition is a number that the rows
-# carry, because Ray Data's repartition takes a column, and the blocks that it gives are cut by it too.
+# carry.
 def split(table: pa.Table) -> list[tuple[int, pa.Table]]:
     """`table` cut by its PARTITION column: (number, its rows), in order of number."""
     numbers = table[PARTITION].to_numpy()
@@ -72,71 +83,94 @@ def split(table: pa.Table) -> list[tuple[int, pa.Table]]:
 
 
 class RayData:
-    """A key repartition of Ray Data, then one call for each partition of a block. Needs a connected cluster.
+    """Two Datasets over files: one publishes the rows of each task, cut by partition, the other reduces each partition.
 
-    `work` says what readers and reducers reserve, and how often they are tried again; what the repartition itself
-    reserves is Ray's."""
+        <folder>/rows/<task>.json          the task's rows are published, beside it
+        <folder>/reduced/<partition>.json  the partition is reduced: its counts, or null where it had no rows
 
-    def __init__(self, work: TaskResources) -> None:
-        self._work = work
+    A killed exchange repeats only what has no such marker, and no process holds more than a task's rows or a
+    partition's. `work` says what readers and reducers reserve, and how often they are tried again; `ended` gets what
+    Ray Data counted of each Dataset. Needs a connected cluster."""
+
+    def __init__(self, work: TaskResources, ended: Callable[[DatasetStats], None] = lambda stats: None) -> None:
+        self._work, self._ended = work, ended
 
     def run(self, exchange: Exchange) -> dict[int, Counts]:
-        counts: dict[int, Counts] = {}
-        for row in self._reduced(exchange).take_all() if exchange.tasks else ():
-            number = int(row[PARTITION])
-            assert number not in counts, f"partition {number} came in two blocks"
-            counts[number] = json.loads(row["counts"])
-        return dict(sorted(counts.items()))
+        if not exchange.tasks:
+            return {}
+        counts = {
+            int(key): json.loads(exchange.folder.read(f"{_REDUCED}/{key}.json"))
+            for key in _published(exchange.folder, _REDUCED, ".json")
+        }
+        if left := [number for number in range(exchange.num_partitions) if number not in counts]:
+            self._read(exchange)
+            # Listed once: a task without rows has published no file of them.
+            prefix, suffix = f"{PARTITION}-", ".rows"
+            keys = tuple(name.removeprefix(prefix) for name in _published(exchange.folder, _ROWS, suffix))
+            job = _ReduceJob(folder=exchange.folder.url, keys=keys, reduce=exchange.reduce)
+            operator = f"dedup.{exchange.name}"
+            counts |= dict(run_units(_reduce, job, left, self._work, operator=operator, ended=self._ended))
+        return {number: found for number, found in sorted(counts.items()) if found is not None}
 
-    def _reduced(self, exchange: Exchange) -> Any:
-        import ray
+    def clear(self, exchange: Exchange) -> None:
+        exchange.folder.remove_tree(_ROWS)
+        exchange.folder.remove_tree(_REDUCED)
 
-        _quiet(ray.data.DataContext.get_current())
-        items = [{"task": pickle.dumps(task)} for task in exchange.tasks]
-        # Without named retries Ray tries a lost task without end; a reducer that runs twice publishes the same bytes.
-        options = {"max_retries": self._work.retries, "batch_format": "pyarrow", **task_options(self._work)}
-        settings = ray.put(object_store_settings())  # as units get them: see pipeline.cluster.tasks
-        with warnings.catch_warnings():
-            # 2.60 deprecates max_retries here without a named replacement.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            dataset = ray.data.from_items(items, override_num_blocks=len(items))
-            rows = dataset.map_batches(_reader(exchange.read, settings), batch_size=1, **options)
-            # A keyed repartition emits each of its blocks whole (group-by relies on that too); numbers whose hashes
-            # share a block are told apart by `split`.
-            met = rows.repartition(exchange.num_partitions, keys=[PARTITION])
-            return met.map_batches(_reducer(exchange.reduce, settings), batch_size=None, **options)
-
-
-def _reader(read: Callable[[Any], pa.Table], settings: Any) -> Callable[[pa.Table], pa.Table]:
-    def read_batch(batch: pa.Table) -> pa.Table:
-        _take(settings)
-        return pa.concat_tables([read(pickle.loads(task)) for task in batch["task"].to_pylist()])
-
-    return read_batch
+    def _read(self, exchange: Exchange) -> None:
+        """Publish the rows of every task that has not published them before."""
+        done = set(_published(exchange.folder, _ROWS, ".json"))
+        tasks = [_NumberedTask(number=number, task=task) for number, task in enumerate(exchange.tasks)]
+        left = [task for task in tasks if task.key not in done]
+        job = _ReadJob(folder=exchange.folder.url, read=exchange.read, num_partitions=exchange.num_partitions)
+        operator = f"dedup.{exchange.name}.rows"
+        for _ in run_units(_read, job, left, self._work, operator=operator, ended=self._ended):
+            pass
 
 
-def _reducer(reduce: Callable[[int, pa.Table], Counts], settings: Any) -> Callable[[pa.Table], pa.Table]:
-    def reduce_block(block: pa.Table) -> pa.Table:
-        _take(settings)
-        done = [(number, json.dumps(dict(reduce(number, rows)))) for number, rows in split(block)]
-        return pa.table(
-            {
-                PARTITION: pa.array([number for number, _ in done], pa.int64()),
-                "counts": pa.array([counts for _, counts in done], pa.string()),
-            }
-        )
-
-    return reduce_block
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReadJob:
+    folder: str
+    read: Callable[[Any], pa.Table]
+    num_partitions: int
 
 
-def _take(settings: Any) -> None:
-    """The object store's settings, out of Ray's object store into this worker's environment."""
-    import ray
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReduceJob:
+    """`keys` are those of the tasks that have rows, in order."""
 
-    os.environ.update(ray.get(settings))
+    folder: str
+    keys: tuple[str, ...]
+    reduce: Callable[[int, pa.Table], Counts]
 
 
-def _quiet(context: Any) -> None:
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NumberedTask:
+    number: int
+    task: Any
+
+    @property
+    def key(self) -> str:
+        return f"{self.number:05d}"
+
+
+def _read(job: _ReadJob, item: _NumberedTask) -> None:
+    folder = Folder(job.folder)
+    with Shuffle(job.num_partitions) as shuffle:
+        for number, rows in split(job.read(item.task)):
+            shuffle.add(PARTITION, rows, number)
+        shuffle.publish(folder.folder(_ROWS), item.key)
+    folder.publish(f"{_ROWS}/{item.key}.json", b"{}")
+
+
+def _reduce(job: _ReduceJob, number: int) -> Counts | None:
+    folder = Folder(job.folder)
+    rows = gather(folder.folder(_ROWS), PARTITION, job.keys, number, pa.schema([]))
+    counts = dict(job.reduce(number, rows)) if len(rows) else None
+    folder.publish(f"{_REDUCED}/{number:05d}.json", json.dumps(counts).encode())
+    return counts
+
+
+def _published(folder: Folder, kind: str, suffix: str) -> list[str]:
+    """The names, without the suffix, of the files with it that stand in a subfolder."""
+    names = (name.removeprefix(f"{kind}/") for name in folder.names(kind))
+    return [name.removesuffix(suffix) for name in names if name.endswith(suffix)]

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from lineage.recipe import RecipeError, blamed_on
 from lineage.secrets import without_secrets
 from lineage.storage.folder import filesystem, is_remote, join, local_path, with_environment
-from pipeline.inputs.http_file import Retries, http_facts, http_size, open_http
+from pipeline.inputs.http_file import READING, Retries, http_facts, http_size, open_http
 
 COMMON_CRAWL: Final = "https://data.commoncrawl.org"
 _COMMON_CRAWL_TOP = ("crawl-data", "cc-index", "contrib", "projects")
@@ -96,7 +96,7 @@ def list_inputs(source: InputSource) -> list[Input]:
         ]
 
 
-def open_input(found: Input, retries: Retries | None = None) -> BinaryIO:
+def open_input(found: Input, retries: Retries = READING) -> BinaryIO:
     """The file as a seekable stream; on a web server one that goes on after dropped connections. OSError if it
     cannot be read."""
     return _open(found.address, found.url, retries)

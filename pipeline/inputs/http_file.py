@@ -12,13 +12,20 @@ from typing import Final
 from urllib.parse import unquote
 
 import urllib3
-from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError, ResponseError
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    MaxRetryError,
+    NewConnectionError,
+    ProtocolError,
+    ResponseError,
+)
 
 from lineage.secrets import redact_log, redacted, without_secrets
 
 _BUSY: Final = (408, 429, 500, 502, 503, 504)
 _BUFFER_BYTES: Final = 1 << 20
-_CONNECT_SECONDS: Final = 30.0
+_CONNECT_SECONDS: Final = 10.0
 _READ_SECONDS: Final = 120.0
 _REFUSED_HEAD: Final = (401, 403, 405, 501)
 """What answers a HEAD where a GET may be allowed: a presigned URL is signed for one method."""
@@ -39,15 +46,23 @@ for _name in ("urllib3.connectionpool", "urllib3.util.retry", "urllib3.poolmanag
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
     """How often a request is tried again without any byte gained, and the pause before that: `backoff_seconds` doubled
-    each time, at most `longest_seconds`, or what the server's Retry-After says."""
+    each time, at most `longest_seconds`, or what the server's Retry-After says.
+
+    `connects` is how often connecting is tried again. It is low while a run is planned: nothing has answered yet, and a
+    wrong name or port, or a server that is down, is an error after 7 s (after a minute where packets are dropped).
+    Reading a planned input waits longer: the server has answered before (`READING`, 127 s where it refuses)."""
 
     attempts: int = 8
+    connects: int = 4
     backoff_seconds: float = 0.5
     longest_seconds: float = 60.0
 
     def pause(self, attempt: int) -> float:
         """Seconds to wait before attempt number `attempt` (the first one that follows a failure is 1)."""
         return min(self.backoff_seconds * 2.0 ** (attempt - 1), self.longest_seconds)
+
+
+READING: Final = Retries(connects=8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +197,7 @@ def _request(
     may hold credentials: neither in its message nor as its cause."""
     policy = urllib3.Retry(
         total=retries.attempts,
+        connect=retries.connects,
         backoff_factor=retries.backoff_seconds,
         backoff_max=retries.longest_seconds,
         status_forcelist=_BUSY,
@@ -198,9 +214,11 @@ def _request(
             timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS),
         )
     except MaxRetryError as error:
+        is_unconnected = isinstance(error.reason, (NewConnectionError, ConnectTimeoutError))
         what = "answers" if isinstance(error.reason, ResponseError) else "cannot be reached"
+        attempts = 1 + (min(retries.attempts, retries.connects) if is_unconnected else retries.attempts)
         reason = redacted(str(error.reason))
-        raise OSError(f"{shown}: the server {what}, after {retries.attempts + 1} attempts: {reason}") from None
+        raise OSError(f"{shown}: the server {what}, after {attempts} attempts: {reason}") from None
     except HTTPError as error:
         raise OSError(f"{shown} cannot be requested: {redacted(str(error)).replace(bare, shown)}") from None
     if response.status not in (200, 206, 416, *allowed):

@@ -63,7 +63,11 @@ def plan_hooks(out: Folder) -> PlanHooks:
 
 def apply_hooks() -> ApplyHooks:
     """What applying a purge needs."""
-    return ApplyHooks(render=lambda out: render_output(out, read_index(out)), drop_cached=drop_cached)
+    from pipeline.export.clean import clean_export
+
+    return ApplyHooks(
+        render=lambda out: render_output(out, read_index(out)), drop_cached=drop_cached, clean_export=clean_export
+    )
 
 
 def drop_cached(out: Folder, index: Index) -> None:

@@ -24,8 +24,9 @@ from lineage.recipe import RecipeError
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, split
 from lineage.store.lookup import Lookup
+from pipeline.cluster.dataset import run_units
 from pipeline.cluster.session import ray_session
-from pipeline.cluster.tasks import TaskResources, run_units
+from pipeline.cluster.tasks import TaskResources
 from pipeline.parquet.rows import clean_texts, read_rows
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.tokenize import kept_tokenizer
@@ -306,7 +307,7 @@ def _first_pass(
     seen: Counter[int] = Counter()
     num, again = 0, []
     with reporter.phase("scan", len(held)) as phase:
-        for piece, found in run_units(look, job, [Piece(held=one) for one in held], work):
+        for piece, found in run_units(look, job, [Piece(held=one) for one in held], work, operator="scan"):
             seen.update(found.seen)
             num += found.num_documents
             if found.rows:
@@ -321,7 +322,7 @@ def _second_pass(
     """The matches of each document that holds an item, by doc_id."""
     found: dict[bytes, tuple[Match, ...]] = {}
     with reporter.phase("evidence", len(pieces)) as phase:
-        for _, documents in run_units(show, job, pieces, work):
+        for _, documents in run_units(show, job, pieces, work, operator="scan_evidence"):
             found.update(documents)
             phase.step(1, f"{len(found):,} documents hold an item")
     return found

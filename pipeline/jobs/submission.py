@@ -21,6 +21,7 @@ import tomli_w
 
 from lineage.ids import content_hash
 from lineage.recipe import RecipeError, as_plain, load_recipe
+from lineage.secrets import holds_secrets, without_secrets
 from lineage.storage.folder import is_remote
 from pipeline import recipe as data_recipe
 from pipeline.jobs.settings import SETTINGS
@@ -30,7 +31,7 @@ from trainer.options import TrainRecipe
 
 SUBMITTABLE: Final = ("run", "train", "mix", "scan", "purge", "report", "verify")
 """Commands that read and write URLs only, besides files small enough to ship."""
-PACKAGES: Final = ("lineage", "stages", "pipeline", "trainer")
+PACKAGES: Final = ("lineage", "stages", "pipeline", "trainer", "sluice")
 MAX_SHIPPED_BYTES: Final = 400_000_000
 """Ray refuses packages above 500 MiB."""
 _SHIPPED_OPTIONS: Final = ("against", "control", "scan", "weights", "losses", "test_weights", "test_losses")
@@ -72,6 +73,8 @@ def make_submission(argv: Sequence[str], parse: ParseCommand, *, ship_project: b
         raise RecipeError(f"cannot submit {command!r}: expected one of {', '.join(SUBMITTABLE)}")
     options = parse(command, rest)
     files: dict[str, bytes] = {}
+    for option in (*_LASTING_OPTIONS, *_SHIPPED_OPTIONS):
+        _check_no_secrets(getattr(options, option, None), "OUT" if option == "out" else f"--{option.replace('_', '-')}")
     for option in _LASTING_OPTIONS:
         _check_lasting(getattr(options, option, None), "OUT" if option == "out" else f"--{option}")
     paths = [path for option in _SHIPPED_OPTIONS if (path := getattr(options, option, None)) is not None]
@@ -136,6 +139,7 @@ def _ship_recipe(command: str, options: argparse.Namespace, files: dict[str, byt
         models = [train.train.model, train.mix.proxy.model if train.mix is not None else ""]
         named = _ship_files([model for model in models if model.endswith(".json")], files)
         plain = _with_names(as_plain(train), named, keep=("run",))
+    _check_no_secrets(plain, "")
     plain["ray"]["address"] = "auto"
     text = tomli_w.dumps(plain).encode()
     return shipped_name(options.recipe, text), text
@@ -181,6 +185,22 @@ def _check_lasting(place: str | None, where: str) -> None:
         f"{where} = {place!r} is relative to this folder, which the cluster does not see: give an s3:// or https://"
         " URL, or the absolute path of a file system that every node shares"
     )
+
+
+def _check_no_secrets(value: object, where: str) -> None:
+    """RecipeError where a string holds credentials: the job's package and its command lie readable on the cluster."""
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            _check_no_secrets(one, f"{where}.{name}".removeprefix("."))
+    elif isinstance(value, (list, tuple)):
+        for number, one in enumerate(value):
+            _check_no_secrets(one, f"{where}.{number}")
+    elif isinstance(value, str) and holds_secrets(value):
+        raise RecipeError(
+            f"{where} = {without_secrets(value)!r} holds credentials, which the job's package would show on the"
+            " cluster: write ${SLUICE_SECRET_LOGIN} before @ or ${SLUICE_SECRET_SIGNED} behind ? in their place, and"
+            " set that variable in this shell"
+        )
 
 
 def shipped_name(path: str, data: bytes) -> str:

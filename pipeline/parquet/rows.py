@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lineage.index.checksums import DamagedFileError, check_file
 from lineage.index.output_index import PartFile
-from lineage.storage.folder import Folder
+from lineage.storage.folder import Folder, StorageError
 from lineage.storage.hashing_file import HashingFile
 
 _MAX_ROWS = 4096
@@ -73,6 +73,15 @@ class RowWriter:
             self._rows, self._chars, self._other_chars = [], 0, 0
 
 
+def table_bytes(table: pa.Table) -> bytes:
+    """A small table as the bytes of a Parquet file; equal tables give equal bytes."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table, sink, compression="zstd", compression_level=3, row_group_size=16_384, write_page_checksum=True
+    )
+    return cast(bytes, sink.getvalue().to_pybytes())
+
+
 def publish_table(folder: Folder, name: str, table: pa.Table) -> None:
     """A whole table as a Parquet file."""
     with folder.writing(name) as file:
@@ -99,7 +108,7 @@ def opened(folder: Folder, name: str, digest: str | None = None) -> Iterator[pq.
         try:
             yield pq.ParquetFile(file, page_checksum_verification=True)
         except (pa.ArrowException, OSError) as error:
-            if isinstance(error, DamagedFileError) or not str(error):
+            if isinstance(error, StorageError) or not str(error):
                 raise
             raise DamagedFileError(
                 f"{folder.at(name)} cannot be read: {error}. Run sluice verify, and restore the file from a copy"

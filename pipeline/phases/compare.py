@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from pipeline.dedup.corpus import DedupJob, DedupResult
+from pipeline.cluster.dataset import DatasetStats
+from pipeline.cluster.session import node_memory, num_nodes
+from pipeline.cluster.tasks import TaskResources
+from pipeline.dedup.corpus import DedupJob, DedupResult, runs_in_one_process
+from pipeline.dedup.exchange import Engine, InProcess, RayData
 from pipeline.dedup.inputs import DedupUnit, earlier_files
 from pipeline.phases.results import ReadResult
 from pipeline.plan import RunPlan
@@ -38,6 +42,15 @@ def dedup_job(plan: RunPlan, read: Sequence[ReadResult]) -> DedupJob:
         group_files=plan.recipe.tokenize.group_files,
         earlier=earlier,
     )
+
+
+def engine_of(job: DedupJob, work: TaskResources, ended: Callable[[DatasetStats], None]) -> Engine:
+    """What `dedup.engine` asks for; its choice changes no byte. `work` is what the tasks of "ray_data" reserve, `ended`
+    gets what Ray Data counted of each Dataset."""
+    wanted = job.table.engine
+    if wanted == "local" or (wanted == "auto" and runs_in_one_process(job, num_nodes(), node_memory())):
+        return InProcess()
+    return RayData(work, ended)
 
 
 def note_of(read: Sequence[ReadResult], compared: DedupResult) -> str:

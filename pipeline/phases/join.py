@@ -60,6 +60,7 @@ def join_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[JoinJob, UnitToJ
         next_shard[group.source] += len(read_cuts(plan.out, group)) - 1
     return Phase(
         name="join facts",
+        operator="join_facts",
         stage="join",
         task=join_unit_task,
         result=JoinResult,

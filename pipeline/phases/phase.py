@@ -10,8 +10,9 @@ from typing import Generic, Protocol, TypeVar
 
 from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
+from pipeline.cluster.dataset import DatasetStats, run_units
 from pipeline.cluster.metrics import PhaseMetrics, WorkCounts
-from pipeline.cluster.tasks import TaskResources, run_units
+from pipeline.cluster.tasks import TaskResources
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
 from pipeline.recipe import PipelineRecipe
@@ -32,11 +33,12 @@ Result = TypeVar("Result", bound=JsonRecord)
 
 @dataclass(slots=True)
 class Run:
-    """A run under way: its plan, and the time that its phases took."""
+    """A run under way: its plan, the time that its phases took, what Ray Data counted of each Dataset that ended."""
 
     plan: RunPlan
     reporter: ProgressReporter
     phases: list[PhaseTime] = field(default_factory=list)
+    datasets: list[DatasetStats] = field(default_factory=list)
 
     @property
     def out(self) -> Folder:
@@ -58,9 +60,11 @@ class Phase(Generic[Job, Item, Result]):
     `stage` is one of RAY_STAGES: what its units reserve. `size` weighs an item, for the order and the progress bar;
     `note` turns the results so far and the seconds into a line; `counts` is what the metrics count of a result. `watch`
     sees each result, one of an earlier call too, and may end the phase by an exception. `isolate` gives the job for an
-    item whose worker died, where it is another one."""
+    item whose worker died, where it is another one. `operator` is what its Datasets' operator is called: by the stages
+    in it."""
 
     name: str
+    operator: str
     stage: str
     task: Callable[[Job, Item], Result]
     result: type[Result]
@@ -90,7 +94,14 @@ def run_phase(run: Run, phase: Phase[Job, Item, Result]) -> list[Result]:
         metrics = PhaseMetrics(run.recipe.run.name, phase.name, len(left))
         work = TaskResources.of(run.recipe.ray, phase.stage)
         for item, result in run_units(
-            phase.task, phase.job, left, work, retried=metrics.retried, isolate=phase.isolate
+            phase.task,
+            phase.job,
+            left,
+            work,
+            operator=phase.operator,
+            retried=metrics.retried,
+            isolate=phase.isolate,
+            ended=run.datasets.append,
         ):
             phase.watch(result)
             results[item.marker] = result

@@ -76,6 +76,7 @@ def summarise(
             source: {name: round(value, 3) for name, value in counter.items()} for source, counter in seconds.items()
         },
         phases=tuple(state.phases),
+        datasets=tuple(state.datasets),
         identity=dict(state.plan.identity),
     )
 

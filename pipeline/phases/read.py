@@ -33,7 +33,7 @@ from pipeline.report.faults import FaultTally, StrictError, fault_of, strict_mes
 from stages.chain import Chain, StepTables, build_chain
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
-from stages.document import Document, Outcome, Rejection
+from stages.document import STAGES, Document, Outcome, Rejection
 from stages.reading.options import Format, InputCounts, ReadOptions, RowFields, Unreadable
 from stages.reading.reader import read_documents
 from stages.steps.url import url_host, url_key
@@ -78,6 +78,7 @@ def read_phase(plan: RunPlan, job: ReadJob, watch: Callable[[ReadResult], None])
     steps = {source.name: source.steps for source in plan.recipe.source}
     return Phase(
         name="read and filter",
+        operator="->".join(("read", *_stages(job))),
         stage="read",
         task=read_unit,
         result=ReadResult,
@@ -89,6 +90,12 @@ def read_phase(plan: RunPlan, job: ReadJob, watch: Callable[[ReadResult], None])
         watch=watch,
         isolate=lambda job: replace(job, isolation=True),
     )
+
+
+def _stages(job: ReadJob) -> tuple[str, ...]:
+    """The stages of all sources, each once, in the order in which documents meet them; steps of the user's own last."""
+    named = dict.fromkeys(stage for steps in job.steps for stage in build_chain(steps, job.tables).stages)
+    return tuple(sorted(named, key=lambda stage: STAGES.index(stage) if stage in STAGES else len(STAGES)))
 
 
 def _note(results: Sequence[ReadResult], seconds: float) -> str:

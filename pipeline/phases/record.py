@@ -119,7 +119,15 @@ def _in_tasks(
     shares = list(_shares(state.plan.units, joined))
     shuffled = run_phase(
         state,
-        Phase(name="shuffle facts", stage="join", task=shuffle_units, result=ShuffleResult, job=job, items=shares),
+        Phase(
+            name="shuffle facts",
+            operator="shuffle_facts",
+            stage="join",
+            task=shuffle_units,
+            result=ShuffleResult,
+            job=job,
+            items=shares,
+        ),
     )
     keys: dict[str, tuple[str, ...]] = {}
     for share, done in zip(shares, shuffled, strict=True):
@@ -129,7 +137,16 @@ def _in_tasks(
     items = [BucketToWrite(table=name, bucket=bucket) for name in sorted(keys) for bucket in range(job.buckets[name])]
     items += [BucketToWrite(table="placements", bucket=at, shards=bucket) for at, bucket in enumerate(buckets)]
     written = run_phase(
-        state, Phase(name="write lineage", stage="join", task=write_one, result=BucketResult, job=job, items=items)
+        state,
+        Phase(
+            name="write lineage",
+            operator="write_lineage",
+            stage="join",
+            task=write_one,
+            result=BucketResult,
+            job=job,
+            items=items,
+        ),
     )
     files: dict[str, list[TableFile]] = {name: [] for name in WRITTEN_ONCE if name in about}
     for item, result in zip(items, written, strict=True):

@@ -59,14 +59,26 @@ class ShardOfGroup:
 def cut_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[ShardJob, Group, CutResult]:
     """The cutting of all groups."""
     return Phase(
-        name="cut groups", stage="cut", task=cut_group_task, result=CutResult, job=_shard_job(plan), items=groups
+        name="cut groups",
+        operator="cut_groups",
+        stage="cut",
+        task=cut_group_task,
+        result=CutResult,
+        job=_shard_job(plan),
+        items=groups,
     )
 
 
 def write_phase(plan: RunPlan, shards: Sequence[ShardOfGroup]) -> Phase[ShardJob, ShardOfGroup, Shard]:
     """The writing of all shards."""
     return Phase(
-        name="write shards", stage="write", task=write_shard_task, result=Shard, job=_shard_job(plan), items=shards
+        name="write shards",
+        operator="write_shards",
+        stage="write",
+        task=write_shard_task,
+        result=Shard,
+        job=_shard_job(plan),
+        items=shards,
     )
 
 

@@ -50,6 +50,7 @@ def tokenize_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[TokenJob, Un
     """The tokenizing of all units."""
     return Phase(
         name="tokenize",
+        operator="tokenize",
         stage="tokenize",
         task=tokenize_unit,
         result=TokenizeResult,

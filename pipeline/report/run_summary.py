@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
+from pipeline.cluster.dataset import DatasetStats
 from pipeline.report.faults import FaultRow
 
 RUN_FILE: Final = "run.json"
@@ -47,6 +48,7 @@ class RunSummary(JsonRecord):
     content_fingerprint: str
     seconds: Mapping[str, Mapping[str, float]]
     phases: tuple[PhaseTime, ...]
+    datasets: tuple[DatasetStats, ...] = ()
     identity: Mapping[str, Any]
 
 

@@ -31,6 +31,9 @@ class DedupTable:
     keep: Literal["longest", "earliest"] = key(
         "longest", help="which of several stays: the text with most characters, or the first capture"
     )
+    engine: Literal["auto", "local", "ray_data"] = key(
+        "auto", help="where documents are compared: this process, or Ray Data tasks; the bytes are the same"
+    )
     against: tuple[str, ...] = key((), help="outputs of finished runs whose kept documents must not be repeated")
 
     def __post_init__(self) -> None:

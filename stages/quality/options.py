@@ -14,13 +14,20 @@ RULE_SETS: Final = ("gopher_quality", "gopher_repetition", "c4", "fineweb")
 Variant = Literal["datatrove", "paper", "dclm", "dolma"]
 
 
-def _share(help: str) -> float | None:
-    default: float | None = key(None, at_least=0, help=help)
+_GOPHER: Final = "Rae et al. 2021 (Gopher), section A1.1"
+_REPETITION: Final = "Rae et al. 2021 (Gopher), Table A1"
+_C4: Final = "TensorFlow Datasets, text/c4_utils.py"
+_DCLM: Final = "mlfoundations/dclm, baselines_configs/dclm_baseline_refinedweb.yaml"
+_FINEWEB: Final = "Penedo et al. 2024 (FineWeb), Table 2, and datatrove's fineweb_quality_filter.py"
+
+
+def _share(help: str, source: str, unit: str = "share") -> float | None:
+    default: float | None = key(None, at_least=0, help=help, source=source, unit=unit)
     return default
 
 
-def _count(help: str) -> int | None:
-    default: int | None = key(None, at_least=0, help=help)
+def _count(help: str, source: str, unit: str) -> int | None:
+    default: int | None = key(None, at_least=0, help=help, source=source, unit=unit)
     return default
 
 
@@ -37,43 +44,55 @@ class QualityTable:
     stop_words_off: tuple[str, ...] = key((), help="languages for which the stop-word rule is off")
     white_space_words: tuple[str, ...] = key((), help="languages whose words are split at white space alone")
 
-    min_words: int | None = _count("words a page has at least")
-    max_words: int | None = _count("words a page has at most")
-    min_word_length: float | None = _share("mean (dolma: median) characters of a word, at least")
-    max_word_length: float | None = _share("mean (dolma: median) characters of a word, at most")
-    max_hashes_per_word: float | None = _share("'#' for each word (datatrove, paper)")
-    max_ellipses_per_word: float | None = _share("ellipses for each word (datatrove, paper)")
-    max_symbols_per_word: float | None = _share("'#' and ellipses together for each word (dclm, dolma)")
-    max_bullet_lines: float | None = _share("share of lines that start with a bullet")
-    max_ellipsis_lines: float | None = _share("share of lines that end in an ellipsis")
-    min_alphabetic_words: float | None = _share("share of words with a letter")
-    min_stop_words: int | None = _count("stop words a page holds at least (datatrove, paper: different ones)")
+    min_words: int | None = _count("words a page has at least", _GOPHER, "words")
+    max_words: int | None = _count("words a page has at most", _GOPHER, "words")
+    min_word_length: float | None = _share("mean (dolma: median) characters of a word, at least", _GOPHER, "characters")
+    max_word_length: float | None = _share("mean (dolma: median) characters of a word, at most", _GOPHER, "characters")
+    max_hashes_per_word: float | None = _share("'#' for each word (datatrove, paper)", _GOPHER, "hashes a word")
+    max_ellipses_per_word: float | None = _share(
+        "ellipses for each word (datatrove, paper)", _GOPHER, "ellipses a word"
+    )
+    max_symbols_per_word: float | None = _share(
+        "'#' and ellipses together for each word (dclm, dolma)", _GOPHER, "symbols a word"
+    )
+    max_bullet_lines: float | None = _share("share of lines that start with a bullet", _GOPHER)
+    max_ellipsis_lines: float | None = _share("share of lines that end in an ellipsis", _GOPHER)
+    min_alphabetic_words: float | None = _share("share of words with a letter", _GOPHER)
+    min_stop_words: int | None = _count(
+        "stop words a page holds at least (datatrove, paper: different ones)", _GOPHER, "words"
+    )
 
-    max_duplicate_paragraphs: float | None = _share("share of paragraphs that are duplicates (not dolma)")
-    max_duplicate_paragraph_chars: float | None = _share("share of characters in duplicate paragraphs (not dolma)")
-    max_duplicate_lines: float | None = _share("share of lines that are duplicates")
-    max_duplicate_line_chars: float | None = _share("share of characters in duplicate lines")
-    max_top_2_gram: float | None = _share("share of characters in the most common 2-gram")
-    max_top_3_gram: float | None = _share("share of characters in the most common 3-gram")
-    max_top_4_gram: float | None = _share("share of characters in the most common 4-gram")
-    max_duplicate_5_grams: float | None = _share("share of characters in duplicate 5-grams")
-    max_duplicate_6_grams: float | None = _share("share of characters in duplicate 6-grams")
-    max_duplicate_7_grams: float | None = _share("share of characters in duplicate 7-grams")
-    max_duplicate_8_grams: float | None = _share("share of characters in duplicate 8-grams")
-    max_duplicate_9_grams: float | None = _share("share of characters in duplicate 9-grams")
-    max_duplicate_10_grams: float | None = _share("share of characters in duplicate 10-grams")
+    max_duplicate_paragraphs: float | None = _share("share of paragraphs that are duplicates (not dolma)", _REPETITION)
+    max_duplicate_paragraph_chars: float | None = _share(
+        "share of characters in duplicate paragraphs (not dolma)", _REPETITION
+    )
+    max_duplicate_lines: float | None = _share("share of lines that are duplicates", _REPETITION)
+    max_duplicate_line_chars: float | None = _share("share of characters in duplicate lines", _REPETITION)
+    max_top_2_gram: float | None = _share("share of characters in the most common 2-gram", _REPETITION)
+    max_top_3_gram: float | None = _share("share of characters in the most common 3-gram", _REPETITION)
+    max_top_4_gram: float | None = _share("share of characters in the most common 4-gram", _REPETITION)
+    max_duplicate_5_grams: float | None = _share("share of characters in duplicate 5-grams", _REPETITION)
+    max_duplicate_6_grams: float | None = _share("share of characters in duplicate 6-grams", _REPETITION)
+    max_duplicate_7_grams: float | None = _share("share of characters in duplicate 7-grams", _REPETITION)
+    max_duplicate_8_grams: float | None = _share("share of characters in duplicate 8-grams", _REPETITION)
+    max_duplicate_9_grams: float | None = _share("share of characters in duplicate 9-grams", _REPETITION)
+    max_duplicate_10_grams: float | None = _share("share of characters in duplicate 10-grams", _REPETITION)
 
     c4_terminal_punctuation: bool = key(True, help="lines without terminal punctuation go (FineWeb: false)")
-    c4_min_words_per_line: int | None = _count("words a line has at least, or it goes")
-    c4_max_word_chars: int | None = _count("characters of a line's longest word, or it goes (not dolma)")
-    c4_min_sentences: int | None = _count("sentences that the lines left have at least (not dolma)")
-    c4_max_removed_words: float | None = _share("share of a page's words in lines that went (only dclm sets it)")
+    c4_min_words_per_line: int | None = _count("words a line has at least, or it goes", _C4, "words")
+    c4_max_word_chars: int | None = _count(
+        "characters of a line's longest word, or it goes (not dolma)", _C4, "characters"
+    )
+    c4_min_sentences: int | None = _count("sentences that the lines left have at least (not dolma)", _C4, "sentences")
+    c4_max_removed_words: float | None = _share("share of a page's words in lines that went (only dclm sets it)", _DCLM)
 
-    fineweb_min_line_punctuation: float | None = _share("share of lines that end in terminal punctuation")
-    fineweb_max_short_lines: float | None = _share("share of short lines")
-    fineweb_short_line_chars: int | None = _count("characters up to which a line is short")
-    fineweb_max_duplicate_line_chars: float | None = _share("share of characters in duplicate lines")
-    fineweb_max_newlines_per_word: float | None = _share("line feeds for each word (not paper)")
+    fineweb_min_line_punctuation: float | None = _share("share of lines that end in terminal punctuation", _FINEWEB)
+    fineweb_max_short_lines: float | None = _share("share of short lines", _FINEWEB)
+    fineweb_short_line_chars: int | None = _count("characters up to which a line is short", _FINEWEB, "characters")
+    fineweb_max_duplicate_line_chars: float | None = _share("share of characters in duplicate lines", _FINEWEB)
+    fineweb_max_newlines_per_word: float | None = _share(
+        "line feeds for each word (not paper)", _FINEWEB, "line feeds a word"
+    )
 
 
 _COMMON: Final[dict[str, float]] = {
@@ -88,8 +107,7 @@ _COMMON: Final[dict[str, float]] = {
     "fineweb_min_line_punctuation": 0.12, "fineweb_max_short_lines": 0.67, "fineweb_short_line_chars": 30,
     "fineweb_max_duplicate_line_chars": 0.01, "fineweb_max_newlines_per_word": 0.3,
 }  # fmt: skip
-"""Gopher: Rae et al. 2021, section A1.1 and Table A1. C4: TensorFlow Datasets, text/c4_utils.py. FineWeb: Penedo et al.
-2024, Table 2, and datatrove's fineweb_quality_filter.py."""
+"""As the sources print them that QualityTable names for each threshold."""
 
 _OWN: Final[dict[Variant, dict[str, float]]] = {
     "datatrove": {"c4_min_words_per_line": 3, "c4_min_sentences": 5},
@@ -109,6 +127,13 @@ _WITHOUT: Final[dict[Variant, frozenset[str]]] = {
     }),
 }  # fmt: skip
 """Thresholds of rules that a variant does not have."""
+
+
+def threshold_defaults(name: str) -> dict[Variant, float]:
+    """The default of a threshold in each variant that has its rule; none where `name` is no threshold."""
+    if name not in _COMMON:
+        return {}
+    return {variant: _OWN[variant].get(name, _COMMON[name]) for variant in _OWN if name not in _WITHOUT[variant]}
 
 
 def limits(table: QualityTable) -> dict[str, float]:

@@ -20,13 +20,13 @@ from tests.support.runs import fingerprint, recipe, run, write_recipe
 from tests.support.tiny_crawl import make_tiny_crawl
 
 PLANS = {
-    "errors": FaultPlan(seed=1, error=0.05, busy=0.05, outage=0.002, outage_requests=12),
+    "errors": FaultPlan(seed=1, error=0.02, busy=0.02, outage=0.002, outage_requests=12),
     "slow": FaultPlan(seed=2, slow=0.2, outage=0.002, outage_requests=12),
-    "cut bodies": FaultPlan(seed=3, cut=0.08, outage=0.002, outage_requests=12),
-    "resets": FaultPlan(seed=4, reset=0.06, outage=0.002, outage_requests=12),
-    "lost answers": FaultPlan(seed=5, lost=0.05),
+    "cut bodies": FaultPlan(seed=3, cut=0.04, outage=0.002, outage_requests=12),
+    "resets": FaultPlan(seed=4, reset=0.03, outage=0.002, outage_requests=12),
+    "lost answers": FaultPlan(seed=5, lost=0.03),
     "all": FaultPlan(
-        seed=6, error=0.03, busy=0.03, slow=0.05, cut=0.03, reset=0.03, lost=0.03, outage=0.002, outage_requests=12
+        seed=6, error=0.01, busy=0.01, slow=0.05, cut=0.01, reset=0.01, lost=0.01, outage=0.002, outage_requests=12
     ),
 }
 MOST_CALLS = 40

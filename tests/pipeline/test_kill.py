@@ -24,7 +24,8 @@ from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
 from lineage.verify.output import verify
 from pipeline.cli.main import main
-from pipeline.cluster.tasks import TaskResources, WorkerDiedError, run_units
+from pipeline.cluster.dataset import WorkerDiedError, run_units
+from pipeline.cluster.tasks import TaskResources
 from pipeline.inspect.hooks import verify_hooks
 from pipeline.phases import publish
 from pipeline.phases.progress import ProgressReporter
@@ -206,7 +207,7 @@ def busy_workers() -> list[int]:
             pid = known[pid][0]
         return pid == os.getpid()
 
-    return [pid for pid, (_, _, line) in known.items() if line.startswith("ray::_call") and is_ours(pid)]
+    return [pid for pid, (_, _, line) in known.items() if line.startswith("ray::MapBatches(") and is_ours(pid)]
 
 
 def shared_cluster() -> str:
@@ -467,13 +468,14 @@ def test_a_page_that_kills_every_worker_stops_the_run_naming_its_file(sources: S
 @pytest.mark.parametrize("deaths", [0, 1, 2])
 def test_every_try_after_a_death_is_isolated(deaths: int, tmp_path: Path) -> None:
     job = _DyingJob(folder=str(tmp_path))
-    [(_, tries)] = run_units(_dying_unit, job, [deaths], TaskResources(retries=2), isolate=_isolated)
+    work = TaskResources(retries=2)
+    [(_, tries)] = run_units(_dying_unit, job, [deaths], work, operator="dying", isolate=_isolated)
     assert tries == [False, True, True][: deaths + 1]
 
 
 def test_a_unit_is_tried_once_more_than_it_may_be_retried(tmp_path: Path) -> None:
     with pytest.raises(WorkerDiedError, match="died 3 times"):
-        list(run_units(_dying_unit, _DyingJob(folder=str(tmp_path)), [9], TaskResources(retries=2)))
+        list(run_units(_dying_unit, _DyingJob(folder=str(tmp_path)), [9], TaskResources(retries=2), operator="dying"))
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -493,7 +495,7 @@ def _dying_unit(job: _DyingJob, deaths: int) -> list[bool]:
 
 def test_what_a_unit_raises_is_raised_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere") as error:
-        list(run_units(_fail, str(tmp_path / "nowhere"), ["one"], TaskResources(retries=2)))
+        list(run_units(_fail, str(tmp_path / "nowhere"), ["one"], TaskResources(retries=2), operator="failing"))
     assert type(error.value) is FileNotFoundError
 
 

@@ -54,6 +54,7 @@ def test_the_least_recipe_has_the_defaults_that_are_documented(path: Path) -> No
         "dedup.scheme": "fast",
         "dedup.threshold": 0.8,
         "dedup.keep": "longest",
+        "dedup.engine": "auto",
         "dedup.against": [],
         "tokenize.encoding": "cl100k_base",
         "tokenize.shard_tokens": 2**28,
@@ -102,8 +103,8 @@ def test_differing_keys_are_named_with_both_values() -> None:
     theirs = {"a": {"b": 1, "c": 3}, "source": [{"n": 1}, {"n": 7}], "old": 6, "ray": {"x": 2}}
     assert differing_keys(ours, theirs) == [
         "a.c is 2 now and was 3",
-        "new is 5 now and was None",
-        "old is None now and was 6",
+        "new is 5 now and was not given",
+        "old is not given now and was 6",
         "source[1].n is 2 now and was 7",
     ]
     longer = {"source": [1, 2]}, {"source": [1]}
@@ -160,3 +161,8 @@ def test_the_fields_of_a_source_are_part_of_what_a_run_is(tmp_path: Path) -> Non
         )
         keys.add(plan_run(load(path)).units[0].key)
     assert len(keys) == 5
+
+
+def test_a_threshold_that_is_not_given_is_shown_as_the_default_of_its_variants() -> None:
+    (found,) = differing_keys({"quality": {"c4_min_sentences": 4}}, {"quality": {}})
+    assert found == "quality.c4_min_sentences is 4 now and was not given (datatrove: 5, paper: 3, dclm: 3)"

@@ -257,7 +257,9 @@ def plan_hooks() -> PlanHooks:
 
 def apply_hooks() -> ApplyHooks:
     """What applying one needs."""
-    return ApplyHooks(render=render_plainly, drop_cached=lambda _out, _index: None)
+    return ApplyHooks(
+        render=render_plainly, drop_cached=lambda _out, _index: None, clean_export=lambda _out, _index, row: row
+    )
 
 
 def ordered(match: PurgeMatch) -> PurgeRequest:

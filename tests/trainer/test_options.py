@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lineage.recipe import RecipeError, as_toml, load_recipe
-from trainer.options import TrainRecipe
+from trainer.options import PipelineTable, TrainRecipe, refuse_only_planned
 
 RECIPE = """
 [run]
@@ -51,6 +53,10 @@ def test_sizes_of_the_mesh_that_are_not_given_are_filled_in(
     [
         (("train.workers=3", "train.parallel.tp=2"), r"train\.workers = 3: expected the product"),
         (("train.zero=4",), r"train\.zero = 4"),
+        (("train.parallel.ep=3", "train.parallel.tp=4"), r"train\.parallel\.ep = 3: expected a divisor of .* = 4"),
+        (("train.pipeline.schedule=zbv", "train.pipeline.virtual_stages=4"), "virtual_stages = 4: expected 2"),
+        (("train.pipeline.schedule=interleaved", "train.pipeline.virtual_stages=1"), "1: expected at least 2"),
+        (("train.pipeline.virtual_stages=2",), "virtual_stages = 2: expected 1 with schedule = '1f1b'"),
         (("train.data=[]",), r"train\.data = \[\]"),
         (("train.skip=[[5, 4]]",), r"train\.skip = \[5, 4\]"),
         (("train.profile=[9, 3]",), r"train\.profile = \[9, 3\]"),
@@ -90,3 +96,42 @@ def test_a_recipe_survives_toml(tmp_path: Path) -> None:
     path = tmp_path / "again.toml"
     path.write_text(as_toml(recipe))
     assert load_recipe(path, TrainRecipe) == recipe
+
+
+def test_experts_are_spread_over_ranks_that_are_there_already(tmp_path: Path) -> None:
+    train = load(tmp_path, "train.workers=8", "train.parallel.tp=2", "train.parallel.ep=8").train
+    assert (train.num_workers, train.mesh.dp_shard, train.mesh.ep) == (8, 4, 8)
+
+
+def test_what_is_only_planned_is_not_trained(tmp_path: Path) -> None:
+    refuse_only_planned(load(tmp_path).train)
+    with pytest.raises(RecipeError, match="float8"):
+        refuse_only_planned(load(tmp_path, "train.dtype=float8").train)
+
+
+@given(st.integers(1, 130), st.integers(1, 8), st.sampled_from([2, 4]), st.integers(0, 2), st.integers(0, 2))
+def test_stages_have_all_layers_and_differ_by_one_before_the_ends_are_made_lighter(
+    num_layers: int, pp: int, num_virtual: int, first: int, last: int
+) -> None:
+    table = PipelineTable(
+        schedule="interleaved", virtual_stages=num_virtual, first_stage_less_layers=first, last_stage_less_layers=last
+    )
+    try:
+        layers = list(table.stage_layers(num_layers, pp))
+    except RecipeError as error:
+        assert f"train.parallel.pp = {pp}" in str(error)
+        assert num_layers < pp * num_virtual or (num_layers + first + last) // (pp * num_virtual) < max(first, last)
+        return
+    assert sum(layers) == num_layers
+    layers[0] += first
+    layers[-1] += last
+    assert max(layers) - min(layers) <= 1
+    assert layers == sorted(layers, reverse=True)
+
+
+def test_the_first_stage_of_llama_3_405b_has_only_the_embedding_and_the_last_only_the_output() -> None:
+    # 2407.21783, section 3.3.2, of 126 layers on 16 stages.
+    table = PipelineTable(schedule="interleaved", virtual_stages=8, first_stage_less_layers=1, last_stage_less_layers=1)
+    assert table.stage_layers(126, 16) == (0, *[1] * 126, 0)
+    with pytest.raises(RecipeError, match="one would have none"):
+        table.stage_layers(125, 16)

@@ -100,6 +100,10 @@ class Dataset:
         sequence, places = self.places(step)
         return self._read(step, sequence, places, self.part.max_rows(self.order.plan.global_batch))
 
+    def sequences(self, numbers: Int64s) -> Batch:
+        """Any sequences of the order by number, in the order given; step is -1."""
+        return self._read(-1, numbers, self.order.locate(numbers), len(numbers))
+
     def validation(self, source: int, first: int) -> Batch:
         """This slice of the up to G held-out sequences of a source (by number) from `first` on; step is -1."""
         held = int(self.order.num_validation[source])

@@ -30,7 +30,6 @@ from trainer.provenance.facts import sweep_fact
 from trainer.recovery.attempts import Attempt
 
 _log = logging.getLogger(__name__)
-_AHEAD: Final = 2  # batches in the making: one that the step needs next, one more against jitter
 _LARGEST_MICRO_BATCH: Final = 8
 
 
@@ -46,14 +45,16 @@ class FeedSource:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedOptions:
     """How a feed works. `micro_batch`: rows of a forward pass (None: the slice, at most 8); `fill_up`: how many there
-    must be of them, all of as many rows, if a step needs so many (None: no matter). One process of the run keeps its
-    account; of processes that get equal rows one records. `group`: gloo, over all processes of the run."""
+    must be of them, all of as many rows, if a step needs so many (None: no matter). `prefetch_batches`: batches in the
+    making, the step's own one included. One process of the run keeps its account; of processes that get equal rows one
+    records. `group`: gloo, over all processes of the run."""
 
     run: str
     output: Folder
     device: torch.device
     micro_batch: int | None = None
     fill_up: Callable[[int], int] | None = None
+    prefetch_batches: int = 2
     keeps_account: bool = False
     records: bool = False
     group: dist.ProcessGroup | None = None
@@ -230,10 +231,11 @@ class Feed:
         self._dataset = self._dataset.reading(corpus, self._source.open_reader(corpus))
 
     def _take(self, step: int) -> _Ready:
-        for ahead in range(step, step + _AHEAD):
+        wanted = range(step, step + self._options.prefetch_batches)
+        for ahead in wanted:
             if ahead not in self._made:
                 self._made[ahead] = self._worker.submit(self._make, ahead)
-        self._made = {made: future for made, future in self._made.items() if step <= made < step + _AHEAD}
+        self._made = {made: future for made, future in self._made.items() if made in wanted}
         return self._made.pop(step).result()
 
     def _make(self, step: int) -> _Ready:

@@ -10,37 +10,15 @@ import torch.distributed as dist
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, is_remote, local_path
+from trainer.data.asked_order import make_order
 from trainer.data.blocks import BlockReader, LocalBlocks
 from trainer.data.cache.reader import CachedBlocks, CacheOptions
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.dataset import Dataset, Slice
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.options import TrainRecipe
-from trainer.order import Order, OrderOptions, OrderPlan, plan_order
+from trainer.order import Order
 from trainer.processes.runtime import Process
-
-
-def make_order(recipe: TrainRecipe, corpus: Corpus) -> Order:
-    """The order that the recipe asks for over this corpus. RecipeError where sizes or mixture do not fit it."""
-    return Order(plan_of(recipe, corpus))
-
-
-def plan_of(recipe: TrainRecipe, corpus: Corpus) -> OrderPlan:
-    """The plan of `make_order`."""
-    table = recipe.train
-    options = OrderOptions(
-        seed=recipe.seed,
-        seq_len=table.seq_len,
-        global_batch=table.global_batch,
-        window_blocks=table.order.window_blocks,
-        mixture_block=table.order.mixture_block,
-        validation=table.validation,
-        mixture=tuple((entry.first_step, entry.weights) for entry in table.mixture),
-    )
-    try:
-        return plan_order(corpus.lengths, options)
-    except ValueError as error:
-        raise RecipeError(f"[train]: {error}") from error
 
 
 def cache_folder(recipe: TrainRecipe) -> str | None:
@@ -113,6 +91,7 @@ def open_feed(recipe: TrainRecipe, process: Process) -> Feed:
         output=Folder(recipe.train.output),
         device=process.device,
         micro_batch=recipe.train.micro_batch,
+        prefetch_batches=recipe.train.prefetch_batches,
         keeps_account=process.rank == 0,
         fill_up=partial(recipe.train.pipeline.fill_up, pp=mesh.pp) if mesh.pp > 1 else None,
         records=recipe.train.record_batches and is_first_peer,

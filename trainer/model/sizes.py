@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -135,19 +136,31 @@ def model_config(name: str, vocab_size: int) -> ModelConfig:
     if name in SIZES:
         rounded = -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
         return ModelConfig(vocab_size=rounded, **SIZES[name])
-    path = Path(name) / "config.json" if Path(name).is_dir() else Path(name)
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        known = ", ".join(SIZES)
-        raise RecipeError(f"train.model = {name!r}: expected {known} or a config.json ({error})") from error
-    config = from_hugging_face(raw, where=str(path))
+    config = _read_config(name)
     if config.vocab_size < vocab_size:
         raise RecipeError(
             f"train.model = {name!r}: vocab_size {config.vocab_size} is smaller than the shards' {vocab_size} ids; "
             "tokenize with the model's own tokenizer, or raise vocab_size"
         )
     return config
+
+
+def check_model_name(name: str) -> None:
+    """RecipeError unless `train.model` names one of SIZES or a config.json of a model that can be built."""
+    if name not in SIZES:
+        _read_config(name)
+
+
+def _read_config(name: str) -> ModelConfig:
+    path = Path(name) / "config.json" if Path(name).is_dir() else Path(name)
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        known, close = ", ".join(SIZES), difflib.get_close_matches(name, SIZES, n=1, cutoff=0.5)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        message = f"train.model = {name!r}: expected {known} or a config.json ({error}){hint}"
+        raise RecipeError(message, "train.model") from error
+    return from_hugging_face(raw, where=str(path))
 
 
 def from_hugging_face(raw: Mapping[str, Any], *, where: str) -> ModelConfig:

@@ -1,24 +1,30 @@
 """What one GPU sends in a step, over which link, and for how long: volumes in bytes, times in seconds.
 
-Ranks are laid out as (pp, dp_replicate, dp_shard, cp, tp), tensor peers next to each other, nodes filled in that order.
-Latency is left out: at the sizes of a large run bandwidth decides.
+Ranks are laid out as (pp, dp_replicate, dp_shard, cp, tp), tensor peers next to each other, nodes filled in that order;
+experts as (pp, dp_replicate, peers with equal experts, ep), expert peers next to each other. A collective takes its
+bytes over the slowest link on its way, and for each of the log2(W) hops of a tree over W GPUs that link's latency.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from trainer.options import PlanTable
-from trainer.planning.layout import PlannedLayout
+from trainer.planning.layout import Part, PlannedLayout
 
-Link = Literal["intra", "inter"]
+Link = Literal["intra", "inter", "far"]
+"""Within a node, between near nodes (of one pod), between far ones."""
+
 _GIGABIT: Final = 1e9 / 8
+_LINKS: Final[tuple[Link, Link, Link]] = ("intra", "inter", "far")
 
 
 def ring_bytes(size: float, num_gpus: int) -> float:
     """Bytes that a GPU sends in a ring all-gather or reduce-scatter of `size` bytes in all: (W−1)/W·M (Patarasuk and
-    Yuan 2009, "Bandwidth optimal all-reduce algorithms", section 3)."""
+    Yuan 2009, "Bandwidth optimal all-reduce algorithms", section 3). An all-to-all of `size` bytes a GPU sends as
+    many."""
     return size * (num_gpus - 1) / num_gpus
 
 
@@ -34,8 +40,23 @@ def zero_volume(num_parameters: float, stage: Literal[0, 1, 2, 3]) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """The way between the members of a group: its slowest link, gigabits a second and GPU over it, one way, and the
+    seconds of a collective's hops."""
+
+    link: Link
+    gbps: float
+    latency: float
+
+    def seconds(self, num_bytes: float, num_collectives: float = 1) -> float:
+        """Time on the wire, hidden or not."""
+        return num_bytes / (self.gbps * _GIGABIT) + num_collectives * self.latency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """One kind of communication of a GPU in a step. `gbps`: gigabits a second and GPU, one way."""
+    """One kind of communication of a GPU in a step. `gbps`: gigabits a second and GPU, one way; `latency_seconds`: of
+    all its collectives."""
 
     axis: str
     what: str
@@ -43,97 +64,266 @@ class Traffic:
     link: Link
     gbps: float
     num_bytes: float
+    num_collectives: float
+    latency_seconds: float
 
     @property
     def seconds(self) -> float:
         """Time on the wire, hidden or not."""
-        return self.num_bytes / (self.gbps * _GIGABIT)
+        return self.num_bytes / (self.gbps * _GIGABIT) + self.latency_seconds
 
 
 def link_of(stride: int, num_gpus: int, plan: PlanTable) -> tuple[Link, float]:
     """The slowest link of a ring over `num_gpus` GPUs that lie `stride` apart, and its bandwidth in gigabits a second
-    and GPU: between nodes each member has its own adapter, so the ring crosses with those of all members of a node."""
-    if stride * num_gpus <= plan.gpus_per_node:
+    and GPU: between nodes each member has its own adapter, so the ring crosses with those of all members of a node, and
+    between pods with those of all members of a pod."""
+    reach = stride * num_gpus
+    if reach <= plan.gpus_per_node:
         return "intra", plan.intra_gbps
-    members = max(1, plan.gpus_per_node // stride)
-    return "inter", min(plan.intra_gbps, plan.inter_gbps * members)
+    between = min(plan.intra_gbps, plan.inter_gbps * max(1, plan.gpus_per_node // stride))
+    if reach <= plan.near_gpus:
+        return "inter", between
+    return "far", min(between, plan.far_gbps * max(1, plan.near_gpus // stride))
+
+
+def hop_latency(link: Link, plan: PlanTable) -> float:
+    """Seconds of one hop."""
+    return plan.latency_us[_LINKS.index(link)] * 1e-6
+
+
+def ring_path(stride: int, num_gpus: int, plan: PlanTable) -> Path:
+    """The way of a ring: bytes as in a ring, hops as in a tree, which NCCL takes where latency decides."""
+    link, gbps = link_of(stride, num_gpus, plan)
+    return Path(link=link, gbps=gbps, latency=_hops(num_gpus) * hop_latency(link, plan))
+
+
+def pair_path(stride: int, num_gpus: int, plan: PlanTable) -> Path:
+    """The way between neighbours that lie `stride` apart, `num_gpus` in a row, each GPU over its own adapter; the mean
+    over the row, of which some neighbours share a node or a pod. All GPUs of `stride` cross to the next pod at once."""
+    link, _ = link_of(stride, num_gpus, plan)
+    far = min(1.0, stride / plan.near_gpus) if link == "far" else 0.0
+    near = min(1.0, stride / plan.gpus_per_node) - far if link != "intra" else 0.0
+    crossing = min(plan.inter_gbps, plan.far_gbps * max(1.0, plan.near_gpus / stride))
+    shares: dict[Link, tuple[float, float]] = {
+        "intra": (1 - near - far, plan.intra_gbps),
+        "inter": (near, plan.inter_gbps),
+        "far": (far, crossing),
+    }
+    return Path(
+        link=link,
+        gbps=1 / sum(share / gbps for share, gbps in shares.values()),
+        latency=sum(share * hop_latency(name, plan) for name, (share, _) in shares.items()),
+    )
+
+
+def all_to_all_path(num_gpus: int, plan: PlanTable) -> Path:
+    """The way of an all-to-all over `num_gpus` GPUs next to each other, where every GPU sends each other one an equal
+    share: what leaves the node goes over its own adapter, however many members the node has."""
+    link, _ = link_of(1, num_gpus, plan)
+    in_node, in_pod = min(num_gpus, plan.gpus_per_node), min(num_gpus, plan.near_gpus)
+    to_node, to_near, to_far = in_node - 1, max(0, in_pod - in_node), max(0, num_gpus - in_pod)
+    slowest = max(to_node / plan.intra_gbps, (to_near + to_far) / plan.inter_gbps, to_far / plan.far_gbps)
+    gbps = (num_gpus - 1) / slowest if slowest else plan.intra_gbps
+    return Path(link=link, gbps=gbps, latency=_hops(num_gpus) * hop_latency(link, plan))
+
+
+def _hops(num_gpus: int) -> int:
+    return math.ceil(math.log2(num_gpus)) if num_gpus > 1 else 0
 
 
 def traffic(layout: PlannedLayout, plan: PlanTable) -> tuple[Traffic, ...]:
-    """Everything a GPU sends in a step; axes of size 1 send nothing and are left out."""
-    mesh = layout.mesh
+    """Everything that a GPU of the fullest pipeline rank sends in a step; axes of size 1 send nothing and are left
+    out."""
+    mesh, parts = layout.mesh, layout.num_micro_batches
+    layers, sparse = layout.num_stage_layers, max(part.num_sparse for part in layout.ranks)
+    synchronised = 1 if layout.synchronises_once else parts
+    data, experts = mesh.tp, mesh.ep
+    again = layout.recompute != "none"
     kinds = [
-        ("tp", "layers' all-gathers and reduce-scatters", mesh.tp, 1, tensor_bytes(layout)),
-        ("cp", "keys and values", mesh.cp, mesh.tp, context_bytes(layout)),
-        ("dp_shard", "all-gather of parameters", layout.num_shards, mesh.tp, gather_bytes(layout)),
-        ("dp_shard", "reduce-scatter of gradients", layout.num_shards, mesh.tp, reduce_bytes(layout)),
+        (
+            "tp",
+            "layers' all-gathers and reduce-scatters",
+            ring_path(1, mesh.tp, plan),
+            mesh.tp,
+            tensor_bytes(layout),
+            parts * ((11 if again else 8) * layers + 4),
+        ),
+        (
+            "cp",
+            "keys and values",
+            ring_path(mesh.tp, mesh.cp, plan),
+            mesh.cp,
+            context_bytes(layout),
+            parts * layers * 3 * (1 if layout.context.method == "gather" else mesh.cp - 1),
+        ),
+        (
+            "ep",
+            "all-to-all of tokens to experts and back",
+            all_to_all_path(mesh.ep, plan),
+            mesh.ep,
+            expert_bytes(layout),
+            parts * sparse * (6 if again else 4),
+        ),
+        (
+            "dp_shard",
+            "all-gather of parameters",
+            ring_path(data, layout.num_state_shards, plan),
+            layout.num_state_shards,
+            gather_bytes(layout),
+            gathers(layout) * (layers + 2),
+        ),
+        (
+            "dp_shard",
+            "reduce-scatter of gradients",
+            ring_path(data, layout.num_shards, plan),
+            layout.num_shards,
+            reduce_bytes(layout),
+            synchronised * (layers + 2),
+        ),
         (
             "dp_replicate",
             "all-reduce of gradients",
+            ring_path(data * layout.num_shards, layout.num_replicas, plan),
             layout.num_replicas,
-            mesh.tp * layout.num_shards,
             replica_bytes(layout),
+            layers + 2,
         ),
         (
             "pp",
             "activations and their gradients",
+            pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, plan),
             mesh.pp,
-            mesh.tp * mesh.cp * mesh.dp,
-            pipeline_bytes(layout, plan.virtual_stages),
+            pipeline_bytes(layout),
+            2 * layout.pipeline.num_virtual * parts,
         ),
     ]
-    found = []
-    for axis, what, num_gpus, stride, num_bytes in kinds:
-        if num_gpus > 1:
-            link, gbps = link_of(stride, num_gpus, plan)
-            if axis == "pp":  # neighbours send pairwise: each GPU over its own adapter
-                gbps = min(gbps, plan.inter_gbps) if link == "inter" else gbps
-            found.append(Traffic(axis=axis, what=what, num_gpus=num_gpus, link=link, gbps=gbps, num_bytes=num_bytes))
-    return tuple(found)
+    if layout.shape.experts is not None:
+        shards = layout.shards.experts
+        copies = mesh.dp_replicate * layout.num_expert_peers // shards
+        path = ring_path(experts, shards, plan)
+        whole = layout.num_expert_parameters(_fullest(layout)) / mesh.ep
+        kinds += [
+            (
+                "dp_shard",
+                "all-gather of experts",
+                path,
+                shards,
+                gathers(layout) * ring_bytes(layout.compute_bytes * whole, shards),
+                gathers(layout) * sparse,
+            ),
+            (
+                "dp_shard",
+                "reduce-scatter of experts' gradients",
+                path,
+                shards,
+                synchronised * ring_bytes(layout.weight_bytes * whole, shards),
+                synchronised * sparse,
+            ),
+            (
+                "dp_replicate",
+                "all-reduce of experts' gradients",
+                ring_path(experts * shards, copies, plan),
+                copies,
+                all_reduce_bytes(layout.weight_bytes * whole / shards, copies),
+                sparse,
+            ),
+        ]
+    return tuple(
+        Traffic(
+            axis=axis,
+            what=what,
+            num_gpus=num_gpus,
+            link=path.link,
+            gbps=path.gbps,
+            num_bytes=num_bytes,
+            num_collectives=num_collectives,
+            latency_seconds=num_collectives * path.latency,
+        )
+        for axis, what, path, num_gpus, num_bytes, num_collectives in kinds
+        if num_gpus > 1 and num_bytes > 0
+    )
+
+
+def _fullest(layout: PlannedLayout) -> Part:
+    return max(layout.ranks, key=lambda part: layout.num_parameters(part) + layout.num_expert_parameters(part))
+
+
+def gathers(layout: PlannedLayout) -> int:
+    """How often weights are gathered in a step: each micro-batch once for zero = 2, and again in backward for zero = 3
+    (1910.02054, section 7.2.2); once in pipelines and for zero = 1, never for zero = 0."""
+    if layout.zero == 0:
+        return 0
+    if layout.zero == 1 or layout.synchronises_once:
+        return 1
+    return layout.num_micro_batches * (2 if layout.zero == 3 else 1)
 
 
 def gather_bytes(layout: PlannedLayout) -> float:
-    """All-gathers of parameters in `compute_bytes`: each micro-batch once for zero = 2, and again in backward for
-    zero = 3 (1910.02054, section 7.2.2); once a step in pipelines."""
-    size = layout.compute_bytes * layout.num_gpu_parameters
-    times = 1 if layout.synchronises_once else layout.num_micro_batches * (2 if layout.zero == 3 else 1)
-    return times * ring_bytes(size, layout.num_shards)
+    """All-gathers of parameters in `compute_bytes`; zero = 1 gathers the new weights themselves, in `weight_bytes`."""
+    num_bytes = layout.weight_bytes if layout.zero == 1 else layout.compute_bytes
+    size = num_bytes * layout.num_parameters(_fullest(layout)) / layout.mesh.tp
+    return gathers(layout) * ring_bytes(size, layout.num_state_shards)
 
 
 def reduce_bytes(layout: PlannedLayout) -> float:
     """Reduce-scatters of gradients in `weight_bytes`, each micro-batch (else accumulation would hold them whole); once
     a step in pipelines."""
-    size = layout.weight_bytes * layout.num_gpu_parameters
+    size = layout.weight_bytes * layout.num_parameters(_fullest(layout)) / layout.mesh.tp
     return (1 if layout.synchronises_once else layout.num_micro_batches) * ring_bytes(size, layout.num_shards)
 
 
 def replica_bytes(layout: PlannedLayout) -> float:
     """The all-reduce of the shards' gradients over replicas, once a step."""
-    size = layout.weight_bytes * layout.num_gpu_parameters / layout.num_shards
+    size = layout.weight_bytes * layout.num_parameters(_fullest(layout)) / layout.mesh.tp / layout.num_shards
     return all_reduce_bytes(size, layout.num_replicas)
+
+
+def stream_size(layout: PlannedLayout) -> float:
+    """Bytes of the residual stream of one micro-batch, whole over tensor peers."""
+    return layout.tokens * layout.config.width * layout.compute_bytes
 
 
 def tensor_bytes(layout: PlannedLayout) -> float:
     """Tensor parallel with sequence parallelism: in each layer two all-gathers and two reduce-scatters of the stream
     forward, as many backward (2205.05198, section 4.2.2), three more where the layer is computed again; and four for
-    embedding and head."""
-    size = layout.tokens * layout.config.width * layout.compute_bytes
-    a_layer = 8 if layout.recompute == "none" else 11
-    collectives = a_layer * layout.num_stage_layers + 4
-    return layout.num_micro_batches * collectives * ring_bytes(size, layout.mesh.tp)
+    embedding and head. Layers with experts gather and scatter for attention alone: a peer's share of the tokens goes to
+    the experts."""
+    size = ring_bytes(stream_size(layout), layout.mesh.tp)
+    again = layout.recompute != "none"
+    fullest = max(layout.ranks, key=lambda part: part.num_layers)
+    collectives = (11 if again else 8) * fullest.num_dense + (5.5 if again else 4) * fullest.num_sparse + 4
+    return layout.num_micro_batches * collectives * size
 
 
 def context_bytes(layout: PlannedLayout) -> float:
     """All-gather of keys and values in forward and backward and the reduce-scatter of their gradients, each layer
-    (Llama 3, 2407.21783, section 3.3.2: all-gather based context parallelism)."""
-    config, mesh = layout.config, layout.mesh
-    whole = layout.micro_batch * layout.seq_len * 2 * config.num_kv_heads * config.head_dim / mesh.tp
-    size = whole * layout.compute_bytes
-    return 3 * layout.num_micro_batches * layout.num_stage_layers * ring_bytes(size, mesh.cp)
+    (Llama 3, 2407.21783, section 3.3.2: all-gather based context parallelism). A ring sends as much, in steps."""
+    return 3 * layout.num_micro_batches * layout.num_stage_layers * ring_bytes(context_size(layout), layout.mesh.cp)
 
 
-def pipeline_bytes(layout: PlannedLayout, virtual_stages: int) -> float:
-    """Activations to the next stage and gradients to the one before, once for each virtual stage (Narayanan et al.,
+def context_size(layout: PlannedLayout) -> float:
+    """Bytes of a layer's keys and values of one micro-batch over the whole sequence."""
+    config = layout.config
+    heads = 2 * config.num_kv_heads * config.head_dim / layout.mesh.tp
+    return layout.micro_batch * layout.seq_len * heads * layout.compute_bytes
+
+
+def expert_bytes(layout: PlannedLayout) -> float:
+    """All-to-alls of each layer with experts: a token's copy to each of its experts and back, forward and backward
+    (GShard, 2006.16668, section 3.2), forward again where the layer is computed again."""
+    times = 4 if layout.recompute == "none" else 6
+    sparse = max(part.num_sparse for part in layout.ranks)
+    return times * layout.num_micro_batches * sparse * ring_bytes(expert_size(layout), layout.mesh.ep)
+
+
+def expert_size(layout: PlannedLayout) -> float:
+    """Bytes that one GPU has for the experts of a layer in one micro-batch: `top_k` copies of its share of the
+    stream."""
+    experts = layout.shape.experts
+    return stream_size(layout) / layout.mesh.tp * experts.top_k if experts else 0.0
+
+
+def pipeline_bytes(layout: PlannedLayout) -> float:
+    """Activations to the next stage and gradients to the one before, for each stage of the rank (Narayanan et al.,
     2104.04473, section 3.2); tensor peers send a share each."""
-    size = layout.tokens * layout.config.width * layout.compute_bytes / layout.mesh.tp
-    return 2 * virtual_stages * layout.num_micro_batches * size
+    return 2 * layout.pipeline.num_virtual * layout.num_micro_batches * stream_size(layout) / layout.mesh.tp

@@ -2,27 +2,89 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
 
 from lineage.recipe import RecipeError
 from trainer.model.sizes import ModelConfig
-from trainer.options import Mesh, TrainTable
+from trainer.options import ContextTable, Mesh, PipelineTable, TrainTable
+from trainer.planning.schedules import check_micro_batches, rank_of_stage
+from trainer.planning.shape import Shape
 
 LARGEST_MICRO_BATCH: Final = 8
 """Sequences of a forward pass where the recipe gives none, as the feed cuts them."""
 
-_BYTES: Final = {"bf16": 2, "bfloat16": 2, "fp32": 4, "float32": 4, "fp64": 8, "float64": 8, "auto": 2}
+Zero = Literal[3, 2, 1, 0]
+Recompute = Literal["none", "selective", "full"]
+
+_BYTES: Final = {
+    "bf16": 2, "bfloat16": 2, "float8": 2, "fp32": 4, "float32": 4, "fp64": 8, "float64": 8, "auto": 2
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What of a model lies on one pipeline stage, or on one rank: layers without and with experts, and either of the
+    vocabulary matrices."""
+
+    num_dense: int = 0
+    num_sparse: int = 0
+    embedding: bool = False
+    head: bool = False
+
+    @property
+    def num_layers(self) -> int:
+        """All its layers."""
+        return self.num_dense + self.num_sparse
+
+
+class Shards(NamedTuple):
+    """How many GPUs share one copy of the weights and gradients, of their moments, and of those of routed experts."""
+
+    weights: int
+    moments: int
+    experts: int
+    expert_moments: int
+
+
+def shards_of(zero: Zero, num_copies: int, tp: int, ep: int) -> Shards:
+    """The shards of a ZeRO level, where `num_copies` GPUs, dp_shard x cp of them, have the same weights."""
+    peers = num_copies * tp // ep
+    if zero == 0:
+        return Shards(1, 1, 1, 1)
+    if zero == 1:
+        return Shards(1, num_copies, 1, peers)
+    return Shards(num_copies, num_copies, peers, peers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """How a model's layers lie on pipeline stages and ranks: layers and output matrices of each stage as numbers.
+    Stages are of few `kinds`: `counts` says how many are of each."""
+
+    stages: tuple[Part, ...]
+    ranks: tuple[Part, ...]
+    rank_of_stage: tuple[int, ...]
+    layers: tuple[float, ...]
+    heads: tuple[float, ...]
+    kinds: tuple[Part, ...]
+    kind_of_stage: tuple[int, ...]
+    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLayout:
     """`compute_bytes` of a number in forward and backward, `weight_bytes` of a weight, a gradient or a moment."""
 
-    config: ModelConfig
+    shape: Shape
     mesh: Mesh
-    zero: Literal[3, 2, 1, 0]
-    recompute: Literal["none", "selective", "full"]
+    pipeline: PipelineTable = field(default_factory=PipelineTable)
+    context: ContextTable = field(default_factory=ContextTable)
+    zero: Zero
+    recompute: Recompute
+    float8: bool = False
     compute_bytes: int
     weight_bytes: int
     seq_len: int
@@ -31,20 +93,41 @@ class PlannedLayout:
     num_micro_batches: int
 
     @property
+    def config(self) -> ModelConfig:
+        """The model without its experts."""
+        return self.shape.config
+
+    @property
+    def shards(self) -> Shards:
+        """How many GPUs share a copy of what."""
+        mesh = self.mesh
+        return shards_of(self.zero, mesh.dp_shard * mesh.cp, mesh.tp, mesh.ep)
+
+    @property
     def num_shards(self) -> int:
-        """How many GPUs share one copy of weights, gradients and moments (context peers hold equal weights, so they
-        share them too)."""
-        return 1 if self.zero == 0 else self.mesh.dp_shard * self.mesh.cp
+        """How many GPUs share one copy of weights and gradients (context peers hold equal weights, so they share them
+        too)."""
+        return self.shards.weights
+
+    @property
+    def num_state_shards(self) -> int:
+        """How many GPUs share one copy of the moments."""
+        return self.shards.moments
 
     @property
     def num_replicas(self) -> int:
-        """How many such copies there are, each GPU's tensor and pipeline peers aside."""
+        """How many copies of the weights there are, each GPU's tensor and pipeline peers aside."""
         return self.mesh.dp * self.mesh.cp // self.num_shards
+
+    @property
+    def num_expert_peers(self) -> int:
+        """How many of dp_shard x cp x tp have the same experts."""
+        return self.mesh.dp_shard * self.mesh.cp * self.mesh.tp // self.mesh.ep
 
     @property
     def replicated_by_ddp(self) -> bool:
         """Whether DistributedDataParallel under autocast wraps the model, and not fully_shard."""
-        return self.zero == 0 and self.mesh.tp == 1
+        return self.zero in (0, 1) and self.mesh.tp == 1 and self.mesh.pp == 1
 
     @property
     def synchronises_once(self) -> bool:
@@ -53,42 +136,98 @@ class PlannedLayout:
         return self.mesh.pp > 1
 
     @property
+    def split(self) -> Split:
+        """How the layers lie on stages and ranks."""
+        experts = self.shape.experts
+        num_dense = experts.num_dense_layers if experts else self.config.num_layers
+        return _split(self.config.num_layers, num_dense, self.mesh.pp, self.pipeline)
+
+    @property
+    def stages(self) -> tuple[Part, ...]:
+        """Every pipeline stage, in the model's order."""
+        return self.split.stages
+
+    @property
+    def ranks(self) -> tuple[Part, ...]:
+        """What each pipeline rank has."""
+        return self.split.ranks
+
+    @property
     def num_stage_layers(self) -> int:
-        """Layers of the fullest pipeline stage."""
-        return -(-self.config.num_layers // self.mesh.pp)
-
-    @property
-    def num_stage_parameters(self) -> int:
-        """Parameters of the fullest pipeline stage: its layers and, of more stages than one, one vocabulary matrix."""
-        config = self.config
-        if self.mesh.pp == 1:
-            return config.num_parameters
-        return self.num_stage_layers * config.num_layer_parameters + config.num_embedding_parameters + config.width
-
-    @property
-    def num_gpu_parameters(self) -> float:
-        """Parameters that one GPU computes with. (Norms, which tensor peers do not split, are split here: less than
-        one in ten thousand.)"""
-        return self.num_stage_parameters / self.mesh.tp
+        """Layers of the fullest pipeline rank."""
+        return max(part.num_layers for part in self.ranks)
 
     @property
     def tokens(self) -> int:
         """Positions of a micro-batch on one GPU, before tensor parallel splits anything."""
         return self.micro_batch * self.seq_len // self.mesh.cp
 
+    def num_parameters(self, part: Part) -> int:
+        """Parameters of a part of the model, routed experts aside."""
+        config = self.config
+        matrices = part.embedding + part.head
+        if matrices == 2 and config.tied:
+            matrices = 1
+        return (
+            part.num_dense * config.num_layer_parameters
+            + part.num_sparse * self.shape.num_whole_parameters
+            + matrices * config.num_embedding_parameters
+            + part.head * config.width
+        )
 
-def planned_layout(table: TrainTable, config: ModelConfig) -> PlannedLayout:
+    def num_expert_parameters(self, part: Part) -> int:
+        """Parameters of the routed experts of a part of the model."""
+        experts = self.shape.experts
+        return part.num_sparse * experts.num_experts * self.shape.num_expert_parameters if experts else 0
+
+
+@functools.lru_cache(maxsize=4096)
+def _split(num_layers: int, num_dense: int, pp: int, pipeline: PipelineTable) -> Split:
+    sizes = (num_layers,) if pp == 1 else pipeline.stage_layers(num_layers, pp)
+    homes = [0 if pp == 1 else rank_of_stage(pipeline.schedule, stage, pp) for stage in range(len(sizes))]
+    stages, first = [], 0
+    for stage, size in enumerate(sizes):
+        dense = max(0, min(num_dense - first, size))
+        first += size
+        last = stage == len(sizes) - 1
+        stages.append(Part(num_dense=dense, num_sparse=size - dense, embedding=stage == 0, head=last))
+    kinds = tuple(dict.fromkeys(stages))
+    kind_of_stage = tuple(kinds.index(part) for part in stages)
+    return Split(
+        stages=tuple(stages),
+        ranks=tuple(_together([stages[i] for i, home in enumerate(homes) if home == rank]) for rank in range(pp)),
+        rank_of_stage=tuple(homes),
+        layers=tuple(float(part.num_layers) for part in stages),
+        heads=tuple(float(part.head) for part in stages),
+        kinds=kinds,
+        kind_of_stage=kind_of_stage,
+        counts=tuple(kind_of_stage.count(kind) for kind in range(len(kinds))),
+    )
+
+
+def _together(parts: Sequence[Part]) -> Part:
+    return Part(
+        num_dense=sum(part.num_dense for part in parts),
+        num_sparse=sum(part.num_sparse for part in parts),
+        embedding=any(part.embedding for part in parts),
+        head=any(part.head for part in parts),
+    )
+
+
+def planned_layout(table: TrainTable, shape: Shape) -> PlannedLayout:
     """The layout of a recipe; RecipeError where this model cannot be spread so."""
     mesh = table.mesh
-    _check(table, config)
     slice_size = -(-table.global_batch // mesh.dp)
     micro_batch = min(table.micro_batch or LARGEST_MICRO_BATCH, slice_size)
     compute_bytes = _BYTES[table.dtype]
-    return PlannedLayout(
-        config=config,
+    layout = PlannedLayout(
+        shape=shape,
         mesh=mesh,
+        pipeline=table.pipeline,
+        context=table.context,
         zero=table.zero,
         recompute=table.activation_checkpointing,
+        float8=table.dtype == "float8",
         compute_bytes=compute_bytes,
         weight_bytes=max(compute_bytes, 4),
         seq_len=table.seq_len,
@@ -96,12 +235,16 @@ def planned_layout(table: TrainTable, config: ModelConfig) -> PlannedLayout:
         micro_batch=micro_batch,
         num_micro_batches=-(-slice_size // micro_batch),
     )
+    check_mesh(mesh, shape, table.seq_len, table.context)
+    check_pipeline(layout)
+    return layout
 
 
-def _check(table: TrainTable, config: ModelConfig) -> None:
-    mesh = table.mesh
+def check_mesh(mesh: Mesh, shape: Shape, seq_len: int, context: ContextTable) -> None:
+    """RecipeError where tensor, context or expert parallel do not divide the model or its sequences."""
+    config, experts = shape.config, shape.experts
     divided = {
-        "seq_len": table.seq_len,
+        "seq_len": seq_len,
         "heads": config.num_heads,
         "key-value heads": config.num_kv_heads,
         "hidden": config.hidden,
@@ -110,9 +253,31 @@ def _check(table: TrainTable, config: ModelConfig) -> None:
     for what, number in divided.items():
         if number % mesh.tp:
             raise RecipeError(f"train.parallel.tp = {mesh.tp}: it must divide the model's {what}, {number}")
-    if table.seq_len % (mesh.cp * mesh.tp):
-        raise RecipeError(f"train.parallel.cp = {mesh.cp}: with tp = {mesh.tp} it must divide seq_len, {table.seq_len}")
-    if mesh.pp > config.num_layers:
-        raise RecipeError(f"train.parallel.pp = {mesh.pp}: expected at most the model's layers, {config.num_layers}")
-    if mesh.ep > 1:
+    if seq_len % (mesh.cp * mesh.tp):
+        raise RecipeError(f"train.parallel.cp = {mesh.cp}: with tp = {mesh.tp} it must divide seq_len, {seq_len}")
+    if mesh.cp > 1 and context.balance == "zigzag" and seq_len % (2 * mesh.cp * mesh.tp):
+        raise RecipeError(
+            f"train.parallel.cp = {mesh.cp}: with tp = {mesh.tp} and zigzag twice their product must divide seq_len, "
+            f"{seq_len}"
+        )
+    if mesh.ep > 1 and experts is None:
         raise RecipeError(f"train.parallel.ep = {mesh.ep}: expected 1, the model has no experts")
+    if experts is not None and experts.num_experts % mesh.ep:
+        raise RecipeError(f"train.parallel.ep = {mesh.ep}: it must divide the model's experts, {experts.num_experts}")
+
+
+def check_pipeline(layout: PlannedLayout) -> None:
+    """RecipeError where the pipeline's schedule does not run with this model, batch or recomputation."""
+    mesh, pipeline = layout.mesh, layout.pipeline
+    if mesh.pp == 1:
+        return
+    if mesh.pp > layout.config.num_layers:
+        expected = layout.config.num_layers
+        raise RecipeError(f"train.parallel.pp = {mesh.pp}: expected at most the model's layers, {expected}")
+    _ = layout.stages
+    check_micro_batches(pipeline.schedule, mesh.pp, layout.num_micro_batches)
+    if pipeline.splits_backward and layout.recompute == "selective":
+        raise RecipeError(
+            f"train.activation_checkpointing = 'selective': torch cannot split its backward pass, which "
+            f"train.pipeline.schedule = {pipeline.schedule!r} does; expected 'none' or 'full'"
+        )

@@ -1,12 +1,13 @@
 """`sluice plan`: what a training recipe needs of the machines that its [plan] names.
 
 1. vocabulary    from the data's index, the model's config.json, or Llama 3's
-2. layout        the model over the mesh, micro-batches                       layout.py
-3. memory        four buckets of the fullest GPU                              memory.py
-4. communication volume and time by axis and link                             communication.py
-5. throughput    bubble, time of a step, utilisation                          throughput.py
-6. checkpoints   size, time to save, how often                                cadence.py
-7. budget        tokens, epochs, days, cost
+2. shape         parameters and operations, of experts too                    shape.py
+3. layout        the model over the mesh, micro-batches                       layout.py
+4. memory        four buckets of the fullest GPU                              memory.py
+5. communication volume and time by axis and link                             communication.py
+6. throughput    bubble, time of a step, utilisation             schedules.py throughput.py
+7. checkpoints   size, time to save, how often                                cadence.py
+8. budget        tokens, epochs, days, cost
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from pathlib import Path
 from typing import Final
 
 from lineage.index.output_index import NotFinishedError
+from lineage.recipe import RecipeError
 from trainer.data.corpus import Corpus, open_corpus
-from trainer.model.sizes import SIZES, ModelConfig, model_config
+from trainer.model.sizes import SIZES
 from trainer.options import PlanTable, TrainRecipe, TrainTable
 from trainer.planning import cadence
 from trainer.planning.communication import Traffic, traffic
 from trainer.planning.gpus import Gpu, gpu_named
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.memory import Memory, memory
+from trainer.planning.shape import Shape, planned_shape
 from trainer.planning.throughput import Throughput, throughput
 
 LLAMA_3_VOCABULARY: Final = 128_256
@@ -101,9 +104,10 @@ class TrainingPlan:
 def plan_training(recipe: TrainRecipe) -> TrainingPlan:
     """The plan of a recipe; reads at most the data's index. RecipeError where the recipe cannot be carried out."""
     table, gpu = recipe.train, gpu_named(recipe.plan.gpu)
-    corpus = _corpus(table)
-    config, vocabulary = _model(table, corpus)
-    layout = planned_layout(table, config)
+    corpus = finished_corpus(table)
+    shape, vocabulary = planned_model(table, corpus)
+    layout = planned_layout(table, shape)
+    check_gpu(layout, gpu)
     sent = traffic(layout, recipe.plan)
     speed = throughput(layout, sent, recipe.plan, gpu)
     checkpoints = plan_checkpoints(layout, recipe.plan, table.checkpoint.every, speed.step_seconds)
@@ -122,29 +126,35 @@ def plan_training(recipe: TrainRecipe) -> TrainingPlan:
     )
 
 
-def _corpus(table: TrainTable) -> Corpus | None:
+def finished_corpus(table: TrainTable) -> Corpus | None:
+    """The data of the recipe, where there are any yet."""
     try:
         return open_corpus(table.outs)
     except NotFinishedError:
         return None
 
 
-def _model(table: TrainTable, corpus: Corpus | None) -> tuple[ModelConfig, VocabularyCost]:
+def check_gpu(layout: PlannedLayout, gpu: Gpu) -> None:
+    """RecipeError where the GPU does not have the layout's arithmetic."""
+    if layout.float8 and gpu.peak_float8 is None:
+        raise RecipeError(f"train.dtype = 'float8': {gpu.name} (plan.gpu) has none; expected another dtype or GPU")
+
+
+def planned_model(table: TrainTable, corpus: Corpus | None) -> tuple[Shape, VocabularyCost]:
     """The model with the vocabulary that training would give it, or the nearest that can be known without data."""
     if corpus is not None:
-        config = model_config(table.model, corpus.tokenizer.vocab_size)
-        return config, VocabularyCost(size=config.vocab_size, origin=f"the data's tokenizer, {corpus.tokenizer.name}")
-    if table.model in SIZES:
-        config = model_config(table.model, LLAMA_3_VOCABULARY)
-        return config, VocabularyCost(size=config.vocab_size, origin="Llama 3's: train.data has no finished output yet")
-    config = model_config(table.model, 0)
-    origin = f"{Path(table.model)}: train.data has no finished output yet"
-    return config, VocabularyCost(size=config.vocab_size, origin=origin)
+        known, origin = corpus.tokenizer.vocab_size, f"the data's tokenizer, {corpus.tokenizer.name}"
+    elif table.model in SIZES or table.model == "moe-debug":
+        known, origin = LLAMA_3_VOCABULARY, "Llama 3's: train.data has no finished output yet"
+    else:
+        known, origin = 0, f"{Path(table.model)}: train.data has no finished output yet"
+    shape = planned_shape(table.model, known)
+    return shape, VocabularyCost(size=shape.config.vocab_size, origin=origin)
 
 
 def checkpoint_bytes(layout: PlannedLayout) -> float:
     """Weights and two moments of the whole model in `weight_bytes` each; the rest of a checkpoint is small."""
-    return 3.0 * layout.weight_bytes * layout.config.num_parameters
+    return 3.0 * layout.weight_bytes * layout.shape.num_parameters
 
 
 def plan_checkpoints(layout: PlannedLayout, plan: PlanTable, every_steps: int, step_seconds: float) -> Checkpoints:
@@ -187,7 +197,7 @@ def plan_budget(
         num_tokens=num_tokens,
         corpus_tokens=available,
         epochs=num_tokens / available if available else None,
-        num_flops=layout.config.flops_per_token(layout.seq_len) * num_tokens,
+        num_flops=layout.shape.flops_per_token(layout.seq_len) * num_tokens,
         ideal_days=ideal / 86400,
         days=seconds / 86400,
         gpu_hours=gpu_hours,
@@ -198,8 +208,11 @@ def plan_budget(
 def _notes(layout: PlannedLayout, plan: PlanTable) -> tuple[str, ...]:
     """The assumptions behind the figures."""
     mesh, notes = layout.mesh, []
-    if mesh.pp == 1 and plan.virtual_stages > 1:
-        notes.append(f"plan.virtual_stages = {plan.virtual_stages}: without pipeline stages it changes nothing")
+    if mesh.pp > 1 and layout.zero >= 2:
+        notes.append(
+            f"train.zero = {layout.zero}: within a step torch's pipelines hold weights and gradients whole; only "
+            "the moments stay sharded"
+        )
     if mesh.tp > plan.gpus_per_node:
         notes.append(
             f"train.parallel.tp = {mesh.tp}: more than a node's {plan.gpus_per_node} GPUs, so each layer waits for the "

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from trainer.options import PlanTable
-from trainer.planning.communication import Traffic
-from trainer.planning.gpus import Gpu, mfu
-from trainer.planning.layout import PlannedLayout
+from trainer.planning.communication import (
+    Traffic,
+    all_to_all_path,
+    context_size,
+    expert_size,
+    pair_path,
+    ring_bytes,
+    ring_path,
+    stream_size,
+)
+from trainer.planning.gpus import Gpu, utilisation
+from trainer.planning.layout import Part, PlannedLayout
+from trainer.planning.memory import owned_parameters, sharded_bytes
+from trainer.planning.schedules import PassTimes, Pipeline, span
+
+_ROUNDS: Final = 4
+"""Rounds of pp micro-batches after which a schedule is taken to repeat itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,17 +82,108 @@ def bubble_of_whole(stages: int, micro_batches: int, virtual_stages: int = 1) ->
     return (stages - 1) / (virtual_stages * micro_batches + stages - 1)
 
 
-def recomputed_flops_per_token(layout: PlannedLayout) -> float:
-    """Operations that backward does again for a token: full, forward of the layers; selective, the three of seven
-    matrix products that are not kept (keys, attention's output projection, up); attention is kept."""
-    config = layout.config
-    if layout.recompute == "none":
-        return 0.0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Operations of a part of the model for one token, forward pass only: products with the layers' weights, which
+    float8 speeds up, attention, and the output matrix. Recomputed ones are in `again_*`."""
+
+    linear: float
+    attention: float
+    head: float
+    again_linear: float
+    again_attention: float
+
+    @property
+    def model(self) -> float:
+        """Forward and backward, nothing counted twice: of each, backward is twice forward."""
+        return 3 * (self.linear + self.attention + self.head)
+
+    @property
+    def again(self) -> float:
+        """What is computed again."""
+        return self.again_linear + self.again_attention
+
+
+def work_of(layout: PlannedLayout, part: Part) -> Work:
+    """The operations of some layers. Recomputed: full, the layers' forward; selective, the three of seven matrix
+    products that are not kept (keys, attention's output projection, up); attention is kept."""
+    shape, config = layout.shape, layout.config
+    dense, sparse = shape.layer_flops(sparse=False) / 3, shape.layer_flops(sparse=True) / 3
+    linear = part.num_dense * dense + part.num_sparse * sparse
+    attention = part.num_layers * shape.attention_flops(layout.seq_len) / 3
+    again_linear = again_attention = 0.0
     if layout.recompute == "full":
-        layers = 2.0 * config.num_layers * config.num_layer_parameters
-        return layers + 4.0 * config.num_layers * config.width * layout.seq_len
-    again = config.width * (config.head_dim * (config.num_kv_heads + config.num_heads) + config.hidden)
-    return 2.0 * config.num_layers * again
+        again_linear, again_attention = linear, attention
+    elif layout.recompute == "selective":
+        heads = config.width * config.head_dim * (config.num_kv_heads + config.num_heads)
+        up = part.num_dense * config.width * config.hidden
+        if shape.experts is not None:
+            seen = shape.experts.top_k + shape.experts.num_shared
+            up += part.num_sparse * config.width * shape.experts.hidden * seen
+        again_linear = 2.0 * (part.num_layers * heads + up)
+    return Work(
+        linear=linear,
+        attention=attention,
+        head=shape.head_flops / 3 if part.head else 0.0,
+        again_linear=again_linear,
+        again_attention=again_attention,
+    )
+
+
+def compute_times(layout: PlannedLayout, part: Part, plan: PlanTable, gpu: Gpu) -> PassTimes:
+    """Seconds of one micro-batch in some layers, computing alone. The gradients of a product with weights take as long
+    as the product each; those of attention, which has no weights, are all of the input's gradient. Without balance the
+    context rank with the end of a sequence has (2·cp − 1)/cp times the mean of attention.
+
+    Weights' gradients are added up in `weight_bytes`: the product writes them, the sum reads both and writes one. That
+    is bound by memory, however few tokens a micro-batch has, and makes small ones dear."""
+    work, tokens = work_of(layout, part), layout.tokens / layout.mesh.tp
+    speed = plan.efficiency * gpu.peak_flops
+    fast = plan.float8_efficiency * gpu.peak_float8 if layout.float8 and gpu.peak_float8 else speed
+    cp = layout.mesh.cp
+    unequal = (2 * cp - 1) / cp if cp > 1 and layout.context.balance == "none" else 1.0
+    linear, head = tokens * work.linear / fast, tokens * work.head / speed
+    attention = tokens * work.attention / speed * unequal
+    again = tokens * (work.again_linear / fast + work.again_attention * unequal / speed)
+    adding = (
+        sum(owned_parameters(layout, part)) * 2 * (layout.compute_bytes + layout.weight_bytes) / gpu.memory_bandwidth
+    )
+    return PassTimes(
+        forward=linear + head + attention, input=linear + head + 2 * attention + again, weight=linear + head + adding
+    )
+
+
+def waiting_times(layout: PlannedLayout, part: Part, plan: PlanTable, gpu: Gpu) -> PassTimes:
+    """Seconds that one micro-batch in some layers waits for other GPUs: tensor peers, expert peers, and context peers,
+    whose ring hides behind attention as far as that is long enough."""
+    mesh, again = layout.mesh, layout.recompute != "none"
+    forward = backward = 0.0
+    if mesh.tp > 1:
+        path, size = ring_path(1, mesh.tp, plan), ring_bytes(stream_size(layout), mesh.tp)
+        # A layer with experts gathers and scatters for attention alone.
+        gathers = 4 * part.num_dense + 2 * part.num_sparse
+        ends = 2 * (part.embedding + part.head) / 2
+        forward += path.seconds(size, 1) * (gathers + ends)
+        backward += path.seconds(size, 1) * (gathers * (1.75 if again else 1.0) + ends)
+    if mesh.cp > 1:
+        path, size = ring_path(mesh.tp, mesh.cp, plan), ring_bytes(context_size(layout), mesh.cp)
+        if layout.context.method == "gather":
+            a_layer = path.seconds(size, 1)
+            forward += part.num_layers * a_layer
+            backward += part.num_layers * 2 * a_layer
+        else:
+            step = pair_path(mesh.tp, mesh.cp, plan)
+            a_layer = step.seconds(size, mesh.cp - 1)
+            speed = plan.efficiency * gpu.peak_flops
+            hidden = layout.tokens / mesh.tp * layout.shape.attention_flops(layout.seq_len) / 3 / speed
+            forward += part.num_layers * max(0.0, a_layer - hidden)
+            backward += part.num_layers * max(0.0, 2 * a_layer - 2 * hidden)
+    if mesh.ep > 1:
+        path, size = all_to_all_path(mesh.ep, plan), ring_bytes(expert_size(layout), mesh.ep)
+        a_layer = 2 * path.seconds(size, 1)
+        forward += part.num_sparse * a_layer
+        backward += part.num_sparse * a_layer * (2 if again else 1)
+    return PassTimes(forward=forward, input=backward, weight=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,41 +205,161 @@ class Throughput:
 def throughput(layout: PlannedLayout, sent: Sequence[Traffic], plan: PlanTable, gpu: Gpu) -> Throughput:
     """The time of a step and what share of the peak it makes of the GPUs.
 
-    Kernels reach `plan.efficiency` of the peak. Tensor and context peers wait for each other; gathering and reducing
-    over dp_shard runs beside forward and backward, the all-reduce over replicas beside the last backward, pipeline
-    messages beside other micro-batches: what is longer than what hides it is exposed. The pipeline's bubble lengthens
-    computing and waiting by (p−1)/(v·m), and the fullest stage sets the pace. The optimizer's pass over its states and
-    the loading of data are not counted."""
+    Kernels reach `plan.efficiency` of the peak. Tensor, context and expert peers wait for each other; gathering and
+    reducing over dp_shard runs beside forward and backward, the all-reduce over replicas beside the last backward: what
+    is longer than what hides it is exposed. A pipeline takes as long as its schedule's action table takes when it is
+    executed with these times, messages between stages on their way included. Then the optimizer passes over its states.
+    The loading of data is not counted."""
+    passes = pass_times(layout, plan, gpu)
+    return throughput_of(layout, sent, gpu, passes, pipeline_seconds(passes, layout, plan))
+
+
+def throughput_of(
+    layout: PlannedLayout, sent: Sequence[Traffic], gpu: Gpu, passes: MicroBatch, pipeline: float
+) -> Throughput:
+    """The same where the times of a micro-batch and of the pipeline are known."""
     mesh, parts = layout.mesh, layout.num_micro_batches
-    share = layout.tokens / mesh.tp * layout.num_stage_layers / layout.config.num_layers
-    model_flops = layout.config.flops_per_token(layout.seq_len) * share
-    again_flops = recomputed_flops_per_token(layout) * share
-    speed = plan.efficiency * gpu.peak_flops
-    forward, backward = model_flops / 3 / speed, (model_flops * 2 / 3 + again_flops) / speed
-
-    waiting = sum(kind.seconds for kind in sent if kind.axis in ("tp", "cp")) / parts
-    times = 1 if layout.synchronises_once else parts
-    gather, reduce = (_seconds(sent, what) / times for what in ("all-gather", "reduce-scatter"))
-    gather_forward = gather / 2 if layout.zero == 3 and not layout.synchronises_once else gather
-    exposed = times * (
-        max(0.0, gather_forward - forward) + max(0.0, gather - gather_forward + reduce - backward)
-    ) + max(0.0, _seconds(sent, "all-reduce") - backward)
-
-    idle = bubble_of_useful(mesh.pp, parts, plan.virtual_stages)
-    step = (forward + backward + waiting) * parts * (1 + idle) + exposed
+    exposed = synchronising_seconds(layout, sent, passes)
+    step = pipeline + exposed + update_seconds(layout, gpu)
+    mean = Part(
+        num_dense=layout.config.num_layers - layout.shape.num_sparse_layers,
+        num_sparse=layout.shape.num_sparse_layers,
+        embedding=True,
+        head=True,
+    )
+    computing = parts * passes.compute / mesh.pp
+    waiting = parts * passes.waiting / mesh.pp
+    work = work_of(layout, mean)
     per_gpu = layout.global_batch * layout.seq_len / step / mesh.num_workers
-    utilised = mfu(layout.config, layout.seq_len, per_gpu, gpu.peak_flops)
+    utilised = utilisation(layout.shape.flops_per_token(layout.seq_len) * per_gpu, gpu.peak_flops)
     return Throughput(
         step_seconds=step,
-        compute_seconds=(forward + backward) * parts,
+        compute_seconds=computing,
         communication_seconds=sum(kind.seconds for kind in sent),
-        exposed_seconds=waiting * parts + exposed,
-        bubble=bubble_of_whole(mesh.pp, parts, plan.virtual_stages),
+        exposed_seconds=waiting + exposed,
+        bubble=1 - (computing + waiting) / pipeline,
         mfu=utilised,
-        hfu=utilised * (model_flops + again_flops) / model_flops,
+        hfu=utilised * (work.model + work.again) / work.model,
         tokens_per_second=per_gpu * mesh.num_workers,
         tokens_per_second_per_gpu=per_gpu,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """Seconds of one micro-batch: in the whole model, computing and waiting, and on the fullest rank; `shares`: what
+    part of it each stage takes, `rank_shares` each rank."""
+
+    whole: PassTimes
+    fullest: PassTimes
+    shares: tuple[float, ...]
+    rank_shares: tuple[float, ...]
+    compute: float
+    waiting: float
+
+
+def pass_times(layout: PlannedLayout, plan: PlanTable, gpu: Gpu) -> MicroBatch:
+    """The times of a micro-batch, from those of the few kinds of stages that there are."""
+    split = layout.split
+    computing = [compute_times(layout, part, plan, gpu) for part in split.kinds]
+    waiting = [waiting_times(layout, part, plan, gpu) for part in split.kinds]
+    both = [_plus(one, other) for one, other in zip(computing, waiting, strict=True)]
+    counts = split.counts
+    whole = PassTimes(
+        forward=sum(num * kind.forward for num, kind in zip(counts, both, strict=True)),
+        input=sum(num * kind.input for num, kind in zip(counts, both, strict=True)),
+        weight=sum(num * kind.weight for num, kind in zip(counts, both, strict=True)),
+    )
+    total = _sum(whole)
+    kind_shares = [_sum(kind) / total for kind in both]
+    rank_shares = [0.0] * layout.mesh.pp
+    for kind, rank in zip(split.kind_of_stage, split.rank_of_stage, strict=True):
+        rank_shares[rank] += kind_shares[kind]
+    largest = max(rank_shares)
+    return MicroBatch(
+        whole=whole,
+        fullest=PassTimes(forward=whole.forward * largest, input=whole.input * largest, weight=whole.weight * largest),
+        shares=tuple(kind_shares[kind] for kind in split.kind_of_stage),
+        rank_shares=tuple(rank_shares),
+        compute=sum(num * _sum(kind) for num, kind in zip(counts, computing, strict=True)),
+        waiting=sum(num * _sum(kind) for num, kind in zip(counts, waiting, strict=True)),
+    )
+
+
+def _sum(times: PassTimes) -> float:
+    return times.forward + times.input + times.weight
+
+
+def _plus(one: PassTimes, other: PassTimes) -> PassTimes:
+    return PassTimes(
+        forward=one.forward + other.forward, input=one.input + other.input, weight=one.weight + other.weight
+    )
+
+
+def send_seconds(layout: PlannedLayout, plan: PlanTable) -> float:
+    """Seconds of a message to the next stage."""
+    mesh = layout.mesh
+    if mesh.pp == 1:
+        return 0.0
+    return pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, plan).seconds(stream_size(layout) / mesh.tp)
+
+
+def pipeline_seconds(times: MicroBatch, layout: PlannedLayout, plan: PlanTable) -> float:
+    """Seconds from the first forward to the last backward pass of a step, by executing the schedule's action table."""
+    num, pp = layout.num_micro_batches, layout.mesh.pp
+    if pp == 1:
+        return num * _sum(times.whole)
+    whole = dataclasses.replace(times.whole, send=send_seconds(layout, plan))
+    schedule, num_virtual = layout.pipeline.schedule, layout.pipeline.num_virtual
+
+    def simulated(num_micro_batches: int) -> float:
+        return span(Pipeline(schedule, pp, num_virtual, num_micro_batches), whole, times.shares)
+
+    # Once a schedule repeats itself, each further round of pp micro-batches takes as long as the one before.
+    few = _ROUNDS * pp
+    if num % pp or num <= few + pp:
+        return simulated(num)
+    first, second = simulated(few), simulated(few + pp)
+    return second + (second - first) * (num - few - pp) / pp
+
+
+def least_pipeline_seconds(times: MicroBatch, layout: PlannedLayout, plan: PlanTable) -> float:
+    """What `pipeline_seconds` is at least, without a simulation.
+
+    Rank r begins when the first micro-batch has passed the stages before its own, and then has all its work. Where both
+    gradients are computed at once its work ends with the backward pass of its first stage, which the stages before it
+    still have to do: with even stages that is the closed form (p − 1)/(v·m)."""
+    num, pp, whole = layout.num_micro_batches, layout.mesh.pp, times.whole
+    if pp == 1:
+        return num * _sum(whole)
+    send, total = send_seconds(layout, plan), _sum(whole)
+    passes, messages = (whole.forward, 1) if layout.pipeline.splits_backward else (total, 2)
+    least, before = 0.0, 0.0
+    for rank in range(pp):
+        least = max(least, before + num * total * times.rank_shares[rank])
+        before += passes * times.shares[rank] + messages * send
+    return least
+
+
+def synchronising_seconds(layout: PlannedLayout, sent: Sequence[Traffic], times: MicroBatch) -> float:
+    """Seconds of gathering parameters and reducing gradients that no computing hides."""
+    forward, backward = times.fullest.forward, times.fullest.input + times.fullest.weight
+    rounds = 1 if layout.synchronises_once or layout.zero == 1 else layout.num_micro_batches
+    gather, reduce = (_seconds(sent, what) / rounds for what in ("all-gather", "reduce-scatter"))
+    if layout.zero == 1 and not layout.synchronises_once:
+        # The new weights are gathered after the optimizer, beside nothing.
+        return gather + max(0.0, _seconds(sent, "all-reduce") - backward)
+    gather_forward = gather / 2 if layout.zero == 3 and not layout.synchronises_once else gather
+    exposed = max(0.0, gather_forward - forward) + max(0.0, gather - gather_forward + reduce - backward)
+    return rounds * exposed + max(0.0, _seconds(sent, "all-reduce") - backward)
+
+
+def update_seconds(layout: PlannedLayout, gpu: Gpu) -> float:
+    """Seconds of AdamW on the fullest rank, bound by memory: it reads weight, gradient and both moments and writes all
+    but the gradient, each rank those that it shards."""
+    part = max(layout.ranks, key=lambda held: layout.num_parameters(held) + layout.num_expert_parameters(held))
+    _, moments = sharded_bytes(layout, part)
+    return 3.5 * moments / gpu.memory_bandwidth
 
 
 def _seconds(sent: Sequence[Traffic], what: str) -> float:

@@ -10,10 +10,13 @@ import pytest
 
 from lineage.index.output_index import read_index
 from lineage.purge.execution import apply
+from lineage.purge.returned import find_returned
 from lineage.storage.folder import Folder
+from lineage.storage.s3_client import UnreachableError
 from lineage.store import delta as store
 from lineage.store.checksum_update import update_checksums
 from lineage.store.lookup import Lookup
+from lineage.store.purged_spans import PurgedSpans
 from lineage.trace.tracer import Functions, Tracer
 from lineage.verify.output import verify
 from stages.steps.url import named_host, normalise_url
@@ -175,3 +178,15 @@ def test_a_purge_that_met_a_full_disk_is_finished_by_the_same_call_and_says_so(
     assert applied.finished == applied.purge_id is not None
     assert_gone(template, of_folder(out), *victims_of(template))
     assert_whole(out)
+
+
+@pytest.mark.parametrize("name", ["documents/web/part-00000.parquet", "shards/web/00000.bin", "excerpts.parquet"])
+def test_nobody_concludes_that_nothing_came_back_from_a_store_that_does_not_answer(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "something")
+    purged = PurgedSpans(frozenset({b"d" * 16}), {("web", 0): {(b"d" * 16, 0, 4)}})
+    with pytest.raises(UnreachableError, match="does not answer"):
+        list(find_returned(Folder("s3://plain/out"), 0, purged, [name]))

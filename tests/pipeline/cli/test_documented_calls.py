@@ -153,6 +153,8 @@ class World:
             return "train.data=out/crawl"
         if word.startswith("source.0.inputs="):
             return 'source.0.inputs=["crawl/*.warc.gz"]'
+        if call.command == "export" and before == "--to":
+            return f"exported-{abs(hash(call.words))}"
         if before == "--offset":
             return self.names["offset"] if "--warc" in call.words else "0"
         if call.command == "trace" and before == "--warc":
@@ -203,11 +205,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     text = json.loads(history.stdout)["text"]
     for name in ("benchmark.jsonl", "target.jsonl"):
         (folder / name).write_text(json.dumps({"text": text}) + "\n")
+    (folder / "takedown.csv").write_text(f"doc_id,why\n{doc_id},asked\n")
     (folder / "page.html").write_text(f"<html><body><article><p>{text}</p></article></body></html>")
     _write_tables(folder)
     ended = sluice(
         folder, ["scan", "out/crawl", "--against", "benchmark.jsonl", "--to", "scan.json", "--max-share", "1"]
     )
+    assert ended.returncode == 0, ended.stderr
+    ended = sluice(folder, ["export", "out/crawl", "--format", "jsonl", "--to", "lent"])
     assert ended.returncode == 0, ended.stderr
     names = {
         "OUT": "out/crawl",
@@ -224,7 +229,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         "--shard": "web/0",
         "--run": "first-run",
         "--row": "0",
-        "--to DIR": "exported",
+        "--forget-export": "lent",
         "--tokenizer my.tiktoken": "crawl/tiny.tiktoken",
         "SOURCE": "web",
         "NAME": "log_linear",

@@ -167,3 +167,24 @@ def test_a_backup_laid_over_a_purged_output_is_named_and_purged_again(
     assert main(["verify", out.url]) == 0
     assert "Nothing was purged" not in words_of(out, "purges")
     assert tiles_of(out)["purged since"] == 1, "a document that was purged twice counts once"
+
+
+def test_a_list_and_a_condition_are_carried_out_and_the_audit_says_how_they_were_named(
+    out: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = [str(row[0]) for row in query(out, "SELECT doc_id FROM documents WHERE source = 'told' ORDER BY 1").rows]
+    listed = tmp_path / "list.txt"
+    listed.write_text("\n".join([ids[0], "f" * 32]))
+    asked = ["--reason", "takedown", "--by", "me", "--apply", "--json"]
+    assert main(["purge", out.url, "--from", str(listed), *asked]) == 0
+    told = capsys.readouterr()
+    assert "1 of those" in told.err
+    assert ids[0] in {row["doc_id"] for row in json.loads(told.out)["documents"]}
+    assert main(["purge", out.url, "--where", "url LIKE 'https://told.example/%'", *asked]) == 0
+    capsys.readouterr()
+    purged = {str(row[0]) for row in query(out, "SELECT DISTINCT doc_id FROM purged").rows}
+    assert purged >= set(ids)
+    named = {json.loads(str(row[0]))["named_by"] for row in query(out, "SELECT match FROM purges").rows}
+    assert named == {f"--from {listed}", "--where url LIKE 'https://told.example/%'"}
+    assert main(["verify", out.url]) == 0
+    assert main(["purge", out.url, "--where", "hots = 'a'", *asked]) == 2

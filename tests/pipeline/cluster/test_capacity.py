@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from lineage.recipe import RecipeError, parse_table
 from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
 from pipeline.cluster.tasks import TaskResources
 from pipeline.recipe import RayTable
+from tests.support.runs import recipe, run
 
 HEAD = Nodes(resources={"CPU": 4.0, "memory": 16.0 * 2**30})
 DATA = Nodes(resources={"CPU": 16.0, "memory": 64.0 * 2**30, "data": 1.0}, num=3)
@@ -88,6 +90,32 @@ def test_the_units_of_a_stage_reserve_what_ray_says_or_what_the_stage_says() -> 
     read, write = TaskResources.of(table, "read"), TaskResources.of(table, "write")
     assert (read.reserved, read.max_in_flight, read.retries) == ({"CPU": 2.0, "data": 0.001}, 64, 5)
     assert (write.reserved, write.max_in_flight) == ({"CPU": 2.0, "memory": float(1 << 30)}, 8)
+    assert write.options == {"num_cpus": 2.0, "memory": 1 << 30}
+    assert (read.keys, write.keys) == (
+        ("ray.unit_cpus", "ray.unit_resource"),
+        ("ray.unit_cpus", "ray.stages.write.memory"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("stages", "said"),
+    [
+        ({"write": {"cpus": 99.0}}, r"no node has CPU 99, which a unit of the stage write needs; .*"
+         r"Change ray\.stages\.write\.cpus, or add such nodes"),
+        ({"read": {"gpus": 0.5}}, r"no node has CPU 1, GPU 0\.5, which a unit of the stage read needs; .*"
+         r"Change ray\.unit_cpus or ray\.stages\.read\.gpus, or"),
+        ({"join": {"resource": "dta"}}, r"no node has CPU 1, dta 0\.001, .*"
+         r"Change ray\.unit_cpus or ray\.stages\.join\.resource, or"),
+    ],
+)  # fmt: skip
+def test_what_a_stage_asks_for_and_no_node_has_ends_the_run_before_it_begins(
+    stages: dict[str, Any], said: str, tmp_path: Path, small_ray: None
+) -> None:
+    (tmp_path / "web.jsonl").write_text('{"text": "one"}\n')
+    plain = recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "web.jsonl"),)}, ray={"stages": stages})
+    with pytest.raises(ResourceError, match=said):
+        run(tmp_path, plain)
+    assert not (tmp_path / "out" / "documents").exists()
 
 
 def test_a_stage_that_there_is_not_is_refused() -> None:

@@ -197,7 +197,7 @@ def test_a_training_on_two_nodes_outlives_its_submitter_and_is_fed_the_same_batc
 def test_a_run_whose_node_is_killed_ends_with_the_same_bytes(cluster: RayCluster, worker: Node, world: World) -> None:
     submit = ("submit", "run", world.data("killed"), "--set", "ray.max_in_flight=4")
     process = cluster.start_sluice(*submit)
-    wait_until(lambda: worker.works_at("_call"), "a unit is under way on the second node")
+    wait_until(lambda: worker.works_at("MapBatches("), "a unit is under way on the second node")
     worker.kill()
     out, err = process.communicate()
     assert process.returncode == 0, out + err

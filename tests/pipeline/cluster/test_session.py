@@ -45,6 +45,35 @@ def test_every_server_of_a_local_ray_listens_on_loopback() -> None:
     assert switch is None  # a cluster that this process starts or joins later is none of it
 
 
+WATCH_IMPORTS = """
+import os, sys
+from pipeline.cli.main import main
+from pipeline.cluster.environment import RAY_ENVIRONMENT
+class Watch:
+    seen = None
+    def find_spec(self, name, path=None, target=None):
+        if name == "ray" and self.seen is None:
+            self.seen = {variable for variable in RAY_ENVIRONMENT if variable in os.environ}
+sys.meta_path.insert(0, watch := Watch())
+assert main(sys.argv[1:]) == 2
+assert watch.seen == set(RAY_ENVIRONMENT), watch.seen
+"""
+
+
+@pytest.mark.parametrize("command", ["run", "train"])
+def test_a_command_sets_rays_variables_before_anything_imports_ray(command: str, tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text("[run]\nname = 7\n")
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    ended = subprocess.run(
+        [sys.executable, "-c", WATCH_IMPORTS, command, str(tmp_path / "recipe.toml")],
+        capture_output=True,
+        text=True,
+        env=plain,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="Ray brings jemalloc for Linux alone")
 def test_the_workers_of_a_local_ray_allocate_by_jemalloc() -> None:
     look = "import ray\nwith around: print(ray.get(ray.remote(lambda: open('/proc/self/maps').read()).remote()))"

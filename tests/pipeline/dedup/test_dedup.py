@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from lineage.storage.folder import Folder
 from lineage.store.tables import VERDICTS
-from pipeline.dedup.corpus import deduplicate
-from pipeline.dedup.exchange import Counts, Exchange, InProcess
+from pipeline.cluster.tasks import TaskResources
+from pipeline.dedup.corpus import deduplicate, runs_in_one_process
+from pipeline.dedup.exchange import Counts, Exchange, InProcess, RayData
 from pipeline.dedup.inputs import DedupUnit
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
@@ -303,9 +304,25 @@ def test_components_by_rounds_give_the_same_bytes(tmp_path: Path) -> None:
 def test_ray_data_gives_the_same_bytes(tmp_path: Path, small_ray: None) -> None:
     corpus = varied_corpus()
     corpus.verdicts(tmp_path / "whole")
-    corpus.verdicts(tmp_path / "ray", in_process_rows=0, rows_per_partition=100)
+    corpus.verdicts(tmp_path / "ray", RayData(TaskResources()), in_process_rows=0, rows_per_partition=100)
     assert (tmp_path / "ray" / "work" / "dedup" / "small-star-1").is_dir()
     assert published(tmp_path / "whole") == published(tmp_path / "ray")
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "num_nodes", "memory", "local"),
+    [
+        (5_000_000, 1, 64 << 30, True),
+        (5_000_001, 1, 64 << 30, False),
+        (5_000_000, 1, 16 << 30, False),
+        (1_000, 2, 64 << 30, False),
+    ],
+)
+def test_one_process_compares_what_it_holds_where_there_is_one_node(
+    num_rows: int, num_nodes: int, memory: int, local: bool, tmp_path: Path
+) -> None:
+    job = replace(one_file([Doc(text="a")]).job(tmp_path), num_rows=num_rows)
+    assert runs_in_one_process(job, num_nodes, memory) is local
 
 
 class KilledError(Exception):

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lineage.storage.folder import Folder
+from pipeline.cluster.dataset import DatasetStats
 from pipeline.cluster.tasks import TaskResources
 from pipeline.dedup.exchange import PARTITION, Engine, Exchange, InProcess, RayData, split
 
@@ -33,10 +36,15 @@ def keep(folder: Path, number: int, rows: pa.Table) -> dict[str, int]:
     return {"rows": len(rows)}
 
 
+def exchange(folder: Path, tasks: Sequence[Task], num_partitions: int, **functions: Any) -> Exchange:
+    functions = {"read": rows_of, "reduce": functools.partial(keep, folder), **functions}
+    of_exchange = Folder(str(folder / "exchange"))
+    return Exchange(name="met", folder=of_exchange, tasks=tasks, num_partitions=num_partitions, **functions)
+
+
 def met(engine: Engine, tasks: Sequence[Task], num_partitions: int, folder: Path) -> dict[int, Counter[str]]:
     """What each partition's reducer was given."""
-    reduce = functools.partial(keep, folder)
-    counts = engine.run(Exchange(tasks=tasks, read=rows_of, reduce=reduce, num_partitions=num_partitions))
+    counts = engine.run(exchange(folder, tasks, num_partitions))
     found = {n: Counter(pq.read_table(folder / f"{n}.parquet")["value"].to_pylist()) for n in counts}
     assert {n: c["rows"] for n, c in counts.items()} == {n: values.total() for n, values in found.items()}
     return found
@@ -73,49 +81,92 @@ def test_splitting_loses_and_doubles_nothing(numbers: list[int]) -> None:
     assert rows == list(enumerate(numbers))
 
 
-@pytest.mark.slow
-def test_ray_data_brings_the_same_rows_together(tmp_path: Path, small_ray: None) -> None:
+@pytest.fixture(scope="module")
+def ray_with_this_module(small_ray: None) -> None:
     import ray
 
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know this module
+
+
+@pytest.mark.usefixtures("ray_with_this_module")
+def test_ray_data_brings_the_same_rows_together(tmp_path: Path) -> None:
     tasks: list[Task] = [[(number * task % 7, f"{task}-{number}") for number in range(task * 3)] for task in range(9)]
-    assert met(RayData(TaskResources()), tasks, 7, tmp_path) == expected(tasks)
-    assert met(RayData(TaskResources()), [[], []], 3, tmp_path) == {}
-    assert met(RayData(TaskResources()), [], 3, tmp_path) == {}
+    for number, (of_case, partitions) in enumerate([(tasks, 7), ([[], []], 3), ([], 3)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert met(RayData(TaskResources()), of_case, partitions, folder) == expected(of_case)
 
 
-def telling(folder: Path, name: str) -> None:
+def told(folder: Path, name: str) -> None:
     """Write down what the task that runs this reserves, and where it finds the object store."""
     import ray
 
     reserved = ray.get_runtime_context().get_assigned_resources()
-    told = {"reserved": reserved, "endpoint": os.environ.get("AWS_ENDPOINT_URL")}
-    (folder / f"{name}.json").write_text(json.dumps(told))
+    found = {"reserved": reserved, "endpoint": os.environ.get("AWS_ENDPOINT_URL")}
+    (folder / f"{name}.json").write_text(json.dumps(found))
 
 
 def read_telling(folder: Path, task: Task) -> pa.Table:
-    telling(folder, "read")
+    told(folder, "read")
     return rows_of(task)
 
 
 def reduce_telling(folder: Path, number: int, rows: pa.Table) -> dict[str, int]:
-    telling(folder, "reduce")
+    told(folder, "reduce")
     return keep(folder, number, rows)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("ray_with_this_module")
 def test_readers_and_reducers_reserve_what_the_stage_asks_for_and_know_the_object_store(
-    tmp_path: Path, small_ray: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import ray
-
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # the nodes were started without it
-    read, reduce = (functools.partial(told, tmp_path) for told in (read_telling, reduce_telling))
-    exchange = Exchange(tasks=[[(0, "a")]], read=read, reduce=reduce, num_partitions=1)
-    assert RayData(TaskResources(cpus=2.0, resource="data")).run(exchange) == {0: {"rows": 1}}
+    read, reduce = (functools.partial(function, tmp_path) for function in (read_telling, reduce_telling))
+    asked = exchange(tmp_path, [[(0, "a")]], 1, read=read, reduce=reduce)
+    assert RayData(TaskResources(cpus=2.0, resource="data")).run(asked) == {0: {"rows": 1}}
     for name in ("read", "reduce"):
-        told = json.loads((tmp_path / f"{name}.json").read_text())
-        assert told["endpoint"] == "http://127.0.0.1:9", name
-        assert told["reserved"]["CPU"] == 2.0, name
-        assert 0 < told["reserved"]["data"] < 0.01, name
+        found = json.loads((tmp_path / f"{name}.json").read_text())
+        assert found["endpoint"] == "http://127.0.0.1:9", name
+        assert found["reserved"]["CPU"] == 2.0, name
+        assert 0 < found["reserved"]["data"] < 0.01, name
+
+
+def read_noting(folder: Path, task: Task) -> pa.Table:
+    note(folder, f"read {task[0][1]}")
+    return rows_of(task)
+
+
+def reduce_noting(folder: Path, number: int, rows: pa.Table) -> dict[str, int]:
+    note(folder, f"reduce {number}")
+    if number == 2 and not (folder / "whole").exists():
+        raise InterruptedError("killed here")
+    return keep(folder, number, rows)
+
+
+def note(folder: Path, what: str) -> None:
+    with (folder / "notes.txt").open("a") as notes:
+        notes.write(f"{what}\n")
+
+
+@pytest.mark.usefixtures("ray_with_this_module")
+def test_an_exchange_that_was_broken_off_repeats_no_finished_piece(tmp_path: Path) -> None:
+    tasks = [[(number, str(number)), (2, "all")] for number in range(4)]
+    read, reduce = (functools.partial(function, tmp_path) for function in (read_noting, reduce_noting))
+    one_at_a_time = RayData(TaskResources(max_in_flight=1))
+    broken = exchange(tmp_path, tasks, 4, read=read, reduce=reduce)
+    with pytest.raises(InterruptedError):
+        one_at_a_time.run(broken)
+    first = (tmp_path / "notes.txt").read_text().splitlines()
+    assert first == [*(f"read {number}" for number in range(4)), "reduce 0", "reduce 1", "reduce 2"]
+    (tmp_path / "whole").touch()
+    assert one_at_a_time.run(broken) == {0: {"rows": 1}, 1: {"rows": 1}, 2: {"rows": 5}, 3: {"rows": 1}}
+    assert (tmp_path / "notes.txt").read_text().splitlines()[len(first) :] == ["reduce 2", "reduce 3"]
+    one_at_a_time.clear(broken)
+    assert not broken.folder.names()
+
+
+@pytest.mark.usefixtures("ray_with_this_module")
+def test_the_operators_of_an_exchange_are_called_after_it(tmp_path: Path) -> None:
+    ended: list[DatasetStats] = []
+    RayData(TaskResources(), ended.append).run(exchange(tmp_path, [[(0, "a")], [(1, "b")]], 3))
+    assert [(stats.operator, stats.num_units) for stats in ended] == [("dedup.met.rows", 2), ("dedup.met", 3)]

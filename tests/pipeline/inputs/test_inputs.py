@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import logging
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -284,6 +285,36 @@ def test_a_file_that_has_become_shorter_is_an_error(web: Web) -> None:
 def test_a_server_that_cannot_be_reached_is_an_error_that_says_so() -> None:
     with pytest.raises(OSError, match=r"cannot be reached, after 2 attempts"):
         http_size("http://127.0.0.1:9/x", Retries(attempts=1, backoff_seconds=0.01))
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between attempts, noted instead of waited for."""
+    noted: list[float] = []
+    monkeypatch.setattr("urllib3.util.retry.time.sleep", noted.append)
+    return noted
+
+
+def free_port() -> int:
+    """A port of loopback at which nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_server_that_refuses_connections_is_given_up_within_seconds_while_a_run_is_planned(
+    pauses: list[float],
+) -> None:
+    with pytest.raises(RecipeError, match=r"127\.0\.0\.1.*cannot be reached, after 5 attempts: .*refused"):
+        list_inputs(source(f"http://127.0.0.1:{free_port()}/a.jsonl"))
+    assert 1 <= sum(pauses) < 10
+
+
+def test_reading_a_planned_file_waits_for_a_server_that_is_away_for_a_while(pauses: list[float]) -> None:
+    there = Input(source="web", index=0, name="a", url=f"http://127.0.0.1:{free_port()}/a", size=4)
+    with pytest.raises(OSError, match=r"after 9 attempts: .*refused"):
+        open_input(there).read()
+    assert sum(pauses) > 100
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from pipeline.cli.main import main
 from pipeline.demo.pages import Article, drop_words, render_page, write_article
 from pipeline.demo.questions import question
 from pipeline.demo.warcs import DemoPage, write_source
-from pipeline.inspect.scan import ScanRequest, scan, write_evidence
+from pipeline.inspect.scan import ScanEvidence, ScanRequest, scan, write_evidence
 from pipeline.phases.progress import ProgressReporter
 from stages.tokens.tokenizer import load_tokenizer
 from tests.support.byte_search import everything, of_folder
@@ -242,7 +242,7 @@ def test_what_the_scan_found_is_purged_and_nothing_of_it_is_left(
         return [needle for data in everything(of_folder(out)) for needle in needles if needle in data]
 
     assert set(needles) == set(left()), "the search finds what is there"
-    write_evidence(by_words, str(tmp_path / "scan.json"))
+    write_evidence(ScanEvidence.from_json(by_words), str(tmp_path / "scan.json"))
     command = ["purge", out.url, "--from", str(tmp_path / "scan.json"), "--by", "test", "--reason", "leaked", "--apply"]
     assert main(command) == 0
     assert left() == []

@@ -82,6 +82,49 @@ def test_the_job_joins_the_cluster_that_it_runs_on(here: Path) -> None:
     assert shipped_recipe(submit_run(ray={"address": "local"}))["ray"]["address"] == "auto"
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "https://me:hunter2@host/a.jsonl",
+        "https://hunter2@host/a.jsonl",
+        "https://host/a.jsonl?X-Amz-Signature=hunter2&x=1",
+        "https://host/a.jsonl?x=${SLUICE_SECRET_A}&token=hunter2",
+    ],
+)
+def test_credentials_of_a_recipe_are_not_shipped_but_named(here: Path, place: str) -> None:
+    write_recipe(Path("recipe.toml"), recipe(OUT, {"web": (IN, place)}))
+    with pytest.raises(
+        RecipeError, match=r"source\.0\.inputs\.1 .*holds credentials.*\$\{SLUICE_SECRET_LOGIN\}"
+    ) as refused:
+        make_submission(["run", "recipe.toml"], parse_command, ship_project=False)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_credentials_in_an_option_are_not_shipped_either(here: Path) -> None:
+    call = ["scan", OUT, "--against", "https://me:hunter2@host/b.jsonl", "--to", f"{OUT}.json"]
+    with pytest.raises(RecipeError, match=r"--against .*holds credentials") as refused:
+        make_submission(call, parse_command, ship_project=False)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_credentials_of_a_training_recipe_are_not_shipped(here: Path) -> None:
+    table = {"data": OUT, "output": f"{OUT}-t", "model": "debug", "seq_len": 64, "global_batch": 8, "steps": 3}
+    table |= {"init_from": "https://me:hunter2@host/model"}
+    write_recipe(Path("train.toml"), {"run": {"name": "t"}, "train": table})
+    with pytest.raises(RecipeError, match=r"train\.init_from .*holds credentials"):
+        make_submission(["train", "train.toml"], parse_command, ship_project=False)
+
+
+def test_references_to_credentials_are_shipped_as_they_stand(here: Path) -> None:
+    places = (
+        "https://${SLUICE_SECRET_A}@host/a.jsonl",
+        "https://me:${SLUICE_SECRET_B}@host/b.jsonl?${SLUICE_SECRET_C}",
+    )
+    write_recipe(Path("recipe.toml"), recipe(OUT, {"web": places}))
+    submission = make_submission(["run", "recipe.toml"], parse_command, ship_project=False)
+    assert tuple(shipped_recipe(submission)["source"][0]["inputs"]) == places
+
+
 def test_a_file_below_the_working_folder_keeps_its_name(here: Path) -> None:
     (here / "lists").mkdir()
     (here / "lists" / "hosts.txt").write_text("spam.example\n")

@@ -60,6 +60,7 @@ def test_large_items_are_begun_first_and_answers_come_in_the_order_of_the_items(
     seen: list[str] = []
     phase = Phase(
         name="pieces",
+        operator="pieces",
         stage="read",
         task=do,
         result=PieceResult,

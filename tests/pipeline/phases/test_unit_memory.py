@@ -29,6 +29,7 @@ print(next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if l
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2 * 3600)
 def test_one_process_reads_all_bombs_one_after_another_in_less_than_two_gigabytes(tmp_path: Path) -> None:
     inputs = tmp_path / "in"
     inputs.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import queue
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,40 @@ def test_a_recipe_gives_the_batches_of_its_order(tmp_path: Path) -> None:
         assert np.array_equal(torch.cat([micro.inputs_BT for micro in micros]).numpy(), batch.inputs_BT)
         assert np.array_equal(torch.cat([micro.labels_BT for micro in micros]).numpy(), batch.labels_BT)
     feed.close()
+
+
+class NotedSteps(LocalBlocks):
+    """A reader that notes the step of each batch that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: queue.Queue[int] = queue.Queue()
+
+    def at(self, step: int) -> None:
+        super().at(step)
+        self.steps.put(step)
+
+
+@pytest.mark.parametrize("prefetch_batches", [1, 2, 5])
+def test_as_many_batches_are_in_the_making_as_the_recipe_says(tmp_path: Path, prefetch_batches: int) -> None:
+    write_output(tmp_path / "out", SHARDS)
+    recipe = recipe_of(str(tmp_path / "out"), tmp_path / "run")
+    corpus, reader = open_corpus(recipe.train.outs), NotedSteps()
+    source = FeedSource(
+        dataset=Dataset(corpus, make_order(recipe, corpus), reader, Slice()), open_reader=lambda _: reader
+    )
+    options = FeedOptions(
+        run="r",
+        output=None,  # type: ignore[arg-type]
+        device=torch.device("cpu"),
+        prefetch_batches=prefetch_batches,
+    )
+    feed = Feed(source, options)
+    feed.micro_batches(3)
+    # The thread makes them in order; only the one of step 3 was waited for.
+    assert [reader.steps.get(timeout=60) for _ in range(prefetch_batches)] == list(range(3, 3 + prefetch_batches))
+    feed.close()
+    assert reader.steps.empty()
 
 
 @pytest.mark.parametrize("world", [1, 3, 4, 7])

@@ -10,7 +10,7 @@ import pytest
 from lineage.recipe import RecipeError, parse_table
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
-from trainer.parallel.layout import check_layout
+from trainer.parallel.checks import check_layout
 
 CONFIG = dataclasses.replace(model_config("debug", 250), num_layers=8)
 

@@ -25,11 +25,13 @@ from trainer.planning.cadence import (
     restart_overhead,
     young_interval,
 )
-from trainer.planning.communication import all_reduce_bytes, link_of, ring_bytes, zero_volume
+from trainer.planning.communication import all_reduce_bytes, all_to_all_path, link_of, ring_bytes, zero_volume
 from trainer.planning.gpus import GPUS, utilisation
 from trainer.planning.layout import PlannedLayout
-from trainer.planning.memory import GptLayer, gpt_layer_activations, layer_activations, zero_bytes
+from trainer.planning.memory import GptLayer, activations, gpt_layer_activations, layer_activations, zero_bytes
 from trainer.planning.plan import TrainingPlan, plan_training
+from trainer.planning.schedules import PassTimes, Pipeline, span
+from trainer.planning.shape import Shape
 from trainer.planning.throughput import (
     Gpt,
     bubble_of_useful,
@@ -38,6 +40,10 @@ from trainer.planning.throughput import (
     gpt_model_flops,
     gpt_parameters,
     gpt_step_flops,
+    least_pipeline_seconds,
+    pass_times,
+    pipeline_seconds,
+    send_seconds,
     training_seconds,
 )
 
@@ -201,7 +207,8 @@ def test_saving_beside_the_loop_waits_only_for_what_does_not_fit_between_two_sav
 
 LLAMA_3_405B = (
     "train.model=405B", "train.zero=2", "train.global_batch=2048", "train.parallel.tp=8", "train.parallel.pp=16",
-    "train.parallel.dp_shard=128", "plan.virtual_stages=8",
+    "train.parallel.dp_shard=128", "train.pipeline.schedule=interleaved", "train.pipeline.virtual_stages=8",
+    "train.pipeline.first_stage_less_layers=1", "train.pipeline.last_stage_less_layers=1",
 )  # fmt: skip
 
 
@@ -213,7 +220,7 @@ def test_the_estimate_for_llama_3_405b_is_near_the_published_share_of_peak(tmp_p
     assert plan.throughput.mfu == pytest.approx(0.41, rel=0.05)
     # 400 teraflops are printed to ten, 41% to one.
     assert 100 * utilisation(405e12, plan.gpu.peak_flops) == pytest.approx(41, abs=0.5)
-    assert any("pp = 16" in note for note in plan.notes)
+    assert any("torch's pipelines hold weights and gradients whole" in note for note in plan.notes)
 
 
 @pytest.mark.parametrize("num_gpus", [1, 8, 64])
@@ -275,7 +282,7 @@ def test_an_all_reduce_longer_than_the_last_backward_shows_in_the_step(tmp_path:
     assert slow.step_seconds == pytest.approx(fast.step_seconds + slow.exposed_seconds)
 
 
-@pytest.mark.parametrize(("global_batch", "in_flight"), [(16, 4), (3, 3)])
+@pytest.mark.parametrize(("global_batch", "in_flight"), [(16, 4), (4, 4)])
 def test_a_first_stage_keeps_as_many_micro_batches_as_are_under_way(
     tmp_path: Path, global_batch: int, in_flight: int
 ) -> None:
@@ -283,11 +290,177 @@ def test_a_first_stage_keeps_as_many_micro_batches_as_are_under_way(
     assert plan.memory.activations == in_flight * 8 * layer_activations(plan.layout)
 
 
+def mixtral(tmp_path: Path, **changes: Any) -> str:
+    """The config.json of Mixtral 8x7B (2401.04088, table 1)."""
+    config = {
+        "model_type": "mixtral",
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "num_hidden_layers": 32,
+        "intermediate_size": 14336,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "vocab_size": 32000,
+    }
+    path = tmp_path / "mixtral.json"
+    path.write_text(json.dumps(config | changes))
+    return f"train.model={path}"
+
+
+def test_a_model_of_experts_has_the_parameters_that_its_paper_says(tmp_path: Path) -> None:
+    shape = plan_of(tmp_path, mixtral(tmp_path)).layout.shape
+    # 46.7 billion, of which a token passes 12.9 (mistral.ai/news/mixtral-of-experts).
+    assert shape.num_parameters / 1e9 == pytest.approx(46.7, abs=0.05)
+    assert shape.num_active_parameters / 1e9 == pytest.approx(12.9, abs=0.05)
+    assert shape.flops_per_token(8192) < 6 * shape.num_active_parameters + 12 * 32 * 4096 * 8192
+
+
+def test_deepseek_moe_has_a_dense_first_layer_and_shared_experts(tmp_path: Path) -> None:
+    # DeepSeekMoE 16B (2401.06066, section 5.1.2): 16.4 billion, 2.8 of them a token.
+    changes = {
+        "model_type": "deepseek", "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 16,
+        "num_hidden_layers": 28, "intermediate_size": 10944, "n_routed_experts": 64, "num_experts_per_tok": 6,
+        "moe_intermediate_size": 1408, "n_shared_experts": 2, "first_k_dense_replace": 1, "vocab_size": 102400,
+    }  # fmt: skip
+    plan = plan_of(tmp_path, mixtral(tmp_path, **changes), "train.parallel.ep=8")
+    assert plan.layout.shape.num_parameters / 1e9 == pytest.approx(16.4, abs=0.05)
+    assert plan.layout.shape.num_active_parameters / 1e9 == pytest.approx(2.8, abs=0.05)
+    assert (plan.layout.stages[0].num_dense, plan.layout.stages[0].num_sparse) == (1, 27)
+
+
+def test_experts_are_kept_by_their_own_ranks_and_tokens_sent_to_them(tmp_path: Path) -> None:
+    whole, spread = (plan_of(tmp_path, mixtral(tmp_path), "train.zero=2", f"train.parallel.ep={ep}") for ep in (1, 8))
+    assert whole.layout.mesh.num_workers == spread.layout.mesh.num_workers == 8
+    # Moments are shared by all eight either way; gathered weights are an eighth of the experts.
+    assert spread.memory.optimizer_states == pytest.approx(whole.memory.optimizer_states)
+    experts = 32 * 8 * 3 * 4096 * 14336
+    assert whole.memory.parameters - spread.memory.parameters == pytest.approx(2 * experts * 7 / 8)
+    assert not any(kind.axis == "ep" for kind in whole.traffic)
+    (sent,) = (kind for kind in spread.traffic if kind.axis == "ep")
+    # Two copies of each of 8,192 tokens, there and back, forward and backward, in 32 layers and 8 micro-batches.
+    assert sent.num_bytes == 8 * 32 * 4 * (8192 * 2 * 4096 * 2) * 7 / 8
+    assert sent.link == "intra"
+
+
+def test_an_all_to_all_between_nodes_has_only_its_own_adapters(tmp_path: Path) -> None:
+    table = PlanTable(gpus_per_node=8, intra_gbps=3600, inter_gbps=400, near_gpus=64, far_gbps=100)
+    assert all_to_all_path(8, table).gbps == 3600
+    # Of 15 others 8 are outside the node.
+    assert all_to_all_path(16, table).gbps == pytest.approx(400 * 15 / 8)
+    far = all_to_all_path(128, table)
+    assert (far.link, far.gbps) == ("far", pytest.approx(100 * 127 / 64))
+
+
+def test_float8_speeds_up_products_with_weights_and_nothing_else(tmp_path: Path) -> None:
+    plans = [plan_of(tmp_path, f"train.dtype={dtype}", "train.parallel.dp_shard=8") for dtype in ("bf16", "float8")]
+    shape, parts = plans[0].layout.shape, plans[0].layout.num_micro_batches
+    saved = plans[0].throughput.compute_seconds - plans[1].throughput.compute_seconds
+    linear = 32 * shape.layer_flops(sparse=False) * 8192 * parts
+    assert saved == pytest.approx(linear * (1 / (0.5 * 989e12) - 1 / (0.36 * 1979e12)))
+    assert plans[0].memory == plans[1].memory
+    with pytest.raises(RecipeError, match="'float8': A100"):
+        plan_of(tmp_path, "train.dtype=float8", "plan.gpu=A100")
+
+
+def test_zero_1_keeps_weights_and_gradients_whole_and_moments_sharded(tmp_path: Path) -> None:
+    by_zero = {zero: plan_of(tmp_path, f"train.zero={zero}") for zero in (0, 1, 2)}
+    num = by_zero[0].layout.config.num_parameters
+    assert by_zero[1].memory.parameters == by_zero[0].memory.parameters == (4 + 2) * num
+    assert by_zero[1].memory.gradients == by_zero[0].memory.gradients == 4 * num
+    assert by_zero[1].memory.optimizer_states == by_zero[2].memory.optimizer_states == num
+    sent = {kind.what: kind.num_bytes for kind in by_zero[1].traffic}
+    assert sent == {"all-gather of parameters": 4 * num * 7 / 8, "all-reduce of gradients": 2 * 4 * num * 7 / 8}
+
+
+def test_a_pipeline_keeps_gradients_whole_within_a_step(tmp_path: Path) -> None:
+    pipelined = plan_of(tmp_path, "train.parallel.pp=4", "train.parallel.dp_shard=2", "train.micro_batch=1")
+    part = pipelined.layout.ranks[pipelined.memory.rank]
+    num = pipelined.layout.num_parameters(part)
+    assert pipelined.memory.gradients == pytest.approx(4 * num / 2 + 4 * num)
+    assert pipelined.memory.optimizer_states == pytest.approx(8 * num / 2)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "num_virtual", "kept"),
+    [("1f1b", 1, 4 * 2), ("gpipe", 1, 16 * 2), ("interleaved", 2, 11), ("zbv", 2, 8), ("dualpipev", 2, 9)],
+)
+def test_a_schedule_keeps_as_many_layers_as_its_table_has_under_way(
+    tmp_path: Path, schedule: str, num_virtual: int, kept: int
+) -> None:
+    # 8 layers on 4 ranks: two a rank, in one stage or in two.
+    config = {"model_type": "llama", "num_local_experts": None, "num_hidden_layers": 8}
+    changes = (
+        mixtral(tmp_path, **config), "train.parallel.dp_shard=1", "train.parallel.pp=4", "train.global_batch=16",
+        f"train.pipeline.schedule={schedule}", f"train.pipeline.virtual_stages={num_virtual}",
+    )  # fmt: skip
+    layout = plan_of(tmp_path, *changes).layout
+    second = activations(layout, 1 if schedule in ("zbv", "dualpipev") else 0)
+    assert second == pytest.approx(kept * layer_activations(layout))
+
+
+def test_the_bubble_of_a_plan_is_that_of_its_table(tmp_path: Path) -> None:
+    def bubble(schedule: str, *more: str) -> float:
+        return plan_of(
+            tmp_path, "train.parallel.dp_shard=1", "train.parallel.pp=4", "train.global_batch=16",
+            f"train.pipeline.schedule={schedule}", "plan.inter_gbps=1e9", "plan.intra_gbps=1e9",
+            "plan.latency_us=[0, 0, 0]", *more,
+        ).throughput.bubble  # fmt: skip
+
+    # The output matrix makes the last stage the fullest, which 1F1B waits for.
+    assert 1 - 16 / 19 < bubble("1f1b") < 0.3
+    assert bubble("1f1b", "train.pipeline.last_stage_less_layers=2") < bubble("1f1b")
+    assert bubble("zbv") < bubble("interleaved") < bubble("1f1b")
+    assert bubble("interleaved", "train.pipeline.virtual_stages=4") < bubble("interleaved")
+
+
+def test_many_micro_batches_take_as_long_as_their_whole_table(tmp_path: Path) -> None:
+    for schedule in ("1f1b", "interleaved", "interleaved_zero_bubble", "zbv", "dualpipev"):
+        layout = plan_of(
+            tmp_path, "train.parallel.dp_shard=1", "train.parallel.pp=4", f"train.pipeline.schedule={schedule}"
+        ).layout
+        plan, gpu = PlanTable(), GPUS["H100"]
+        times = pass_times(layout, plan, gpu)
+        whole = PassTimes(
+            forward=times.whole.forward, input=times.whole.input, weight=times.whole.weight,
+            send=send_seconds(layout, plan),
+        )  # fmt: skip
+        pipeline = Pipeline(layout.pipeline.schedule, 4, layout.pipeline.num_virtual, 64)
+        assert layout.num_micro_batches == 64
+        found = pipeline_seconds(times, layout, plan)
+        assert found == pytest.approx(span(pipeline, whole, times.shares), rel=1e-9), schedule
+        assert least_pipeline_seconds(times, layout, plan) <= found * (1 + 1e-12)
+
+
+def test_context_peers_gather_or_pass_round_and_without_balance_one_has_more_work(tmp_path: Path) -> None:
+    long = ("train.seq_len=131072", "train.parallel.dp_shard=1", "train.parallel.cp=8", "train.global_batch=1")
+    gather, ring, uneven = (
+        plan_of(tmp_path, *long, f"train.context.{key}") for key in ("method=gather", "method=ring", "balance=none")
+    )
+    assert ring.throughput.step_seconds < gather.throughput.step_seconds < uneven.throughput.step_seconds
+    # A ring keeps its own keys and values for backward, a gather those of the whole sequence.
+    assert ring.memory.activations < gather.memory.activations
+    attention = 32 * gather.layout.shape.attention_flops(131072) * 16384 / (0.5 * 989e12)
+    more = uneven.throughput.compute_seconds - gather.throughput.compute_seconds
+    assert more == pytest.approx(attention * (15 / 8 - 1))
+
+
+def test_more_collectives_wait_longer_where_hops_are_slow(tmp_path: Path) -> None:
+    tensor = ("train.parallel.dp_shard=1", "train.parallel.tp=8")
+    fast, slow = (plan_of(tmp_path, *tensor, f"plan.latency_us=[{hop}, 14, 28]").traffic[0] for hop in (0, 100))
+    # 64 micro-batches, eight collectives a layer and four more, three hops each.
+    assert slow.seconds - fast.seconds == pytest.approx(64 * (8 * 32 + 4) * 3 * 100e-6)
+    assert fast.latency_seconds == 0
+
+
 def test_a_ring_that_leaves_the_node_is_as_fast_as_its_members_adapters() -> None:
     table = PlanTable(gpus_per_node=8, intra_gbps=3600, inter_gbps=400)
     assert link_of(1, 8, table) == ("intra", 3600)
     assert link_of(1, 16, table) == ("inter", 3200)
     assert link_of(8, 16, table) == ("inter", 400)
+    # 384 members of a pod of 3,072 lie 8 apart, and each has its share of the way out.
+    assert link_of(8, 512, table) == ("far", 400)
+    assert link_of(1024, 4, table) == ("far", 3 * 57)
 
 
 def test_a_gpu_alone_sends_nothing(tmp_path: Path) -> None:
@@ -333,7 +506,7 @@ def saved_bytes(num_layers: int, tokens_BT: torch.Tensor) -> int:
 def test_a_layer_keeps_for_backward_what_is_reckoned() -> None:
     tokens_BT = torch.randint(0, 250, (2, 64))
     layout = PlannedLayout(
-        config=model_config("debug", 250),
+        shape=Shape(config=model_config("debug", 250)),
         mesh=Mesh(dp_replicate=1, dp_shard=1, tp=1, pp=1, cp=1, ep=1),
         zero=3,
         recompute="none",
@@ -386,6 +559,10 @@ def test_vocabulary_and_epochs_are_the_datas_where_there_is_some(tmp_path: Path)
         ("train.parallel.pp=33", "train.parallel.pp = 33: expected at most the model's layers, 32"),
         ("train.parallel.cp=3", "train.parallel.cp = 3"),
         ("train.parallel.ep=2", "train.parallel.ep = 2: expected 1"),
+        ("train.parallel.ep=3", "train.parallel.ep = 3: expected a divisor"),
+        ("train.parallel.pp=16 train.global_batch=8", "it needs at least 16 micro-batches"),
+        ("train.parallel.pp=2 train.pipeline.schedule=zbv train.activation_checkpointing=selective", "cannot split"),
+        ("train.parallel.cp=4096 train.context.balance=zigzag train.seq_len=4096", "with tp = 1 and zigzag"),
         ("train.model=9B", "train.model = '9B': expected debug"),
         ("plan.mtbf_hours=0", "plan.mtbf_hours = 0"),
         ("plan.efficiency=1.5", "plan.efficiency = 1.5: expected at most 1"),
@@ -393,7 +570,7 @@ def test_vocabulary_and_epochs_are_the_datas_where_there_is_some(tmp_path: Path)
 )
 def test_a_recipe_that_cannot_be_carried_out_is_refused_by_key(tmp_path: Path, override: str, message: str) -> None:
     with pytest.raises(RecipeError) as error:
-        plan_of(tmp_path, override)
+        plan_of(tmp_path, *override.split())
     assert message in str(error.value)
 
 

@@ -1,0 +1,113 @@
+"""The manifest of an export: every file that it wrote, and what each was made from. It lies in the export's folder.
+
+A unit is what is written, retried and cleaned as a whole: the texts of a few parts, or the tokens of a shard. `inputs`
+names its input files in their generation, so a unit whose inputs a purge rewrote is known without reading it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from lineage.index.checksums import FileSum, seal, unseal
+from lineage.json_record import JsonRecord
+from lineage.storage.folder import Folder, StorageError
+
+MANIFEST: Final = ".sluice-export.json"
+"""Hidden, because readers of formats take every other file of a folder for data."""
+_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedFile:
+    """A file of an export: its name in the export's folder, its BLAKE3-128 in hex, its bytes, and what it holds."""
+
+    file: str
+    hash: str
+    bytes: int
+    split: str
+    num_documents: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedUnit(JsonRecord):
+    """The files of one unit. `inputs`: BLAKE3-128 (hex) of the names and hashes of what they were made from, and of the
+    options."""
+
+    unit: str
+    inputs: str
+    files: tuple[ExportedFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A whole export. `corpus` is the order_fingerprint of its OUT, which outlives purges; `version` that of the corpus
+    which it holds; `index_files` are what the format needs besides the units' files."""
+
+    name: str
+    format: str
+    options: Mapping[str, Any]
+    corpus: str
+    version: int
+    units: tuple[ExportedUnit, ...]
+    index_files: tuple[FileSum, ...]
+
+    def files(self) -> dict[str, str]:
+        """The BLAKE3-128 (hex) of every file, by name."""
+        of_units = {file.file: file.hash for unit in self.units for file in unit.files}
+        return of_units | {file.file: file.hash for file in self.index_files}
+
+    @property
+    def num_documents(self) -> int:
+        return sum(file.num_documents for unit in self.units for file in unit.files)
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(file.num_tokens for unit in self.units for file in unit.files)
+
+    @property
+    def num_bytes(self) -> int:
+        of_units = sum(file.bytes for unit in self.units for file in unit.files)
+        return of_units + sum(file.bytes for file in self.index_files)
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The bytes of a manifest; equal manifests give equal bytes."""
+    return seal(
+        {
+            "manifest": _FORMAT,
+            "name": manifest.name,
+            "format": manifest.format,
+            "options": dict(manifest.options),
+            "corpus": manifest.corpus,
+            "version": manifest.version,
+            "index_files": [asdict(file) for file in manifest.index_files],
+            "units": [unit.to_json() for unit in manifest.units],
+        }
+    )
+
+
+def read_manifest(folder: Folder) -> Manifest | None:
+    """The manifest of the export in `folder`; None if no export was finished there. DamagedFileError if a byte of it is
+    not as written, StorageError for a manifest of a later version."""
+    try:
+        data = folder.read(MANIFEST)
+    except FileNotFoundError:
+        return None
+    fields = unseal(data, folder.at(MANIFEST))
+    if fields["manifest"] != _FORMAT:
+        raise StorageError(
+            f"{folder.at(MANIFEST)} has format {fields['manifest']}, this version reads {_FORMAT}: use the one that"
+            " wrote it"
+        )
+    return Manifest(
+        name=fields["name"],
+        format=fields["format"],
+        options=fields["options"],
+        corpus=fields["corpus"],
+        version=fields["version"],
+        units=tuple(ExportedUnit.from_json(unit) for unit in fields["units"]),
+        index_files=tuple(FileSum(**file) for file in fields["index_files"]),
+    )

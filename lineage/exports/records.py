@@ -1,0 +1,94 @@
+"""What the store says of exports: each has a name, a place, and the version of the corpus that its files hold.
+
+An export is recorded before its first byte is written (`begun`), so that no purge misses a copy, and again when it is
+whole (`finished`). A purge records it again when it has cleaned it, or when a person says that the copy is none of ours
+any more (`forgotten`). One that never finished is removed by a purge (`removed`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+import pyarrow as pa
+
+from lineage.index.checksums import CHECKSUMS_FILE
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from lineage.store.checksum_update import update_table_checksums
+from lineage.store.delta import append, commit_tables, has_table, read_table
+from lineage.store.tables import EXPORTS
+
+TABLE: Final = "exports"
+BEGUN: Final = "begun"
+FINISHED: Final = "finished"
+FORGOTTEN: Final = "forgotten"
+REMOVED: Final = "removed"
+STATES: Final = (BEGUN, FINISHED, FORGOTTEN, REMOVED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRow:
+    """A row of `exports`; see lineage.store.tables."""
+
+    name: str
+    format: str
+    place: str
+    version: int
+    at: str
+    num_documents: int
+    num_tokens: int
+    num_files: int
+    bytes: int
+    state: str
+    options: str
+    manifest_hash: str
+    fact: int
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the copy may hold texts or tokens of the corpus."""
+        return self.state in (BEGUN, FINISHED)
+
+
+def now() -> str:
+    """This moment as the tables of facts write it: ISO-8601 in UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def read_exports(out: Folder) -> list[ExportRow]:
+    """What is known last of every export of the OUT, in order of name. None for an OUT of an earlier release, which has
+    no such table."""
+    if not has_table(out, TABLE):
+        return []
+    last: dict[str, ExportRow] = {}
+    for plain in read_table(out, TABLE).to_pylist():
+        row = ExportRow(**plain)
+        if row.name not in last or row.fact > last[row.name].fact:
+            last[row.name] = row
+    return [last[name] for name in sorted(last)]
+
+
+def check_name(rows: list[ExportRow], name: str, place: str) -> None:
+    """RecipeError if another live export has the `name`, or lies at `place` under another name."""
+    for row in rows:
+        if row.is_live and row.name == name and row.place != place:
+            raise RecipeError(
+                f"an export named {name!r} is recorded already, at {row.place}: give this one another --name"
+            )
+        if row.is_live and row.place == place and row.name != name:
+            raise RecipeError(f"{place} holds the export {row.name!r}: give --name {row.name}, or another --to")
+
+
+def record_export(out: Folder, row: ExportRow) -> ExportRow:
+    """Append `row` as the last fact on its export and bring checksums.json up to date; the row as it was written. The
+    caller holds the OUT."""
+    if not has_table(out, TABLE):
+        commit_tables(out, {}, only=(TABLE,))
+    known = [plain["fact"] for plain in read_table(out, TABLE).to_pylist() if plain["name"] == row.name]
+    numbered = replace(row, fact=max(known, default=-1) + 1)
+    append(out, TABLE, pa.Table.from_pylist([asdict(numbered)], schema=EXPORTS), f"export:{row.name}:{numbered.fact}")
+    if out.exists(CHECKSUMS_FILE):
+        update_table_checksums(out, (TABLE,))
+    return numbered

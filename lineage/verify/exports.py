@@ -1,0 +1,61 @@
+"""Verify, part 7: every recorded export is where it was written, whole, and of this version of the corpus.
+
+Every file of an export was made from files of the OUT in a known generation, and its hash was taken as it was written:
+an export of this version with the right hashes holds no purged text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lineage.exports.manifest import MANIFEST, read_manifest
+from lineage.exports.records import BEGUN, ExportRow, read_exports
+from lineage.index.checksums import hash_file
+from lineage.index.output_index import Index
+from lineage.storage.folder import Folder
+from lineage.verify.problems import Problem, guarded
+
+
+def check_exports(out: Folder, index: Index, notes: list[Problem]) -> Iterator[Problem]:
+    """What does not hold of the recorded exports. `notes` gains those that are under way, or were left so."""
+    for row in read_exports(out):
+        if row.is_live:
+            yield from guarded("export.unreadable", f"export {row.name}", _check(out, index, row, notes))
+
+
+def _check(out: Folder, index: Index, row: ExportRow, notes: list[Problem]) -> Iterator[Problem]:
+    where, to = f"export {row.name}", Folder(row.place)
+    if row.version != index.version:
+        yield Problem(
+            "export.stale",
+            where,
+            f"{row.place} holds version {row.version} of the corpus, which has version {index.version}: it may hold"
+            f" purged documents. {_ways_out(out, row)}",
+        )
+        return
+    if row.state == BEGUN:
+        message = f"{row.place} was begun and is not finished: the same `sluice export` call continues it"
+        notes.append(Problem("export.unfinished", where, message))
+        return
+    manifest = read_manifest(to)
+    if manifest is None:
+        yield Problem("export.missing", where, f"{row.place} holds no {MANIFEST} any more. {_ways_out(out, row)}")
+        return
+    if hash_file(to, MANIFEST) != row.manifest_hash:
+        yield Problem("export.changed", to.at(MANIFEST), f"is not the one that was recorded. {_ways_out(out, row)}")
+        return
+    for name, digest in manifest.files().items():
+        yield from guarded("export.file", to.at(name), _check_file(to, name, digest))
+
+
+def _check_file(to: Folder, name: str, digest: str) -> Iterator[Problem]:
+    found = hash_file(to, name)
+    if found != digest:
+        yield Problem("export.file", to.at(name), f"hash is {found}, expected {digest}")
+
+
+def _ways_out(out: Folder, row: ExportRow) -> str:
+    return (
+        f"The same `sluice export` call brings it to what {out.url} holds now; if the copy is none of yours any more:"
+        f" sluice purge {out.url} --forget-export {row.name} --reason … --by … --apply"
+    )

@@ -1,0 +1,227 @@
+"""Units of work as Ray Data Datasets: a row names a unit, the operator carries it out and publishes its files.
+
+    1. rows       (number, item pickled), one to a block, so that a unit is a task; never a document's text
+    2. operator   named after the stages in it; runs the unit, catches what it raises, counts its worker's deaths
+    3. outcomes   (number, attempt, result pickled), as they come
+
+A unit publishes its files whole under names of its own, so it may run twice without harm; what is published the caller
+leaves out of `items`. A long plan goes as several Datasets one after another, since Ray Data sets up every row before
+it begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import traceback
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from lineage.storage.folder import object_store_settings
+from pipeline.cluster.tasks import TaskResources, check_resources, num_cpus
+
+Job = TypeVar("Job")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_FEWEST_ROWS: Final = 500
+_ROWS_PER_CPU: Final = 20
+"""How many units a Dataset takes: setting a row up costs the driver about a millisecond, and the end of each Dataset
+leaves workers idle for about half a unit of twenty."""
+
+_OUTCOMES: Final = pa.schema([("number", pa.int64()), ("attempt", pa.int64()), ("outcome", pa.binary())])
+
+
+class WorkerDiedError(RuntimeError):
+    """A unit's worker process died on every try."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetStats:
+    """What Ray Data counted of one Dataset that ended: its operator, its units, its own report by lines."""
+
+    operator: str
+    num_units: int
+    lines: tuple[str, ...]
+
+
+class _Done(NamedTuple):
+    result: Any
+
+
+class _Raised(NamedTuple):
+    error: Exception
+
+
+class _Died(NamedTuple):
+    num: int
+
+
+def run_units(
+    function: Callable[[Job, Item], Result],
+    job: Job,
+    items: Iterable[Item],
+    work: TaskResources,
+    *,
+    operator: str,
+    retried: Callable[[], None] = lambda: None,
+    isolate: Callable[[Job], Job] | None = None,
+    ended: Callable[[DatasetStats], None] = lambda stats: None,
+) -> Iterator[tuple[Item, Result]]:
+    """`function(job, item)` for every item, in Datasets whose operator is called `operator`; results as they come, in
+    any order. `ended` gets what Ray Data counted of each Dataset.
+
+    `job` is shipped once. A unit whose worker died (out of memory, a crash in native code, a lost node) is tried again,
+    with `isolate(job)` where that is given, at most `work.retries` times: WorkerDiedError after that. `retried` is
+    called for each such try, when the unit is done. An exception of the function itself is raised here at once. Leaving
+    the iterator early cancels what is under way."""
+    import ray
+
+    check_resources(work)
+    left = list(items)
+    if not left:
+        return
+    # How the workers reach the object store on nodes that were started without these variables. They travel in Ray's
+    # object store and not in a runtime environment, which dashboards and logs show.
+    shared = ray.put((function, job, isolate, object_store_settings()))
+    carry_out = _operator(operator, shared, work.retries)
+    while left:
+        most = max(_FEWEST_ROWS, _ROWS_PER_CPU * num_cpus())
+        now, left = left[:most], left[most:]
+        with _asked_ahead(work, len(now)), contextlib.closing(_outcomes(carry_out, now, work, operator, ended)) as rows:
+            for number, attempt, outcome in rows:
+                item = now[number]
+                if isinstance(outcome, _Raised):
+                    raise outcome.error from None
+                if isinstance(outcome, _Died):
+                    raise WorkerDiedError(
+                        f"{item}: its worker died {outcome.num} times; out of memory, a crash in native code or lost"
+                        " nodes: Ray's logs on the nodes say which"
+                    )
+                for _ in range(attempt):
+                    retried()
+                yield item, outcome.result
+
+
+def _outcomes(
+    carry_out: Callable[[pa.Table], pa.Table],
+    items: list[Any],
+    work: TaskResources,
+    operator: str,
+    ended: Callable[[DatasetStats], None],
+) -> Generator[tuple[int, int, _Done | _Raised | _Died], None, None]:
+    """(index in `items`, attempt, outcome) of one Dataset's units, as they come."""
+    import ray
+
+    with _our_context():
+        rows = [{"number": number, "item": ray.cloudpickle.dumps(item)} for number, item in enumerate(items)]
+        size = min(work.max_in_flight, len(items)) or None
+        # batch_size=1 behind blocks of one row: more would bundle units into one task, and they would wait for another.
+        dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+            carry_out,
+            batch_size=1,
+            batch_format="pyarrow",
+            compute=ray.data.TaskPoolStrategy(size=size),
+            **work.options,
+        )
+        batches = iter(dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0))
+    for batch in batches:
+        for number, attempt, outcome in zip(*(batch[name].to_pylist() for name in _OUTCOMES.names), strict=True):
+            yield number, attempt, pickle.loads(outcome)
+    ended(DatasetStats(operator=operator, num_units=len(items), lines=tuple(dataset.stats().splitlines())))
+
+
+def _operator(name: str, shared: Any, retries: int) -> Callable[[pa.Table], pa.Table]:
+    """The operator's function: the outcome of the one unit of a batch. It runs in a worker.
+
+    Ray Data retries a task whose worker died without end, and its own bound (`max_retries`) is deprecated and names no
+    unit. So the attempt counts the deaths, those by the memory killer too, and the unit itself gives up, untouched."""
+
+    def carry_out(batch: pa.Table) -> pa.Table:
+        import ray
+
+        (number,), (item,) = batch["number"].to_pylist(), batch["item"].to_pylist()
+        attempt = _attempt_number()
+        if attempt > retries:
+            return _row(number, attempt, _Died(attempt))
+        function, job, isolate, settings = ray.get(shared)
+        os.environ.update(settings)
+        try:
+            isolated = job if isolate is None or attempt == 0 else isolate(job)
+            return _row(number, attempt, _Done(function(isolated, pickle.loads(item))))
+        except Exception as error:  # noqa: BLE001 - raised again by the driver; Ray Data would wrap it and log it
+            return _row(number, attempt, _Raised(_picklable(error)))
+
+    # Ray encodes the names of its tasks as ASCII, and a step of the user's own may have another.
+    carry_out.__name__ = carry_out.__qualname__ = name.encode("ascii", "backslashreplace").decode()
+    return carry_out
+
+
+def _picklable(error: Exception) -> Exception:
+    """The exception itself, or its text where it cannot be carried to another process."""
+    import ray
+
+    try:
+        pickle.loads(ray.cloudpickle.dumps(error))
+    except Exception:  # noqa: BLE001 - an exception's own code decides what pickling it raises
+        return RuntimeError("".join(traceback.format_exception(error)))
+    return error
+
+
+def _row(number: int, attempt: int, outcome: _Done | _Raised | _Died) -> pa.Table:
+    import ray
+
+    columns = {"number": [number], "attempt": [attempt], "outcome": [ray.cloudpickle.dumps(outcome)]}
+    return pa.table(columns, schema=_OUTCOMES)
+
+
+def _attempt_number() -> int:
+    """How often Ray began the running task before: 0 at first. It has no public name in Ray 2.60."""
+    from ray._private.worker import global_worker
+
+    return int(global_worker.core_worker.get_current_task_attempt_number())
+
+
+@contextlib.contextmanager
+def _our_context() -> Iterator[None]:
+    """A Dataset that is made in the block shows nothing on the terminal, and no limit of Ray Data's own ends it: a unit
+    may take hours. (Each Dataset keeps a copy of the context.)"""
+    import ray
+
+    context = ray.data.DataContext.get_current()
+    ours = {"enable_progress_bars": False, "execution_no_progress_timeout_s": -1}
+    before = {name: getattr(context, name) for name in ours}
+    # Its log file keeps all, the execution plans with the operators' names among it.
+    for handler in logging.getLogger("ray.data").handlers:
+        if handler.name == "console":
+            handler.setLevel(logging.CRITICAL + 1)
+    try:
+        for name, value in ours.items():
+            setattr(context, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(context, name, value)
+
+
+@contextlib.contextmanager
+def _asked_ahead(work: TaskResources, num_units: int) -> Iterator[None]:
+    """On a cluster that grows, ask its autoscaler at once for what the units of a Dataset reserve.
+
+    Ray Data submits no more than fits on the nodes that are there, so that no queue would make nodes come, and asks for
+    them itself node by node."""
+    if not work.grows:
+        yield
+        return
+    from ray.autoscaler.sdk import request_resources
+
+    request_resources(bundles=[work.reserved] * min(num_units, work.max_in_flight or 2 * num_cpus()))
+    try:
+        yield
+    finally:
+        request_resources(bundles=[])

@@ -1,0 +1,54 @@
+"""What a purge does to an export: the units whose inputs it rewrote are written again, by the same rules; what never
+finished is removed."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+from lineage.exports.manifest import read_manifest
+from lineage.exports.records import REMOVED, ExportRow, now
+from lineage.index.output_index import Index
+from lineage.purge.erase import erase_old_versions, remove_all_leftovers
+from lineage.storage.folder import Folder, StorageError
+from lineage.storage.lock import hold
+from pipeline.export.formats.registry import INDEX_NAMES
+from pipeline.export.process import CLAIM, Export, clear_work, finished_row, in_process, same_corpus, write_export
+from pipeline.export.request import ExportRequest
+from pipeline.export.units import is_of_units, sources_of
+
+
+def clean_export(out: Folder, index: Index, row: ExportRow) -> ExportRow:
+    """Bring the export of a row to what `index` says; the row to record. Units that a purge left alone are kept.
+
+    StorageError where the folder is gone or holds something else; HeldError while an export writes to it."""
+    to = Folder(row.place)
+    if not to.is_remote and not os.path.isdir(to.url):
+        raise StorageError(f"{to.url} is not there")
+    request = ExportRequest.from_json(json.loads(row.options))
+    asked = Export(out=out, to=to, name=row.name, request=request, links=False)
+    with hold(to, "sluice purge"):
+        remove_all_leftovers(to)
+        manifest = read_manifest(to)
+        if manifest is not None:
+            if (manifest.name, manifest.format) != (row.name, row.format) or not same_corpus(manifest, index):
+                raise StorageError(f"{to.url} holds another export, {manifest.name!r}")
+            # A purge touches few units, so they are written in this process.
+            left = finished_row(asked, write_export(asked, index, in_process))
+        elif to.exists(CLAIM):
+            left = _remove_unfinished(to, index, row)
+        else:
+            raise StorageError(f"{to.url} holds no export any more")
+        erase_old_versions(to, ("",))
+        return left
+
+
+def _remove_unfinished(to: Folder, index: Index, row: ExportRow) -> ExportRow:
+    sources = sources_of(index)
+    for name in to.names():
+        is_index = name.rpartition("/")[2] in INDEX_NAMES
+        if (is_index or is_of_units(name, sources)) and not name.startswith("work/"):
+            to.remove(name)
+    clear_work(to)
+    return replace(row, state=REMOVED, version=index.version, at=now())

@@ -1,0 +1,61 @@
+"""hf: a dataset repository for the Hugging Face Hub: FineWeb's columns as Parquet, and a README.md that says where each
+configuration and split lies (https://huggingface.co/docs/hub/datasets-manual-configuration)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from lineage.exports.manifest import ExportedFile
+from pipeline.export.formats.parquet import TextRows, text_rows
+from pipeline.export.sink import Sink
+from pipeline.export.texts import COLUMNS, TextRow, write_texts
+from pipeline.export.units import ExportJob, Piece
+
+_ONLY_SPLIT = "train"
+_NAMES = {"source": "dump"}
+"""FineWeb names the crawl of a document so."""
+_ORDER = ("text", "id", "dump", "url", "date", "file_path", "offset", "language", "language_score", "metadata")
+_SCHEMA = pa.schema([
+    (name, COLUMNS.field("source" if name == "dump" else name).type) for name in _ORDER
+])  # fmt: skip
+
+
+def write(job: ExportJob, piece: Piece, sink: Sink) -> None:
+    """data/<source>/<split>-NNNNN.parquet"""
+    write_texts(job, piece, sink, _open)
+
+
+@contextmanager
+def _open(sink: Sink, _job: ExportJob, piece: Piece, split: str) -> Iterator[TextRows]:
+    name = piece.name(".parquet", split or _ONLY_SPLIT, folder="data")
+    with text_rows(sink, name, split, _SCHEMA, _columns) as rows:
+        yield rows
+
+
+def _columns(row: TextRow) -> dict[str, Any]:
+    return {_NAMES.get(name, name): value for name, value in row.plain().items()}
+
+
+def index_files(_job: ExportJob, files: Sequence[ExportedFile]) -> dict[str, bytes]:
+    """README.md: its first lines are YAML that `datasets` and the Hub read. One configuration of all sources, and one
+    of each where there are several."""
+    sources = sorted({file.file.split("/")[1] for file in files})
+    splits = sorted({file.split or _ONLY_SPLIT for file in files}, key=lambda name: (name != _ONLY_SPLIT, name))
+    configs = {"default": "*"} | ({source: source for source in sources} if len(sources) > 1 else {})
+    lines = ["---", "configs:"]
+    for config, folder in configs.items():
+        lines += [f"- config_name: {json.dumps(config)}", "  data_files:"]
+        for split in splits:
+            if folder == "*" or any(file.file.startswith(f"data/{folder}/{split}-") for file in files):
+                path = json.dumps(f"data/{folder}/{split}-*.parquet")
+                lines += [f"  - split: {split}", f"    path: {path}"]
+    num = sum(file.num_documents for file in files)
+    lines += ["---", "", f"{num:,} documents, deduplicated, from {', '.join(sources) or 'no source'}.", ""]
+    lines += ["`id` names a document in the lineage of the corpus; `file_path` and `offset` say where in the crawl its"]
+    lines += ["record begins.", ""]
+    return {"README.md": "\n".join(lines).encode()}

@@ -1,0 +1,36 @@
+"""llmc: the token files of llm.c: a header of 256 int32, then the tokens (dev/data/data_common.py)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from lineage.recipe import RecipeError
+from pipeline.export.sink import Sink
+from pipeline.export.tokens import documents_parquet, kept_documents, put_tokens
+from pipeline.export.units import ExportJob, Piece
+from pipeline.parquet.rows import table_bytes
+
+_HEADER: Final = 256
+_KINDS: Final = {2: (20240520, 1), 4: (20240801, 7)}
+"""Bytes of a token: the magic number and the version."""
+
+
+def write(job: ExportJob, piece: Piece, sink: Sink) -> None:
+    """<source>-<split->NNNNN.bin and .documents.parquet. RecipeError where a shard has more tokens than the header
+    holds."""
+    for split, documents in kept_documents(job, piece).items():
+        num_tokens = documents.num_tokens
+        if num_tokens >= 1 << 31:
+            raise RecipeError(
+                f"shard {piece.unit} has {num_tokens:,} tokens, and a file of llm.c holds fewer than 2^31: run with a"
+                " smaller tokenize.shard_tokens"
+            )
+        header = np.zeros(_HEADER, dtype="<i4")
+        header[:3] = (*_KINDS[job.token_bytes], num_tokens)
+        with sink.writing(piece.name(".bin", split, between="-"), split) as file:
+            file.write(header.tobytes())
+            put_tokens(file, job, documents)
+        table = table_bytes(documents_parquet(documents))
+        sink.put(piece.name(".documents.parquet", split, between="-"), table, split)

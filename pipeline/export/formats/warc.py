@@ -1,0 +1,121 @@
+"""warc: the crawl's own records of the kept documents, read again from where each was found.
+
+A record is checked before it is written: the document at its place must have the doc_id that the run gave it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+from warcio.archiveiterator import ArchiveIterator
+from warcio.exceptions import ArchiveLoadFailed
+from warcio.warcwriter import WARCWriter
+
+from lineage.index.output_index import read_index
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder, StorageError
+from lineage.store.delta import read_table
+from pipeline.export.request import ExportRequest
+from pipeline.export.sink import FileUnderWay, Sink, as_stream
+from pipeline.export.texts import TextRow, kept_texts
+from pipeline.export.units import ExportJob, Piece
+from pipeline.parquet.rows import table_bytes
+from stages.reading.options import ReadOptions
+from stages.reading.reader import detect_format, read_one
+
+_DOCUMENTS: Final = pa.schema([
+    ("doc_id", pa.string()), ("url", pa.string()), ("offset", pa.int64()), ("file_path", pa.string()),
+    ("offset_in_file_path", pa.int64()),
+])  # fmt: skip
+"""`offset`: where the record begins in the exported file; the last two: where it was found."""
+
+
+@dataclass(slots=True)
+class _Records:
+    """A file of records under way, and what it holds."""
+
+    file: FileUnderWay
+    writer: Any
+    rows: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+def write(job: ExportJob, piece: Piece, sink: Sink) -> None:
+    """<source>/<split->NNNNN.warc.gz and .documents.parquet.
+
+    RecipeError where a source was not read from WARC files, StorageError where a file of the crawl is gone or holds
+    another record now."""
+    places = _places(Folder(job.out), piece.source)
+    files: dict[str, _Records] = {}
+    with ExitStack() as stack:
+        for file_path, rows in itertools.groupby(kept_texts(job, piece), key=lambda row: row.file_path):
+            with _opened(piece.source, file_path, places) as (url, stream):
+                for row in rows:
+                    split = job.request.split_of(row.doc_id)
+                    if split not in files:
+                        file = stack.enter_context(sink.writing(piece.name(".warc.gz", split), split))
+                        files[split] = _Records(file, WARCWriter(as_stream(file), gzip=True))
+                    _copy(url, stream, row, files[split])
+    for split, records in files.items():
+        table = pa.Table.from_pylist(records.rows, schema=_DOCUMENTS)
+        sink.put(piece.name(".documents.parquet", split), table_bytes(table), split)
+
+
+def check(out: Folder, request: ExportRequest) -> None:
+    """RecipeError, StorageError: as `write` raises them for a source's first input file."""
+    sources = sorted({entry.source for entry in read_index(out).documents if request.takes(entry.source)})
+    for source in sources:
+        for url in _places(out, source)[:1]:
+            with _opened(source, url, [url]):
+                pass
+
+
+def _places(out: Folder, source: str) -> list[str]:
+    return sorted(row["file"] for row in read_table(out, "inputs").to_pylist() if row["source"] == source)
+
+
+@contextmanager
+def _opened(source: str, file_path: str | None, places: list[str]) -> Iterator[tuple[str, BinaryIO]]:
+    """The crawl file whose name below its inputs' fixed part is `file_path`."""
+    found = [url for url in places if file_path and (url == file_path or url.endswith(f"/{file_path}"))]
+    if not found:
+        raise StorageError(f"source {source!r} has no input file {file_path!r}: run sluice verify")
+    url = min(found, key=len)
+    try:
+        stream: BinaryIO = Folder(url).open("")
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"{url} is not there any more: --format warc reads the records again from the crawl. Put it back, or choose"
+            " another format"
+        ) from error
+    with stream:
+        if detect_format(stream, ReadOptions(source=source, file=url)) != "warc":
+            raise RecipeError(
+                f"--format warc: source {source!r} was read from {url}, which is no WARC file: name the others with"
+                " --source"
+            )
+        yield url, stream
+
+
+def _copy(url: str, stream: BinaryIO, row: TextRow, records: _Records) -> None:
+    """Write the record of a document behind those that are there."""
+    assert row.offset is not None
+    options = ReadOptions(source=row.source, file=row.file_path or "", max_document_bytes=1 << 31)
+    if read_one(stream, row.offset, options).doc_id != row.doc_id:
+        raise StorageError(
+            f"{url} at offset {row.offset} holds another record than document {row.id} came from: put the crawl file"
+            " back as it was"
+        )
+    stream.seek(row.offset)
+    try:
+        record = next(iter(ArchiveIterator(stream, no_record_parse=True)))
+    except (ArchiveLoadFailed, StopIteration) as error:
+        raise StorageError(f"{url} at offset {row.offset}: warcio cannot read the record: {error}") from error
+    place = {"offset": records.file.num_bytes, "file_path": row.file_path, "offset_in_file_path": row.offset}
+    records.writer.write_record(record)
+    records.rows.append({"doc_id": row.id, "url": row.url, **place})
+    records.file.num_documents += 1

@@ -1,0 +1,330 @@
+"""`sluice export OUT`, read from top to bottom: from a finished output to a folder that another tool reads.
+
+    1. check     the options; the folder must be empty, or hold this export
+    2. begin     the export is recorded in lineage before its first byte is written, so that no purge misses it
+    3. write     one unit a few parts or a shard: files that appear whole, then a marker
+    4. finish    what the format has once (index.json, README.md); then the manifest, which names every file
+    5. record    the export is recorded as finished, with the version of the corpus that it holds
+
+The same call after a kill continues. After a purge it writes again what the purge changed, and nothing else: a purge
+makes the same call (clean.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lineage.exports.manifest import (
+    MANIFEST,
+    ExportedUnit,
+    Manifest,
+    encode_manifest,
+    read_manifest,
+)
+from lineage.exports.records import BEGUN, FINISHED, ExportRow, check_name, now, read_exports, record_export
+from lineage.ids import content_hash
+from lineage.index.checksums import FileSum
+from lineage.index.output_index import Index, check_outside, read_index
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder, is_remote
+from lineage.storage.lock import LEASE_FILE, hold
+from pipeline.cluster.session import ray_session
+from pipeline.export.formats.registry import FORMATS, check_request, reads_tokens
+from pipeline.export.request import ExportRequest
+from pipeline.export.sink import Sink
+from pipeline.export.units import ExportJob, Piece, is_of_units, shard_pieces, sources_of, text_pieces, up_to_date
+from pipeline.phases.phase import Phase, Run, publish_result, run_phase
+from pipeline.phases.progress import ProgressReporter
+from pipeline.plan import RunPlan
+from pipeline.recipe import PipelineRecipe, RayTable, RunTable
+
+CLAIM: Final = "work/export.json"
+"""Says in an unfinished folder which export it will hold."""
+_WAIT_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """What is exported from the finished `out` to the folder `to`, under which name in lineage. `links`: a shard that
+    is exported as it is may be another name of the same file."""
+
+    out: Folder
+    to: Folder
+    name: str
+    request: ExportRequest
+    links: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """An export that is whole. `was_done`: it was before this call."""
+
+    row: ExportRow
+    was_done: bool
+
+
+WriteAll = Callable[[ExportJob, Sequence[Piece]], list[ExportedUnit]]
+"""Writes the units of pieces, in their order."""
+
+
+def export(asked: Export, write_all: WriteAll) -> Done:
+    """Write an export, or continue it.
+
+    RecipeError if the request, the folder or the name is wrong; NotFinishedError if the OUT has no index; HeldError if
+    another writes to the folder; StorageError where a file cannot be written, with the first error of a unit."""
+    index = read_index(asked.out)
+    _check(asked, index)
+    with hold(asked.to, "sluice export"):
+        held = _claimed(asked, index)
+        if held is not None and held.version == index.version and (row := _recorded(asked, held)):
+            return Done(row=row, was_done=True)
+        _begin(asked, index)
+        while True:
+            manifest = write_export(asked, index, write_all)
+            with hold(asked.out, "sluice export", _WAIT_SECONDS):
+                newest = read_index(asked.out)
+                if newest.version == index.version:
+                    row = record_export(asked.out, finished_row(asked, manifest))
+                    return Done(row=row, was_done=False)
+            index = newest  # a purge came in between: what it changed is written again
+
+
+def on_ray(ray: RayTable, reporter: ProgressReporter) -> WriteAll:
+    """Writes units as a Ray Data Dataset, many at once, skipping those whose marker stands."""
+
+    def write_all(job: ExportJob, pieces: Sequence[Piece]) -> list[ExportedUnit]:
+        if not pieces:
+            return []
+        with ray_session(ray.address, ray.num_cpus):
+            return run_phase(_phase_run(job, ray, reporter), _phase(job, pieces))
+
+    return write_all
+
+
+def in_process(job: ExportJob, pieces: Sequence[Piece]) -> list[ExportedUnit]:
+    """Writes units one after another in this process: for few."""
+    return [write_unit(job, piece) for piece in pieces]
+
+
+def _check(asked: Export, index: Index) -> None:
+    """RecipeError where the request cannot be met, or the folder is no place for it."""
+    check_request(asked.request, index.tokenizer.vocab_size)
+    known = sources_of(index)
+    if unknown := sorted(set(asked.request.sources) - known):
+        raise RecipeError(f"--source {unknown[0]}: expected one of {', '.join(sorted(known))}")
+    FORMATS[asked.request.format].check(asked.out, asked.request)
+    check_outside("--to", asked.to.url)
+    _refuse_above(asked)
+
+
+def _refuse_above(asked: Export) -> None:
+    """RecipeError where OUT lies in the folder to write: its files would be taken for the export's."""
+    if f"{asked.out.url}/".startswith(f"{asked.to.url}/"):
+        raise RecipeError(f"--to {asked.to.url} holds the output {asked.out.url} itself: name a folder of its own")
+
+
+def write_export(asked: Export, index: Index, write_all: WriteAll) -> Manifest:
+    """Bring the folder to what `index` says, and publish its manifest. The caller holds the folder."""
+    pieces = shard_pieces(index, asked.request) if reads_tokens(asked.request) else text_pieces(index, asked.request)
+    before = read_manifest(asked.to)
+    kept = up_to_date(pieces, before.units) if before is not None else {}
+    job = _job(asked, index)
+    written = write_all(job, [piece for piece in pieces if piece.unit not in kept])
+    by_name = kept | {unit.unit: unit for unit in written}
+    units = tuple(by_name[piece.unit] for piece in pieces)
+    manifest = Manifest(
+        name=asked.name,
+        format=asked.request.format,
+        options=asked.request.to_json(),
+        corpus=_corpus(index),
+        version=index.version,
+        units=units,
+        index_files=_write_index_files(job, asked.to, units),
+    )
+    _remove_strays(asked.to, manifest, {piece.source for piece in pieces})
+    asked.to.publish(MANIFEST, encode_manifest(manifest))
+    clear_work(asked.to)
+    return manifest
+
+
+def _job(asked: Export, index: Index) -> ExportJob:
+    return ExportJob(
+        out=asked.out.url,
+        to=asked.to.url,
+        request=asked.request,
+        vocab_size=index.tokenizer.vocab_size,
+        links=asked.links,
+    )
+
+
+def write_unit(job: ExportJob, piece: Piece) -> ExportedUnit:
+    """Write a unit's files, then its marker."""
+    to = Folder(job.to)
+    sink = Sink(to)
+    FORMATS[job.request.format].write(job, piece, sink)
+    unit = ExportedUnit(unit=piece.unit, inputs=piece.inputs, files=sink.files)
+    return publish_result(to, piece.marker, unit)
+
+
+def _phase(job: ExportJob, pieces: Sequence[Piece]) -> Phase[ExportJob, Piece, ExportedUnit]:
+    return Phase(
+        name=f"export {job.request.format}",
+        operator=f"export_{job.request.format}",
+        stage="export",
+        task=write_unit,
+        result=ExportedUnit,
+        job=job,
+        items=pieces,
+        size=lambda piece: piece.size,
+        note=_note,
+    )
+
+
+def _note(units: Sequence[ExportedUnit], seconds: float) -> str:
+    files = [file for unit in units for file in unit.files]
+    num = sum(file.num_documents for file in files)
+    return f"{num:,} documents, {sum(file.bytes for file in files) / 1e6 / seconds:.1f} MB/s"
+
+
+def _phase_run(job: ExportJob, ray: RayTable, reporter: ProgressReporter) -> Run:
+    """The runner of phases keeps its markers in the folder to write, not in the OUT, which is closed."""
+    recipe = PipelineRecipe(run=RunTable(name=f"export {job.request.format}", output=job.to), source=(), ray=ray)
+    plan = RunPlan(recipe=recipe, out=Folder(job.to), units=(), identity={}, key="")
+    return Run(plan=plan, reporter=reporter)
+
+
+def _corpus(index: Index) -> str:
+    """What an export is made of, for the time of all purges."""
+    return f"{index.order_fingerprint} {index.tokenizer.hash}"
+
+
+def same_corpus(manifest: Manifest, index: Index) -> bool:
+    """Whether an export was made of this OUT, before or after whatever purges."""
+    return manifest.corpus == _corpus(index)
+
+
+def _claim(asked: Export, index: Index) -> dict[str, object]:
+    return {
+        "name": asked.name,
+        "options": asked.request.to_json(),
+        "corpus": _corpus(index),
+    }
+
+
+def _claimed(asked: Export, index: Index) -> Manifest | None:
+    """The manifest that the folder holds of this export. RecipeError if the folder holds something else."""
+    to = asked.to
+    manifest = read_manifest(to)
+    if manifest is not None:
+        held: dict[str, Any] = {key: getattr(manifest, key) for key in ("name", "options", "corpus")}
+    elif to.exists(CLAIM):
+        held = json.loads(to.read(CLAIM))
+    else:
+        strangers = [found for found in to.names() if found != LEASE_FILE]
+        if strangers:
+            raise RecipeError(
+                f"--to {to.url} is not empty (it holds {strangers[0]!r}) and holds no export: name a new folder, or"
+                " empty this one"
+            )
+        return None
+    _refuse_differences(asked, held, _corpus(index))
+    return manifest
+
+
+def _refuse_differences(asked: Export, held: Mapping[str, Any], corpus: str) -> None:
+    """RecipeError unless the folder holds the export that is asked for, of whatever version of the corpus."""
+    ours, theirs = asked.request.to_json(), ExportRequest.from_json(held["options"]).to_json()
+    found = [f"{key} = {theirs[key]!r}, not {ours[key]!r}" for key in ours if ours[key] != theirs[key]]
+    if held["name"] != asked.name:
+        found.insert(0, f"its name is {held['name']!r}, not {asked.name!r}")
+    if held["corpus"] != corpus:
+        found.insert(0, "it is of another output")
+    if found:
+        raise RecipeError(
+            f"--to {asked.to.url} holds another export ({'; '.join(found)}): name a new folder, or empty this one"
+        )
+
+
+def _recorded(asked: Export, manifest: Manifest) -> ExportRow | None:
+    """The row of an export that is whole and recorded as it lies there."""
+    for row in read_exports(asked.out):
+        if (row.name, row.place, row.state, row.version) == (asked.name, asked.to.url, FINISHED, manifest.version):
+            return row if row.manifest_hash == content_hash(asked.to.read(MANIFEST)).hex() else None
+    return None
+
+
+def _begin(asked: Export, index: Index) -> None:
+    """Claim the folder and record that it will hold a copy, before the first byte of one."""
+    with hold(asked.out, "sluice export", _WAIT_SECONDS):
+        rows = read_exports(asked.out)
+        check_name(rows, asked.name, asked.to.url)
+        asked.to.publish(CLAIM, json.dumps(_claim(asked, index), indent=1).encode())
+        if not any(row.is_live and row.name == asked.name for row in rows):
+            record_export(
+                asked.out,
+                ExportRow(
+                    name=asked.name,
+                    format=asked.request.format,
+                    place=asked.to.url,
+                    version=index.version,
+                    at=now(),
+                    num_documents=0,
+                    num_tokens=0,
+                    num_files=0,
+                    bytes=0,
+                    state=BEGUN,
+                    options=json.dumps(asked.request.to_json(), sort_keys=True),
+                    manifest_hash="",
+                    fact=0,
+                ),
+            )
+
+
+def finished_row(asked: Export, manifest: Manifest) -> ExportRow:
+    """What is to be recorded of an export that is whole."""
+    return ExportRow(
+        name=manifest.name,
+        format=manifest.format,
+        place=asked.to.url,
+        version=manifest.version,
+        at=now(),
+        num_documents=manifest.num_documents,
+        num_tokens=manifest.num_tokens,
+        num_files=len(manifest.files()),
+        bytes=manifest.num_bytes,
+        state=FINISHED,
+        options=json.dumps(dict(manifest.options), sort_keys=True),
+        manifest_hash=content_hash(encode_manifest(manifest)).hex(),
+        fact=0,
+    )
+
+
+def _write_index_files(job: ExportJob, to: Folder, units: Sequence[ExportedUnit]) -> tuple[FileSum, ...]:
+    files = sorted((file for unit in units for file in unit.files), key=lambda file: file.file)
+    sums = []
+    for name, data in sorted(FORMATS[job.request.format].index_files(job, files).items()):
+        to.publish(name, data)
+        sums.append(FileSum(file=name, hash=content_hash(data).hex(), bytes=len(data)))
+    return tuple(sums)
+
+
+def _remove_strays(to: Folder, manifest: Manifest, sources: set[str]) -> None:
+    """Remove what units of an earlier state wrote and those of this one did not, such as the last chunk of a unit that
+    a purge made smaller. It may hold texts."""
+    named = manifest.files()
+    for name in to.names():
+        if name not in named and not name.startswith("work/") and is_of_units(name, sources):
+            to.remove(name)
+
+
+def clear_work(to: Folder) -> None:
+    """Remove the markers and the claim, the claim last."""
+    for name in to.names("work"):
+        if name not in (CLAIM, LEASE_FILE):
+            to.remove(name)
+    to.remove(CLAIM)
+    if not is_remote(to.url):
+        to.remove_tree("work")

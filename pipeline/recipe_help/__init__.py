@@ -1,0 +1,1 @@
+"""The recipe documents itself: keys → tables, positions → new, check, differ, page."""

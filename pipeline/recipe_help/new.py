@@ -1,0 +1,156 @@
+"""`sluice recipe new`: a commented recipe that parses and runs, made of the help of its keys."""
+
+from __future__ import annotations
+
+import textwrap
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lineage.recipe import parse_table, with_overrides
+from pipeline.recipe_help.keys import SHAPES, Kind, RecipeKey, RecipeTable, recipe_tables, value_text
+from pipeline.recipe_help.tables import PARAGRAPHS
+from stages.quality.options import threshold_defaults
+
+_WIDTH: Final = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """A recipe to start from: its tables in the order of the file; the comment on its top."""
+
+    kind: Kind
+    comment: str
+    tables: Mapping[str, Any]
+
+
+_TRAIN: Final[Mapping[str, Any]] = {
+    "data": "out/crawl",
+    "output": "out/first-run",
+    "model": "debug",
+    "seq_len": 1024,
+    "global_batch": 16,
+    "micro_batch": 2,
+    "steps": 200,
+    "workers": 2,
+}
+
+TEMPLATES: Final[Mapping[str, Template]] = {
+    "fineweb": Template(
+        kind="data",
+        comment="English pages of a web crawl by the rules of FineWeb (Penedo et al. 2024). FineWeb drops"
+        " candidates of MinHash as they are; here each is verified.",
+        tables={
+            "run": {"name": "fineweb", "output": "out/crawl"},
+            "source": [{"name": "web", "inputs": ["crawl/*.warc.gz"]}],
+            "parse": {"extractor": "trafilatura", "favor": "precision"},
+            "language": {"keep": ["en"], "min_score": 0.65, "prefilter": True},
+            "quality": {
+                "rules": ["gopher_repetition", "gopher_quality", "c4", "fineweb"],
+                "c4_terminal_punctuation": False,
+            },
+            "pii": {"kinds": ["email", "ip"]},
+            "dedup": {"num_perm": 112, "bands": 14, "rows": 8, "shingle": 5, "threshold": 0.75},
+            "tokenize": {},
+            "ray": {},
+        },
+    ),
+    "text": Template(
+        kind="data",
+        comment="Texts that you have already, as lines of JSON or rows of Parquet: checked by Gopher's rules, freed of"
+        " duplicates and tokenized.",
+        tables={
+            "run": {"name": "texts", "output": "out/texts"},
+            "source": [{"name": "texts", "inputs": ["texts/*.jsonl"], "text_field": "text"}],
+            "language": {"keep": ["en"]},
+            "quality": {"rules": ["gopher_quality", "gopher_repetition"]},
+            "pii": {},
+            "dedup": {},
+            "tokenize": {},
+            "ray": {},
+        },
+    ),
+    "train": Template(
+        kind="train",
+        comment="A small training run on what a data run left. On one machine its processes share the processors;"
+        " with GPUs, name a real model and more steps.",
+        tables={
+            "run": {"name": "first-run"},
+            "train": {
+                **_TRAIN,
+                "optimizer": {"lr": 1e-3, "warmup_steps": 20},
+                "checkpoint": {"every": 50},
+                "order": {},
+            },
+            "ray": {},
+        },
+    ),
+    "mix": Template(
+        kind="train",
+        comment="A training run whose mixture an ablation decides: sluice mix run, then sluice mix optimize.",
+        tables={
+            "run": {"name": "mixed-run"},
+            "train": {**_TRAIN, "output": "out/mixed-run", "validation": 0.05, "optimizer": {"lr": 1e-3}},
+            "mix": {"runs": 24, "replicates": 2, "proxy": {"model": "debug", "tokens": 1_000_000}},
+            "ray": {},
+        },
+    ),
+}
+
+
+def new_recipe(name: str, overrides: Sequence[str] = ()) -> str:
+    """The text of the template `name` with some keys changed; RecipeError where the changed recipe is wrong."""
+    template = TEMPLATES[name]
+    plain = with_overrides(template.tables, overrides)
+    parse_table(typing.cast(Any, SHAPES[template.kind]), plain)
+    tables = {table.name: table for table in recipe_tables(template.kind)}
+    lines = textwrap.wrap(template.comment, _WIDTH - 2)
+    lines = [*(f"# {line}" for line in lines), "# A key behind a # has the value that it has when left out."]
+    lines += [line for table, value in plain.items() for line in _of_table(tables, table, value)]
+    absent = [table.header for name, table in tables.items() if name.split(".")[0] not in plain]
+    if absent:
+        rest = textwrap.wrap(f"Also: {', '.join(absent)}; see `sluice recipe keys`.", _WIDTH - 2)
+        lines += ["", *(f"# {line}" for line in rest)]
+    return "\n".join(lines) + "\n"
+
+
+def _of_table(tables: Mapping[str, RecipeTable], name: str, value: Any) -> Iterator[str]:
+    table = tables[name]
+    for entry in value if isinstance(value, list) else [value]:
+        yield ""
+        yield from (f"# {line}" for line in textwrap.wrap(PARAGRAPHS[table.recipe, name], _WIDTH - 2))
+        yield table.header
+        inner = [key for key in entry if f"{name}.{key}" in tables and not isinstance(entry[key], str)]
+        for key in table.keys:
+            yield from _of_key(key, entry, name)
+        for key in inner:
+            yield from _of_table(tables, f"{name}.{key}", entry[key])
+
+
+def _of_key(key: RecipeKey, entry: Mapping[str, Any], table: str) -> Iterator[str]:
+    if key.own_name in entry:
+        yield from _commented(f"{key.own_name} = {value_text(entry[key.own_name])}", key)
+        return
+    default = key.default
+    if table == "quality":
+        variant = entry.get("variant", "datatrove")
+        by_variant = threshold_defaults(key.own_name)
+        if by_variant and variant not in by_variant:
+            return
+        default = by_variant.get(variant, default)
+        default = int(default) if by_variant and key.type == "whole number" else default
+    if default is None:
+        yield from _commented(f"# {key.own_name}: not given", key)
+    else:
+        yield from _commented(f"#{key.own_name} = {value_text(default)}", key)
+
+
+def _commented(line: str, key: RecipeKey) -> Iterator[str]:
+    """A line with the key's help behind it, or above it where there is no room."""
+    beside = f"{line:<40}  # {key.help}" if key.help else line
+    if len(beside) <= _WIDTH:
+        yield beside
+        return
+    yield from (f"# {part}" for part in textwrap.wrap(key.help, _WIDTH - 2))
+    yield line

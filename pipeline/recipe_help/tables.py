@@ -1,0 +1,116 @@
+"""A paragraph and an example for each table of a recipe: what docs/recipe.md and `sluice recipe` show beside keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pipeline.recipe_help.keys import Kind
+
+PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
+    ("data", "run"): "What the run is called and where its output goes. An output holds one run: the same recipe"
+    " continues it, another recipe is refused.",
+    ("data", "source"): "Input files that share their steps. Each source is a folder of its own below `documents/` and"
+    " `shards/`, and a name in mixtures. A recipe has one or more of these tables.",
+    ("data", "url"): "What is turned down by its address, before anything is parsed.",
+    ("data", "parse"): "How the main text of a page is found in its HTML. The bounds come before any clock, so that a"
+    " page has the same outcome on any machine.",
+    (
+        "data",
+        "language",
+    ): "Which languages stay, by a fastText model. The prefilter asks the same model about the text of"
+    " a fast extractor first, so that most pages of other languages are never parsed slowly.",
+    ("data", "quality"): "Rule sets over a document's text, and their thresholds. A threshold that is not given has the"
+    " default of the variant; docs/rules.md names what each rule measures and how the variants differ.",
+    ("data", "classifier"): "A supervised fastText model whose score for a label decides. A recipe may have several;"
+    " each is a rule `classifier.<name>`.",
+    ("data", "decontaminate"): "Documents that hold too much of a benchmark's items are turned down."
+    " `sluice scan` finds such documents in a finished output.",
+    ("data", "pii"): "Personal data and secrets in texts: replaced by placeholders, or the document is turned down.",
+    ("data", "dedup"): "What counts as a repetition over the whole corpus, how it is looked for, and which copy stays."
+    " With b bands of r rows two texts of Jaccard s become candidates with probability 1 - (1 - s^r)^b; what is"
+    " a candidate is then verified.",
+    ("data", "tokenize"): "How texts become tokens, and tokens become shards.",
+    ("data", "limits"): "What stops a run, and what is too long to look at.",
+    ("data", "purges"): "Earlier outputs whose purged documents stay out of this one.",
+    (
+        "data",
+        "ray",
+    ): "Where the run is carried out, and what a unit of work reserves. Nothing here changes a byte of the"
+    " result, and it may differ from call to call.",
+    ("data", "ray.stages.NAME"): "What the units of one kind of work reserve, where it is not what `[ray]` says. The"
+    " names are read, compare, tokenize, cut, write and join.",
+    ("train", "run"): "What lineage calls the training run.",
+    (
+        "train",
+        "train",
+    ): "The data, the model and the size of a step. What a run reads in which order is a function of the"
+    " data, `seed`, `seq_len`, `global_batch`, `validation` and the mixture, and of nothing else.",
+    ("train", "train.data"): "The outputs that a run reads, where it reads several: `train.data` as a list of tables.",
+    (
+        "train",
+        "train.parallel",
+    ): "The device mesh: the product of the sizes is the number of processes. The order of the"
+    " data does not depend on it.",
+    ("train", "train.optimizer"): "AdamW and its learning rate schedule.",
+    ("train", "train.checkpoint"): "How often the whole state is saved, and how much of it is kept.",
+    ("train", "train.cache"): "Blocks of remote shards on local disk, shared by the ranks of a node.",
+    ("train", "train.order"): "How widely sequences are shuffled, and over how many of them the mixture's shares hold"
+    " exactly.",
+    ("train", "train.faults"): "Which losses are faults, how many batches may be skipped, and when a hung rank is given"
+    " up.",
+    ("train", "train.resources"): "What each training process reserves on a Ray cluster, and where it may lie. Nothing"
+    " of it matters under torchrun.",
+    ("train", "train.mixture"): "The share of each source, from a step on. Without such a table sources are read in"
+    " proportion to their tokens.",
+    ("train", "plan"): "The machines that `sluice plan` assumes.",
+    ("train", "ray"): "Where the training processes run.",
+    ("train", "mix"): "The ablation that decides the mixture: many small runs, a model fitted on their losses, and the"
+    " mixture that it likes best. A training run ignores this table; `sluice mix` reads it.",
+    ("train", "mix.proxy"): "What the small runs of an ablation change of `[train]`.",
+    ("train", "mix.doremi"): "The constants of DoReMi (2305.10429, section 3.1).",
+}
+"""Of each table, by recipe and dotted name."""
+
+EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
+    ("data", "run"): '[run]\nname = "english-2026"\noutput = "s3://bucket/out"',
+    ("data", "source"): '[[source]]\nname = "posts"\ninputs = ["posts/*.jsonl.gz"]\ntext_field = "body"\n'
+    'steps = ["parse", "language", "quality", "pii", "identity", "dedup.exact", "dedup.near"]',
+    ("data", "url"): '[url]\nblock_hosts = ["hosts.txt"]',
+    ("data", "parse"): '[parse]\nextractor = "resiliparse"',
+    ("data", "language"): '[language]\nkeep = ["de", "fr"]\nmin_score = 0.7\nprefilter = true',
+    ("data", "quality"): '[quality]\nrules = ["gopher_repetition", "gopher_quality", "c4", "fineweb"]\n'
+    "c4_terminal_punctuation = false\nmax_top_2_gram = 0.25",
+    ("data", "classifier"): '[[classifier]]\nname = "edu"\nmodel = "edu.bin"\nlabel = "high"\nthreshold = 0.4\n'
+    'reject = "below"',
+    ("data", "decontaminate"): '[decontaminate]\nagainst = ["gsm8k.jsonl"]\nfield = "question"',
+    ("data", "pii"): '[pii]\nkinds = ["email", "ip"]',
+    ("data", "dedup"): "[dedup]\nnum_perm = 112\nbands = 14\nrows = 8\nthreshold = 0.75",
+    ("data", "tokenize"): '[tokenize]\nencoding = "tokenizer.json"\nshard_tokens = 100_000_000',
+    ("data", "limits"): "[limits]\nmax_bad_records = 0.05",
+    ("data", "purges"): '[purges]\nhonour = ["s3://bucket/earlier"]',
+    ("data", "ray"): '[ray]\naddress = "auto"\nunit_memory = 2_000_000_000',
+    ("data", "ray.stages.NAME"): "[ray.stages.compare]\nmemory = 8_000_000_000",
+    ("train", "run"): '[run]\nname = "first-run"\nseed = 7',
+    ("train", "train"): '[train]\ndata = "out/crawl"\noutput = "out/first-run"\nmodel = "125M"\nseq_len = 2048\n'
+    "global_batch = 256\nsteps = 20_000\nworkers = 8",
+    (
+        "train",
+        "train.data",
+    ): '[[train.data]]\nout = "out/crawl"\n\n[[train.data]]\nout = "out/books"\nprefix = "books-"',
+    ("train", "train.parallel"): "[train.parallel]\ndp_shard = 4\ntp = 2",
+    ("train", "train.optimizer"): '[train.optimizer]\nlr = 1e-3\nschedule = "wsd"\nwarmup_steps = 500',
+    ("train", "train.checkpoint"): "[train.checkpoint]\nevery = 500\nkeep = 2\nkeep_every = 5000",
+    ("train", "train.cache"): '[train.cache]\ndir = "/nvme/sluice"\nmax_bytes = 500_000_000_000',
+    ("train", "train.order"): "[train.order]\nwindow_blocks = 256",
+    ("train", "train.faults"): "[train.faults]\nspike_sigma = 8\nwatchdog_seconds = 300",
+    ("train", "train.resources"): '[train.resources]\ncpus = 4\nplacement = "SPREAD"',
+    ("train", "train.mixture"): "[[train.mixture]]\nweights = { web = 0.8, books = 0.2 }\n\n[[train.mixture]]\n"
+    "first_step = 15_000\nweights = { web = 0.5, books = 0.5 }",
+    ("train", "plan"): '[plan]\ngpu = "H200"\ninter_gbps = 800',
+    ("train", "ray"): '[ray]\naddress = "auto"',
+    ("train", "mix"): "[mix]\nruns = 32\ncaps = { web = 0.9 }\ntargets = { books = 1 }",
+    ("train", "mix.proxy"): '[mix.proxy]\nmodel = "debug"\ntokens = 5_000_000',
+    ("train", "mix.doremi"): "[mix.doremi]\nstep_size = 1.0",
+}
+"""A table of each kind as a recipe may hold it."""

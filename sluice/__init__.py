@@ -1,0 +1,60 @@
+"""Sluice as a library: run a recipe, apply its steps to texts, read an output, train on it. docs/api.md shows each.
+
+    import sluice
+
+    sluice.run("recipes/crawl.toml", ["run.output=/data/out"])
+    output = sluice.open_output("/data/out")
+
+Names are imported when they are first used: `import sluice` alone loads neither Ray nor torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lineage.recipe import RecipeError
+    from pipeline.recipe import PipelineRecipe
+    from sluice.output import Output, open_output
+    from sluice.running import load_recipe, run
+    from sluice.sequences import Sequences
+    from sluice.steps import Judged, Steps
+
+__all__ = [
+    "Judged",
+    "Output",
+    "PipelineRecipe",
+    "RecipeError",
+    "Sequences",
+    "Steps",
+    "load_recipe",
+    "open_output",
+    "run",
+]
+
+_PLACES = {
+    "Judged": "sluice.steps",
+    "Output": "sluice.output",
+    "PipelineRecipe": "pipeline.recipe",
+    "RecipeError": "lineage.recipe",
+    "Sequences": "sluice.sequences",
+    "Steps": "sluice.steps",
+    "load_recipe": "sluice.running",
+    "open_output": "sluice.output",
+    "run": "sluice.running",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("sluice")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'sluice' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(importlib.import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

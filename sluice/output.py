@@ -1,0 +1,162 @@
+"""What a finished run left, read as data: texts, facts, placements, tokens and histories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lineage.ids import parse_id, tokens_hash
+from lineage.index.checksums import DamagedFileError
+from lineage.index.output_index import Index, TokenizerIdentity, read_index
+from lineage.storage.folder import Folder
+from lineage.store.lookup import Lookup
+from lineage.store.rows import DocumentRow
+from lineage.store.sql import query
+from lineage.trace.document_history import DocumentHistory
+from pipeline.inspect.tracing import make_tracer
+from pipeline.parquet.rows import opened, read_rows, read_texts
+
+_TOKEN_BYTES: Final = 4
+
+
+class PurgedError(LookupError):
+    """The document was purged: its text and tokens are gone."""
+
+
+def open_output(out: str) -> Output:
+    """The output of a finished run, at a path or an s3:// URL. NotFinishedError where there is none."""
+    return Output(out)
+
+
+class Output:
+    """A finished output, as it was when it was opened. What is read is compared with its checksums: a damaged file is
+    an error that names it (DamagedFileError)."""
+
+    def __init__(self, out: str) -> None:
+        self._folder = Folder(out)
+        self._index = read_index(self._folder)
+
+    @property
+    def url(self) -> str:
+        """Where it lies."""
+        return self._folder.url
+
+    @property
+    def index(self) -> Index:
+        """index.json: shards and parts with their hashes, the fingerprints, the version."""
+        return self._index
+
+    @property
+    def tokenizer(self) -> TokenizerIdentity:
+        """The tokenizer of its shards."""
+        return self._index.tokenizer
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of its sources."""
+        return tuple(sorted({part.source for part in self._index.documents}))
+
+    def document_files(self, source: str | None = None) -> list[str]:
+        """The Parquet files of clean texts, for DuckDB, Polars, pandas and `datasets`. They hold every text that
+        survived the filters, duplicates too: `texts` leaves these out."""
+        return [self._folder.at(part.file) for part in self._index.documents if source in (None, part.source)]
+
+    def lineage_table(self, name: str) -> str:
+        """Where a Delta table of the lineage store lies, such as documents or placements."""
+        return self._folder.at(f"lineage/{name}")
+
+    def texts(self, source: str | None = None) -> Iterator[pa.Table]:
+        """The texts that a training reads: kept, deduplicated and not purged, as tables of at most one row group.
+
+        Columns: doc_id (16 bytes), source, text, url, captured_at, language, language_score, metadata (JSON)."""
+        kept_by = {(part.source, part.part): part for part in self._index.dedup}
+        for part in self._index.documents:
+            kept = kept_by.get((part.source, part.part))
+            if source not in (None, part.source) or kept is None:
+                continue
+            rows = np.sort(read_rows(self._folder, kept.file, ["part_row"], kept.hash)["part_row"].to_numpy())
+            with opened(self._folder, part.file, part.hash) as file:
+                first = 0
+                for group in range(file.num_row_groups):
+                    table = file.read_row_group(group)
+                    low, high = np.searchsorted(rows, [first, first + table.num_rows])
+                    taken = table.take(pa.array(rows[low:high] - first))
+                    first += table.num_rows
+                    if taken.num_rows:
+                        yield taken.add_column(1, "source", pa.repeat(part.source, taken.num_rows))
+
+    def sql(self, select: str) -> pa.Table:
+        """The answer to a SELECT over the lineage views (documents, placements, step_rules, …), as `sluice lineage`
+        gives it: ids as hex. QueryError where it is wrong or needs more than 4 GiB or 300 seconds."""
+        answer = query(self._folder, select)
+        columns = list(zip(*answer.rows, strict=True)) or [()] * len(answer.columns)
+        return pa.table([pa.array(column) for column in columns], names=list(answer.columns))
+
+    def placements(self, source: str | None = None) -> Iterator[pa.Table]:
+        """Where the tokens of each kept document lie, a table for each shard in the shard's order.
+
+        Columns: doc_id, source, shard, start, num_tokens (in tokens, end-of-text included), tokens_hash."""
+        for shard in self._index.shards:
+            if source in (None, shard.source):
+                table = read_rows(self._folder, shard.index_file, None, shard.index_hash)
+                table = table.add_column(1, "source", pa.repeat(shard.source, table.num_rows))
+                yield table.add_column(2, "shard", pa.repeat(pa.scalar(shard.shard, pa.int64()), table.num_rows))
+
+    def trace(
+        self, *, doc_id: str | bytes | None = None, url: str | None = None, runs: Sequence[str] = ()
+    ) -> list[DocumentHistory]:
+        """The histories of a document by its id, or of all of a URL in any spelling: crawl record, decisions, cluster,
+        placement, and the training steps that read it.
+
+        `runs` are training outputs whose facts the store has not got. UnknownError where there is none, ValueError
+        unless one of `doc_id` and `url` is given."""
+        tracer = make_tracer(self._folder.url, runs=runs)
+        if (doc_id is None) == (url is None):
+            raise ValueError("give doc_id or url, one of them")
+        return tracer.by_url(url) if url is not None else [tracer.by_id(_id_of(doc_id or b""))]
+
+    def text(self, doc_id: str | bytes) -> str:
+        """The clean text of a document that survived the filters. LookupError where none is kept of it, PurgedError
+        where it was purged."""
+        row = self._row(doc_id)
+        if row.part is None or row.part_row is None:
+            raise LookupError(f"document {row.doc_id.hex()} was {row.status} by {row.rule}: no text of it is kept")
+        (part,) = (p for p in self._index.documents if (p.source, p.part) == (row.source, row.part))
+        found = read_texts(self._folder, part.file, [row.part_row])
+        if row.part_row not in found:
+            raise PurgedError(f"document {row.doc_id.hex()} was purged")
+        return found[row.part_row]
+
+    def tokens(self, doc_id: str | bytes) -> npt.NDArray[np.uint32]:
+        """The tokens of a kept document, shape (num_tokens,), the last one end-of-text. LookupError where it has none,
+        PurgedError where it was purged."""
+        row = self._row(doc_id)
+        if row.shard is None or row.start is None or row.num_tokens is None:
+            raise LookupError(f"document {row.doc_id.hex()} was {row.status} by {row.rule}: it has no tokens")
+        (shard,) = (s for s in self._index.shards if (s.source, s.shard) == (row.source, row.shard))
+        with self._folder.open(shard.file) as stream:
+            stream.seek(row.start * _TOKEN_BYTES)
+            tokens = np.frombuffer(stream.read(row.num_tokens * _TOKEN_BYTES), "<u4").astype(np.uint32)
+        if tokens_hash(tokens) == row.tokens_hash:
+            return tokens
+        if Lookup(self._folder).purged([row.doc_id]):
+            raise PurgedError(f"document {row.doc_id.hex()} was purged")
+        raise DamagedFileError(
+            f"{self._folder.at(shard.file)} is damaged: the tokens of document {row.doc_id.hex()} do not have their"
+            " hash. Run sluice verify, and restore the file from a copy"
+        )
+
+    def _row(self, doc_id: str | bytes) -> DocumentRow:
+        """The facts of a document; of several records with its id, of the one that is not a repetition."""
+        found = Lookup(self._folder).documents([_id_of(doc_id)])
+        if not found:
+            raise LookupError(f"no document {_id_of(doc_id).hex()} in {self.url}")
+        return min(found, key=lambda row: row.stage == "identity")
+
+
+def _id_of(doc_id: str | bytes) -> bytes:
+    return parse_id(doc_id) if isinstance(doc_id, str) else doc_id

@@ -1,0 +1,45 @@
+"""Load a data recipe and carry it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.phases.progress import ProgressReporter
+from pipeline.recipe import PipelineRecipe, check_steps_of, load
+
+if TYPE_CHECKING:
+    from pipeline.report.run_summary import RunSummary
+
+
+def load_recipe(recipe: str | Path | PipelineRecipe, overrides: Sequence[str] = ()) -> PipelineRecipe:
+    """The data recipe of a .toml file with `overrides` ("run.seed=7") applied; RecipeError says what is wrong with it.
+
+    A recipe that is loaded already is given back as it is; then there are no overrides."""
+    if isinstance(recipe, PipelineRecipe):
+        if overrides:
+            raise ValueError("overrides are for the path of a recipe: change a loaded one with dataclasses.replace")
+        return recipe
+    loaded = load(recipe, overrides)
+    check_steps_of(loaded)
+    return loaded
+
+
+def run(
+    recipe: str | Path | PipelineRecipe,
+    overrides: Sequence[str] = (),
+    *,
+    strict: bool = False,
+    show_progress: bool = False,
+) -> RunSummary:
+    """Carry a data recipe out, or continue it, as `sluice run` does; the content of OUT/run.json.
+
+    With `strict` the run stops at the first record on which a reader or step raises. Progress goes to stderr. A Ray
+    that this process is connected to is used; else one is started, or joined, at `ray.address` and left at the end.
+
+    RecipeError if the recipe is wrong or its output holds another run; other errors as of `pipeline.process.run`."""
+    loaded = load_recipe(recipe, overrides)
+    from pipeline import process  # with Ray, which a wrong recipe need not wait for
+
+    return process.run(loaded, ProgressReporter(quiet=not show_progress), strict=strict)

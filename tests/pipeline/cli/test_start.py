@@ -1,0 +1,146 @@
+"""What a call says and finds out before Ray starts: wrong names, taken names, recipes of the other kind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from lineage.recipe import RecipeError, load_recipe
+from lineage.storage.folder import Folder
+from pipeline.cli.main import main
+from tests.support.checkout import ROOT
+from tests.support.tiny_corpus import make_corpus
+from trainer.data.corpus import open_corpus
+from trainer.options import DataTable, TrainRecipe
+from trainer.preflight import check_recipe
+from trainer.provenance.facts import FactLog, RunFact, commit
+from trainer.recovery.attempts import claim
+
+# Run in a process of its own, which says at its end whether Ray or torch was loaded.
+CALL = """
+import sys
+from pipeline.cli.main import main
+code = main(sys.argv[1:])
+print("loaded:", *sorted({"ray", "torch"} & sys.modules.keys()))
+sys.exit(code)
+"""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_corpus(str(tmp_path_factory.mktemp("out")), {"web": [1700, 530]}).url
+
+
+def train_recipe(folder: Path, data: str, **changes: object) -> Path:
+    table = {"data": data, "output": str(folder / "run"), "model": "debug", "seq_len": 64, "global_batch": 2}
+    path = folder / "train.toml"
+    plain = {"run": {"name": "mine"}, "train": {**table, "steps": 4, "workers": 1, **changes}}
+    path.write_text(tomli_w.dumps(plain))
+    return path
+
+
+def answer(*words: str) -> tuple[int, str, str]:
+    """The exit code, what was said on stderr, and the loaded modules."""
+    ended = subprocess.run(
+        [sys.executable, "-c", CALL, *words],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    return ended.returncode, ended.stderr, ended.stdout.splitlines()[-1]
+
+
+def test_a_wrong_model_name_is_found_before_torch_and_ray_are_loaded(corpus: str, tmp_path: Path) -> None:
+    code, told, loaded = answer("train", str(train_recipe(tmp_path, corpus, model="debgu")))
+    assert (code, loaded) == (2, "loaded:")
+    assert "did you mean 'debug'" in told
+
+
+def test_a_taken_run_name_is_found_before_torch_and_ray_are_loaded(tmp_path: Path) -> None:
+    data = make_corpus(str(tmp_path / "out"), {"web": [500]}).url
+    corpus = open_corpus([DataTable(out=data)])
+    other = Folder(str(tmp_path / "other"))
+    log = FactLog(other, claim(other))
+    fact = RunFact(
+        run="mine", output=other.url, plan_fingerprint="0" * 32, order_version=1, seed=0, seq_len=64, global_batch=2,
+        plan="{}",
+    )  # fmt: skip
+    log.add(fact)
+    assert commit(log, corpus.outputs)
+    code, told, loaded = answer("train", str(train_recipe(tmp_path, data)))
+    assert (code, loaded) == (2, "loaded:")
+    assert "run.name" in told
+    assert "another run.name" in told
+
+
+def test_a_wrong_step_or_threshold_is_found_before_ray_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "data.toml"
+    path.write_text(
+        f'[run]\nname = "a"\noutput = "{tmp_path}/out"\n'
+        '[[source]]\nname = "web"\ninputs = ["*.warc"]\nsteps = ["prase"]\n'
+    )
+    code, told, loaded = answer("run", str(path))
+    assert (code, loaded) == (2, "loaded:")
+    assert told.index("checking the recipe") < told.index("unknown step 'prase'")
+
+
+@pytest.mark.parametrize(("command", "file", "words"), [
+    ("train", "crawl.toml", ("is a data recipe", "sluice run")),
+    ("plan", "crawl.toml", ("is a data recipe", "sluice run")),
+    ("run", "train.toml", ("is a training recipe", "sluice train")),
+])  # fmt: skip
+def test_a_recipe_of_the_other_kind_is_named_in_one_sentence(
+    command: str, file: str, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = [command, str(ROOT / "recipes" / file), "--set", "train.data=out" if command != "run" else "run.seed=1"]
+    assert main(call) == 2
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert not [word for word in words if word not in told]
+
+
+def test_the_trainer_by_itself_names_a_data_recipe_too() -> None:
+    from trainer.__main__ import main as train
+
+    assert train([str(ROOT / "recipes" / "crawl.toml")]) == 2
+
+
+def test_a_wrong_command_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verfiy", "out"]) == 2
+    assert "did you mean `sluice verify`?" in capsys.readouterr().err
+    assert main(["xyzzy"]) == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    name, version = capsys.readouterr().out.split()
+    assert name == "sluice"
+    assert version[0].isdigit()
+
+
+def test_thousands_of_epochs_are_warned_of(corpus: str, tmp_path: Path) -> None:
+    few = check_recipe(load_recipe(train_recipe(tmp_path, corpus), TrainRecipe))
+    assert not [line for line in few if "warning" in line]
+    assert "epochs in 4 steps" in few[0]
+    many = check_recipe(load_recipe(train_recipe(tmp_path, corpus, steps=200_000), TrainRecipe))
+    (warning,) = [line for line in many if "warning" in line]
+    assert "is read 11," in warning
+
+
+def test_workers_beyond_the_processors_are_warned_of_or_refused(corpus: str, tmp_path: Path) -> None:
+    there = os.cpu_count() or 1
+    twice = check_recipe(load_recipe(train_recipe(tmp_path, corpus, workers=2 * there), TrainRecipe))
+    assert [line for line in twice if "take turns" in line]
+    path = train_recipe(tmp_path, corpus, workers=16 * there)
+    with pytest.raises(RecipeError, match=f"this machine has {there}"):
+        check_recipe(load_recipe(path, TrainRecipe))
+    insisted = load_recipe(path, TrainRecipe, [f"ray.num_cpus={16 * there}"])
+    assert not [line for line in check_recipe(insisted) if "turns" in line]

@@ -1,0 +1,139 @@
+"""Units of work as Ray Data Datasets: operators with the stages' names, nothing on the terminal, no limit but ours."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import ray
+
+from pipeline.cluster import dataset
+from pipeline.cluster.dataset import DatasetStats, run_units
+from pipeline.cluster.tasks import TaskResources
+from pipeline.phases.progress import ProgressReporter
+from pipeline.process import run as run_recipe
+from pipeline.recipe import load
+from tests.support.runs import recipe, run, write_recipe
+from tests.support.tiny_crawl import make_tiny_crawl
+
+pytestmark = pytest.mark.usefixtures("ray_with_this_module")
+
+
+@pytest.fixture(scope="module")
+def ray_with_this_module(small_ray: None) -> None:
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know this module
+
+
+def ray_data_log() -> Path:
+    from ray._private import worker
+
+    return Path(worker._global_node.get_session_dir_path()) / "logs" / "ray-data" / "ray-data.log"
+
+
+def double(job: int, item: int) -> int:
+    return job * item
+
+
+def test_the_operators_of_a_run_stand_in_ray_datas_own_log_under_the_names_of_their_stages(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sources = make_tiny_crawl(tmp_path)
+    before = ray_data_log().read_text() if ray_data_log().exists() else ""
+    plain = recipe(str(tmp_path / "out"), sources, dedup={"engine": "ray_data"})
+    summary = run_recipe(load(write_recipe(tmp_path / "recipe.toml", plain)), ProgressReporter(quiet=True))
+    plans = re.findall(r"Execution plan of Dataset .*", ray_data_log().read_text().removeprefix(before))
+    assert all(plan.count("TaskPoolMapOperator") == 1 for plan in plans)
+    operators = [re.findall(r"MapBatches\((.*?)\)", plan)[0] for plan in plans]
+    assert operators[0] == "read->url->parse->language->quality->pii"
+    assert operators[-4:] == ["tokenize", "cut_groups", "write_shards", "join_facts"]
+    compared = operators[1:-4]
+    assert compared[:2] == ["dedup.identity.rows", "dedup.identity"]
+    assert {"dedup.candidates.rows", "dedup.candidates", "dedup.verdicts"} <= set(compared)
+    assert [each["operator"] for each in summary["datasets"]] == operators
+    assert all(f"MapBatches({each['operator']})" in "\n".join(each["lines"]) for each in summary["datasets"])
+    assert capfd.readouterr() == ("", "")
+
+
+def test_both_engines_of_comparing_give_the_same_run_and_either_continues_the_other(tmp_path: Path) -> None:
+    sources = make_tiny_crawl(tmp_path)
+    summaries = [
+        run(tmp_path / engine, recipe(str(tmp_path / engine / "out"), sources, dedup={"engine": engine}))
+        for engine in ("local", "ray_data")
+    ]
+    for same in ("content_fingerprint", "order_fingerprint", "dedup", "rejected"):
+        assert summaries[0][same] == summaries[1][same], same
+    indexes = [(tmp_path / engine / "out" / "index.json").read_bytes() for engine in ("local", "ray_data")]
+    assert indexes[0] == indexes[1]
+    continued = recipe(str(tmp_path / "local" / "out"), sources, dedup={"engine": "ray_data"})
+    assert run(tmp_path / "again", continued) == summaries[0]
+
+
+def test_a_long_plan_goes_as_several_datasets_in_the_order_of_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dataset, "_FEWEST_ROWS", 3)
+    monkeypatch.setattr(dataset, "_ROWS_PER_CPU", 0)
+    ended: list[DatasetStats] = []
+    work = TaskResources(max_in_flight=1)
+    found = list(run_units(double, 2, range(7), work, operator="double", ended=ended.append))
+    assert found == [(number, 2 * number) for number in range(7)]
+    assert [stats.num_units for stats in ended] == [3, 3, 1]
+
+
+def test_without_units_no_dataset_is_made() -> None:
+    ended: list[DatasetStats] = []
+    assert list(run_units(double, 2, [], TaskResources(), operator="double", ended=ended.append)) == []
+    assert ended == []
+
+
+def wait(seconds: float, item: int) -> int:
+    time.sleep(seconds)
+    return item
+
+
+def test_no_limit_of_ray_datas_own_ends_a_slow_unit_and_its_settings_stay_the_users() -> None:
+    context = ray.data.DataContext.get_current()
+    context.execution_no_progress_timeout_s = 0.5
+    try:
+        assert list(run_units(wait, 3.0, [1], TaskResources(), operator="wait")) == [(1, 1)]
+        assert context.execution_no_progress_timeout_s == 0.5
+    finally:
+        context.execution_no_progress_timeout_s = ray.data.DataContext().execution_no_progress_timeout_s
+
+
+class OddError(Exception):
+    """An exception that cannot be made again from its arguments."""
+
+    def __init__(self, *, where: str) -> None:
+        super().__init__(f"odd in {where}")
+
+
+def fail_oddly(job: int, item: int) -> int:
+    raise OddError(where="a unit")
+
+
+def test_an_exception_that_no_other_process_can_make_again_arrives_as_text() -> None:
+    with pytest.raises(RuntimeError, match="OddError: odd in a unit"):
+        list(run_units(fail_oddly, 1, [1], TaskResources(), operator="odd"))
+
+
+def begin(folder: str, item: int) -> int:
+    Path(folder, str(item)).touch()
+    time.sleep(0 if item == 0 else 60)
+    return item
+
+
+def test_leaving_early_ends_what_is_under_way(tmp_path: Path) -> None:
+    units = run_units(begin, str(tmp_path), range(20), TaskResources(), operator="begin")
+    assert next(units) == (0, 0)
+    units.close()  # type: ignore[attr-defined]
+    [(_, found)] = run_units(double, 2, [4], TaskResources(cpus=4.0), operator="double")  # all processors are free
+    assert found == 8
+    assert len(list(tmp_path.iterdir())) < 20
+
+
+def test_a_name_that_ray_cannot_carry_is_spelt_out() -> None:
+    ended: list[DatasetStats] = []
+    list(run_units(double, 2, [1], TaskResources(), operator="größe", ended=ended.append))
+    assert any("MapBatches(gr\\xf6\\xdfe)" in line for line in ended[0].lines)

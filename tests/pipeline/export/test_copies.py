@@ -1,0 +1,338 @@
+"""An export is one more copy: it is recorded, whole or absent, cleaned by a purge, and checked by verify."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from lineage.exports.manifest import MANIFEST
+from lineage.exports.records import BEGUN, FINISHED, FORGOTTEN, REMOVED, read_exports
+from lineage.index.checksums import hash_file, read_checksums
+from lineage.index.output_index import NotFinishedError, read_index
+from lineage.storage.folder import Folder
+from lineage.storage.lock import hold
+from lineage.store.delta import read_table
+from lineage.store.sql import query
+from lineage.verify.output import verify
+from pipeline.cli.main import main
+from pipeline.export.process import CLAIM, export, in_process
+from pipeline.export.units import ExportJob
+from pipeline.inspect.hooks import verify_hooks
+from tests.pipeline.export.conftest import Corpus
+from tests.support import export_readers as readers
+from tests.support.checkout import ROOT
+from tests.support.small_disk import resize, small_disk
+
+FORMATS: dict[str, dict[str, Any]] = {
+    "jsonl": {},
+    "parquet": {},
+    "hf": {"split": (("train", 0.7), ("test", 0.3))},
+    "nanochat": {},
+    "mds": {},
+    "megatron": {"dtype": "uint32"},
+    "olmo": {"dtype": "uint32"},
+    "llmc": {},
+    "litdata": {"dtype": "uint16"},
+    "warc": {"sources": ("web",)},
+}
+"""Every format, with options that reach each way of writing: shards as they are, rewritten, and split."""
+
+
+def problems(corpus: Corpus) -> list[str]:
+    out = Folder(str(corpus.out))
+    return [problem.check for problem in verify(out, verify_hooks(out)).problems]
+
+
+def states(corpus: Corpus) -> dict[str, str]:
+    return {row.name: row.state for row in read_exports(Folder(str(corpus.out)))}
+
+
+def purge(corpus: Corpus, *arguments: str) -> int:
+    return main(["purge", str(corpus.out), *arguments, "--reason", "a test", "--by", "a test", "--apply"])
+
+
+def unpacked(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """Every byte of a folder, whatever it is packed in."""
+    for path in (entry for entry in folder.rglob("*") if entry.is_file()):
+        data = path.read_bytes()
+        yield path, data
+        if path.name.endswith(".zst"):
+            yield path, zstandard.ZstdDecompressor().stream_reader(data).read()
+        elif path.suffix == ".gz":
+            yield path, gzip.decompress(data)
+        elif path.suffix == ".parquet":
+            for column in pq.read_table(path).columns:
+                yield path, "\0".join(map(str, column.to_pylist())).encode()
+
+
+def record_ids(corpus: Corpus, doc_ids: Collection[str]) -> set[str]:
+    """The WARC-Record-IDs of those of the documents that came from pages."""
+    rows = read_table(Folder(str(corpus.out)), "documents").to_pylist()
+    kept = (row for row in rows if row["status"] == "kept" and row["source"] == "web")
+    return {row["record_id"] for row in kept if row["doc_id"].hex() in doc_ids}
+
+
+def traces_of(corpus: Corpus, text: str) -> list[bytes]:
+    """Pieces of a text, and of its tokens as two and four bytes each."""
+    words = text.split(" ")
+    tokens = corpus.tokenizer.encode(text)
+    pieces = [" ".join(words[at : at + 8]).encode() for at in range(0, len(words) - 8, 8)]
+    return pieces + [
+        np.asarray(tokens[at : at + 12], dtype).tobytes()
+        for at in range(0, len(tokens) - 12, 12)
+        for dtype in ("<u2", "<u4")
+    ]
+
+
+def test_after_a_purge_of_five_documents_no_export_holds_a_byte_of_them(
+    corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exports = tmp_path / "exports"
+    for name, options in FORMATS.items():
+        corpus.export(exports / name, name, **options)
+    before = corpus.texts()
+    of_web = {doc_id for doc_id, _ in readers.read_jsonl(exports / "jsonl" / "web")}
+    chosen = [*sorted(of_web)[:3], *sorted(before.keys() - of_web)[:2]]
+    assert purge(corpus, "--doc", *chosen) == 0
+    assert "export olmo: cleaned" in capsys.readouterr().out
+    left = corpus.texts()
+    gone = before.keys() - left.keys()
+    assert gone >= set(chosen)
+    wanted = {trace for doc_id in gone for trace in traces_of(corpus, before[doc_id])}
+    tokens = np.concatenate([np.asarray(of_text, "<u4") for of_text in corpus.tokens().values()])
+    kept = ("\n".join(left.values()).encode(), tokens.tobytes(), tokens.astype("<u2").tobytes())
+    wanted = {trace for trace in wanted if not any(trace in data for data in kept)}  # sentences that others have too
+    assert len(wanted) > 100
+    for path, data in unpacked(exports):
+        if "warc" not in path.relative_to(exports).parts:
+            assert not [trace for trace in wanted if trace in data], path
+    # Pages have more words than their clean texts: of these, the records that are left must be those of what is left.
+    assert readers.read_warc(exports / "warc").keys() == record_ids(corpus, left.keys())
+    assert dict(readers.read_jsonl(exports / "jsonl")) == left
+    assert dict(readers.read_megatron(exports / "megatron")) == corpus.tokens()
+    assert {s["id"]: s["text"] for s in readers.read_mds(exports / "mds")} == left
+    assert problems(corpus) == []
+    assert {row.version for row in read_exports(Folder(str(corpus.out)))} == {2}
+
+
+def test_a_purge_writes_again_what_it_changed_and_leaves_the_rest(corpus: Corpus, tmp_path: Path) -> None:
+    corpus.export(tmp_path / "copy", "jsonl")
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "copy").rglob("*.zst")}
+    doc_id, _ = next(readers.read_jsonl(tmp_path / "copy" / "web"))
+    assert purge(corpus, "--doc", doc_id) == 0
+    changed = [path for path, stamp in stamps.items() if path.stat().st_mtime_ns != stamp]
+    assert changed == [min(path for path in stamps if path.parent.name == "web")]
+
+
+def test_an_export_made_after_a_purge_equals_one_that_the_purge_cleaned(
+    corpus: Corpus, tmp_path: Path, everywhere: Callable[[Path], dict[str, bytes]]
+) -> None:
+    for name in ("megatron", "mds"):
+        corpus.export(tmp_path / "cleaned" / f"{name}-1", name, **FORMATS[name])
+    assert purge(corpus, "--doc", *sorted(corpus.texts())[:5]) == 0
+    for name in ("megatron", "mds"):
+        corpus.export(tmp_path / "fresh" / f"{name}-2", name, **FORMATS[name])
+        cleaned, fresh = everywhere(tmp_path / "cleaned" / f"{name}-1"), everywhere(tmp_path / "fresh" / f"{name}-2")
+        del cleaned[MANIFEST], fresh[MANIFEST]
+        assert cleaned == fresh
+
+
+def test_a_copy_out_of_reach_is_named_until_it_is_back(
+    corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus.export(tmp_path / "copy", "jsonl")
+    doc_id, _ = next(readers.read_jsonl(tmp_path / "copy"))
+    shutil.move(tmp_path / "copy", tmp_path / "lent")
+    assert purge(corpus, "--doc", doc_id) == 1
+    assert f"export copy at {tmp_path}/copy is out of reach" in capsys.readouterr().out
+    assert problems(corpus) == ["export.stale"]
+    assert purge(corpus, "--doc", doc_id) == 1
+    shutil.move(tmp_path / "lent", tmp_path / "copy")
+    assert purge(corpus, "--doc", doc_id) == 0
+    assert doc_id not in dict(readers.read_jsonl(tmp_path / "copy")) and problems(corpus) == []
+
+
+def test_a_copy_that_is_given_up_is_forgotten_by_name(
+    corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus.export(tmp_path / "copy", "jsonl")
+    shutil.rmtree(tmp_path / "copy")
+    assert purge(corpus, "--doc", sorted(corpus.texts())[0]) == 1
+    assert purge(corpus, "--forget-export", "another") == 2
+    assert "there are: copy" in capsys.readouterr().err
+    assert purge(corpus, "--forget-export", "copy") == 0
+    assert states(corpus) == {"copy": FORGOTTEN} and problems(corpus) == []
+    corpus.export(tmp_path / "copy", "jsonl")  # the name is free again
+    assert states(corpus) == {"copy": FINISHED}
+
+
+def test_an_export_is_recorded_before_its_first_byte_and_a_purge_removes_what_never_finished(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    def fail_after_one(job: ExportJob, pieces: Any) -> Any:
+        in_process(job, pieces[:1])
+        raise OSError("the machine went down")
+
+    with pytest.raises(OSError, match="went down"):
+        export(corpus.asked(tmp_path / "copy", "jsonl"), fail_after_one)
+    assert states(corpus) == {"copy": BEGUN} and list((tmp_path / "copy").rglob("*.zst"))
+    assert purge(corpus, "--doc", sorted(corpus.texts())[0]) == 0
+    assert states(corpus) == {"copy": REMOVED} and not [
+        path for path in (tmp_path / "copy").rglob("*") if path.is_file()
+    ]
+    corpus.export(tmp_path / "copy", "jsonl")
+    assert dict(readers.read_jsonl(tmp_path / "copy")) == corpus.texts()
+
+
+def test_an_export_that_a_purge_overtakes_ends_without_what_was_purged(corpus: Corpus, tmp_path: Path) -> None:
+    doc_id = sorted(corpus.texts())[0]
+
+    def purged_meanwhile(job: ExportJob, pieces: Any) -> Any:
+        written = in_process(job, pieces)
+        if read_index(str(corpus.out)).version == 1:
+            assert purge(corpus, "--doc", doc_id) == 1  # the folder is being written to
+        return written
+
+    done = export(corpus.asked(tmp_path / "copy", "jsonl"), purged_meanwhile)
+    assert done.row.version == 2 and doc_id not in dict(readers.read_jsonl(tmp_path / "copy"))
+    assert problems(corpus) == [] and purge(corpus, "--doc", doc_id) == 0
+
+
+def child(corpus: Corpus, to: Path, name: str, act: int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.support.export_child", str(corpus.out), str(to), name, str(act)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", ["jsonl", "megatron"])
+def test_a_killed_export_leaves_nothing_half_and_the_same_call_continues(
+    corpus: Corpus, tmp_path: Path, name: str, everywhere: Callable[[Path], dict[str, bytes]]
+) -> None:
+    whole = child(corpus, tmp_path / "copy", name, -1)
+    acts, wanted = int(whole.stdout), everywhere(tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy")
+    for act in (0, acts // 8, acts // 4, acts // 2):  # each call has less to do than the one before
+        assert child(corpus, tmp_path / "copy", name, act).returncode == -9
+        there = {
+            key: data
+            for key, data in everywhere(tmp_path / "copy").items()
+            if not key.startswith("work/") and "/.tmp-" not in f"/{key}"
+        }
+        assert there.items() <= wanted.items()
+    assert child(corpus, tmp_path / "copy", name, -1).returncode == 0
+    assert everywhere(tmp_path / "copy") == wanted
+    assert states(corpus) == {"copy": FINISHED} and problems(corpus) == []
+
+
+def test_a_finished_unit_is_not_written_again(corpus: Corpus, tmp_path: Path) -> None:
+    corpus.export(tmp_path / "copy", "jsonl")
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "copy").rglob("*.zst")}
+    assert corpus.export(tmp_path / "copy", "jsonl").was_done
+    (tmp_path / "copy" / MANIFEST).touch()
+    assert stamps == {path: path.stat().st_mtime_ns for path in (tmp_path / "copy").rglob("*.zst")}
+
+
+def test_a_folder_of_something_else_is_refused_and_left_as_it_is(corpus: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(ValueError, match=r"not empty \(it holds 'thesis.txt'\)"):
+        corpus.export(tmp_path / "mine", "jsonl")
+    corpus.export(tmp_path / "copy", "jsonl")
+    with pytest.raises(ValueError, match=r"format = 'jsonl', not 'parquet'"):
+        corpus.export(tmp_path / "copy", "parquet")
+    with pytest.raises(ValueError, match="recorded already"):
+        export(replace(corpus.asked(tmp_path / "other", "jsonl"), name="copy"), in_process)
+    with pytest.raises(ValueError, match="holds the output"):
+        corpus.export(tmp_path, "jsonl")
+    with pytest.raises(ValueError, match="lies under"):
+        corpus.export(corpus.out / "copy", "jsonl")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+    assert states(corpus) == {"copy": FINISHED}
+
+
+def test_an_output_that_is_not_finished_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    (corpus.out / "index.json").unlink()
+    with pytest.raises(NotFinishedError, match="not finished"):
+        corpus.export(tmp_path / "copy", "jsonl")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_full_disk_is_named_and_the_same_call_continues(corpus: Corpus, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 24) as disk:
+        with pytest.raises(OSError, match=r"No space left on device.*disk/copy"):
+            corpus.export(disk / "copy", "jsonl")
+        resize(disk, 4000)
+        corpus.export(disk / "copy", "jsonl")
+        assert dict(readers.read_jsonl(disk / "copy")) == corpus.texts()
+
+
+def test_verify_names_what_became_of_a_copy(corpus: Corpus, tmp_path: Path) -> None:
+    corpus.export(tmp_path / "copy", "jsonl")
+    shutil.copytree(tmp_path / "copy", tmp_path / "backup")
+    path = next((tmp_path / "copy").rglob("*.zst"))
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert problems(corpus) == ["export.file"]
+    path.unlink()
+    assert problems(corpus) == ["export.file"]
+    path.write_bytes(data)
+    assert problems(corpus) == []
+    assert purge(corpus, "--doc", sorted(corpus.texts())[0]) == 0
+    shutil.rmtree(tmp_path / "copy")
+    assert problems(corpus) == ["export.missing"]
+    shutil.move(tmp_path / "backup", tmp_path / "copy")
+    assert problems(corpus) == ["export.changed"]
+
+
+def test_a_copy_that_came_back_from_a_backup_is_cleaned_by_the_same_export(corpus: Corpus, tmp_path: Path) -> None:
+    corpus.export(tmp_path / "copy", "jsonl")
+    shutil.copytree(tmp_path / "copy", tmp_path / "backup")
+    doc_id = sorted(corpus.texts())[0]
+    assert purge(corpus, "--doc", doc_id) == 0
+    shutil.rmtree(tmp_path / "copy")
+    shutil.move(tmp_path / "backup", tmp_path / "copy")
+    corpus.export(tmp_path / "copy", "jsonl")
+    assert doc_id not in dict(readers.read_jsonl(tmp_path / "copy")) and problems(corpus) == []
+
+
+def test_sql_shows_each_export_once_and_checksums_cover_its_facts(corpus: Corpus, tmp_path: Path) -> None:
+    done = corpus.export(tmp_path / "copy", "megatron")
+    out = Folder(str(corpus.out))
+    answer = query(out, "SELECT name, format, place, version, num_documents, state FROM exports").rows
+    assert answer == [("copy", "megatron", str(tmp_path / "copy"), 1, done.row.num_documents, "finished")]
+    assert {entry.table: entry.num_rows for entry in read_checksums(out).tables}["exports"] == 2
+    assert done.row.manifest_hash == hash_file(Folder(str(tmp_path / "copy")), MANIFEST)
+
+
+def test_an_output_of_an_earlier_release_gains_the_table_with_its_first_export(corpus: Corpus, tmp_path: Path) -> None:
+    from lineage.store.checksum_update import update_checksums
+
+    shutil.rmtree(corpus.out / "lineage" / "exports")
+    out = Folder(str(corpus.out))
+    update_checksums(out)
+    assert query(out, "SELECT * FROM exports").rows == [] and problems(corpus) == []
+    assert purge(corpus, "--doc", sorted(corpus.texts())[0]) == 0
+    corpus.export(tmp_path / "copy", "jsonl")
+    assert states(corpus) == {"copy": FINISHED} and problems(corpus) == []
+
+
+def test_two_exports_into_one_folder_exclude_each_other(corpus: Corpus, tmp_path: Path) -> None:
+    with hold(Folder(str(tmp_path / "copy")), "another"), pytest.raises(OSError, match="held by another"):
+        corpus.export(tmp_path / "copy", "jsonl")
+
+
+def test_no_claim_and_no_marker_is_left(corpus: Corpus, tmp_path: Path) -> None:
+    corpus.export(tmp_path / "copy", "jsonl")
+    assert not (tmp_path / "copy" / CLAIM).exists() and not (tmp_path / "copy" / "work").exists()
+    assert not [name for _, folders, _ in os.walk(tmp_path / "copy") for name in folders if name.startswith(".tmp-")]

@@ -1,0 +1,229 @@
+"""The library against the command line: equal verdicts, equal texts and tokens, the batches of a real training."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from torch.utils.data import DataLoader
+
+import sluice
+from lineage.ids import tokens_hash
+from lineage.index.output_index import NotFinishedError
+from lineage.trace.tracer import UnknownError
+from pipeline.cli.main import main
+from sluice.output import PurgedError
+from tests.support.checkout import ROOT
+from tests.support.runs import recipe, write_recipe
+from tests.support.tiny_corpus import make_corpus
+from tests.support.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.training_runs import Run
+from trainer.data.dataset import IGNORED
+
+
+@pytest.fixture(scope="module")
+def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small crawl, its recipe and its finished output `out`."""
+    folder = tmp_path_factory.mktemp("crawl")
+    sources = make_tiny_crawl(folder)
+    plain = recipe(str(folder / "out"), sources, tokenize={"encoding": tiny_tokenizer(folder)})
+    sluice.run(write_recipe(folder / "recipe.toml", plain))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def output(crawl: Path) -> sluice.Output:
+    return sluice.open_output(str(crawl / "out"))
+
+
+def test_import_loads_neither_ray_nor_torch_and_the_module_is_the_command() -> None:
+    code = "import sluice, sys; sluice.load_recipe; print({'ray', 'torch'} & sys.modules.keys())"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "set()"
+    told = subprocess.run(
+        [sys.executable, "-m", "sluice", "--version"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.split() == ["sluice", sluice.__version__]
+    assert set(dir(sluice)) == {*sluice.__all__, "__version__"}
+    assert all(getattr(sluice, name) is not None for name in sluice.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'open'"):
+        _ = sluice.open
+
+
+def test_a_finished_run_is_found_done_and_overrides_need_a_path(crawl: Path) -> None:
+    loaded = sluice.load_recipe(crawl / "recipe.toml")
+    assert sluice.run(loaded).num_kept > 50
+    with pytest.raises(ValueError, match="overrides"):
+        sluice.load_recipe(loaded, ["run.seed=1"])
+    with pytest.raises(sluice.RecipeError, match="unknown step"):
+        sluice.load_recipe(crawl / "recipe.toml", ['source.0.steps=["parse", "prase"]'])
+
+
+def posts(crawl: Path) -> Iterator[tuple[str, str]]:
+    """Each post's file and text, in the order of the run."""
+    for path in sorted(crawl.glob("posts-*.jsonl")):
+        for line in path.read_text().splitlines():
+            yield path.name, json.loads(line)["text"]
+
+
+def test_steps_decide_on_texts_as_the_run_did(crawl: Path, output: sluice.Output) -> None:
+    steps = sluice.Steps(crawl / "recipe.toml", source="posts")
+    judged = list(steps.judge(text for _, text in posts(crawl)))
+    rows = output.sql(
+        "SELECT status, stage, rule, value, language FROM documents WHERE source = 'posts'"
+        " ORDER BY warc_file, warc_offset"
+    ).to_pylist()
+    assert len(judged) == len(rows) > 40
+    for found, row in zip(judged, rows, strict=True):
+        if row["status"] == "rejected":
+            by = found.decided_by
+            assert by is not None
+            assert (by.stage, by.rule, by.value) == (row["stage"], row["rule"], row["value"])
+        else:
+            assert found.is_kept
+            assert found.language == row["language"]
+    assert {found.is_kept for found in judged} == {True, False}
+    assert [steps(text) for _, text in posts(crawl)] == judged
+    again = pickle.loads(pickle.dumps(steps))
+    assert again("Too few words.") == steps("Too few words.")
+    assert again is pickle.loads(pickle.dumps(steps)), "a process loads the models once"
+
+
+def test_steps_find_the_text_of_a_page_and_judge_its_url(crawl: Path, output: sluice.Output, tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("bad.example\n")
+    steps = sluice.Steps(crawl / "recipe.toml", overrides=[f'url.block_hosts=["{tmp_path}/hosts"]'])
+    text = next(text for file, text in posts(crawl))
+    page = f"<html><body><article><p>{text}</p></article></body></html>".encode()
+    assert steps.judge_html(page, url="https://good.example/").text.split() == text.split()
+    blocked = steps.judge_html(page, url="https://bad.example/a").decided_by
+    assert blocked is not None
+    assert blocked.stage == "url"
+    with pytest.raises(sluice.RecipeError, match="the recipe has 'web', 'posts'"):
+        sluice.Steps(crawl / "recipe.toml", source="books")
+
+
+def test_steps_on_a_batch_give_the_verdicts_of_the_single_texts(crawl: Path) -> None:
+    steps = sluice.Steps(crawl / "recipe.toml", source="posts")
+    texts = [text for _, text in posts(crawl)]
+    batch = pa.table({"id": range(len(texts)), "body": texts, "language": ["?"] * len(texts)})
+    judged = list(map(steps, texts))
+    kept = steps.on_batches("body")(batch)
+    assert kept["id"].to_pylist() == [number for number, found in enumerate(judged) if found.is_kept]
+    assert kept["body"].to_pylist() == [found.text for found in judged if found.is_kept]
+    assert kept["language"].to_pylist() == [found.language for found in judged if found.is_kept]
+    whole = steps.on_batches("body", rejected=True)(batch)
+    assert whole["kept"].to_pylist() == [found.is_kept for found in judged]
+    rules = [found.decided_by and found.decided_by.rule for found in judged]
+    assert whole["rule"].to_pylist() == rules
+    with pytest.raises(KeyError, match="no column 'text'"):
+        steps.on_batches()(batch)
+
+
+def test_texts_are_those_of_kept_documents_and_tokens_decode_to_them(output: sluice.Output, crawl: Path) -> None:
+    from stages.tokens.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(str(crawl / "tiny.tiktoken"))
+    rows = [row for table in output.texts() for row in table.to_pylist()]
+    kept = output.sql("SELECT doc_id, source FROM documents WHERE status = 'kept' ORDER BY doc_id").to_pylist()
+    assert sorted((row["doc_id"].hex(), row["source"]) for row in rows) == [(r["doc_id"], r["source"]) for r in kept]
+    assert sum(pq.ParquetFile(file).metadata.num_rows for file in output.document_files()) > len(rows)
+    for row in rows[:10]:
+        tokens = output.tokens(row["doc_id"])
+        assert tokens[-1] == output.tokenizer.eot_id
+        assert tokenizer.decode(tokens[:-1]) == row["text"] == output.text(row["doc_id"].hex())
+    assert {row["source"] for table in output.texts("posts") for row in table.to_pylist()} == {"posts"}
+
+
+def test_placements_tile_the_shards_and_agree_with_the_store(output: sluice.Output) -> None:
+    found = pa.concat_tables(output.placements())
+    told = output.sql("SELECT doc_id, source, shard, start, num_tokens FROM placements ORDER BY source, shard, start")
+    assert [row["doc_id"].hex() for row in found.to_pylist()] == told["doc_id"].to_pylist()
+    for name in ("source", "shard", "start", "num_tokens"):
+        assert found[name].to_pylist() == told[name].to_pylist()
+    assert sum(found["num_tokens"].to_pylist()) == output.index.num_tokens
+
+
+def test_histories_by_id_and_by_url(output: sluice.Output) -> None:
+    row = output.sql("SELECT doc_id, url FROM documents WHERE status = 'kept' AND url IS NOT NULL LIMIT 1").to_pylist()[
+        0
+    ]
+    (by_id,) = output.trace(doc_id=row["doc_id"])
+    assert by_id.row.url == row["url"]
+    assert row["doc_id"] in [history.doc_id.hex() for history in output.trace(url=row["url"])]
+    with pytest.raises(UnknownError):
+        output.trace(doc_id="0" * 32)
+    with pytest.raises(ValueError, match="one of them"):
+        output.trace()
+
+
+def test_a_rejected_document_has_neither_text_nor_tokens(output: sluice.Output) -> None:
+    doc_id = output.sql("SELECT doc_id FROM documents WHERE status = 'rejected' LIMIT 1")["doc_id"][0].as_py()
+    with pytest.raises(LookupError, match="no text of it is kept"):
+        output.text(doc_id)
+    with pytest.raises(LookupError, match="it has no tokens"):
+        output.tokens(doc_id)
+
+
+def test_what_was_purged_is_gone_from_every_way_in(crawl: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    sluice.run(crawl / "recipe.toml", [f"run.output={out}"])
+    doc_id = next(iter(sluice.open_output(out).texts()))["doc_id"][0].as_py()
+    text = sluice.open_output(out).text(doc_id)
+    assert main(["purge", out, "--doc", doc_id.hex(), "--reason", "test", "--by", "me", "--apply"]) == 0
+    after = sluice.open_output(out)
+    for read in (after.text, after.tokens):
+        with pytest.raises(PurgedError):
+            read(doc_id)
+    assert text not in [row["text"] for table in after.texts() for row in table.to_pylist()]
+
+
+def test_an_unfinished_output_is_an_error_that_says_so(tmp_path: Path) -> None:
+    with pytest.raises(NotFinishedError):
+        sluice.open_output(str(tmp_path))
+
+
+def fed_rows(run: Run) -> list[dict[str, Any]]:
+    files = sorted((run.output / "batches").glob("batches-*.parquet"))
+    return sorted((row for file in files for row in pq.read_table(file).to_pylist()), key=lambda row: row["sequence"])
+
+
+def test_sequences_are_those_that_a_training_was_fed(tmp_path: Path) -> None:
+    data = make_corpus(str(tmp_path / "out"), {"web": [1700, 530], "books": [1111]}).url
+    run = Run(data=data, output=tmp_path / "run", changes={"steps": 12, "record_batches": True})
+    run.start()
+    rows = fed_rows(run)
+    sequences = sluice.Sequences.from_recipe(run.recipe())
+    assert len(sequences) == len(rows) > 20
+    for row, item in zip(rows, sequences, strict=False):
+        assert int(item["sequence"]) == row["sequence"]
+        tokens = item["input_ids"][: row["num_tokens"]].numpy().astype(np.uint32)
+        assert tokens_hash(tokens).hex() == row["tokens_hash"]
+        counted = item["labels"] != IGNORED
+        assert (item["labels"][:-1][counted[:-1]] == item["input_ids"][1:][counted[:-1]]).all()
+
+
+def test_a_loader_with_workers_gives_the_same_batches(tmp_path: Path) -> None:
+    data = make_corpus(str(tmp_path / "out"), {"web": [1700, 530], "books": [1111]}).url
+    mixture = {"web": 0.5, "books": 0.5}
+    sequences = sluice.Sequences(data, seq_len=16, global_batch=4, steps=9, seed=3, mixture=mixture)
+    alone = list(DataLoader(sequences, batch_size=4))
+    among = list(DataLoader(sequences, batch_size=4, num_workers=2))
+    sent = pickle.loads(pickle.dumps(sequences))
+    for ours, theirs, other in zip(alone, among, DataLoader(sent, batch_size=4), strict=True):
+        assert all((ours[name] == theirs[name]).all() and (ours[name] == other[name]).all() for name in ours)
+    assert (sequences[-1]["input_ids"] == alone[-1]["input_ids"][-1]).all()
+    with pytest.raises(IndexError, match="sequence 36"):
+        _ = sequences[36]
+    with pytest.raises(sluice.RecipeError, match="mixture"):
+        sluice.Sequences(data, seq_len=16, global_batch=4, steps=9, mixture={"songs": 1.0})

@@ -1,0 +1,332 @@
+"""The order in which each pipeline rank works, and how long it takes: torch's own action tables, executed on paper.
+
+The tables are those of torch.distributed.pipelining (2.13), action for action; a test compares them. Nothing here
+imports torch. A stage is one of the p·v consecutive parts of a model's layers: rank r has stages r, r + p, … (loop), or
+r and 2p − 1 − r (zbv, dualpipev). F is a stage's forward pass of one micro-batch, I the gradient with respect to its
+input, W with respect to its weights, B both at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from lineage.recipe import RecipeError
+from trainer.options import Schedule
+
+Kind = Literal["F", "B", "I", "W"]
+
+SPLIT: Final = frozenset({"interleaved_zero_bubble", "zbv", "dualpipev"})
+"""Schedules that compute the two gradients apart."""
+
+_V_SHAPED: Final = frozenset({"zbv", "dualpipev"})
+
+
+class Action(NamedTuple):
+    """What a rank does next."""
+
+    stage: int
+    kind: Kind
+    micro_batch: int
+
+
+class Pipeline(NamedTuple):
+    """A schedule over `pp` ranks with `num_stages` stages each."""
+
+    schedule: Schedule
+    pp: int
+    num_stages: int
+    num_micro_batches: int
+
+
+Table = tuple[tuple[Action, ...], ...]
+"""The actions of each rank, in order."""
+
+
+def rank_of_stage(schedule: Schedule, stage: int, pp: int) -> int:
+    """The pipeline rank that has a stage."""
+    if schedule in _V_SHAPED:
+        return min(stage, 2 * pp - 1 - stage)
+    return stage % pp
+
+
+def check_micro_batches(schedule: Schedule, pp: int, num_micro_batches: int) -> None:
+    """RecipeError where torch's schedule does not run with so many micro-batches."""
+    need = {"1f1b": pp, "dualpipev": 2 * pp}.get(schedule, 1)
+    if num_micro_batches < need:
+        raise RecipeError(
+            f"train.pipeline.schedule = {schedule!r}: with train.parallel.pp = {pp} it needs at least {need} "
+            f"micro-batches a step, and global_batch ÷ data parallel ranks ÷ micro_batch is {num_micro_batches}"
+        )
+    rounds = max(1, num_micro_batches // pp)
+    if schedule in ("interleaved", "interleaved_zero_bubble") and num_micro_batches % rounds:
+        raise RecipeError(
+            f"train.pipeline.schedule = {schedule!r}: with train.parallel.pp = {pp} it runs {num_micro_batches} "
+            f"micro-batches in {rounds} rounds, which must divide them; a multiple of {pp} always works"
+        )
+
+
+def action_table(schedule: Schedule, pp: int, num_stages: int, num_micro_batches: int) -> Table:
+    """The actions of each of `pp` ranks with `num_stages` stages each; RecipeError where the schedule does not run."""
+    check_micro_batches(schedule, pp, num_micro_batches)
+    return tuple(_actions(schedule, pp, num_stages, num_micro_batches, rank) for rank in range(pp))
+
+
+@functools.lru_cache(maxsize=4096)
+def _actions(schedule: Schedule, pp: int, num_stages: int, num_micro_batches: int, rank: int) -> tuple[Action, ...]:
+    make: Callable[[int], list[Action]]
+    if schedule == "gpipe":
+        make = functools.partial(_gpipe, num_micro_batches=num_micro_batches)
+    elif schedule == "1f1b":
+        make = functools.partial(_one_f_one_b, pp=pp, num_micro_batches=num_micro_batches)
+    elif schedule == "zbv":
+        make = functools.partial(_zbv, pp=pp, num_micro_batches=num_micro_batches)
+    elif schedule == "dualpipev":
+        make = functools.partial(_dualpipev, pp=pp, num_micro_batches=num_micro_batches)
+    else:
+        split = schedule == "interleaved_zero_bubble"
+        make = functools.partial(
+            _interleaved, pp=pp, num_stages=num_stages, num_micro_batches=num_micro_batches, split=split
+        )
+    return tuple(make(rank))
+
+
+def _gpipe(rank: int, *, num_micro_batches: int) -> list[Action]:
+    """All forward passes, then all backward passes (Huang et al., 1811.06965)."""
+    return [Action(rank, kind, micro) for kind in ("F", "B") for micro in range(num_micro_batches)]
+
+
+def _one_f_one_b(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
+    """p − 1 − r forward passes, then one forward and one backward in turns (2104.04473, section 2.2.1)."""
+    ahead = pp - 1 - rank
+    actions = [Action(rank, "F", micro) for micro in range(ahead)]
+    for micro in range(num_micro_batches):
+        if micro + ahead < num_micro_batches:
+            actions.append(Action(rank, "F", micro + ahead))
+        actions.append(Action(rank, "B", micro))
+    return actions
+
+
+def _interleaved(rank: int, *, pp: int, num_stages: int, num_micro_batches: int, split: bool) -> list[Action]:
+    """1F1B over several stages (2104.04473, section 2.2.2); `split`: ZB1P, where W comes `rank` backward passes later
+    (2401.10241)."""
+    in_round = num_micro_batches // max(1, num_micro_batches // pp)
+    total = num_stages * num_micro_batches
+    warmup = min((num_stages - 1) * in_round + (1 if split else 2) * (pp - 1 - rank), total)
+    made: dict[tuple[int, Kind], int] = {}
+
+    def act(kind: Kind, position: int) -> Action:
+        local = position // in_round % num_stages
+        stage = (local if kind == "F" else num_stages - 1 - local) * pp + rank
+        micro = made.get((stage, kind), 0)
+        made[stage, kind] = micro + 1
+        return Action(stage, kind, micro)
+
+    actions = [act("F", position) for position in range(warmup)]
+    num_weights = 0
+    for position in range(total):
+        if position + warmup < total:
+            actions.append(act("F", position + warmup))
+        actions.append(act("I" if split else "B", position))
+        if split and position >= rank:
+            actions.append(act("W", num_weights))
+            num_weights += 1
+    actions += [act("W", position) for position in range(num_weights, total)] if split else []
+    return actions
+
+
+def _zbv(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
+    """Two stages a rank in a V, W right after I until the end (Qi et al., 2405.15362)."""
+    first, second = rank, 2 * pp - 1 - rank
+    wanted = max(2 * pp - 1, num_micro_batches)
+    made: dict[tuple[int, Kind], int] = {}
+    actions: list[Action] = []
+
+    def num(stage: int, kind: Kind) -> int:
+        return made.get((stage, kind), 0)
+
+    def act(stage: int, *kinds: Kind) -> None:
+        for kind in kinds:
+            actions.append(Action(stage, kind, num(stage, kind)))
+            made[stage, kind] = num(stage, kind) + 1
+
+    for _ in range(2 * (pp - rank) - 1):
+        act(first, "F")
+    for _ in range(rank):
+        act(second, "F")
+        act(first, "F")
+    for _ in range(pp - rank):
+        act(second, "F", "I", "W")
+    while num(second, "F") < num(first, "F") or num(first, "F") < wanted:
+        if num(first, "F") < wanted:
+            act(first, "F")
+        act(first, "I", "W")
+        act(second, "F", "I", "W")
+    for _ in range(rank):
+        act(first, "I")
+        act(second, "I")
+    for _ in range(pp - rank):
+        act(first, "I", "W")
+    for stage in (second, first):
+        for _ in range(num(stage, "I") - num(stage, "W")):
+            act(stage, "W")
+    # The pattern needs 2p − 1 micro-batches; of fewer, those that there are not are left out.
+    return [action for action in actions if action.micro_batch < num_micro_batches]
+
+
+def _dualpipev(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
+    """Two stages a rank in a V (github.com/deepseek-ai/DualPipe). Its pairs of a forward and a backward pass run one
+    after the other, as torch does unless a function that overlaps them is registered."""
+    first, second = rank, 2 * pp - 1 - rank
+    made: dict[tuple[int, Kind], int] = {}
+    actions: list[Action] = []
+    waiting: deque[tuple[int, int]] = deque()
+
+    def act(stage: int, kind: Kind) -> None:
+        # B and I count the same backward passes.
+        counted: Kind = "I" if kind == "B" else kind
+        micro = made.get((stage, counted), 0)
+        made[stage, counted] = micro + 1
+        actions.append(Action(stage, kind, micro))
+        if kind == "I":
+            waiting.append((stage, micro))
+
+    def weights() -> None:
+        if waiting:
+            stage, micro = waiting.popleft()
+            actions.append(Action(stage, "W", micro))
+
+    others = pp - rank - 1
+    for _ in range(2 * others):
+        act(first, "F")
+    for _ in range(rank + 1):
+        act(first, "F")
+        act(second, "F")
+    for _ in range(others):
+        act(second, "I")
+        weights()
+        act(second, "F")
+    for _ in range(num_micro_batches - 2 * pp + rank + 1):
+        act(first, "F")
+        act(second, "B")
+        act(second, "F")
+        act(first, "B")
+    for _ in range(others):
+        act(second, "B")
+        act(second, "F")
+        act(first, "B")
+    apart = False
+    for turn in range(rank + 1):
+        apart = apart or (turn == (rank + 1) // 2 and rank % 2 == 1)
+        act(second, "I" if apart else "B")
+        apart = apart or (turn == (rank + 1) // 2 and rank % 2 == 0)
+        act(first, "I" if apart else "B")
+    for _ in range(others):
+        weights()
+        act(first, "I" if apart else "B")
+    for _ in range(rank + 1):
+        weights()
+    return actions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassTimes:
+    """Seconds, or any unit, of one micro-batch in the whole model: forward, gradient of the input, gradient of the
+    weights; and of handing activations to another rank."""
+
+    forward: float
+    input: float
+    weight: float
+    send: float = 0.0
+
+
+def span(pipeline: Pipeline, times: PassTimes, shares: Sequence[float]) -> float:
+    """From the first action to the last, where each rank does the next of its actions as soon as what it needs is
+    there. `shares[c]`: what part of `times` stage c takes; all 1/(p·v) where the layers are spread evenly.
+
+    F of a stage waits for F of the stage before, I and B for those of the stage after, W for its own I."""
+    wanted = _dependencies(pipeline)
+    kinds = (times.forward, times.input, times.weight, times.input + times.weight)
+    costs = [kind * share for kind in kinds for share in shares]
+    # When each pass was done, forward ones first; None: not yet. The last entry is the step's beginning.
+    done: list[float | None] = [None] * (2 * len(shares) * pipeline.num_micro_batches)
+    done.append(0.0)
+    position, clock = [0] * pipeline.pp, [0.0] * pipeline.pp
+    left, send = sum(map(len, wanted)), times.send
+    while left:
+        before = left
+        for rank, actions in enumerate(wanted):
+            first, now = position[rank], clock[rank]
+            index = first
+            for needed, made, cost, travels in itertools.islice(actions, first, None):
+                came = done[needed]
+                if came is None:
+                    break
+                if travels:
+                    came += send
+                now = (now if now > came else came) + costs[cost]
+                if made >= 0:
+                    done[made] = now
+                index += 1
+            left -= index - first
+            position[rank], clock[rank] = index, now
+        assert left < before, "a table whose actions wait for each other in a circle"
+    return max(clock)
+
+
+@functools.lru_cache(maxsize=64)
+def _dependencies(pipeline: Pipeline) -> tuple[list[tuple[int, int, int, bool]], ...]:
+    """Of each rank's actions, in order: the pass that it waits for, the pass that it is (-1: a W, for which nothing
+    waits), the place of its cost, and whether what it waits for comes from another rank."""
+    num_stages, num_micro_batches = pipeline.pp * pipeline.num_stages, pipeline.num_micro_batches
+    backward, start = num_stages * num_micro_batches, 2 * num_stages * num_micro_batches
+    costs = {"F": 0, "I": num_stages, "W": 2 * num_stages, "B": 3 * num_stages}
+    home = [rank_of_stage(pipeline.schedule, stage, pipeline.pp) for stage in range(num_stages)]
+    wanted = []
+    for rank, actions in enumerate(action_table(*pipeline)):
+        of_rank = []
+        for stage, kind, micro in actions:
+            place = stage * num_micro_batches + micro
+            sender = stage
+            if kind == "F":
+                sender = max(stage - 1, 0)
+                needed, made = place - num_micro_batches if stage else start, place
+            elif kind == "W":
+                needed, made = backward + place, -1
+            elif stage == num_stages - 1:
+                needed, made = place, backward + place
+            else:
+                sender = stage + 1
+                needed, made = backward + place + num_micro_batches, backward + place
+            of_rank.append((needed, made, costs[kind] + stage, home[sender] != rank))
+        wanted.append(of_rank)
+    return tuple(wanted)
+
+
+def idle_of_useful(pipeline: Pipeline, times: PassTimes, shares: Sequence[float]) -> float:
+    """Idle time over useful time, of all ranks: what a pipeline costs, uneven stages included."""
+    useful = pipeline.num_micro_batches * (times.forward + times.input + times.weight) * sum(shares)
+    return pipeline.pp * span(pipeline, times, shares) / useful - 1
+
+
+def most_alive(actions: Sequence[Action], sizes: Sequence[float]) -> float:
+    """The most that a rank keeps at once for backward passes to come: `sizes[c]` for each micro-batch of stage c, from
+    its F until its B or W."""
+    alive = most = 0.0
+    for stage, kind, _ in actions:
+        if kind == "F":
+            alive += sizes[stage]
+            most = max(most, alive)
+        elif kind != "I":
+            alive -= sizes[stage]
+    return most
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def alive_on_rank(pipeline: Pipeline, rank: int, sizes: tuple[float, ...]) -> float:
+    """`most_alive` of one rank's actions, without those of the others."""
+    return most_alive(_actions(*pipeline, rank), sizes)

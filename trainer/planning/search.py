@@ -1,0 +1,416 @@
+"""All layouts of a model on a number of GPUs: those that fit, ranked by the time of a step, and why others do not.
+
+Meshes, micro-batches, schedules, recomputation and ZeRO levels are tried in nested loops, and what is refused at one
+level is not tried below it. What fits gets a time that it cannot beat, cheap to reckon; the ranking takes candidates
+from a heap in the order of these and reckons the true time of those that come up, so that few schedules are simulated
+and no candidate is passed over.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import heapq
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from lineage.recipe import RecipeError
+from trainer.options import ContextTable, Mesh, ParallelTable, PipelineTable, PlanTable, Schedule, TrainRecipe
+from trainer.planning.communication import traffic
+from trainer.planning.gpus import Gpu, gpu_named
+from trainer.planning.layout import (
+    PlannedLayout,
+    Recompute,
+    Zero,
+    check_mesh,
+    check_pipeline,
+    planned_layout,
+    shards_of,
+)
+from trainer.planning.memory import (
+    Memory,
+    activations,
+    bytes_in_shards,
+    gathered_parameters,
+    likely_ranks,
+    memory,
+    owned_parameters,
+    unsharded_gradients,
+)
+from trainer.planning.plan import check_gpu, finished_corpus, planned_model
+from trainer.planning.shape import Shape
+from trainer.planning.throughput import (
+    MicroBatch,
+    Throughput,
+    least_pipeline_seconds,
+    pass_times,
+    pipeline_seconds,
+    synchronising_seconds,
+    throughput_of,
+    update_seconds,
+)
+
+MICRO_BATCHES: Final = (1, 2, 4, 8)
+"""Sequences of a forward pass that are tried."""
+
+_VIRTUAL: Final = (2, 3, 4, 5, 6, 7, 8)
+
+Reason = Literal["tp over a node", "does not divide", "batch too small", "schedule", "does not fit"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The keys of a recipe that a search decides; None: refused before it was decided."""
+
+    pp: int
+    cp: int
+    tp: int
+    dp: int
+    ep: int | None = None
+    micro_batch: int | None = None
+    pipeline: PipelineTable | None = None
+    recompute: Recompute | None = None
+
+
+class Refused(NamedTuple):
+    """A choice, or all that begin with it, and why not. `excess_bytes`: how much does not fit. `zero` and `dp_shard`,
+    how the weights are held, are the last to be decided."""
+
+    choice: Choice
+    reason: Reason
+    message: str
+    excess_bytes: float = 0.0
+    zero: Zero | None = None
+    dp_shard: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The reason in a few words."""
+        return self.message or f"the fullest GPU lacks {self.excess_bytes / 1e9:,.1f} GB"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A layout that fits, with its memory and its time."""
+
+    layout: PlannedLayout
+    memory: Memory
+    throughput: Throughput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The fastest layouts, fastest first; the fastest of each value of an axis that fits; the recipe's own layout,
+    which need not fit, or why it cannot be planned; all that was refused. `seconds`: what the search took."""
+
+    ranked: tuple[Candidate, ...]
+    by_axis: dict[str, dict[int, Candidate]]
+    own: Candidate | None
+    own_refused: str | None
+    num_fitting: int
+    refused: tuple[Refused, ...]
+    seconds: float
+
+    @property
+    def num_candidates(self) -> int:
+        """Layouts that were looked at; what was refused with several choices open counts once."""
+        return self.num_fitting + len(self.refused)
+
+
+def search(recipe: TrainRecipe, limit: int = 20) -> Found:
+    """All layouts of the recipe's model, batch and number of processes on the GPUs of its [plan]. RecipeError where the
+    model cannot be planned at all."""
+    began = time.perf_counter()
+    gpu = gpu_named(recipe.plan.gpu)
+    shape, _ = planned_model(recipe.train, finished_corpus(recipe.train))
+    maker = _Maker(recipe, shape, gpu)
+    for core in maker.cores():
+        maker.spread(core)
+    ranking = _Ranking(maker)
+    ranked = tuple(itertools.islice(ranking.fastest(range(len(maker.fitting))), limit))
+    by_axis = {axis: _by_value(ranking, maker, axis) for axis in ("tp", "pp", "cp", "ep")}
+    own, own_refused = _own(recipe, shape, gpu)
+    return Found(
+        ranked=ranked,
+        by_axis=by_axis,
+        own=own,
+        own_refused=own_refused,
+        num_fitting=len(maker.fitting),
+        refused=tuple(maker.refused),
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _by_value(ranking: _Ranking, maker: _Maker, axis: str) -> dict[int, Candidate]:
+    numbers: dict[int, list[int]] = {}
+    for number, entry in enumerate(maker.fitting):
+        numbers.setdefault(getattr(entry.layout.mesh, axis), []).append(number)
+    return {value: next(ranking.fastest(numbers[value])) for value in sorted(numbers)}
+
+
+def _own(recipe: TrainRecipe, shape: Shape, gpu: Gpu) -> tuple[Candidate | None, str | None]:
+    try:
+        layout = planned_layout(recipe.train, shape)
+        check_gpu(layout, gpu)
+    except RecipeError as error:
+        return None, str(error)
+    return evaluate(layout, recipe.plan, gpu), None
+
+
+def evaluate(layout: PlannedLayout, plan: PlanTable, gpu: Gpu) -> Candidate:
+    """One layout, whether it fits or not."""
+    times = pass_times(layout, plan, gpu)
+    return _timed(layout, plan, gpu, (times, pipeline_seconds(times, layout, plan)))
+
+
+def _timed(layout: PlannedLayout, plan: PlanTable, gpu: Gpu, known: tuple[MicroBatch, float]) -> Candidate:
+    speed = throughput_of(layout, traffic(layout, plan), gpu, *known)
+    return Candidate(layout=layout, memory=memory(layout), throughput=speed)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Core:
+    """What layouts share that differ only in how data parallel ranks hold the weights."""
+
+    choice: Choice
+    layout: PlannedLayout
+    times: MicroBatch
+    least: float
+    kept: dict[int, float]
+    exact: float | None = None
+
+    def pipeline_seconds(self, plan: PlanTable) -> float:
+        if self.exact is None:
+            self.exact = pipeline_seconds(self.times, self.layout, plan)
+        return self.exact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fitting:
+    core: _Core
+    layout: PlannedLayout
+    total: float
+
+
+class _Maker:
+    """Tries the choices, level by level."""
+
+    def __init__(self, recipe: TrainRecipe, shape: Shape, gpu: Gpu) -> None:
+        self.recipe, self.shape, self.gpu, self.plan = recipe, shape, gpu, recipe.plan
+        self.fitting: list[_Fitting] = []
+        self.refused: list[Refused] = []
+        table = recipe.train
+        # Bytes of numbers and the like are the recipe's; a mesh of one is always possible.
+        one = Mesh(dp_replicate=1, dp_shard=1, tp=1, pp=1, cp=1, ep=1)
+        self._template = _template(recipe, shape, one)
+        check_gpu(self._template, gpu)
+        self._num_gpus, self._compile = table.num_workers, table.compile
+        self._divisors = _divisors(self._num_gpus)
+
+    def _refuse(self, choice: Choice, reason: Reason, message: str) -> None:
+        self.refused.append(Refused(choice, reason, message))
+
+    def cores(self) -> Iterator[_Core]:
+        """Every mesh, micro-batch, schedule and recomputation that can be carried out."""
+        for choice in self._meshes():
+            for micro_batch in MICRO_BATCHES:
+                rows = -(-self.recipe.train.global_batch // choice.dp)
+                with_batch = _with(choice, micro_batch=micro_batch)
+                if rows < micro_batch:
+                    self._refuse(
+                        with_batch, "batch too small", f"a data parallel rank has {rows} of {micro_batch} sequences"
+                    )
+                    continue
+                for pipeline in self._pipelines(choice.pp):
+                    yield from self._recomputing(_with(with_batch, pipeline=pipeline), -(-rows // micro_batch))
+
+    def _meshes(self) -> Iterator[Choice]:
+        experts = self.shape.experts
+        eps = _divisors(experts.num_experts) if experts else [1]
+        for pp, cp, tp in itertools.product(self._divisors, repeat=3):
+            if self._num_gpus % (pp * cp * tp):
+                continue
+            choice = Choice(pp=pp, cp=cp, tp=tp, dp=self._num_gpus // (pp * cp * tp))
+            if tp > self.plan.gpus_per_node:
+                self._refuse(choice, "tp over a node", f"a node has {self.plan.gpus_per_node} GPUs")
+            elif choice.dp > self.recipe.train.global_batch:
+                message = f"{choice.dp} data parallel ranks share {self.recipe.train.global_batch} sequences"
+                self._refuse(choice, "batch too small", message)
+            elif pp > self.shape.config.num_layers:
+                self._refuse(choice, "does not divide", f"the model has {self.shape.config.num_layers} layers")
+            else:
+                for ep in eps:
+                    spread = _with(choice, ep=ep)
+                    try:
+                        check_mesh(self._mesh(spread, choice.dp), self.shape, self.recipe.train.seq_len, self._context)
+                    except RecipeError as error:
+                        self._refuse(spread, "does not divide", str(error))
+                    else:
+                        yield spread
+
+    @property
+    def _context(self) -> ContextTable:
+        return self.recipe.train.context
+
+    def _mesh(self, choice: Choice, dp_shard: int) -> Mesh:
+        return Mesh(
+            dp_replicate=choice.dp // dp_shard, dp_shard=dp_shard, tp=choice.tp, pp=choice.pp, cp=choice.cp,
+            ep=choice.ep or 1,
+        )  # fmt: skip
+
+    def _pipelines(self, pp: int) -> Sequence[PipelineTable]:
+        if pp == 1:
+            return (PipelineTable(),)
+        layers, found = self.shape.config.num_layers, []
+        schedules: list[tuple[Schedule, int]] = [("gpipe", 1), ("1f1b", 1), ("zbv", 2), ("dualpipev", 2)]
+        schedules += [("interleaved", num) for num in _VIRTUAL]
+        schedules += [("interleaved_zero_bubble", num) for num in _VIRTUAL]
+        for schedule, num in schedules:
+            stages = pp * num
+            if stages <= layers and (layers % stages == 0 or num <= 2):
+                found.append(PipelineTable(schedule=schedule, virtual_stages=num))
+            if stages <= layers + 2 and (layers + 2) % stages == 0:  # both ends one layer lighter
+                found.append(
+                    PipelineTable(
+                        schedule=schedule, virtual_stages=num, first_stage_less_layers=1, last_stage_less_layers=1
+                    )
+                )
+        return found
+
+    def _recomputing(self, choice: Choice, num_micro_batches: int) -> Iterator[_Core]:
+        pipeline, micro_batch = choice.pipeline, choice.micro_batch
+        assert pipeline is not None
+        assert micro_batch is not None
+        if self._compile and choice.pp > 1 and pipeline.splits_backward:
+            self._refuse(choice, "schedule", "torch cannot compile a backward pass that is split")
+            return
+        recomputes: tuple[Recompute, ...] = ("none", "selective", "full")
+        for recompute in recomputes:
+            decided = _with(choice, recompute=recompute)
+            layout = self._layout(decided, num_micro_batches)
+            try:
+                check_pipeline(layout)
+            except RecipeError as error:
+                self._refuse(decided, "schedule", str(error))
+                if "selective" not in str(error):
+                    return
+                continue
+            kept = {rank: activations(layout, rank) for rank in likely_ranks(layout)}
+            times = pass_times(layout, self.plan, self.gpu)
+            least = least_pipeline_seconds(times, layout, self.plan)
+            yield _Core(choice=decided, layout=layout, times=times, least=least, kept=kept)
+
+    def _layout(self, choice: Choice, num_micro_batches: int) -> PlannedLayout:
+        known = self._template
+        assert choice.pipeline is not None
+        assert choice.recompute is not None
+        assert choice.micro_batch is not None
+        return PlannedLayout(
+            shape=known.shape,
+            mesh=self._mesh(choice, choice.dp),
+            pipeline=choice.pipeline,
+            context=known.context,
+            zero=3,
+            recompute=choice.recompute,
+            float8=known.float8,
+            compute_bytes=known.compute_bytes,
+            weight_bytes=known.weight_bytes,
+            seq_len=known.seq_len,
+            global_batch=known.global_batch,
+            micro_batch=choice.micro_batch,
+            num_micro_batches=num_micro_batches,
+        )
+
+    def spread(self, core: _Core) -> None:
+        """Every way in which data parallel ranks can hold the weights."""
+        layout, room = core.layout, self.gpu.memory_bytes
+        mesh, choice = layout.mesh, core.choice
+        for zero, shards in self._holdings(mesh):
+            level = layout if zero == 3 else dataclasses.replace(layout, zero=zero)
+            parts = [layout.ranks[rank] for rank in core.kept]
+            owned = [owned_parameters(level, part) for part in parts]
+            beside = [
+                kept + gathered_parameters(level, part) + unsharded_gradients(level, part)
+                for part, kept in zip(parts, core.kept.values(), strict=True)
+            ]
+            for dp_shard in shards:
+                if mesh.ep > 1 and (dp_shard * mesh.cp * mesh.tp) % mesh.ep:
+                    message = f"ep = {mesh.ep} does not divide dp_shard x cp x tp = {dp_shard * mesh.cp * mesh.tp}"
+                    self.refused.append(Refused(choice, "does not divide", message, 0.0, zero, dp_shard))
+                    continue
+                total, spread = 0.0, shards_of(zero, dp_shard * mesh.cp, mesh.tp, mesh.ep)
+                for own, other in zip(owned, beside, strict=True):
+                    weights, moments = bytes_in_shards(own, layout.weight_bytes, spread)
+                    total = max(total, other + 2 * weights + moments)
+                if total > room:
+                    self.refused.append(Refused(choice, "does not fit", "", total - room, zero, dp_shard))
+                else:
+                    made = dataclasses.replace(level, mesh=self._mesh(choice, dp_shard))
+                    self.fitting.append(_Fitting(core=core, layout=made, total=total))
+
+    def _holdings(self, mesh: Mesh) -> list[tuple[Zero, list[int]]]:
+        """ZeRO levels, each with the numbers of ranks that can share the weights."""
+        if mesh.dp * mesh.cp == 1:
+            return [(3, [1])]
+        shards = [shard for shard in _divisors(mesh.dp) if shard > 1 or mesh.cp > 1]
+        found: list[tuple[Zero, list[int]]] = [(3, shards)]
+        if mesh.pp == 1:  # a pipeline gathers once a step whatever the level
+            found += [(2, shards), (1, [mesh.dp])]
+        if mesh.ep == 1:
+            found.append((0, [1]))
+        return found
+
+
+def _template(recipe: TrainRecipe, shape: Shape, mesh: Mesh) -> PlannedLayout:
+    one = dataclasses.replace(
+        recipe.train,
+        parallel=ParallelTable(),
+        pipeline=PipelineTable(),
+        workers=1,
+        micro_batch=1,
+        zero=3,
+        activation_checkpointing="none",
+    )
+    assert one.mesh == mesh
+    return planned_layout(one, shape)
+
+
+def _with(choice: Choice, **decided: object) -> Choice:
+    return dataclasses.replace(choice, **decided)  # type: ignore[arg-type]
+
+
+@functools.lru_cache(maxsize=4096)
+def _divisors(number: int) -> list[int]:
+    small = [low for low in range(1, int(number**0.5) + 1) if number % low == 0]
+    return sorted({*small, *(number // low for low in small)})
+
+
+class _Ranking:
+    """Takes candidates by time, with as few of them reckoned to the end as that needs."""
+
+    def __init__(self, maker: _Maker) -> None:
+        self._maker = maker
+        self._known: dict[int, Candidate] = {}
+
+    def fastest(self, numbers: Iterable[int]) -> Iterator[Candidate]:
+        """Those of these numbers, fastest first; of equally fast ones that with the least memory, then the first."""
+        plan, gpu, fitting = self._maker.plan, self._maker.gpu, self._maker.fitting
+        heap = [(fitting[number].core.least, fitting[number].total, number, 0) for number in numbers]
+        heapq.heapify(heap)
+        while heap:
+            _, held, number, times_reckoned = heapq.heappop(heap)
+            entry = fitting[number]
+            if times_reckoned == 2:
+                yield self._known[number]
+            elif times_reckoned == 1:
+                if number not in self._known:
+                    known = (entry.core.times, entry.core.pipeline_seconds(plan))
+                    self._known[number] = _timed(entry.layout, plan, gpu, known)
+                heapq.heappush(heap, (self._known[number].throughput.step_seconds, held, number, 2))
+            else:
+                exposed = synchronising_seconds(entry.layout, traffic(entry.layout, plan), entry.core.times)
+                update = update_seconds(entry.layout, gpu)
+                heapq.heappush(heap, (entry.core.least + exposed + update, held, number, 1))

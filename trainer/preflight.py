@@ -1,0 +1,78 @@
+"""What is wrong with a training recipe, found before Ray or a process starts: model, data, name, order, processors.
+
+No torch here: importing it takes seconds, and a wrong name should not wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from lineage.store.delta import StoreError
+from trainer.data.asked_order import make_order
+from trainer.data.corpus import Corpus, open_corpus
+from trainer.model.sizes import check_model_name, model_config
+from trainer.options import TrainRecipe, refuse_only_planned
+from trainer.order import Order
+from trainer.parallel.checks import check_layout
+from trainer.processes.placement import local_cpus
+from trainer.provenance.facts import check_name
+
+_USEFUL_EPOCHS: Final = 16
+"""Passes beyond which repeated data adds almost nothing: Muennighoff et al. 2023 (2305.16264), section 6: the fit has
+a half-life of about 15 repetitions."""
+_MOST_SHARING: Final = 8
+"""Workers that may share a processor of this machine before a start is refused."""
+
+
+def check_recipe(recipe: TrainRecipe) -> list[str]:
+    """Lines that the user should read before the run: how many epochs it sees, and what looks like a mistake.
+
+    RecipeError for a model that is none, a layout that does not fit it, a run.name that belongs to another output,
+    sizes or a mixture that do not fit the data, and far more workers than this machine has processors;
+    NotFinishedError where train.data is no output."""
+    check_model_name(recipe.train.model)
+    sharing = list(_sharing(recipe))
+    corpus = open_corpus(recipe.train.outs)
+    _check_name(recipe, corpus)
+    config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
+    refuse_only_planned(recipe.train)
+    check_layout(recipe.train, config)
+    return [*_epochs(make_order(recipe, corpus), recipe.train.steps), *sharing]
+
+
+def _check_name(recipe: TrainRecipe, corpus: Corpus) -> None:
+    try:
+        check_name(recipe.run.name, Folder(recipe.train.output), corpus.outputs)
+    except StoreError as error:
+        raise RecipeError(f"run.name: {error}", "run.name") from error
+
+
+def _epochs(order: Order, steps: int) -> Iterator[str]:
+    for source, epochs in order.epochs(steps * order.plan.global_batch).items():
+        yield f"source {source}: {epochs:.2f} epochs in {steps} steps"
+        if epochs > _USEFUL_EPOCHS:
+            yield (
+                f"warning: source {source} is read {epochs:,.0f} times; past {_USEFUL_EPOCHS} epochs further ones add"
+                " almost nothing (2305.16264): take fewer train.steps, another mixture, or more data"
+            )
+
+
+def _sharing(recipe: TrainRecipe) -> Iterator[str]:
+    """What a local Ray would make of more workers than processors: it is told that it has as many as they reserve."""
+    wanted, there = local_cpus(recipe.train), os.cpu_count() or 1
+    if recipe.ray.address != "local" or recipe.ray.num_cpus is not None or wanted <= there:
+        return
+    if wanted > _MOST_SHARING * there:
+        raise RecipeError(
+            f"train.workers = {recipe.train.num_workers}: they reserve {wanted} processors and this machine has"
+            f" {there}: ask for {there} workers, name a cluster in ray.address, or insist with ray.num_cpus = {wanted}",
+            "train.workers",
+        )
+    yield (
+        f"warning: {recipe.train.num_workers} workers reserve {wanted} processors and this machine has {there}: they"
+        " take turns, so fewer workers are faster"
+    )
