@@ -31,7 +31,8 @@ from trainer.checkpoint.store import Position
 from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import model_config
 from trainer.options import CheckpointTable, Mesh, OptimizerTable
-from trainer.parallel.mesh import ParallelLayout, initialise, local_part, parallelise_model
+from trainer.parallel.layout import ParallelLayout
+from trainer.parallel.mesh import initialise, local_part, parallelise_model
 
 VOCABULARY = 50_304
 LEAST_BYTES = 10**9
@@ -63,8 +64,8 @@ def state_of(model: str) -> dict[str, Tensor]:
     config = model_config(model, VOCABULARY)
     model = parallelise_model(config, ParallelLayout(mesh=mesh), torch.device("cpu"), datetime.timedelta(minutes=5))
     initialise(model, seed=0)
-    optimizer = build_optimizer(model.module.parameters(), OptimizerTable())
-    return training_state(model.parameters(), optimizer, {}, rank=0)
+    optimizer = build_optimizer(model.parameters().values(), OptimizerTable())
+    return training_state(model.parameters(), optimizer, {})
 
 
 class Bench:

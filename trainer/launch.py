@@ -37,10 +37,10 @@ from trainer.data.corpus import open_corpus
 from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe, refuse_only_planned
-from trainer.parallel.mesh import check_layout, parallel_layout
+from trainer.parallel.checks import check_layout
 from trainer.processes.following import following
 from trainer.processes.placement import Workers, split_peers, workers_of
-from trainer.processes.runtime import collective_timeout, join_process_group, local_device
+from trainer.processes.runtime import collective_timeout, join_process_group
 from trainer.recovery.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.recovery.faults import TrainingStoppedError
 from trainer.telemetry.gauges import GAUGES, values
@@ -118,7 +118,7 @@ def check_training(recipe: TrainRecipe) -> None:
     make_order(recipe, corpus)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
     refuse_only_planned(recipe.train)
-    check_layout(parallel_layout(recipe.train, local_device()), config, recipe.train.seq_len)
+    check_layout(recipe.train, config)
 
 
 def _run_config(launch: str, output: Folder) -> RunConfig:

@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lineage.ids import content_hash
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.state import Saver, load, load_weights, require, restore, training_state
@@ -34,14 +35,9 @@ from trainer.joining import Joined, check_together, join
 from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import ModelConfig, model_config
 from trainer.options import TrainRecipe, refuse_only_planned
-from trainer.parallel.mesh import (
-    ParallelModel,
-    check_layout,
-    initialise,
-    parallel_layout,
-    parallelise_model,
-    settle_buckets,
-)
+from trainer.parallel.checks import check_layout
+from trainer.parallel.layout import parallel_layout
+from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model, settle_buckets
 from trainer.processes.runtime import Process, collective_timeout
 from trainer.recovery.attempts import Fence, record_failure
 from trainer.recovery.faults import SkipCounter, SpikeWindow
@@ -141,7 +137,7 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
         config = model_config(table.model, feed.vocab_size)
         refuse_only_planned(table)
         layout = parallel_layout(table, process.device)
-        check_layout(layout, config, table.seq_len)
+        check_layout(table, config)
         joined = join(output, checkpoints, feed, control)
         model = parallelise_model(config, layout, process.device, timeout)
         saver = Saver(checkpoints, output, table.checkpoint, saving)
@@ -155,7 +151,6 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
         with closing(watchdog):
             progress = _first_progress(joined, checkpoints, table.faults.max_skips)
             attempt = joined.attempt.number
-            torch.manual_seed(recipe.seed * 1_000_003 + process.rank)
             run = RunParts(
                 recipe=recipe,
                 launch=launch,
@@ -201,7 +196,7 @@ def _step_context(
     return StepContext(
         model=model,
         batches=feed,
-        optimizer=build_optimizer(model.module.parameters(), table.optimizer),
+        optimizer=build_optimizer(model.parameters().values(), table.optimizer),
         table=table.optimizer,
         steps=table.steps,
         spikes=SpikeWindow(table.faults.spike_window, table.faults.spike_sigma, model.device),
@@ -219,11 +214,12 @@ def load_state(run: RunParts) -> None:
         check_together(folder, run.control)
         state = _tensors(run)
         require(folder, load(folder, state, run.control))
-        restore(state, run.context.optimizer, run.rank)
+        restore(state, run.context.optimizer)
     elif init_from is not None:
         _load_weights_from(run, Folder(init_from))
     else:
         initialise(run.model, run.recipe.seed)
+    run.model.weights_changed()
     settle_buckets(run.model, run.feed.num_rows, run.recipe.train.seq_len)
     run.feed.start(joined.attempt)
     if run.rank == 0:
@@ -254,7 +250,8 @@ def _model_card(run: RunParts) -> ModelCard:
 
 
 def _tensors(run: RunParts) -> dict[str, Tensor]:
-    return training_state(run.model.parameters(), run.context.optimizer, run.context.spikes.state(), run.rank)
+    model, context = run.model, run.context
+    return training_state(model.parameters(), context.optimizer, context.spikes.state(), model.buffers())
 
 
 def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
@@ -294,6 +291,7 @@ def _run_step(run: RunParts, progress: Progress) -> None:
     if run.feed.is_listed(step):
         _pass_over(run, progress, step)
     else:
+        seed_step(run.recipe.seed, step, run.model.dp_rank)
         progress.pending.append(train_step(run.context, step, partial(_save_if_due, run, progress)))
     validation = _validate(run, step)
     saved = progress.last_saved == step + 1
@@ -304,6 +302,12 @@ def _run_step(run: RunParts, progress: Progress) -> None:
         for sink in run.sinks:
             sink.flush()
         run.saver.release()
+
+
+def seed_step(seed: int, step: int, dp_rank: int) -> None:
+    """Give this process the random state of a step. It hangs on nothing else, so a checkpoint need not hold it and any
+    layout goes on with it; ranks that work on the same rows draw the same numbers."""
+    torch.manual_seed(int.from_bytes(content_hash(f"{seed}/{step}/{dp_rank}".encode())[:8], "little") >> 1)
 
 
 def _pass_over(run: RunParts, progress: Progress, step: int) -> None:

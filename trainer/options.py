@@ -79,6 +79,18 @@ class PipelineTable:
         """Whether gradients of weights are computed apart from those of inputs."""
         return self.schedule in ("interleaved_zero_bubble", "zbv", "dualpipev")
 
+    def fill_up(self, num_micro_batches: int, pp: int) -> int:
+        """The least number of micro-batches, at least `num_micro_batches`, that the schedule takes over `pp` ranks."""
+        if self.schedule == "1f1b":
+            return max(num_micro_batches, pp)
+        if self.schedule == "dualpipev":
+            return max(num_micro_batches, 2 * pp)
+        if self.schedule in ("interleaved", "interleaved_zero_bubble"):
+            # They come in whole rounds of at least pp.
+            while num_micro_batches % max(1, num_micro_batches // pp):
+                num_micro_batches += 1
+        return num_micro_batches
+
     def stage_layers(self, num_layers: int, pp: int) -> tuple[int, ...]:
         """Layers of each of the pp x num_virtual stages, in the model's order; RecipeError where one would have none.
 
@@ -107,6 +119,20 @@ class ContextTable:
     )
     balance: Literal["zigzag", "documents", "none"] = key(
         "zigzag", help="zigzag: equal work without documents; documents: by each row's mask; none: in order"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertsTable:
+    """`[train.experts]`: how a mixture of experts is trained; nothing of it for other models."""
+
+    capacity_factor: float = key(
+        1.25, at_least=0, help="room of an expert, over an even share of a sequence's choices; 0: nothing is dropped"
+    )
+    balance_loss: float = key(0.01, at_least=0, help="weight of the loss that evens experts out, by sequence")
+    z_loss: float = key(0.001, at_least=0, help="weight of the loss that keeps the router's logits small")
+    bias_rate: float = key(
+        0.0, at_least=0, help="step of a bias that evens experts out without a loss (2408.15664: 0.001); 0: no bias"
     )
 
 
@@ -242,7 +268,7 @@ class TrainTable:
 
     data: str | tuple[DataTable, ...] = key(help="OUT, or a list of {out, prefix}")
     output: str = key(help="folder or URL of what the run leaves")
-    model: str = key(help="debug, 125M, 1B, 8B, 70B, 405B, or the path of a config.json")
+    model: str = key(help="debug, moe-debug, 125M, 1B, 8B, 70B, 405B, or the path of a config.json")
     seq_len: int = key(at_least=2, at_most=1 << 21, help="tokens of a sequence")
     global_batch: int = key(at_least=1, help="sequences of a step, over all processes; fixed for a run")
     steps: int = key(at_least=1, help="the last step's number plus one")
@@ -276,6 +302,7 @@ class TrainTable:
     parallel: ParallelTable = key(ParallelTable())
     pipeline: PipelineTable = key(PipelineTable())
     context: ContextTable = key(ContextTable())
+    experts: ExpertsTable = key(ExpertsTable())
     float8: Float8Table = key(Float8Table())
     optimizer: OptimizerTable = key(OptimizerTable())
     checkpoint: CheckpointTable = key(CheckpointTable())
@@ -346,9 +373,8 @@ class TrainTable:
 
 def refuse_only_planned(table: TrainTable) -> None:
     """RecipeError for what `sluice plan` knows and the trainer does not carry out."""
-    for name, value, trained in (("zero", table.zero, "3, 2 or 0"), ("dtype", table.dtype, "another dtype")):
-        if value in (1, "float8"):
-            raise RecipeError(f"train.{name} = {value!r}: it can be planned and not be trained yet; expected {trained}")
+    if table.dtype == "float8":
+        raise RecipeError('train.dtype = "float8": it can be planned and not be trained yet; expected another dtype')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

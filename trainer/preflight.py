@@ -15,8 +15,9 @@ from lineage.store.delta import StoreError
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.model.sizes import check_model_name, model_config
-from trainer.options import TrainRecipe
+from trainer.options import TrainRecipe, refuse_only_planned
 from trainer.order import Order
+from trainer.parallel.checks import check_layout
 from trainer.processes.placement import local_cpus
 from trainer.provenance.facts import check_name
 
@@ -30,13 +31,16 @@ _MOST_SHARING: Final = 8
 def check_recipe(recipe: TrainRecipe) -> list[str]:
     """Lines that the user should read before the run: how many epochs it sees, and what looks like a mistake.
 
-    RecipeError for a model that is none, a run.name that belongs to another output, sizes or a mixture that do not fit
-    the data, and far more workers than this machine has processors; NotFinishedError where train.data is no output."""
+    RecipeError for a model that is none, a layout that does not fit it, a run.name that belongs to another output,
+    sizes or a mixture that do not fit the data, and far more workers than this machine has processors;
+    NotFinishedError where train.data is no output."""
     check_model_name(recipe.train.model)
     sharing = list(_sharing(recipe))
     corpus = open_corpus(recipe.train.outs)
     _check_name(recipe, corpus)
-    model_config(recipe.train.model, corpus.tokenizer.vocab_size)
+    config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
+    refuse_only_planned(recipe.train)
+    check_layout(recipe.train, config)
     return [*_epochs(make_order(recipe, corpus), recipe.train.steps), *sharing]
 
 

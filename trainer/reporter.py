@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -16,7 +17,7 @@ from trainer.parallel.mesh import ParallelModel
 from trainer.planning.gpus import mfu, peak_of_device
 from trainer.recovery.faults import STEP_VERDICTS, Reason
 from trainer.step import StepOutcome
-from trainer.telemetry.step_report import OverRanks, StepReport
+from trainer.telemetry.step_report import ExpertLoad, OverRanks, StepReport
 from trainer.telemetry.timing import PHASES, StepTiming
 
 RANKS_EVERY: Final = 10
@@ -71,8 +72,9 @@ class StepReporter:
 
     def report(self, outcome: StepOutcome, timing: StepTiming, validation: dict[str, float] | None) -> ReadOutcome:
         """The report of a step. Collective at every RANKS_EVERY-th step and the last. Waits for the device."""
-        verdict, stop, loss, norm, *by_source = outcome.figures.read()
-        losses, counts = by_source[: len(self._sources)], by_source[len(self._sources) :]
+        verdict, stop, loss, norm, context_imbalance, *by_source = outcome.figures.read()
+        num = len(self._sources)
+        losses, counts, load = by_source[:num], by_source[num : 2 * num], by_source[2 * num :]
         phases, waited = timing.seconds(), timing.data_wait_seconds()
         seconds = sum(phases.values())
         times = {**{str(phase): phases[phase] for phase in PHASES}, DATA_WAIT: waited}
@@ -90,6 +92,8 @@ class StepReporter:
             tokens_by_source={name: int(count) for name, _, count in seen},
             gradient_norm=norm,
             lr=outcome.lr,
+            experts=_expert_load(load) if load else None,
+            context_imbalance=context_imbalance if self._table.mesh.cp > 1 else None,
             skipped=STEP_VERDICTS[int(verdict)],
             first_sequence=outcome.step * table.global_batch,
             last_sequence=(outcome.step + 1) * table.global_batch - 1,
@@ -125,6 +129,11 @@ class StepReporter:
         columns: Sequence[Sequence[float]] = torch.stack(every).T.tolist()
         ranks = {phase: OverRanks.of(seconds) for phase, seconds in zip(times, columns, strict=False)}
         return ranks, load_figures([sum(column) for column in columns[len(times) :]], self._num_peers)
+
+
+def _expert_load(numbers: Sequence[float]) -> ExpertLoad:
+    names = (field.name for field in dataclasses.fields(ExpertLoad))
+    return ExpertLoad(**dict(zip(names, numbers, strict=True)))
 
 
 def _peak_flops(table: TrainTable, device: torch.device) -> float | None:

@@ -3,6 +3,7 @@ checkpoint."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,9 +15,9 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from trainer.data.dataset import IGNORED
-from trainer.feed.feed import DeviceRows
-from trainer.model.attention import document_mask
-from trainer.model.optimizer import clip_gradients, learning_rate
+from trainer.model.experts import Routing, load_figures
+from trainer.model.optimizer import learning_rate
+from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.options import OptimizerTable
 from trainer.parallel.mesh import ParallelModel
 from trainer.recovery.faults import SpikeWindow
@@ -49,8 +50,9 @@ class StepContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutcome:
-    """What a step left on the device; `figures` are verdict, stop, loss, gradient norm, then of each source the sum of
-    losses and the number of labels."""
+    """What a step left on the device; `figures` are verdict, stop, loss, gradient norm, attention's work on the fullest
+    context parallel rank over the mean, then of each source the sum of losses and the number of labels, then of a model
+    with experts the numbers of an ExpertLoad."""
 
     step: int
     lr: float
@@ -67,42 +69,66 @@ def train_step(
     Loss = sum over counted labels of the global batch ÷ their number over all ranks and micro-batches (0 labels: 0)."""
     model, clock = context.model, context.clock
     clock.enter("data loading")
-    micro_batches = context.batches.micro_batches(step)
+    batch = context.batches.micro_batches(step)
     clock.data_came()
-    counts_S, stop = _count_labels(context, micro_batches)
+    counts_S, stop = _count_labels(context, batch)
     num_counted = counts_S.sum().clamp_min(1)
     losses_S = torch.zeros_like(counts_S)
+    work = torch.zeros(2, dtype=torch.float64, device=model.device)
 
-    for index, micro in enumerate(micro_batches):
-        last = index == len(micro_batches) - 1
-        model.llama.model.when_backward_ends = (lambda: clock.enter("gradient synchronisation")) if last else None
-        with model.synchronise(last):
-            clock.enter("forward")
-            mask = document_mask(micro.documents_BT, model.kernel)
-            logits_BTV = model.forward(micro.inputs_BT, micro.positions_BT, mask)
-            clock.enter("loss")
-            with model.computing_loss():
-                loss_B = row_losses(logits_BTV, micro.labels_BT)
-                if step in context.nan_steps:
-                    loss_B = loss_B * float("nan")
-                losses_S.index_add_(0, micro.sources_B, loss_B.detach().to(losses_S.dtype))
-                clock.enter("backward")
-                # Gradients are averaged over the data parallel ranks, and a sum is wanted.
-                torch.autograd.backward(loss_B.sum() * model.dp_size / num_counted.to(loss_B.dtype))
+    # A mean over ranks is made a sum again.
+    scale = model.num_averaged / num_counted
+    routings: list[Routing] = []
+
+    def share(index: int) -> MicroBatch:
+        micro = model.micro_batch(batch[index], scale)
+        work.add_(1.0 if micro.work is None else micro.work)
+        routings.extend([micro.routing] if micro.routing is not None else [])
+        return micro
+
+    def loss_of(micro: MicroBatch, logits_BTV: Tensor) -> Tensor:
+        clock.enter("loss")
+        loss_B = row_losses(logits_BTV, micro.rows.labels_BT)
+        if step in context.nan_steps:
+            loss_B = loss_B * float("nan")
+        losses_S.index_add_(0, micro.rows.sources_B, loss_B.detach().to(losses_S.dtype))
+        clock.enter("backward")
+        return loss_B.sum() * scale.to(loss_B.dtype)
+
+    if model.pipeline is None:
+        for index in range(len(batch)):
+            last = index == len(batch) - 1
+            model.when_backward_ends((lambda: clock.enter("gradient synchronisation")) if last else None)
+            with model.synchronise(last):
+                clock.enter("forward")
+                micro = share(index)
+                logits_BTV = model.forward(micro)
+                with model.computing_loss():
+                    torch.autograd.backward(loss_of(micro, logits_BTV))
+    else:
+        with model.computing_loss():
+            model.pipeline.step(len(batch), functools.cache(share), loss_of, clock.enter)
 
     clock.enter("gradient synchronisation")
     clock.waiting("all-reduce of losses")
-    dist.all_reduce(losses_S, group=model.dp_group)
+    summed = torch.cat([losses_S, work])
+    dist.all_reduce(summed, group=model.groups.loss)
+    losses_S, work = summed[:-2], summed[-2:]
     loss = losses_S.sum() / num_counted
+    routed = model.expert_figures(routings)
     clock.waiting("all-reduce of the gradient norm")
-    norm = clip_gradients(model.module.parameters(), context.table.clip)
+    norm = model.clip_gradients(context.table.clip)
 
     clock.enter("optimizer")
     verdict = context.spikes.judge(loss, norm)
     lr = learning_rate(step, context.steps, context.table)
     _update(context.optimizer, lr, verdict)
-    head = torch.stack([verdict.to(torch.float64), stop, loss, norm.to(torch.float64)])
-    outcome = StepOutcome(step=step, lr=lr, figures=Figures(torch.cat([head, losses_S, counts_S])))
+    model.weights_changed()
+    if routed is not None:
+        model.balance_experts(routed, verdict)
+    head = torch.stack([verdict.to(torch.float64), stop, loss, norm.to(torch.float64), work[0] / work[1]])
+    load = head[:0] if routed is None else load_figures(routed)
+    outcome = StepOutcome(step=step, lr=lr, figures=Figures(torch.cat([head, losses_S, counts_S, load])))
 
     clock.enter("checkpoint")
     save_if_due(step + 1, outcome)
@@ -117,8 +143,9 @@ def _count_labels(context: StepContext, micro_batches: Sequence[DeviceRows]) -> 
     if context.stop_requested():
         counts[-1] = 1.0
     context.clock.waiting("all-reduce of label counts")
-    dist.all_reduce(counts, group=context.model.dp_group)
-    return counts[:-1], counts[-1]
+    # Over all ranks, so that each one hears of a stop. Peers count the same rows: the division leaves whole numbers.
+    dist.all_reduce(counts)
+    return counts[:-1] / context.model.layout.mesh.num_peers, counts[-1]
 
 
 def row_losses(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
@@ -144,16 +171,19 @@ def evaluate(context: StepContext, batches: Iterable[Sequence[DeviceRows]]) -> t
     """Sums of losses and numbers of labels of each source over `batches`, summed over ranks, float64. Collective."""
     model = context.model
     totals = torch.zeros(2, context.batches.num_sources, dtype=torch.float64, device=model.device)
-    model.llama.model.when_backward_ends = None
+    model.when_backward_ends(None)
     for micro_batches in batches:
         context.clock.waiting("forward")
-        for micro in micro_batches:
-            mask = document_mask(micro.documents_BT, model.kernel)
-            logits_BTV = model.forward(micro.inputs_BT, micro.positions_BT, mask)
+        for rows in micro_batches:
+            micro = model.micro_batch(rows)
+            logits_BTV = model.evaluate(micro)
+            if logits_BTV is None:
+                continue
             with model.computing_loss():
-                loss_B = row_losses(logits_BTV, micro.labels_BT)
-            totals[0].index_add_(0, micro.sources_B, loss_B.to(totals.dtype))
-            totals[1].index_add_(0, micro.sources_B, (micro.labels_BT != IGNORED).sum(-1).to(totals.dtype))
+                loss_B = row_losses(logits_BTV, micro.rows.labels_BT)
+            counted_B = (micro.rows.labels_BT != IGNORED).sum(-1)
+            totals[0].index_add_(0, rows.sources_B, loss_B.to(totals.dtype))
+            totals[1].index_add_(0, rows.sources_B, counted_B.to(totals.dtype))
     context.clock.waiting("all-reduce of validation losses")
-    dist.all_reduce(totals, group=model.dp_group)
+    dist.all_reduce(totals, group=model.groups.loss)
     return totals[0], totals[1]

@@ -103,11 +103,10 @@ def test_experts_are_spread_over_ranks_that_are_there_already(tmp_path: Path) ->
     assert (train.num_workers, train.mesh.dp_shard, train.mesh.ep) == (8, 4, 8)
 
 
-@pytest.mark.parametrize("override", ["train.zero=1", "train.dtype=float8"])
-def test_what_is_only_planned_is_not_trained(tmp_path: Path, override: str) -> None:
+def test_what_is_only_planned_is_not_trained(tmp_path: Path) -> None:
     refuse_only_planned(load(tmp_path).train)
-    with pytest.raises(RecipeError, match=override.split("=", maxsplit=1)[0]):
-        refuse_only_planned(load(tmp_path, override).train)
+    with pytest.raises(RecipeError, match="float8"):
+        refuse_only_planned(load(tmp_path, "train.dtype=float8").train)
 
 
 @given(st.integers(1, 130), st.integers(1, 8), st.sampled_from([2, 4]), st.integers(0, 2), st.integers(0, 2))

@@ -42,21 +42,23 @@ _MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 
 
 def training_state(
-    parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer, spikes: dict[str, Tensor], rank: int
+    parameters: dict[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    spikes: dict[str, Tensor],
+    buffers: dict[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """Every tensor that a run goes on from, by name, sharing memory with the run: loading into it restores the run
-    (then `restore_counts` and `restore_random`)."""
+    (then `restore`). Of a pipeline's rank those of its stages. Random states are not among them: each step begins with
+    one that follows from the seed, the step and the data parallel rank. `buffers`: what else training changes."""
     state: dict[str, Tensor] = {}
     for name, parameter in parameters.items():
         moments = _moments(optimizer, parameter)
         state[WEIGHTS + name] = parameter.detach()
         state |= {f"optimizer.{kind}.{name}": moments[kind] for kind in _MOMENTS}
+    state |= {f"buffers.{name}": buffer for name, buffer in (buffers or {}).items()}
     any_parameter = next(iter(parameters.values()))
     state["optimizer.num_updates"] = optimizer.state[any_parameter]["step"]
     state |= {f"spikes.{name}": tensor for name, tensor in spikes.items()}
-    state[f"random.{rank}.cpu"] = torch.get_rng_state()
-    if torch.cuda.is_available():
-        state[f"random.{rank}.cuda"] = torch.cuda.get_rng_state()
     return state
 
 
@@ -69,13 +71,10 @@ def _moments(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[
     return moments
 
 
-def restore(state: dict[str, Tensor], optimizer: torch.optim.Optimizer, rank: int) -> None:
-    """Put what was loaded into `state` and is no shared memory back in place: update counts and random states."""
+def restore(state: dict[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
+    """Put what was loaded into `state` and is no shared memory back in place: update counts."""
     for moments in optimizer.state.values():
         moments["step"].copy_(state["optimizer.num_updates"])
-    torch.set_rng_state(state[f"random.{rank}.cpu"])
-    if torch.cuda.is_available():
-        torch.cuda.set_rng_state(state[f"random.{rank}.cuda"])
 
 
 class Saver:
@@ -163,6 +162,8 @@ def load(folder: Folder, state: dict[str, Tensor], group: dist.ProcessGroup | No
     with warnings.catch_warnings():
         # It warns that one process loads alone, which is what a call without a group asks for.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+        # A pipeline's ranks ask for different tensors, which the reader can do.
+        warnings.filterwarnings("ignore", message="Detected mismatched keys", category=UserWarning)
         load_state(cast(dict[str, Any], wanted), storage_reader=reader, process_group=group, no_dist=group is None)
     return frozenset(state) - frozenset(wanted)
 
@@ -180,8 +181,8 @@ def load_weights(folder: Folder, parameters: dict[str, nn.Parameter], group: dis
 
 
 def require(folder: Folder, missing: Iterable[str]) -> None:
-    """CheckpointError where weights or moments are missing (another world size may lack random states)."""
-    lacking = sorted(name for name in missing if not name.startswith("random."))
+    """CheckpointError where weights or moments are missing."""
+    lacking = sorted(missing)
     if lacking:
         raise CheckpointError(
             f"checkpoint {folder.url} lacks {len(lacking)} tensors, {lacking[0]} first: does train.model differ?"

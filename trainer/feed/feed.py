@@ -20,8 +20,9 @@ from torch import Tensor
 from lineage.storage.folder import Folder
 from trainer.data.blocks import BlockReader
 from trainer.data.corpus import Corpus, reopen
-from trainer.data.dataset import Batch, Dataset, document_layout
+from trainer.data.dataset import IGNORED, Batch, Dataset, document_layout
 from trainer.data.figures import NUM_COUNTED
+from trainer.model.rows import DeviceRows
 from trainer.order import ORDER_VERSION
 from trainer.provenance.account import Account
 from trainer.provenance.batches import BatchRecorder, Recorded, recorded
@@ -30,29 +31,6 @@ from trainer.recovery.attempts import Attempt
 
 _log = logging.getLogger(__name__)
 _LARGEST_MICRO_BATCH: Final = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceRows:
-    """Rows of one forward pass, on the device. Rows that only fill up carry IGNORED labels throughout.
-
-    inputs, labels int64; positions, documents int32; sources int64, the number of each row's source."""
-
-    inputs_BT: Tensor
-    labels_BT: Tensor
-    positions_BT: Tensor
-    documents_BT: Tensor
-    sources_B: Tensor
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> DeviceRows:
-        """`change` of every tensor."""
-        return DeviceRows(
-            inputs_BT=change(self.inputs_BT),
-            labels_BT=change(self.labels_BT),
-            positions_BT=change(self.positions_BT),
-            documents_BT=change(self.documents_BT),
-            sources_B=change(self.sources_B),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +44,16 @@ class FeedSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedOptions:
-    """How a feed works. `micro_batch`: rows of a forward pass (None: the slice, at most 8). `prefetch_batches`: batches
-    in the making, the step's own one included. One process of the run keeps its account; of processes that get equal
-    rows one records. `group`: gloo, over all processes of the run."""
+    """How a feed works. `micro_batch`: rows of a forward pass (None: the slice, at most 8); `fill_up`: how many there
+    must be of them, all of as many rows, if a step needs so many (None: no matter). `prefetch_batches`: batches in the
+    making, the step's own one included. One process of the run keeps its account; of processes that get equal rows one
+    records. `group`: gloo, over all processes of the run."""
 
     run: str
     output: Folder
     device: torch.device
     micro_batch: int | None = None
+    fill_up: Callable[[int], int] | None = None
     prefetch_batches: int = 2
     keeps_account: bool = False
     records: bool = False
@@ -270,19 +250,27 @@ class Feed:
         return _Ready(rows=on_device, copied=copied, recorded=rows)
 
     def _to_device(self, batch: Batch) -> DeviceRows:
-        positions, documents = document_layout(batch.inputs_BT, self._dataset.corpus.tokenizer.eot_id)
+        eot = self._dataset.corpus.tokenizer.eot_id
+        positions, documents = document_layout(batch.inputs_BT, eot)
         sources = np.zeros(len(batch.inputs_BT), np.int64)
         sources[: batch.num_rows] = batch.places.source
         rows = DeviceRows(
-            inputs_BT=torch.from_numpy(batch.inputs_BT),
-            labels_BT=torch.from_numpy(batch.labels_BT),
-            positions_BT=torch.from_numpy(positions),
-            documents_BT=torch.from_numpy(documents),
-            sources_B=torch.from_numpy(sources),
+            inputs_BT=torch.from_numpy(self._filled(batch.inputs_BT, eot)),
+            labels_BT=torch.from_numpy(self._filled(batch.labels_BT, IGNORED)),
+            positions_BT=torch.from_numpy(self._filled(positions, 0)),
+            documents_BT=torch.from_numpy(self._filled(documents, 0)),
+            sources_B=torch.from_numpy(self._filled(sources, 0)),
         )
         if self._options.device.type == "cpu":
             return rows
         return rows.map(lambda tensor: tensor.pin_memory().to(self._options.device, non_blocking=True))
+
+    def _filled(self, rows: np.ndarray, value: int) -> np.ndarray:
+        """`rows`, and as many of `value` as make the number and size of micro-batches what they must be."""
+        if self._options.fill_up is None:
+            return rows
+        wanted = self._options.fill_up(-(-len(rows) // self._micro_batch)) * self._micro_batch
+        return np.pad(rows, [(0, wanted - len(rows)), *[(0, 0)] * (rows.ndim - 1)], constant_values=value)
 
     def _cut(self, rows: DeviceRows) -> list[DeviceRows]:
         size = self._micro_batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from functools import partial
 
 import torch.distributed as dist
 
@@ -54,8 +55,9 @@ def open_reader(recipe: TrainRecipe, corpus: Corpus, order: Order, part: Slice) 
 
 def node_of(recipe: TrainRecipe, part: Slice) -> tuple[Slice, ...]:
     """The slices of the ranks on this node, as many as torchrun and Ray Train say there are."""
-    peers = recipe.train.num_workers // part.num_ranks
-    size = max(1, _local_processes() // peers)
+    mesh = recipe.train.mesh
+    # Pipeline stages are the outermost dimension: a node holds one stage's ranks before it holds another's.
+    size = max(1, _local_processes() // (mesh.tp * mesh.cp))
     first = part.rank // size * size
     return tuple(Slice(rank=rank, num_ranks=part.num_ranks) for rank in range(first, min(first + size, part.num_ranks)))
 
@@ -65,9 +67,9 @@ def _local_processes() -> int:
 
 
 def slice_of(recipe: TrainRecipe, process: Process) -> Slice:
-    """Which slice of a batch a process gets: ranks count tensor parallel peers first, and those get the same rows."""
+    """Which slice of a batch a process gets; tensor, context and pipeline parallel peers get the same rows."""
     mesh = recipe.train.mesh
-    return Slice(rank=process.rank // (mesh.num_workers // mesh.dp), num_ranks=mesh.dp)
+    return Slice(rank=mesh.dp_rank(process.rank), num_ranks=mesh.dp)
 
 
 def open_feed(recipe: TrainRecipe, process: Process) -> Feed:
@@ -77,7 +79,8 @@ def open_feed(recipe: TrainRecipe, process: Process) -> Feed:
     corpus = _same_corpus(recipe, process, group)
     order = make_order(recipe, corpus)
     part = slice_of(recipe, process)
-    peers = recipe.train.num_workers // part.num_ranks
+    mesh = recipe.train.mesh
+    is_first_peer = process.rank < mesh.tp * mesh.cp * mesh.dp and process.rank % (mesh.tp * mesh.cp) == 0
     source = FeedSource(
         dataset=Dataset(corpus, order, open_reader(recipe, corpus, order, part), part, recipe.train.skip),
         open_reader=lambda changed: open_reader(recipe, changed, order, part),
@@ -90,7 +93,8 @@ def open_feed(recipe: TrainRecipe, process: Process) -> Feed:
         micro_batch=recipe.train.micro_batch,
         prefetch_batches=recipe.train.prefetch_batches,
         keeps_account=process.rank == 0,
-        records=recipe.train.record_batches and process.rank % peers == 0,
+        fill_up=partial(recipe.train.pipeline.fill_up, pp=mesh.pp) if mesh.pp > 1 else None,
+        records=recipe.train.record_batches and is_first_peer,
         group=group,
     )
     return Feed(source, options)

@@ -1,6 +1,7 @@
-"""Llama weights as Hugging Face folders: safetensors, config.json, tokenizer.
+"""Llama and Mixtral weights as Hugging Face folders: safetensors, config.json, tokenizer.
 
-Our parameters carry the names of LlamaForCausalLM and its rotary layout, so nothing is renamed or permuted. Export
+Our parameters carry the names of LlamaForCausalLM and its rotary layout, so nothing is renamed or permuted; of experts,
+whose matrices we stack, each gets the tensor that published Mixtral folders have. Export
 streams file by file from a checkpoint, in one process; import reads only this rank's pieces.
 """
 
@@ -29,6 +30,8 @@ from trainer.parallel.mesh import local_part
 INDEX: Final = "model.safetensors.index.json"
 _SINGLE: Final = "model.safetensors"
 _FILE_BYTES: Final = 4 << 30
+_STACKED: Final = ".experts.w"
+"""In the names of parameters that hold a matrix of every expert, one upon the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,11 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
     all, config.json last, so that a folder which has it is complete.
 
     One process; memory for one file of `file_bytes` at a time. CheckpointError where the checkpoint is damaged."""
+    if export.config.experts is not None and export.config.experts.num_shared:
+        raise RecipeError(
+            f"the model has {export.config.experts.num_shared} shared experts, and transformers' Mixtral has none: it "
+            "cannot be exported; its checkpoint can be trained on with train.init_from"
+        )
     check_files(checkpoint)
     held = {name: entry for name, entry in held_tensors(checkpoint).items() if name.startswith(WEIGHTS)}
     sizes = {name.removeprefix(WEIGHTS): entry.size for name, entry in held.items()}
@@ -60,10 +68,14 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
             WEIGHTS + name: torch.empty(sizes[name], dtype=held[WEIGHTS + name].properties.dtype) for name in names
         }
         load(checkpoint, state, None)
-        tensors = {name: state[WEIGHTS + name].to(export.dtype).contiguous() for name in names}
+        tensors = {
+            stored: tensor.to(export.dtype).contiguous()
+            for name in names
+            for stored, tensor in _as_stored(name, state[WEIGHTS + name])
+        }
         with folder.writing(file) as unpublished:
             save_file(tensors, unpublished.name, metadata={"format": "pt"})
-        where |= dict.fromkeys(names, file)
+        where |= dict.fromkeys(tensors, file)
     if len(files) > 1:
         total = sum(size.numel() * export.dtype.itemsize for size in sizes.values())
         _publish_json(folder, INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))})
@@ -100,7 +112,7 @@ def import_weights(folder: Folder, config: ModelConfig, parameters: Mapping[str,
     if folder.is_remote:
         raise RecipeError(f"train.init_from = {folder.url!r}: expected a folder on disk; copy the safetensors there")
     described = from_hugging_face(json.loads(folder.read("config.json")), where=folder.at("config.json"))
-    for name in ("num_layers", "width", "num_heads", "num_kv_heads", "head_dim", "hidden", "tied"):
+    for name in ("num_layers", "width", "num_heads", "num_kv_heads", "head_dim", "hidden", "tied", "experts"):
         if getattr(described, name) != getattr(config, name):
             raise RecipeError(
                 f"train.init_from = {folder.url!r}: its {name} is {getattr(described, name)}, train.model has "
@@ -109,10 +121,12 @@ def import_weights(folder: Folder, config: ModelConfig, parameters: Mapping[str,
     where = _weight_map(folder)
     with torch.no_grad():
         for name, parameter in parameters.items():
-            if name not in where:
-                raise CheckpointError(f"{folder.url} has no tensor {name}: expected the names of LlamaForCausalLM")
-            with safe_open(folder.at(where[name]), framework="pt") as file:
-                _fill(parameter, file.get_slice(name), name, folder.url)
+            for piece in _pieces(name, parameter):
+                if piece.stored not in where:
+                    kind = "MixtralForCausalLM" if config.experts else "LlamaForCausalLM"
+                    raise CheckpointError(f"{folder.url} has no tensor {piece.stored}: expected the names of {kind}")
+                with safe_open(folder.at(where[piece.stored]), framework="pt") as file:
+                    _fill(piece, file.get_slice(piece.stored), folder.url)
 
 
 def _weight_map(folder: Folder) -> dict[str, str]:
@@ -124,18 +138,52 @@ def _weight_map(folder: Folder) -> dict[str, str]:
         return dict.fromkeys(file.keys(), _SINGLE)
 
 
-def _fill(parameter: Tensor, stored: Any, name: str, url: str) -> None:
-    shape, whole = stored.get_shape(), list(parameter.shape)
-    vocabulary = name in ("model.embed_tokens.weight", "lm_head.weight") and shape[0] <= whole[0]
-    if (shape[1:] if vocabulary else shape) != (whole[1:] if vocabulary else whole):
-        raise CheckpointError(f"{url}: {name} has shape {shape}, expected {whole}")
-    local = local_part(parameter)
-    offset = [0] * len(whole)
+def _as_stored(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Names and tensors of a folder that hold a parameter of ours."""
+    if _STACKED not in name:
+        yield name, tensor
+        return
+    for expert, matrix in enumerate(tensor):
+        yield _of_expert(name, expert), matrix
+
+
+def _of_expert(name: str, expert: int) -> str:
+    """`….experts.w1` of ours is `….experts.<e>.w1.weight` of each expert."""
+    before, matrix = name.split(_STACKED)
+    return f"{before}.experts.{expert}.w{matrix}.weight"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece:
+    """What of a stored tensor this rank takes: `whole` is the shape it must have; `into` begins at `offset` of it."""
+
+    stored: str
+    into: Tensor
+    offset: tuple[int, ...]
+    whole: tuple[int, ...]
+
+
+def _pieces(name: str, parameter: Tensor) -> Iterator[_Piece]:
+    local, whole = local_part(parameter), tuple(parameter.shape)
+    offset = (0,) * len(whole)
     if isinstance(parameter, DTensor):
         _, found = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
-        offset = list(found)
-    ends = [start + size for start, size in zip(offset, local.shape, strict=True)]
-    piece = stored[tuple(slice(start, min(end, size)) for start, end, size in zip(offset, ends, shape, strict=True))]
-    local.zero_()
-    if piece.numel():
-        local[: len(piece)].copy_(piece)
+        offset = tuple(found)
+    if _STACKED not in name:
+        yield _Piece(stored=name, into=local, offset=offset, whole=whole)
+        return
+    for at, matrix in enumerate(local):
+        yield _Piece(stored=_of_expert(name, offset[0] + at), into=matrix, offset=offset[1:], whole=whole[1:])
+
+
+def _fill(piece: _Piece, stored: Any, url: str) -> None:
+    shape, whole = tuple(stored.get_shape()), piece.whole
+    vocabulary = piece.stored in ("model.embed_tokens.weight", "lm_head.weight") and shape[0] <= whole[0]
+    if (shape[1:] if vocabulary else shape) != (whole[1:] if vocabulary else whole):
+        raise CheckpointError(f"{url}: {piece.stored} has shape {list(shape)}, expected {list(whole)}")
+    ends = [start + size for start, size in zip(piece.offset, piece.into.shape, strict=True)]
+    bounds = zip(piece.offset, ends, shape, strict=True)
+    values = stored[tuple(slice(start, min(end, size)) for start, end, size in bounds)]
+    piece.into.zero_()
+    if values.numel():
+        piece.into[: len(values)].copy_(values)

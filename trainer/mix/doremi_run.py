@@ -25,17 +25,18 @@ from lineage.storage.folder import Folder
 from trainer.checkpoint.state import Saver, load, load_weights, require, restore, training_state
 from trainer.checkpoint.store import Position
 from trainer.data.dataset import IGNORED
-from trainer.feed.feed import DeviceRows, Feed
+from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
 from trainer.joining import Joined, join
 from trainer.mix.doremi import averaged, mean_excess, update
 from trainer.mix.doremi_job import ANSWER, Answer, DoremiJob
 from trainer.mix.swarm import Floats
-from trainer.model.attention import document_mask
-from trainer.model.optimizer import build_optimizer, clip_gradients, learning_rate
+from trainer.model.optimizer import build_optimizer, learning_rate
+from trainer.model.rows import DeviceRows
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe, TrainTable
-from trainer.parallel.mesh import ParallelModel, initialise, parallel_layout, parallelise_model
+from trainer.parallel.layout import parallel_layout
+from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model
 from trainer.processes.runtime import Process, collective_timeout, join_process_group, stop_on_sigterm
 from trainer.recovery.attempts import Attempt, Fence
 from trainer.recovery.faults import TrainingStoppedError
@@ -93,7 +94,7 @@ def _build(job: DoremiJob, recipe: TrainRecipe, process: Process, data: Feed) ->
     timeout = collective_timeout(table.faults.watchdog_seconds)
     proxy = parallelise_model(config, layout, process.device, timeout)
     reference = parallelise_model(config, layout, process.device, timeout)
-    reference.module.requires_grad_(False)
+    reference.parts[0].requires_grad_(False)
     return DoremiParts(
         job=job,
         recipe=recipe,
@@ -103,7 +104,7 @@ def _build(job: DoremiJob, recipe: TrainRecipe, process: Process, data: Feed) ->
         checkpoints=checkpoints,
         proxy=proxy,
         reference=reference,
-        optimizer=build_optimizer(proxy.module.parameters(), table.optimizer),
+        optimizer=build_optimizer(proxy.parameters().values(), table.optimizer),
         saver=Saver(checkpoints, output, table.checkpoint, dist.new_group(backend="gloo")),
         number=[data.sources.index(source) for source in job.sources],
         history=torch.zeros(table.steps, len(job.sources), dtype=torch.float64),
@@ -119,12 +120,12 @@ def _load_state(run: DoremiParts, joined: Joined) -> None:
         return
     folder, state = run.checkpoints.folder(joined.name), _state(run)
     require(folder, load(folder, state, None))
-    restore(state, run.optimizer, run.process.rank)
+    restore(state, run.optimizer)
 
 
 def _state(run: DoremiParts) -> dict[str, Tensor]:
     own = {"doremi.history": run.history, "doremi.excess": run.excess}
-    return training_state(run.proxy.parameters(), run.optimizer, {}, run.process.rank) | own
+    return training_state(run.proxy.parameters(), run.optimizer, {}) | own
 
 
 def _run_steps(run: DoremiParts, attempt: Attempt, stop_requested: Callable[[], bool]) -> bool:
@@ -199,7 +200,7 @@ def _descend(run: DoremiParts, step: int, micro_batches: Sequence[DeviceRows], w
             total += float(loss.detach())
     if not np.isfinite(total):
         raise TrainingStoppedError(f"the proxy's loss is {total} at step {step}: lower mix.proxy.lr")
-    clip_gradients(run.proxy.module.parameters(), run.table.optimizer.clip)
+    run.proxy.clip_gradients(run.table.optimizer.clip)
     for group in run.optimizer.param_groups:
         group["lr"] = learning_rate(step, run.table.steps, run.table.optimizer)
     run.optimizer.step()
@@ -221,8 +222,7 @@ def _answer(run: DoremiParts) -> Answer:
 
 def token_losses(model: ParallelModel, micro: DeviceRows) -> Tensor:
     """The loss of each token, (B, T) in float32; 0 where the label is ignored."""
-    mask = document_mask(micro.documents_BT, model.kernel)
-    logits_BTV = model.forward(micro.inputs_BT, micro.positions_BT, mask).float()
+    logits_BTV = model.forward(model.micro_batch(micro)).float()
     losses = F.cross_entropy(
         logits_BTV.flatten(0, 1), micro.labels_BT.flatten(), reduction="none", ignore_index=IGNORED
     )

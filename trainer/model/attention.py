@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import torch
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-Mask = Tensor | BlockMask
+DocumentMask = Tensor | BlockMask
 Kernel = Literal["dense", "flex"]
 
 
@@ -24,7 +25,15 @@ def kernel_for(device: torch.device) -> Kernel:
     return "flex" if device.type == "cuda" else "dense"
 
 
-def document_mask(documents_BT: Tensor, kernel: Kernel) -> Mask:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positions:
+    """Positions of rows as a mask sees them: the number of each one's document, and its place in the row; (B, T)."""
+
+    documents_BT: Tensor
+    places_BT: Tensor
+
+
+def document_mask(documents_BT: Tensor, kernel: Kernel) -> DocumentMask:
     """Who sees whom: position q sees k if k ≤ q and both carry the same document number.
 
     `documents_BT` numbers the documents of each row; only equality counts. Dense: bool of shape (B, 1, T, T)."""
@@ -39,8 +48,26 @@ def document_mask(documents_BT: Tensor, kernel: Kernel) -> Mask:
     return create_block_mask(visible, num_rows, None, num_positions, num_positions, device=documents_BT.device.type)
 
 
-def attend(query_BTHK: Tensor, key_BTGK: Tensor, value_BTGK: Tensor, mask: Mask) -> Tensor:
-    """Attention output of shape (B, T, H, K); H query heads share G key-value heads in equal groups."""
+def mask_between(queries: Positions, keys: Positions, kernel: Kernel) -> DocumentMask:
+    """`document_mask` where queries and keys are other positions of the same rows, in any order: a query sees a key
+    whose place is not after its own and whose document is its own. Dense: bool of shape (B, 1, T of queries, T of
+    keys)."""
+    if kernel == "dense":
+        same_BTT = queries.documents_BT[:, :, None] == keys.documents_BT[:, None, :]
+        return same_BTT.logical_and_(queries.places_BT[:, :, None] >= keys.places_BT[:, None, :]).unsqueeze(1)
+
+    def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        not_after = queries.places_BT[row, query] >= keys.places_BT[row, key]
+        return not_after & (queries.documents_BT[row, query] == keys.documents_BT[row, key])
+
+    num_rows, num_queries = queries.places_BT.shape
+    device = queries.places_BT.device.type
+    return create_block_mask(visible, num_rows, None, num_queries, keys.places_BT.shape[1], device=device)
+
+
+def attend_here(query_BTHK: Tensor, key_BTGK: Tensor, value_BTGK: Tensor, mask: DocumentMask) -> Tensor:
+    """Attention output of shape (B, T, H, K) on this rank alone; H query heads share G key-value heads in equal
+    groups."""
     query, key, value = (tensor.transpose(1, 2) for tensor in (query_BTHK, key_BTGK, value_BTGK))
     if isinstance(mask, BlockMask):
         output = _flex(query.is_cuda)(query, key, value, block_mask=mask, enable_gqa=True)

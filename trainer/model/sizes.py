@@ -27,8 +27,24 @@ class RopeScaling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """In each layer a router picks `top_k` of `num_experts` SwiGLUs for a token (Mixtral, 2401.04088). `hidden`: the
+    inner width of one; `num_shared` more, of as many times that width, see every token (DeepSeekMoE, 2401.06066)."""
+
+    num_experts: int
+    top_k: int
+    hidden: int
+    num_shared: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.top_k <= self.num_experts:
+            raise RecipeError(f"model: {self.top_k} experts a token: expected 1 to the {self.num_experts} there are")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """The shape of a model: RMSNorm, rotary positions, grouped-query attention, SwiGLU."""
+    """The shape of a model: RMSNorm, rotary positions, grouped-query attention, SwiGLU. With `experts` these take the
+    SwiGLU's place in every layer, and `hidden` is the inner width of one of them."""
 
     num_layers: int
     width: int
@@ -41,6 +57,7 @@ class ModelConfig:
     rope_theta: float = 500_000.0
     rope_scaling: RopeScaling | None = None
     norm_eps: float = 1e-5
+    experts: Experts | None = None
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -52,9 +69,15 @@ class ModelConfig:
 
     @property
     def num_layer_parameters(self) -> int:
-        """Parameters of one layer: attention, SwiGLU, two norms."""
+        """Parameters of one layer: attention, SwiGLU or router and experts, two norms."""
+        return self._layer_parameters(self.experts.num_experts if self.experts else 1)
+
+    def _layer_parameters(self, num_experts: int) -> int:
         attention = self.width * self.head_dim * 2 * (self.num_heads + self.num_kv_heads)
-        return attention + 3 * self.width * self.hidden + 2 * self.width
+        router, num_swiglus = 0, num_experts
+        if self.experts is not None:
+            router, num_swiglus = self.width * self.experts.num_experts, num_experts + self.experts.num_shared
+        return attention + router + 3 * self.width * self.hidden * num_swiglus + 2 * self.width
 
     @property
     def num_embedding_parameters(self) -> int:
@@ -69,8 +92,11 @@ class ModelConfig:
 
     @property
     def num_multiplied_parameters(self) -> int:
-        """Parameters that a token is multiplied with: looking a row of the input embedding up is no product."""
-        return self.num_parameters - (0 if self.tied else self.num_embedding_parameters)
+        """Parameters that a token is multiplied with: looking a row of the input embedding up is no product, and of
+        experts it sees `top_k`."""
+        active = self._layer_parameters(self.experts.top_k) if self.experts else self.num_layer_parameters
+        unseen = self.num_layers * (self.num_layer_parameters - active)
+        return self.num_parameters - unseen - (0 if self.tied else self.num_embedding_parameters)
 
     def flops_per_token(self, seq_len: int) -> float:
         """Floating point operations of forward and backward for a token at full attention over `seq_len`:
@@ -93,6 +119,7 @@ def _size(layers: int, width: int, heads: tuple[int, int], hidden: int, tied: bo
 
 SIZES: Final[Mapping[str, Mapping[str, Any]]] = {
     "debug": _size(2, 64, (8, 4), 192, True),
+    "moe-debug": _size(2, 64, (8, 4), 64, True) | {"experts": Experts(num_experts=8, top_k=2, hidden=64)},
     "125M": _size(12, 768, (12, 12), 2048, True),
     "1B": _size(16, 2048, (32, 8), 8192, True),  # Llama 3.2 1B
     "8B": _size(32, 4096, (32, 8), 14336, False),  # Llama 3, 2407.21783, table 3, and so on
@@ -138,10 +165,13 @@ def _read_config(name: str) -> ModelConfig:
 
 def from_hugging_face(raw: Mapping[str, Any], *, where: str) -> ModelConfig:
     """The shape that a config.json describes; RecipeError names what we cannot build."""
-    expected = {"model_type": "llama", "hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
+    expected = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "sliding_window": None}
     for name, value in expected.items():
         if raw.get(name, value) != value:
             raise RecipeError(f"{where}: {name} = {raw[name]!r}: expected {value!r} (a Llama-style model)")
+    kind = raw.get("model_type", "llama")
+    if kind not in ("llama", "mixtral"):
+        raise RecipeError(f"{where}: model_type = {kind!r}: expected 'llama' or 'mixtral'")
     rope = raw.get("rope_parameters") or {
         "rope_theta": raw.get("rope_theta", 10_000.0),
         **(raw.get("rope_scaling") or {}),
@@ -160,9 +190,20 @@ def from_hugging_face(raw: Mapping[str, Any], *, where: str) -> ModelConfig:
             rope_theta=float(rope["rope_theta"]),
             rope_scaling=_rope_scaling(rope, where),
             norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
+            experts=_experts(raw) if kind == "mixtral" else None,
         )
     except KeyError as error:
-        raise RecipeError(f"{where}: {error.args[0]} is missing: expected a Llama config.json") from error
+        raise RecipeError(f"{where}: {error.args[0]} is missing: expected a {kind} config.json") from error
+
+
+def _experts(raw: Mapping[str, Any]) -> Experts:
+    return Experts(
+        num_experts=raw["num_local_experts"],
+        top_k=raw["num_experts_per_tok"],
+        hidden=raw["intermediate_size"],
+        # Ours, after DeepSeek's name; transformers' Mixtral has none, so such a model is not exported.
+        num_shared=raw.get("n_shared_experts", 0),
+    )
 
 
 def _rope_scaling(rope: Mapping[str, Any], where: str) -> RopeScaling | None:
@@ -177,9 +218,9 @@ def _rope_scaling(rope: Mapping[str, Any], where: str) -> RopeScaling | None:
 def to_hugging_face(config: ModelConfig, *, seq_len: int, end_of_text: int, dtype: str) -> dict[str, Any]:
     """`config` as the config.json that transformers, vLLM and others read."""
     scaling = {"rope_type": "llama3", **dataclasses.asdict(config.rope_scaling)} if config.rope_scaling else None
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+    described: dict[str, Any] = {
+        "architectures": ["MixtralForCausalLM" if config.experts else "LlamaForCausalLM"],
+        "model_type": "mixtral" if config.experts else "llama",
         "hidden_act": "silu",
         "hidden_size": config.width,
         "intermediate_size": config.hidden,
@@ -199,3 +240,11 @@ def to_hugging_face(config: ModelConfig, *, seq_len: int, end_of_text: int, dtyp
         "eos_token_id": end_of_text,
         "torch_dtype": dtype,
     }
+    if config.experts is not None:
+        described |= {
+            "num_local_experts": config.experts.num_experts,
+            "num_experts_per_tok": config.experts.top_k,
+            "n_shared_experts": config.experts.num_shared,
+            "sliding_window": None,
+        }
+    return described

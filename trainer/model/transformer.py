@@ -7,74 +7,102 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from lineage.ids import content_hash
-from trainer.model.attention import Mask, attend
+from trainer.model.context import Mask, attend
+from trainer.model.experts import ExpertLayer, Routing
 from trainer.model.sizes import ModelConfig, RopeScaling
+from trainer.model.swiglu import SwiGLU
+from trainer.options import ExpertsTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The layers [first, end) of a model, and whether the tokens' embedding or the last norm and the output matrix are
+    with them. A span may be without layers."""
+
+    first: int
+    end: int
+    has_embedding: bool = True
+    has_output: bool = True
 
 
 class Llama(nn.Module):
-    """Tokens to logits. Build it under `torch.device("meta")`; `trainer.parallel.mesh` gives it memory and weights."""
+    """Tokens to logits, or the part of it that `span` names: from the residual stream, to it. Names of parameters are
+    those of the whole. Build it under `torch.device("meta")`; `trainer.parallel.mesh` gives it memory and weights."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, span: Span | None = None, experts: ExpertsTable | None = None) -> None:
         super().__init__()
         self.config = config
-        self.model = Decoder(config)
-        self.lm_head = nn.Linear(config.width, config.vocab_size, bias=False)
+        self.span = span or Span(first=0, end=config.num_layers)
+        self.model = Decoder(config, self.span, experts or ExpertsTable())
+        self.lm_head = nn.Linear(config.width, config.vocab_size, bias=False) if self.span.has_output else None
         self.tie()
 
     def tie(self) -> None:
         """Make the output matrix the input embedding where the config says so (again after each replacement)."""
-        if self.config.tied:
+        if self.config.tied and self.lm_head is not None and self.model.embed_tokens is not None:
             self.lm_head.weight = self.model.embed_tokens.weight
 
-    def forward(self, tokens_BT: Tensor, positions_BT: Tensor, mask: Mask) -> Tensor:
-        """Logits (B, T, V). Positions count from 0 in each document."""
-        return cast(Tensor, self.lm_head(self.model(tokens_BT, positions_BT, mask)))
+    def forward(self, tokens: Tensor, positions_BT: Tensor, mask: Mask, routing: Routing | None = None) -> Tensor:
+        """Logits (B, T, V) of tokens (B, T). Without the embedding `tokens` is the residual stream (B, T, D), and
+        without the output so is what comes out. Positions count from 0 in each document. Experts need `routing`."""
+        x_BTD = self.model(tokens, positions_BT, mask, routing)
+        return x_BTD if self.lm_head is None else cast(Tensor, self.lm_head(x_BTD))
 
 
 class Decoder(nn.Module):
-    """Embedding, layers, last norm."""
+    """Embedding, layers, last norm; of a span what lies in it."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, span: Span, experts: ExpertsTable) -> None:
         super().__init__()
         self.config = config
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.width)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
-        self.norm = nn.RMSNorm(config.width, eps=config.norm_eps)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.width) if span.has_embedding else None
+        # A list would number a span's layers from 0, and names must not depend on the layout.
+        self.layers = nn.ModuleDict(
+            {str(number): Layer(config, number, experts) for number in range(span.first, span.end)}
+        )
+        self.norm = nn.RMSNorm(config.width, eps=config.norm_eps) if span.has_output else None
         self.when_backward_ends: Callable[[], None] | None = None
 
-    def forward(self, tokens_BT: Tensor, positions_BT: Tensor, mask: Mask) -> Tensor:
-        x_BTD = self.embed_tokens(tokens_BT)
+    def forward(self, tokens: Tensor, positions_BT: Tensor, mask: Mask, routing: Routing | None) -> Tensor:
+        x_BTD = tokens if self.embed_tokens is None else self.embed_tokens(tokens)
         if self.when_backward_ends is not None and x_BTD.requires_grad:
             # Every layer has then been differentiated: what follows is waiting for gradients of other ranks.
             notify = self.when_backward_ends
             x_BTD.register_hook(lambda _: notify())
         wide = torch.promote_types(x_BTD.dtype, torch.float32)
         rotary_BTK = rotary_angles(positions_BT, self.config, wide)
-        for layer in self.layers:
-            x_BTD = layer(x_BTD, rotary_BTK, mask)
-        return cast(Tensor, self.norm(x_BTD))
+        for layer in self.layers.values():
+            x_BTD = layer(x_BTD, rotary_BTK, mask, routing)
+        return x_BTD if self.norm is None else cast(Tensor, self.norm(x_BTD))
 
 
 class Layer(nn.Module):
-    """Attention and SwiGLU, each behind its norm, each added to the stream."""
+    """Attention and SwiGLU or experts, each behind its norm, each added to the stream."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, number: int, experts: ExpertsTable) -> None:
         super().__init__()
         self.input_layernorm = nn.RMSNorm(config.width, eps=config.norm_eps)
         self.self_attn = Attention(config)
         self.post_attention_layernorm = nn.RMSNorm(config.width, eps=config.norm_eps)
-        self.mlp = SwiGLU(config)
+        if config.experts is None:
+            self.mlp = SwiGLU(config.width, config.hidden)
+        else:
+            self.block_sparse_moe = ExpertLayer(number, config.width, config.experts, experts)
+        self.has_experts = config.experts is not None
 
-    def forward(self, x_BTD: Tensor, rotary_BTK: Tensor, mask: Mask) -> Tensor:
+    def forward(self, x_BTD: Tensor, rotary_BTK: Tensor, mask: Mask, routing: Routing | None) -> Tensor:
         x_BTD = x_BTD + self.self_attn(self.input_layernorm(x_BTD), rotary_BTK, mask)
-        return cast(Tensor, x_BTD + self.mlp(self.post_attention_layernorm(x_BTD)))
+        normed_BTD = self.post_attention_layernorm(x_BTD)
+        if self.has_experts:
+            return cast(Tensor, x_BTD + self.block_sparse_moe(normed_BTD, routing))
+        return cast(Tensor, x_BTD + self.mlp(normed_BTD))
 
 
 class Attention(nn.Module):
@@ -94,19 +122,6 @@ class Attention(nn.Module):
         value_BTGK = self.v_proj(x_BTD).unflatten(-1, (-1, self.head_dim))
         output_BTHK = attend(rotate(query_BTHK, rotary_BTK), rotate(key_BTGK, rotary_BTK), value_BTGK, mask)
         return cast(Tensor, self.o_proj(output_BTHK.flatten(-2)))
-
-
-class SwiGLU(nn.Module):
-    """down(silu(gate(x)) · up(x)) (Shazeer, 2002.05202)."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(config.width, config.hidden, bias=False)
-        self.up_proj = nn.Linear(config.width, config.hidden, bias=False)
-        self.down_proj = nn.Linear(config.hidden, config.width, bias=False)
-
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        return cast(Tensor, self.down_proj(F.silu(self.gate_proj(x_BTD)) * self.up_proj(x_BTD)))
 
 
 def rotary_angles(positions_BT: Tensor, config: ModelConfig, dtype: torch.dtype) -> Tensor:
@@ -143,7 +158,7 @@ def initial_weight(name: str, shape: torch.Size, config: ModelConfig, seed: int,
     if len(shape) == 1:
         return torch.ones(shape, dtype=like.dtype, device=like.device)
     deviation = 0.02
-    if name.endswith(("o_proj.weight", "down_proj.weight")):
+    if name.endswith(("o_proj.weight", "down_proj.weight", "experts.w2")):
         deviation /= math.sqrt(2 * config.num_layers)
     key = content_hash(f"{seed}/{name}".encode())
     generator = torch.Generator(like.device).manual_seed(int.from_bytes(key[:8], "little") >> 1)

@@ -1,82 +1,67 @@
-"""One model over a mesh of processes: (dp_replicate, dp_shard, tp).
+"""One model over a mesh of processes: (pp, dp_replicate, dp_shard, cp, tp).
 
-    zero = 0          DistributedDataParallel; with tp, replicas on a (dp, 1) mesh of fully_shard
+    zero = 0          DistributedDataParallel; with tp, pp or experts, replicas on a mesh of fully_shard
+    zero = 1          fully_shard that gathers parameters once a step and reduces gradients once
     zero = 2          fully_shard that keeps parameters gathered between forward and backward
     zero = 3          fully_shard; dp_replicate > 1 makes it HSDP
-    tp > 1            tensor parallel with sequence parallel norms and a loss over a split vocabulary
+    tp > 1            tensor parallel with sequence parallel norms and a loss over a split vocabulary (tensor.py)
+    cp > 1            each row's positions shared among ranks, which share the weights' shards too (context.py)
+    pp > 1            layers in stages (pipeline.py)
 
-Every layout averages gradients over the data parallel ranks, so the loss is scaled by their number: the sum over the
-global batch is what the optimizer sees.
+What the optimizer sees is a sum over the global batch: fully_shard sums over the ranks of each parameter's own mesh,
+and where DDP averages, the loss is scaled by the number of its ranks.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    PrepareModuleInput,
-    RowwiseParallel,
-    SequenceParallel,
-    loss_parallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from lineage.recipe import RecipeError
-from trainer.model.attention import Kernel, Mask, document_mask, kernel_for
+from trainer.data.dataset import IGNORED
+from trainer.model.attention import Kernel, document_mask, kernel_for
+from trainer.model.experts import NUM_SUMS, ExpertLayer, Routing, balance_step
+from trainer.model.optimizer import clip_gradients
+from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.model.sizes import ModelConfig
-from trainer.model.transformer import Llama, initial_weight
-from trainer.options import Mesh, TrainTable
-
-Recompute = Literal["none", "selective", "full"]
-_RECOMPUTED: Final = "_checkpoint_wrapped_module."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParallelLayout:
-    """How a model is spread and computed. `dtype` is that of forward and backward; weights are kept in float32, or
-    in float64 where that is the dtype."""
-
-    mesh: Mesh
-    zero: Literal[3, 2, 1, 0] = 3
-    dtype: torch.dtype = torch.float32
-    recompute: Recompute = "none"
-    compile: bool = False
-    compile_backend: str = "inductor"
-
-    @property
-    def weight_dtype(self) -> torch.dtype:
-        """The dtype of the optimizer's weights."""
-        return torch.promote_types(self.dtype, torch.float32)
+from trainer.model.transformer import Layer, Llama, Span, initial_weight
+from trainer.parallel.context import ContextOptions, share_rows
+from trainer.parallel.groups import Groups, Meshes, make_groups, make_meshes
+from trainer.parallel.layout import ParallelLayout
+from trainer.parallel.pipeline import Pipeline, Stage, TiedEnds, rank_of_stage, spans
+from trainer.parallel.recompute import RECOMPUTED_PREFIX, recomputed
+from trainer.parallel.tensor import split_tensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelModel:
-    """A model on its mesh, and what the step takes from it."""
+    """A model on its mesh, and what the step takes from it.
 
-    module: nn.Module
+    `parts`: the model, wrapped, or this rank's stages of it. `tied`: where a tied embedding lies on two stages."""
+
+    parts: tuple[nn.Module, ...]
+    config: ModelConfig
     layout: ParallelLayout
     device: torch.device
     kernel: Kernel
-    dp_group: dist.ProcessGroup
+    groups: Groups
     dp_rank: int
+    pipeline: Pipeline | None = None
+    tied: TiedEnds | None = None
 
     @property
     def dp_size(self) -> int:
@@ -84,71 +69,140 @@ class ParallelModel:
         return self.layout.mesh.dp
 
     @property
-    def llama(self) -> Llama:
-        """The model without its data parallel wrapper."""
-        return cast(Llama, getattr(self.module, "module", self.module))
+    def num_averaged(self) -> int:
+        """By how much reduced gradients are divided: DDP averages over its ranks, fully_shard is made to sum."""
+        return self.layout.mesh.dp * self.layout.mesh.cp if isinstance(self.parts[0], DistributedDataParallel) else 1
+
+    @property
+    def has_output(self) -> bool:
+        """Whether losses are known on this rank."""
+        return self.pipeline is None or self.pipeline.has_output
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """Parameters by the names of Hugging Face's Llama, whatever wraps them; a tied one once."""
-        return {plain_name(name): parameter for name, parameter in self.module.named_parameters()}
+        """This rank's parameters by the names of Hugging Face's models, whatever wraps them; a tied one once."""
+        named: dict[str, nn.Parameter] = {}
+        for part in self.parts:
+            for name, parameter in part.named_parameters():
+                plain = plain_name(name)
+                # The last stage's copy of a tied embedding: one tensor of a checkpoint.
+                plain = "model.embed_tokens.weight" if plain == "lm_head.weight" and self.config.tied else plain
+                named.setdefault(plain, parameter)
+        return named
+
+    def micro_batch(self, rows: DeviceRows, scale: Tensor | None = None) -> MicroBatch:
+        """This rank's share of `rows`, which pipeline, context and tensor parallel peers are all given. `scale`: what a
+        counted label's loss is multiplied with before backward, for the losses of experts (None: they add nothing)."""
+        group, table = self.groups.context, self.layout.context
+        if group is None:
+            places_T = torch.arange(rows.inputs_BT.shape[1], device=rows.inputs_BT.device)
+            routing = self._routing(rows, places_T.expand_as(rows.inputs_BT), scale)
+            return MicroBatch(rows=rows, mask=document_mask(rows.documents_BT, self.kernel), routing=routing)
+        options = ContextOptions(group=group, method=table.method, balance=table.balance)
+        share = share_rows(rows, options, self.kernel)
+        work = torch.stack([share.most_work, share.mean_work])
+        routing = self._routing(rows, share.places_BT, scale)
+        return MicroBatch(rows=share.rows, mask=share.mask, work=work, routing=routing)
+
+    def _routing(self, rows: DeviceRows, places_BT: Tensor, scale: Tensor | None) -> Routing | None:
+        """`rows` are whole; `places_BT` are those of this rank, which tensor parallel splits once more."""
+        if self.config.experts is None:
+            return None
+        sizes = self.layout.mesh
+        counted_B = (rows.labels_BT != IGNORED).sum(-1)
+        return Routing(
+            places_BT=places_BT.chunk(sizes.tp, dim=1)[dist.get_rank() % sizes.tp],
+            counted_B=counted_B,
+            scale=torch.zeros((), device=self.device) if scale is None else scale,
+            sequence=self.groups.sequence,
+        )
+
+    def expert_figures(self, routings: Sequence[Routing]) -> Tensor | None:
+        """Of each layer the sums of `Routing.figures` over the micro-batches of a step and all ranks, float64; None
+        without experts. Collective."""
+        if self.config.experts is None:
+            return None
+        width = self.config.experts.num_experts + NUM_SUMS
+        sums = torch.zeros(self.config.num_layers, width, dtype=torch.float64, device=self.device)
+        for routing in routings:
+            for number, figures in routing.figures.items():
+                sums[number] += figures
+        dist.all_reduce(sums)
+        return sums
+
+    def buffers(self) -> dict[str, Tensor]:
+        """What training changes besides parameters, equal on every rank that has it: the biases of routers."""
+        return {plain_name(name): buffer for part in self.parts for name, buffer in part.named_buffers()}
+
+    @torch.no_grad()
+    def balance_experts(self, figures: Tensor, verdict: Tensor) -> None:
+        """After a step that counted, move the routers' biases against their load."""
+        for name, bias_E in self.buffers().items():
+            counts_E = figures[int(name.split(".")[2]), : len(bias_E)]
+            step_E = balance_step(counts_E, self.layout.experts.bias_rate) * (verdict == 0)
+            bias_E.add_(step_E.to(bias_E.dtype))
+
+    def when_backward_ends(self, notify: Callable[[], None] | None) -> None:
+        """Call `notify` once backward of the micro-batch that comes next has reached the embedding."""
+        if self.pipeline is None:
+            _llama(self.parts[0]).model.when_backward_ends = notify
 
     def synchronise(self, last: bool) -> AbstractContextManager[None]:
         """Wraps forward and backward of a micro-batch; only the `last` one reduces over replicas.
 
-        Sharded gradients are reduce-scattered each time: what ZeRO-2 and ZeRO-3 save would be lost otherwise."""
-        if isinstance(self.module, DistributedDataParallel):
-            return contextlib.nullcontext() if last else cast(Any, self.module.no_sync())
-        cast(FSDPModule, self.module).set_requires_all_reduce(last)
+        Sharded gradients are reduce-scattered each time: what ZeRO-2 and ZeRO-3 save would be lost otherwise. ZeRO-1
+        saves neither parameters nor gradients, so both stay whole until the last backward pass."""
+        module = self.parts[0]
+        if isinstance(module, DistributedDataParallel):
+            return contextlib.nullcontext() if last else cast(Any, module.no_sync())
+        sharded = cast(FSDPModule, module)
+        sharded.set_requires_all_reduce(last)
+        if self.layout.zero == 1:
+            sharded.set_requires_gradient_sync(last)
+            sharded.set_reshard_after_backward(last)
+            sharded.set_is_last_backward(last)
         return contextlib.nullcontext()
 
-    def forward(self, tokens_BT: Tensor, positions_BT: Tensor, mask: Mask) -> Tensor:
-        """Logits (B, T, V); under tensor parallel a DTensor split over the vocabulary."""
-        casts = isinstance(self.module, DistributedDataParallel) and self.layout.dtype == torch.bfloat16
+    def forward(self, micro: MicroBatch) -> Tensor:
+        """Logits (B, T, V) of a model without a pipeline; under tensor parallel a DTensor split over the vocabulary."""
+        assert self.pipeline is None, "Pipeline.step and evaluate run its stages"
+        module = self.parts[0]
+        casts = isinstance(module, DistributedDataParallel) and self.layout.dtype == torch.bfloat16
         with torch.autocast(self.device.type, torch.bfloat16, enabled=casts):
-            return cast(Tensor, self.module(tokens_BT, positions_BT, mask))
+            return cast(Tensor, module(micro.rows.inputs_BT, micro.rows.positions_BT, micro.mask, micro.routing))
+
+    def evaluate(self, micro: MicroBatch) -> Tensor | None:
+        """Logits as those of `forward`, without gradients, in every layout; None where another pipeline rank has
+        them. Collective."""
+        with torch.no_grad():
+            return self.forward(micro) if self.pipeline is None else self.pipeline.forward(micro)
 
     def computing_loss(self) -> AbstractContextManager[None]:
         """Wraps the loss and its backward: without it a split vocabulary would be gathered."""
         return cast(Any, loss_parallel()) if self.layout.mesh.tp > 1 else contextlib.nullcontext()
 
+    def clip_gradients(self, clip: float) -> Tensor:
+        """Scale the whole model's gradients to a norm of at most `clip` (0: leave them); gives the norm before, equal
+        on every rank. Collective."""
+        copies: tuple[nn.Parameter, ...] = ()
+        if self.tied is not None:
+            self.tied.sum_gradients()
+            copies = self.tied.counted_elsewhere
+        return clip_gradients(self.parameters().values(), clip, copies=copies, stages=self.groups.pipeline)
+
+    def weights_changed(self) -> None:
+        """Call it after each change of weights from outside."""
+        if self.tied is not None:
+            self.tied.copy()
+
 
 def plain_name(name: str) -> str:
     """A parameter's name without the prefixes of wrappers."""
-    return name.replace(_RECOMPUTED, "").removeprefix("module.")
+    return name.replace(RECOMPUTED_PREFIX, "").removeprefix("module.").removeprefix("llama.")
 
 
-def parallel_layout(table: TrainTable, device: torch.device) -> ParallelLayout:
-    """The layout that a recipe asks for on this kind of device."""
-    names = {"bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
-    automatic = "bfloat16" if device.type == "cuda" else "float32"
-    dtype = names.get(table.dtype, automatic if table.dtype == "auto" else table.dtype)
-    return ParallelLayout(
-        mesh=table.mesh,
-        zero=table.zero,
-        dtype=getattr(torch, dtype),
-        recompute=table.activation_checkpointing,
-        compile=table.compile,
-    )
-
-
-def check_layout(layout: ParallelLayout, config: ModelConfig, seq_len: int) -> None:
-    """RecipeError where this model cannot be spread so; the message names the key."""
-    mesh = layout.mesh
-    for name in ("pp", "cp", "ep"):
-        if getattr(mesh, name) > 1:
-            raise RecipeError(
-                f"train.parallel.{name} = {getattr(mesh, name)}: expected 1; dp_replicate, dp_shard and tp can be more"
-            )
-    divided = {
-        "seq_len": seq_len,
-        "heads": config.num_heads,
-        "key-value heads": config.num_kv_heads,
-        "hidden": config.hidden,
-        "vocabulary": config.vocab_size,
-    }
-    for what, number in divided.items():
-        if number % mesh.tp:
-            raise RecipeError(f"train.parallel.tp = {mesh.tp}: it must divide the model's {what}, {number}")
+def _llama(part: nn.Module) -> Llama:
+    """The model, or its span, without what wraps it."""
+    return cast(Llama, getattr(part, "module", getattr(part, "llama", part)))
 
 
 def parallelise_model(
@@ -157,144 +211,138 @@ def parallelise_model(
     """The model on its mesh, with memory but without weights (see `initialise`). Collective: every rank calls it.
 
     The default process group must exist and have the size of the mesh."""
-    sizes = layout.mesh
-    # Without sharding every data parallel rank is a replica, however the recipe names it.
-    replicas, shards = (sizes.dp, 1) if layout.zero == 0 else (sizes.dp_replicate, sizes.dp_shard)
-    mesh = _device_mesh(device.type, (replicas, shards, sizes.tp), timeout)
-    with torch.device("meta"):
-        model = Llama(config).to(layout.weight_dtype)
-    if sizes.tp > 1:
-        # It warns for each rank that norms and exports reduce over two dimensions in turn, which is meant.
-        logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
-        _tensor_parallel(model, mesh["tp"])
-    layers = model.model.layers
-    for index, layer in enumerate(layers):
-        if layout.recompute != "none":
-            layers[index] = checkpoint_wrapper(layer, **_recomputation(layout.recompute))
-        if layout.compile:
-            layers[index].compile(backend=layout.compile_backend)
-    wrapped = _data_parallel(model, mesh, layout, device)
-    dp_mesh = mesh["dp_replicate", "dp_shard"]._flatten("dp")
-    return ParallelModel(
-        module=wrapped,
+    sizes, table = layout.mesh, layout.pipeline
+    has_experts = config.experts is not None
+    meshes = make_meshes(device.type, sizes, shards=layout.zero != 0, has_experts=has_experts, timeout=timeout)
+    groups = make_groups(sizes, timeout)
+    build = partial(_part, _Ground(config=config, layout=layout, meshes=meshes, device=device))
+    whole = partial(
+        ParallelModel,
+        config=config,
         layout=layout,
         device=device,
         kernel=kernel_for(device),
-        dp_group=dp_mesh.get_group(),
-        dp_rank=dp_mesh.get_local_rank(),
+        groups=groups,
+        dp_rank=sizes.dp_rank(dist.get_rank()),
+    )
+    if groups.pipeline is None:
+        return whole(parts=(build(Span(first=0, end=config.num_layers), None),))
+    every = spans(config.num_layers, sizes.pp, table)
+    mine = [index for index in range(len(every)) if rank_of_stage(index, sizes.pp, table) == groups.pipeline.rank()]
+    stages = [cast(Stage, build(every[index], index)) for index in mine]
+    return whole(
+        parts=tuple(stages),
+        pipeline=Pipeline(stages, len(every), table, groups.pipeline, partial(_empty_stream, config, layout)),
+        tied=_tied_ends(stages, groups) if config.tied else None,
     )
 
 
-def _device_mesh(device_type: str, shape: tuple[int, int, int], timeout: datetime.timedelta) -> DeviceMesh:
-    names = ("dp_replicate", "dp_shard", "tp")
-    if device_type == "cpu":
-        # Groups of a mesh do not inherit the default group's timeout.
-        options = cast(Any, dist.ProcessGroupGloo)._Options()
-        options._timeout = timeout
-        return init_device_mesh(
-            device_type, shape, mesh_dim_names=names, backend_override=dict.fromkeys(names, ("gloo", options))
-        )
-    return init_device_mesh(device_type, shape, mesh_dim_names=names)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ground:
+    """What all parts of a model are built on."""
+
+    config: ModelConfig
+    layout: ParallelLayout
+    meshes: Meshes
+    device: torch.device
 
 
-def _tensor_parallel(model: Llama, mesh: DeviceMesh) -> None:
-    # The residual stream stays a DTensor split by position: with local tensors a compiled block would lose it.
-    rowwise = partial(RowwiseParallel, output_layouts=Shard(1), use_local_output=False)
-    layer_plan = {
-        "input_layernorm": SequenceParallel(),
-        "self_attn": PrepareModuleInput(
-            input_layouts=(Shard(1), None, None), desired_input_layouts=(Replicate(), None, None)
-        ),
-        "self_attn.q_proj": ColwiseParallel(),
-        "self_attn.k_proj": ColwiseParallel(),
-        "self_attn.v_proj": ColwiseParallel(),
-        "self_attn.o_proj": rowwise(),
-        "post_attention_layernorm": SequenceParallel(),
-        "mlp": PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)),
-        "mlp.gate_proj": ColwiseParallel(),
-        "mlp.up_proj": ColwiseParallel(),
-        "mlp.down_proj": rowwise(),
-    }
-    for layer in model.model.layers:
-        parallelize_module(layer, mesh, layer_plan)
-    outer_plan = {
-        "model.embed_tokens": RowwiseParallel(
-            input_layouts=Replicate(), output_layouts=Shard(1), use_local_output=False
-        ),
-        "model.norm": SequenceParallel(),
-        "lm_head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False),
-    }
-    parallelize_module(model, mesh, outer_plan)
-    model.tie()
+def _part(ground: _Ground, span: Span, stage: int | None) -> nn.Module:
+    """A span of the model, split, recomputed, compiled and sharded as the layout says; `stage`: its number."""
+    layout, meshes = ground.layout, ground.meshes
+    tensor_mesh = meshes.dense["tp"] if layout.mesh.tp > 1 else None
+    with torch.device("meta"):
+        llama = Llama(ground.config, span, layout.experts).to(layout.weight_dtype)
+    if tensor_mesh is not None:
+        split_tensors(llama, tensor_mesh)
+    layers = llama.model.layers
+    for name, layer in layers.items():
+        if meshes.experts is not None and layout.mesh.ep > 1:
+            cast(Layer, layer).block_sparse_moe.experts.spread(meshes.experts["ep"])
+        layers[name] = recomputed(layer, layout.recompute)
+        if layout.compile:
+            layers[name].compile(backend=layout.compile_backend)
+    root = llama if stage is None else Stage(llama, stage, tensor_mesh)
+    return _data_parallel(root, llama, ground)
 
 
-def _recomputation(recompute: Recompute) -> dict[str, Any]:
-    if recompute == "full":
-        return {"preserve_rng_state": False}
-    return {
-        "preserve_rng_state": False,
-        "context_fn": _selective_contexts,
-    }
-
-
-def _selective_contexts() -> Any:
-    """A layer's contexts: the count of products begins anew with every forward pass."""
-    return create_selective_checkpoint_contexts(_keep_products())  # type: ignore[no-untyped-call]
-
-
-def _keep_products() -> Callable[..., CheckpointPolicy]:
-    """Keep what is dear to make again (attention, every second matrix product); recompute the rest."""
-    attention = {
-        torch.ops.aten._scaled_dot_product_flash_attention.default,
-        torch.ops.aten._scaled_dot_product_efficient_attention.default,
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
-        torch.ops.higher_order.flex_attention,
-    }
-    num_products = {"forward": 0, "recompute": 0}
-
-    def policy(context: Any, operation: Any, *arguments: Any, **named: Any) -> CheckpointPolicy:
-        if operation in attention:
-            return CheckpointPolicy.MUST_SAVE
-        if operation == torch.ops.aten.mm.default:
-            mode = "recompute" if context.is_recompute else "forward"
-            num_products[mode] += 1
-            if num_products[mode] % 2:
-                return CheckpointPolicy.MUST_SAVE
-        return CheckpointPolicy.PREFER_RECOMPUTE
-
-    return policy
-
-
-def _data_parallel(model: Llama, mesh: DeviceMesh, layout: ParallelLayout, device: torch.device) -> nn.Module:
-    if layout.zero == 0 and layout.mesh.tp == 1:
-        model.to_empty(device=device)
+def _data_parallel(root: nn.Module, model: Llama, ground: _Ground) -> nn.Module:
+    mesh, layout, device = ground.meshes.dense, ground.layout, ground.device
+    if layout.wraps_in_ddp and model.config.experts is None:
+        root.to_empty(device=device)
         model.tie()  # moving from meta gave each module a parameter of its own
         group = mesh["dp_replicate"].get_group()
-        return DistributedDataParallel(model, process_group=group, init_sync=False, gradient_as_bucket_view=True)
+        return DistributedDataParallel(root, process_group=group, init_sync=False, gradient_as_bucket_view=True)
     replicated = mesh["dp_replicate"].size() > 1
     policy = MixedPrecisionPolicy(param_dtype=layout.dtype, reduce_dtype=layout.weight_dtype, cast_forward_inputs=False)
-    shard = partial(
-        fully_shard, mesh=mesh["dp_replicate", "dp_shard"] if replicated else mesh["dp_shard"], mp_policy=policy
-    )
-    again = layout.zero == 3
-    for layer in model.model.layers:
+    shard = partial(fully_shard, mesh=mesh["dp_replicate", "fsdp"] if replicated else mesh["fsdp"], mp_policy=policy)
+    # A pipeline keeps gradients whole within a step, and gathers parameters once in it.
+    again = layout.zero == 3 and layout.mesh.pp == 1
+    for layer in model.model.layers.values():
+        if model.config.experts is not None:
+            _shard_experts(cast(Layer, layer).block_sparse_moe, ground, policy, again=again)
         shard(layer, reshard_after_forward=again)
-    if not model.config.tied:
-        shard(model.model.embed_tokens, reshard_after_forward=again)
-        # Backward begins with these two: gathered again at once, so resharding them saves nothing.
-        shard([model.model.norm, model.lm_head], reshard_after_forward=False)
-    shard(model, reshard_after_forward=again)
-    model.to_empty(device=device)
-    return model
+    span = model.span
+    if not (model.config.tied and span.has_embedding and span.has_output):
+        if span.has_embedding:
+            shard(model.model.embed_tokens, reshard_after_forward=again)
+        if span.has_output:
+            # Backward begins with these two: gathered again at once, so resharding them saves nothing.
+            shard([model.model.norm, model.lm_head], reshard_after_forward=False)
+    shard(root, reshard_after_forward=again)
+    for module in root.modules():
+        if isinstance(module, FSDPModule):
+            # Sums, since the parameters of one layer may be shared by different numbers of ranks.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+    root.to_empty(device=device)
+    return root
+
+
+def _shard_experts(experts: ExpertLayer, ground: _Ground, policy: MixedPrecisionPolicy, *, again: bool) -> None:
+    """Every rank routes tokens of its own, tensor parallel peers too: so the router and what every token passes are
+    shared by all ranks of a stage and replica, and each expert by those that have it."""
+    meshes = ground.meshes
+    assert meshes.experts is not None
+    assert meshes.whole is not None
+    shared = () if experts.shared_expert is None else (experts.shared_expert,)
+    # The router keeps the weights' dtype: rounding decides between experts.
+    for module, mesh, kept in (
+        (experts.gate, meshes.whole, dataclasses.replace(policy, param_dtype=None)),
+        (experts.experts, meshes.experts, policy),
+        *((module, meshes.whole, policy) for module in shared),
+    ):
+        fsdp = "expert_fsdp" if mesh is meshes.experts else "whole_fsdp"
+        replicated = mesh["dp_replicate"].size() > 1
+        over = mesh["dp_replicate", fsdp] if replicated else mesh[fsdp]
+        fully_shard(module, mesh=over, mp_policy=kept, reshard_after_forward=again)
+
+
+def _empty_stream(config: ModelConfig, layout: ParallelLayout, micro: MicroBatch, device: torch.device) -> Tensor:
+    """What passes between stages for this rank's share of rows: under tensor parallel its part of their positions."""
+    num_rows, num_positions = micro.rows.inputs_BT.shape
+    return torch.empty(num_rows, num_positions // layout.mesh.tp, config.width, dtype=layout.dtype, device=device)
+
+
+def _tied_ends(stages: Sequence[Stage], groups: Groups) -> TiedEnds:
+    embedding = next((s.llama.model.embed_tokens for s in stages if s.llama.model.embed_tokens is not None), None)
+    output = next((s.llama.lm_head for s in stages if s.llama.lm_head is not None), None)
+    return TiedEnds(
+        None if embedding is None else cast(nn.Parameter, embedding.weight),
+        None if output is None else cast(nn.Parameter, output.weight),
+        groups.ends,
+    )
 
 
 def initialise(model: ParallelModel, seed: int) -> None:
     """Give every parameter its first value: equal in every layout, without a collective."""
-    config = model.llama.config
     with torch.no_grad():
         for name, parameter in model.parameters().items():
             local = local_part(parameter)
-            assign(parameter, initial_weight(name, parameter.shape, config, seed, local))
+            assign(parameter, initial_weight(name, parameter.shape, model.config, seed, local))
+        for buffer in model.buffers().values():
+            buffer.zero_()
+    model.weights_changed()
 
 
 def settle_buckets(model: ParallelModel, num_rows: int, seq_len: int) -> None:
@@ -304,13 +352,19 @@ def settle_buckets(model: ParallelModel, num_rows: int, seq_len: int) -> None:
     DDP packs its buckets anew after its first backward pass, by the order in which gradients came, and from three ranks
     on the place in a bucket decides in which order the ranks are added. The first step of each start would therefore
     round differently than the same step of a run that was never interrupted."""
-    if not isinstance(model.module, DistributedDataParallel):
+    (module, *_) = model.parts
+    if not isinstance(module, DistributedDataParallel):
         return
     zeros_BT = torch.zeros(num_rows, seq_len, dtype=torch.int64, device=model.device)
-    mask = document_mask(zeros_BT.to(torch.int32), model.kernel)
-    positions_BT = torch.arange(seq_len, dtype=torch.int32, device=model.device).expand(num_rows, -1)
-    model.forward(zeros_BT, positions_BT, mask).sum().backward()  # type: ignore[no-untyped-call]
-    model.module.zero_grad(set_to_none=True)
+    rows = DeviceRows(
+        inputs_BT=zeros_BT,
+        labels_BT=zeros_BT,
+        positions_BT=torch.arange(seq_len, dtype=torch.int32, device=model.device).repeat(num_rows, 1),
+        documents_BT=zeros_BT.to(torch.int32),
+        sources_B=zeros_BT[:, 0],
+    )
+    model.forward(model.micro_batch(rows)).sum().backward()  # type: ignore[no-untyped-call]
+    module.zero_grad(set_to_none=True)
 
 
 def local_part(tensor: Tensor) -> Tensor:

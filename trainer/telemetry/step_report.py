@@ -33,11 +33,25 @@ class OverRanks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertLoad:
+    """A step's routing over all layers and ranks. `fullest`: tokens of the fullest expert over the mean of its layer,
+    in the layer where that is largest; `dropped`: share of the choices for which there was no room; `entropy`: of the
+    router's shares, nats, mean over tokens and layers; the losses without their weights, likewise. None: not finite."""
+
+    fullest: float | None
+    dropped: float | None
+    entropy: float | None
+    balance_loss: float | None
+    z_loss: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
     """One step. Seconds, rank 0's own where `ranks` does not say otherwise; losses in nats a token; tokens are counted
     labels. `data_wait_seconds`: from asking for the batch until it was on the device (on a GPU: what the device waited
     for it); `ranks` compares that too, as "data wait". `loading`: of all ranks since this start. Both are there at
-    every tenth step and the last only. `checkpoint_age_seconds`: since this start published a checkpoint, or began."""
+    every tenth step and the last only. `context_imbalance`: attention's work on the fullest context parallel rank over
+    the mean. `checkpoint_age_seconds`: since this start published a checkpoint, or began."""
 
     step: int
     attempt: int
@@ -46,6 +60,8 @@ class StepReport:
     tokens_by_source: Mapping[str, int] = field(default_factory=dict)
     gradient_norm: float | None = None
     lr: float = 0.0
+    context_imbalance: float | None = None
+    experts: ExpertLoad | None = None
     skipped: str | None = None
     first_sequence: int = 0
     last_sequence: int = 0
@@ -90,6 +106,10 @@ class StepReport:
             "data_wait_share": self.data_wait_share,
             "checkpoint_age_seconds": self.checkpoint_age_seconds,
         }
+        if self.context_imbalance is not None:
+            row["context_imbalance"] = self.context_imbalance
+        if self.experts is not None:
+            row["experts"] = {name: _finite(value) for name, value in dataclasses.asdict(self.experts).items()}
         if self.skipped is not None:
             row |= {"reason": self.skipped, "sequences": [self.first_sequence, self.last_sequence]}
         if self.ranks:
@@ -115,6 +135,8 @@ class StepReport:
             tokens_by_source=row["tokens_by_source"],
             gradient_norm=row["grad_norm"],
             lr=row["lr"],
+            context_imbalance=row.get("context_imbalance"),
+            experts=ExpertLoad(**row["experts"]) if "experts" in row else None,
             skipped=row.get("reason"),
             first_sequence=first,
             last_sequence=last,

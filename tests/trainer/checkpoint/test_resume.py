@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -66,8 +69,15 @@ LAYOUTS = {
     "tp": {"parallel": {"tp": 4}},
     "tp and shards": {"parallel": {"tp": 2, "dp_shard": 2}},
     "tp and replicas": {"zero": 0, "parallel": {"tp": 2, "dp_replicate": 2}},
+    "zero 1 of 3": {"workers": 3, "zero": 1},
+    "pp": {"parallel": {"pp": 2, "dp_shard": 2}},
+    "cp": {"parallel": {"cp": 4}},
+    "cp and shards, ring": {"parallel": {"cp": 2, "dp_shard": 2}, "context": {"method": "ring"}},
+    "pp and cp": {"parallel": {"pp": 2, "cp": 2}},
+    "ep": {"model": "moe-debug", "parallel": {"dp_shard": 4, "ep": 2}, "experts": {"bias_rate": 0.01}},
+    "pp and ep": {"model": "moe-debug", "parallel": {"pp": 2, "dp_shard": 2, "ep": 2}},
 }
-FAST_LAYOUTS = ("ddp 3", "ddp 4", "fsdp 3")
+FAST_LAYOUTS = ("ddp 3", "ddp 4", "fsdp 3", "pp")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +139,62 @@ def test_a_run_goes_on_with_other_layouts(corpus: str, whole: Run, tmp_path: Pat
     assert run.start(workers=2, zero=0).finished
     assert run.sequences() == whole.sequences()
     assert near(run, whole)
+
+
+STEADY = {"optimizer": {"lr": 3e-3, "warmup_steps": 3, "min_lr_ratio": 1.0}}
+OPENED = {
+    "one process": {},
+    "ddp": {"workers": 2, "zero": 0},
+    "zero 1": {"workers": 2, "zero": 1},
+    "fsdp": {"workers": 3},
+    "hsdp": {"parallel": {"dp_replicate": 2, "dp_shard": 2}},
+    "tp": {"parallel": {"tp": 2}},
+    "tp and shards": {"parallel": {"tp": 2, "dp_shard": 2}},
+    "pp": {"parallel": {"pp": 2}},
+    "pp and tp": {"parallel": {"pp": 2, "tp": 2}},
+    "cp": {"parallel": {"cp": 2}},
+    "pp and cp": {"parallel": {"pp": 2, "cp": 2}},
+}
+
+
+EXPERTS_OPENED = {
+    "one process": {},
+    "fsdp": {"workers": 2},
+    "hsdp": {"parallel": {"dp_replicate": 2, "dp_shard": 2}},
+    "ep": {"parallel": {"dp_shard": 2, "ep": 2}},
+    "ep and shards": {"parallel": {"dp_shard": 4, "ep": 2}},
+    "ep and tp": {"parallel": {"tp": 2, "ep": 2}},
+    "ep and cp": {"parallel": {"cp": 2, "ep": 2}},
+    "pp": {"parallel": {"pp": 2}},
+    "pp and ep": {"parallel": {"pp": 2, "dp_shard": 2, "ep": 2}},
+}
+DENSE, EXPERTS = STEADY, STEADY | {"model": "moe-debug", "experts": {"bias_rate": 0.01}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("saved_by", "opened", "changes"),
+    [
+        *((name, OPENED, DENSE) for name in ("one process", "zero 1", "pp", "cp", "pp and tp", "pp and cp")),
+        *((name, EXPERTS_OPENED, EXPERTS) for name in ("ep", "ep and tp", "pp and ep")),
+    ],
+)
+def test_a_checkpoint_opens_in_every_layout(
+    saved_by: str, opened: Mapping[str, Any], changes: Mapping[str, Any], corpus: str, tmp_path: Path
+) -> None:
+    """The second loss after it hangs on the moments too."""
+    first = Run(data=corpus, output=tmp_path / "first", changes=changes)
+    assert first.start(**opened[saved_by], steps=4).finished
+    losses = {}
+    for name, layout in opened.items():
+        # Each goes on from the same checkpoint, in a run of its own that starts with its steps.
+        run = Run(data=corpus, output=tmp_path / name.replace(" ", "-"), changes=changes)
+        shutil.copytree(first.output, run.output)
+        assert run.start(**layout, steps=6).finished
+        losses[name] = run.losses()[4:]
+    for name, after in losses.items():
+        pairs = zip(after, losses["one process"], strict=True)
+        assert all(abs((mine or 0) - (plain or 1)) < 1e-12 for mine, plain in pairs), name
 
 
 def test_a_finished_run_started_with_more_steps_goes_on(corpus: str, whole: Run, tmp_path: Path) -> None:

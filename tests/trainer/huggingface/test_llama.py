@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -20,7 +21,15 @@ from trainer.checkpoint.state import held_tensors, load
 from trainer.checkpoint.store import CheckpointError
 from trainer.huggingface.export import export_run, read_card
 from trainer.huggingface.llama import Export, export_weights
-from trainer.model.sizes import SIZES, ModelConfig, RopeScaling, from_hugging_face, model_config, to_hugging_face
+from trainer.model.sizes import (
+    SIZES,
+    Experts,
+    ModelConfig,
+    RopeScaling,
+    from_hugging_face,
+    model_config,
+    to_hugging_face,
+)
 from trainer.model.transformer import Llama
 
 
@@ -54,6 +63,37 @@ def test_a_run_begun_from_an_export_has_its_weights_on_any_layout(run: Run, tmp_
     export_run(Folder(str(begun.output)), tmp_path / "again")
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("hf", "again"))
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_experts_are_exported_one_by_one_and_come_back_on_any_layout(run: Run, tmp_path: Path) -> None:
+    """Under the names of transformers' MixtralForCausalLM."""
+    experts = Run(data=run.data, output=tmp_path / "experts", changes={"model": "moe-debug", "steps": 2})
+    experts.start(parallel={"dp_shard": 2, "ep": 2})
+    export_run(Folder(str(experts.output)), tmp_path / "hf")
+    tensors = load_file(tmp_path / "hf" / "model.safetensors")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert (config["architectures"], config["num_local_experts"], config["num_experts_per_tok"]) == (
+        ["MixtralForCausalLM"], 8, 2
+    )  # fmt: skip
+    assert tensors["model.layers.1.block_sparse_moe.gate.weight"].shape == (8, 64)
+    for matrix in ("w1", "w2", "w3"):
+        assert tensors[f"model.layers.1.block_sparse_moe.experts.7.{matrix}.weight"].shape == (64, 64)
+    frozen = {"init_from": str(tmp_path / "hf"), "optimizer": {"lr": 1e-30, "weight_decay": 0.0}, "steps": 1}
+    begun = Run(data=run.data, output=tmp_path / "begun", changes=frozen | {"model": "moe-debug"})
+    begun.start(parallel={"dp_shard": 4, "ep": 2})
+    export_run(Folder(str(begun.output)), tmp_path / "again")
+    again = load_file(tmp_path / "again" / "model.safetensors")
+    assert set(again) == set(tensors)
+    assert all(torch.equal(again[name], tensors[name]) for name in tensors)
+
+
+def test_shared_experts_are_not_exported(run: Run, tmp_path: Path) -> None:
+    card = read_card(Folder(str(run.output)))
+    shared = dataclasses.replace(card.config, experts=Experts(num_experts=8, top_k=2, hidden=64, num_shared=1))
+    export = Export(config=shared, seq_len=32, end_of_text=249, dtype=torch.float32, tokenizer_files={})
+    checkpoint = Folder(str(run.output)).folder(f"checkpoints/{run.checkpoints()[-1]}")
+    with pytest.raises(RecipeError, match="1 shared experts, and transformers' Mixtral has none"):
+        export_weights(checkpoint, tmp_path, export)
 
 
 def test_a_run_begun_from_a_checkpoint_has_its_weights(run: Run, tmp_path: Path) -> None:

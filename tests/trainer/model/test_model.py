@@ -9,12 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lineage.recipe import RecipeError
-from trainer.model.attention import attend, document_mask
+from trainer.model.attention import document_mask
+from trainer.model.context import attend
 from trainer.model.sizes import ModelConfig, RopeScaling, model_config
 from trainer.model.transformer import Llama, initial_weight, rotary_angles, rotate
-from trainer.options import Mesh
-from trainer.parallel.mesh import ParallelLayout, check_layout
 
 CONFIG = model_config("debug", 250)
 
@@ -112,19 +110,3 @@ def test_a_first_weight_depends_on_seed_and_name_alone() -> None:
     assert torch.equal(first, initial_weight("model.norm_proj.weight", torch.Size([8, 8]), CONFIG, 3, like))
     assert not torch.equal(first, initial_weight("model.norm_proj.weight", torch.Size([8, 8]), CONFIG, 4, like))
     assert not torch.equal(first, initial_weight("model.other.weight", torch.Size([8, 8]), CONFIG, 3, like))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ({"pp": 2}, r"train\.parallel\.pp = 2: expected 1"),
-        ({"cp": 2}, r"train\.parallel\.cp = 2: expected 1"),
-        ({"ep": 4}, r"train\.parallel\.ep = 4: expected 1"),
-        ({"tp": 3}, r"train\.parallel\.tp = 3: it must divide the model's seq_len, 32"),
-        ({"tp": 8}, r"train\.parallel\.tp = 8: it must divide the model's key-value heads, 4"),
-    ],
-)
-def test_a_layout_that_does_not_fit_is_refused_by_its_key(sizes: dict[str, int], message: str) -> None:
-    mesh = Mesh(**{"dp_replicate": 1, "dp_shard": 1, "tp": 1, "pp": 1, "cp": 1, "ep": 1} | sizes)
-    with pytest.raises(RecipeError, match=message):
-        check_layout(ParallelLayout(mesh=mesh), CONFIG, 32)

@@ -4,72 +4,60 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
+import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
-from lineage.storage.folder import Folder
 from tests.support.forked import run_forked
-from tests.support.tiny_corpus import END_OF_TEXT, VOCAB, make_corpus
+from tests.support.layouts import (
+    CONFIG,
+    GLOBAL_BATCH,
+    SEED,
+    TABLE,
+    Trained,
+    agree,
+    context_of,
+    dataset,
+    double,
+    feed_options,
+    first_model,
+    mesh,
+    plain_sum,
+    shared,
+    slice_over,
+    staged,
+    train_over,
+    train_parallel,
+    train_plainly,
+    train_slice,
+)
+from tests.support.tiny_corpus import make_corpus
 from trainer.data.blocks import LocalBlocks
-from trainer.data.corpus import open_corpus
-from trainer.data.dataset import IGNORED, Batch, Dataset, Slice
-from trainer.feed.feed import Feed, FeedOptions, FeedSource
-from trainer.model.attention import document_mask
-from trainer.model.optimizer import build_optimizer, learning_rate
-from trainer.model.sizes import model_config
-from trainer.model.transformer import Llama, initial_weight
-from trainer.options import DataTable, Mesh, OptimizerTable
-from trainer.order import Order, OrderOptions, plan_order
-from trainer.parallel.mesh import ParallelLayout, ParallelModel, initialise, parallelise_model
+from trainer.data.dataset import IGNORED, Slice
+from trainer.feed.feed import Feed, FeedSource
+from trainer.model import context as attention_module
+from trainer.model.attention import Kernel
+from trainer.model.rows import DeviceRows
+from trainer.model.sizes import ModelConfig
+from trainer.options import ContextTable, PipelineTable, Schedule
+from trainer.parallel import mesh as mesh_module
+from trainer.parallel.context import ContextOptions, ContextShare
+from trainer.parallel.layout import ParallelLayout
+from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model
+from trainer.parallel.pipeline import TiedEnds
 from trainer.processes.runtime import Process
-from trainer.recovery.faults import SpikeWindow
-from trainer.step import StepContext, evaluate, train_step
-from trainer.telemetry.timing import PhaseClock
+from trainer.step import evaluate, train_step
 
-STEPS = 5
-SEQ_LEN = 32
-GLOBAL_BATCH = 7  # uneven over two and four ranks, and over micro-batches of two
-SEED = 3
-TABLE = OptimizerTable(lr=3e-3, warmup_steps=2, clip=0.5)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    """What is compared: a loss and a gradient norm a step, and the last weights."""
-
-    losses: list[float]
-    norms: list[float]
-    weights: dict[str, np.ndarray]
-
-    def furthest(self, other: Trained) -> tuple[float, float, float]:
-        """The largest differences of losses, norms and weights."""
-        return (
-            max(abs(a - b) for a, b in zip(self.losses, other.losses, strict=True)),
-            max(abs(a - b) for a, b in zip(self.norms, other.norms, strict=True)),
-            max(float(np.abs(self.weights[name] - other.weights[name]).max()) for name in other.weights),
-        )
-
-
-def mesh(dp_replicate: int = 1, dp_shard: int = 1, tp: int = 1) -> Mesh:
-    return Mesh(dp_replicate=dp_replicate, dp_shard=dp_shard, tp=tp, pp=1, cp=1, ep=1)
-
-
-def dataset(url: str, part: Slice, validation: float = 0.0) -> Dataset:
-    corpus = open_corpus((DataTable(out=url),))
-    options = OrderOptions(
-        seed=SEED, seq_len=SEQ_LEN, global_batch=GLOBAL_BATCH, mixture_block=10, validation=validation
-    )
-    order = Order(plan_order(corpus.lengths, options))
-    return Dataset(corpus, order, LocalBlocks(), part)
+DEEP = dataclasses.replace(CONFIG, num_layers=8)
+UNTIED = dataclasses.replace(DEEP, tied=False)
 
 
 @pytest.fixture(scope="module")
@@ -83,115 +71,18 @@ def reference(corpus: str) -> Trained:
 
 
 @pytest.fixture(scope="module")
+def deep_reference(corpus: str) -> Trained:
+    return train_plainly(dataset(corpus, Slice()), config=DEEP)
+
+
+@pytest.fixture(scope="module")
+def untied_reference(corpus: str) -> Trained:
+    return train_plainly(dataset(corpus, Slice()), config=UNTIED)
+
+
+@pytest.fixture(scope="module")
 def float32_reference(corpus: str) -> Trained:
     return train_plainly(dataset(corpus, Slice()), torch.float32)
-
-
-def train_plainly(data: Dataset, drawn_in: torch.dtype = torch.float64) -> Trained:
-    """Training as a textbook has it: one process, no wrapper, each document run by itself, torch's plain AdamW."""
-    torch.set_num_threads(1)
-    model = first_model(drawn_in)
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    norms = [p for p in model.parameters() if p.ndim == 1]
-    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": norms, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=1.0, betas=(0.9, 0.95), foreach=False)
-    losses, gradient_norms = [], []
-    for step in range(STEPS):
-        loss = plain_loss(model, data.batch(step))
-        loss.backward()
-        losses.append(loss.item())
-        gradient_norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), TABLE.clip)))
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, STEPS, TABLE)
-        optimizer.step()
-        optimizer.zero_grad()
-    weights = {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
-    return Trained(losses=losses, norms=gradient_norms, weights=weights)
-
-
-def first_model(drawn_in: torch.dtype = torch.float64) -> Llama:
-    """A model in float64 with the first weights of one whose weights are kept in `drawn_in`, unwrapped."""
-    config, like = model_config("debug", VOCAB), torch.empty(0, dtype=drawn_in)
-    model = Llama(config).to(torch.float64)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(initial_weight(name, parameter.shape, config, SEED, like))
-    return model
-
-
-def plain_loss(model: Llama, batch: Batch) -> Tensor:
-    """The mean loss of counted labels."""
-    total, num_counted = plain_sum(model, batch)
-    return total / num_counted
-
-
-def plain_sum(model: Llama, batch: Batch) -> tuple[Tensor, int]:
-    """The sum of the losses of counted labels and their number, each document of each sequence run alone."""
-    total, num_counted = torch.zeros((), dtype=torch.float64), 0
-    for inputs_T, labels_T in zip(batch.inputs_BT[: batch.num_rows], batch.labels_BT, strict=False):
-        ends = [*(np.flatnonzero(inputs_T == END_OF_TEXT) + 1), len(inputs_T)]
-        for begin, end in zip([0, *ends], ends, strict=False):
-            if begin == end:
-                continue
-            tokens_BT = torch.from_numpy(inputs_T[begin:end])[None]
-            labels = torch.from_numpy(labels_T[begin:end])
-            positions_BT = torch.arange(end - begin)[None]
-            mask = document_mask(torch.zeros_like(tokens_BT), "dense")
-            logits = model(tokens_BT, positions_BT, mask)[0]
-            total = total + F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED)
-            num_counted += int((labels != IGNORED).sum())
-    return total, num_counted
-
-
-def train_parallel(process: Process, url: str, layout: ParallelLayout, part: Slice) -> Trained:
-    """Our step on this layout; every rank gives the whole weights."""
-    model = parallelise_model(model_config("debug", VOCAB), layout, process.device, datetime.timedelta(seconds=60))
-    initialise(model, SEED)
-    data = dataset(url, part)
-    options = FeedOptions(run="equality", output=Folder(url), device=process.device, micro_batch=2)
-    feed = Feed(FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), options)
-    context = context_of(model, feed)
-    figures = [train_step(context, step, lambda step, outcome: None)[0].figures.read() for step in range(STEPS)]
-    return Trained(losses=[f[2] for f in figures], norms=[f[3] for f in figures], weights=whole_weights(model))
-
-
-def context_of(model: ParallelModel, feed: Feed) -> StepContext:
-    return StepContext(
-        model=model,
-        batches=feed,
-        optimizer=build_optimizer(model.module.parameters(), TABLE),
-        table=TABLE,
-        steps=STEPS,
-        spikes=SpikeWindow(128, 6.0, model.device),
-        clock=PhaseClock(model.device),
-    )
-
-
-def whole_weights(model: ParallelModel) -> dict[str, np.ndarray]:
-    weights = {}
-    for name, parameter in model.parameters().items():
-        whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
-        weights[name] = whole.detach().numpy()
-    return weights
-
-
-def train_slice(url: str, layout: ParallelLayout, tp: int, num_ranks: int, process: Process) -> Trained:
-    return train_parallel(process, url, layout, Slice(rank=process.rank // tp, num_ranks=num_ranks))
-
-
-def train_over(folder: Path, url: str, layout: ParallelLayout) -> list[Trained]:
-    tp, ranks = layout.mesh.tp, layout.mesh.dp
-    return run_forked(
-        folder,
-        layout.mesh.num_workers,
-        partial(train_slice, url, layout, tp, ranks),
-    )
-
-
-def agree(trained: Sequence[Trained], reference: Trained) -> bool:
-    """Float64 leaves differences of rounding only: 1e-12 in the loss, 1e-11 in norms and weights."""
-    differences = [one.furthest(reference) for one in trained]
-    return all(loss < 1e-12 and norm < 1e-11 and weight < 1e-11 for loss, norm, weight in differences)
 
 
 LAYOUTS = {
@@ -200,8 +91,31 @@ LAYOUTS = {
     "fsdp 2": ParallelLayout(mesh=mesh(dp_shard=2), dtype=torch.float64),
     "zero-2 form 2": ParallelLayout(mesh=mesh(dp_shard=2), zero=2, dtype=torch.float64),
     "tensor parallel 2": ParallelLayout(mesh=mesh(tp=2), dtype=torch.float64),
+    "zero 1 over 2": double(dp_shard=2, zero=1),
+    "context 2, gathered, zigzag": shared("gather", "zigzag", cp=2),
+    "pipeline 2, 1f1b": staged("1f1b", pp=2),
+    "context 2, ring, by documents": shared("ring", "documents", cp=2),
 }
 LARGER = {
+    "zero 1 over 4": double(dp_shard=4, zero=1),
+    "zero 1 over 2, replicas 2": double(dp_shard=2, dp_replicate=2, zero=1),
+    "zero 1 over 2 x tensor parallel 2": double(dp_shard=2, tp=2, zero=1),
+    "zero 1 over 2 x context 2": double(dp_shard=2, cp=2, zero=1),
+    **{
+        f"context {cp}, {method}, {balance}": shared(method, balance, cp=cp)
+        for cp in (2, 4)
+        for method in ("gather", "ring")
+        for balance in ("zigzag", "documents", "none")
+    },
+    "context 2 x fsdp 2, gathered": shared("gather", "zigzag", cp=2, dp_shard=2),
+    "context 2 x fsdp 2, ring": shared("ring", "documents", cp=2, dp_shard=2),
+    "context 2 x ddp 2": double(cp=2, dp_replicate=2, zero=0),
+    "context 2 x tensor parallel 2, gathered": shared("gather", "documents", cp=2, tp=2),
+    "context 2 x tensor parallel 2, ring": shared("ring", "zigzag", cp=2, tp=2),
+    "context 2 x fsdp 2, everything recomputed": dataclasses.replace(double(cp=2, dp_shard=2), recompute="full"),
+    "context 2 x fsdp 2, compiled": dataclasses.replace(
+        double(cp=2, dp_shard=2), compile=True, compile_backend="aot_eager"
+    ),
     "ddp 4": ParallelLayout(mesh=mesh(dp_replicate=4), zero=0, dtype=torch.float64),
     "fsdp 4": ParallelLayout(mesh=mesh(dp_shard=4), dtype=torch.float64),
     "zero-2 form 4": ParallelLayout(mesh=mesh(dp_shard=4), zero=2, dtype=torch.float64),
@@ -222,6 +136,68 @@ LARGER = {
         mesh=mesh(dp_shard=2, tp=2), dtype=torch.float64, compile=True, compile_backend="aot_eager"
     ),
 }
+
+
+PIPELINES = {
+    "zbv 2": staged("zbv", pp=2),
+    "interleaved 2": staged("interleaved", pp=2),
+}
+LARGER_PIPELINES = {
+    **{
+        f"{schedule} {pp}": staged(schedule, pp=pp)
+        for schedule in get_args(Schedule)
+        for pp in (2, 4)
+        if f"{schedule} {pp}" not in PIPELINES
+    },
+    "1f1b 2 x fsdp 2": staged("1f1b", pp=2, dp_shard=2),
+    "1f1b 2 x replicas 2, zero 0": staged("1f1b", pp=2, dp_replicate=2, zero=0),
+    "zbv 2 x fsdp 2": staged("zbv", pp=2, dp_shard=2),
+    "dualpipev 2 x fsdp 2": staged("dualpipev", pp=2, dp_shard=2),
+    "interleaved 2 x hsdp 2 x 2": staged("interleaved", pp=2, dp_shard=2, dp_replicate=2),
+    "1f1b 2 x tensor parallel 2": staged("1f1b", pp=2, tp=2),
+    "zbv 2 x tensor parallel 2": staged("zbv", pp=2, tp=2),
+    "interleaved_zero_bubble 2 x tensor parallel 2": staged("interleaved_zero_bubble", pp=2, tp=2),
+    "1f1b 2 x fsdp 2 x tensor parallel 2": staged("1f1b", pp=2, dp_shard=2, tp=2),
+    "interleaved 2 x fsdp 2 x tensor parallel 2": staged("interleaved", pp=2, dp_shard=2, tp=2),
+    "1f1b 2 x context 2": staged("1f1b", pp=2, cp=2),
+    "zbv 2 x context 2": staged("zbv", pp=2, cp=2),
+    "1f1b 2 x context 2, ring": dataclasses.replace(staged("1f1b", pp=2, cp=2), context=ContextTable(method="ring")),
+    "1f1b 2 x fsdp 2 x context 2": staged("1f1b", pp=2, cp=2, dp_shard=2),
+    "1f1b 2 x context 2 x tensor parallel 2": staged("1f1b", pp=2, cp=2, tp=2),
+    "1f1b 2, everything recomputed": staged("1f1b", pp=2, recompute="full"),
+    "1f1b 2, some recomputed": staged("1f1b", pp=2, recompute="selective"),
+    "zbv 2, everything recomputed": staged("zbv", pp=2, recompute="full"),
+    "dualpipev 2, everything recomputed": staged("dualpipev", pp=2, recompute="full"),
+    "interleaved_zero_bubble 2, everything recomputed": staged("interleaved_zero_bubble", pp=2, recompute="full"),
+    "interleaved 2 with 4 stages each": staged("interleaved", pp=2, virtual=4),
+    "1f1b 2, zero 1": staged("1f1b", pp=2, dp_shard=2, zero=1),
+    "1f1b 2, uneven layers": dataclasses.replace(
+        double(pp=4), pipeline=PipelineTable(first_stage_less_layers=1, last_stage_less_layers=1)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_pipeline_trains_as_one_plain_process_does(
+    name: str, corpus: str, deep_reference: Trained, tmp_path: Path
+) -> None:
+    assert agree(train_over(tmp_path, corpus, PIPELINES[name], DEEP), deep_reference)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGER_PIPELINES)
+def test_a_larger_pipeline_trains_as_one_plain_process_does(
+    name: str, corpus: str, deep_reference: Trained, tmp_path: Path
+) -> None:
+    assert agree(train_over(tmp_path, corpus, LARGER_PIPELINES[name], DEEP), deep_reference)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["interleaved 4", "zbv 4", "1f1b 2 x fsdp 2 x tensor parallel 2"])
+def test_a_pipeline_whose_embedding_is_not_tied_trains_as_one_plain_process_does(
+    name: str, corpus: str, untied_reference: Trained, tmp_path: Path
+) -> None:
+    assert agree(train_over(tmp_path, corpus, LARGER_PIPELINES[name], UNTIED), untied_reference)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -267,43 +243,119 @@ def test_bfloat16_trains_nearly_the_same_and_keeps_its_weights_in_float32(
     assert {weights.dtype for one in trained for weights in one.weights.values()} == {np.dtype(np.float32)}
 
 
-def validate(url: str, process: Process) -> list[list[float]]:
-    """Sums and counts of each source's held-out losses on two sharded processes, with the first weights."""
-    model = parallelise_model(
-        model_config("debug", VOCAB), LAYOUTS["fsdp 2"], process.device, datetime.timedelta(seconds=60)
-    )
+def validate(url: str, layout: ParallelLayout, config: ModelConfig, process: Process) -> list[list[float]]:
+    """Sums and counts of each source's held-out losses with the first weights, before and after a step of no rate."""
+    model = parallelise_model(config, layout, process.device, datetime.timedelta(seconds=60))
     initialise(model, SEED)
-    data = dataset(url, Slice(rank=process.rank, num_ranks=2), validation=0.2)
-    options = FeedOptions(run="equality", output=Folder(url), device=process.device, micro_batch=2)
-    feed = Feed(FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), options)
-    totals = evaluate(context_of(model, feed), feed.validation())
-    return [total.tolist() for total in totals]
+    data = dataset(url, slice_over(layout, process), validation=0.2)
+    feed = Feed(FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), feed_options(url, layout, process))
+    context = context_of(model, feed)
+    before = evaluate(context, feed.validation())
+    # A schedule that has trained goes on as before: evaluation takes another way through its stages.
+    still = dataclasses.replace(context, table=dataclasses.replace(TABLE, lr=1e-300, weight_decay=0.0))
+    train_step(still, 0, lambda step, outcome: None)
+    after = evaluate(context, feed.validation())
+    train_step(still, 1, lambda step, outcome: None)
+    assert [one.tolist() for one in before] == [one.tolist() for one in after]
+    return [total.tolist() for total in before]
 
 
-def test_losses_of_held_out_sequences_are_those_of_one_plain_process(corpus: str, tmp_path: Path) -> None:
-    model, data = first_model(), dataset(corpus, Slice(), validation=0.2)
+EVALUATED = {
+    "fsdp 2": (LAYOUTS["fsdp 2"], CONFIG),
+    "context 2, ring, by documents": (LAYOUTS["context 2, ring, by documents"], CONFIG),
+    "zbv 2": (PIPELINES["zbv 2"], DEEP),
+    "interleaved 2": (PIPELINES["interleaved 2"], DEEP),
+}
+EVALUATED_SLOWLY = {
+    name: (LARGER_PIPELINES[name], DEEP)
+    for name in (
+        "1f1b 4", "gpipe 2", "dualpipev 2", "dualpipev 4", "interleaved_zero_bubble 2", "zbv 4",
+        "zbv 2 x tensor parallel 2", "1f1b 2 x fsdp 2 x tensor parallel 2", "1f1b 2 x context 2",
+    )
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [*EVALUATED, *(pytest.param(name, marks=pytest.mark.slow) for name in EVALUATED_SLOWLY)]
+)
+def test_losses_of_held_out_sequences_are_those_of_one_plain_process(name: str, corpus: str, tmp_path: Path) -> None:
+    layout, config = (EVALUATED | EVALUATED_SLOWLY)[name]
+    model, data = first_model(config=config), dataset(corpus, Slice(), validation=0.2)
     sums, counts = [], []
     for source, held in enumerate(data.order.num_validation.tolist()):
         with torch.no_grad():
             plain = [plain_sum(model, data.validation(source, first)) for first in range(0, held, GLOBAL_BATCH)]
         sums.append(sum(float(total) for total, _ in plain))
         counts.append(sum(count for _, count in plain))
-    for told in run_forked(tmp_path, 2, partial(validate, corpus)):
+    for told in run_forked(tmp_path, layout.mesh.num_workers, partial(validate, corpus, layout, config)):
         assert told == [pytest.approx(sums, rel=1e-12), counts]
 
 
 def without_all_reduce(url: str, process: Process) -> Trained:
-    ParallelModel.synchronise = lambda self, last: self.module.no_sync()  # type: ignore[method-assign]
-    return train_parallel(process, url, LAYOUTS["ddp 2"], Slice(rank=process.rank, num_ranks=2))
+    ParallelModel.synchronise = lambda self, last: self.parts[0].no_sync()  # type: ignore[method-assign]
+    return train_slice(url, LAYOUTS["ddp 2"], CONFIG, process)
 
 
 def both_read_the_first_slice(url: str, process: Process) -> Trained:
     return train_parallel(process, url, LAYOUTS["fsdp 2"], Slice(rank=0, num_ranks=2))
 
 
-def test_a_dropped_all_reduce_is_found(corpus: str, reference: Trained, tmp_path: Path) -> None:
-    assert not agree(run_forked(tmp_path, 2, partial(without_all_reduce, corpus)), reference)
+def with_the_scale_of_a_mean(url: str, process: Process) -> Trained:
+    ParallelModel.num_averaged = property(lambda self: self.layout.mesh.cp)  # type: ignore[assignment,method-assign]
+    return train_slice(url, LAYOUTS["context 2, gathered, zigzag"], CONFIG, process)
 
 
-def test_a_batch_sliced_wrongly_is_found(corpus: str, reference: Trained, tmp_path: Path) -> None:
-    assert not agree(run_forked(tmp_path, 2, partial(both_read_the_first_slice, corpus)), reference)
+def with_labels_shifted_after_sharing(url: str, process: Process) -> Trained:
+    """What splitting tokens before shifting them would do: the last label of a rank's part is lost."""
+    honest = mesh_module.share_rows
+
+    def share(rows: DeviceRows, options: ContextOptions, kernel: Kernel) -> ContextShare:
+        labels = rows.labels_BT.clone()
+        labels[:, rows.labels_BT.shape[1] // 2 - 1] = IGNORED
+        return honest(dataclasses.replace(rows, labels_BT=labels), options, kernel)
+
+    mesh_module.share_rows = share
+    return train_slice(url, LAYOUTS["context 2, gathered, zigzag"], CONFIG, process)
+
+
+def with_gathered_gradients_left_unsummed(url: str, process: Process) -> Trained:
+    def keep_own(output: Tensor, whole: Tensor, group: dist.ProcessGroup) -> None:
+        output.copy_(whole.chunk(group.size())[group.rank()])
+
+    attention_module.dist = SimpleNamespace(**vars(dist) | {"reduce_scatter_tensor": keep_own})
+    return train_slice(url, LAYOUTS["context 2, gathered, zigzag"], CONFIG, process)
+
+
+def with_a_norm_of_one_stage(url: str, process: Process) -> Trained:
+    honest = mesh_module.clip_gradients
+    mesh_module.clip_gradients = lambda *given, **named: honest(*given, **named | {"stages": None})
+    return train_slice(url, LAYOUTS["pipeline 2, 1f1b"], CONFIG, process)
+
+
+def with_a_tied_embedding_trained_apart(url: str, process: Process) -> Trained:
+    TiedEnds.sum_gradients = lambda self: None  # type: ignore[method-assign]
+    return train_slice(url, LAYOUTS["pipeline 2, 1f1b"], CONFIG, process)
+
+
+def with_a_wrong_scale_of_zero_one(url: str, process: Process) -> Trained:
+    ParallelModel.num_averaged = property(lambda self: 2)  # type: ignore[assignment,method-assign]
+    return train_slice(url, LAYOUTS["zero 1 over 2"], CONFIG, process)
+
+
+FAULTS = [
+    without_all_reduce,
+    both_read_the_first_slice,
+    with_the_scale_of_a_mean,
+    with_labels_shifted_after_sharing,
+    with_gathered_gradients_left_unsummed,
+    with_a_norm_of_one_stage,
+    with_a_tied_embedding_trained_apart,
+    with_a_wrong_scale_of_zero_one,
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(
+    fault: Callable[[str, Process], Trained], corpus: str, reference: Trained, tmp_path: Path
+) -> None:
+    assert not agree(run_forked(tmp_path, 2, partial(fault, corpus)), reference)

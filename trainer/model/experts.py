@@ -1,0 +1,290 @@
+"""Mixture of experts: a router sends each token to a few SwiGLUs; what it decides does not depend on the layout.
+
+Names are those of Mixtral (2401.04088). Whatever is counted (an expert's capacity, its share in the balance loss) is
+counted over one sequence, as GShard's groups (2006.16668, section 2.2) and DeepSeek's sequence-wise balance loss
+(2412.19437, section 2.1.2) are. A micro-batch would do for less padding, but which sequences share one hangs on the
+number of data parallel ranks and on `micro_batch`; a sequence is the same in every layout.
+
+Axes: B rows, T positions, D width, F an expert's inner width, E experts, J a token's choices, N rows of tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.nn import functional as F
+
+from trainer.model.sizes import Experts as ExpertSizes
+from trainer.model.swiglu import SwiGLU
+from trainer.options import ExpertsTable
+
+_ALIGNMENT: Final = 16
+"""Bytes that the strides of a grouped product's matrices must be multiples of."""
+NUM_SUMS: Final = 5
+"""Numbers of a layer's figures beside the tokens of each expert: see `Routing.figures`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """What the routers need to know of a micro-batch, and what they leave.
+
+    `places_BT`: the place of each of this rank's positions in its row; `counted_B`: the counted labels of each whole
+    row; `scale`: what one label's share of the objective is worth in backward (0: nothing is added to it); `sequence`:
+    the ranks that share a row's positions (None: this one alone). `figures`: of each layer, by its number, how many of
+    this rank's tokens chose each expert, then how many choices were dropped, and the sums over tokens of the router's
+    entropy, of the balance loss and of the z-loss, and the number of tokens: rows that only fill up count nowhere. A
+    layer that is computed again writes the same numbers again."""
+
+    places_BT: Tensor
+    counted_B: Tensor
+    scale: Tensor
+    sequence: dist.ProcessGroup | None
+    figures: dict[int, Tensor] = field(default_factory=dict)
+
+
+class ExpertLayer(nn.Module):
+    """In place of a layer's SwiGLU: a router, its experts, and what every token passes besides."""
+
+    bias: Tensor
+
+    def __init__(self, number: int, width: int, sizes: ExpertSizes, table: ExpertsTable) -> None:
+        super().__init__()
+        self.number, self.sizes, self.table = number, sizes, table
+        self.gate = Router(width, sizes.num_experts)
+        self.experts = Experts(width, sizes)
+        self.shared_expert = SwiGLU(width, sizes.hidden * sizes.num_shared) if sizes.num_shared else None
+        if table.bias_rate:
+            self.register_buffer("bias", torch.zeros(sizes.num_experts))
+
+    def forward(self, x_BTD: Tensor, routing: Routing) -> Tensor:
+        if isinstance(x_BTD, DTensor):  # split by position: each tensor parallel rank routes its own
+            mesh = x_BTD.device_mesh
+            local = x_BTD.to_local(grad_placements=[Shard(1)])
+            return DTensor.from_local(self._mix(local, routing), mesh, [Shard(1)], run_check=False)
+        return self._mix(x_BTD, routing)
+
+    def _mix(self, x_BTD: Tensor, routing: Routing) -> Tensor:
+        places_BT = routing.places_BT
+        logits_BTE = self.gate(x_BTD)
+        shares_BTE = logits_BTE.softmax(-1)
+        wanted_BTE = shares_BTE.detach() + self.bias if self.table.bias_rate else shares_BTE.detach()
+        chosen_BTJ = wanted_BTE.topk(self.sizes.top_k, dim=-1).indices
+        gates_BTJ = shares_BTE.gather(-1, chosen_BTJ)
+        gates_BTJ = gates_BTJ / gates_BTJ.sum(-1, keepdim=True)
+        whole = WholeRows.of(chosen_BTJ, places_BT, self.sizes.num_experts, routing.sequence)
+        kept_BTJ = whole.kept(places_BT, self.table.capacity_factor)
+        balance_BT, z_BT = self._losses(logits_BTE, shares_BTE, whole)
+        weight_B = routing.counted_B.to(balance_BT.dtype)
+        added = self.table.balance_loss * balance_BT + self.table.z_loss * z_BT
+        with torch.no_grad():
+            routing.figures[self.number] = _figures(
+                shares_BTE, chosen_BTJ, kept_BTJ, (balance_BT, z_BT), routing.counted_B > 0
+            )
+        # Its gradient is added where backward passes anyhow, so it needs no way to the last stage of a pipeline.
+        added_loss = (added.sum(-1) * weight_B).sum() * routing.scale / whole.length
+        x_BTD = cast(Tensor, _AddLoss.apply(x_BTD, added_loss))  # type: ignore[no-untyped-call]
+        x_ND, chosen_NJ, kept_NJ, gates_NJ = (t.flatten(0, 1) for t in (x_BTD, chosen_BTJ, kept_BTJ, gates_BTJ))
+        mixed_ND = dispatch(x_ND, chosen_NJ, kept_NJ, gates_NJ, self.experts)
+        mixed_BTD = mixed_ND.view_as(x_BTD)
+        return mixed_BTD if self.shared_expert is None else mixed_BTD + self.shared_expert(x_BTD)
+
+    def _losses(self, logits_BTE: Tensor, shares_BTE: Tensor, whole: WholeRows) -> tuple[Tensor, Tensor]:
+        """Each token's share of the balance loss E·Σ f·P of its row (Fedus et al., 2101.03961, equation 4, over all
+        choices) and of the z-loss (Zoph et al., 2202.08906, equation 5), both times the row's length."""
+        frequency_BE = whole.counts_BE.to(shares_BTE.dtype) / (whole.length * self.sizes.top_k)
+        balance_BT = self.sizes.num_experts * (shares_BTE * frequency_BE[:, None]).sum(-1)
+        return balance_BT, logits_BTE.logsumexp(-1).square()
+
+
+class Router(nn.Module):
+    """Logits of each expert. Computed in float32 or wider: rounding decides between experts."""
+
+    def __init__(self, width: int, num_experts: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_experts, width))
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        wide = torch.promote_types(x_BTD.dtype, torch.float32)
+        return F.linear(x_BTD.to(wide), self.weight.to(wide))
+
+
+class Experts(nn.Module):
+    """The SwiGLUs of one layer, their matrices stacked: w1 (gate) and w3 (up) are (E, F, D), w2 (down) is (E, D, F)."""
+
+    def __init__(self, width: int, sizes: ExpertSizes) -> None:
+        super().__init__()
+        self.num_experts = sizes.num_experts
+        self.w1 = nn.Parameter(torch.empty(sizes.num_experts, sizes.hidden, width))
+        self.w2 = nn.Parameter(torch.empty(sizes.num_experts, width, sizes.hidden))
+        self.w3 = nn.Parameter(torch.empty(sizes.num_experts, sizes.hidden, width))
+        self.group: dist.ProcessGroup | None = None
+
+    def spread(self, mesh: DeviceMesh) -> None:
+        """Give each rank of `mesh` an equal share of the experts: tokens then travel to them and back."""
+        for name in ("w1", "w2", "w3"):
+            parameter = cast(nn.Parameter, getattr(self, name))
+            setattr(self, name, nn.Parameter(distribute_tensor(parameter, mesh, [Shard(0)], src_data_rank=None)))
+        self.group = mesh.get_group()
+
+    def forward(self, x_ND: Tensor, counts_E: Tensor) -> Tensor:
+        """Outputs of tokens in the order of their experts; `counts_E` says how many each expert has."""
+        w1, w2, w3 = (_local(weight).to(x_ND.dtype) for weight in (self.w1, self.w2, self.w3))
+        return _swiglus(x_ND, counts_E, w1, w2, w3)
+
+
+def _local(weight: Tensor) -> Tensor:
+    return weight.to_local() if isinstance(weight, DTensor) else weight
+
+
+def _swiglus(x_ND: Tensor, counts_E: Tensor, w1: Tensor, w2: Tensor, w3: Tensor) -> Tensor:
+    aligned = all(size * x_ND.element_size() % _ALIGNMENT == 0 for size in w1.shape[1:])
+    if aligned and x_ND.dtype != torch.float64 and len(x_ND):
+        ends_E = counts_E.cumsum(0).to(torch.int32)
+        inner = F.silu(F.grouped_mm(x_ND, w1.mT, offs=ends_E)) * F.grouped_mm(x_ND, w3.mT, offs=ends_E)
+        return F.grouped_mm(inner, w2.mT, offs=ends_E)
+    parts = torch.split(x_ND, counts_E.tolist())
+    return torch.cat(
+        [F.linear(F.silu(F.linear(x, a)) * F.linear(x, c), b) for x, a, b, c in zip(parts, w1, w2, w3, strict=True)]
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeRows:
+    """The choices of whole rows, also where several ranks share their positions. `chosen_BTJ`: in the order of the
+    rows' places; `counts_BE`: how often each expert was chosen; `length`: positions of a row."""
+
+    chosen_BTJ: Tensor
+    counts_BE: Tensor
+    length: int
+
+    @staticmethod
+    def of(chosen_BTJ: Tensor, places_BT: Tensor, num_experts: int, sequence: dist.ProcessGroup | None) -> WholeRows:
+        """Collective over `sequence`."""
+        if sequence is not None:
+            every = _gathered(torch.cat((chosen_BTJ, places_BT[..., None]), dim=-1), sequence)
+            order = every[..., -1].argsort(dim=1)
+            chosen_BTJ = every[..., :-1].gather(1, order[..., None].expand_as(every[..., :-1]))
+        flat_BN = chosen_BTJ.flatten(1)
+        counts_BE = flat_BN.new_zeros(len(flat_BN), num_experts)
+        counts_BE.scatter_add_(1, flat_BN, torch.ones_like(flat_BN))
+        return WholeRows(chosen_BTJ=chosen_BTJ, counts_BE=counts_BE, length=chosen_BTJ.shape[1])
+
+    def kept(self, places_BT: Tensor, capacity_factor: float) -> Tensor:
+        """Which choices of the positions at `places_BT` an expert has room for, bool (B, T, J). In each row the first
+        positions come first, and of one position its dearest expert; a factor of 0 keeps all."""
+        num_choices = self.chosen_BTJ.shape[-1]
+        if capacity_factor == 0:
+            return torch.ones(*places_BT.shape, num_choices, dtype=torch.bool, device=places_BT.device)
+        flat_BN = self.chosen_BTJ.flatten(1)
+        room = math.ceil(capacity_factor * flat_BN.shape[1] / self.counts_BE.shape[1])
+        by_expert = flat_BN.argsort(dim=1, stable=True)
+        first_BE = self.counts_BE.cumsum(1) - self.counts_BE
+        at_BN = torch.arange(flat_BN.shape[1], device=flat_BN.device).expand_as(flat_BN)
+        turn_BN = torch.empty_like(flat_BN)
+        turn_BN.scatter_(1, by_expert, at_BN - first_BE.gather(1, flat_BN.gather(1, by_expert)))
+        kept_BTJ = (turn_BN < room).view_as(self.chosen_BTJ)
+        return kept_BTJ.gather(1, places_BT[..., None].expand(*places_BT.shape, num_choices))
+
+
+def _gathered(mine: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """The tensors (B, T, …) of all ranks, joined along T."""
+    every = [torch.empty_like(mine) for _ in range(group.size())]
+    dist.all_gather(every, mine.contiguous(), group=group)
+    return torch.cat(every, dim=1)
+
+
+def dispatch(x_ND: Tensor, chosen_NJ: Tensor, kept_NJ: Tensor, gates_NJ: Tensor, experts: Experts) -> Tensor:
+    """Each token's sum over its kept choices of gate times expert, shape (N, D). Collective over the experts' ranks."""
+    num_choices = chosen_NJ.shape[1]
+    kept = kept_NJ.flatten().nonzero().flatten()
+    kept = kept[chosen_NJ.flatten()[kept].argsort(stable=True)]
+    tokens, counts_E = kept // num_choices, torch.bincount(chosen_NJ.flatten()[kept], minlength=experts.num_experts)
+    sent = x_ND[tokens]
+    came = experts(sent, counts_E) if experts.group is None else _travel(sent, counts_E, experts, experts.group)
+    weighted = came * gates_NJ.flatten()[kept, None].to(came.dtype)
+    return torch.zeros_like(x_ND).index_add(0, tokens, weighted)
+
+
+def _travel(sent_ND: Tensor, counts_E: Tensor, experts: Experts, group: dist.ProcessGroup) -> Tensor:
+    """Outputs of tokens, in the order of their experts, that other ranks of `group` have shares of."""
+    counts_RE = torch.empty_like(counts_E).view(group.size(), -1)  # of each sending rank, for each expert here
+    dist.all_to_all_single(counts_RE, counts_E.view(group.size(), -1), group=group)
+    leaving = counts_E.view(group.size(), -1).sum(1).tolist()
+    coming = counts_RE.sum(1).tolist()
+    came = cast(Tensor, _AllToAll.apply(sent_ND, coming, leaving, group))  # type: ignore[no-untyped-call]
+    # They lie by sender, and by expert within one: experts take them by expert.
+    expert_of = torch.arange(counts_RE.shape[1], device=came.device).repeat(group.size())
+    by_expert = expert_of.repeat_interleave(counts_RE.flatten()).argsort(stable=True)
+    done = experts(came[by_expert], counts_RE.sum(0))
+    back = torch.zeros_like(done).index_copy(0, by_expert, done)
+    return cast(Tensor, _AllToAll.apply(back, leaving, coming, group))  # type: ignore[no-untyped-call]
+
+
+class _AllToAll(torch.autograd.Function):
+    """Rows to the ranks of a group and from them; backward the other way."""
+
+    @staticmethod
+    def forward(context: Any, rows: Tensor, coming: list[int], leaving: list[int], group: dist.ProcessGroup) -> Tensor:
+        context.arguments = coming, leaving, group
+        came = rows.new_empty((sum(coming), *rows.shape[1:]))
+        dist.all_to_all_single(came, rows.contiguous(), coming, leaving, group=group)
+        return came
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        coming, leaving, group = context.arguments
+        (gradient,) = gradients
+        back = gradient.new_empty((sum(leaving), *gradient.shape[1:]))
+        dist.all_to_all_single(back, gradient.contiguous(), leaving, coming, group=group)
+        return back, None, None, None
+
+
+class _AddLoss(torch.autograd.Function):
+    """Gives `x` back; backward also differentiates `loss`, as if it were part of the objective."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, loss: Tensor) -> Tensor:
+        context.like = loss.detach()
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        return gradients[0], torch.ones_like(context.like)
+
+
+def _figures(
+    shares_BTE: Tensor, chosen_BTJ: Tensor, kept_BTJ: Tensor, losses_BT: tuple[Tensor, Tensor], counted_B: Tensor
+) -> Tensor:
+    """`Routing.figures` of one layer, float64 (E + NUM_SUMS)."""
+    real_BT = counted_B[:, None].expand(chosen_BTJ.shape[:2])
+    chosen = chosen_BTJ[real_BT].flatten()
+    entropy_BT = torch.special.entr(shares_BTE).sum(-1)
+    sums = [
+        (~kept_BTJ[real_BT]).sum(),
+        *(tensor_BT[real_BT].sum() for tensor_BT in (entropy_BT, *losses_BT)),
+        real_BT.sum(),
+    ]
+    counts_E = torch.bincount(chosen, minlength=shares_BTE.shape[-1])
+    return torch.cat([counts_E.double(), torch.stack([number.double() for number in sums])])
+
+
+def balance_step(counts_E: Tensor, rate: float) -> Tensor:
+    """What to add to the biases of one layer's router after a batch that sent so many tokens to each expert (Wang et
+    al., 2408.15664, algorithm 1): experts with less than the mean are chosen more often. It sums to 0."""
+    step = rate * torch.sign(counts_E.mean() - counts_E)
+    return step - step.mean()
+
+
+def load_figures(figures_LF: Tensor) -> Tensor:
+    """The numbers of a report's ExpertLoad, in its order, from the layers' sums of `Routing.figures`."""
+    counts_LE, sums = figures_LF[:, :-NUM_SUMS], figures_LF[:, -NUM_SUMS:].sum(0)
+    fullest = (counts_LE.amax(1) / counts_LE.mean(1).clamp_min(1)).amax()
+    dropped, (entropy, balance, z) = sums[0] / counts_LE.sum().clamp_min(1), sums[1:4] / sums[4].clamp_min(1)
+    return torch.stack([fullest, dropped, entropy, balance, z])

@@ -1,0 +1,54 @@
+"""How a model is spread and computed, as its recipe says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+
+from trainer.options import ContextTable, ExpertsTable, Mesh, PipelineTable, TrainTable
+from trainer.parallel.recompute import Recompute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelLayout:
+    """How a model is spread and computed. `dtype` is that of forward and backward; weights are kept in float32, or
+    in float64 where that is the dtype."""
+
+    mesh: Mesh
+    zero: Literal[3, 2, 1, 0] = 3
+    dtype: torch.dtype = torch.float32
+    recompute: Recompute = "none"
+    compile: bool = False
+    compile_backend: str = "inductor"
+    pipeline: PipelineTable = field(default_factory=PipelineTable)
+    context: ContextTable = field(default_factory=ContextTable)
+    experts: ExpertsTable = field(default_factory=ExpertsTable)
+
+    @property
+    def weight_dtype(self) -> torch.dtype:
+        """The dtype of the optimizer's weights."""
+        return torch.promote_types(self.dtype, torch.float32)
+
+    @property
+    def wraps_in_ddp(self) -> bool:
+        """Whether DistributedDataParallel wraps a model without experts; fully_shard composes with more."""
+        return self.zero == 0 and self.mesh.tp == 1 and self.mesh.pp == 1
+
+
+def parallel_layout(table: TrainTable, device: torch.device) -> ParallelLayout:
+    """The layout that a recipe asks for on this kind of device."""
+    names = {"bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
+    automatic = "bfloat16" if device.type == "cuda" else "float32"
+    dtype = names.get(table.dtype, automatic if table.dtype == "auto" else table.dtype)
+    return ParallelLayout(
+        mesh=table.mesh,
+        zero=table.zero,
+        dtype=getattr(torch, dtype),
+        recompute=table.activation_checkpointing,
+        compile=table.compile,
+        pipeline=table.pipeline,
+        context=table.context,
+        experts=table.experts,
+    )

@@ -1,0 +1,218 @@
+"""Pipeline parallel: the layers in stages, and the schedules of torch.distributed.pipelining over them.
+
+    1f1b, gpipe                          one stage a rank
+    interleaved, interleaved_zero_bubble several a rank: rank r has the stages r, r + pp, r + 2·pp, …
+    zbv, dualpipev                       two a rank: r and 2·pp - 1 - r, so that rank 0 has the first and the last
+
+Whatever the schedule, a stage's forward passes come in the order of the micro-batches. Every rank reads the rows of its
+batch, since each stage needs the masks of their documents; the tokens go into the first stage and the labels into the
+last only. Shapes between stages are said beforehand: torch would find them with another forward and backward pass.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
+from torch.distributed.tensor import DTensor, Shard
+
+from trainer.model.rows import MicroBatch
+from trainer.model.transformer import Llama, Span
+from trainer.options import PipelineTable
+
+Pass = Literal["forward", "backward"]
+
+_TORCH_NAMES: Final = {
+    "1f1b": "1F1B",
+    "gpipe": "GPipe",
+    "interleaved": "Interleaved1F1B",
+    "interleaved_zero_bubble": "InterleavedZeroBubble",
+    "zbv": "ZBVZeroBubble",
+    "dualpipev": "DualPipeV",
+}
+
+
+def spans(num_layers: int, num_ranks: int, table: PipelineTable) -> tuple[Span, ...]:
+    """The layers of each stage."""
+    sizes = table.stage_layers(num_layers, num_ranks)
+    ends = list(itertools.accumulate(sizes))
+    return tuple(
+        Span(first=end - size, end=end, has_embedding=stage == 0, has_output=stage == len(sizes) - 1)
+        for stage, (size, end) in enumerate(zip(sizes, ends, strict=True))
+    )
+
+
+def rank_of_stage(stage: int, num_ranks: int, table: PipelineTable) -> int:
+    """The pipeline rank that has a stage."""
+    if table.is_v:
+        return min(stage, 2 * num_ranks - 1 - stage)
+    return stage % num_ranks
+
+
+class Stage(nn.Module):
+    """A span of the model as a schedule calls it: from the stream of the stage before to its own, plain tensors."""
+
+    def __init__(self, llama: Llama, index: int, tensor_mesh: DeviceMesh | None) -> None:
+        super().__init__()
+        self.llama = llama
+        self.index = index
+        self._tensor_mesh = tensor_mesh
+        self._micro_of: Callable[[int], MicroBatch] | None = None
+        self._enter: Callable[[Pass], None] = lambda phase: None
+        self._next = 0
+
+    def begin(self, micro_of: Callable[[int], MicroBatch], enter: Callable[[Pass], None] = lambda phase: None) -> None:
+        """A step begins: the calls of forward that follow are for micro-batch 0, 1, …"""
+        self._micro_of, self._enter, self._next = micro_of, enter, 0
+
+    def forward(self, stream: Tensor) -> Tensor:
+        """The stream (B, T, D) after this stage, or logits; `stream` is not looked at by the first stage."""
+        assert self._micro_of is not None, "begin comes first"
+        self._enter("forward")
+        micro = self._micro_of(self._next)
+        self._next += 1
+        if self.llama.span.has_embedding:
+            stream = micro.rows.inputs_BT
+        elif self._tensor_mesh is not None:
+            stream = DTensor.from_local(stream, self._tensor_mesh, [Shard(1)], run_check=False)
+        output = self.llama(stream, micro.rows.positions_BT, micro.mask, micro.routing)
+        if isinstance(output, DTensor) and not self.llama.span.has_output:
+            # A schedule that splits backward detaches what a stage gives in place, which a view forbids.
+            output = output.to_local().clone()
+        self._enter("backward")
+        return cast(Tensor, output)
+
+
+class Pipeline:
+    """This rank's stages, and the schedule that runs them together with the other ranks of `group`.
+
+    `empty_stream(micro, device)`: a tensor of what passes between stages for a micro-batch, without values."""
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        num_stages: int,
+        table: PipelineTable,
+        group: dist.ProcessGroup,
+        empty_stream: Callable[[MicroBatch, torch.device], Tensor],
+    ) -> None:
+        self.stages = {stage.index: stage for stage in stages}
+        self._num_stages, self._table, self._group = num_stages, table, group
+        self._device = next(stages[0].parameters()).device
+        self._empty_stream = empty_stream
+        self._schedule: Any = None
+        self._loss_of: Callable[[int, Tensor], Tensor] | None = None
+
+    @property
+    def has_output(self) -> bool:
+        """Whether the last stage is this rank's: the losses are known here."""
+        return self._num_stages - 1 in self.stages
+
+    def step(
+        self,
+        num_micro_batches: int,
+        micro_of: Callable[[int], MicroBatch],
+        loss_of: Callable[[MicroBatch, Tensor], Tensor],
+        enter: Callable[[Pass], None],
+    ) -> None:
+        """Forward, loss and backward of all micro-batches of a step, whose shapes are those of every step. Gradients
+        stay whole until the last one. Collective."""
+        self._loss_of = lambda index, logits: loss_of(micro_of(index), logits)
+        for stage in self.stages.values():
+            stage.begin(micro_of, enter)
+        if self._schedule is None:
+            self._schedule = self._make_schedule(num_micro_batches, micro_of(0))
+        first = (torch.zeros(num_micro_batches, device=self._device),) if 0 in self.stages else ()
+        # Which micro-batch a loss is of comes with its target, which stays on the host.
+        target = torch.arange(num_micro_batches) if self.has_output else None
+        self._schedule.step(*first, target=target, return_outputs=False)
+
+    def forward(self, micro: MicroBatch) -> Tensor | None:
+        """Logits of one micro-batch on the last stage's rank, None on the others. Collective.
+
+        torch's schedules cannot all evaluate (ZBV and DualPipeV fail), and this needs no schedule: each rank takes its
+        stages in their order, so some rank can always go on."""
+        stream: Tensor | None = None
+        for index in sorted(self.stages):
+            before, after = (rank_of_stage(near, self._group.size(), self._table) for near in (index - 1, index + 1))
+            if index == 0:
+                stream = micro.rows.inputs_BT
+            elif before != self._group.rank():
+                stream = self._empty_stream(micro, self._device)
+                dist.recv(stream, group=self._group, group_src=before)
+            stage = self.stages[index]
+            stage.begin(lambda _: micro)
+            stream = cast(Tensor, stage(stream))
+            if index + 1 < self._num_stages and after != self._group.rank():
+                dist.send(stream.contiguous(), group=self._group, group_dst=after)
+        return stream if self.has_output else None
+
+    def _make_schedule(self, num_micro_batches: int, like: MicroBatch) -> Any:
+        kind = get_schedule_class(_TORCH_NAMES[self._table.schedule])
+        stream = self._empty_stream(like, torch.device("meta")).requires_grad_()
+        stages = [
+            PipelineStage(
+                stage,
+                index,
+                self._num_stages,
+                self._device,
+                # With these no pass is run to find them: the loss is computed once for each micro-batch, no more.
+                input_args=torch.empty(1, device="meta") if index == 0 else stream,
+                output_args=stream,
+                group=self._group,
+            )
+            for index, stage in sorted(self.stages.items())
+        ]
+        of_rank = stages[0] if issubclass(kind, PipelineScheduleSingle) else stages
+        return kind(cast(Any, of_rank), num_micro_batches, loss_fn=self._loss, scale_grads=False)
+
+    def _loss(self, logits: Tensor, target: Tensor) -> Tensor:
+        assert self._loss_of is not None
+        return self._loss_of(int(target[0]), logits)
+
+
+class TiedEnds:
+    """The input embedding on the first stage and the equal output matrix on the last: one parameter in two places.
+
+    Both get the sum of their gradients. Where one rank has both stages it updates the one and copies it to the other;
+    else both are updated alike, and stay equal to the bit."""
+
+    def __init__(
+        self, embedding: nn.Parameter | None, output: nn.Parameter | None, ends: dist.ProcessGroup | None
+    ) -> None:
+        self._embedding, self._output = embedding, output
+        self._ends = ends
+
+    @property
+    def has_both(self) -> bool:
+        """Whether this rank has both; the output matrix is then no parameter of the optimizer."""
+        return self._embedding is not None and self._output is not None
+
+    @property
+    def counted_elsewhere(self) -> tuple[nn.Parameter, ...]:
+        """Parameters of this rank whose gradient another rank counts in the norm."""
+        return (self._output,) if self._output is not None and self._embedding is None else ()
+
+    def sum_gradients(self) -> None:
+        """After a step's last backward pass. Collective over the ends."""
+        if self._embedding is not None and self._output is not None:
+            assert self._embedding.grad is not None
+            self._embedding.grad += cast(Tensor, self._output.grad)
+            self._output.grad = None
+        elif (mine := self._embedding if self._embedding is not None else self._output) is not None:
+            gradient = cast(Tensor, mine.grad)
+            local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+            dist.all_reduce(local, group=self._ends)
+
+    @torch.no_grad()
+    def copy(self) -> None:
+        """After the weights have changed."""
+        if self._embedding is not None and self._output is not None:
+            self._output.copy_(self._embedding)
