@@ -1,5 +1,5 @@
-"""`sluice plan --roofline`: what bounds each kind of product; messages of experts and of tensor parallel; tokens and loss
-by a scaling law; what the loader must read."""
+"""`sluice plan --roofline`: what bounds each kind of product; messages of experts and of tensor parallel; tokens and
+loss by a scaling law; what the loader must read."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _exchanges(layout: PlannedLayout, plan: PlanTable) -> Iterator[Exchange]:
 def expected_loss(num_parameters: float, num_tokens: float) -> float:
     """L = E + A/N^α + B/D^β in nats a token (2203.15556, equation 2)."""
     floor, a, b, alpha, beta = CHINCHILLA
-    return floor + a / num_parameters**alpha + b / num_tokens**beta
+    return float(floor + a / num_parameters**alpha + b / num_tokens**beta)
 
 
 def optimal_tokens(num_parameters: float) -> float:

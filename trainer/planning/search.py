@@ -332,7 +332,7 @@ class _Maker:
             level = layout if zero == 3 else dataclasses.replace(layout, zero=zero)
             parts = [layout.ranks[rank] for rank in core.kept]
             owned = [owned_parameters(level, part) for part in parts]
-            kept_bytes = core.kept.values()
+            kept_bytes = list(core.kept.values())
             if level.replicated_by_ddp:  # whose residual stream is wider
                 kept_bytes = [activations(level, rank) for rank in core.kept]
             beside = [
