@@ -7,7 +7,7 @@ names its input files in their generation, so a unit whose inputs a purge rewrot
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from lineage.index.checksums import FileSum, seal, unseal
@@ -42,7 +42,7 @@ class ExportedUnit(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class Manifest(JsonRecord):
     """A whole export. `corpus` is the order_fingerprint of its OUT, which outlives purges; `version` that of the corpus
     which it holds; `index_files` are what the format needs besides the units' files."""
 
@@ -75,18 +75,7 @@ class Manifest:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of a manifest; equal manifests give equal bytes."""
-    return seal(
-        {
-            "manifest": _FORMAT,
-            "name": manifest.name,
-            "format": manifest.format,
-            "options": dict(manifest.options),
-            "corpus": manifest.corpus,
-            "version": manifest.version,
-            "index_files": [asdict(file) for file in manifest.index_files],
-            "units": [unit.to_json() for unit in manifest.units],
-        }
-    )
+    return seal({"manifest": _FORMAT, **manifest.to_json()})
 
 
 def read_manifest(folder: Folder) -> Manifest | None:
@@ -102,12 +91,4 @@ def read_manifest(folder: Folder) -> Manifest | None:
             f"{folder.at(MANIFEST)} has format {fields['manifest']}, this version reads {_FORMAT}: use the one that"
             " wrote it"
         )
-    return Manifest(
-        name=fields["name"],
-        format=fields["format"],
-        options=fields["options"],
-        corpus=fields["corpus"],
-        version=fields["version"],
-        units=tuple(ExportedUnit.from_json(unit) for unit in fields["units"]),
-        index_files=tuple(FileSum(**file) for file in fields["index_files"]),
-    )
+    return Manifest.from_json({name: value for name, value in fields.items() if name != "manifest"})

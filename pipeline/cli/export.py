@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from pipeline.export.formats.names import FORMAT_NAMES
     from pipeline.export.request import DTYPES
 
-    parser.add_argument("output", metavar="OUT|RUN_OUTPUT", help="the output of a data run, or of a training run")
+    parser.add_argument("out", metavar="OUT|RUN_OUTPUT", help="the output of a data run, or of a training run")
     parser.add_argument("--to", required=True, metavar="DIR", help="the folder to write; for a corpus also s3://")
     add_json(parser)
     corpus = parser.add_argument_group("of a corpus")
@@ -87,10 +87,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    output = Folder(options.output)
+    output = Folder(options.out)
     if options.format is not None or output.exists(INDEX_FILE):
         return _export_corpus(output, options)
-    _refuse(options, _OF_CORPORA, f"{options.output} is no output of a data run (it has no {INDEX_FILE})")
+    _refuse(options, _OF_CORPORA, f"{options.out} is no output of a data run (it has no {INDEX_FILE})")
     return _export_checkpoint(output, options)
 
 
@@ -109,14 +109,12 @@ def _export_corpus(out: Folder, options: argparse.Namespace) -> int:
 
     if options.format is None:
         raise RecipeError(
-            f"{options.output} is the output of a data run: --format says how its documents are exported,"
+            f"{options.out} is the output of a data run: --format says how its documents are exported,"
             f" one of {', '.join(FORMAT_NAMES)}"
         )
     if not out.exists(INDEX_FILE) and out.exists("model.json"):
-        raise RecipeError(
-            f"--format: {options.output} is the output of a training run, whose checkpoints have one format"
-        )
-    _refuse(options, _OF_CHECKPOINTS, f"{options.output} is the output of a data run")
+        raise RecipeError(f"--format: {options.out} is the output of a training run, whose checkpoints have one format")
+    _refuse(options, _OF_CHECKPOINTS, f"{options.out} is the output of a data run")
     if options.file_documents == 0 or options.num_cpus == 0:
         raise RecipeError("--file-documents and --num-cpus: expected at least 1")
     to = Folder(options.to)
@@ -166,7 +164,7 @@ def _export_checkpoint(output: Folder, options: argparse.Namespace) -> int:
     check_outside("--to", options.to)
     if not output.exists("model.json"):
         raise RecipeError(
-            f"{options.output} holds neither {INDEX_FILE} (the output of a finished data run; the same `sluice run`"
+            f"{options.out} holds neither {INDEX_FILE} (the output of a finished data run; the same `sluice run`"
             " continues one that is not) nor model.json (the output of a training run)"
         )
     files = tokenizer_files(read_card(output).tokenizer, options.tokenizer)

@@ -20,6 +20,7 @@ from pipeline.terminal import prepare, visible, visible_lines
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("pipeline.cli.demo", "the whole way in a few minutes: crawl, pipeline, training, trace, purge, proof"),
     "run": ("pipeline.cli.run", "the data pipeline of a recipe, resumable"),
+    "tune": ("pipeline.cli.tune", "what other thresholds would have kept, lost and gained"),
     "recipe": ("pipeline.cli.recipe", "the keys of recipes, a file to start from, a check, a comparison"),
     "explain": ("pipeline.cli.explain", "every step and rule on one page"),
     "report": ("pipeline.cli.report", "a finished run as one self-contained HTML page"),

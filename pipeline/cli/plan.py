@@ -5,6 +5,7 @@ cadence, days and cost.
   sluice plan recipes/train.toml --set train.model=8B --set train.workers=64 --set train.parallel.dp_shard=64 \\
       --set train.global_batch=512 --set train.seq_len=8192 --set plan.gpu=H200
 
+  sluice plan recipes/train.toml --roofline        what bounds each product; experts; tokens; what loading reads
   sluice plan recipes/train.toml --search          all layouts of this model and number of processes, fastest first
 
 Nothing is started and no GPU is needed. Where train.data has no finished output yet, the vocabulary is that of the
@@ -15,6 +16,10 @@ trainer/planning. The exit is 0 also where the model does not fit.
 mesh, micro-batch of 1, 2, 4 or 8, pipeline schedule, recomputation and ZeRO level. What does not fit, leaves a node
 with tensor parallel or cannot be carried out is counted by reason, with how much is lacking; --json lists each. The
 first layout is printed as --set takes it.
+
+--roofline shows the operations a byte of each kind of product beside the GPU's ridge, from how many experts on an
+all-to-all takes longer than tensor parallel's all-reduce, the tokens that a scaling law finds best for a model of this
+size with the loss that it forecasts (a forecast: of other data and another tokenizer), and what the loader must read.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pipeline.cli import bounds as bounds_page
 from pipeline.cli import layouts
 from pipeline.cli.common import add_json, add_recipe, console, count, print_json
 from pipeline.terminal import visible
@@ -39,7 +45,9 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "a training run")
     add_json(parser)
-    parser.add_argument(
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--roofline", action="store_true", help="what bounds the products, experts, tokens and reading")
+    what.add_argument(
         "--search", action="store_true", help="rank all layouts for as many processes, and say why others are refused"
     )
     parser.add_argument("--limit", type=count, default=20, metavar="N", help="layouts that --search ranks (20)")
@@ -60,6 +68,15 @@ def run(options: argparse.Namespace) -> int:
         else:
             layouts.show(found)
         return 0 if found.ranked else 1
+    if options.roofline:
+        from trainer.planning.roofline import roofline
+
+        bounds = roofline(recipe)
+        if options.json:
+            print_json(bounds_page.as_json(bounds))
+        else:
+            bounds_page.show(bounds)
+        return 0
     plan = plan_training(recipe)
     if options.json:
         print_json(as_json(plan))

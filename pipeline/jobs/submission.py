@@ -29,12 +29,21 @@ from pipeline.plan import named_files
 from pipeline.recipe import PipelineRecipe
 from trainer.options import TrainRecipe
 
-SUBMITTABLE: Final = ("run", "train", "mix", "scan", "purge", "report", "verify")
+SUBMITTABLE: Final = ("run", "train", "mix", "scan", "purge", "report", "verify", "export")
 """Commands that read and write URLs only, besides files small enough to ship."""
 PACKAGES: Final = ("lineage", "stages", "pipeline", "trainer", "sluice")
 MAX_SHIPPED_BYTES: Final = 400_000_000
 """Ray refuses packages above 500 MiB."""
-_SHIPPED_OPTIONS: Final = ("against", "control", "scan", "weights", "losses", "test_weights", "test_losses")
+_SHIPPED_OPTIONS: Final = (
+    "against",
+    "control",
+    "scan",
+    "weights",
+    "losses",
+    "test_weights",
+    "test_losses",
+    "tokenizer",
+)
 _LASTING_OPTIONS: Final = ("out", "to")
 
 

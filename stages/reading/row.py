@@ -90,9 +90,14 @@ def path_of(name: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _value(row: Mapping[str, Any], name: str) -> Any:
-    """The field's value, or _ABSENT."""
+    """The field's value, or _ABSENT. Called for every field of every row: the whole name is looked up first, and a path
+    is made only where there is none."""
+    if name in row:
+        return row[name]
+    if "." not in name:
+        return _ABSENT
     value: Any = row
-    for part in path_of(name, row):
+    for part in name.split("."):
         if not isinstance(value, Mapping) or part not in value:
             return _ABSENT
         value = value[part]
@@ -124,7 +129,7 @@ def _field(
 
 def _captured_at(row: Mapping[str, Any], named: str | None) -> str | None:
     if named is None:
-        return next(filter(None, (_iso(_value(row, name)) for name in _DATES)), None)
+        return next(filter(None, (_iso(row[name]) for name in _DATES if name in row)), None)
     value = _value(row, named)
     if value is _ABSENT or value is None or value == "":
         return None
@@ -146,13 +151,14 @@ def _iso(value: Any) -> str | None:
 
 
 def _metadata(row: Mapping[str, Any], taken: tuple[str, ...]) -> str | None:
-    rest: Mapping[str, Any] = row
+    rest: Mapping[str, Any] = {field: value for field, value in row.items() if field not in taken}
     for name in taken:
-        rest = _without(rest, path_of(name, row))
+        if "." in name and name not in row:
+            rest = _without(rest, path_of(name, row))
     if not rest:
         return None
     try:
-        return _storable(json.dumps(_finite(rest), ensure_ascii=False, sort_keys=True, default=_as_json))
+        return _storable(_to_json(rest))
     except (TypeError, RecursionError, ValueError) as error:
         raise BadRowError(f"its other fields cannot be kept as JSON: {type(error).__name__}") from error
 
@@ -168,6 +174,15 @@ def _without(row: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]
     return {**row, first: _without(inner, tuple(further))} if isinstance(inner, Mapping) else row
 
 
+def _to_json(fields: Mapping[str, Any]) -> str:
+    """The fields as JSON, sorted; null for the numbers that JSON does not have. These are rare, and a copy of every
+    row without them would cost more than the encoding: so they are looked for when the encoder has met one."""
+    try:
+        return _ENCODER.encode(fields)
+    except ValueError:
+        return _ENCODER.encode(_finite(fields))
+
+
 def _finite(value: Any) -> Any:
     """`value` with null for the numbers that JSON does not have."""
     if isinstance(value, float):
@@ -181,6 +196,11 @@ def _as_json(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True, allow_nan=False, default=_as_json)
+
+
 def _storable(text: str | None) -> str | None:
     """`text` with `?` for lone surrogates, which UTF-8 and so every table lacks; None for an empty one."""
-    return text.encode("utf-8", "replace").decode("utf-8") if text else None
+    if not text or text.isascii():
+        return text or None
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -332,9 +332,12 @@ class _Maker:
             level = layout if zero == 3 else dataclasses.replace(layout, zero=zero)
             parts = [layout.ranks[rank] for rank in core.kept]
             owned = [owned_parameters(level, part) for part in parts]
+            kept_bytes = list(core.kept.values())
+            if level.replicated_by_ddp:  # whose residual stream is wider
+                kept_bytes = [activations(level, rank) for rank in core.kept]
             beside = [
                 kept + gathered_parameters(level, part) + unsharded_gradients(level, part)
-                for part, kept in zip(parts, core.kept.values(), strict=True)
+                for part, kept in zip(parts, kept_bytes, strict=True)
             ]
             for dp_shard in shards:
                 if mesh.ep > 1 and (dp_shard * mesh.cp * mesh.tp) % mesh.ep:

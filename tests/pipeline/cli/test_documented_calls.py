@@ -172,8 +172,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     plain = recipe("out/crawl", {"web": ("crawl/*.warc.gz",), "posts": ("crawl/posts-*.jsonl",)})
     assert set(sources) == {"web", "posts"}
     plain["tokenize"]["encoding"] = tiny_tokenizer(folder / "crawl")
+    plain["quality"] = {"ledger": "all"}
     (folder / "recipes").mkdir()
     write_recipe(folder / "recipes" / "crawl.toml", plain)
+    for name, least in (("strict", 80), ("loose", 10)):
+        write_recipe(folder / f"{name}.toml", {**plain, "quality": {"ledger": "all", "min_words": least}})
     train = {
         "data": "out/crawl",
         "output": "out/first-run",
@@ -217,6 +220,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     names = {
         "OUT": "out/crawl",
         "/data/out": "out/crawl",
+        "/data/ledger": "out/crawl",
         "RUN_OUTPUT": "out/first-run",
         "RECIPE": "recipes/train.toml",
         "--doc": doc_id,

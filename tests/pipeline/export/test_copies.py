@@ -23,6 +23,7 @@ from lineage.index.checksums import hash_file, read_checksums
 from lineage.index.output_index import NotFinishedError, read_index
 from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
+from lineage.storage.objects import versions
 from lineage.store.delta import read_table
 from lineage.store.sql import query
 from lineage.verify.output import verify
@@ -33,6 +34,7 @@ from pipeline.inspect.hooks import verify_hooks
 from tests.pipeline.export.conftest import Corpus
 from tests.support import export_readers as readers
 from tests.support.checkout import ROOT
+from tests.support.runs import s3_server
 from tests.support.small_disk import resize, small_disk
 
 FORMATS: dict[str, dict[str, Any]] = {
@@ -336,3 +338,35 @@ def test_no_claim_and_no_marker_is_left(corpus: Corpus, tmp_path: Path) -> None:
     corpus.export(tmp_path / "copy", "jsonl")
     assert not (tmp_path / "copy" / CLAIM).exists() and not (tmp_path / "copy" / "work").exists()
     assert not [name for _, folders, _ in os.walk(tmp_path / "copy") for name in folders if name.startswith(".tmp-")]
+
+
+def test_an_export_in_a_bucket_has_the_same_bytes_and_a_purge_leaves_no_old_version_of_it(
+    corpus: Corpus, tmp_path: Path, everywhere: Callable[[Path], dict[str, bytes]]
+) -> None:
+    with s3_server("bucket", versioned=True):
+        there = Folder("s3://bucket/far")
+        export(replace(corpus.asked(tmp_path / "far", "jsonl"), to=there), in_process)
+        corpus.export(tmp_path / "near", "jsonl")
+        near = everywhere(tmp_path / "near")
+        assert near.pop(MANIFEST) and near == {name: there.read(name) for name in there.names() if name != MANIFEST}
+        doc_id, _ = next(readers.read_jsonl(tmp_path / "near" / "web"))
+        assert purge(corpus, "--doc", doc_id) == 0
+        assert [version for version in versions(there, "") if not version.is_latest or version.is_marker] == []
+        assert {name: there.read(name) for name in near} == {
+            name: data for name, data in everywhere(tmp_path / "near").items() if name != MANIFEST
+        }
+        assert problems(corpus) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["jsonl", "mds", "megatron"])
+def test_one_processor_and_two_write_the_same_bytes(
+    corpus: Corpus, tmp_path: Path, name: str, everywhere: Callable[[Path], dict[str, bytes]]
+) -> None:
+    for cpus in ("1", "2"):
+        command = ["export", str(corpus.out), "--format", name, "--to", str(tmp_path / cpus), "--name", cpus]
+        options = ["--num-cpus", cpus, "--file-documents", "20"]
+        subprocess.run([sys.executable, "-m", "pipeline", *command, *options], cwd=ROOT, check=True)
+    one, two = everywhere(tmp_path / "1"), everywhere(tmp_path / "2")
+    assert one.pop(MANIFEST) != two.pop(MANIFEST)  # it holds the export's name
+    assert one == two

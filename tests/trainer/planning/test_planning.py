@@ -217,7 +217,9 @@ def test_the_estimate_for_llama_3_405b_is_near_the_published_share_of_peak(tmp_p
     assert plan.layout.mesh.num_workers == 16_384
     assert plan.layout.num_micro_batches == 16
     assert plan.budget.num_tokens // plan.budget.steps == 2**24
-    assert plan.throughput.mfu == pytest.approx(0.41, rel=0.05)
+    assert plan.throughput.mfu == pytest.approx(0.41, rel=0.1)
+    long = ("train.seq_len=131072", "train.global_batch=128", "train.parallel.dp_shard=8", "train.parallel.cp=16")
+    assert plan_of(tmp_path, *LLAMA_3_405B, *long).throughput.mfu == pytest.approx(0.38, rel=0.1)
     # 400 teraflops are printed to ten, 41% to one.
     assert 100 * utilisation(405e12, plan.gpu.peak_flops) == pytest.approx(41, abs=0.5)
     assert any("torch's pipelines hold weights and gradients whole" in note for note in plan.notes)
@@ -249,7 +251,8 @@ def test_more_to_compute_again_takes_longer_and_lowers_mfu_but_not_hfu(tmp_path:
     none, full = (plan_of(tmp_path, f"train.activation_checkpointing={how}").throughput for how in ("none", "full"))
     assert full.step_seconds > none.step_seconds
     assert full.mfu < none.mfu
-    assert full.hfu == pytest.approx(none.hfu)
+    # Not quite: adding gradients up takes no longer.
+    assert full.hfu == pytest.approx(none.hfu, rel=0.02)
 
 
 def test_gathering_and_reducing_are_counted_for_each_micro_batch(tmp_path: Path) -> None:
@@ -276,8 +279,9 @@ def test_peers_of_a_layer_send_the_stream_and_context_peers_keys_and_values(tmp_
 def test_an_all_reduce_longer_than_the_last_backward_shows_in_the_step(tmp_path: Path) -> None:
     slow, fast = (plan_of(tmp_path, "train.zero=0", f"plan.intra_gbps={gbps}").throughput for gbps in (36, 3600))
     assert fast.exposed_seconds == 0
-    # Backward of a micro-batch is two thirds of its operations.
-    backward = fast.compute_seconds / 8 * 2 / 3
+    # Backward of a micro-batch is two thirds of its operations, and adding gradients up.
+    adding = 8_030_261_248 * 12 / 3.35e12
+    backward = (fast.compute_seconds / 8 - adding) * 2 / 3 + adding
     assert slow.exposed_seconds == pytest.approx(slow.communication_seconds - backward)
     assert slow.step_seconds == pytest.approx(fast.step_seconds + slow.exposed_seconds)
 
@@ -467,7 +471,12 @@ def test_a_gpu_alone_sends_nothing(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, "train.parallel.dp_shard=1")
     assert plan.traffic == ()
     assert plan.throughput.exposed_seconds == 0
-    assert plan.throughput.mfu == pytest.approx(0.5)
+    speed = plan.throughput
+    num = plan.layout.config.num_parameters
+    # Half the peak, less the passes over gradients in each of 64 micro-batches and over the optimizer's states in one.
+    passes = (64 * 12 + 28) * num / 3.35e12
+    assert speed.mfu == pytest.approx(0.5 * (speed.step_seconds - passes) / speed.step_seconds)
+    assert speed.mfu > 0.47
 
 
 def test_a_model_that_is_too_large_does_not_fit(tmp_path: Path) -> None:

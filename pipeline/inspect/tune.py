@@ -1,0 +1,352 @@
+"""What a recipe with other thresholds would keep, lose and gain, from the ledger of a finished run.
+
+The ledger (quality.ledger = "all") has what every rule measured, so a threshold of a rule can be judged again without a
+text. What is not in it is not guessed: a document that was turned down and now passes is open where a later step, or a
+later rule set over a text that was edited in between, has never seen it. Duplicates are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from lineage.recipe import RecipeError, as_plain
+from lineage.storage.folder import Folder
+from lineage.store.sql import QueryResult, questions
+from pipeline.recipe import PipelineRecipe, check_steps_of, recipe_of
+from stages.chain import StepTables, build_chain
+from stages.document import STAGES
+from stages.quality.options import threshold_defaults
+from stages.quality.step import rule_sets
+
+_SHAPES_MEASURES: Final = frozenset({"c4_min_words_per_line", "c4_max_word_chars", "fineweb_short_line_chars"})
+"""Thresholds that change what is measured, or the text, and not only which values reject."""
+_NOT_LOOKED_AT: Final = ("run", "ray", "dedup", "tokenize", "limits.max_bad_records", "quality.ledger")
+_AT_ONCE: Final = 1000
+"""Positions of rules within a stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRule:
+    """A rule of the new recipe: its place among all rules, and which values it rejects. `side` None: its verdict stands
+    as it was recorded; `is_off`: it rejects nothing."""
+
+    rule: str
+    position: int
+    side: str | None = None
+    threshold: float | None = None
+    is_off: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Documents under a name (a language, a host, a rule): that survive the filters before and after, and the
+    differences. `open` ones were turned down and pass what the ledger has of them."""
+
+    name: str | None
+    before: int
+    after: int
+    lost: int
+    gained: int
+    open: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A document whose outcome changes. For one that is lost: the rule that takes it now, its value and threshold; for
+    others the rule that took it before."""
+
+    outcome: str
+    doc_id: str
+    url: str | None
+    language: str | None
+    rule: str | None
+    value: float | None
+    threshold: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """The answer for one recipe. `changed` are the keys that were judged, `not_looked_at` those that differ and were
+    not; `judged_later_by` are the steps that open documents have not met. `by_rule` counts the lost ones."""
+
+    recipe: str
+    changed: tuple[str, ...]
+    not_looked_at: tuple[str, ...]
+    judged_later_by: tuple[str, ...]
+    total: Counts
+    by_language: tuple[Counts, ...]
+    by_host: tuple[Counts, ...]
+    by_rule: tuple[tuple[str, int], ...]
+    examples: tuple[Example, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """As `sluice tune --json` gives it."""
+        return asdict(self)
+
+
+def tune(out: str, recipes: Sequence[tuple[str, PipelineRecipe]], num_examples: int = 5) -> list[Tuned]:
+    """The answers for recipes (with their names) about the finished output at `out`; `num_examples` of each outcome.
+
+    RecipeError where the output has no whole ledger, or a recipe differs in a key that the ledger cannot judge."""
+    folder = Folder(out)
+    old = recipe_of(folder)
+    if old.quality.ledger != "all":
+        raise RecipeError(
+            f'{out} was made with quality.ledger = "{old.quality.ledger}", which keeps the deciding rule alone: run its'
+            ' recipe into a new output with quality.ledger = "all"'
+        )
+    plans = [(name, recipe, *_check_differences(name, old, recipe)) for name, recipe in recipes]
+    with questions(folder) as ask:
+        return [_tuned(ask, old, plan, num_examples) for plan in plans]
+
+
+def _check_differences(name: str, old: PipelineRecipe, new: PipelineRecipe) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The keys that differ: those that are judged, and those that are not looked at."""
+    check_steps_of(new)
+    keys = sorted(set(_differing(as_plain(old), as_plain(new), "")))
+    passed = tuple(key for key in keys if key.startswith(_NOT_LOOKED_AT))
+    judged = tuple(key for key in keys if key not in passed)
+    for key in judged:
+        if why := _cannot_judge(key, old, new):
+            raise RecipeError(f"{name}: {key} differs from the output's recipe, and {why}: run it", key)
+    return judged, passed
+
+
+def _differing(a: Any, b: Any, where: str) -> list[str]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        return [
+            key
+            for name in a.keys() | b.keys()
+            for key in _differing(a.get(name), b.get(name), f"{where}.{name}" if where else name)
+        ]
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b) and all(isinstance(v, dict) for v in a + b):
+        return [key for x, y in zip(a, b, strict=True) for key in _differing(x, y, where)]
+    return [] if a == b else [where]
+
+
+def _cannot_judge(key: str, old: PipelineRecipe, new: PipelineRecipe) -> str | None:
+    """Why the ledger cannot tell what this key changes; None where it can."""
+    table, _, name = key.rpartition(".")
+    if table == "quality" and threshold_defaults(name) and old.quality.variant == new.quality.variant:
+        return "it changes what is measured" if name in _SHAPES_MEASURES else None
+    if key == "quality.rules":
+        left = [name for name in old.quality.rules if name in new.quality.rules]
+        cut = set(old.quality.rules) - set(new.quality.rules)
+        edits_too_little = bool(cut & _editing(old)) and bool(left)
+        return None if list(new.quality.rules) == left and not edits_too_little else "the ledger has no such measures"
+    if key in ("language.keep", "language.min_score"):
+        if old.language.prefilter or min(old.language.min_score, new.language.min_score) < 0.5:
+            return "with a prefilter, or a score under 0.5, another language may decide"
+        return None if old.language.keep and new.language.keep else "the ledger has no such rule"
+    if key in ("classifier.threshold", "classifier.reject", "decontaminate.ratio"):
+        return None
+    return "the ledger cannot tell what it changes"
+
+
+def _editing(recipe: PipelineRecipe) -> set[str]:
+    """The rule sets that edit a text which they let pass."""
+    return {found.name for found in rule_sets(recipe.quality, "en") if found.edit is not None}
+
+
+def _rules(old: PipelineRecipe, new: PipelineRecipe) -> tuple[list[JudgedRule], int | None]:
+    """Every rule whose verdict may change, and the position of the last rule before an edit that later ones see."""
+    rules: list[JudgedRule] = []
+    edit_ends: int | None = None
+    position = STAGES.index("language") * _AT_ONCE
+    wanted = ", ".join(f"'{name}'" for name in new.language.keep)
+    if old.language.keep:
+        rules.append(JudgedRule(rule="language.not_kept", position=position, side=f"NOT IN ({wanted})"))
+    rules.append(
+        JudgedRule(rule="language.low_score", position=position + 1, side="at most", threshold=new.language.min_score)
+    )
+    position = STAGES.index("quality") * _AT_ONCE
+    thresholds = {rule.name: rule for found_set in rule_sets(new.quality, "en") for rule in found_set.rules}
+    sets = rule_sets(old.quality, "en")
+    for number, found_set in enumerate(sets):
+        for rule in found_set.rules:
+            position += 1
+            now = thresholds.get(rule.name)
+            side = None if now is None or now.threshold is None else now.side
+            rules.append(
+                JudgedRule(
+                    rule=rule.name,
+                    position=position,
+                    side=side,
+                    threshold=None if now is None else now.threshold,
+                    is_off=now is None,
+                )
+            )
+        if found_set.edit is not None and any(later.name in new.quality.rules for later in sets[number + 1 :]):
+            edit_ends = position
+    position = STAGES.index("classifier") * _AT_ONCE
+    for number, table in enumerate(new.classifier):
+        side = "above" if table.reject == "above" else "below"
+        rules.append(
+            JudgedRule(
+                rule=f"classifier.{table.name}", position=position + number, side=side, threshold=table.threshold
+            )
+        )
+    rules.append(
+        JudgedRule(
+            rule="decontaminate.overlap",
+            position=STAGES.index("decontaminate") * _AT_ONCE,
+            side="overlap",
+            threshold=new.decontaminate.ratio,
+        )
+    )
+    return rules, edit_ends
+
+
+_REJECTS: Final = {
+    "below": "f.value < {0}",
+    "above": "f.value > {0}",
+    "at most": "f.value <= {0}",
+    "at least": "f.value >= {0}",
+    "overlap": "(f.value > {0} OR f.value = 1)",
+}
+
+
+def _condition(rule: JudgedRule) -> str:
+    """The SQL by which a finding `f` (of document `d`) rejects under the new recipe."""
+    if rule.is_off:
+        return "false"
+    if rule.side is None:
+        return "f.verdict = 'reject'"
+    if rule.side.startswith("NOT IN"):
+        return f"(d.language IS NULL OR d.language {rule.side})"
+    return _REJECTS[rule.side].format(repr(float(rule.threshold or 0.0)))
+
+
+def _judged_sql(old: PipelineRecipe, new: PipelineRecipe) -> str:
+    """A SELECT with a row for each document: its outcome (kept, lost, gained, open, rejected) and deciding rules.
+
+    `now` and `before` are the positions of the first rules that reject under the new and the old recipe. Rules of other
+    stages keep their verdicts; their position is that of their stage."""
+    rules, edit_ends = _rules(old, new)
+    rejects = " ".join(f"WHEN '{rule.rule}' THEN {_condition(rule)}" for rule in rules)
+    positions = " ".join(f"WHEN '{rule.rule}' THEN {rule.position}" for rule in rules)
+    stages = " ".join(f"WHEN '{stage}' THEN {number * _AT_ONCE}" for number, stage in enumerate(STAGES))
+    thresholds = " ".join(f"WHEN '{r.rule}' THEN {float(r.threshold)!r}" for r in rules if r.threshold is not None)
+    last = _judging_stages(new)[-1:] or ["parse"]
+    # A text that was turned down before an edit was measured without it by the rule sets behind it.
+    unedited = "false" if edit_ends is None else f"coalesce(j.before <= {edit_ends} AND d.stage = 'quality', false)"
+    beyond = "false" if edit_ends is None else f"coalesce(j.now > {edit_ends}, true)"
+    return f"""
+    WITH found AS (
+      SELECT f.doc_id, f.rule, f.value, d.language,
+        coalesce(CASE f.rule {rejects} ELSE f.verdict = 'reject' END, false) AS rejects,
+        f.verdict = 'reject' AS rejected,
+        CASE f.rule {positions} ELSE CASE f.stage {stages} ELSE 0 END END AS position,
+        CASE f.rule {thresholds} ELSE f.threshold END AS threshold
+      FROM findings f JOIN documents d USING (doc_id)
+      WHERE d.stage IS DISTINCT FROM 'identity'
+    ), judged AS (
+      SELECT doc_id, min(position) FILTER (rejects) AS now, min(position) FILTER (rejected) AS before,
+        arg_min({{'rule': rule, 'value': value, 'threshold': threshold}}, position) FILTER (rejects) AS by
+      FROM found GROUP BY doc_id
+    )
+    SELECT d.doc_id, d.url, d.host, d.language, d.rule AS old_rule, d.value AS old_value, d.threshold AS old_threshold,
+      j.by.rule AS new_rule, j.by.value AS new_value, j.by.threshold AS new_threshold,
+      CASE
+        WHEN d.status <> 'rejected' THEN CASE WHEN j.now IS NULL THEN 'kept' ELSE 'lost' END
+        WHEN j.doc_id IS NULL THEN 'rejected'
+        WHEN {unedited} AND {beyond} THEN 'open'
+        WHEN j.now IS NOT NULL THEN 'rejected'
+        WHEN d.stage <> '{last[0]}' THEN 'open'
+        ELSE 'gained'
+      END AS outcome
+    FROM documents d LEFT JOIN judged j USING (doc_id)
+    WHERE d.stage IS DISTINCT FROM 'identity'"""
+
+
+def _judging_stages(recipe: PipelineRecipe) -> list[str]:
+    """The stages that may turn a text down once parse has given it, in order; of sources that differ, all."""
+    tables = StepTables(
+        max_document_bytes=recipe.limits.max_document_bytes,
+        language=recipe.language,
+        quality=recipe.quality,
+        classifier=recipe.classifier,
+        decontaminate=recipe.decontaminate,
+        pii=recipe.pii,
+    )
+    chains = [build_chain(source.steps, tables).stages for source in recipe.source]
+    stages = [stage for chain in chains for stage in chain[chain.index("parse") + 1 :]]
+    order = sorted(dict.fromkeys(stages), key=lambda stage: max(c.index(stage) for c in chains if stage in c))
+    return [stage for stage in order if stage != "pii" or recipe.pii.action == "drop"]
+
+
+def _tuned(
+    ask: Callable[[str], QueryResult],
+    old: PipelineRecipe,
+    plan: tuple[str, PipelineRecipe, tuple[str, ...], tuple[str, ...]],
+    num_examples: int,
+) -> Tuned:
+    name, new, changed, passed = plan
+    judged = _judged_sql(old, new)
+    # One pass over the ledger: the groups, and of each outcome the first documents by id.
+    rows = ask(
+        f"WITH all_judged AS MATERIALIZED ({judged}),"
+        " changes AS (SELECT * FROM all_judged WHERE outcome IN ('lost', 'gained', 'open')),"
+        " hosts AS (SELECT host FROM changes GROUP BY host ORDER BY count(*) DESC, host LIMIT 20)"
+        " SELECT 'language' AS what, language AS name, outcome, count(*) AS num, NULL AS doc FROM all_judged"
+        " WHERE outcome <> 'rejected' GROUP BY language, outcome"
+        " UNION ALL SELECT 'host', host, outcome, count(*), NULL FROM all_judged"
+        " WHERE outcome <> 'rejected' AND host IN (SELECT host FROM hosts) GROUP BY host, outcome"
+        " UNION ALL SELECT 'rule', new_rule, outcome, count(*), NULL FROM changes WHERE outcome = 'lost' GROUP BY ALL"
+        " UNION ALL SELECT 'example', NULL, outcome, 0, {'doc_id': doc_id, 'url': url, 'language': language,"
+        " 'rule': CASE outcome WHEN 'lost' THEN new_rule ELSE old_rule END,"
+        " 'value': CASE outcome WHEN 'lost' THEN new_value ELSE old_value END,"
+        " 'threshold': CASE outcome WHEN 'lost' THEN new_threshold ELSE old_threshold END} FROM changes"
+        f" QUALIFY row_number() OVER (PARTITION BY outcome ORDER BY doc_id) <= {num_examples}"
+    ).objects()
+    by_language = _counts(rows, "language")
+    return Tuned(
+        recipe=name,
+        changed=changed,
+        not_looked_at=passed,
+        judged_later_by=tuple(_judging_stages(new)),
+        total=_total(by_language),
+        by_language=by_language,
+        by_host=_counts(rows, "host"),
+        by_rule=tuple(
+            sorted(
+                ((str(row["name"]), int(str(row["num"]))) for row in rows if row["what"] == "rule"),
+                key=lambda pair: (-pair[1], pair[0]),
+            )
+        ),
+        examples=tuple(
+            Example(outcome=str(row["outcome"]), **row["doc"])  # type: ignore[arg-type]
+            for row in sorted(rows, key=lambda row: str(row["outcome"]))
+            if row["what"] == "example" and isinstance(row["doc"], dict)
+        ),
+    )
+
+
+def _counts(rows: Sequence[dict[str, Any]], what: str) -> tuple[Counts, ...]:
+    """The counts of a kind of group, those with most changes first."""
+    by_name: dict[str | None, dict[str, int]] = {}
+    for row in rows:
+        if row["what"] == what:
+            by_name.setdefault(row["name"], {})[row["outcome"]] = row["num"]
+    counts = [_counted(name, outcomes) for name, outcomes in by_name.items()]
+    return tuple(sorted(counts, key=lambda c: (-(c.lost + c.gained + c.open), -c.before, c.name or "")))
+
+
+def _counted(name: str | None, outcomes: dict[str, int]) -> Counts:
+    kept, lost, gained = (outcomes.get(outcome, 0) for outcome in ("kept", "lost", "gained"))
+    return Counts(
+        name=name, before=kept + lost, after=kept + gained, lost=lost, gained=gained, open=outcomes.get("open", 0)
+    )
+
+
+def _total(parts: Sequence[Counts]) -> Counts:
+    return Counts(
+        name=None,
+        before=sum(part.before for part in parts),
+        after=sum(part.after for part in parts),
+        lost=sum(part.lost for part in parts),
+        gained=sum(part.gained for part in parts),
+        open=sum(part.open for part in parts),
+    )

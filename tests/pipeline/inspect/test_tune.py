@@ -1,0 +1,174 @@
+"""`sluice tune`: equal to what a run with the new recipe gives, document by document; refusals by name."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from lineage.store.sql import query
+from pipeline.cli.main import main
+from pipeline.demo.pages import write_article
+from pipeline.inspect.tune import tune
+from pipeline.recipe import load
+from tests.support.runs import recipe, run, write_recipe
+from tests.support.tiny_crawl import make_tiny_crawl
+
+ALL_RULES = ["gopher_quality", "gopher_repetition", "c4", "fineweb"]
+
+
+def with_quality(plain: dict[str, Any], **quality: Any) -> dict[str, Any]:
+    return {**plain, "quality": {**plain["quality"], **quality}}
+
+
+@pytest.fixture(scope="module")
+def crawl(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """A crawl of posts of many lengths, its recipe (plain.json) and its output with the whole ledger."""
+    request.getfixturevalue("small_ray")
+    folder = tmp_path_factory.mktemp("tune")
+    sources = make_tiny_crawl(folder)
+    rng, rows = random.Random(5), []
+    for number in range(12):
+        sentences = write_article("en", rng, 12).text.replace("\n", " ").split(". ")
+        short, broken = ". ".join(sentences[:3]) + ".", ".\n".join(sentences) + "."
+        rows += [{"id": f"short {number}", "text": short}, {"id": f"broken {number}", "text": broken}]
+        # Lines that C4's rule set takes out, and all of what is left on few lines.
+        rows.append({"id": f"few {number}", "text": f"{'. '.join(sentences)}.\nRead more\n{short}\n" + "Go on\n" * 40})
+    (folder / "posts-9.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    plain = recipe(str(folder / "out"), sources, quality={"ledger": "all", "rules": ALL_RULES})
+    run(folder, plain)
+    (folder / "plain.json").write_text(json.dumps(plain))
+    return folder
+
+
+@pytest.fixture
+def plain(crawl: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((crawl / "plain.json").read_text())
+    return found
+
+
+def survivors(out: Folder) -> set[str]:
+    rows = query(
+        out, "SELECT doc_id FROM documents WHERE status <> 'rejected' AND stage IS DISTINCT FROM 'identity'"
+    ).rows
+    return {str(row[0]) for row in rows}
+
+
+def values_of(out: Folder, rule: str) -> list[float]:
+    """What a rule measured, of documents that survive, in rising order."""
+    rows = query(
+        out,
+        f"SELECT f.value FROM findings f JOIN documents d USING (doc_id) WHERE f.rule = '{rule}'"
+        " AND d.status <> 'rejected' ORDER BY 1",
+    ).rows
+    return [float(str(row[0])) for row in rows]
+
+
+@pytest.mark.parametrize("which", ["stricter", "looser", "both", "a rule set less"])
+def test_the_figures_are_those_of_a_run_document_by_document(
+    crawl: Path, plain: dict[str, Any], which: str, tmp_path: Path
+) -> None:
+    out = Folder(str(crawl / "out"))
+    words = values_of(out, "gopher_quality.too_few_words")
+    lines = values_of(out, "fineweb.too_many_newlines")
+    changes: dict[str, dict[str, Any]] = {
+        "stricter": {"min_words": int(words[len(words) // 2])},
+        "looser": {"min_words": 3, "min_stop_words": 0, "fineweb_max_newlines_per_word": 5.0, "c4_min_sentences": 1},
+        "both": {"min_words": 3, "fineweb_max_newlines_per_word": lines[len(lines) // 2]},
+        "a rule set less": {"rules": ALL_RULES[:3]},
+    }
+    changed = with_quality(plain, **changes[which])
+    changed["run"]["output"] = str(tmp_path / "out")
+    (answer,) = tune(out.url, [("new", load(write_recipe(tmp_path / "new.toml", changed)))], num_examples=1000)
+    run(tmp_path, changed)
+    before, after = survivors(out), survivors(Folder(str(tmp_path / "out")))
+    by_outcome = {
+        outcome: {example.doc_id for example in answer.examples if example.outcome == outcome}
+        for outcome in ("lost", "gained", "open")
+    }
+    told = (before | by_outcome["gained"]) - by_outcome["lost"]
+    assert told - by_outcome["open"] == after - by_outcome["open"]
+    assert (answer.total.before, answer.total.lost) == (len(before), len(by_outcome["lost"]))
+    assert answer.total.after == len(told)
+    if which in ("stricter", "both"):
+        assert by_outcome["lost"]
+        assert sum(number for _, number in answer.by_rule) == len(by_outcome["lost"])
+    if which == "stricter":
+        assert after < before
+    if which == "looser":
+        assert by_outcome["gained"] | by_outcome["open"]
+    assert answer.total.open == len(by_outcome["open"])
+    assert sum(counts.lost for counts in answer.by_language) == answer.total.lost
+
+
+def test_a_text_that_a_later_rule_set_saw_before_an_edit_is_open(
+    crawl: Path, plain: dict[str, Any], tmp_path: Path
+) -> None:
+    changed = with_quality(plain, min_words=1, min_stop_words=0, c4_min_sentences=1)
+    (answer,) = tune(str(crawl / "out"), [("new", load(write_recipe(tmp_path / "new.toml", changed)))])
+    assert answer.total.open
+    assert not answer.total.gained
+    whole = with_quality(plain, rules=ALL_RULES[:3], min_words=1, min_stop_words=0, c4_min_sentences=1)
+    (answer,) = tune(str(crawl / "out"), [("new", load(write_recipe(tmp_path / "new.toml", whole)))])
+    assert answer.total.gained, "without a rule set behind the edit nothing is left to be seen"
+
+
+def test_a_language_that_is_not_kept_any_more_is_lost(crawl: Path, plain: dict[str, Any], tmp_path: Path) -> None:
+    out = Folder(str(crawl / "out"))
+    plain["language"] = {"keep": ["de", "fr", "es"]}
+    (answer,) = tune(out.url, [("new", load(write_recipe(tmp_path / "new.toml", plain)))])
+    languages = {counts.name: counts for counts in answer.by_language}
+    assert languages["en"].lost == languages["en"].before > 40
+    assert languages["en"].after == 0
+    assert answer.changed == ("language.keep",)
+    assert dict(answer.by_rule) == {"language.not_kept": answer.total.lost}
+
+
+@pytest.mark.parametrize(("changed", "value", "words"), [
+    ("quality.c4_min_words_per_line", 9, "it changes what is measured"),
+    ("quality.variant", "dolma", "the ledger cannot tell"),
+    ("quality.rules", ["fineweb"], "no such measures"),
+    ("parse.favor", "recall", "the ledger cannot tell"),
+    ("language.min_score", 0.3, "another language may decide"),
+])  # fmt: skip
+def test_what_the_ledger_cannot_judge_is_refused_by_name(
+    crawl: Path, tmp_path: Path, changed: str, value: Any, words: str
+) -> None:
+    plain = json.loads((crawl / "plain.json").read_text())
+    table, key = changed.split(".")
+    plain[table] = {**plain[table], key: value}
+    with pytest.raises(RecipeError, match=rf"{table}\.{key} differs.*{words}"):
+        tune(str(crawl / "out"), [("new", load(write_recipe(tmp_path / "new.toml", plain)))])
+
+
+def test_the_command_puts_recipes_side_by_side_and_tells_what_it_did_not_look_at(
+    crawl: Path, plain: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    same = write_recipe(tmp_path / "same.toml", plain)
+    other = write_recipe(tmp_path / "other.toml", with_quality({**plain, "dedup": {"near": False}}, min_words=400))
+    call = ["tune", str(same), str(other), "--from", str(crawl / "out")]
+    assert main([*call, "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["changed"], first["total"]["lost"]) == ([], 0)
+    assert (second["changed"], second["not_looked_at"]) == (["quality.min_words"], ["dedup.near"])
+    assert second["total"]["lost"] > 0
+    assert main(call) == 0
+    told = capsys.readouterr().out
+    assert "lost by gopher_quality.too_few_words" in told
+    assert "not looked at: dedup.near" in told
+
+
+def test_an_output_without_the_whole_ledger_is_refused(
+    plain: dict[str, Any], tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request.getfixturevalue("small_ray")
+    plain["quality"]["ledger"] = "first"
+    plain["run"]["output"] = str(tmp_path / "out")
+    run(tmp_path, plain)
+    assert main(["tune", str(tmp_path / "recipe.toml"), "--from", str(tmp_path / "out")]) == 2
+    assert 'quality.ledger = "all"' in capsys.readouterr().err

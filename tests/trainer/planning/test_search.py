@@ -1,0 +1,234 @@
+"""The search: its ranking is that of trying everything, its refusals are true, and it finds what papers found."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage.recipe import RecipeError, load_recipe
+from pipeline.cli.layouts import overrides
+from pipeline.cli.main import main
+from trainer.options import TrainRecipe
+from trainer.planning.gpus import gpu_named
+from trainer.planning.layout import planned_layout
+from trainer.planning.memory import memory
+from trainer.planning.plan import finished_corpus, plan_training, planned_model
+from trainer.planning.search import Candidate, Found, _Maker, evaluate, search
+
+RECIPE = """
+[run]
+name = "r"
+[train]
+data = "nowhere"
+output = "run"
+model = "8B"
+seq_len = 8192
+global_batch = 64
+steps = 1000
+workers = 8
+"""
+
+
+def recipe_of(tmp_path: Path, *changes: str) -> TrainRecipe:
+    path = tmp_path / "train.toml"
+    path.write_text(RECIPE)
+    return load_recipe(path, TrainRecipe, changes)
+
+
+def fastest_way(tmp_path: Path, *changes: str) -> Candidate:
+    """The fastest way to carry out one mesh that fits, by planning each: papers seldom say schedule and recomputation
+    so that they can be copied, and what does not fit cannot be compared."""
+    found = []
+    schedules = [("1f1b", 1), ("gpipe", 1), ("zbv", 2), ("dualpipev", 2)]
+    schedules += [(name, num) for name in ("interleaved", "interleaved_zero_bubble") for num in (2, 3, 4, 5, 8)]
+    for (schedule, num), recompute, less, size in itertools.product(
+        schedules, ("none", "selective", "full"), (0, 1), (1, 2, 4)
+    ):
+        how = (
+            f"train.pipeline.schedule={schedule}", f"train.pipeline.virtual_stages={num}",
+            f"train.pipeline.first_stage_less_layers={less}", f"train.pipeline.last_stage_less_layers={less}",
+            f"train.activation_checkpointing={recompute}", f"train.micro_batch={size}",
+        )  # fmt: skip
+        recipe = recipe_of(tmp_path, *changes, *how)
+        gpu = gpu_named(recipe.plan.gpu)
+        try:
+            layout = planned_layout(recipe.train, planned_model(recipe.train, None)[0])
+        except RecipeError:
+            continue
+        if memory(layout).total <= gpu.memory_bytes:
+            found.append(evaluate(layout, recipe.plan, gpu))
+    return min(found, key=lambda candidate: candidate.throughput.step_seconds)
+
+
+def gpt(tmp_path: Path, layers: int, width: int, heads: int) -> str:
+    """A Llama of the size of a GPT of those papers: its SwiGLU has as many parameters as their 4h MLP."""
+    config = {
+        "model_type": "llama", "hidden_size": width, "num_attention_heads": heads, "num_hidden_layers": layers,
+        "intermediate_size": -(-width * 8 // 3 // 64) * 64, "vocab_size": 51_200,
+    }  # fmt: skip
+    path = tmp_path / "gpt.json"
+    path.write_text(json.dumps(config))
+    return f"train.model={path}"
+
+
+def assert_no_worse(tmp_path: Path, published: tuple[str, ...], num_workers: int, *changes: str) -> Found:
+    found = search(recipe_of(tmp_path, f"train.workers={num_workers}", *changes), limit=1)
+    (first,) = found.ranked
+    theirs = fastest_way(tmp_path, f"train.workers={num_workers}", *changes, *published)
+    assert theirs.layout.mesh.num_workers == num_workers
+    assert first.throughput.step_seconds <= theirs.throughput.step_seconds * (1 + 1e-12)
+    return found
+
+
+@pytest.mark.slow()
+@pytest.mark.parametrize(
+    ("seq_len", "global_batch", "published"),
+    [
+        (8192, 2048, ("train.parallel.dp_shard=128",)),
+        (131072, 128, ("train.parallel.dp_shard=8", "train.parallel.cp=16")),
+    ],
+)
+def test_nothing_is_slower_than_the_layout_of_llama_3_405b(
+    tmp_path: Path, seq_len: int, global_batch: int, published: tuple[str, ...]
+) -> None:
+    # 2407.21783, table 4: 16,384 H100, TP 8, PP 16, 16 million tokens a step.
+    changes = ("train.model=405B", f"train.seq_len={seq_len}", f"train.global_batch={global_batch}")
+    mesh = ("train.parallel.tp=8", "train.parallel.pp=16", *published)
+    found = assert_no_worse(tmp_path, mesh, 16_384, *changes)
+    assert found.num_candidates > 50_000
+    # Of all the ways that fit it is a model split over layers and tensors that wins.
+    assert found.ranked[0].layout.mesh.pp >= 16
+    assert found.ranked[0].layout.mesh.tp >= 4
+
+
+@pytest.mark.parametrize(
+    ("size", "num_workers", "batch", "published"),
+    [
+        # Korthikanti et al. 2022 (2205.05198), table 3: 22B and 175B on A100.
+        ((48, 6144, 64), 8, 4, ("train.parallel.tp=8",)),
+        ((96, 12288, 96), 64, 64, ("train.parallel.tp=8", "train.parallel.pp=8")),
+        # Narayanan et al. 2021 (2104.04473), table 1: 3.6B and 7.5B.
+        ((30, 3072, 32), 64, 512, ("train.parallel.tp=2", "train.parallel.dp_shard=32")),
+        ((36, 4096, 32), 128, 512, ("train.parallel.tp=4", "train.parallel.dp_shard=32")),
+    ],
+)
+def test_nothing_is_slower_than_the_layouts_of_megatron(
+    tmp_path: Path, size: tuple[int, int, int], num_workers: int, batch: int, published: tuple[str, ...]
+) -> None:
+    machine = ("plan.gpu=A100", "plan.intra_gbps=2400", "plan.inter_gbps=200")
+    changes = (gpt(tmp_path, *size), "train.seq_len=2048", f"train.global_batch={batch}", *machine)
+    assert_no_worse(tmp_path, published, num_workers, *changes)
+
+
+def test_the_ranking_is_that_of_trying_everything(tmp_path: Path) -> None:
+    recipe = recipe_of(tmp_path, "train.model=1B", "train.global_batch=32", "plan.gpu=A10G", "plan.gpus_per_node=2")
+    maker = _Maker(recipe, planned_model(recipe.train, finished_corpus(recipe.train))[0], gpu_named("A10G"))
+    for core in maker.cores():
+        maker.spread(core)
+    everything = [evaluate(entry.layout, recipe.plan, maker.gpu) for entry in maker.fitting]
+    times = sorted(candidate.throughput.step_seconds for candidate in everything)
+    found = search(recipe, limit=len(everything))
+    assert found.num_fitting == len(everything) > 50
+    assert [candidate.throughput.step_seconds for candidate in found.ranked] == pytest.approx(times, rel=1e-12)
+    assert {candidate.layout.mesh.pp for candidate in everything} >= {1, 2, 4}
+    assert all(candidate.memory.total <= maker.gpu.memory_bytes for candidate in everything)
+    for axis, by_value in found.by_axis.items():
+        for value, candidate in by_value.items():
+            of_value = (one for one in everything if getattr(one.layout.mesh, axis) == value)
+            assert candidate.throughput.step_seconds == min(one.throughput.step_seconds for one in of_value)
+
+
+def test_what_does_not_fit_lacks_what_its_plan_lacks(tmp_path: Path) -> None:
+    recipe = recipe_of(tmp_path, "plan.gpu=L40S")
+    found = search(recipe, limit=1)
+    lacking = [refused for refused in found.refused if refused.reason == "does not fit"]
+    assert len(lacking) > 100
+    for refused in lacking[:: len(lacking) // 25]:
+        choice = refused.choice
+        assert choice.pipeline is not None
+        shard = refused.dp_shard or 1
+        changes = [
+            f"train.parallel.{name}={size}"
+            for name, size in (("pp", choice.pp), ("cp", choice.cp), ("tp", choice.tp), ("dp_shard", shard))
+        ]
+        changes += [f"train.parallel.dp_replicate={choice.dp // shard}", f"train.zero={refused.zero}"]
+        changes += [f"train.micro_batch={choice.micro_batch}", f"train.activation_checkpointing={choice.recompute}"]
+        table = dataclasses.asdict(choice.pipeline)
+        changes += [f"train.pipeline.{name}={value}" for name, value in table.items() if value is not None]
+        plan = plan_training(recipe_of(tmp_path, "plan.gpu=L40S", *changes))
+        assert not plan.fits
+        assert plan.memory.total - plan.gpu.memory_bytes == pytest.approx(refused.excess_bytes)
+        assert "lacks" in refused.text
+
+
+def test_the_first_layout_plans_as_it_was_ranked(tmp_path: Path) -> None:
+    changes = ("train.workers=64", "train.model=70B", "train.global_batch=256", "plan.gpu=H200")
+    first = search(recipe_of(tmp_path, *changes), limit=1).ranked[0]
+    plan = plan_training(recipe_of(tmp_path, *changes, *overrides(first)))
+    assert plan.throughput == first.throughput
+    assert plan.memory == first.memory
+
+
+def test_tensor_parallel_over_nodes_is_refused_and_would_lose(tmp_path: Path) -> None:
+    changes = ("train.workers=64", "train.model=70B", "train.global_batch=64", "plan.gpus_per_node=4")
+    found = search(recipe_of(tmp_path, *changes), limit=1)
+    over = [refused for refused in found.refused if refused.reason == "tp over a node"]
+    assert {refused.choice.tp for refused in over} == {8, 16, 32, 64}
+    assert max(found.by_axis["tp"]) == 4
+    assert set(found.by_axis["tp"]) == {1, 2, 4}
+    apart = fastest_way(tmp_path, *changes, "train.parallel.tp=8")
+    assert apart.throughput.step_seconds > 1.1 * found.by_axis["tp"][4].throughput.step_seconds
+
+
+def test_context_parallel_pays_only_past_some_length(tmp_path: Path) -> None:
+    # The same million tokens a step in ever longer sequences.
+    sizes = {}
+    for power in (13, 14, 15, 16, 17, 19):
+        batch = 2**20 >> power
+        changes = ("train.workers=64", f"train.seq_len={2**power}", f"train.global_batch={batch}")
+        sizes[2**power] = search(recipe_of(tmp_path, *changes), limit=1).ranked[0].layout.mesh.cp
+    assert sizes[8192] == 1
+    first = min(length for length, cp in sizes.items() if cp > 1)
+    assert 8192 < first <= 131072
+    assert all(cp > 1 for length, cp in sizes.items() if length >= first)
+
+
+def test_experts_are_spread_where_that_is_faster(tmp_path: Path) -> None:
+    config: dict[str, Any] = {
+        "model_type": "mixtral", "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "num_hidden_layers": 32, "intermediate_size": 14336, "num_local_experts": 8, "num_experts_per_tok": 2,
+        "vocab_size": 32000,
+    }  # fmt: skip
+    path = tmp_path / "mixtral.json"
+    path.write_text(json.dumps(config))
+    found = search(recipe_of(tmp_path, f"train.model={path}", "train.workers=16", "train.global_batch=64"), limit=1)
+    assert set(found.by_axis["ep"]) == {1, 2, 4, 8}
+    times = {ep: candidate.throughput.step_seconds for ep, candidate in found.by_axis["ep"].items()}
+    assert found.ranked[0].throughput.step_seconds == min(times.values())
+    assert times[8] < times[1]
+
+
+def test_the_command_ranks_and_says_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe_of(tmp_path)
+    path = str(tmp_path / "train.toml")
+    small = ("--set", "train.model=1B", "--set", "train.parallel.tp=2")
+    assert main(["plan", path, "--search", "--json", "--limit", "3", *small]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["candidates"] == found["fitting"] + len(found["refused"])
+    times = [layout["step_seconds"] for layout in found["layouts"]]
+    assert len(times) == 3
+    assert times == sorted(times)
+    assert found["own"]["tp"] == 2
+    assert {"reason", "text", "pp", "tp"} <= found["refused"][0].keys()
+    assert main(["plan", path, "--search", *small]) == 0
+    page = capsys.readouterr().out
+    for words in ("Fastest layouts", "--set train.parallel.dp_shard=8", "Refused", "cannot split", "recipe:"):
+        assert words in page
+    assert main(["plan", path, "--search", "--set", "train.model=405B"]) == 1
+    assert "No layout fits" in capsys.readouterr().out
+    assert main(["plan", path, "--search", "--set", "train.dtype=float8", "--set", "plan.gpu=A100"]) == 2

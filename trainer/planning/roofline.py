@@ -1,0 +1,248 @@
+"""`sluice plan --roofline`: what bounds each kind of product; messages of experts and of tensor parallel; tokens and
+loss by a scaling law; what the loader must read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from lineage.index.blocks import BLOCK_TOKENS, TOKEN_BYTES
+from trainer.options import PlanTable, TrainRecipe
+from trainer.planning.communication import all_to_all_path, ring_bytes, ring_path, traffic
+from trainer.planning.gpus import Gpu, gpu_named
+from trainer.planning.layout import PlannedLayout, planned_layout
+from trainer.planning.plan import check_gpu, finished_corpus, planned_model
+from trainer.planning.shape import Experts, Shape
+from trainer.planning.throughput import throughput
+
+CHINCHILLA: Final = (1.8172, 482.01, 2085.43, 0.3478, 0.3658)
+"""E, A, B, α, β of L = E + A/N^α + B/D^β, as Besiroglu et al. (2404.10102, table 2) fit them to the data of Hoffmann et
+al. (2203.15556, section 3.3), whose own fit does not follow from these."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """A kind of product of one GPU in one micro-batch, (rows × inner) by (inner × columns), `times` of them in a layer.
+    Operations and bytes of forward alone; `intensity` is one over the other."""
+
+    name: str
+    rows: float
+    inner: int
+    columns: float
+    times: float
+    flops: float
+    num_bytes: float
+
+    @property
+    def intensity(self) -> float:
+        """Operations a byte of memory traffic."""
+        return self.flops / self.num_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """Seconds of one layer's forward pass in one micro-batch: an all-to-all there and back over `num_experts` GPUs with
+    an expert each, beside tensor parallel's all-reduce of a dense SwiGLU, as an all-gather and a reduce-scatter."""
+
+    num_experts: int
+    all_to_all_seconds: float
+    tensor_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Of a scaling law, for English web text and the tokenizer of its paper: a forecast of another model's loss is a
+    guess. Losses in nats a token."""
+
+    num_tokens: int
+    loss: float
+    optimal_tokens: float
+    optimal_loss: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What loading asks for: `readers` slices of a batch on `nodes` nodes, each of which reads what it needs once.
+    `amplification`: bytes fetched over bytes of the sequences read, where shards are remote."""
+
+    readers: int
+    nodes: int
+    bytes_per_second: float
+    amplification: float
+    fetched_bytes_per_second_per_node: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """All that `sluice plan --roofline` shows. `ridge` is in operations a byte; `overtaken` the least mixture of
+    experts whose all-to-all takes longer than tensor parallel's all-reduce (None: none of those tried)."""
+
+    gpu: Gpu
+    layout: PlannedLayout
+    products: tuple[Product, ...]
+    exchanges: tuple[Exchange, ...]
+    overtaken: Exchange | None
+    forecast: Forecast
+    reading: Reading
+
+    @property
+    def ridge(self) -> float:
+        """Operations a byte at which neither memory nor arithmetic bounds a product."""
+        peak = self.gpu.peak_float8 if self.layout.float8 and self.gpu.peak_float8 else self.gpu.peak_flops
+        return peak / self.gpu.memory_bandwidth
+
+
+def roofline(recipe: TrainRecipe) -> Roofline:
+    """The figures of a recipe's layout; RecipeError as `plan_training`."""
+    gpu = gpu_named(recipe.plan.gpu)
+    shape, _ = planned_model(recipe.train, finished_corpus(recipe.train))
+    layout = planned_layout(recipe.train, shape)
+    check_gpu(layout, gpu)
+    speed = throughput(layout, traffic(layout, recipe.plan), recipe.plan, gpu)
+    exchanges = tuple(_exchanges(layout, recipe.plan))
+    return Roofline(
+        gpu=gpu,
+        layout=layout,
+        products=tuple(products(layout)),
+        exchanges=exchanges,
+        overtaken=next((one for one in exchanges if one.all_to_all_seconds > one.tensor_seconds), None),
+        forecast=forecast(shape, recipe.train.steps * layout.global_batch * layout.seq_len),
+        reading=reading(layout, speed.tokens_per_second, recipe.plan, recipe.train.order.window_blocks),
+    )
+
+
+def products(layout: PlannedLayout) -> Iterator[Product]:
+    """The kinds of products of a layer and the output matrix. Each reads both factors and writes its result once, in
+    `compute_bytes` (float8: one byte a factor); attention does not write its scores (Dao et al., 2205.14135)."""
+    config, tp, experts = layout.config, layout.mesh.tp, layout.shape.experts
+    tokens, width = layout.tokens, config.width
+    yield _product(layout, "queries", (tokens, width, config.num_heads * config.head_dim / tp), 1)
+    yield _product(layout, "keys, values", (tokens, width, config.num_kv_heads * config.head_dim / tp), 2)
+    heads, length = config.num_heads / tp, layout.seq_len
+    # Scores and their sum over values for each head; queries and outputs pass once, keys and values once a row.
+    read = 2 * tokens * heads * config.head_dim
+    read += 2 * layout.micro_batch * length * config.num_kv_heads / tp * config.head_dim
+    yield Product(
+        name="attention",
+        rows=tokens * heads,
+        inner=config.head_dim,
+        columns=length,
+        times=2,
+        flops=4 * tokens * heads * config.head_dim * length,
+        num_bytes=layout.compute_bytes * read,
+    )
+    yield _product(layout, "attention's output", (tokens, config.num_heads * config.head_dim // tp, width), 1)
+    if layout.shape.num_sparse_layers < config.num_layers:
+        yield _product(layout, "gate, up", (tokens, width, config.hidden / tp), 2)
+        yield _product(layout, "down", (tokens, config.hidden // tp, width), 1)
+    if experts is not None:
+        # Evenly spread, an expert sees its share of all tokens that its expert parallel group sends.
+        rows = tokens / tp * experts.top_k * layout.mesh.ep / experts.num_experts
+        local = experts.num_experts / layout.mesh.ep
+        yield _product(layout, "an expert's gate, up", (rows, width, experts.hidden), 2 * local)
+        yield _product(layout, "an expert's down", (rows, experts.hidden, width), local)
+        yield _product(layout, "router", (tokens / tp, width, experts.num_experts), 1)
+    yield _product(layout, "output matrix", (tokens, width, config.vocab_size / tp), 1)
+
+
+def _product(layout: PlannedLayout, name: str, sides: tuple[float, int, float], times: float) -> Product:
+    rows, inner, columns = sides
+    factor = 1 if layout.float8 and name != "output matrix" else layout.compute_bytes
+    return Product(
+        name=name,
+        rows=rows,
+        inner=inner,
+        columns=columns,
+        times=times,
+        flops=2.0 * rows * inner * columns,
+        num_bytes=factor * (rows * inner + inner * columns) + layout.compute_bytes * rows * columns,
+    )
+
+
+def _exchanges(layout: PlannedLayout, plan: PlanTable) -> Iterator[Exchange]:
+    """For ever more experts, each on a GPU of its own, of which a token sees as many as the model's (2 where it has
+    none): beside tensor parallel over the layout's tp, or a node where that is 1."""
+    experts = layout.shape.experts or Experts(num_experts=2, top_k=2, hidden=layout.config.hidden)
+    tp = layout.mesh.tp if layout.mesh.tp > 1 else plan.gpus_per_node
+    stream = layout.tokens * layout.config.width * layout.compute_bytes
+    tensor = 2 * ring_path(1, tp, plan).seconds(ring_bytes(stream, tp))
+    ep = 2
+    while ep <= max(4096, layout.mesh.num_workers):
+        # A GPU has the tokens that it would share with tp − 1 others under tensor parallel.
+        sent = ring_bytes(stream / tp * experts.top_k, ep)
+        yield Exchange(
+            num_experts=ep,
+            all_to_all_seconds=2 * all_to_all_path(ep, plan).seconds(sent),
+            tensor_seconds=tensor,
+        )
+        ep *= 2
+
+
+def expected_loss(num_parameters: float, num_tokens: float) -> float:
+    """L = E + A/N^α + B/D^β in nats a token (2203.15556, equation 2)."""
+    floor, a, b, alpha, beta = CHINCHILLA
+    return float(floor + a / num_parameters**alpha + b / num_tokens**beta)
+
+
+def optimal_tokens(num_parameters: float) -> float:
+    """The tokens at which a model of this size is the best for its operations: where α·A/N^α = β·B/D^β (2203.15556,
+    equation 4, with C = 6·N·D)."""
+    _, a, b, alpha, beta = CHINCHILLA
+    return float((beta * b * num_parameters**alpha / (alpha * a)) ** (1 / beta))
+
+
+def forecast(shape: Shape, num_tokens: int) -> Forecast:
+    """The law for the parameters that a token passes: mixtures of experts may learn more."""
+    num = float(shape.num_active_parameters)
+    optimal = optimal_tokens(num)
+    return Forecast(
+        num_tokens=num_tokens,
+        loss=expected_loss(num, num_tokens),
+        optimal_tokens=optimal,
+        optimal_loss=expected_loss(num, optimal),
+    )
+
+
+def reading(layout: PlannedLayout, tokens_per_second: float, plan: PlanTable, window_blocks: int) -> Reading:
+    """What the processes read at this speed. Data parallel ranks read their own rows, all others the same ones; a node
+    fetches each block that it needs once."""
+    mesh = layout.mesh
+    nodes = max(1, mesh.num_workers // plan.gpus_per_node)
+    # Pipeline ranks lie furthest apart: only the nodes of the first and last of them read, the same rows.
+    apart = min(nodes, max(1, mesh.dp * mesh.cp * mesh.tp // plan.gpus_per_node))
+    slices = min(mesh.dp, apart)
+    reading_nodes = min(nodes, apart * min(2, mesh.pp))
+    wanted = tokens_per_second * TOKEN_BYTES
+    amplified = read_amplification(slices, layout.global_batch, layout.seq_len, window_blocks)
+    return Reading(
+        readers=mesh.dp,
+        nodes=reading_nodes,
+        bytes_per_second=wanted,
+        amplification=amplified,
+        fetched_bytes_per_second_per_node=wanted / slices * amplified,
+    )
+
+
+def read_amplification(num_readers: int, global_batch: int, seq_len: int, window_blocks: int) -> float:
+    """Blocks fetched, over blocks there are, where each batch is sorted by place and cut into `num_readers` runs:
+    simulated over windows of `window_blocks` blocks whose sequences are permuted, as the order does."""
+    if num_readers == 1:
+        return 1.0
+    per_block = max(1, -(-BLOCK_TOKENS // seq_len))
+    generator = np.random.default_rng(0)
+    # Enough windows for some batches, and at least one.
+    windows = max(1, -(-4 * global_batch // (window_blocks * per_block)))
+    places = (
+        generator.permuted(np.arange(windows * window_blocks * per_block).reshape(windows, -1), axis=1).ravel()
+        // per_block
+    )
+    pairs = []
+    for first in range(0, len(places), global_batch):
+        batch = np.sort(places[first : first + global_batch])
+        reader = np.arange(len(batch)) * num_readers // len(batch)
+        pairs.append(batch.astype(np.int64) * num_readers + reader)
+    fetched = len(np.unique(np.concatenate(pairs)))
+    return fetched / (windows * window_blocks)
