@@ -36,7 +36,7 @@ from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
 from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.model.sizes import model_config
-from trainer.options import TrainRecipe, refuse_only_planned
+from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout
 from trainer.processes.following import following
 from trainer.processes.placement import Workers, split_peers, workers_of
@@ -117,7 +117,6 @@ def check_training(recipe: TrainRecipe) -> None:
     corpus = open_corpus(recipe.train.outs)
     make_order(recipe, corpus)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
-    refuse_only_planned(recipe.train)
     check_layout(recipe.train, config)
 
 

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import datetime
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -34,8 +35,9 @@ from trainer.huggingface.llama import import_weights
 from trainer.joining import Joined, check_together, join
 from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import ModelConfig, model_config
-from trainer.options import TrainRecipe, refuse_only_planned
+from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout
+from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model, settle_buckets
 from trainer.processes.runtime import Process, collective_timeout
@@ -135,9 +137,10 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
     saving = dist.new_group(backend="gloo", timeout=_SLOWEST_SAVE)
     with closing(open_feed(recipe, process)) as feed:
         config = model_config(table.model, feed.vocab_size)
-        refuse_only_planned(table)
         layout = parallel_layout(table, process.device)
         check_layout(table, config)
+        if layout.float8 is not None:
+            check_float8(layout.float8, process.device)
         joined = join(output, checkpoints, feed, control)
         model = parallelise_model(config, layout, process.device, timeout)
         saver = Saver(checkpoints, output, table.checkpoint, saving)
@@ -224,6 +227,8 @@ def load_state(run: RunParts) -> None:
     run.feed.start(joined.attempt)
     if run.rank == 0:
         print_epochs(run.feed.dataset.order, run.recipe.train.steps)
+        if (float8 := run.model.layout.float8) is not None:
+            sys.stderr.write("\n".join(float8_products(run.config, float8, run.model.layout.mesh.tp)) + "\n")
         publish_card(run.output, _model_card(run))
 
 

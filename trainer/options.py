@@ -5,9 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from lineage.recipe import RecipeError, key
+
+_NEEDS: Final = {
+    "mxfp8": "it needs a B200 (compute capability 10.0) and torchao's kernels for it, which are not built here",
+    "nvfp4": "it needs a Blackwell GPU, sides of multiples of 128 and torchao's prototype, which is not used here",
+}
+"""Of number formats that are known and not trained in."""
 
 Schedule = Literal["1f1b", "interleaved", "interleaved_zero_bubble", "zbv", "dualpipev", "gpipe"]
 
@@ -280,8 +286,9 @@ class TrainTable:
     )
     seed: int | None = key(None, at_least=0, help="not given: run.seed")
     workers: int | None = key(None, at_least=1, help="processes; not given: the product of [train.parallel]")
-    dtype: Literal["auto", "bfloat16", "float32", "float64", "float8", "bf16", "fp32", "fp64"] = key(
-        "auto", help="of the forward and backward pass; auto: bfloat16 on a GPU, float32 on a CPU"
+    dtype: Literal["auto", "bfloat16", "float32", "float64", "float8", "bf16", "fp32", "fp64", "mxfp8", "nvfp4"] = key(
+        "auto",
+        help="of forward and backward; auto: bfloat16 on a GPU, else float32; float8: products in it, the rest auto",
     )
     compile: bool = key(False, help="torch.compile for each block")
     activation_checkpointing: Literal["none", "selective", "full"] = key("none", help="what is recomputed")
@@ -321,6 +328,8 @@ class TrainTable:
         steps = [entry.first_step for entry in self.mixture]
         if steps and (steps[0] != 0 or sorted(set(steps)) != steps):
             raise RecipeError(f"train.mixture: first_step = {steps}: expected 0 first, then rising numbers")
+        if needs := _NEEDS.get(self.dtype):
+            raise RecipeError(f'train.dtype = "{self.dtype}": {needs}; expected "float8" or another dtype')
         if not self.outs:
             raise RecipeError("train.data = []: expected at least one output of a data run")
         if self.mesh.tp > 1 and "SPREAD" in self.resources.placement:
@@ -369,12 +378,6 @@ class TrainTable:
     def num_workers(self) -> int:
         """Processes of the run."""
         return self.mesh.num_workers
-
-
-def refuse_only_planned(table: TrainTable) -> None:
-    """RecipeError for what `sluice plan` knows and the trainer does not carry out."""
-    if table.dtype == "float8":
-        raise RecipeError('train.dtype = "float8": it can be planned and not be trained yet; expected another dtype')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

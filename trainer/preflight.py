@@ -15,7 +15,7 @@ from lineage.store.delta import StoreError
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.model.sizes import check_model_name, model_config
-from trainer.options import TrainRecipe, refuse_only_planned
+from trainer.options import TrainRecipe
 from trainer.order import Order
 from trainer.parallel.checks import check_layout
 from trainer.processes.placement import local_cpus
@@ -39,7 +39,6 @@ def check_recipe(recipe: TrainRecipe) -> list[str]:
     corpus = open_corpus(recipe.train.outs)
     _check_name(recipe, corpus)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
-    refuse_only_planned(recipe.train)
     check_layout(recipe.train, config)
     return [*_epochs(make_order(recipe, corpus), recipe.train.steps), *sharing]
 

@@ -13,6 +13,10 @@ def check_layout(table: TrainTable, config: ModelConfig) -> None:
     _check_context(table)
     _check_pipeline(table, config)
     _check_experts(table, config)
+    if table.dtype == "float8" and table.float8.emulate and table.compile:
+        raise RecipeError(
+            "train.compile = true: expected false with train.float8.emulate = true, which is not compiled"
+        )
 
 
 def _check_tensor(table: TrainTable, config: ModelConfig) -> None:

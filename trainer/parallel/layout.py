@@ -7,14 +7,14 @@ from typing import Literal
 
 import torch
 
-from trainer.options import ContextTable, ExpertsTable, Mesh, PipelineTable, TrainTable
+from trainer.options import ContextTable, ExpertsTable, Float8Table, Mesh, PipelineTable, TrainTable
 from trainer.parallel.recompute import Recompute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelLayout:
     """How a model is spread and computed. `dtype` is that of forward and backward; weights are kept in float32, or
-    in float64 where that is the dtype."""
+    in float64 where that is the dtype; with `float8` its products are rounded to that."""
 
     mesh: Mesh
     zero: Literal[3, 2, 1, 0] = 3
@@ -25,6 +25,7 @@ class ParallelLayout:
     pipeline: PipelineTable = field(default_factory=PipelineTable)
     context: ContextTable = field(default_factory=ContextTable)
     experts: ExpertsTable = field(default_factory=ExpertsTable)
+    float8: Float8Table | None = None
 
     @property
     def weight_dtype(self) -> torch.dtype:
@@ -41,7 +42,7 @@ def parallel_layout(table: TrainTable, device: torch.device) -> ParallelLayout:
     """The layout that a recipe asks for on this kind of device."""
     names = {"bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
     automatic = "bfloat16" if device.type == "cuda" else "float32"
-    dtype = names.get(table.dtype, automatic if table.dtype == "auto" else table.dtype)
+    dtype = names.get(table.dtype, automatic if table.dtype in ("auto", "float8") else table.dtype)
     return ParallelLayout(
         mesh=table.mesh,
         zero=table.zero,
@@ -51,4 +52,5 @@ def parallel_layout(table: TrainTable, device: torch.device) -> ParallelLayout:
         pipeline=table.pipeline,
         context=table.context,
         experts=table.experts,
+        float8=table.float8 if table.dtype == "float8" else None,
     )

@@ -40,6 +40,7 @@ from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.model.sizes import ModelConfig
 from trainer.model.transformer import Layer, Llama, Span, initial_weight
 from trainer.parallel.context import ContextOptions, share_rows
+from trainer.parallel.float8 import convert_to_float8
 from trainer.parallel.groups import Groups, Meshes, make_groups, make_meshes
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.pipeline import Pipeline, Stage, TiedEnds, rank_of_stage, spans
@@ -253,6 +254,8 @@ def _part(ground: _Ground, span: Span, stage: int | None) -> nn.Module:
     tensor_mesh = meshes.dense["tp"] if layout.mesh.tp > 1 else None
     with torch.device("meta"):
         llama = Llama(ground.config, span, layout.experts).to(layout.weight_dtype)
+    if layout.float8 is not None:
+        convert_to_float8(llama, layout.float8, layout.mesh.tp)
     if tensor_mesh is not None:
         split_tensors(llama, tensor_mesh)
     layers = llama.model.layers

@@ -92,21 +92,25 @@ class TokenByToken(nn.Module):
         logits = x_TD @ self.gate.weight.T
         shares = torch.softmax(logits, -1)
         room = math.ceil(self.table.capacity_factor * len(x_TD) * self.sizes.top_k / self.sizes.num_experts)
-        taken = [0] * self.sizes.num_experts
-        chosen, outputs, dropped = [0] * self.sizes.num_experts, [], 0
-        for t, x_D in enumerate(x_TD):
-            picked = torch.topk(shares[t].detach() + self.bias, self.sizes.top_k).indices.tolist()
-            total = sum(shares[t, e] for e in picked)
-            output = torch.zeros_like(x_D) if self.shared_expert is None else self.shared_expert(x_D)
+        served: list[list[int]] = [[] for _ in range(self.sizes.num_experts)]  # tokens of each expert, as they come
+        chosen, dropped = [0] * self.sizes.num_experts, 0
+        picked_TJ = torch.topk(shares.detach() + self.bias, self.sizes.top_k).indices
+        for t, picked in enumerate(picked_TJ.tolist()):
             for e in picked:
                 chosen[e] += 1
-                if self.table.capacity_factor and taken[e] == room:
+                if self.table.capacity_factor and len(served[e]) == room:
                     dropped += 1
-                    continue
-                taken[e] += 1
-                inner = F.silu(self.experts.w1[e] @ x_D) * (self.experts.w3[e] @ x_D)
-                output = output + shares[t, e] / total * (self.experts.w2[e] @ inner)
-            outputs.append(output)
+                else:
+                    served[e].append(t)
+        totals = shares.gather(1, picked_TJ).sum(-1)
+        output = torch.zeros_like(x_TD) if self.shared_expert is None else self.shared_expert(x_TD)
+        for e, tokens in enumerate(served):
+            x_ND = x_TD[tokens]
+            inner = F.silu(x_ND @ self.experts.w1[e].T) * (x_ND @ self.experts.w3[e].T)
+            gates = (shares[tokens, e] / totals[tokens])[:, None]
+            output = output.index_add(
+                0, torch.tensor(tokens, dtype=torch.int64), gates * (inner @ self.experts.w2[e].T)
+            )
         frequency = torch.tensor(chosen, dtype=torch.float64) / sum(chosen)
         balance = self.sizes.num_experts * (frequency * shares.mean(0)).sum()
         z_loss = torch.logsumexp(logits, -1).square().mean()
@@ -116,7 +120,7 @@ class TokenByToken(nn.Module):
         length = len(x_TD)
         told = (entropy.item(), length * balance.item(), length * z_loss.item())
         self.sums += torch.tensor([dropped, *told, length], dtype=torch.float64)
-        return torch.stack(outputs)[None]
+        return output[None]
 
 
 def train_token_by_token(data: Dataset, config: ModelConfig, table: ExpertsTable) -> Routed:

@@ -1,0 +1,77 @@
+"""Float8 products, emulated: row-wise scales do not depend on the layout."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from lineage.recipe import RecipeError
+from tests.support.forked import run_forked
+from tests.support.layouts import CONFIG, Trained, mesh, train_slice
+from tests.support.tiny_corpus import make_corpus
+from trainer.model.sizes import model_config
+from trainer.options import Float8Table
+from trainer.parallel.float8 import check_float8, float8_products
+from trainer.parallel.layout import ParallelLayout
+
+pytest.importorskip("torchao")
+
+ROWWISE = Float8Table(emulate=True)
+
+
+def trained_over(folder: Path, url: str, layout: ParallelLayout) -> list[Trained]:
+    return run_forked(folder, layout.mesh.num_workers, partial(train_slice, url, layout, CONFIG))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_corpus(str(tmp_path_factory.mktemp("out")), {"web": [1700, 530], "books": [1111]}).url
+
+
+@pytest.fixture(scope="module")
+def alone(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """One process, float8."""
+    return trained_over(tmp_path_factory.mktemp("alone"), corpus, ParallelLayout(mesh=mesh(), float8=ROWWISE))[0]
+
+
+LAYOUTS = {
+    "ddp 2": ParallelLayout(mesh=mesh(dp_replicate=2), zero=0, float8=ROWWISE),
+    "fsdp 2": ParallelLayout(mesh=mesh(dp_shard=2), float8=ROWWISE),
+    "tp 2": ParallelLayout(mesh=mesh(tp=2), float8=ROWWISE),
+    "pp 2": ParallelLayout(mesh=mesh(pp=2), float8=ROWWISE),
+    "cp 2": ParallelLayout(mesh=mesh(cp=2), float8=ROWWISE),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name != "fsdp 2" else ()) for name in LAYOUTS]
+)
+def test_rowwise_products_train_as_in_one_process(name: str, corpus: str, alone: Trained, tmp_path: Path) -> None:
+    for one in trained_over(tmp_path, corpus, LAYOUTS[name]):
+        losses, norms, _ = one.furthest(alone)
+        assert losses < 1e-5
+        assert norms < 1e-4
+
+
+def test_they_are_float8_and_train(corpus: str, alone: Trained, tmp_path: Path) -> None:
+    exact = trained_over(tmp_path, corpus, ParallelLayout(mesh=mesh()))[0]
+    assert 1e-5 < abs(alone.losses[0] - exact.losses[0]) < 0.05
+    assert alone.losses[-1] < alone.losses[0]
+
+
+def test_what_is_converted_is_told_and_why_not_the_rest() -> None:
+    told = "\n".join(float8_products(model_config("debug", 250), ROWWISE, tp=4))
+    assert "float8 (rowwise, emulated): self_attn.q_proj, self_attn.o_proj, mlp.gate_proj" in told
+    assert "not float8: self_attn.k_proj, self_attn.v_proj, whose sides on a rank are not multiples of 16" in told
+    assert "output matrix" in told
+    assert "router and experts" in "\n".join(float8_products(model_config("moe-debug", 250), ROWWISE, tp=1))
+
+
+def test_a_device_without_float8_is_refused_unless_it_is_emulated() -> None:
+    check_float8(ROWWISE, torch.device("cpu"))
+    with pytest.raises(RecipeError, match="cpu has no float8 products"):
+        check_float8(dataclasses.replace(ROWWISE, emulate=False), torch.device("cpu"))
