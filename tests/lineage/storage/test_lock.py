@@ -20,6 +20,7 @@ from lineage.storage.lock import LEASE_FILE, HeldError, hold
 from tests.support.checkout import ROOT
 from tests.support.failing_store import FaultPlan, failing_store
 from tests.support.s3_server import s3_server
+from tests.support.wrong_clock import wrong_clock
 
 _HOLDER = """
 import sys, time
@@ -37,12 +38,15 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
         yield Folder("s3://plain/out")
 
 
-def start_holder(folder: Folder, lease_seconds: float = 60) -> subprocess.Popen[str]:
+def start_holder(
+    folder: Folder, lease_seconds: float = 60, environment: dict[str, str] | None = None
+) -> subprocess.Popen[str]:
     child = subprocess.Popen(
         [sys.executable, "-c", _HOLDER, folder.url, str(lease_seconds)],
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
+        env=environment,
     )
     assert child.stdout is not None and child.stdout.readline() == "held\n"
     return child
@@ -106,6 +110,38 @@ def test_a_dead_holder_s_lease_is_taken_over_when_it_is_old(bucket: Folder) -> N
         pass
     with hold(bucket, "me", wait_seconds=600, lease_seconds=2, clock=stopped_clock) as held:
         held.check()
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_a_clock_that_is_hours_off_neither_keeps_a_lease_nor_loses_it(
+    bucket: Folder, tmp_path: Path, hours: float
+) -> None:
+    """Neither that of the holder nor that of the taker."""
+    environment = wrong_clock(tmp_path / "clock", hours)
+    seen = subprocess.run(
+        [sys.executable, "-c", "import time, datetime; print(time.time(), datetime.datetime.now().timestamp())"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert all(abs(float(clock) - time.time() - hours * 3600) < 600 for clock in seen), "the clock is off"
+    child = start_holder(bucket, lease_seconds=2, environment=environment)
+    with pytest.raises(HeldError), hold(bucket, "me", lease_seconds=600):
+        pass
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    with hold(bucket, "me", wait_seconds=600, lease_seconds=2, clock=stopped_clock):
+        taker = subprocess.run(
+            [sys.executable, "-c", _HOLDER, bucket.url, "600"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+            timeout=60,
+        )
+        assert "HeldError" in taker.stderr, taker.stderr[-500:]
 
 
 def stopped_clock() -> float:

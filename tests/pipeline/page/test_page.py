@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import requests
@@ -29,8 +31,6 @@ pytestmark = pytest.mark.usefixtures("small_ray")
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A finished run of forum posts, one of them with markup in its URL and text."""
-    import random
-
     from pipeline.demo.pages import write_article
 
     folder = tmp_path_factory.mktemp("page")
@@ -148,6 +148,68 @@ def test_markup_in_a_url_is_shown_and_never_run(page: tuple[str, str], browser: 
     assert browser.find_element(By.TAG_NAME, "h1").text == HOSTILE
     assert "stolen" not in browser.title
     assert "<script" not in browser.page_source
+
+
+def test_hostile_texts_run_nothing_and_fetch_nothing_on_any_page(tmp_path: Path, browser: Any) -> None:
+    """Of web pages (URL, host, text), of whoever searches and of whoever purges."""
+    from selenium.webdriver.common.by import By
+
+    with listening() as (other, heard):
+        marks = [
+            f'"><img src={other}image onerror=document.title="stolen">',
+            f"'><script src={other}script></script>",
+            f"</title></textarea></style><svg onload=fetch('{other}fetch')>",
+            f"<link rel=stylesheet href={other}style><meta http-equiv=refresh content='0;url={other}refresh'>",
+            f"{{{{7*7}}}}${{7*7}}<iframe src={other}frame></iframe>\u202e\x00\x1b[31m",
+        ]
+        urls = [f"https://evil.example.org/{mark}" for mark in marks] + [f"javascript:fetch('{other}link')//"]
+        posts = [{"url": url, "id": url, "text": f"{marks[0]} {prose(number)}"} for number, url in enumerate(urls)]
+        (tmp_path / "posts.jsonl").write_text("".join(json.dumps(post) + "\n" for post in posts))
+        out = str(tmp_path / "out")
+        run(tmp_path, recipe(out, {"forum": (str(tmp_path / "posts.jsonl"),)}))
+        rows = query(Folder(out), "SELECT doc_id, url FROM documents").rows
+        assert len(rows) == len(urls)
+
+        def check(place: str) -> None:
+            assert "stolen" not in browser.title, place
+            fetched = browser.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
+            assert [name for name in fetched if not name.startswith(base)] == [], place
+            assert browser.find_elements(By.CSS_SELECTOR, "script, iframe, svg, img, [onerror], [onload]") == [], place
+            links = [link.get_attribute("href") for link in browser.find_elements(By.TAG_NAME, "a")]
+            assert [link for link in links if str(link).startswith("javascript:")] == [], place
+
+        with served(out) as address:
+            browser.implicitly_wait(0)
+            browser.get(address)
+            base = browser.current_url
+            check("front")
+            for mark in [*marks, *urls]:
+                browser.get(f"{base}search?{urlencode({'q': mark})}")
+                check(f"search {mark}")
+            for doc_id, _ in rows:
+                browser.get(f"{base}document/{doc_id}")
+                assert str(doc_id) in browser.page_source
+                check("document")
+            browser.get(f"{base}purge?{urlencode({'kind': 'doc', 'value': rows[0][0]})}")
+            browser.find_element(By.NAME, "by").send_keys(marks[0])
+            browser.find_element(By.NAME, "reason").send_keys(marks[1])
+            check("plan")
+            browser.find_element(By.CSS_SELECTOR, "form[method='post'] button").click()
+            browser.implicitly_wait(60)
+            browser.find_element(By.ID, "purge-id")
+            browser.implicitly_wait(0)
+            check("purged")
+            for place in ("", f"document/{rows[0][0]}", f"document/{urlencode({'a': marks[0]})}"):
+                browser.get(base + place)
+                check(f"after the purge: {place}")
+        assert heard == [], "something was fetched"
+
+
+def prose(seed: int) -> str:
+    """A text that the rules keep, another for each seed."""
+    from pipeline.demo.pages import write_article
+
+    return write_article("en", random.Random(seed)).text
 
 
 def test_without_the_token_nothing_is_shown(page: tuple[str, str]) -> None:
