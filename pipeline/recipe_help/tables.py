@@ -52,6 +52,13 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
         "train.parallel",
     ): "The device mesh: the product of the sizes is the number of processes. The order of the"
     " data does not depend on it.",
+    ("train", "train.pipeline"): "How micro-batches go through the stages of a pipeline, where `train.parallel.pp` is"
+    " above 1.",
+    (
+        "train",
+        "train.context",
+    ): "How the ranks of a sequence share its attention, where `train.parallel.cp` is above 1.",
+    ("train", "train.float8"): "Matrix products in float8, where `train.dtype` is `float8`.",
     ("train", "train.optimizer"): "AdamW and its learning rate schedule.",
     ("train", "train.checkpoint"): "How often the whole state is saved, and how much of it is kept.",
     ("train", "train.cache"): "Blocks of remote shards on local disk, shared by the ranks of a node.",
@@ -99,6 +106,9 @@ EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
         "train.data",
     ): '[[train.data]]\nout = "out/crawl"\n\n[[train.data]]\nout = "out/books"\nprefix = "books-"',
     ("train", "train.parallel"): "[train.parallel]\ndp_shard = 4\ntp = 2",
+    ("train", "train.pipeline"): '[train.pipeline]\nschedule = "interleaved"\nvirtual_stages = 2',
+    ("train", "train.context"): '[train.context]\nmethod = "ring"',
+    ("train", "train.float8"): '[train.float8]\nrecipe = "rowwise"',
     ("train", "train.optimizer"): '[train.optimizer]\nlr = 1e-3\nschedule = "wsd"\nwarmup_steps = 500',
     ("train", "train.checkpoint"): "[train.checkpoint]\nevery = 500\nkeep = 2\nkeep_every = 5000",
     ("train", "train.cache"): '[train.cache]\ndir = "/nvme/sluice"\nmax_bytes = 500_000_000_000',
