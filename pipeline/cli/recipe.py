@@ -93,7 +93,7 @@ def _print_table(key: RecipeKey) -> None:
 
     header = next(table.header for table in recipe_tables(key.recipe) if table.name == key.table)
     of = "data" if key.recipe == "data" else "training"
-    print(f"\n{header} of a {of} recipe: {PARAGRAPHS[key.recipe, key.table]}")
+    print(f"\n{header} of a {of} recipe: {PARAGRAPHS.get((key.recipe, key.table), '')}")
 
 
 def _print_key(key: RecipeKey) -> None:

@@ -119,7 +119,7 @@ def _of_table(tables: Mapping[str, RecipeTable], name: str, value: Any) -> Itera
     table = tables[name]
     for entry in value if isinstance(value, list) else [value]:
         yield ""
-        yield from (f"# {line}" for line in textwrap.wrap(PARAGRAPHS[table.recipe, name], _WIDTH - 2))
+        yield from (f"# {line}" for line in textwrap.wrap(PARAGRAPHS.get((table.recipe, name), ""), _WIDTH - 2))
         yield table.header
         inner = [key for key in entry if f"{name}.{key}" in tables and not isinstance(entry[key], str)]
         for key in table.keys:
