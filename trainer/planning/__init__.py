@@ -1,1 +1,2 @@
-"""`sluice plan`: layout → memory, communication, throughput, cadence → plan; gpus holds data sheets."""
+"""`sluice plan`: shape → layout → memory, communication, schedules, throughput, cadence → plan; search and roofline
+build on these; gpus holds data sheets."""
