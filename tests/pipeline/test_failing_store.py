@@ -22,7 +22,7 @@ from tests.support.tiny_crawl import make_tiny_crawl
 PLANS = {
     "errors": FaultPlan(seed=1, error=0.02, busy=0.02, outage=0.002, outage_requests=12),
     "slow": FaultPlan(seed=2, slow=0.2, outage=0.002, outage_requests=12),
-    "cut bodies": FaultPlan(seed=3, cut=0.04, outage=0.002, outage_requests=12),
+    "cut bodies": FaultPlan(seed=3, cut=0.01, outage=0.002, outage_requests=12),
     "resets": FaultPlan(seed=4, reset=0.03, outage=0.002, outage_requests=12),
     "lost answers": FaultPlan(seed=5, lost=0.03),
     "all": FaultPlan(
