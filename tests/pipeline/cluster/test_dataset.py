@@ -52,8 +52,8 @@ def test_the_operators_of_a_run_stand_in_ray_datas_own_log_under_the_names_of_th
     compared = operators[1:-4]
     assert compared[:2] == ["dedup.identity.rows", "dedup.identity"]
     assert {"dedup.candidates.rows", "dedup.candidates", "dedup.verdicts"} <= set(compared)
-    assert [each["operator"] for each in summary["datasets"]] == operators
-    assert all(f"MapBatches({each['operator']})" in "\n".join(each["lines"]) for each in summary["datasets"])
+    assert [stats.operator for stats in summary.datasets] == operators
+    assert all(f"MapBatches({stats.operator})" in "\n".join(stats.lines) for stats in summary.datasets)
     assert capfd.readouterr() == ("", "")
 
 
