@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import ray
+from ray.data._internal.logging import SessionFileHandler, get_log_directory
 
 from pipeline.cluster import dataset
 from pipeline.cluster.dataset import DatasetStats, run_units
@@ -28,9 +30,10 @@ def ray_with_this_module(small_ray: None) -> None:
 
 
 def ray_data_log() -> Path:
-    from ray._private import worker
-
-    return Path(worker._global_node.get_session_dir_path()) / "logs" / "ray-data" / "ray-data.log"
+    """Ray Data's log file. It stays that of the first Ray session of this process."""
+    handlers = logging.getLogger("ray.data").handlers
+    [handler] = [handler for handler in handlers if isinstance(handler, SessionFileHandler)]
+    return Path(handler._path or Path(get_log_directory() or "") / "ray-data.log")
 
 
 def double(job: int, item: int) -> int:

@@ -56,6 +56,7 @@ class Watch:
             self.seen = {variable for variable in RAY_ENVIRONMENT if variable in os.environ}
 sys.meta_path.insert(0, watch := Watch())
 assert main(sys.argv[1:]) == 2
+import ray  # where the command did not come so far itself
 assert watch.seen == set(RAY_ENVIRONMENT), watch.seen
 """
 

@@ -156,11 +156,12 @@ def test_an_exchange_that_was_broken_off_repeats_no_finished_piece(tmp_path: Pat
     broken = exchange(tmp_path, tasks, 4, read=read, reduce=reduce)
     with pytest.raises(InterruptedError):
         one_at_a_time.run(broken)
-    first = (tmp_path / "notes.txt").read_text().splitlines()
-    assert first == [*(f"read {number}" for number in range(4)), "reduce 0", "reduce 1", "reduce 2"]
     (tmp_path / "whole").touch()
     assert one_at_a_time.run(broken) == {0: {"rows": 1}, 1: {"rows": 1}, 2: {"rows": 5}, 3: {"rows": 1}}
-    assert (tmp_path / "notes.txt").read_text().splitlines()[len(first) :] == ["reduce 2", "reduce 3"]
+    times = Counter((tmp_path / "notes.txt").read_text().splitlines())
+    # Piece 3 may have begun before the end of piece 2 was known.
+    assert times.pop("reduce 3") in (1, 2)
+    assert times == {**{f"read {number}": 1 for number in range(4)}, "reduce 0": 1, "reduce 1": 1, "reduce 2": 2}
     one_at_a_time.clear(broken)
     assert not broken.folder.names()
 
