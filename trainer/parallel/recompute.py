@@ -8,9 +8,13 @@ from typing import Any, Literal
 import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import SAC_IGNORED_OPS, CheckpointPolicy, create_selective_checkpoint_contexts
 
 Recompute = Literal["none", "selective", "full"]
+_PROFILER_MARKS = (
+    torch.ops.profiler._record_function_enter_new.default,
+    torch.ops.profiler._record_function_exit._RecordFunction,
+)
 RECOMPUTED_PREFIX = "_checkpoint_wrapped_module."
 """What the wrapper puts into the names of parameters."""
 
@@ -31,6 +35,9 @@ def _recomputation(recompute: Recompute) -> dict[str, Any]:
 
 def _selective_contexts() -> Any:
     """A layer's contexts: the count of products begins anew with every forward pass."""
+    # torch holds each call of an operation in the recomputation against one of the forward pass. FSDP marks its hooks
+    # for the profiler, and those of experts that are sharded apart make other marks in the recomputation.
+    SAC_IGNORED_OPS.update(_PROFILER_MARKS)
     return create_selective_checkpoint_contexts(_keep_products())  # type: ignore[no-untyped-call]
 
 
