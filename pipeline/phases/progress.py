@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from lineage.secrets import redacted
+from pipeline.terminal import visible_lines
 
 _LINE_EVERY_SECONDS = 10.0
 
@@ -100,4 +101,4 @@ class ProgressReporter:
     def say(self, line: str) -> None:
         """One line for the user."""
         if not self._quiet:
-            self._console.print(redacted(line), highlight=False, markup=False, soft_wrap=True)
+            self._console.print(visible_lines(redacted(line)), highlight=False, markup=False, soft_wrap=True)

@@ -299,9 +299,9 @@ def with_gradients_that_do_not_travel_back(url: str, process: Process) -> Routed
     return with_capacity_on_two(url, process)
 
 
-def with_room_rounded_down(url: str, process: Process) -> Routed:
+def with_too_little_room(url: str, process: Process) -> Routed:
     honest = WholeRows.kept
-    WholeRows.kept = lambda self, places, factor: honest(self, places, factor * 0.98)  # type: ignore[method-assign]
+    WholeRows.kept = lambda self, places, factor: honest(self, places, factor * 0.8)  # type: ignore[method-assign]
     return with_capacity_on_two(url, process)
 
 
@@ -325,7 +325,7 @@ def with_capacity_on_two(url: str, process: Process) -> Routed:
 FAULTS = [
     with_losses_of_experts_scaled_twice,
     with_gradients_that_do_not_travel_back,
-    with_room_rounded_down,
+    with_too_little_room,
     with_the_dearest_rows_first,
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -495,8 +496,7 @@ def test_days_and_cost_follow_from_the_time_of_a_step(tmp_path: Path) -> None:
 
 def saved_bytes(num_layers: int, tokens_BT: torch.Tensor) -> int:
     """What the debug model with so many layers really keeps for backward, weights aside."""
-    model = Llama(model_config("debug", 250))
-    del model.model.layers[num_layers:]
+    model = Llama(dataclasses.replace(model_config("debug", 250), num_layers=num_layers))
     owned = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     storages: dict[int, torch.UntypedStorage] = {}
 
