@@ -102,7 +102,7 @@ def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> No
 
 def _export_corpus(out: Folder, options: argparse.Namespace) -> int:
     from pipeline.export.formats.names import FORMAT_NAMES
-    from pipeline.export.process import Export, export, on_ray
+    from pipeline.export.process import CorpusExport, export, on_ray
     from pipeline.export.request import DEFAULT_FILE_DOCUMENTS, ExportRequest, parse_split
     from pipeline.phases.progress import ProgressReporter
     from pipeline.recipe import RayTable
@@ -128,7 +128,7 @@ def _export_corpus(out: Folder, options: argparse.Namespace) -> int:
     )
     ray = RayTable(address=options.address or "local", num_cpus=options.num_cpus)
     name = options.name or split(to.url)[1]
-    asked = Export(out=out, to=to, name=name, request=request, links=not options.copy)
+    asked = CorpusExport(out=out, to=to, name=name, request=request, links=not options.copy)
     done = export(asked, on_ray(ray, ProgressReporter()))
     row = done.row
     if options.json:

@@ -10,12 +10,12 @@ from pipeline.cli.common import console
 
 if TYPE_CHECKING:
     from trainer.options import PipelineTable
-    from trainer.planning.search import Candidate, Found, Refused
+    from trainer.planning.search import Candidate, Refused, SearchResult
 
 _AXES = ("tp", "cp", "ep", "pp")
 
 
-def as_json(found: Found) -> dict[str, Any]:
+def as_json(found: SearchResult) -> dict[str, Any]:
     """The search as one object: every layout that was refused too."""
     return {
         "candidates": found.num_candidates,
@@ -80,7 +80,7 @@ def overrides(candidate: Candidate) -> list[str]:
     return given
 
 
-def show(found: Found) -> None:
+def show(found: SearchResult) -> None:
     """The page: the fastest, what each axis costs, and why the others were refused."""
     out = console()
     out.print(
@@ -127,7 +127,7 @@ def _cells(candidate: Candidate) -> tuple[str, ...]:
     )
 
 
-def _ranking(found: Found) -> Any:
+def _ranking(found: SearchResult) -> Any:
     table = _columns("Fastest layouts", "mesh", "how", "micro", "GB", "bubble", "seconds", "MFU")
     for candidate in found.ranked:
         table.add_row(*_cells(candidate))
@@ -138,7 +138,7 @@ def _ranking(found: Found) -> Any:
     return table
 
 
-def _axes(found: Found) -> Any:
+def _axes(found: SearchResult) -> Any:
     best = found.ranked[0].throughput.step_seconds
     table = _columns("The fastest with each size of one axis", "axis", "mesh", "GB", "seconds", "to the fastest")
     for axis in _AXES:
@@ -158,7 +158,7 @@ def _axes(found: Found) -> Any:
     return table
 
 
-def _reasons(found: Found) -> Any:
+def _reasons(found: SearchResult) -> Any:
     table = _columns("Refused", "reason", "the nearest to fit, or the first", "layouts")
     counts = Counter(refused.reason for refused in found.refused)
     for reason, number in counts.most_common():

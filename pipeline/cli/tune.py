@@ -20,7 +20,7 @@ from pipeline.terminal import visible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.inspect.tune import Counts, Tuned
+    from pipeline.inspect.tune import TuneCounts, Tuned
 
 _SHOWN = 8
 
@@ -64,7 +64,7 @@ def _print_side_by_side(answers: Sequence[Tuned]) -> None:
     _print_counts("recipe", rows)
 
 
-def _print_counts(head: str, rows: Sequence[tuple[str, Counts]]) -> None:
+def _print_counts(head: str, rows: Sequence[tuple[str, TuneCounts]]) -> None:
     from rich.table import Table
     from rich.text import Text
 

@@ -14,7 +14,7 @@ from lineage.purge.erase import erase_old_versions, remove_all_leftovers
 from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import hold
 from pipeline.export.formats.registry import INDEX_NAMES
-from pipeline.export.process import CLAIM, Export, clear_work, finished_row, in_process, same_corpus, write_export
+from pipeline.export.process import CLAIM, CorpusExport, clear_work, finished_row, in_process, same_corpus, write_export
 from pipeline.export.request import ExportRequest
 from pipeline.export.units import is_of_units, sources_of
 
@@ -27,7 +27,7 @@ def clean_export(out: Folder, index: Index, row: ExportRow) -> ExportRow:
     if not to.is_remote and not os.path.isdir(to.url):
         raise StorageError(f"{to.url} is not there")
     request = ExportRequest.from_json(json.loads(row.options))
-    asked = Export(out=out, to=to, name=row.name, request=request, links=False)
+    asked = CorpusExport(out=out, to=to, name=row.name, request=request, links=False)
     with hold(to, "sluice purge"):
         remove_all_leftovers(to)
         manifest = read_manifest(to)

@@ -34,8 +34,8 @@ from lineage.storage.lock import LEASE_FILE, hold
 from pipeline.cluster.session import ray_session
 from pipeline.export.formats.registry import FORMATS, check_request, reads_tokens
 from pipeline.export.request import ExportRequest
-from pipeline.export.sink import Sink
-from pipeline.export.units import ExportJob, Piece, is_of_units, shard_pieces, sources_of, text_pieces, up_to_date
+from pipeline.export.sink import ExportSink
+from pipeline.export.units import ExportJob, ExportPiece, is_of_units, shard_pieces, sources_of, text_pieces, up_to_date
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
@@ -47,7 +47,7 @@ _WAIT_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Export:
+class CorpusExport:
     """What is exported from the finished `out` to the folder `to`, under which name in lineage. `links`: a shard that
     is exported as it is may be another name of the same file."""
 
@@ -66,11 +66,11 @@ class Done:
     was_done: bool
 
 
-WriteAll = Callable[[ExportJob, Sequence[Piece]], list[ExportedUnit]]
+WriteAll = Callable[[ExportJob, Sequence[ExportPiece]], list[ExportedUnit]]
 """Writes the units of pieces, in their order."""
 
 
-def export(asked: Export, write_all: WriteAll) -> Done:
+def export(asked: CorpusExport, write_all: WriteAll) -> Done:
     """Write an export, or continue it.
 
     RecipeError if the request, the folder or the name is wrong; NotFinishedError if the OUT has no index; HeldError if
@@ -95,7 +95,7 @@ def export(asked: Export, write_all: WriteAll) -> Done:
 def on_ray(ray: RayTable, reporter: ProgressReporter) -> WriteAll:
     """Writes units as a Ray Data Dataset, many at once, skipping those whose marker stands."""
 
-    def write_all(job: ExportJob, pieces: Sequence[Piece]) -> list[ExportedUnit]:
+    def write_all(job: ExportJob, pieces: Sequence[ExportPiece]) -> list[ExportedUnit]:
         if not pieces:
             return []
         with ray_session(ray.address, ray.num_cpus):
@@ -104,12 +104,12 @@ def on_ray(ray: RayTable, reporter: ProgressReporter) -> WriteAll:
     return write_all
 
 
-def in_process(job: ExportJob, pieces: Sequence[Piece]) -> list[ExportedUnit]:
+def in_process(job: ExportJob, pieces: Sequence[ExportPiece]) -> list[ExportedUnit]:
     """Writes units one after another in this process: for few."""
     return [write_unit(job, piece) for piece in pieces]
 
 
-def _check(asked: Export, index: Index) -> None:
+def _check(asked: CorpusExport, index: Index) -> None:
     """RecipeError where the request cannot be met, or the folder is no place for it."""
     check_request(asked.request, index.tokenizer.vocab_size)
     known = sources_of(index)
@@ -120,13 +120,13 @@ def _check(asked: Export, index: Index) -> None:
     _refuse_above(asked)
 
 
-def _refuse_above(asked: Export) -> None:
+def _refuse_above(asked: CorpusExport) -> None:
     """RecipeError where OUT lies in the folder to write: its files would be taken for the export's."""
     if f"{asked.out.url}/".startswith(f"{asked.to.url}/"):
         raise RecipeError(f"--to {asked.to.url} holds the output {asked.out.url} itself: name a folder of its own")
 
 
-def write_export(asked: Export, index: Index, write_all: WriteAll) -> Manifest:
+def write_export(asked: CorpusExport, index: Index, write_all: WriteAll) -> Manifest:
     """Bring the folder to what `index` says, and publish its manifest. The caller holds the folder."""
     pieces = shard_pieces(index, asked.request) if reads_tokens(asked.request) else text_pieces(index, asked.request)
     before = read_manifest(asked.to)
@@ -150,7 +150,7 @@ def write_export(asked: Export, index: Index, write_all: WriteAll) -> Manifest:
     return manifest
 
 
-def _job(asked: Export, index: Index) -> ExportJob:
+def _job(asked: CorpusExport, index: Index) -> ExportJob:
     return ExportJob(
         out=asked.out.url,
         to=asked.to.url,
@@ -160,16 +160,16 @@ def _job(asked: Export, index: Index) -> ExportJob:
     )
 
 
-def write_unit(job: ExportJob, piece: Piece) -> ExportedUnit:
+def write_unit(job: ExportJob, piece: ExportPiece) -> ExportedUnit:
     """Write a unit's files, then its marker."""
     to = Folder(job.to)
-    sink = Sink(to)
+    sink = ExportSink(to)
     FORMATS[job.request.format].write(job, piece, sink)
     unit = ExportedUnit(unit=piece.unit, inputs=piece.inputs, files=sink.files)
     return publish_result(to, piece.marker, unit)
 
 
-def _phase(job: ExportJob, pieces: Sequence[Piece]) -> Phase[ExportJob, Piece, ExportedUnit]:
+def _phase(job: ExportJob, pieces: Sequence[ExportPiece]) -> Phase[ExportJob, ExportPiece, ExportedUnit]:
     return Phase(
         name=f"export {job.request.format}",
         operator=f"export_{job.request.format}",
@@ -206,7 +206,7 @@ def same_corpus(manifest: Manifest, index: Index) -> bool:
     return manifest.corpus == _corpus(index)
 
 
-def _claim(asked: Export, index: Index) -> dict[str, object]:
+def _claim(asked: CorpusExport, index: Index) -> dict[str, object]:
     return {
         "name": asked.name,
         "options": asked.request.to_json(),
@@ -214,7 +214,7 @@ def _claim(asked: Export, index: Index) -> dict[str, object]:
     }
 
 
-def _claimed(asked: Export, index: Index) -> Manifest | None:
+def _claimed(asked: CorpusExport, index: Index) -> Manifest | None:
     """The manifest that the folder holds of this export. RecipeError if the folder holds something else."""
     to = asked.to
     manifest = read_manifest(to)
@@ -234,7 +234,7 @@ def _claimed(asked: Export, index: Index) -> Manifest | None:
     return manifest
 
 
-def _refuse_differences(asked: Export, held: Mapping[str, Any], corpus: str) -> None:
+def _refuse_differences(asked: CorpusExport, held: Mapping[str, Any], corpus: str) -> None:
     """RecipeError unless the folder holds the export that is asked for, of whatever version of the corpus."""
     ours, theirs = asked.request.to_json(), ExportRequest.from_json(held["options"]).to_json()
     found = [f"{key} = {theirs[key]!r}, not {ours[key]!r}" for key in ours if ours[key] != theirs[key]]
@@ -248,7 +248,7 @@ def _refuse_differences(asked: Export, held: Mapping[str, Any], corpus: str) -> 
         )
 
 
-def _recorded(asked: Export, manifest: Manifest) -> ExportRow | None:
+def _recorded(asked: CorpusExport, manifest: Manifest) -> ExportRow | None:
     """The row of an export that is whole and recorded as it lies there."""
     for row in read_exports(asked.out):
         if (row.name, row.place, row.state, row.version) == (asked.name, asked.to.url, FINISHED, manifest.version):
@@ -256,7 +256,7 @@ def _recorded(asked: Export, manifest: Manifest) -> ExportRow | None:
     return None
 
 
-def _begin(asked: Export, index: Index) -> None:
+def _begin(asked: CorpusExport, index: Index) -> None:
     """Claim the folder and record that it will hold a copy, before the first byte of one."""
     with hold(asked.out, "sluice export", _WAIT_SECONDS):
         rows = read_exports(asked.out)
@@ -283,7 +283,7 @@ def _begin(asked: Export, index: Index) -> None:
             )
 
 
-def finished_row(asked: Export, manifest: Manifest) -> ExportRow:
+def finished_row(asked: CorpusExport, manifest: Manifest) -> ExportRow:
     """What is to be recorded of an export that is whole."""
     return ExportRow(
         name=manifest.name,

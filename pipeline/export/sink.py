@@ -23,7 +23,7 @@ class FileUnderWay(HashingFile):
         return super().write(data)
 
 
-class Sink:
+class ExportSink:
     """Where a unit's files go; `files` lists those that are whole."""
 
     def __init__(self, folder: Folder) -> None:

@@ -13,8 +13,8 @@ from lineage.ids import sort_key
 from lineage.index.output_index import PartFile
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
-from pipeline.export.sink import Sink
-from pipeline.export.units import ExportJob, Piece
+from pipeline.export.sink import ExportSink
+from pipeline.export.units import ExportJob, ExportPiece
 from pipeline.parquet.rows import opened, read_rows
 
 
@@ -56,11 +56,11 @@ class TextFile(Protocol):
     def add(self, row: TextRow, /) -> None: ...
 
 
-OpenText = Callable[[Sink, ExportJob, Piece, str], AbstractContextManager[TextFile]]
+OpenText = Callable[[ExportSink, ExportJob, ExportPiece, str], AbstractContextManager[TextFile]]
 """Opens a unit's file of a split (its name, or "" where there are none)."""
 
 
-def write_texts(job: ExportJob, piece: Piece, sink: Sink, open_text: OpenText) -> None:
+def write_texts(job: ExportJob, piece: ExportPiece, sink: ExportSink, open_text: OpenText) -> None:
     """The texts of a unit into one file a split, in (part, row) order. A split without a text has no file."""
     with ExitStack() as stack:
         files: dict[str, TextFile] = {}
@@ -71,7 +71,7 @@ def write_texts(job: ExportJob, piece: Piece, sink: Sink, open_text: OpenText) -
             files[split].add(row)
 
 
-def kept_texts(job: ExportJob, piece: Piece) -> Iterator[TextRow]:
+def kept_texts(job: ExportJob, piece: ExportPiece) -> Iterator[TextRow]:
     """The unit's kept documents in (part, row) order. dedup/ names them: a purge takes their rows out of it."""
     out = Folder(job.out)
     lookup = Lookup(out)

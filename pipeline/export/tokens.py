@@ -17,8 +17,8 @@ from lineage.index.checksums import check_file
 from lineage.index.output_index import Shard, generation_of
 from lineage.storage.folder import Folder
 from lineage.store.delta import arrow_dataset
-from pipeline.export.sink import FileUnderWay, Sink
-from pipeline.export.units import ExportJob, Piece
+from pipeline.export.sink import ExportSink, FileUnderWay
+from pipeline.export.units import ExportJob, ExportPiece
 from pipeline.parquet.rows import read_rows
 
 _TOKENS_AT_ONCE: Final = 1 << 21
@@ -81,7 +81,7 @@ def _stretches(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) ->
         yield int(starts[low]), int(ends[high - 1])
 
 
-def kept_documents(job: ExportJob, piece: Piece) -> dict[str, ShardDocuments]:
+def kept_documents(job: ExportJob, piece: ExportPiece) -> dict[str, ShardDocuments]:
     """The documents of each split of the unit's shard; a split without any is left out."""
     shard = piece.shard
     assert shard is not None
@@ -101,7 +101,7 @@ def _purged_starts(out: Folder, shard: Shard) -> pa.Array:
     return pa.array(sorted(set(starts.to_pylist())), pa.int64())
 
 
-def write_tokens(sink: Sink, job: ExportJob, name: str, split: str, documents: ShardDocuments) -> None:
+def write_tokens(sink: ExportSink, job: ExportJob, name: str, split: str, documents: ShardDocuments) -> None:
     """`name`: the documents' tokens one behind another, little-endian, without a header. Where they are the whole shard
     as it is, the file is another name of the OUT's own, or a copy."""
     if job.token_bytes == TOKEN_BYTES and documents.is_whole and job.links:

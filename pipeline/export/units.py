@@ -37,7 +37,7 @@ class ExportJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class ExportPiece:
     """A unit of work: consecutive parts of a source with what dedup/ says of each, or one shard. `is_last` is of the
     whole export."""
 
@@ -70,7 +70,7 @@ class Piece:
         return f"{where}{self.source}{between}{mark}{self.number:05d}{extension}"
 
 
-def text_pieces(index: Index, request: ExportRequest) -> list[Piece]:
+def text_pieces(index: Index, request: ExportRequest) -> list[ExportPiece]:
     """Consecutive parts of a source, at most `file_documents` rows of them or one part. A purge keeps the rows of every
     part, and so the pieces."""
     dedup = {(entry.source, entry.part): entry for entry in index.dedup}
@@ -91,7 +91,7 @@ def text_pieces(index: Index, request: ExportRequest) -> list[Piece]:
         made_from = [(entry.file, entry.hash) for pair in parts for entry in pair]
         pieces.append((source, number, parts, made_from))
     return [
-        Piece(
+        ExportPiece(
             source=source,
             number=number,
             parts=parts,
@@ -102,11 +102,11 @@ def text_pieces(index: Index, request: ExportRequest) -> list[Piece]:
     ]
 
 
-def shard_pieces(index: Index, request: ExportRequest) -> list[Piece]:
+def shard_pieces(index: Index, request: ExportRequest) -> list[ExportPiece]:
     """One a shard."""
     shards = [shard for shard in index.shards if request.takes(shard.source)]
     return [
-        Piece(
+        ExportPiece(
             source=shard.source,
             number=shard.shard,
             shard=shard,
@@ -133,7 +133,7 @@ def sources_of(index: Index) -> set[str]:
     return {shard.source for shard in index.shards} | {part.source for part in index.documents}
 
 
-def up_to_date(pieces: Sequence[Piece], units: Iterable[ExportedUnit]) -> dict[str, ExportedUnit]:
+def up_to_date(pieces: Sequence[ExportPiece], units: Iterable[ExportedUnit]) -> dict[str, ExportedUnit]:
     """The units of an earlier export that were made from what the pieces would be made from, by name."""
     wanted = {piece.unit: piece.inputs for piece in pieces}
     return {unit.unit: unit for unit in units if wanted.get(unit.unit) == unit.inputs}

@@ -40,7 +40,7 @@ class JudgedRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class TuneCounts:
     """Documents under a name (a language, a host, a rule): that survive the filters before and after, and the
     differences. `open` ones were turned down and pass what the ledger has of them."""
 
@@ -75,9 +75,9 @@ class Tuned:
     changed: tuple[str, ...]
     not_looked_at: tuple[str, ...]
     judged_later_by: tuple[str, ...]
-    total: Counts
-    by_language: tuple[Counts, ...]
-    by_host: tuple[Counts, ...]
+    total: TuneCounts
+    by_language: tuple[TuneCounts, ...]
+    by_host: tuple[TuneCounts, ...]
     by_rule: tuple[tuple[str, int], ...]
     examples: tuple[Example, ...]
 
@@ -324,7 +324,7 @@ def _tuned(
     )
 
 
-def _counts(rows: Sequence[dict[str, Any]], what: str) -> tuple[Counts, ...]:
+def _counts(rows: Sequence[dict[str, Any]], what: str) -> tuple[TuneCounts, ...]:
     """The counts of a kind of group, those with most changes first."""
     by_name: dict[str | None, dict[str, int]] = {}
     for row in rows:
@@ -334,15 +334,15 @@ def _counts(rows: Sequence[dict[str, Any]], what: str) -> tuple[Counts, ...]:
     return tuple(sorted(counts, key=lambda c: (-(c.lost + c.gained + c.open), -c.before, c.name or "")))
 
 
-def _counted(name: str | None, outcomes: dict[str, int]) -> Counts:
+def _counted(name: str | None, outcomes: dict[str, int]) -> TuneCounts:
     kept, lost, gained = (outcomes.get(outcome, 0) for outcome in ("kept", "lost", "gained"))
-    return Counts(
+    return TuneCounts(
         name=name, before=kept + lost, after=kept + gained, lost=lost, gained=gained, open=outcomes.get("open", 0)
     )
 
 
-def _total(parts: Sequence[Counts]) -> Counts:
-    return Counts(
+def _total(parts: Sequence[TuneCounts]) -> TuneCounts:
+    return TuneCounts(
         name=None,
         before=sum(part.before for part in parts),
         after=sum(part.after for part in parts),

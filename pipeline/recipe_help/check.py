@@ -11,7 +11,7 @@ from typing import Any, Final
 from lineage.recipe import RecipeError, parse_table
 from pipeline.recipe import PipelineRecipe, check_steps_of, checked
 from pipeline.recipe_help.keys import SHAPES, Kind
-from pipeline.recipe_help.positions import Position, dotted, key_positions
+from pipeline.recipe_help.positions import TextPosition, dotted, key_positions
 from trainer.model.sizes import check_model_name
 from trainer.options import TrainRecipe
 
@@ -25,7 +25,7 @@ class RecipeProblem:
 
     message: str
     key: str | None
-    position: Position | None
+    position: TextPosition | None
 
 
 def kind_of(raw: Mapping[str, Any]) -> Kind:
@@ -56,16 +56,16 @@ def check_recipe(text: str) -> tuple[Kind | None, list[RecipeProblem]]:
     return kind, sorted(problems, key=lambda found: _order(found.position))
 
 
-def _order(position: Position | None) -> tuple[int, int]:
+def _order(position: TextPosition | None) -> tuple[int, int]:
     return (position.line, position.column) if position else (1 << 62, 0)
 
 
 def _of_toml(text: str, error: tomllib.TOMLDecodeError) -> RecipeProblem:
     found = _AT.search(str(error))
     lines = text.split("\n")
-    position = Position(line=len(lines), column=len(lines[-1]) + 1)
+    position = TextPosition(line=len(lines), column=len(lines[-1]) + 1)
     if found and found[1]:
-        position = Position(line=int(found[1]), column=int(found[2]))
+        position = TextPosition(line=int(found[1]), column=int(found[2]))
     return RecipeProblem(message=f"not TOML: {_AT.sub('', str(error))}", key=None, position=position)
 
 
@@ -87,7 +87,7 @@ def _parts(key: str) -> list[str | int]:
     return [int(number) if number else name for number, name in found]
 
 
-def _placed(error: RecipeError, raw: Mapping[str, Any], places: Mapping[str, Position]) -> RecipeProblem:
+def _placed(error: RecipeError, raw: Mapping[str, Any], places: Mapping[str, TextPosition]) -> RecipeProblem:
     message = str(error)
     key = error.key
     if key is None and (leading := _LEADING_KEY.match(message)):
@@ -95,7 +95,9 @@ def _placed(error: RecipeError, raw: Mapping[str, Any], places: Mapping[str, Pos
     return RecipeProblem(message=message, key=key, position=_position(key, message, raw, places))
 
 
-def _position(key: str | None, message: str, raw: Mapping[str, Any], places: Mapping[str, Position]) -> Position | None:
+def _position(
+    key: str | None, message: str, raw: Mapping[str, Any], places: Mapping[str, TextPosition]
+) -> TextPosition | None:
     """Where the key stands, or else the nearest table that it belongs to. A check of the whole recipe says source.name
     for that of any source: the one whose name it quotes is meant."""
     while key:

@@ -25,14 +25,14 @@ _STRINGS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class TextPosition:
     """A place in a text; both count from 1."""
 
     line: int
     column: int
 
 
-def key_positions(text: str) -> dict[Path, Position]:
+def key_positions(text: str) -> dict[Path, TextPosition]:
     """Where each key and each table's header begins, by its path: ("source", 0, "limit"). A table that several headers
     or dotted keys make has the place of the first."""
     scan = _Scan(text)
@@ -40,10 +40,10 @@ def key_positions(text: str) -> dict[Path, Position]:
     return {path: position_of(text, offset) for path, offset in scan.found.items()}
 
 
-def position_of(text: str, offset: int) -> Position:
+def position_of(text: str, offset: int) -> TextPosition:
     """The place of a character."""
     line_start = text.rfind("\n", 0, offset) + 1
-    return Position(line=text.count("\n", 0, offset) + 1, column=offset - line_start + 1)
+    return TextPosition(line=text.count("\n", 0, offset) + 1, column=offset - line_start + 1)
 
 
 def dotted(path: Path) -> str:

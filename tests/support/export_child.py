@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 
 from lineage.storage.folder import Folder
-from pipeline.export.process import Export, export, in_process
+from pipeline.export.process import CorpusExport, export, in_process
 from pipeline.export.request import ExportRequest
 from tests.support.purge_child import Countdown, count_acts
 
@@ -16,7 +16,7 @@ def main() -> None:
     countdown = Countdown(int(fatal))
     count_acts(countdown)
     request = ExportRequest(format=format_name, file_documents=30)
-    export(Export(out=Folder(out), to=Folder(to), name="copy", request=request), in_process)
+    export(CorpusExport(out=Folder(out), to=Folder(to), name="copy", request=request), in_process)
     print(countdown.acts)
 
 

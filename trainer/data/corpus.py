@@ -23,7 +23,7 @@ class ShardFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class CorpusOutput:
     """One output that the run reads: its folder or URL, what the run puts before its source names, and its content."""
 
     url: str
@@ -36,7 +36,7 @@ class Output:
 class Corpus:
     """The shards of each source (with its prefix), sources by name, shards by number."""
 
-    outputs: tuple[Output, ...]
+    outputs: tuple[CorpusOutput, ...]
     sources: Mapping[str, tuple[ShardFile, ...]]
     tokenizer: TokenizerIdentity
 
@@ -68,7 +68,7 @@ def open_corpus(tables: Sequence[DataTable]) -> Corpus:
                 raise ValueError(f"two outputs of train.data have a source {source!r}: give one of them a prefix")
             sources[source] = shards
     outputs = tuple(
-        Output(
+        CorpusOutput(
             url=folder.url,
             prefix=table.prefix,
             order_fingerprint=index.order_fingerprint,

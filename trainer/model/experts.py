@@ -58,7 +58,7 @@ class ExpertLayer(nn.Module):
         super().__init__()
         self.number, self.sizes, self.table = number, sizes, table
         self.gate = Router(width, sizes.num_experts)
-        self.experts = Experts(width, sizes)
+        self.experts = StackedExperts(width, sizes)
         self.shared_expert = SwiGLU(width, sizes.hidden * sizes.num_shared) if sizes.num_shared else None
         if table.bias_rate:
             self.register_buffer("bias", torch.zeros(sizes.num_experts))
@@ -115,7 +115,7 @@ class Router(nn.Module):
         return F.linear(x_BTD.to(wide), self.weight.to(wide))
 
 
-class Experts(nn.Module):
+class StackedExperts(nn.Module):
     """The SwiGLUs of one layer, their matrices stacked: w1 (gate) and w3 (up) are (E, F, D), w2 (down) is (E, D, F)."""
 
     def __init__(self, width: int, sizes: ExpertSizes) -> None:
@@ -200,7 +200,7 @@ def _gathered(mine: Tensor, group: dist.ProcessGroup) -> Tensor:
     return torch.cat(every, dim=1)
 
 
-def dispatch(x_ND: Tensor, chosen_NJ: Tensor, kept_NJ: Tensor, gates_NJ: Tensor, experts: Experts) -> Tensor:
+def dispatch(x_ND: Tensor, chosen_NJ: Tensor, kept_NJ: Tensor, gates_NJ: Tensor, experts: StackedExperts) -> Tensor:
     """Each token's sum over its kept choices of gate times expert, shape (N, D). Collective over the experts' ranks."""
     num_choices = chosen_NJ.shape[1]
     kept = kept_NJ.flatten().nonzero().flatten()
@@ -212,7 +212,7 @@ def dispatch(x_ND: Tensor, chosen_NJ: Tensor, kept_NJ: Tensor, gates_NJ: Tensor,
     return torch.zeros_like(x_ND).index_add(0, tokens, weighted)
 
 
-def _travel(sent_ND: Tensor, counts_E: Tensor, experts: Experts, group: dist.ProcessGroup) -> Tensor:
+def _travel(sent_ND: Tensor, counts_E: Tensor, experts: StackedExperts, group: dist.ProcessGroup) -> Tensor:
     """Outputs of tokens, in the order of their experts, that other ranks of `group` have shares of."""
     counts_RE = torch.empty_like(counts_E).view(group.size(), -1)  # of each sending rank, for each expert here
     dist.all_to_all_single(counts_RE, counts_E.view(group.size(), -1), group=group)

@@ -22,7 +22,7 @@ from trainer.options import ExpertsTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class LayerSpan:
     """The layers [first, end) of a model, and whether the tokens' embedding or the last norm and the output matrix are
     with them. A span may be without layers."""
 
@@ -36,10 +36,10 @@ class Llama(nn.Module):
     """Tokens to logits, or the part of it that `span` names: from the residual stream, to it. Names of parameters are
     those of the whole. Build it under `torch.device("meta")`; `trainer.parallel.mesh` gives it memory and weights."""
 
-    def __init__(self, config: ModelConfig, span: Span | None = None, experts: ExpertsTable | None = None) -> None:
+    def __init__(self, config: ModelConfig, span: LayerSpan | None = None, experts: ExpertsTable | None = None) -> None:
         super().__init__()
         self.config = config
-        self.span = span or Span(first=0, end=config.num_layers)
+        self.span = span or LayerSpan(first=0, end=config.num_layers)
         self.model = Decoder(config, self.span, experts or ExpertsTable())
         self.lm_head = nn.Linear(config.width, config.vocab_size, bias=False) if self.span.has_output else None
         self.tie()
@@ -59,7 +59,7 @@ class Llama(nn.Module):
 class Decoder(nn.Module):
     """Embedding, layers, last norm; of a span what lies in it."""
 
-    def __init__(self, config: ModelConfig, span: Span, experts: ExpertsTable) -> None:
+    def __init__(self, config: ModelConfig, span: LayerSpan, experts: ExpertsTable) -> None:
         super().__init__()
         self.config = config
         self.embed_tokens = nn.Embedding(config.vocab_size, config.width) if span.has_embedding else None

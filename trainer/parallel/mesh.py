@@ -38,7 +38,7 @@ from trainer.model.experts import NUM_SUMS, ExpertLayer, Routing, balance_step
 from trainer.model.optimizer import clip_gradients
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.model.sizes import ModelConfig
-from trainer.model.transformer import Layer, Llama, Span, initial_weight
+from trainer.model.transformer import Layer, LayerSpan, Llama, initial_weight
 from trainer.parallel.context import ContextOptions, share_rows
 from trainer.parallel.float8 import convert_to_float8
 from trainer.parallel.groups import Groups, Meshes, make_groups, make_meshes
@@ -227,7 +227,7 @@ def parallelise_model(
         dp_rank=sizes.dp_rank(dist.get_rank()),
     )
     if groups.pipeline is None:
-        return whole(parts=(build(Span(first=0, end=config.num_layers), None),))
+        return whole(parts=(build(LayerSpan(first=0, end=config.num_layers), None),))
     every = spans(config.num_layers, sizes.pp, table)
     mine = [index for index in range(len(every)) if rank_of_stage(index, sizes.pp, table) == groups.pipeline.rank()]
     stages = [cast(Stage, build(every[index], index)) for index in mine]
@@ -248,7 +248,7 @@ class _Ground:
     device: torch.device
 
 
-def _part(ground: _Ground, span: Span, stage: int | None) -> nn.Module:
+def _part(ground: _Ground, span: LayerSpan, stage: int | None) -> nn.Module:
     """A span of the model, split, recomputed, compiled and sharded as the layout says; `stage`: its number."""
     layout, meshes = ground.layout, ground.meshes
     tensor_mesh = meshes.dense["tp"] if layout.mesh.tp > 1 else None

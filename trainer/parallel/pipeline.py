@@ -24,7 +24,7 @@ from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_s
 from torch.distributed.tensor import DTensor, Shard
 
 from trainer.model.rows import MicroBatch
-from trainer.model.transformer import Llama, Span
+from trainer.model.transformer import LayerSpan, Llama
 from trainer.options import PipelineTable
 
 Pass = Literal["forward", "backward"]
@@ -39,12 +39,12 @@ _TORCH_NAMES: Final = {
 }
 
 
-def spans(num_layers: int, num_ranks: int, table: PipelineTable) -> tuple[Span, ...]:
+def spans(num_layers: int, num_ranks: int, table: PipelineTable) -> tuple[LayerSpan, ...]:
     """The layers of each stage."""
     sizes = table.stage_layers(num_layers, num_ranks)
     ends = list(itertools.accumulate(sizes))
     return tuple(
-        Span(first=end - size, end=end, has_embedding=stage == 0, has_output=stage == len(sizes) - 1)
+        LayerSpan(first=end - size, end=end, has_embedding=stage == 0, has_output=stage == len(sizes) - 1)
         for stage, (size, end) in enumerate(zip(sizes, ends, strict=True))
     )
 

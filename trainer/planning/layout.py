@@ -60,7 +60,7 @@ def shards_of(zero: Zero, num_copies: int, tp: int, ep: int) -> Shards:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class LayerSplit:
     """How a model's layers lie on pipeline stages and ranks: layers and output matrices of each stage as numbers.
     Stages are of few `kinds`: `counts` says how many are of each."""
 
@@ -136,7 +136,7 @@ class PlannedLayout:
         return self.mesh.pp > 1
 
     @property
-    def split(self) -> Split:
+    def split(self) -> LayerSplit:
         """How the layers lie on stages and ranks."""
         experts = self.shape.experts
         num_dense = experts.num_dense_layers if experts else self.config.num_layers
@@ -182,7 +182,7 @@ class PlannedLayout:
 
 
 @functools.lru_cache(maxsize=4096)
-def _split(num_layers: int, num_dense: int, pp: int, pipeline: PipelineTable) -> Split:
+def _split(num_layers: int, num_dense: int, pp: int, pipeline: PipelineTable) -> LayerSplit:
     sizes = (num_layers,) if pp == 1 else pipeline.stage_layers(num_layers, pp)
     homes = [0 if pp == 1 else rank_of_stage(pipeline.schedule, stage, pp) for stage in range(len(sizes))]
     stages, first = [], 0
@@ -193,7 +193,7 @@ def _split(num_layers: int, num_dense: int, pp: int, pipeline: PipelineTable) ->
         stages.append(Part(num_dense=dense, num_sparse=size - dense, embedding=stage == 0, head=last))
     kinds = tuple(dict.fromkeys(stages))
     kind_of_stage = tuple(kinds.index(part) for part in stages)
-    return Split(
+    return LayerSplit(
         stages=tuple(stages),
         ranks=tuple(_together([stages[i] for i, home in enumerate(homes) if home == rank]) for rank in range(pp)),
         rank_of_stage=tuple(homes),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from trainer.planning.layout import Part, PlannedLayout, Recompute, Shards
-from trainer.planning.schedules import Pipeline, alive_on_rank
+from trainer.planning.schedules import PipelinePlan, alive_on_rank
 
 
 def zero_bytes(num_parameters: float, num_gpus: int, stage: Literal[0, 1, 2, 3]) -> float:
@@ -243,4 +243,4 @@ def _most_alive(layout: PlannedLayout, rank: int, sizes: tuple[float, ...]) -> f
     # After its first passes a schedule has no more under way than before; only gpipe keeps all.
     if pipeline.schedule != "gpipe" and num > 4 * pp:
         num = 4 * pp
-    return alive_on_rank(Pipeline(pipeline.schedule, pp, pipeline.num_virtual, num), rank, sizes)
+    return alive_on_rank(PipelinePlan(pipeline.schedule, pp, pipeline.num_virtual, num), rank, sizes)

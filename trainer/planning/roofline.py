@@ -15,7 +15,7 @@ from trainer.planning.communication import all_to_all_path, ring_bytes, ring_pat
 from trainer.planning.gpus import Gpu, gpu_named
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.plan import check_gpu, finished_corpus, planned_model
-from trainer.planning.shape import Experts, Shape
+from trainer.planning.shape import PlannedExperts, Shape
 from trainer.planning.throughput import throughput
 
 CHINCHILLA: Final = (1.8172, 482.01, 2085.43, 0.3478, 0.3658)
@@ -43,7 +43,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class ExpertExchange:
     """Seconds of one layer's forward pass in one micro-batch: an all-to-all there and back over `num_experts` GPUs with
     an expert each, beside tensor parallel's all-reduce of a dense SwiGLU, as an all-gather and a reduce-scatter."""
 
@@ -64,7 +64,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class LoaderReading:
     """What loading asks for: `readers` slices of a batch on `nodes` nodes, each of which reads what it needs once.
     `amplification`: bytes fetched over bytes of the sequences read, where shards are remote."""
 
@@ -83,10 +83,10 @@ class Roofline:
     gpu: Gpu
     layout: PlannedLayout
     products: tuple[Product, ...]
-    exchanges: tuple[Exchange, ...]
-    overtaken: Exchange | None
+    exchanges: tuple[ExpertExchange, ...]
+    overtaken: ExpertExchange | None
     forecast: Forecast
-    reading: Reading
+    reading: LoaderReading
 
     @property
     def ridge(self) -> float:
@@ -162,10 +162,10 @@ def _product(layout: PlannedLayout, name: str, sides: tuple[float, int, float], 
     )
 
 
-def _exchanges(layout: PlannedLayout, plan: PlanTable) -> Iterator[Exchange]:
+def _exchanges(layout: PlannedLayout, plan: PlanTable) -> Iterator[ExpertExchange]:
     """For ever more experts, each on a GPU of its own, of which a token sees as many as the model's (2 where it has
     none): beside tensor parallel over the layout's tp, or a node where that is 1."""
-    experts = layout.shape.experts or Experts(num_experts=2, top_k=2, hidden=layout.config.hidden)
+    experts = layout.shape.experts or PlannedExperts(num_experts=2, top_k=2, hidden=layout.config.hidden)
     tp = layout.mesh.tp if layout.mesh.tp > 1 else plan.gpus_per_node
     stream = layout.tokens * layout.config.width * layout.compute_bytes
     tensor = 2 * ring_path(1, tp, plan).seconds(ring_bytes(stream, tp))
@@ -173,7 +173,7 @@ def _exchanges(layout: PlannedLayout, plan: PlanTable) -> Iterator[Exchange]:
     while ep <= max(4096, layout.mesh.num_workers):
         # A GPU has the tokens that it would share with tp − 1 others under tensor parallel.
         sent = ring_bytes(stream / tp * experts.top_k, ep)
-        yield Exchange(
+        yield ExpertExchange(
             num_experts=ep,
             all_to_all_seconds=2 * all_to_all_path(ep, plan).seconds(sent),
             tensor_seconds=tensor,
@@ -206,7 +206,7 @@ def forecast(shape: Shape, num_tokens: int) -> Forecast:
     )
 
 
-def reading(layout: PlannedLayout, tokens_per_second: float, plan: PlanTable, window_blocks: int) -> Reading:
+def reading(layout: PlannedLayout, tokens_per_second: float, plan: PlanTable, window_blocks: int) -> LoaderReading:
     """What the processes read at this speed. Data parallel ranks read their own rows, all others the same ones; a node
     fetches each block that it needs once."""
     mesh = layout.mesh
@@ -217,7 +217,7 @@ def reading(layout: PlannedLayout, tokens_per_second: float, plan: PlanTable, wi
     reading_nodes = min(nodes, apart * min(2, mesh.pp))
     wanted = tokens_per_second * TOKEN_BYTES
     amplified = read_amplification(slices, layout.global_batch, layout.seq_len, window_blocks)
-    return Reading(
+    return LoaderReading(
         readers=mesh.dp,
         nodes=reading_nodes,
         bytes_per_second=wanted,

@@ -34,7 +34,7 @@ class Action(NamedTuple):
     micro_batch: int
 
 
-class Pipeline(NamedTuple):
+class PipelinePlan(NamedTuple):
     """A schedule over `pp` ranks with `num_stages` stages each."""
 
     schedule: Schedule
@@ -244,7 +244,7 @@ class PassTimes:
     send: float = 0.0
 
 
-def span(pipeline: Pipeline, times: PassTimes, shares: Sequence[float]) -> float:
+def span(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float]) -> float:
     """From the first action to the last, where each rank does the next of its actions as soon as what it needs is
     there. `shares[c]`: what part of `times` stage c takes; all 1/(p·v) where the layers are spread evenly.
 
@@ -279,7 +279,7 @@ def span(pipeline: Pipeline, times: PassTimes, shares: Sequence[float]) -> float
 
 
 @functools.lru_cache(maxsize=64)
-def _dependencies(pipeline: Pipeline) -> tuple[list[tuple[int, int, int, bool]], ...]:
+def _dependencies(pipeline: PipelinePlan) -> tuple[list[tuple[int, int, int, bool]], ...]:
     """Of each rank's actions, in order: the pass that it waits for, the pass that it is (-1: a W, for which nothing
     waits), the place of its cost, and whether what it waits for comes from another rank."""
     num_stages, num_micro_batches = pipeline.pp * pipeline.num_stages, pipeline.num_micro_batches
@@ -307,7 +307,7 @@ def _dependencies(pipeline: Pipeline) -> tuple[list[tuple[int, int, int, bool]],
     return tuple(wanted)
 
 
-def idle_of_useful(pipeline: Pipeline, times: PassTimes, shares: Sequence[float]) -> float:
+def idle_of_useful(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float]) -> float:
     """Idle time over useful time, of all ranks: what a pipeline costs, uneven stages included."""
     useful = pipeline.num_micro_batches * (times.forward + times.input + times.weight) * sum(shares)
     return pipeline.pp * span(pipeline, times, shares) / useful - 1
@@ -327,6 +327,6 @@ def most_alive(actions: Sequence[Action], sizes: Sequence[float]) -> float:
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def alive_on_rank(pipeline: Pipeline, rank: int, sizes: tuple[float, ...]) -> float:
+def alive_on_rank(pipeline: PipelinePlan, rank: int, sizes: tuple[float, ...]) -> float:
     """`most_alive` of one rank's actions, without those of the others."""
     return most_alive(_actions(*pipeline, rank), sizes)

@@ -43,7 +43,7 @@ from trainer.planning.memory import (
 from trainer.planning.plan import check_gpu, finished_corpus, planned_model
 from trainer.planning.shape import Shape
 from trainer.planning.throughput import (
-    MicroBatch,
+    MicroBatchTime,
     Throughput,
     least_pipeline_seconds,
     pass_times,
@@ -62,7 +62,7 @@ Reason = Literal["tp over a node", "does not divide", "batch too small", "schedu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class LayoutChoice:
     """The keys of a recipe that a search decides; None: refused before it was decided."""
 
     pp: int
@@ -79,7 +79,7 @@ class Refused(NamedTuple):
     """A choice, or all that begin with it, and why not. `excess_bytes`: how much does not fit. `zero` and `dp_shard`,
     how the weights are held, are the last to be decided."""
 
-    choice: Choice
+    choice: LayoutChoice
     reason: Reason
     message: str
     excess_bytes: float = 0.0
@@ -102,7 +102,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SearchResult:
     """The fastest layouts, fastest first; the fastest of each value of an axis that fits; the recipe's own layout,
     which need not fit, or why it cannot be planned; all that was refused. `seconds`: what the search took."""
 
@@ -120,7 +120,7 @@ class Found:
         return self.num_fitting + len(self.refused)
 
 
-def search(recipe: TrainRecipe, limit: int = 20) -> Found:
+def search(recipe: TrainRecipe, limit: int = 20) -> SearchResult:
     """All layouts of the recipe's model, batch and number of processes on the GPUs of its [plan]. RecipeError where the
     model cannot be planned at all."""
     began = time.perf_counter()
@@ -133,7 +133,7 @@ def search(recipe: TrainRecipe, limit: int = 20) -> Found:
     ranked = tuple(itertools.islice(ranking.fastest(range(len(maker.fitting))), limit))
     by_axis = {axis: _by_value(ranking, maker, axis) for axis in ("tp", "pp", "cp", "ep")}
     own, own_refused = _own(recipe, shape, gpu)
-    return Found(
+    return SearchResult(
         ranked=ranked,
         by_axis=by_axis,
         own=own,
@@ -166,7 +166,7 @@ def evaluate(layout: PlannedLayout, plan: PlanTable, gpu: Gpu) -> Candidate:
     return _timed(layout, plan, gpu, (times, pipeline_seconds(times, layout, plan)))
 
 
-def _timed(layout: PlannedLayout, plan: PlanTable, gpu: Gpu, known: tuple[MicroBatch, float]) -> Candidate:
+def _timed(layout: PlannedLayout, plan: PlanTable, gpu: Gpu, known: tuple[MicroBatchTime, float]) -> Candidate:
     speed = throughput_of(layout, traffic(layout, plan), gpu, *known)
     return Candidate(layout=layout, memory=memory(layout), throughput=speed)
 
@@ -175,9 +175,9 @@ def _timed(layout: PlannedLayout, plan: PlanTable, gpu: Gpu, known: tuple[MicroB
 class _Core:
     """What layouts share that differ only in how data parallel ranks hold the weights."""
 
-    choice: Choice
+    choice: LayoutChoice
     layout: PlannedLayout
-    times: MicroBatch
+    times: MicroBatchTime
     least: float
     kept: dict[int, float]
     exact: float | None = None
@@ -210,7 +210,7 @@ class _Maker:
         self._num_gpus, self._compile = table.num_workers, table.compile
         self._divisors = _divisors(self._num_gpus)
 
-    def _refuse(self, choice: Choice, reason: Reason, message: str) -> None:
+    def _refuse(self, choice: LayoutChoice, reason: Reason, message: str) -> None:
         self.refused.append(Refused(choice, reason, message))
 
     def cores(self) -> Iterator[_Core]:
@@ -227,13 +227,13 @@ class _Maker:
                 for pipeline in self._pipelines(choice.pp):
                     yield from self._recomputing(_with(with_batch, pipeline=pipeline), -(-rows // micro_batch))
 
-    def _meshes(self) -> Iterator[Choice]:
+    def _meshes(self) -> Iterator[LayoutChoice]:
         experts = self.shape.experts
         eps = _divisors(experts.num_experts) if experts else [1]
         for pp, cp, tp in itertools.product(self._divisors, repeat=3):
             if self._num_gpus % (pp * cp * tp):
                 continue
-            choice = Choice(pp=pp, cp=cp, tp=tp, dp=self._num_gpus // (pp * cp * tp))
+            choice = LayoutChoice(pp=pp, cp=cp, tp=tp, dp=self._num_gpus // (pp * cp * tp))
             if tp > self.plan.gpus_per_node:
                 self._refuse(choice, "tp over a node", f"a node has {self.plan.gpus_per_node} GPUs")
             elif choice.dp > self.recipe.train.global_batch:
@@ -255,7 +255,7 @@ class _Maker:
     def _context(self) -> ContextTable:
         return self.recipe.train.context
 
-    def _mesh(self, choice: Choice, dp_shard: int) -> Mesh:
+    def _mesh(self, choice: LayoutChoice, dp_shard: int) -> Mesh:
         return Mesh(
             dp_replicate=choice.dp // dp_shard, dp_shard=dp_shard, tp=choice.tp, pp=choice.pp, cp=choice.cp,
             ep=choice.ep or 1,
@@ -280,7 +280,7 @@ class _Maker:
                 )
         return found
 
-    def _recomputing(self, choice: Choice, num_micro_batches: int) -> Iterator[_Core]:
+    def _recomputing(self, choice: LayoutChoice, num_micro_batches: int) -> Iterator[_Core]:
         pipeline, micro_batch = choice.pipeline, choice.micro_batch
         assert pipeline is not None
         assert micro_batch is not None
@@ -303,7 +303,7 @@ class _Maker:
             least = least_pipeline_seconds(times, layout, self.plan)
             yield _Core(choice=decided, layout=layout, times=times, least=least, kept=kept)
 
-    def _layout(self, choice: Choice, num_micro_batches: int) -> PlannedLayout:
+    def _layout(self, choice: LayoutChoice, num_micro_batches: int) -> PlannedLayout:
         known = self._template
         assert choice.pipeline is not None
         assert choice.recompute is not None
@@ -381,7 +381,7 @@ def _template(recipe: TrainRecipe, shape: Shape, mesh: Mesh) -> PlannedLayout:
     return planned_layout(one, shape)
 
 
-def _with(choice: Choice, **decided: object) -> Choice:
+def _with(choice: LayoutChoice, **decided: object) -> LayoutChoice:
     return dataclasses.replace(choice, **decided)  # type: ignore[arg-type]
 
 

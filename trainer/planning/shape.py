@@ -18,7 +18,7 @@ from trainer.model.sizes import SIZES, ModelConfig, from_hugging_face, model_con
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experts:
+class PlannedExperts:
     """`hidden`: the inner width of one expert, shared or routed."""
 
     num_experts: int
@@ -37,7 +37,7 @@ class Shape:
     """`config.hidden` is the inner width of the layers without experts. Numbers are of the whole model."""
 
     config: ModelConfig
-    experts: Experts | None = None
+    experts: PlannedExperts | None = None
 
     @property
     def num_sparse_layers(self) -> int:
@@ -108,7 +108,7 @@ class Shape:
         )
 
 
-_MOE_DEBUG: Final = Experts(num_experts=8, top_k=2, hidden=64)
+_MOE_DEBUG: Final = PlannedExperts(num_experts=8, top_k=2, hidden=64)
 """Of `moe-debug`: the layers of `debug` with eight small experts."""
 
 
@@ -135,15 +135,15 @@ def planned_shape(name: str, vocab_size: int) -> Shape:
     return Shape(config=config, experts=experts)
 
 
-def _experts(raw: Mapping[str, Any]) -> Experts | None:
+def _experts(raw: Mapping[str, Any]) -> PlannedExperts | None:
     """The experts of a config.json; None where it describes another kind of model."""
     try:
         if raw.get("model_type") == "mixtral":
-            return Experts(
+            return PlannedExperts(
                 num_experts=raw["num_local_experts"], top_k=raw["num_experts_per_tok"], hidden=raw["intermediate_size"]
             )
         if raw.get("model_type") == "deepseek":
-            return Experts(
+            return PlannedExperts(
                 num_experts=raw["n_routed_experts"],
                 top_k=raw["num_experts_per_tok"],
                 hidden=raw["moe_intermediate_size"],

@@ -21,7 +21,7 @@ from trainer.planning.communication import (
 from trainer.planning.gpus import Gpu, utilisation
 from trainer.planning.layout import Part, PlannedLayout
 from trainer.planning.memory import owned_parameters, sharded_bytes
-from trainer.planning.schedules import PassTimes, Pipeline, span
+from trainer.planning.schedules import PassTimes, PipelinePlan, span
 
 _ROUNDS: Final = 4
 """Rounds of pp micro-batches after which a schedule is taken to repeat itself."""
@@ -215,7 +215,7 @@ def throughput(layout: PlannedLayout, sent: Sequence[Traffic], plan: PlanTable, 
 
 
 def throughput_of(
-    layout: PlannedLayout, sent: Sequence[Traffic], gpu: Gpu, passes: MicroBatch, pipeline: float
+    layout: PlannedLayout, sent: Sequence[Traffic], gpu: Gpu, passes: MicroBatchTime, pipeline: float
 ) -> Throughput:
     """The same where the times of a micro-batch and of the pipeline are known."""
     mesh, parts = layout.mesh, layout.num_micro_batches
@@ -246,7 +246,7 @@ def throughput_of(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MicroBatch:
+class MicroBatchTime:
     """Seconds of one micro-batch: in the whole model, computing and waiting, and on the fullest rank; `shares`: what
     part of it each stage takes, `rank_shares` each rank."""
 
@@ -258,7 +258,7 @@ class MicroBatch:
     waiting: float
 
 
-def pass_times(layout: PlannedLayout, plan: PlanTable, gpu: Gpu) -> MicroBatch:
+def pass_times(layout: PlannedLayout, plan: PlanTable, gpu: Gpu) -> MicroBatchTime:
     """The times of a micro-batch, from those of the few kinds of stages that there are."""
     split = layout.split
     computing = [compute_times(layout, part, plan, gpu) for part in split.kinds]
@@ -276,7 +276,7 @@ def pass_times(layout: PlannedLayout, plan: PlanTable, gpu: Gpu) -> MicroBatch:
     for kind, rank in zip(split.kind_of_stage, split.rank_of_stage, strict=True):
         rank_shares[rank] += kind_shares[kind]
     largest = max(rank_shares)
-    return MicroBatch(
+    return MicroBatchTime(
         whole=whole,
         fullest=PassTimes(forward=whole.forward * largest, input=whole.input * largest, weight=whole.weight * largest),
         shares=tuple(kind_shares[kind] for kind in split.kind_of_stage),
@@ -304,7 +304,7 @@ def send_seconds(layout: PlannedLayout, plan: PlanTable) -> float:
     return pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, plan).seconds(stream_size(layout) / mesh.tp)
 
 
-def pipeline_seconds(times: MicroBatch, layout: PlannedLayout, plan: PlanTable) -> float:
+def pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, plan: PlanTable) -> float:
     """Seconds from the first forward to the last backward pass of a step, by executing the schedule's action table."""
     num, pp = layout.num_micro_batches, layout.mesh.pp
     if pp == 1:
@@ -313,7 +313,7 @@ def pipeline_seconds(times: MicroBatch, layout: PlannedLayout, plan: PlanTable) 
     schedule, num_virtual = layout.pipeline.schedule, layout.pipeline.num_virtual
 
     def simulated(num_micro_batches: int) -> float:
-        return span(Pipeline(schedule, pp, num_virtual, num_micro_batches), whole, times.shares)
+        return span(PipelinePlan(schedule, pp, num_virtual, num_micro_batches), whole, times.shares)
 
     # Once a schedule repeats itself, each further round of pp micro-batches takes as long as the one before.
     few = _ROUNDS * pp
@@ -323,7 +323,7 @@ def pipeline_seconds(times: MicroBatch, layout: PlannedLayout, plan: PlanTable) 
     return second + (second - first) * (num - few - pp) / pp
 
 
-def least_pipeline_seconds(times: MicroBatch, layout: PlannedLayout, plan: PlanTable) -> float:
+def least_pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, plan: PlanTable) -> float:
     """What `pipeline_seconds` is at least, without a simulation.
 
     Rank r begins when the first micro-batch has passed the stages before its own, and then has all its work. Where both
@@ -341,7 +341,7 @@ def least_pipeline_seconds(times: MicroBatch, layout: PlannedLayout, plan: PlanT
     return least
 
 
-def synchronising_seconds(layout: PlannedLayout, sent: Sequence[Traffic], times: MicroBatch) -> float:
+def synchronising_seconds(layout: PlannedLayout, sent: Sequence[Traffic], times: MicroBatchTime) -> float:
     """Seconds of gathering parameters and reducing gradients that no computing hides."""
     forward, backward = times.fullest.forward, times.fullest.input + times.fullest.weight
     rounds = 1 if layout.synchronises_once or layout.zero == 1 else layout.num_micro_batches

@@ -27,7 +27,7 @@ from lineage.store.checksum_update import update_table_checksums
 from lineage.store.rows import RunRow, SegmentRow
 from lineage.store.tables import CACHE_SWEEPS, TRAINING_RUNS, TRAINING_SEGMENTS
 from lineage.trace.tracer import MoreRuns
-from trainer.data.corpus import Output
+from trainer.data.corpus import CorpusOutput
 from trainer.order import ORDER_VERSION, OrderPlan
 from trainer.recovery.attempts import check_fence
 
@@ -107,7 +107,7 @@ def run_fact(run: str, output: Folder, plan: OrderPlan) -> RunFact:
     )
 
 
-def sweep_fact(run: str, output: Output, folder: str) -> SweepFact:
+def sweep_fact(run: str, output: CorpusOutput, folder: str) -> SweepFact:
     """The fact that this host's cache at `folder` was swept for `output`, now."""
     at = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return SweepFact(
@@ -183,7 +183,7 @@ def _parse(line: bytes) -> Fact:
     return shape(**fields)
 
 
-def check_name(run: str, output: Folder, outputs: Sequence[Output]) -> None:
+def check_name(run: str, output: Folder, outputs: Sequence[CorpusOutput]) -> None:
     """StoreError if a store that can be read has `run` with another output than ours."""
     for out in outputs:
         try:
@@ -199,7 +199,7 @@ def check_name(run: str, output: Folder, outputs: Sequence[Output]) -> None:
                 )
 
 
-def commit(log: FactLog, outputs: Sequence[Output]) -> bool:
+def commit(log: FactLog, outputs: Sequence[CorpusOutput]) -> bool:
     """Commit what each output's store lacks of the newest facts; False if a store could not take them."""
     whole = True
     for output in outputs:

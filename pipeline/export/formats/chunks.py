@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from pipeline.export.sink import Sink
-from pipeline.export.units import Piece
+from pipeline.export.sink import ExportSink
+from pipeline.export.units import ExportPiece
 
 CHUNK_BYTES: Final = 1 << 26
 """Streaming's default, and LitData's. A file is held whole in memory until it is written."""
@@ -56,7 +56,7 @@ class Chunks:
 
 @contextmanager
 def chunks(
-    sink: Sink, piece: Piece, split: str, *, extension: str, between: bytes = b"", limit: int = CHUNK_BYTES
+    sink: ExportSink, piece: ExportPiece, split: str, *, extension: str, between: bytes = b"", limit: int = CHUNK_BYTES
 ) -> Iterator[Chunks]:
     """Chunks <split>/<source>-NNNNN-KKK<extension>; the last one is written when the block ends."""
 

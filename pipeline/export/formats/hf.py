@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from lineage.exports.manifest import ExportedFile
 from pipeline.export.formats.parquet import TextRows, text_rows
-from pipeline.export.sink import Sink
+from pipeline.export.sink import ExportSink
 from pipeline.export.texts import COLUMNS, TextRow, write_texts
-from pipeline.export.units import ExportJob, Piece
+from pipeline.export.units import ExportJob, ExportPiece
 
 _ONLY_SPLIT = "train"
 _NAMES = {"source": "dump"}
@@ -25,13 +25,13 @@ _SCHEMA = pa.schema([
 ])  # fmt: skip
 
 
-def write(job: ExportJob, piece: Piece, sink: Sink) -> None:
+def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
     """data/<source>/<split>-NNNNN.parquet"""
     write_texts(job, piece, sink, _open)
 
 
 @contextmanager
-def _open(sink: Sink, _job: ExportJob, piece: Piece, split: str) -> Iterator[TextRows]:
+def _open(sink: ExportSink, _job: ExportJob, piece: ExportPiece, split: str) -> Iterator[TextRows]:
     name = piece.name(".parquet", split or _ONLY_SPLIT, folder="data")
     with text_rows(sink, name, split, _SCHEMA, _columns) as rows:
         yield rows

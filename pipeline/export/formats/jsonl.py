@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import zstandard
 
-from pipeline.export.sink import Sink, as_stream
+from pipeline.export.sink import ExportSink, as_stream
 from pipeline.export.texts import TextRow, write_texts
-from pipeline.export.units import ExportJob, Piece
+from pipeline.export.units import ExportJob, ExportPiece
 
 _LEVEL: Final = 3
 
 
-def write(job: ExportJob, piece: Piece, sink: Sink) -> None:
+def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
     """<source>/<split->NNNNN.jsonl.zst"""
     write_texts(job, piece, sink, _open)
 
@@ -31,7 +31,7 @@ class _Lines:
 
 
 @contextmanager
-def _open(sink: Sink, _job: ExportJob, piece: Piece, split: str) -> Iterator[_Lines]:
+def _open(sink: ExportSink, _job: ExportJob, piece: ExportPiece, split: str) -> Iterator[_Lines]:
     with sink.writing(piece.name(".jsonl.zst", split), split) as file:
         compressor = zstandard.ZstdCompressor(level=_LEVEL)
         with compressor.stream_writer(as_stream(file), closefd=False) as packed:

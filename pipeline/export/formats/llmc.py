@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 
 from lineage.recipe import RecipeError
-from pipeline.export.sink import Sink
+from pipeline.export.sink import ExportSink
 from pipeline.export.tokens import documents_parquet, kept_documents, put_tokens
-from pipeline.export.units import ExportJob, Piece
+from pipeline.export.units import ExportJob, ExportPiece
 from pipeline.parquet.rows import table_bytes
 
 _HEADER: Final = 256
@@ -17,7 +17,7 @@ _KINDS: Final = {2: (20240520, 1), 4: (20240801, 7)}
 """Bytes of a token: the magic number and the version."""
 
 
-def write(job: ExportJob, piece: Piece, sink: Sink) -> None:
+def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
     """<source>-<split->NNNNN.bin and .documents.parquet. RecipeError where a shard has more tokens than the header
     holds."""
     for split, documents in kept_documents(job, piece).items():

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from lineage.exports.manifest import ExportedFile
 from pipeline.export.formats.chunks import CHUNK_BYTES, Chunks, chunks
-from pipeline.export.sink import Sink
+from pipeline.export.sink import ExportSink
 from pipeline.export.texts import TextRow, write_texts
 from pipeline.export.tokens import kept_documents
-from pipeline.export.units import ExportJob, Piece
+from pipeline.export.units import ExportJob, ExportPiece
 
 _TEXT: Final = {
     "date": "str", "file_path": "str", "id": "str", "language": "str", "language_score": "float64", "metadata": "str",
@@ -27,7 +27,7 @@ no null."""
 _SIZES: Final = {"int": 8, "float64": 8}
 
 
-def write(job: ExportJob, piece: Piece, sink: Sink) -> None:
+def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
     """<split>/<source>-NNNNN-KKK.mds"""
     if not job.request.tokens:
         write_texts(job, piece, sink, _open)
@@ -49,7 +49,7 @@ class _Texts:
 
 
 @contextmanager
-def _open(sink: Sink, _job: ExportJob, piece: Piece, split: str) -> Iterator[_Texts]:
+def _open(sink: ExportSink, _job: ExportJob, piece: ExportPiece, split: str) -> Iterator[_Texts]:
     with chunks(sink, piece, split, extension=".mds", between=_config_bytes(_TEXT)) as packed:
         yield _Texts(packed)
 

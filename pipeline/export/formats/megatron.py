@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from pipeline.export.sink import Sink
+from pipeline.export.sink import ExportSink
 from pipeline.export.tokens import ShardDocuments, documents_parquet, kept_documents, write_tokens
-from pipeline.export.units import ExportJob, Piece
+from pipeline.export.units import ExportJob, ExportPiece
 from pipeline.parquet.rows import table_bytes
 
 _MAGIC: Final = b"MMIDIDX\x00\x00"
@@ -19,7 +19,7 @@ _DTYPE_CODES: Final = {4: 4, 2: 8}
 """Bytes of a token: the code of int32 and of uint16. There is none for uint32."""
 
 
-def write(job: ExportJob, piece: Piece, sink: Sink) -> None:
+def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
     """<source>/<split->NNNNN.bin, .idx and .documents.parquet: the prefix is what --data-path takes."""
     for split, documents in kept_documents(job, piece).items():
         write_tokens(sink, job, piece.name(".bin", split), split, documents)

@@ -10,9 +10,9 @@ import pyarrow as pa
 from blake3 import blake3
 
 from pipeline.export.formats.parquet import TextRows, text_rows
-from pipeline.export.sink import Sink
+from pipeline.export.sink import ExportSink
 from pipeline.export.texts import TextRow, kept_texts
-from pipeline.export.units import ExportJob, Piece
+from pipeline.export.units import ExportJob, ExportPiece
 
 _SCHEMA: Final = pa.schema([("text", pa.string()), ("id", pa.string())])
 _SHARE: Final = 20
@@ -20,7 +20,7 @@ _SHARE: Final = 20
 _KEY: Final = blake3(b"sluice export nanochat validation").digest()
 
 
-def write(job: ExportJob, piece: Piece, sink: Sink) -> None:
+def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
     """shard-<source>-NNNNN.parquet, and of the last unit also validation-<source>-NNNNN.parquet, whose name is the last
     in order: every twentieth of its documents by a keyed hash of the id, and always the one of the least hash, so that
     it is never empty."""
@@ -41,7 +41,7 @@ def _drawn(doc_id: bytes) -> bytes:
 
 
 @contextmanager
-def _open(sink: Sink, piece: Piece, split: str) -> Iterator[TextRows]:
+def _open(sink: ExportSink, piece: ExportPiece, split: str) -> Iterator[TextRows]:
     prefix = "shard" if split == "train" else split
     name = f"{prefix}-{piece.name('.parquet', between='-')}"
     with text_rows(sink, name, split, _SCHEMA, _columns) as rows:

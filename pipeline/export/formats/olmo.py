@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import gzip
 
-from pipeline.export.sink import Sink
+from pipeline.export.sink import ExportSink
 from pipeline.export.tokens import ShardDocuments, kept_documents, write_tokens
-from pipeline.export.units import ExportJob, Piece
+from pipeline.export.units import ExportJob, ExportPiece
 
 
-def write(job: ExportJob, piece: Piece, sink: Sink) -> None:
+def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
     """<source>/<split->NNNNN.npy and .csv.gz"""
     for split, documents in kept_documents(job, piece).items():
         write_tokens(sink, job, piece.name(".npy", split), split, documents)

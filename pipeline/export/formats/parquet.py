@@ -9,19 +9,19 @@ from typing import Any
 import pyarrow as pa
 
 from lineage.exports.manifest import ExportedFile
-from pipeline.export.sink import Sink
+from pipeline.export.sink import ExportSink
 from pipeline.export.texts import COLUMNS, TextRow, write_texts
-from pipeline.export.units import ExportJob, Piece
+from pipeline.export.units import ExportJob, ExportPiece
 from pipeline.parquet.rows import RowWriter
 
 
-def write(job: ExportJob, piece: Piece, sink: Sink) -> None:
+def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
     """<source>/<split->NNNNN.parquet"""
     write_texts(job, piece, sink, _open)
 
 
 @contextmanager
-def _open(sink: Sink, _job: ExportJob, piece: Piece, split: str) -> Iterator[TextRows]:
+def _open(sink: ExportSink, _job: ExportJob, piece: ExportPiece, split: str) -> Iterator[TextRows]:
     with text_rows(sink, piece.name(".parquet", split), split, COLUMNS, TextRow.plain) as rows:
         yield rows
 
@@ -38,7 +38,7 @@ class TextRows:
 
 @contextmanager
 def text_rows(
-    sink: Sink, name: str, split: str, schema: pa.Schema, columns: Callable[[TextRow], Mapping[str, Any]]
+    sink: ExportSink, name: str, split: str, schema: pa.Schema, columns: Callable[[TextRow], Mapping[str, Any]]
 ) -> Iterator[TextRows]:
     """A Parquet file of `schema`; it becomes `name` when the block ends."""
     with RowWriter(sink.folder, name, schema) as writer:

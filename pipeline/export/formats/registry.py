@@ -11,8 +11,8 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.export.formats import hf, jsonl, litdata, llmc, mds, megatron, nanochat, olmo, parquet, warc
 from pipeline.export.request import ExportRequest
-from pipeline.export.sink import Sink
-from pipeline.export.units import ExportJob, Piece
+from pipeline.export.sink import ExportSink
+from pipeline.export.units import ExportJob, ExportPiece
 
 
 def _none(_job: ExportJob, _files: Sequence[ExportedFile]) -> Mapping[str, bytes]:
@@ -30,7 +30,7 @@ class Format:
     "tokens" or, where the request says which, "either". `has_splits`: whether it takes --split."""
 
     reads: str
-    write: Callable[[ExportJob, Piece, Sink], None]
+    write: Callable[[ExportJob, ExportPiece, ExportSink], None]
     index_files: Callable[[ExportJob, Sequence[ExportedFile]], Mapping[str, bytes]] = _none
     has_splits: bool = True
     check: Callable[[Folder, ExportRequest], None] = _any

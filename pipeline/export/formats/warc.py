@@ -21,9 +21,9 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, StorageError
 from lineage.store.delta import read_table
 from pipeline.export.request import ExportRequest
-from pipeline.export.sink import FileUnderWay, Sink, as_stream
+from pipeline.export.sink import ExportSink, FileUnderWay, as_stream
 from pipeline.export.texts import TextRow, kept_texts
-from pipeline.export.units import ExportJob, Piece
+from pipeline.export.units import ExportJob, ExportPiece
 from pipeline.parquet.rows import table_bytes
 from stages.reading.options import ReadOptions
 from stages.reading.reader import detect_format, read_one
@@ -44,7 +44,7 @@ class _Records:
     rows: list[Mapping[str, Any]] = field(default_factory=list)
 
 
-def write(job: ExportJob, piece: Piece, sink: Sink) -> None:
+def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
     """<source>/<split->NNNNN.warc.gz and .documents.parquet.
 
     RecipeError where a source was not read from WARC files, StorageError where a file of the crawl is gone or holds

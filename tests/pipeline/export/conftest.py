@@ -13,7 +13,7 @@ import pytest
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
-from pipeline.export.process import Done, Export, export, in_process
+from pipeline.export.process import CorpusExport, Done, export, in_process
 from pipeline.export.request import ExportRequest
 from stages.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.support import runs
@@ -55,11 +55,11 @@ class Corpus:
         """Export in this process."""
         return export(self.asked(to, format_name, **options), in_process)
 
-    def asked(self, to: Path, format_name: str, **options: object) -> Export:
+    def asked(self, to: Path, format_name: str, **options: object) -> CorpusExport:
         """What `sluice export` would ask for; small files."""
         links = bool(options.pop("links", True))
         request = ExportRequest(format=format_name, **{"file_documents": 30, **options})  # type: ignore[arg-type]
-        return Export(out=Folder(str(self.out)), to=Folder(str(to)), name=to.name, request=request, links=links)
+        return CorpusExport(out=Folder(str(self.out)), to=Folder(str(to)), name=to.name, request=request, links=links)
 
 
 @pytest.fixture(scope="session")

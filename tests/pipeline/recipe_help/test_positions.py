@@ -9,7 +9,7 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.recipe_help.positions import Path, Position, dotted, key_positions
+from pipeline.recipe_help.positions import Path, TextPosition, dotted, key_positions
 
 NAMES = st.one_of(
     st.from_regex(r"[a-z_-]{1,5}", fullmatch=True), st.text(min_size=1, max_size=4).filter(str.isprintable)
@@ -60,9 +60,9 @@ name = "\\\"\"\"\"
 """
     found = key_positions(text)
     assert found.keys() == paths_of(tomllib.loads(text))
-    assert found["run", "name"] == Position(line=3, column=1)
-    assert found["run", "quoted key", "inner"] == Position(line=4, column=14)
-    assert found["source", 0, "inputs", 1] == Position(line=9, column=3)
-    assert found["source", 0, "more", "x", "z", 0, "w"] == Position(line=12, column=22)
-    assert found["source", 1] == Position(line=13, column=1)
+    assert found["run", "name"] == TextPosition(line=3, column=1)
+    assert found["run", "quoted key", "inner"] == TextPosition(line=4, column=14)
+    assert found["source", 0, "inputs", 1] == TextPosition(line=9, column=3)
+    assert found["source", 0, "more", "x", "z", 0, "w"] == TextPosition(line=12, column=22)
+    assert found["source", 1] == TextPosition(line=13, column=1)
     assert dotted(("source", 0, "inputs", 1)) == "source[0].inputs[1]"

@@ -31,7 +31,7 @@ from trainer.planning.gpus import GPUS, utilisation
 from trainer.planning.layout import PlannedLayout
 from trainer.planning.memory import GptLayer, activations, gpt_layer_activations, layer_activations, zero_bytes
 from trainer.planning.plan import TrainingPlan, plan_training
-from trainer.planning.schedules import PassTimes, Pipeline, span
+from trainer.planning.schedules import PassTimes, PipelinePlan, span
 from trainer.planning.shape import Shape
 from trainer.planning.throughput import (
     Gpt,
@@ -430,7 +430,7 @@ def test_many_micro_batches_take_as_long_as_their_whole_table(tmp_path: Path) ->
             forward=times.whole.forward, input=times.whole.input, weight=times.whole.weight,
             send=send_seconds(layout, plan),
         )  # fmt: skip
-        pipeline = Pipeline(layout.pipeline.schedule, 4, layout.pipeline.num_virtual, 64)
+        pipeline = PipelinePlan(layout.pipeline.schedule, 4, layout.pipeline.num_virtual, 64)
         assert layout.num_micro_batches == 64
         found = pipeline_seconds(times, layout, plan)
         assert found == pytest.approx(span(pipeline, whole, times.shares), rel=1e-9), schedule

@@ -21,7 +21,7 @@ from trainer.options import Schedule
 from trainer.planning.schedules import (
     Action,
     PassTimes,
-    Pipeline,
+    PipelinePlan,
     action_table,
     idle_of_useful,
     most_alive,
@@ -91,7 +91,7 @@ def test_every_rank_works_in_the_order_of_torch(
 @pytest.mark.parametrize("rounds", [2, 4])
 def test_bubbles_are_those_of_the_closed_forms(schedule: Schedule, pp: int, num_stages: int, rounds: int) -> None:
     num_micro_batches = rounds * pp
-    pipeline = Pipeline(schedule, pp, num_stages, num_micro_batches)
+    pipeline = PipelinePlan(schedule, pp, num_stages, num_micro_batches)
     shares = [1 / (pp * num_stages)] * (pp * num_stages)
     # (p − 1)/(v·m) of schedules that compute both gradients at once, a third of that where F = I = W and they do not.
     apart = 3 if schedule in ("interleaved_zero_bubble", "zbv", "dualpipev") else 1
@@ -113,7 +113,7 @@ def test_a_longer_gradient_of_the_input_leaves_more_bubble(
 ) -> None:
     num_stages = 1 if schedule == "1f1b" else 2
     passes = PassTimes(forward=times[0], input=times[1], weight=times[2])
-    found = idle_of_useful(Pipeline(schedule, 4, num_stages, 8), passes, [1 / (4 * num_stages)] * (4 * num_stages))
+    found = idle_of_useful(PipelinePlan(schedule, 4, num_stages, 8), passes, [1 / (4 * num_stages)] * (4 * num_stages))
     assert found == pytest.approx(expected, abs=1e-12)
 
 
@@ -148,7 +148,7 @@ def test_a_pipeline_is_never_faster_than_its_work_nor_than_its_first_pass(
     passes = PassTimes(forward=times[0], input=times[1], weight=times[2], send=times[3])
     shares = [1 / (pp * num_stages)] * (pp * num_stages)
     table = action_table(schedule, pp, num_stages, num_micro_batches)
-    pipeline = Pipeline(schedule, pp, num_stages, num_micro_batches)
+    pipeline = PipelinePlan(schedule, pp, num_stages, num_micro_batches)
     whole = span(pipeline, passes, shares)
     work = num_micro_batches * sum(times[:3]) / pp
     # The last rank begins when p − 1 stages have passed the first micro-batch on.
@@ -159,7 +159,7 @@ def test_a_pipeline_is_never_faster_than_its_work_nor_than_its_first_pass(
 
 
 def test_an_uneven_pipeline_is_as_slow_as_its_fullest_rank() -> None:
-    assert idle_of_useful(Pipeline("1f1b", 2, 1, 64), EVEN, [0.75, 0.25]) == pytest.approx(0.5, rel=0.02)
+    assert idle_of_useful(PipelinePlan("1f1b", 2, 1, 64), EVEN, [0.75, 0.25]) == pytest.approx(0.5, rel=0.02)
 
 
 @pytest.mark.parametrize(

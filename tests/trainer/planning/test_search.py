@@ -18,7 +18,7 @@ from trainer.planning.gpus import gpu_named
 from trainer.planning.layout import planned_layout
 from trainer.planning.memory import memory
 from trainer.planning.plan import finished_corpus, plan_training, planned_model
-from trainer.planning.search import Candidate, Found, _Maker, evaluate, search
+from trainer.planning.search import Candidate, SearchResult, _Maker, evaluate, search
 
 RECIPE = """
 [run]
@@ -76,7 +76,7 @@ def gpt(tmp_path: Path, layers: int, width: int, heads: int) -> str:
     return f"train.model={path}"
 
 
-def assert_no_worse(tmp_path: Path, published: tuple[str, ...], num_workers: int, *changes: str) -> Found:
+def assert_no_worse(tmp_path: Path, published: tuple[str, ...], num_workers: int, *changes: str) -> SearchResult:
     found = search(recipe_of(tmp_path, f"train.workers={num_workers}", *changes), limit=1)
     (first,) = found.ranked
     theirs = fastest_way(tmp_path, f"train.workers={num_workers}", *changes, *published)
