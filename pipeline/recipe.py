@@ -105,7 +105,7 @@ class RayTable:
     unit_cpus: float = key(1.0, above=0, help="processors a unit of work reserves")
     unit_memory: int = key(0, at_least=0, help="bytes a unit of work reserves (0: none)")
     unit_resource: str = key("", help="a custom resource that units need, such as data")
-    max_in_flight: int = key(0, at_least=0, help="units submitted at once (0: twice the processors)")
+    max_in_flight: int = key(0, at_least=0, help="units at work at once (0: as many as fit on the nodes)")
     grows: bool = key(False, help="nodes come when they are asked for: what none has yet is waited for, not refused")
     stages: dict[str, RayStageTable] = key({}, help="stage = what its units reserve instead")
 

@@ -61,10 +61,8 @@ def _products(found: Roofline) -> Any:
 
 def _exchanges(found: Roofline) -> Any:
     seen = found.layout.shape.experts.top_k if found.layout.shape.experts else 2
-    table = _table(
-        f"Messages of a layer, forward, {seen} experts a token, one expert a GPU",
-        "experts", "all-to-all, ms", "tensor parallel's all-reduce, ms",
-    )  # fmt: skip
+    title = f"Messages of a layer, forward, {seen} experts a token, one expert a GPU"
+    table = _table(title, "experts", "all-to-all, ms", "tensor parallel's all-reduce, ms")
     for exchange in found.exchanges:
         over = " *" if exchange == found.overtaken else ""
         seconds = f"{exchange.all_to_all_seconds * 1e3:,.3f}{over}"

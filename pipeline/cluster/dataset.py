@@ -93,7 +93,7 @@ def run_units(
     while left:
         most = max(_FEWEST_ROWS, _ROWS_PER_CPU * num_cpus())
         now, left = left[:most], left[most:]
-        with _asked_ahead(work, len(now)), contextlib.closing(_outcomes(carry_out, now, work, operator, ended)) as rows:
+        with contextlib.closing(_outcomes(carry_out, now, work, operator, ended)) as rows:
             for number, attempt, outcome in rows:
                 item = now[number]
                 if isinstance(outcome, _Raised):
@@ -190,11 +190,19 @@ def _attempt_number() -> int:
 @contextlib.contextmanager
 def _our_context() -> Iterator[None]:
     """A Dataset that is made in the block shows nothing on the terminal, and no limit of Ray Data's own ends it: a unit
-    may take hours. (Each Dataset keeps a copy of the context.)"""
+    may take hours. (Each Dataset keeps a copy of the context.)
+
+    Nor does Ray Data hold units back until their resources are free: it looks only ten times a second, so each unit
+    would leave its processor idle for a tenth of a second. What a unit reserves is Ray's own to grant; units wait in
+    Ray's queue, where an autoscaler sees them too. Their results are a few hundred bytes, so none need be held back."""
     import ray
 
     context = ray.data.DataContext.get_current()
-    ours = {"enable_progress_bars": False, "execution_no_progress_timeout_s": -1}
+    ours = {
+        "enable_progress_bars": False,
+        "execution_no_progress_timeout_s": -1,
+        "op_resource_reservation_enabled": False,
+    }
     before = {name: getattr(context, name) for name in ours}
     # Its log file keeps all, the execution plans with the operators' names among it.
     for handler in logging.getLogger("ray.data").handlers:
@@ -207,21 +215,3 @@ def _our_context() -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(context, name, value)
-
-
-@contextlib.contextmanager
-def _asked_ahead(work: TaskResources, num_units: int) -> Iterator[None]:
-    """On a cluster that grows, ask its autoscaler at once for what the units of a Dataset reserve.
-
-    Ray Data submits no more than fits on the nodes that are there, so that no queue would make nodes come, and asks for
-    them itself node by node."""
-    if not work.grows:
-        yield
-        return
-    from ray.autoscaler.sdk import request_resources
-
-    request_resources(bundles=[work.reserved] * min(num_units, work.max_in_flight or 2 * num_cpus()))
-    try:
-        yield
-    finally:
-        request_resources(bundles=[])

@@ -131,7 +131,7 @@ def test_every_recipe_that_we_ship_is_right() -> None:
     recipes = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
     for shipped in recipes:
         if "source" in tomllib.loads(shipped.read_text()):
-            load(shipped)
+            assert load(shipped).source, shipped
 
 
 @pytest.mark.parametrize(

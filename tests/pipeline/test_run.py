@@ -178,7 +178,7 @@ def test_another_recipe_for_the_same_output_is_refused_naming_what_differs(
 def test_ray_settings_may_differ_from_call_to_call(
     finished: str, sources: dict[str, tuple[str, ...]], tmp_path: Path
 ) -> None:
-    run(tmp_path, recipe(finished, sources, ray={"retries": 5}))
+    assert run(tmp_path, recipe(finished, sources, ray={"retries": 5})) == runs.summary_of(finished)
 
 
 def test_a_folder_that_holds_something_else_is_not_written_to(

@@ -256,10 +256,8 @@ class _Maker:
         return self.recipe.train.context
 
     def _mesh(self, choice: LayoutChoice, dp_shard: int) -> Mesh:
-        return Mesh(
-            dp_replicate=choice.dp // dp_shard, dp_shard=dp_shard, tp=choice.tp, pp=choice.pp, cp=choice.cp,
-            ep=choice.ep or 1,
-        )  # fmt: skip
+        dp_replicate, ep = choice.dp // dp_shard, choice.ep or 1
+        return Mesh(dp_replicate=dp_replicate, dp_shard=dp_shard, tp=choice.tp, pp=choice.pp, cp=choice.cp, ep=ep)
 
     def _pipelines(self, pp: int) -> Sequence[PipelineTable]:
         if pp == 1:

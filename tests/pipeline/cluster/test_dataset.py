@@ -6,10 +6,12 @@ import logging
 import re
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import ray
+from ray.autoscaler.v2.sdk import get_cluster_status
 from ray.data._internal.logging import SessionFileHandler, get_log_directory
 
 from pipeline.cluster import dataset
@@ -18,6 +20,7 @@ from pipeline.cluster.tasks import TaskResources
 from pipeline.phases.progress import ProgressReporter
 from pipeline.process import run as run_recipe
 from pipeline.recipe import load
+from tests.support.ray_nodes import wait_until
 from tests.support.runs import recipe, run, write_recipe
 from tests.support.tiny_crawl import make_tiny_crawl
 
@@ -134,6 +137,30 @@ def test_leaving_early_ends_what_is_under_way(tmp_path: Path) -> None:
     [(_, found)] = run_units(double, 2, [4], TaskResources(cpus=4.0), operator="double")  # all processors are free
     assert found == 8
     assert len(list(tmp_path.iterdir())) < 20
+
+
+def run_until_told(folder: str, item: int) -> int:
+    (Path(folder) / str(item)).touch()
+    while not (Path(folder) / "go").exists():
+        time.sleep(0.02)
+    return item
+
+
+def waiting_units() -> int:
+    """How many tasks wait for a processor, as Ray's autoscaler sees them."""
+    demands = get_cluster_status(ray.get_runtime_context().gcs_address).resource_demands.ray_task_actor_demand
+    return sum(shape.count for demand in demands for shape in demand.bundles_by_count)
+
+
+def test_units_wait_in_rays_own_queue_where_a_freed_processor_and_an_autoscaler_find_them(tmp_path: Path) -> None:
+    units = run_units(run_until_told, str(tmp_path), range(7), TaskResources(), operator="run_until_told")
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(lambda: sorted(item for item, _ in units))
+        try:
+            wait_until(lambda: len(list(tmp_path.iterdir())) == 4 and waiting_units() == 3, "4 units run, 3 wait")
+        finally:
+            (tmp_path / "go").touch()
+        assert found.result() == list(range(7))
 
 
 def test_a_name_that_ray_cannot_carry_is_spelt_out() -> None:
