@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from lineage.index.kept_texts import KeptPart, publish_texts
 from lineage.index.output_index import Index, PartFile, Shard, TokenizerIdentity, make_index, publish_index
 from lineage.purge.erase import remove_leftovers
 from lineage.recipe import as_plain, as_toml
@@ -19,7 +20,7 @@ from pipeline.phases.results import JoinResult, ReadResult
 from pipeline.plan import RunPlan, Unit, clear_work
 from pipeline.report.faults import as_kept
 from pipeline.report.render import REPORT, render_output
-from pipeline.report.run_summary import RUN_FILE, RunSummary, encode_summary
+from pipeline.report.run_summary import RUN_FILE, KeptTextsSize, RunSummary, encode_summary
 from stages.tokens.tokenizer import Tokenizer
 
 EXCERPTS = "excerpts.parquet"
@@ -77,8 +78,39 @@ def summarise(
         },
         phases=tuple(state.phases),
         datasets=tuple(state.datasets),
+        kept_texts=_kept_size(read),
+        from_output=state.plan.from_output,
         identity=dict(state.plan.identity),
     )
+
+
+def _kept_size(read: Sequence[ReadResult]) -> KeptTextsSize | None:
+    files = [file for unit in read for file in (unit.texts, unit.facts) if file is not None]
+    if not files:
+        return None
+    return KeptTextsSize(
+        num_documents=sum(unit.texts.num_rows for unit in read if unit.texts is not None),
+        bytes=sum(file.bytes for file in files),
+    )
+
+
+def publish_kept_texts(plan: RunPlan, read: Sequence[ReadResult]) -> None:
+    """Publish texts.json, which names the kept texts of all units."""
+    parts = [
+        KeptPart(
+            source=unit.source,
+            part=unit.file_index,
+            name=result.file,
+            input_bytes=result.num_bytes,
+            **asdict(result.texts),
+            facts=result.facts.file,
+            facts_hash=result.facts.hash,
+            facts_bytes=result.facts.bytes,
+        )
+        for unit, result in zip(plan.units, read, strict=True)
+        if result.texts is not None and result.facts is not None
+    ]
+    publish_texts(plan.out, parts)
 
 
 def publish_output(plan: RunPlan, index: Index, summary: RunSummary) -> None:
