@@ -21,8 +21,11 @@ from tests.support.runs import run
 pytestmark = pytest.mark.usefixtures("small_ray")
 
 REFUSED: dict[str, tuple[Tables, str]] = {
-    "parse": ({"parse": {"extractor": "trafilatura"}}, r"the step parse .* parse\.extractor is 'trafilatura' now"),
-    "reading": ({"limits": {"max_document_bytes": 99_999}}, r"the reading .* limits\.max_document_bytes is 99999 now"),
+    "parse": ({"parse": {"extractor": "trafilatura"}}, r"the step parse .* \(parse\.extractor is 'trafilatura' now"),
+    "reading": (
+        {"limits": {"max_document_bytes": 99_999}},
+        r"the reading .* \(limits\.max_document_bytes is 99999 now",
+    ),
     "prefilter": ({"language": {"prefilter": True}}, r"the step prefilter .* \(in its place was parse\)"),
     "ledger": ({"quality": {"ledger": "all"}}, r'quality\.ledger = "all", and .* was made with "first"'),
 }
