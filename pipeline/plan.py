@@ -66,7 +66,7 @@ class Unit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
     """A whole run: its recipe, units in (source, file) order, and what it is a function of. `from_output` is the
-    earlier output whose kept texts are read in place of the inputs."""
+    earlier output whose parsed texts are read in place of the inputs."""
 
     recipe: PipelineRecipe
     out: Folder

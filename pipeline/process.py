@@ -29,7 +29,7 @@ from pipeline.phases.groups import Group, make_groups
 from pipeline.phases.join import join_phase
 from pipeline.phases.phase import Run, run_phase
 from pipeline.phases.progress import ProgressReporter
-from pipeline.phases.publish import output_index, publish_kept_texts, publish_output, summarise
+from pipeline.phases.publish import output_index, publish_output, publish_parsed_texts, summarise
 from pipeline.phases.read import ReadJob, read_job, read_phase
 from pipeline.phases.record import write_lineage
 from pipeline.phases.results import JoinResult, ReadResult, TokenizeResult
@@ -86,7 +86,7 @@ def run(
 
 
 def read(state: Run, job: ReadJob, refiltering: Refiltering | None = None) -> list[ReadResult]:
-    """2. What came of every input file, in plan order; `refiltering` says that of each the kept texts are read.
+    """2. What came of every input file, in plan order; `refiltering` says that of each the parsed texts are read.
 
     TooManyBadRecordsError past the recipe's share, or as soon as a step raises on so many documents that it will be."""
     allowed, num_bytes = state.recipe.limits.max_bad_records, sum(unit.input.size for unit in state.plan.units)
@@ -142,6 +142,6 @@ def publish(
     """7. What the run came to."""
     summary = summarise(state, index, documents, joined, compared)
     if state.recipe.run.keep_text:
-        publish_kept_texts(state.plan, documents)
+        publish_parsed_texts(state.plan, documents)
     publish_output(state.plan, index, summary)
     return summary

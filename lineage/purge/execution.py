@@ -27,12 +27,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lineage.ids import sort_key
-from lineage.index.kept_texts import TEXTS_FILE, kept_text_files
 from lineage.index.output_index import Index, PartFile, Shard, make_index, publish_index, read_index
+from lineage.index.parsed_texts import TEXTS_FILE, parsed_text_files
 from lineage.purge.erase import erase_old_versions, refuse_if_bytes_would_stay, remove_leftovers
 from lineage.purge.exports import CleanedExports, CleanExport, check_forgotten, clean_exports
-from lineage.purge.kept_texts import clean_kept_texts, remove_kept_texts
-from lineage.purge.plan import KEPT_TEXTS_KIND, PlanHooks, PurgeError, PurgeMatch, PurgePlan, plan_purge
+from lineage.purge.parsed_texts import clean_parsed_texts, remove_parsed_texts
+from lineage.purge.plan import PARSED_TEXTS_KIND, PlanHooks, PurgeError, PurgeMatch, PurgePlan, plan_purge
 from lineage.purge.returned import strays
 from lineage.purge.rewrite import Span, drop_excerpts, rewrite_dedup, rewrite_part, rewrite_shard
 from lineage.storage.folder import Folder
@@ -103,9 +103,9 @@ class _Intent:
     old_files: tuple[str, ...]
 
     @property
-    def removes_kept_texts(self) -> bool:
-        """Whether it takes away all kept texts, and no document."""
-        return bool(json.loads(self.match)["kind"] == KEPT_TEXTS_KIND)
+    def removes_parsed_texts(self) -> bool:
+        """Whether it takes away all parsed texts, and no document."""
+        return bool(json.loads(self.match)["kind"] == PARSED_TEXTS_KIND)
 
 
 def apply(
@@ -120,7 +120,7 @@ def apply(
         purge = _Purge(out, held, hooks)
         finished = purge.resume()
         plan = plan_purge(out, order.match, plan_hooks)
-        if not plan.rows and not plan.kept_texts:
+        if not plan.rows and not plan.parsed_texts:
             mine = finished is not None and finished.match == order.match.as_json()
             return Applied(
                 plan=plan,
@@ -222,12 +222,12 @@ class _Purge:
         index = read_index(self._out)
         if index.version == intent.version_before:
             index = self._rewrite(index, rows, intent.version_after)
-        if intent.removes_kept_texts:
-            remove_kept_texts(self._out, intent.purge_id)
+        if intent.removes_parsed_texts:
+            remove_parsed_texts(self._out, intent.purge_id)
         else:
-            clean_kept_texts(self._out, rows.to_pylist())
+            clean_parsed_texts(self._out, rows.to_pylist())
         # A generation that a backup left behind may have been written anew under its name.
-        for name in sorted(set(intent.old_files) - index.files().keys() - kept_text_files(self._out).keys()):
+        for name in sorted(set(intent.old_files) - index.files().keys() - parsed_text_files(self._out).keys()):
             self._out.remove(name)
         drop_excerpts(self._out, _EXCERPTS, doc_ids)
         self._hooks.drop_cached(self._out, index)

@@ -10,15 +10,15 @@ from typing import Final, Literal, cast
 import pyarrow.parquet as pq
 
 from lineage.ids import content_hash, parse_id
-from lineage.index.kept_texts import KeptTexts, read_kept_texts
 from lineage.index.output_index import Index, read_index
+from lineage.index.parsed_texts import ParsedTexts, read_parsed_texts
 from lineage.purge.returned import EXCERPTS, files_of, find_returned, finished_purges, is_as_purges_left_it, strays
 from lineage.storage.folder import Folder
 from lineage.store.delta import state
 from lineage.store.lookup import Lookup
 from lineage.store.rows import DocumentRow
 
-KEPT_TEXTS_KIND: Final = "kept_texts"
+PARSED_TEXTS_KIND: Final = "parsed_texts"
 """The kind of match that takes away all texts kept after parse (run.keep_text), and no document."""
 
 Role = Literal["target", "kept_copy", "twin"]
@@ -35,7 +35,7 @@ class PurgeMatch:
     """How the targets were named: ids in hex for `doc` and `scan`, URLs or hosts as given. `named_by` says what was
     resolved into these values, as a condition or a list; it is part of the audit row."""
 
-    kind: Literal["doc", "url", "host", "scan", "kept_texts"]
+    kind: Literal["doc", "url", "host", "scan", "parsed_texts"]
     values: tuple[str, ...]
     named_by: str | None = None
 
@@ -76,14 +76,14 @@ class PurgePlan:
     """What would be purged, in order of doc_id and place; what is purged already; what lies in other outputs.
 
     `returned` are documents of earlier purges whose text is there again: they are among `rows`, named or not.
-    `kept_texts` are all texts kept after parse, where the match takes these away."""
+    `parsed_texts` are all texts kept after parse, where the match takes these away."""
 
     match: PurgeMatch
     rows: tuple[PlannedRow, ...]
     already: tuple[bytes, ...]
     elsewhere: tuple[Elsewhere, ...]
     returned: tuple[bytes, ...] = ()
-    kept_texts: KeptTexts | None = None
+    parsed_texts: ParsedTexts | None = None
 
     @property
     def num_documents(self) -> int:
@@ -125,12 +125,12 @@ class PlanHooks:
 
 def plan_purge(out: Folder, match: PurgeMatch, hooks: PlanHooks) -> PurgePlan:
     """Plan a purge of the finished OUT; nothing is written. PurgeError if nothing is known by a given name."""
-    if match.kind == KEPT_TEXTS_KIND:
-        texts = read_kept_texts(out)
+    if match.kind == PARSED_TEXTS_KIND:
+        texts = read_parsed_texts(out)
         if texts is None:
             raise PurgeError(f"{out.url} keeps no texts after parse: its run had no run.keep_text")
         left = texts if texts.removed is None else None
-        return PurgePlan(match=match, rows=(), already=(), elsewhere=(), kept_texts=left)
+        return PurgePlan(match=match, rows=(), already=(), elsewhere=(), parsed_texts=left)
     planner = _Planner(out, match, hooks)
     targets = planner.targets()
     roles: dict[bytes, Role] = {row.doc_id: "target" for row in targets}
@@ -258,7 +258,7 @@ class _Planner:
         if not state(out, "purged").num_rows:
             return {}
         purged = finished_purges(out)
-        texts = read_kept_texts(out)
+        texts = read_parsed_texts(out)
         shown = {*index.files(), *(() if texts is None else texts.files()), EXCERPTS}
         everything = [*strays(out, index), *sorted(shown)]
         if is_as_purges_left_it(out, index):

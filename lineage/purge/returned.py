@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lineage.index.blocks import TOKEN_BYTES
-from lineage.index.kept_texts import TEXTS_FILE, KeptTexts, kept_text_files
 from lineage.index.output_index import Index, shard_of
+from lineage.index.parsed_texts import TEXTS_FILE, ParsedTexts, parsed_text_files
 from lineage.storage.folder import Folder
 from lineage.storage.s3_client import ForbiddenError, UnreachableError
 from lineage.store.damage import DAMAGE
@@ -48,7 +48,7 @@ def is_as_purges_left_it(out: Folder, index: Index) -> bool:
 
 def strays(out: Folder, index: Index) -> list[str]:
     """Files of other generations of what `index` and texts.json name, sorted: readers open none of them."""
-    named = {**index.files(), **kept_text_files(out)}
+    named = {**index.files(), **parsed_text_files(out)}
     found = (name for top in _HOLDING for name in out.names(top.rstrip("/")))
     return [name for name in found if name not in named and not name.startswith(_WITHOUT_TEXT)]
 
@@ -59,8 +59,8 @@ def finished_purges(out: Folder) -> PurgedSpans:
     return read_purged(out, frozenset(ended))
 
 
-def files_of(index: Index, texts: KeptTexts | None, rows: Sequence[DocumentRow]) -> list[str]:
-    """The files that `index` names, and of the kept texts, that hold, or held, these documents."""
+def files_of(index: Index, texts: ParsedTexts | None, rows: Sequence[DocumentRow]) -> list[str]:
+    """The files that `index` names, and of the parsed texts, that hold, or held, these documents."""
     shards = {(row.source, row.shard) for row in rows if row.shard is not None}
     parts = {(row.source, row.part) for row in rows if row.part is not None}
     found = [shard.file for shard in index.shards if (shard.source, shard.shard) in shards]

@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 
 from lineage.ids import content_hash
 from lineage.index.blocks import BLOCK_TOKENS, TOKEN_BYTES, ShardHasher
-from lineage.index.kept_texts import KeptPart, texts_name
 from lineage.index.output_index import PartFile, Shard, generation_of, part_name, shard_names
+from lineage.index.parsed_texts import ParsedPart, texts_name
 from lineage.storage.folder import Folder
 from lineage.storage.hashing_file import HashingFile
-from lineage.store.tables import KEPT_TEXTS, PART
+from lineage.store.tables import PARSED_TEXTS, PART
 
 Span = tuple[int, int]
 """Tokens [start, start + num_tokens) of a shard."""
@@ -74,9 +74,9 @@ def rewrite_part(out: Folder, part: PartFile, rows: Collection[int]) -> PartFile
     return replace(part, file=name, hash=digest)
 
 
-def rewrite_kept_texts(out: Folder, part: KeptPart, doc_ids: Collection[bytes]) -> KeptPart:
-    """Publish the next generation of a file of kept texts with `text` and `metadata` of these documents null; the part
-    itself where they are null already."""
+def rewrite_parsed_texts(out: Folder, part: ParsedPart, doc_ids: Collection[bytes]) -> ParsedPart:
+    """Publish the next generation of a file of parsed texts with `text` and `metadata` of these documents null; the
+    part itself where they are null already."""
     purged = pa.array(sorted(doc_ids), pa.binary())
     found = False
 
@@ -88,7 +88,7 @@ def rewrite_kept_texts(out: Folder, part: KeptPart, doc_ids: Collection[bytes]) 
             for name in _ERASED:
                 found = found or bool(pc.any(pc.and_(mask, pc.is_valid(table[name]))).as_py())
                 erased = pc.if_else(mask, pa.scalar(None, pa.string()), table[name])
-                table = table.set_column(table.schema.get_field_index(name), KEPT_TEXTS.field(name), erased)
+                table = table.set_column(table.schema.get_field_index(name), PARSED_TEXTS.field(name), erased)
             yield table
 
     name = texts_name(part.source, part.part, generation_of(part.file) + 1)

@@ -130,7 +130,7 @@ PART: Final = pa.schema([
 ])  # fmt: skip
 """documents/<source>/part-NNNNN.parquet: clean texts that survived the filters, rows in (file, offset) order."""
 
-KEPT_TEXTS: Final = pa.schema([
+PARSED_TEXTS: Final = pa.schema([
     ("doc_id", _HASH), ("text", _TEXT), ("url", _TEXT), ("captured_at", _TEXT), ("metadata", _TEXT),
     ("warc_file", _TEXT), ("warc_offset", _INT), ("warc_length", _INT), ("record_id", _TEXT), ("charset", _TEXT),
     ("raw_hash", _HASH), ("text_hash", _HASH), ("num_bytes", _INT), ("is_html", pa.bool_()), ("content_type", _TEXT),

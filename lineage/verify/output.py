@@ -24,8 +24,8 @@ from typing import Final
 import pyarrow.parquet as pq
 
 from lineage.index.checksums import DamagedFileError
-from lineage.index.kept_texts import TEXTS_FILE
 from lineage.index.output_index import INDEX_FILE, Index, read_index
+from lineage.index.parsed_texts import TEXTS_FILE
 from lineage.purge.returned import EXCERPTS, find_returned, finished_purges, strays
 from lineage.storage.folder import Folder
 from lineage.store.delta import has_table, read_table, state
@@ -44,7 +44,7 @@ from lineage.verify.documents import (
 from lineage.verify.duplicates import check_edges, check_similarities
 from lineage.verify.exports import check_exports
 from lineage.verify.files import check_files
-from lineage.verify.kept_texts import check_kept_texts
+from lineage.verify.parsed_texts import check_parsed_texts
 from lineage.verify.problems import Problem, Verification, VerifyHooks, guarded
 from lineage.verify.shards import check_shards
 from lineage.verify.steps import check_steps
@@ -120,7 +120,7 @@ def _check_documents(
         yield from check_indexes(shuffle)
         yield from guarded("duplicates.unreadable", documents, check_edges(shuffle, index, purged, hooks))
         yield from check_similarities(out, index, shuffle, hooks)
-        yield from guarded("texts.unreadable", TEXTS_FILE, check_kept_texts(out, shuffle, purged))
+        yield from guarded("texts.unreadable", TEXTS_FILE, check_parsed_texts(out, shuffle, purged))
 
 
 def _check_returned(out: Folder, index: Index, files: Sequence[str]) -> Iterator[Problem]:

@@ -29,8 +29,8 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
         f"{f', {unreadable:,} stretches unreadable' if unreadable else ''};"
         f" {summary.num_tokens:,} tokens in {summary.num_shards:,} shards."
     )
-    if summary.kept_texts is not None:
-        kept = summary.kept_texts
+    if summary.parsed_texts is not None:
+        kept = summary.parsed_texts
         screen.print(
             f"texts/ keeps the texts of {kept.num_documents:,} documents after parse, with all personal data in them:"
             f" {kept.bytes / 1e6:,.1f} MB.",

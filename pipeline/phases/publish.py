@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from lineage.index.kept_texts import KeptPart, publish_texts
 from lineage.index.output_index import Index, PartFile, Shard, TokenizerIdentity, make_index, publish_index
+from lineage.index.parsed_texts import ParsedPart, publish_texts
 from lineage.purge.erase import remove_leftovers
 from lineage.recipe import as_plain, as_toml
 from lineage.secrets import recordable
@@ -20,7 +20,7 @@ from pipeline.phases.results import JoinResult, ReadResult
 from pipeline.plan import RunPlan, Unit, clear_work
 from pipeline.report.faults import as_kept
 from pipeline.report.render import REPORT, render_output
-from pipeline.report.run_summary import RUN_FILE, KeptTextsSize, RunSummary, encode_summary
+from pipeline.report.run_summary import RUN_FILE, ParsedTextsSize, RunSummary, encode_summary
 from stages.tokens.tokenizer import Tokenizer
 
 EXCERPTS = "excerpts.parquet"
@@ -78,26 +78,26 @@ def summarise(
         },
         phases=tuple(state.phases),
         datasets=tuple(state.datasets),
-        kept_texts=_kept_size(read),
+        parsed_texts=_parsed_size(read),
         from_output=state.plan.from_output,
         identity=dict(state.plan.identity),
     )
 
 
-def _kept_size(read: Sequence[ReadResult]) -> KeptTextsSize | None:
+def _parsed_size(read: Sequence[ReadResult]) -> ParsedTextsSize | None:
     files = [file for unit in read for file in (unit.texts, unit.facts) if file is not None]
     if not files:
         return None
-    return KeptTextsSize(
+    return ParsedTextsSize(
         num_documents=sum(unit.texts.num_rows for unit in read if unit.texts is not None),
         bytes=sum(file.bytes for file in files),
     )
 
 
-def publish_kept_texts(plan: RunPlan, read: Sequence[ReadResult]) -> None:
-    """Publish texts.json, which names the kept texts of all units."""
+def publish_parsed_texts(plan: RunPlan, read: Sequence[ReadResult]) -> None:
+    """Publish texts.json, which names the parsed texts of all units."""
     parts = [
-        KeptPart(
+        ParsedPart(
             source=unit.source,
             part=unit.file_index,
             name=result.file,

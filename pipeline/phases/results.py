@@ -42,8 +42,8 @@ class CleanPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptFile:
-    """A unit's kept texts, or the facts that go with them: file, rows, BLAKE3-128 in hex, and bytes."""
+class UnitFile:
+    """A unit's parsed texts, or the facts that go with them: file, rows, BLAKE3-128 in hex, and bytes."""
 
     file: str
     num_rows: int
@@ -76,8 +76,8 @@ class ReadResult(JsonRecord):
     faults: tuple[FaultRow, ...]
     seconds: Mapping[str, float]
     part: CleanPart
-    texts: KeptFile | None = None
-    facts: KeptFile | None = None
+    texts: UnitFile | None = None
+    facts: UnitFile | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What became of the documents of a unit, packed into one file beside its kept texts, for a run that starts from them.
+"""What became of the documents of a unit, packed into one file beside its parsed texts, for a run that starts there.
 
 It holds no text: the unit's rows of `documents`, `findings` and `edits` as its steps left them, and its ReadResult."""
 
@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 
 from lineage.ids import content_hash
 from lineage.index.checksums import DamagedFileError
-from lineage.index.kept_texts import facts_name
+from lineage.index.parsed_texts import facts_name
 from lineage.storage.folder import Folder
-from pipeline.phases.results import KeptFile, ReadResult
+from pipeline.phases.results import ReadResult, UnitFile
 from pipeline.plan import Unit
 from pipeline.report.faults import as_kept
 
@@ -36,7 +36,7 @@ class UnitFacts:
     edits: pa.Table
 
 
-def publish_facts(out: Folder, unit: Unit, result: ReadResult) -> KeptFile:
+def publish_facts(out: Folder, unit: Unit, result: ReadResult) -> UnitFile:
     """Publish the facts of a unit whose own files are published."""
     kept = replace(result, seconds={}, faults=as_kept(result.faults))
     packed = {f"{name}.parquet": out.read(f"{unit.folder}/{name}.parquet") for name in _TABLES}
@@ -47,7 +47,7 @@ def publish_facts(out: Folder, unit: Unit, result: ReadResult) -> KeptFile:
             archive.writestr(zipfile.ZipInfo(name, _NO_TIME), data)
     name, data = facts_name(unit.source, unit.file_index), buffer.getvalue()
     out.publish(name, data)
-    return KeptFile(file=name, num_rows=result.num_documents, hash=content_hash(data).hex(), bytes=len(data))
+    return UnitFile(file=name, num_rows=result.num_documents, hash=content_hash(data).hex(), bytes=len(data))
 
 
 def read_facts(out: Folder, name: str, digest: str) -> UnitFacts:

@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lineage.ids import add_digests, show_digest, sort_key, text_hash
-from lineage.index.kept_texts import texts_name
 from lineage.index.output_index import part_name
+from lineage.index.parsed_texts import texts_name
 from lineage.storage.folder import Folder
 from lineage.store import tables
 from pipeline.parquet.rows import RowWriter
-from pipeline.phases.results import CleanPart, KeptFile, ReadResult, RuleCount, UnreadableStretch
+from pipeline.phases.results import CleanPart, ReadResult, RuleCount, UnitFile, UnreadableStretch
 from pipeline.plan import Unit
 from pipeline.report.excerpts import ExcerptKeeper
 from pipeline.report.faults import FaultTally, StrictError, fault_of, strict_message
@@ -87,8 +87,8 @@ class UnitTally:
             raise StrictError(strict_message(row))
         self.faults.add(row)
 
-    def result(self, part: CleanPart, texts: KeptFile | None) -> ReadResult:
-        """What the whole unit counted, with the part and the kept texts that it published."""
+    def result(self, part: CleanPart, texts: UnitFile | None) -> ReadResult:
+        """What the whole unit counted, with the part and the parsed texts that it published."""
         return ReadResult(
             key=self.key,
             source=self.source,
@@ -136,7 +136,7 @@ class UnitWriter:
         self._excerpts = ExcerptKeeper()
         self._signer = Signer(what.dedup) if what.dedup.near else None
         texts = texts_name(unit.source, unit.file_index)
-        self._texts = rows(texts, tables.KEPT_TEXTS) if what.keep_text else None
+        self._texts = rows(texts, tables.PARSED_TEXTS) if what.keep_text else None
 
     def __enter__(self) -> UnitWriter:
         return self
@@ -153,19 +153,19 @@ class UnitWriter:
         return CleanPart(file=self._part.name, num_rows=self._part.num_rows, hash=self._part.hash)
 
     @property
-    def texts(self) -> KeptFile | None:
-        """The kept texts, once the block has ended; None where none are kept."""
+    def texts(self) -> UnitFile | None:
+        """The parsed texts, once the block has ended; None where none are kept."""
         if self._texts is None:
             return None
         name = self._texts.name
-        return KeptFile(file=name, num_rows=self._texts.num_rows, hash=self._texts.hash, bytes=self._out.size(name))
+        return UnitFile(file=name, num_rows=self._texts.num_rows, hash=self._texts.hash, bytes=self._out.size(name))
 
     def keep_document(self, document: Document) -> None:
         """Write the text of a document as parse gave it, where texts are kept."""
-        self.keep_text(kept_text_row(document))
+        self.keep_text(parsed_text_row(document))
 
     def keep_text(self, row: Mapping[str, Any]) -> None:
-        """Write a row of tables.KEPT_TEXTS, where texts are kept."""
+        """Write a row of tables.PARSED_TEXTS, where texts are kept."""
         if self._texts is not None:
             self._texts.add(row)
 
@@ -273,9 +273,9 @@ def _record_row(document: Document) -> dict[str, Any]:
     }
 
 
-def kept_text_row(document: Document) -> dict[str, Any]:
-    """The row of tables.KEPT_TEXTS for a document as parse gave it."""
-    row = {name: getattr(document, name) for name in tables.KEPT_TEXTS.names if not name.startswith("warc_")}
+def parsed_text_row(document: Document) -> dict[str, Any]:
+    """The row of tables.PARSED_TEXTS for a document as parse gave it."""
+    row = {name: getattr(document, name) for name in tables.PARSED_TEXTS.names if not name.startswith("warc_")}
     place = document.place
     row |= {"warc_file": place.file, "warc_offset": place.offset, "warc_length": place.length}
     return row | {"edits": [asdict(edit) for edit in document.edits]}

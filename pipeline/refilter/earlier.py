@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from lineage.index.kept_texts import KeptTexts, read_kept_texts
 from lineage.index.output_index import Index, read_index
+from lineage.index.parsed_texts import ParsedTexts, read_parsed_texts
 from lineage.purge.execution import unfinished_purge
 from lineage.recipe import RecipeError
 from lineage.secrets import recordable
@@ -33,7 +33,7 @@ class EarlierRun:
     recipe: PipelineRecipe
     identity: Mapping[str, Any]
     index: Index
-    texts: KeptTexts
+    texts: ParsedTexts
     held: str
 
 
@@ -71,7 +71,7 @@ def open_earlier(url: str) -> EarlierRun:
 
     NotFinishedError if its run is not finished; RecipeError if it kept no texts, or keeps none any more."""
     out = Folder(url)
-    index, texts = read_index(out), read_kept_texts(out)
+    index, texts = read_index(out), read_parsed_texts(out)
     if texts is None:
         raise RecipeError(
             f"--from {out.url}: it was made without run.keep_text, so it holds no text of a page that was rejected: run"
@@ -79,7 +79,7 @@ def open_earlier(url: str) -> EarlierRun:
         )
     if texts.removed is not None:
         raise RecipeError(
-            f"--from {out.url}: its kept texts were removed by purge {texts.removed}: run the recipe from its inputs"
+            f"--from {out.url}: its parsed texts were removed by purge {texts.removed}: run the recipe from its inputs"
         )
     if (unfinished := unfinished_purge(out)) is not None:
         raise RecipeError(f"--from {out.url}: purge {unfinished} did not end: call the same `sluice purge` again first")
@@ -112,7 +112,7 @@ def honouring(recipe: PipelineRecipe, earlier: EarlierRun) -> PipelineRecipe:
 
 
 def plan_from(recipe: PipelineRecipe, earlier: EarlierRun) -> RunPlan:
-    """The plan of a run over the kept texts; RecipeError for a source that the earlier run did not have."""
+    """The plan of a run over the parsed texts; RecipeError for a source that the earlier run did not have."""
     known = [source.name for source in earlier.recipe.source]
     inputs: list[list[Input]] = []
     probes: dict[str, Any] = {}
@@ -142,7 +142,7 @@ def plan_from(recipe: PipelineRecipe, earlier: EarlierRun) -> RunPlan:
 def starts_of(plan: RunPlan, earlier: EarlierRun) -> tuple[Start, ...]:
     """Where the documents of each source of the plan start.
 
-    RecipeError where kept texts cannot serve: reading or a step up to parse is another, what parse measured was not
+    RecipeError where parsed texts cannot serve: reading or a step up to parse is another, what parse measured was not
     kept, or a function of the user's would have to see the page."""
     if plan.recipe.quality.ledger == "all" and earlier.recipe.quality.ledger != "all":
         raise RecipeError(

@@ -1,4 +1,4 @@
-"""Judge the kept texts of an input file: a unit of a run that starts from an earlier output.
+"""Judge the parsed texts of an input file: a unit of a run that starts from an earlier output.
 
 A document that an unchanged step turned down is taken over as it stands. One that all of them let pass goes on from
 there. So the unit's files are those that reading the input file with this recipe would give.
@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from lineage.ids import text_hash
 from lineage.index.checksums import DamagedFileError
-from lineage.index.kept_texts import KeptPart
 from lineage.index.output_index import PartFile
+from lineage.index.parsed_texts import ParsedPart
 from lineage.storage.folder import Folder
 from pipeline.parquet.rows import opened
 from pipeline.phases.phase import Phase, publish_result
@@ -49,10 +49,10 @@ class RefilterJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFromTexts:
-    """A unit, and the files of the earlier output that it is made from: its kept texts and its clean texts."""
+    """A unit, and the files of the earlier output that it is made from: its parsed texts and its clean texts."""
 
     unit: Unit
-    texts: KeptPart
+    texts: ParsedPart
     part: PartFile
 
     @property
@@ -72,8 +72,8 @@ def refilter_phase(
     parts = {(part.source, part.part): part for part in earlier.index.documents}
     stages = dict.fromkeys(stage for start in starts for stage in start.stages[start.first :])
     return Phase(
-        name="filter kept texts",
-        operator="->".join(("kept_texts", *stages)),
+        name="filter parsed texts",
+        operator="->".join(("parsed_texts", *stages)),
         stage="read",
         task=refilter_unit,
         result=ReadResult,

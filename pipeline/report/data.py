@@ -112,8 +112,8 @@ class RaisedRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
     """Everything on the page. `state` names the index and the purges that it was gathered from; `edits` are personal
-    data that was replaced, `other_edits` what else was changed in kept texts, by stage and kind; `kept_texts` says what
-    run.keep_text keeps, or is empty."""
+    data that was replaced, `other_edits` what else was changed in kept texts, by stage and kind; `parsed_texts` says
+    what run.keep_text keeps, or is empty."""
 
     name: str
     state: str
@@ -134,5 +134,5 @@ class ReportData:
     speeds: tuple[StepSpeed, ...]
     phases: tuple[tuple[str, float, str], ...]
     capped_buckets: int
-    kept_texts: str
+    parsed_texts: str
     recipe: str

@@ -25,7 +25,7 @@ class PhaseTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptTextsSize:
+class ParsedTextsSize:
     """How many documents' texts after parse an output keeps, and what they take with their facts."""
 
     num_documents: int
@@ -35,7 +35,7 @@ class KeptTextsSize:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary(JsonRecord):
     """Counts are those of the whole run. `num_unreadable` counts stretches; `rejected` is by stage and rule; `seconds`
-    are processor seconds by source and stage; `kept_texts` is what run.keep_text keeps, `from_output` the earlier
+    are processor seconds by source and stage; `parsed_texts` is what run.keep_text keeps, `from_output` the earlier
     output whose texts were the input; `nothing_kept` is the reason where no document was kept; `identity` is what later
     calls compare (`RunPlan.identity`)."""
 
@@ -58,7 +58,7 @@ class RunSummary(JsonRecord):
     seconds: Mapping[str, Mapping[str, float]]
     phases: tuple[PhaseTime, ...]
     datasets: tuple[DatasetStats, ...] = ()
-    kept_texts: KeptTextsSize | None = None
+    parsed_texts: ParsedTextsSize | None = None
     from_output: str | None = None
     identity: Mapping[str, Any]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kept_texts import EDITING, recipe
+from tests.support.parsed_texts import EDITING, recipe
 from tests.support.runs import run
 from tests.support.tiny_crawl import make_tiny_crawl
 
@@ -20,7 +20,7 @@ def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def earlier(crawl: Path, small_ray: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An output with kept texts of the default steps, and one whose quality step edits texts and keeps the ledger."""
+    """An output with parsed texts of the default steps, and one whose quality step edits texts and keeps the ledger."""
     folder = tmp_path_factory.mktemp("earlier")
     outs = {name: str(folder / name) for name in ("plain", "editing")}
     run(folder / "a", recipe(crawl, outs["plain"]))

@@ -1,4 +1,4 @@
-"""Purges reach kept texts, those of rejected documents too; what was purged stays out of a run from them."""
+"""Purges reach parsed texts, those of rejected documents too; what was purged stays out of a run from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from lineage.index.kept_texts import read_kept_texts
+from lineage.index.parsed_texts import read_parsed_texts
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
@@ -20,7 +20,7 @@ from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
 from tests.support.byte_search import everything, of_folder
-from tests.support.kept_texts import recipe
+from tests.support.parsed_texts import recipe
 from tests.support.runs import fingerprint, run
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -29,13 +29,13 @@ BY = ("--reason", "a takedown", "--by", "a test", "--apply")
 
 @pytest.fixture
 def out(earlier: dict[str, str], tmp_path: Path) -> Folder:
-    """An output of one's own, with kept texts."""
+    """An output of one's own, with parsed texts."""
     shutil.copytree(earlier["plain"], tmp_path / "first")
     return Folder(str(tmp_path / "first"))
 
 
 def texts_of(out: Folder) -> dict[str, str]:
-    texts = read_kept_texts(out)
+    texts = read_parsed_texts(out)
     assert texts is not None
     rows = [row for part in texts.parts for row in pq.read_table(io.BytesIO(out.read(part.file))).to_pylist()]
     return {row["doc_id"].hex(): row["text"] for row in rows}
@@ -91,7 +91,7 @@ def test_a_purge_of_a_kept_document_cleans_its_kept_text_and_those_that_repeat_i
     assert problems(out) == []
 
 
-def test_a_backup_of_the_kept_texts_is_found_and_goes_with_the_next_purge(out: Folder, tmp_path: Path) -> None:
+def test_a_backup_of_the_parsed_texts_is_found_and_goes_with_the_next_purge(out: Folder, tmp_path: Path) -> None:
     doc_id = ids(out, "status = 'rejected' AND stage = 'language'")[0]
     shutil.copytree(f"{out.url}/texts", tmp_path / "backup")
     assert main(["purge", out.url, "--doc", doc_id, *BY]) == 0
@@ -128,43 +128,43 @@ def test_what_was_purged_stays_out_as_if_it_were_honoured(crawl: Path, out: Fold
     assert problems(Folder(here)) == []
 
 
-def test_all_kept_texts_can_be_removed_at_once(out: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_parsed_texts_can_be_removed_at_once(out: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     doc_id = ids(out, "status = 'rejected' AND stage = 'language'")[0]
     text, shards = texts_of(out)[doc_id], {name: out.read(name) for name in out.names("shards")}
-    assert main(["purge", out.url, "--kept-texts", *BY[:-1]]) == 0
+    assert main(["purge", out.url, "--parsed-texts", *BY[:-1]]) == 0
     assert "no document, clean text or token" in capsys.readouterr().out
     assert texts_of(out)[doc_id] == text, "that was the plan"
-    assert main(["purge", out.url, "--kept-texts", *BY]) == 0
+    assert main(["purge", out.url, "--parsed-texts", *BY]) == 0
     assert out.names("texts") == ["texts/texts.json"]
     assert {name: out.read(name) for name in out.names("shards")} == shards
     others = (out.read(name) for name in out.names() if name not in ("excerpts.parquet", "report.html"))
     assert not [piece for data in everything(others) for piece in pieces(text) if piece in data]
     assert problems(out) == []
     (row,) = query(out, "SELECT match, num_documents FROM purges").rows
-    assert json.loads(str(row[0]))["kind"] == "kept_texts" and row[1] == 0
-    assert main(["purge", out.url, "--kept-texts", *BY]) == 0
-    assert "Nothing to purge: the kept texts are purged already" in capsys.readouterr().out
+    assert json.loads(str(row[0]))["kind"] == "parsed_texts" and row[1] == 0
+    assert main(["purge", out.url, "--parsed-texts", *BY]) == 0
+    assert "Nothing to purge: the parsed texts are purged already" in capsys.readouterr().out
 
 
 def test_removed_texts_serve_no_run(crawl: Path, out: Folder, tmp_path: Path) -> None:
-    assert main(["purge", out.url, "--kept-texts", *BY]) == 0
-    with pytest.raises(RecipeError, match="its kept texts were removed by purge"):
+    assert main(["purge", out.url, "--parsed-texts", *BY]) == 0
+    with pytest.raises(RecipeError, match="its parsed texts were removed by purge"):
         run(tmp_path, recipe(crawl, str(tmp_path / "out")), out.url)
 
 
-def test_an_output_without_kept_texts_has_none_to_remove(
+def test_an_output_without_parsed_texts_has_none_to_remove(
     crawl: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = str(tmp_path / "first")
     run(tmp_path, recipe(crawl, first, {"run": {"keep_text": False}}))
-    assert main(["purge", first, "--kept-texts", *BY]) == 1
+    assert main(["purge", first, "--parsed-texts", *BY]) == 1
     assert "keeps no texts after parse" in capsys.readouterr().err
 
 
 def test_size_and_personal_data_are_told(out: Folder) -> None:
     summary, report = json.loads(out.read("run.json")), out.read("report.html").decode()
-    texts = read_kept_texts(out)
+    texts = read_parsed_texts(out)
     assert texts is not None
-    assert summary["kept_texts"] == {"num_documents": texts.num_rows, "bytes": texts.num_bytes}
+    assert summary["parsed_texts"] == {"num_documents": texts.num_rows, "bytes": texts.num_bytes}
     assert sum(out.size(name) for name in out.names("texts") if name != "texts/texts.json") == texts.num_bytes
     assert f"{texts.num_rows:,} documents, rejected ones too" in report and "personal data of the pages" in report

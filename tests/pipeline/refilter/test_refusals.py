@@ -1,4 +1,4 @@
-"""What kept texts cannot serve is said in a sentence before anything is written."""
+"""What parsed texts cannot serve is said in a sentence before anything is written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.refilter.step_keys import _LIBRARIES, READING
-from tests.support.kept_texts import Tables, recipe
+from tests.support.parsed_texts import Tables, recipe
 from tests.support.runs import run
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -32,7 +32,7 @@ REFUSED: dict[str, tuple[Tables, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_came_before_the_kept_texts_cannot_be_changed(
+def test_what_came_before_the_parsed_texts_cannot_be_changed(
     what: str, crawl: Path, earlier: dict[str, str], tmp_path: Path
 ) -> None:
     tables, said = REFUSED[what]
@@ -114,7 +114,7 @@ def test_a_step_of_ones_own_behind_parse_is_refused_where_it_would_run(
         run(tmp_path, plain, earlier["plain"])
 
 
-def test_a_finished_run_from_kept_texts_is_not_continued_without_them(
+def test_a_finished_run_from_parsed_texts_is_not_continued_without_them(
     crawl: Path, earlier: dict[str, str], tmp_path: Path
 ) -> None:
     plain = recipe(crawl, str(tmp_path / "out"))

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from lineage.ids import content_hash
-from lineage.index.kept_texts import read_kept_texts
+from lineage.index.parsed_texts import read_parsed_texts
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.inspect.hooks import verify_hooks
-from tests.support.kept_texts import EDITING, RULES, Tables, recipe
+from tests.support.parsed_texts import EDITING, RULES, Tables, recipe
 from tests.support.runs import fingerprint, run
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -33,8 +33,8 @@ def out_of_reach(crawl: Path) -> Iterator[None]:
 
 
 def kept(out: str) -> dict[str, str]:
-    """The hash of every file of kept texts, and of the rows of their facts."""
-    folder, texts = Folder(out), read_kept_texts(Folder(out))
+    """The hash of every file of parsed texts, and of the rows of their facts."""
+    folder, texts = Folder(out), read_parsed_texts(Folder(out))
     assert texts is not None and texts.num_rows
     return {part.file: content_hash(folder.read(part.file)).hex() for part in texts.parts}
 
@@ -55,7 +55,12 @@ CHANGES: dict[str, tuple[str, Tables]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+FAST = ("a threshold of quality", "only what counts as a duplicate", "a rule that edits", "what comes behind an edit")
+
+
+@pytest.mark.parametrize(
+    "change", [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in CHANGES]
+)
 def test_a_changed_recipe_gives_the_bytes_of_a_run_from_the_inputs(
     change: str, crawl: Path, earlier: dict[str, str], tmp_path: Path
 ) -> None:
@@ -69,7 +74,7 @@ def test_a_changed_recipe_gives_the_bytes_of_a_run_from_the_inputs(
     assert verify(Folder(here), verify_hooks(Folder(here))).problems == ()
 
 
-def test_a_run_from_kept_texts_serves_another(crawl: Path, earlier: dict[str, str], tmp_path: Path) -> None:
+def test_a_run_from_parsed_texts_serves_another(crawl: Path, earlier: dict[str, str], tmp_path: Path) -> None:
     middle, last, there = (str(tmp_path / name) for name in ("middle", "last", "there"))
     first, second = {"quality": {"min_words": 120}}, {"quality": {"min_words": 60}, "pii": {"action": "drop"}}
     with out_of_reach(crawl):

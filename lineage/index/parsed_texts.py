@@ -1,6 +1,6 @@
 """texts/texts.json: names the files of a run that kept the text of every page after parse (`run.keep_text`).
 
-texts/<source>/part-NNNNN.parquet              tables.KEPT_TEXTS: a row for each document of a unit that had a text
+texts/<source>/part-NNNNN.parquet              tables.PARSED_TEXTS: a row for each document of a unit that had a text
 texts/facts/<source>/part-NNNNN.zip            what became of each document of the unit, and of its records; no text
 
 They are apart from what is kept for good: a purge cleans them, or removes them as a whole. checksums.json covers them.
@@ -23,8 +23,8 @@ _FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptPart(JsonRecord):
-    """The kept texts of one input file. `name` and `input_bytes` are those of the input; `hash` and `facts_hash` are
+class ParsedPart(JsonRecord):
+    """The parsed texts of one input file. `name` and `input_bytes` are those of the input; `hash` and `facts_hash` are
     the BLAKE3-128 (hex) of `file` and of `facts`, `bytes` and `facts_bytes` their lengths."""
 
     source: str
@@ -41,10 +41,10 @@ class KeptPart(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptTexts:
-    """The kept texts of a run, in order of (source, part). `removed` names the purge that took them all away."""
+class ParsedTexts:
+    """The parsed texts of a run, in order of (source, part). `removed` names the purge that took them all away."""
 
-    parts: tuple[KeptPart, ...]
+    parts: tuple[ParsedPart, ...]
     removed: str | None = None
 
     def files(self) -> dict[str, str]:
@@ -61,13 +61,13 @@ class KeptTexts:
         """What it costs to keep them, with their facts."""
         return sum(part.bytes + part.facts_bytes for part in self.parts)
 
-    def of_source(self, source: str) -> list[KeptPart]:
+    def of_source(self, source: str) -> list[ParsedPart]:
         """The parts of one source, by number."""
         return [part for part in self.parts if part.source == source]
 
 
 def texts_name(source: str, part: int, generation: int = 0) -> str:
-    """The name of a file of kept texts; `generation` counts the purges that rewrote it."""
+    """The name of a file of parsed texts; `generation` counts the purges that rewrote it."""
     return part_name(FOLDER, source, part, generation)
 
 
@@ -76,15 +76,15 @@ def facts_name(source: str, part: int) -> str:
     return f"{FOLDER}/facts/{source}/part-{part:05d}.zip"
 
 
-def publish_texts(out: Folder, parts: Iterable[KeptPart], removed: str | None = None) -> None:
-    """Make these the kept texts of `out`, atomically. Every file that is named must be there already."""
+def publish_texts(out: Folder, parts: Iterable[ParsedPart], removed: str | None = None) -> None:
+    """Make these the parsed texts of `out`, atomically. Every file that is named must be there already."""
     ordered = sorted(parts, key=lambda part: (part.source, part.part))
     fields = {"format": _FORMAT, "removed": removed, "parts": [part.to_json() for part in ordered]}
     out.publish(TEXTS_FILE, seal(fields))
 
 
-def read_kept_texts(out: Folder) -> KeptTexts | None:
-    """The kept texts of an output, None if its run kept none. DamagedFileError if a byte of texts.json is not as
+def read_parsed_texts(out: Folder) -> ParsedTexts | None:
+    """The parsed texts of an output, None if its run kept none. DamagedFileError if a byte of texts.json is not as
     written, StorageError for one of a later version."""
     try:
         data = out.read(TEXTS_FILE)
@@ -96,13 +96,13 @@ def read_kept_texts(out: Folder) -> KeptTexts | None:
             f"{out.at(TEXTS_FILE)} has format {fields['format']}, this version reads {_FORMAT}: use the one that"
             " wrote it"
         )
-    return KeptTexts(
-        parts=tuple(KeptPart.from_json(entry) for entry in fields["parts"]),
+    return ParsedTexts(
+        parts=tuple(ParsedPart.from_json(entry) for entry in fields["parts"]),
         removed=fields["removed"],
     )
 
 
-def kept_text_files(out: Folder) -> dict[str, str]:
-    """The hash (hex) of every file of kept texts that `out` names; none where its run kept none."""
-    texts = read_kept_texts(out)
+def parsed_text_files(out: Folder) -> dict[str, str]:
+    """The hash (hex) of every file of parsed texts that `out` names; none where its run kept none."""
+    texts = read_parsed_texts(out)
     return {} if texts is None else texts.files()
