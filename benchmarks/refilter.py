@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import sys
 import tempfile
@@ -19,6 +20,7 @@ import tomli_w
 
 from benchmarks.enlarge import enlarge
 from benchmarks.measure import Cost, measure
+from pipeline.demo.pages import write_article
 
 _COVERED = ("shards/", "documents/", "dedup/", "texts/", "index.json", "excerpts.parquet")
 
@@ -38,7 +40,7 @@ def main() -> None:
         num_pages = enlarge(options.crawl, crawl, options.times)
         recipe = _recipe(folder / "recipe.toml", f"{crawl}/*.warc.gz")
         _say("keeps its texts", _run(recipe, folder / "kept"), num_pages)
-        (folder / "one.jsonl").write_text(json.dumps({"text": "A single text."}) + "\n")
+        (folder / "one.jsonl").write_text(json.dumps({"text": write_article("en", random.Random(0)).text}) + "\n")
         least = _run(_recipe(folder / "one.toml", f"{folder}/one.jsonl"), folder / "one")
         _say("a single text", least, 1)
         pairs = []

@@ -4,7 +4,7 @@
     2. read       each input file: records → documents → the source's steps → clean texts and facts
     3. compare    identity, URL, exact and near duplicates over the whole corpus → verdicts
     4. tokenize   what is kept, file by file, in the order of a keyed hash
-    5. shard      cut each group of files into shards and write them
+    5. shard      cut each group of files into shards and write them; with tokenize.off there is neither 4 nor 5
     6. record     join all facts; write and commit the lineage tables
     7. publish    excerpts, report, checksums, and last index.json
 
@@ -38,7 +38,7 @@ from pipeline.phases.small_tables import small_tables
 from pipeline.phases.steps import stages_of
 from pipeline.phases.tokenize import tokenize_phase
 from pipeline.plan import check_same_run, places_with_credentials, plan_run
-from pipeline.recipe import RAY_STAGES, PipelineRecipe
+from pipeline.recipe import RAY_STAGES, PipelineRecipe, keeps_facts
 from pipeline.refilter.earlier import Refiltering, honouring, open_earlier, plan_from, record_reuse, starts_of
 from pipeline.refilter.unit import refilter_phase
 from pipeline.report.run_summary import RunSummary, read_summary
@@ -54,7 +54,7 @@ def run(
     RecipeError if the recipe is wrong or the output holds another run; bad_records.TooManyBadRecordsError past
     limits.max_bad_records; tasks.WorkerDiedError if a unit's worker dies on every try. With `strict`
     faults.StrictError at the first record on which a reader or step raises."""
-    tokenizer = load_tokenizer(recipe.tokenize.encoding)
+    tokenizer = None if recipe.tokenize.off else load_tokenizer(recipe.tokenize.encoding)
     earlier = None if from_output is None else open_earlier(from_output)
     recipe = recipe if earlier is None else honouring(recipe, earlier)
     job = read_job(recipe)
@@ -76,8 +76,10 @@ def run(
             documents = read(state, replace(job, key=plan.key, strict=strict), refiltering)
             compared = compare(state, documents)
             groups = make_groups(plan, compared)
-            tokenize(state, groups)
-            shards = shard(state, groups)
+            shards: list[Shard] = []
+            if tokenizer is not None:
+                tokenize(state, groups)
+                shards = shard(state, groups)
             joined = record(state, job, groups, shards, documents)
             if refiltering is not None:
                 record_reuse(state, refiltering)
@@ -141,7 +143,7 @@ def publish(
 ) -> RunSummary:
     """7. What the run came to."""
     summary = summarise(state, index, documents, joined, compared)
-    if state.recipe.run.keep_text:
+    if keeps_facts(state.recipe):
         publish_parsed_texts(state.plan, documents)
     publish_output(state.plan, index, summary)
     return summary

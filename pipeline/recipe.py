@@ -230,6 +230,12 @@ def comparing(recipe: PipelineRecipe) -> DedupTable:
     )
 
 
+def keeps_facts(recipe: PipelineRecipe) -> bool:
+    """Whether another run may start from this one's output: from its texts after parse, or where nothing was tokenized
+    from its clean texts."""
+    return recipe.run.keep_text or recipe.tokenize.off
+
+
 def differing_keys(
     ours: dict[str, Any], theirs: dict[str, Any], ignore: frozenset[str] = frozenset({"ray"})
 ) -> list[str]:

@@ -42,14 +42,16 @@ class ParsedPart(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedTexts:
-    """The parsed texts of a run, in order of (source, part). `removed` names the purge that took them all away."""
+    """The parsed texts of a run, in order of (source, part). `removed` names the purge that took them all away. Where
+    they are not `kept`, the parts have facts alone (`tokenize.off` without run.keep_text), and `file` is empty."""
 
     parts: tuple[ParsedPart, ...]
+    kept: bool = True
     removed: str | None = None
 
     def files(self) -> dict[str, str]:
         """The hash (hex) of every file of texts, by name."""
-        return {part.file: part.hash for part in self.parts}
+        return {part.file: part.hash for part in self.parts if self.kept}
 
     @property
     def num_rows(self) -> int:
@@ -76,16 +78,16 @@ def facts_name(source: str, part: int) -> str:
     return f"{FOLDER}/facts/{source}/part-{part:05d}.zip"
 
 
-def publish_texts(out: Folder, parts: Iterable[ParsedPart], removed: str | None = None) -> None:
+def publish_texts(out: Folder, parts: Iterable[ParsedPart], *, kept: bool = True, removed: str | None = None) -> None:
     """Make these the parsed texts of `out`, atomically. Every file that is named must be there already."""
     ordered = sorted(parts, key=lambda part: (part.source, part.part))
-    fields = {"format": _FORMAT, "removed": removed, "parts": [part.to_json() for part in ordered]}
-    out.publish(TEXTS_FILE, seal(fields))
+    plain = [part.to_json() for part in ordered]
+    out.publish(TEXTS_FILE, seal({"format": _FORMAT, "kept": kept, "removed": removed, "parts": plain}))
 
 
 def read_parsed_texts(out: Folder) -> ParsedTexts | None:
-    """The parsed texts of an output, None if its run kept none. DamagedFileError if a byte of texts.json is not as
-    written, StorageError for one of a later version."""
+    """The parsed texts of an output, None if its run kept neither them nor facts. DamagedFileError if a byte of
+    texts.json is not as written, StorageError for one of a later version."""
     try:
         data = out.read(TEXTS_FILE)
     except FileNotFoundError:
@@ -98,6 +100,7 @@ def read_parsed_texts(out: Folder) -> ParsedTexts | None:
         )
     return ParsedTexts(
         parts=tuple(ParsedPart.from_json(entry) for entry in fields["parts"]),
+        kept=fields["kept"],
         removed=fields["removed"],
     )
 

@@ -14,7 +14,7 @@ def clean_parsed_texts(out: Folder, rows: Iterable[Mapping[str, Any]]) -> None:
     """Take the planned rows of `documents` out of the parsed texts, rejected ones too; then no other generation is
     left. Doing it again is harmless."""
     texts = read_parsed_texts(out)
-    if texts is None:
+    if texts is None or not texts.kept:
         return
     wanted: dict[tuple[str, str], set[bytes]] = {}
     for row in rows:
@@ -24,7 +24,7 @@ def clean_parsed_texts(out: Folder, rows: Iterable[Mapping[str, Any]]) -> None:
         for part in texts.parts
     ]
     if tuple(parts) != texts.parts:
-        publish_texts(out, parts, texts.removed)
+        publish_texts(out, parts, removed=texts.removed)
     _remove_all_but(out, {name for part in parts for name in (part.file, part.facts)})
 
 

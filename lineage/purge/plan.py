@@ -127,7 +127,7 @@ def plan_purge(out: Folder, match: PurgeMatch, hooks: PlanHooks) -> PurgePlan:
     """Plan a purge of the finished OUT; nothing is written. PurgeError if nothing is known by a given name."""
     if match.kind == PARSED_TEXTS_KIND:
         texts = read_parsed_texts(out)
-        if texts is None:
+        if texts is None or not texts.kept:
             raise PurgeError(f"{out.url} keeps no texts after parse: its run had no run.keep_text")
         left = texts if texts.removed is None else None
         return PurgePlan(match=match, rows=(), already=(), elsewhere=(), parsed_texts=left)

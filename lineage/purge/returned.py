@@ -65,7 +65,7 @@ def files_of(index: Index, texts: ParsedTexts | None, rows: Sequence[DocumentRow
     parts = {(row.source, row.part) for row in rows if row.part is not None}
     found = [shard.file for shard in index.shards if (shard.source, shard.shard) in shards]
     found += [entry.file for entry in (*index.documents, *index.dedup) if (entry.source, entry.part) in parts]
-    if texts is not None:
+    if texts is not None and texts.kept:
         inputs = {(row.source, row.warc_file) for row in rows}
         found += [part.file for part in texts.parts if (part.source, part.name) in inputs]
     return [*found, EXCERPTS]

@@ -116,7 +116,7 @@ def _check_documents(
         yield from guarded("table.unreadable", documents, shuffle_documents(out, shuffle, facts, purged, hooks))
         yield from shuffle_parts(out, index, shuffle)
         yield from shuffle_others(out, index, shuffle)
-        yield from check_documents(shuffle, facts, purged)
+        yield from check_documents(shuffle, facts, purged, has_tokens=index.has_tokens)
         yield from check_indexes(shuffle)
         yield from guarded("duplicates.unreadable", documents, check_edges(shuffle, index, purged, hooks))
         yield from check_similarities(out, index, shuffle, hooks)

@@ -33,6 +33,8 @@ def check_parsed_texts(out: Folder, shuffle: Shuffle, purged: PurgedSpans) -> It
     if texts is None or texts.removed is not None:
         return
     yield from _check_hashes(out, texts)
+    if not texts.kept:
+        return
     for part in texts.parts:
         yield from guarded("texts.unreadable", part.file, _shuffle_part(out, part, shuffle))
     for bucket in range(shuffle.num_buckets("documents")):

@@ -23,7 +23,7 @@ from pipeline.phases.steps import step_tables
 from pipeline.phases.unit_facts import publish_facts
 from pipeline.phases.unit_files import UnitTally, UnitWriter, WhatToWrite
 from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
-from pipeline.recipe import PipelineRecipe, comparing
+from pipeline.recipe import PipelineRecipe, comparing, keeps_facts
 from stages.chain import Chain, StepTables, build_chain
 from stages.document import STAGES, Document
 from stages.reading.options import Format, ReadOptions, RowFields, Unreadable
@@ -65,7 +65,10 @@ def read_job(recipe: PipelineRecipe) -> ReadJob:
 def what_to_write(recipe: PipelineRecipe) -> WhatToWrite:
     """What the files of a recipe's units hold."""
     return WhatToWrite(
-        dedup=comparing(recipe), whole_ledger=recipe.quality.ledger == "all", keep_text=recipe.run.keep_text
+        dedup=comparing(recipe),
+        whole_ledger=recipe.quality.ledger == "all",
+        keep_text=recipe.run.keep_text,
+        keep_facts=keeps_facts(recipe),
     )
 
 
@@ -177,7 +180,7 @@ def read_unit(job: ReadJob, unit: Unit) -> ReadResult:
         check_unchanged(job.key, unit)
     tally.seconds["all"] = time.perf_counter() - started
     result = tally.result(writer.part, writer.texts)
-    if job.what.keep_text:
+    if job.what.keep_facts:
         result = replace(result, facts=publish_facts(out, unit, result))
     return publish_result(out, unit.marker, result)
 

@@ -33,11 +33,13 @@ from stages.steps.url import url_host, url_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatToWrite:
-    """What the recipe asks of a unit's files: signatures as `dedup` says, every finding, the texts after parse."""
+    """What the recipe asks of a unit's files: signatures as `dedup` says, every finding, the texts after parse, the
+    facts that a run starts from."""
 
     dedup: DedupTable
     whole_ledger: bool
     keep_text: bool
+    keep_facts: bool
 
 
 @dataclass(slots=True, kw_only=True)

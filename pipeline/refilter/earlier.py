@@ -41,11 +41,13 @@ class EarlierRun:
 class Start:
     """Where the documents of a source begin: `stages` are the steps of its chain, of which the first `num_unchanged`
     are those of the earlier run. A document that these let pass starts before `stages[first]`: with the text after
-    parse, or where `first` is past the last step with the clean text."""
+    parse, or where `first` is past the last step with the clean text. Only that one is there where the earlier run
+    kept no texts after parse (`has_texts`)."""
 
     stages: tuple[str, ...]
     num_unchanged: int
     first: int
+    has_texts: bool
 
     @property
     def parse(self) -> int:
@@ -144,6 +146,11 @@ def starts_of(plan: RunPlan, earlier: EarlierRun) -> tuple[Start, ...]:
 
     RecipeError where parsed texts cannot serve: reading or a step up to parse is another, what parse measured was not
     kept, or a function of the user's would have to see the page."""
+    if plan.recipe.run.keep_text and not earlier.texts.kept:
+        raise RecipeError(
+            f"run.keep_text = true, and {earlier.out.url} kept no texts after parse: leave it out, or run the recipe"
+            " from its inputs"
+        )
     if plan.recipe.quality.ledger == "all" and earlier.recipe.quality.ledger != "all":
         raise RecipeError(
             f'quality.ledger = "all", and {earlier.out.url} was made with "first": what the steps up to parse measured'
@@ -173,13 +180,18 @@ def _start(source: str, plan: RunPlan, earlier: EarlierRun) -> Start:
     if num_unchanged < len(stages):
         behind_parse = range(stages.index("parse") + 1, num_unchanged)
         first = next((i for i in behind_parse if edits_text(stages[i], plan.recipe)), num_unchanged)
+    if first < len(stages) and not earlier.texts.kept:
+        raise RecipeError(
+            f"--from {earlier.out.url}: it was made without run.keep_text, so only its clean texts are there, and the"
+            f" step {stages[first]} of source {source!r} would have to judge others: run the recipe from its inputs"
+        )
     of_user = [stage for stage in stages[first:] if ":" in stage]
     if of_user:
         raise RecipeError(
             f"source.steps of {source!r}: {of_user[0]!r} stands after parse and may look at the page, of which --from"
             " has only the text: run the recipe from its inputs"
         )
-    return Start(stages=stages, num_unchanged=num_unchanged, first=first)
+    return Start(stages=stages, num_unchanged=num_unchanged, first=first, has_texts=earlier.texts.kept)
 
 
 def record_reuse(run: Run, refiltering: Refiltering) -> None:

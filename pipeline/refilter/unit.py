@@ -118,7 +118,7 @@ def refilter_unit(job: RefilterJob, item: UnitFromTexts) -> ReadResult:
         html_bytes=before.html_bytes,
         faults=_faults(before, tally, start),
     )
-    if job.read.what.keep_text:
+    if job.read.what.keep_facts:
         result = replace(result, facts=publish_facts(out, unit, result))
     return publish_result(out, unit.marker, result)
 
@@ -126,7 +126,7 @@ def refilter_unit(job: RefilterJob, item: UnitFromTexts) -> ReadResult:
 def _faults(before: ReadResult, tally: UnitTally, start: Start) -> tuple[Any, ...]:
     """What reading and the steps up to parse raised, which are not run again, and what was raised now."""
     together = FaultTally()
-    judged_again = start.stages[start.parse + 1 :]
+    judged_again = () if start.is_unchanged and not start.has_texts else start.stages[start.parse + 1 :]
     for row in (*before.faults, *tally.faults.sorted()):
         if row in tally.faults.sorted() or row.stage not in judged_again:
             together.add(row)
@@ -186,7 +186,8 @@ class _Judging:
         start, texts, clean = self._start, self._texts(), self._clean_texts()
         up_to_parse, unchanged = start.stages[: start.parse + 1], start.stages[: start.num_unchanged]
         for row in self._documents:
-            kept = None if row["stage"] in up_to_parse else _next(texts, row, self._item.texts.file)
+            without = row["stage"] in up_to_parse or not start.has_texts
+            kept = None if without else _next(texts, row, self._item.texts.file)
             clean_row = next(clean) if row["stage"] is None and start.is_unchanged else None
             if (turned_down := self._purged_as(row, kept)) is not None:
                 if turned_down.finding.stage not in up_to_parse and kept is not None:
@@ -194,7 +195,7 @@ class _Judging:
                 yield None, turned_down
                 continue
             if kept is None:
-                yield None, _Taken(row=row)
+                yield None, _Taken(row=row) if clean_row is None else self._survivor(row, None, clean_row)
                 continue
             if kept["text"] is None:
                 raise DamagedFileError(
@@ -211,16 +212,16 @@ class _Judging:
             else:
                 yield None, _Taken(row=row)
 
-    def _document(self, row: _Row, kept: _Row, first: int) -> Document:
+    def _document(self, row: _Row, kept: _Row | None, first: int) -> Document:
         """A document as it enters `stages[first]`: no step between parse and that one changes a text."""
         passed = self._start.stages[:first]
-        document = _as_kept(row, kept)
+        document = _as_read(row) if kept is None else _as_kept(row, kept)
         if "language" in passed:
             document = replace(document, language=row["language"], language_score=row["language_score"])
         findings = [finding for finding in self._of(self._findings, row) if finding["stage"] in passed]
         return replace(document, findings=tuple(map(_finding, findings)))
 
-    def _survivor(self, row: _Row, kept: _Row, clean: _Row) -> Outcome:
+    def _survivor(self, row: _Row, kept: _Row | None, clean: _Row) -> Outcome:
         """A document that the unchanged steps let pass, as they left it."""
         edits = tuple(Edit(stage=e["stage"], kind=e["kind"], count=e["count"]) for e in self._of(self._edits, row))
         document = replace(
@@ -243,7 +244,7 @@ class _Judging:
         if origin_in(self._purged, document):
             unparsed = replace(document, text="", text_hash=None, language=None, language_score=None)
             return _purged(replace(unparsed, charset=None) if document.is_html else unparsed, self._start.stages[0])
-        if kept is not None and kept["text_hash"] in self._purged.hashes:
+        if row["stage"] not in self._start.stages[: self._start.parse + 1] and row["text_hash"] in self._purged.hashes:
             return _purged(document, "parse")
         return None
 
@@ -253,7 +254,8 @@ class _Judging:
         return found[: len(found) // self._num_rows[row["doc_id"]]] if found else found
 
     def _texts(self) -> Iterator[_Row]:
-        yield from _rows(self._earlier, self._item.texts.file, self._item.texts.hash)
+        if self._start.has_texts:
+            yield from _rows(self._earlier, self._item.texts.file, self._item.texts.hash)
 
     def _clean_texts(self) -> Iterator[_Row]:
         if self._start.is_unchanged:

@@ -129,7 +129,7 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
 def _parsed_texts(out: Folder) -> str:
     """What is kept of the pages besides, for who looks after personal data; nothing without run.keep_text."""
     texts = read_parsed_texts(out)
-    if texts is None:
+    if texts is None or not texts.kept:
         return ""
     if texts.removed is not None:
         return f"The texts that were kept after parse (run.keep_text) were removed by purge {texts.removed}."
