@@ -65,13 +65,15 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """A whole run: its recipe, units in (source, file) order, and what it is a function of."""
+    """A whole run: its recipe, units in (source, file) order, and what it is a function of. `from_output` is the
+    earlier output whose parsed texts are read in place of the inputs."""
 
     recipe: PipelineRecipe
     out: Folder
     units: tuple[Unit, ...]
     identity: Mapping[str, Any]
     key: str
+    from_output: str | None = None
 
     def group_of(self, unit: Unit) -> tuple[int, int]:
         """The group whose documents share shards with this unit's: (source_index, number)."""
@@ -81,14 +83,24 @@ class RunPlan:
 def plan_run(recipe: PipelineRecipe) -> RunPlan:
     """List and probe the inputs, hash the named files: the plan of this run. RecipeError names what is missing."""
     inputs = [list_inputs(source) for source in recipe.source]
-    probes = {f"{found.source}/{found.name}": _probed(found) for of_source in inputs for found in of_source}
+    return make_plan(recipe, inputs, {_label(found): _probed(found) for of_source in inputs for found in of_source})
+
+
+def make_plan(
+    recipe: PipelineRecipe,
+    inputs: Sequence[Sequence[Input]],
+    probes: Mapping[str, Any],
+    from_output: str | None = None,
+) -> RunPlan:
+    """The plan of a run over these inputs of each source, of which `probes` tell what they hold, by source and name."""
+    outputs = {name: output_identity(name, key) for name, key in sorted(_named_outputs(recipe).items())}
+    if from_output is not None:
+        outputs[f"--from {from_output}"] = output_identity(from_output, "--from")
     identity = {
         "recipe": _shaping_keys(recordable(as_plain(recipe))),
         "inputs": probes,
         "files": recordable({name: _file_hash(name, key) for name, key in sorted(named_files(recipe).items())}),
-        "outputs": recordable(
-            {name: _output_identity(name, key) for name, key in sorted(_named_outputs(recipe).items())}
-        ),
+        "outputs": recordable(outputs),
         "versions": versions(),
     }
     shaping = {k: v for k, v in identity.items() if k != "inputs"}
@@ -99,12 +111,23 @@ def plan_run(recipe: PipelineRecipe) -> RunPlan:
             source_index=source_index,
             file_index=file_index,
             input=found,
-            key=_unit_key(key, source_index, found.name, file_index, probes[f"{found.source}/{found.name}"]),
+            key=_unit_key(key, source_index, found.name, file_index, probes[_label(found)]),
         )
         for source_index, of_source in enumerate(inputs)
         for file_index, found in enumerate(of_source)
     )
-    return RunPlan(recipe=recipe, out=Folder(recipe.run.output), units=units, identity=identity, key=key)
+    return RunPlan(
+        recipe=recipe,
+        out=Folder(recipe.run.output),
+        units=units,
+        identity=identity,
+        key=key,
+        from_output=from_output,
+    )
+
+
+def _label(found: Input) -> str:
+    return f"{found.source}/{found.name}"
 
 
 def _shaping_keys(recipe: dict[str, Any]) -> dict[str, Any]:
@@ -213,7 +236,8 @@ def _file_hash(name: str, key: str) -> str:
         raise RecipeError(message) from None
 
 
-def _output_identity(url: str, key: str) -> str:
+def output_identity(url: str, key: str) -> str:
+    """What an output holds now, in a line; RecipeError, naming the `key` that names it, if it holds no finished run."""
     try:
         index = read_index(Folder(url))
     except (OSError, ValueError) as error:

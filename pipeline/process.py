@@ -4,7 +4,7 @@
     2. read       each input file: records → documents → the source's steps → clean texts and facts
     3. compare    identity, URL, exact and near duplicates over the whole corpus → verdicts
     4. tokenize   what is kept, file by file, in the order of a keyed hash
-    5. shard      cut each group of files into shards and write them
+    5. shard      cut each group of files into shards and write them; with tokenize.off there is neither 4 nor 5
     6. record     join all facts; write and commit the lineage tables
     7. publish    excerpts, report, checksums, and last index.json
 
@@ -29,7 +29,7 @@ from pipeline.phases.groups import Group, make_groups
 from pipeline.phases.join import join_phase
 from pipeline.phases.phase import Run, run_phase
 from pipeline.phases.progress import ProgressReporter
-from pipeline.phases.publish import output_index, publish_output, summarise
+from pipeline.phases.publish import output_index, publish_output, publish_parsed_texts, summarise
 from pipeline.phases.read import ReadJob, read_job, read_phase
 from pipeline.phases.record import write_lineage
 from pipeline.phases.results import JoinResult, ReadResult, TokenizeResult
@@ -38,20 +38,28 @@ from pipeline.phases.small_tables import small_tables
 from pipeline.phases.steps import stages_of
 from pipeline.phases.tokenize import tokenize_phase
 from pipeline.plan import check_same_run, places_with_credentials, plan_run
-from pipeline.recipe import RAY_STAGES, PipelineRecipe
+from pipeline.recipe import RAY_STAGES, PipelineRecipe, keeps_facts
+from pipeline.refilter.earlier import Refiltering, honouring, open_earlier, plan_from, record_reuse, starts_of
+from pipeline.refilter.unit import refilter_phase
 from pipeline.report.run_summary import RunSummary, read_summary
 from stages.tokens.tokenizer import load_tokenizer
 
 
-def run(recipe: PipelineRecipe, reporter: ProgressReporter, *, strict: bool = False) -> RunSummary:
-    """Carry a data recipe out, or continue it; what it came to, as OUT/run.json has it.
+def run(
+    recipe: PipelineRecipe, reporter: ProgressReporter, *, strict: bool = False, from_output: str | None = None
+) -> RunSummary:
+    """Carry a data recipe out, or continue it; what it came to, as OUT/run.json has it. With `from_output` the input is
+    the texts that this earlier output kept, and no step is run again that is as it was there.
 
     RecipeError if the recipe is wrong or the output holds another run; bad_records.TooManyBadRecordsError past
     limits.max_bad_records; tasks.WorkerDiedError if a unit's worker dies on every try. With `strict`
     faults.StrictError at the first record on which a reader or step raises."""
-    tokenizer = load_tokenizer(recipe.tokenize.encoding)
+    tokenizer = None if recipe.tokenize.off else load_tokenizer(recipe.tokenize.encoding)
+    earlier = None if from_output is None else open_earlier(from_output)
+    recipe = recipe if earlier is None else honouring(recipe, earlier)
     job = read_job(recipe)
-    plan = plan_run(recipe)
+    plan = plan_run(recipe) if earlier is None else plan_from(recipe, earlier)
+    refiltering = None if earlier is None else Refiltering(earlier=earlier, starts=starts_of(plan, earlier))
     if places := places_with_credentials(plan):
         more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
         reporter.say(f"The credentials of {places[0]}{more} are used, and recorded nowhere.")
@@ -65,23 +73,30 @@ def run(recipe: PipelineRecipe, reporter: ProgressReporter, *, strict: bool = Fa
         with ray_session(recipe.ray.address, recipe.ray.num_cpus):
             for stage in RAY_STAGES:  # now, and not when the stage comes
                 check_resources(TaskResources.of(recipe.ray, stage))
-            documents = read(state, replace(job, key=plan.key, strict=strict))
+            documents = read(state, replace(job, key=plan.key, strict=strict), refiltering)
             compared = compare(state, documents)
             groups = make_groups(plan, compared)
-            tokenize(state, groups)
-            shards = shard(state, groups)
+            shards: list[Shard] = []
+            if tokenizer is not None:
+                tokenize(state, groups)
+                shards = shard(state, groups)
             joined = record(state, job, groups, shards, documents)
+            if refiltering is not None:
+                record_reuse(state, refiltering)
         index = output_index(tokenizer, shards, plan.units, documents, joined)
         return publish(state, index, documents, joined, compared)
 
 
-def read(state: Run, job: ReadJob) -> list[ReadResult]:
-    """2. What came of every input file, in plan order.
+def read(state: Run, job: ReadJob, refiltering: Refiltering | None = None) -> list[ReadResult]:
+    """2. What came of every input file, in plan order; `refiltering` says that of each the parsed texts are read.
 
     TooManyBadRecordsError past the recipe's share, or as soon as a step raises on so many documents that it will be."""
     allowed, num_bytes = state.recipe.limits.max_bad_records, sum(unit.input.size for unit in state.plan.units)
     watch = BadRecordWatch(allowed=allowed, num_bytes=num_bytes, strict=job.strict)
-    results = run_phase(state, read_phase(state.plan, job, watch.see))
+    if refiltering is None:
+        results = run_phase(state, read_phase(state.plan, job, watch.see))
+    else:
+        results = run_phase(state, refilter_phase(state.plan, job, refiltering, watch.see))
     check_bad_records(results, allowed)
     for line in announcement(results):
         state.reporter.say(line)
@@ -128,5 +143,7 @@ def publish(
 ) -> RunSummary:
     """7. What the run came to."""
     summary = summarise(state, index, documents, joined, compared)
+    if keeps_facts(state.recipe):
+        publish_parsed_texts(state.plan, documents)
     publish_output(state.plan, index, summary)
     return summary

@@ -35,6 +35,11 @@ class RunTable:
     name: str = key(help="a name for people")
     output: str = key(help="OUT: a folder or an s3:// URL")
     seed: int = key(0, at_least=0, at_most=2**63 - 1, help="of the order of documents in shards")
+    keep_text: bool = key(
+        False,
+        help="keep each page's text after parse, rejected ones too, with all personal data in it, under OUT/texts:"
+        " other thresholds then need no parsing (sluice run --from OUT)",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +228,12 @@ def comparing(recipe: PipelineRecipe) -> DedupTable:
         exact=table.exact and "dedup.exact" in named,
         near=table.near and "dedup.near" in named,
     )
+
+
+def keeps_facts(recipe: PipelineRecipe) -> bool:
+    """Whether another run may start from this one's output: from its texts after parse, or where nothing was tokenized
+    from its clean texts."""
+    return recipe.run.keep_text or recipe.tokenize.off
 
 
 def differing_keys(

@@ -52,7 +52,7 @@ class Output:
 
     @property
     def tokenizer(self) -> TokenizerIdentity:
-        """The tokenizer of its shards."""
+        """The tokenizer of its shards; `index.has_tokens` says whether it has any."""
         return self._index.tokenizer
 
     @property

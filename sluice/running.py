@@ -31,15 +31,17 @@ def run(
     overrides: Sequence[str] = (),
     *,
     strict: bool = False,
+    from_output: str | None = None,
     show_progress: bool = False,
 ) -> RunSummary:
     """Carry a data recipe out, or continue it, as `sluice run` does; the content of OUT/run.json.
 
-    With `strict` the run stops at the first record on which a reader or step raises. Progress goes to stderr. A Ray
-    that this process is connected to is used; else one is started, or joined, at `ray.address` and left at the end.
+    With `strict` the run stops at the first record on which a reader or step raises. With `from_output` the input is
+    the texts that this finished output keeps (run.keep_text), as with `sluice run --from`. Progress goes to stderr. A
+    Ray that this process is connected to is used; else one is started, or joined, at `ray.address` and left at the end.
 
     RecipeError if the recipe is wrong or its output holds another run; other errors as of `pipeline.process.run`."""
     loaded = load_recipe(recipe, overrides)
     from pipeline import process  # with Ray, which a wrong recipe need not wait for
 
-    return process.run(loaded, ProgressReporter(quiet=not show_progress), strict=strict)
+    return process.run(loaded, ProgressReporter(quiet=not show_progress), strict=strict, from_output=from_output)

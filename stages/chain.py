@@ -148,9 +148,15 @@ class Chain:
     def __call__(self, document: Document) -> Outcome:
         return next(self.run([[document]], {}))
 
-    def run(self, batches: Iterable[Sequence[Document]], seconds: dict[str, float]) -> Iterator[Outcome]:
+    def run(
+        self,
+        batches: Iterable[Sequence[Document]],
+        seconds: dict[str, float],
+        parsed: Callable[[Document], None] | None = None,
+    ) -> Iterator[Outcome]:
         """What calling the chain gives for each document, in order; the time that each step took is added to
         `seconds[stage]`. `payload` is empty in what comes out, unless a function of the user's stands after parse.
+        `parsed` sees each document that parse let pass, in order, before the steps after it.
 
         Each step sees many documents before the next step sees any, so that its tables stay in the processor's caches:
         up to parse those of one batch, and no more pages are held than it has; after it, where texts are all there is,
@@ -159,12 +165,21 @@ class Chain:
         num_chars = 0
         for documents in batches:
             outcomes = self._pass(self._reading, list(documents), seconds)
+            if parsed is not None:
+                for outcome in outcomes:
+                    if isinstance(outcome, Document):
+                        parsed(outcome)
             read += outcomes if self._needs_payload else map(_without_payload, outcomes)
             num_chars += sum(map(_num_chars, outcomes))
             if self._needs_payload or len(read) >= _TOGETHER or num_chars >= _MOST_CHARS:
                 yield from self._pass(self._judging, read, seconds)
                 read, num_chars = [], 0
         yield from self._pass(self._judging, read, seconds)
+
+    def run_from(self, first: int, documents: Sequence[Document], seconds: dict[str, float]) -> list[Outcome]:
+        """What comes of documents that have passed the steps before `stages[first]`, as these left them. Steps after
+        parse are for documents without their `payload`."""
+        return self._pass(slice(first, None), list(documents), seconds)
 
     def _pass(self, part: slice, outcomes: list[Outcome], seconds: dict[str, float]) -> list[Outcome]:
         """Send the documents among `outcomes` through some of the steps, in place."""

@@ -37,6 +37,10 @@ class TokenizerIdentity(JsonRecord):
     eot_id: int
 
 
+NO_TOKENIZER: Final = TokenizerIdentity(name="none", hash="", vocab_size=0, eot_id=0)
+"""Of an OUT that holds texts and no tokens (`tokenize.off`); null in index.json."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard(JsonRecord):
     """One token shard. Files are named relative to OUT; hashes are BLAKE3-128 in hex; `num_tokens` counts the
@@ -83,13 +87,25 @@ class Index:
                 raise ValueError("the entries of an index are in order of (source, number), each once")
 
     @property
+    def has_tokens(self) -> bool:
+        """Whether its texts were tokenized."""
+        return self.tokenizer != NO_TOKENIZER
+
+    @property
     def order_fingerprint(self) -> str:
-        """BLAKE3-128 (hex) of the (source, shard, num_tokens) of every shard, in order."""
+        """BLAKE3-128 (hex) of the (source, shard, num_tokens) of every shard, in order; without tokens of the
+        (source, part, num_rows) of every part of texts."""
+        if not self.has_tokens:
+            return _fingerprint("texts", [[p.source, p.part, p.num_rows] for p in self.documents])
         return _fingerprint("order", [[s.source, s.shard, s.num_tokens] for s in self.shards])
 
     @property
     def content_fingerprint(self) -> str:
-        """BLAKE3-128 (hex) of the tokenizer's hash and the (source, shard, hash) of every shard, in order."""
+        """BLAKE3-128 (hex) of the tokenizer's hash and the (source, shard, hash) of every shard, in order; without
+        tokens of the (source, part, hash) of every part of texts and of what later runs compare with."""
+        if not self.has_tokens:
+            parts = [[p.source, p.part, p.hash] for p in (*self.documents, *self.dedup)]
+            return _fingerprint("contents of texts", parts)
         return _fingerprint("content", [self.tokenizer.hash, [[s.source, s.shard, s.hash] for s in self.shards]])
 
     @property
@@ -128,7 +144,7 @@ def encode_index(index: Index) -> bytes:
         {
             "format": index.format,
             "version": index.version,
-            "tokenizer": index.tokenizer.to_json(),
+            "tokenizer": index.tokenizer.to_json() if index.has_tokens else None,
             "order_fingerprint": index.order_fingerprint,
             "content_fingerprint": index.content_fingerprint,
             "shards": [shard.to_json() for shard in index.shards],
@@ -146,7 +162,7 @@ def decode_index(data: bytes, where: str) -> Index:
             f"{where} has format {fields['format']}, this version reads {FORMAT}: use the one that wrote it"
         )
     return make_index(
-        tokenizer=TokenizerIdentity.from_json(fields["tokenizer"]),
+        tokenizer=TokenizerIdentity.from_json(fields["tokenizer"]) if fields["tokenizer"] else NO_TOKENIZER,
         shards=(Shard.from_json(entry) for entry in fields["shards"]),
         documents=(PartFile.from_json(entry) for entry in fields["documents"]),
         dedup=(PartFile.from_json(entry) for entry in fields["dedup"]),

@@ -11,7 +11,7 @@ from lineage.purge.plan import PurgeError
 from lineage.storage import objects
 from lineage.storage.folder import Folder, is_temporary
 
-_TEXT_BEARING: Final = ("documents/", "shards/", "dedup/", "work/", "excerpts.parquet", "report.html")
+_TEXT_BEARING: Final = ("documents/", "texts/", "shards/", "dedup/", "work/", "excerpts.parquet", "report.html")
 """Whatever holds a document's text or tokens, now or while the run was under way."""
 
 _PROBE: Final = "work/purge/probe"

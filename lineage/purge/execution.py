@@ -3,7 +3,8 @@
     plan      lineage.purge.plan: targets, twins, kept copies, and where they lie
     intent    work/purge/: the rows, then intent.json: from here on the purge will be finished, by the next call
     mark      `purged` gains the rows: from here on they count as purged
-    rewrite   shards, parts and dedup files under their next generation's names; then the new index, atomically
+    rewrite   shards, parts and dedup files under their next generation's names; then the new index, atomically; kept
+              texts likewise
     erase     the old files (every old version of them in a versioned bucket), excerpts, cached blocks, the old report
     complete  `purges` gains its row; the report is rendered from it; checksums; work/purge/ goes
     exports   each recorded copy in another format is cleaned, or named as out of reach
@@ -27,9 +28,11 @@ import pyarrow.parquet as pq
 
 from lineage.ids import sort_key
 from lineage.index.output_index import Index, PartFile, Shard, make_index, publish_index, read_index
+from lineage.index.parsed_texts import TEXTS_FILE, parsed_text_files
 from lineage.purge.erase import erase_old_versions, refuse_if_bytes_would_stay, remove_leftovers
 from lineage.purge.exports import CleanedExports, CleanExport, check_forgotten, clean_exports
-from lineage.purge.plan import PlanHooks, PurgeError, PurgeMatch, PurgePlan, plan_purge
+from lineage.purge.parsed_texts import clean_parsed_texts, remove_parsed_texts
+from lineage.purge.plan import PARSED_TEXTS_KIND, PlanHooks, PurgeError, PurgeMatch, PurgePlan, plan_purge
 from lineage.purge.returned import strays
 from lineage.purge.rewrite import Span, drop_excerpts, rewrite_dedup, rewrite_part, rewrite_shard
 from lineage.storage.folder import Folder
@@ -48,7 +51,7 @@ _WRITERS: Final = 4
 _PLANNED: Final = pa.schema([
     ("doc_id", pa.binary()), ("role", pa.string()), ("status", pa.string()), ("source", pa.string()),
     ("part", pa.int64()), ("part_row", pa.int64()), ("shard", pa.int64()), ("start", pa.int64()),
-    ("num_tokens", pa.int64()),
+    ("num_tokens", pa.int64()), ("warc_file", pa.string()),
 ])  # fmt: skip
 
 
@@ -99,6 +102,11 @@ class _Intent:
     content_fingerprint_before: str
     old_files: tuple[str, ...]
 
+    @property
+    def removes_parsed_texts(self) -> bool:
+        """Whether it takes away all parsed texts, and no document."""
+        return bool(json.loads(self.match)["kind"] == PARSED_TEXTS_KIND)
+
 
 def apply(
     out: Folder, order: PurgeRequest, plan_hooks: PlanHooks, hooks: ApplyHooks, wait_seconds: float = 0.0
@@ -112,7 +120,7 @@ def apply(
         purge = _Purge(out, held, hooks)
         finished = purge.resume()
         plan = plan_purge(out, order.match, plan_hooks)
-        if not plan.rows:
+        if not plan.rows and not plan.parsed_texts:
             mine = finished is not None and finished.match == order.match.as_json()
             return Applied(
                 plan=plan,
@@ -214,8 +222,12 @@ class _Purge:
         index = read_index(self._out)
         if index.version == intent.version_before:
             index = self._rewrite(index, rows, intent.version_after)
+        if intent.removes_parsed_texts:
+            remove_parsed_texts(self._out, intent.purge_id)
+        else:
+            clean_parsed_texts(self._out, rows.to_pylist())
         # A generation that a backup left behind may have been written anew under its name.
-        for name in sorted(set(intent.old_files) - index.files().keys()):
+        for name in sorted(set(intent.old_files) - index.files().keys() - parsed_text_files(self._out).keys()):
             self._out.remove(name)
         drop_excerpts(self._out, _EXCERPTS, doc_ids)
         self._hooks.drop_cached(self._out, index)
@@ -227,7 +239,7 @@ class _Purge:
         self._held.check()
         append(self._out, "purges", _purge_row(intent, rows, index), f"purge:{intent.purge_id}")
         self._out.publish(_REPORT, self._hooks.render(self._out))
-        update_checksums(self._out, index, rewritten=(_EXCERPTS, _REPORT))
+        update_checksums(self._out, index, rewritten=(_EXCERPTS, _REPORT, TEXTS_FILE))
         # The intent goes first: rows without it are thrown away by the next call.
         self._out.remove(_INTENT)
         self._out.remove_tree(PURGE_FOLDER)

@@ -11,11 +11,15 @@ import pyarrow.parquet as pq
 
 from lineage.ids import content_hash, parse_id
 from lineage.index.output_index import Index, read_index
+from lineage.index.parsed_texts import ParsedTexts, read_parsed_texts
 from lineage.purge.returned import EXCERPTS, files_of, find_returned, finished_purges, is_as_purges_left_it, strays
 from lineage.storage.folder import Folder
 from lineage.store.delta import state
 from lineage.store.lookup import Lookup
 from lineage.store.rows import DocumentRow
+
+PARSED_TEXTS_KIND: Final = "parsed_texts"
+"""The kind of match that takes away all texts kept after parse (run.keep_text), and no document."""
 
 Role = Literal["target", "kept_copy", "twin"]
 _ROLES: Final[tuple[Role, ...]] = ("target", "kept_copy", "twin")
@@ -31,7 +35,7 @@ class PurgeMatch:
     """How the targets were named: ids in hex for `doc` and `scan`, URLs or hosts as given. `named_by` says what was
     resolved into these values, as a condition or a list; it is part of the audit row."""
 
-    kind: Literal["doc", "url", "host", "scan"]
+    kind: Literal["doc", "url", "host", "scan", "parsed_texts"]
     values: tuple[str, ...]
     named_by: str | None = None
 
@@ -54,6 +58,7 @@ class PlannedRow:
     shard: int | None
     start: int | None
     num_tokens: int | None
+    warc_file: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +75,15 @@ class Elsewhere:
 class PurgePlan:
     """What would be purged, in order of doc_id and place; what is purged already; what lies in other outputs.
 
-    `returned` are documents of earlier purges whose text is there again: they are among `rows`, named or not."""
+    `returned` are documents of earlier purges whose text is there again: they are among `rows`, named or not.
+    `parsed_texts` are all texts kept after parse, where the match takes these away."""
 
     match: PurgeMatch
     rows: tuple[PlannedRow, ...]
     already: tuple[bytes, ...]
     elsewhere: tuple[Elsewhere, ...]
     returned: tuple[bytes, ...] = ()
+    parsed_texts: ParsedTexts | None = None
 
     @property
     def num_documents(self) -> int:
@@ -118,6 +125,12 @@ class PlanHooks:
 
 def plan_purge(out: Folder, match: PurgeMatch, hooks: PlanHooks) -> PurgePlan:
     """Plan a purge of the finished OUT; nothing is written. PurgeError if nothing is known by a given name."""
+    if match.kind == PARSED_TEXTS_KIND:
+        texts = read_parsed_texts(out)
+        if texts is None or not texts.kept:
+            raise PurgeError(f"{out.url} keeps no texts after parse: its run had no run.keep_text")
+        left = texts if texts.removed is None else None
+        return PurgePlan(match=match, rows=(), already=(), elsewhere=(), parsed_texts=left)
     planner = _Planner(out, match, hooks)
     targets = planner.targets()
     roles: dict[bytes, Role] = {row.doc_id: "target" for row in targets}
@@ -139,6 +152,7 @@ def plan_purge(out: Folder, match: PurgeMatch, hooks: PlanHooks) -> PurgePlan:
             shard=row.shard,
             start=row.start,
             num_tokens=row.num_tokens,
+            warc_file=row.warc_file,
         )
         for row in planner.lookup.documents(sorted(roles.keys() - already))
     ]
@@ -244,10 +258,11 @@ class _Planner:
         if not state(out, "purged").num_rows:
             return {}
         purged = finished_purges(out)
-        everything = [*strays(out, index), *index.files(), EXCERPTS]
+        texts = read_parsed_texts(out)
+        shown = {*index.files(), *(() if texts is None else texts.files()), EXCERPTS}
+        everything = [*strays(out, index), *sorted(shown)]
         if is_as_purges_left_it(out, index):
-            shown = {*index.files(), EXCERPTS}
-            own = files_of(index, self.lookup.documents(sorted(already)))
+            own = files_of(index, texts, self.lookup.documents(sorted(already)))
             found = any(True for _ in find_returned(out, eot_id, purged, own, already))
             if not found and not any(True for _ in find_returned(out, eot_id, purged, set(everything) - shown)):
                 return {}

@@ -6,7 +6,7 @@ again, and `verify` names the documents.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Final
 
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from lineage.index.blocks import TOKEN_BYTES
 from lineage.index.output_index import Index, shard_of
+from lineage.index.parsed_texts import TEXTS_FILE, ParsedTexts, parsed_text_files
 from lineage.storage.folder import Folder
 from lineage.storage.s3_client import ForbiddenError, UnreachableError
 from lineage.store.damage import DAMAGE
@@ -25,7 +26,8 @@ from lineage.store.purged_spans import PurgedSpans, read_purged
 from lineage.store.rows import DocumentRow
 
 EXCERPTS: Final = "excerpts.parquet"
-_HOLDING: Final = ("shards/", "documents/", "dedup/")
+_HOLDING: Final = ("shards/", "documents/", "texts/", "dedup/")
+_WITHOUT_TEXT: Final = (TEXTS_FILE, "texts/facts/")
 _TOKENS_AT_ONCE: Final = 1 << 20
 
 
@@ -45,9 +47,10 @@ def is_as_purges_left_it(out: Folder, index: Index) -> bool:
 
 
 def strays(out: Folder, index: Index) -> list[str]:
-    """Files of other generations of what `index` names, sorted: it covers none of them, and readers open none."""
-    named = index.files()
-    return [name for top in _HOLDING for name in out.names(top.rstrip("/")) if name not in named]
+    """Files of other generations of what `index` and texts.json name, sorted: readers open none of them."""
+    named = {**index.files(), **parsed_text_files(out)}
+    found = (name for top in _HOLDING for name in out.names(top.rstrip("/")))
+    return [name for name in found if name not in named and not name.startswith(_WITHOUT_TEXT)]
 
 
 def finished_purges(out: Folder) -> PurgedSpans:
@@ -56,12 +59,15 @@ def finished_purges(out: Folder) -> PurgedSpans:
     return read_purged(out, frozenset(ended))
 
 
-def files_of(index: Index, rows: Iterable[DocumentRow]) -> list[str]:
-    """The files that `index` names and that hold, or held, these documents."""
+def files_of(index: Index, texts: ParsedTexts | None, rows: Sequence[DocumentRow]) -> list[str]:
+    """The files that `index` names, and of the parsed texts, that hold, or held, these documents."""
     shards = {(row.source, row.shard) for row in rows if row.shard is not None}
     parts = {(row.source, row.part) for row in rows if row.part is not None}
     found = [shard.file for shard in index.shards if (shard.source, shard.shard) in shards]
     found += [entry.file for entry in (*index.documents, *index.dedup) if (entry.source, entry.part) in parts]
+    if texts is not None and texts.kept:
+        inputs = {(row.source, row.warc_file) for row in rows}
+        found += [part.file for part in texts.parts if (part.source, part.name) in inputs]
     return [*found, EXCERPTS]
 
 
@@ -78,7 +84,7 @@ def find_returned(
         try:
             if name.endswith(".bin"):
                 yield from _in_shard(out, eot_id, purged, wanted, name)
-            elif name.startswith("documents/"):
+            elif name.startswith(("documents/", "texts/")):
                 yield from _in_rows(out, name, ids, ("text", "metadata"))
             elif name == EXCERPTS or name.startswith("dedup/"):
                 yield from _in_rows(out, name, ids, ())

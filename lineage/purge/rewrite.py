@@ -19,9 +19,10 @@ import pyarrow.parquet as pq
 from lineage.ids import content_hash
 from lineage.index.blocks import BLOCK_TOKENS, TOKEN_BYTES, ShardHasher
 from lineage.index.output_index import PartFile, Shard, generation_of, part_name, shard_names
+from lineage.index.parsed_texts import ParsedPart, texts_name
 from lineage.storage.folder import Folder
 from lineage.storage.hashing_file import HashingFile
-from lineage.store.tables import PART
+from lineage.store.tables import PARSED_TEXTS, PART
 
 Span = tuple[int, int]
 """Tokens [start, start + num_tokens) of a shard."""
@@ -71,6 +72,32 @@ def rewrite_part(out: Folder, part: PartFile, rows: Collection[int]) -> PartFile
     digest, num_rows = _rewrite(out, part.file, name, groups)
     assert num_rows == part.num_rows, f"{part.file} has {num_rows} rows, the index says {part.num_rows}"
     return replace(part, file=name, hash=digest)
+
+
+def rewrite_parsed_texts(out: Folder, part: ParsedPart, doc_ids: Collection[bytes]) -> ParsedPart:
+    """Publish the next generation of a file of parsed texts with `text` and `metadata` of these documents null; the
+    part itself where they are null already."""
+    purged = pa.array(sorted(doc_ids), pa.binary())
+    found = False
+
+    def groups(file: pq.ParquetFile) -> Iterator[pa.Table]:
+        nonlocal found
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group)
+            mask = pc.is_in(table["doc_id"], purged)
+            for name in _ERASED:
+                found = found or bool(pc.any(pc.and_(mask, pc.is_valid(table[name]))).as_py())
+                erased = pc.if_else(mask, pa.scalar(None, pa.string()), table[name])
+                table = table.set_column(table.schema.get_field_index(name), PARSED_TEXTS.field(name), erased)
+            yield table
+
+    name = texts_name(part.source, part.part, generation_of(part.file) + 1)
+    digest, num_rows = _rewrite(out, part.file, name, groups)
+    assert num_rows == part.num_rows, f"{part.file} has {num_rows} rows, texts.json says {part.num_rows}"
+    if not found:
+        out.remove(name)
+        return part
+    return replace(part, file=name, hash=digest, bytes=out.size(name))
 
 
 def rewrite_dedup(out: Folder, entry: PartFile, doc_ids: Collection[bytes]) -> PartFile:

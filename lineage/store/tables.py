@@ -101,6 +101,13 @@ EXPORTS: Final = pa.schema([
 lineage.exports.records.STATES, `options` a JSON object, `manifest_hash` the BLAKE3-128 (hex) of the copy's manifest. Of
 one name the row with the highest `fact` counts."""
 
+REUSED_STEPS: Final = pa.schema([
+    ("source", _TEXT), ("stage", _TEXT), ("position", _INT), ("out", _TEXT), ("run", _TEXT), ("version", _INT),
+    ("content_fingerprint", _TEXT),
+])  # fmt: skip
+"""The steps of each source that were not run again, because an earlier run had run them: where that one lies, its name,
+and the version and content that it had. Ids are equal in both, so the tables of both join by doc_id."""
+
 KEYS: Final = pa.schema([
     ("doc_id", _HASH), ("source_index", pa.int32()), ("file_index", pa.int32()), ("offset", _INT), ("part_row", _INT),
     ("num_chars", _INT), ("captured_at", _TEXT), ("url_key", _HASH), ("clean_hash", _HASH), ("signature", _HASH),
@@ -122,6 +129,16 @@ PART: Final = pa.schema([
     ("language_score", _REAL), ("metadata", _TEXT),
 ])  # fmt: skip
 """documents/<source>/part-NNNNN.parquet: clean texts that survived the filters, rows in (file, offset) order."""
+
+PARSED_TEXTS: Final = pa.schema([
+    ("doc_id", _HASH), ("text", _TEXT), ("url", _TEXT), ("captured_at", _TEXT), ("metadata", _TEXT),
+    ("warc_file", _TEXT), ("warc_offset", _INT), ("warc_length", _INT), ("record_id", _TEXT), ("charset", _TEXT),
+    ("raw_hash", _HASH), ("text_hash", _HASH), ("num_bytes", _INT), ("is_html", pa.bool_()), ("content_type", _TEXT),
+    ("language", _TEXT), ("language_score", _REAL),
+    ("edits", pa.list_(pa.struct([("stage", _TEXT), ("kind", _TEXT), ("count", _INT)]))),
+])  # fmt: skip
+"""texts/<source>/part-NNNNN.parquet: with run.keep_text, each document that had a text after parse as it was then,
+rejected ones too, in reading order. A purge makes `text` and `metadata` null."""
 
 DEDUP: Final = pa.schema([
     ("doc_id", _HASH), ("source", _TEXT), ("part", _INT), ("part_row", _INT), ("num_chars", _INT),
@@ -162,11 +179,11 @@ WRITTEN_ONCE: Final[dict[str, pa.Schema]] = {
 
 APPENDED: Final[dict[str, pa.Schema]] = {
     "purges": PURGES, "purged": PURGED, "training_runs": TRAINING_RUNS, "training_segments": TRAINING_SEGMENTS,
-    "cache_sweeps": CACHE_SWEEPS, "exports": EXPORTS,
+    "cache_sweeps": CACHE_SWEEPS, "exports": EXPORTS, "reused_steps": REUSED_STEPS,
 }  # fmt: skip
 """The store's tables that later facts are appended to."""
 
-ADDED_LATER: Final = frozenset({"exports"})
+ADDED_LATER: Final = frozenset({"exports", "reused_steps"})
 """Tables of facts that an OUT of an earlier release lacks until its first such fact."""
 
 SORTED_BY: Final[dict[str, tuple[str, ...]]] = {

@@ -47,6 +47,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
         "name", "format", "place", "version", "at", "num_documents", "num_tokens", "num_files", "bytes", "state",
         "options",
     ),
+    "reused_steps": ("source", "stage", "position", "out", "run", "version", "content_fingerprint"),
 }  # fmt: skip
 """The columns of each view, in order."""
 

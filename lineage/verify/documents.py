@@ -186,10 +186,13 @@ def _shown(row: Iterable[Any]) -> str:
     return "(" + ", ".join(value.hex() if isinstance(value, bytes) else str(value) for value in row) + ")"
 
 
-def check_documents(shuffle: Shuffle, facts: Facts, purged: PurgedSpans) -> Iterator[Problem]:
-    """Each document against its text, its place, its dedup row and its edits; ids against one another."""
+def check_documents(
+    shuffle: Shuffle, facts: Facts, purged: PurgedSpans, *, has_tokens: bool = True
+) -> Iterator[Problem]:
+    """Each document against its text, its place (where the OUT `has_tokens`), its dedup row and its edits; ids against
+    one another."""
     for bucket in range(shuffle.num_buckets("documents")):
-        yield from _Bucket(shuffle, bucket, facts, purged).problems()
+        yield from _Bucket(shuffle, bucket, facts, purged, has_tokens=has_tokens).problems()
     for doc_id in sorted(facts.excerpts):
         yield Problem("excerpts.document", _document(doc_id), "excerpts.parquet shows a document that does not exist")
 
@@ -197,7 +200,8 @@ def check_documents(shuffle: Shuffle, facts: Facts, purged: PurgedSpans) -> Iter
 class _Bucket:
     """All that is known about the documents of one bucket."""
 
-    def __init__(self, shuffle: Shuffle, bucket: int, facts: Facts, purged: PurgedSpans) -> None:
+    def __init__(self, shuffle: Shuffle, bucket: int, facts: Facts, purged: PurgedSpans, *, has_tokens: bool) -> None:
+        self._num_places = 1 if has_tokens else 0
         self._documents = shuffle.read("documents", bucket, DOCUMENTS).to_pylist()
         texts = shuffle.read("texts", bucket, TEXTS).to_pylist()
         self._texts = {(row["source"], row["part"], row["part_row"]): row for row in texts}
@@ -263,9 +267,9 @@ class _Bucket:
                 yield Problem("documents.place", where, f"is {row['status']} and says that it is in a shard")
             return
         placements = self._placements.get(row["doc_id"], [])
-        if len(placements) != 1:
+        if len(placements) != self._num_places:
             yield Problem("placements.unique", where, f"is kept and placed {len(placements)} times")
-        elif any(placements[0][name] != row[name] for name in ("source", *_PLACE)):
+        elif placements and any(placements[0][name] != row[name] for name in ("source", *_PLACE)):
             yield Problem("documents.place", where, "`documents` and `placements` name different places")
 
     def _check_dedup(self, row: dict[str, Any]) -> Iterator[Problem]:

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from lineage.index.checksums import DamagedFileError
 from lineage.index.output_index import INDEX_FILE, Index, read_index
+from lineage.index.parsed_texts import TEXTS_FILE
 from lineage.purge.returned import EXCERPTS, find_returned, finished_purges, strays
 from lineage.storage.folder import Folder
 from lineage.store.delta import has_table, read_table, state
@@ -43,13 +44,14 @@ from lineage.verify.documents import (
 from lineage.verify.duplicates import check_edges, check_similarities
 from lineage.verify.exports import check_exports
 from lineage.verify.files import check_files
+from lineage.verify.parsed_texts import check_parsed_texts
 from lineage.verify.problems import Problem, Verification, VerifyHooks, guarded
 from lineage.verify.shards import check_shards
 from lineage.verify.steps import check_steps
 
 MOST_PROBLEMS: Final = 1000
 REPORT: Final = "report.html"
-_FACTS: Final = ("lineage/", "documents/", "dedup/", EXCERPTS, "checksums.json")
+_FACTS: Final = ("lineage/", "documents/", "texts/", "dedup/", EXCERPTS, "checksums.json")
 """Where facts lie: if one of these files is damaged, comparing what is left would only make noise."""
 
 
@@ -86,7 +88,8 @@ def _problems(out: Folder, index: Index, facts: Facts, hooks: VerifyHooks) -> It
     facts_are_whole = not any(where.startswith(_FACTS) for where in damaged)
     purged = read_purged(out) if facts_are_whole else PurgedSpans()
     yield from check_shards(out, index, purged if facts_are_whole else None, damaged)
-    suspects = strays(out, index) + ([] if facts_are_whole else [*index.files(), EXCERPTS])
+    suspects = [] if TEXTS_FILE in damaged else strays(out, index)
+    suspects += [] if facts_are_whole else [*index.files(), EXCERPTS]
     yield from guarded("purged.unreadable", "lineage/purged", _check_returned(out, index, suspects))
     if not any(where.startswith("lineage/exports") for where in damaged):
         yield from guarded("exports.unreadable", "lineage/exports", check_exports(out, index, facts.notes))
@@ -113,10 +116,11 @@ def _check_documents(
         yield from guarded("table.unreadable", documents, shuffle_documents(out, shuffle, facts, purged, hooks))
         yield from shuffle_parts(out, index, shuffle)
         yield from shuffle_others(out, index, shuffle)
-        yield from check_documents(shuffle, facts, purged)
+        yield from check_documents(shuffle, facts, purged, has_tokens=index.has_tokens)
         yield from check_indexes(shuffle)
         yield from guarded("duplicates.unreadable", documents, check_edges(shuffle, index, purged, hooks))
         yield from check_similarities(out, index, shuffle, hooks)
+        yield from guarded("texts.unreadable", TEXTS_FILE, check_parsed_texts(out, shuffle, purged))
 
 
 def _check_returned(out: Folder, index: Index, files: Sequence[str]) -> Iterator[Problem]:

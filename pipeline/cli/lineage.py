@@ -5,7 +5,7 @@
   sluice lineage OUT --serve
 
 views: documents, edits, findings, placements, steps, step_rules, inputs, unreadable, purges, purged, training_runs,
-training_segments, cache_sweeps, exports. `SELECT * FROM documents LIMIT 1` shows a view's columns.
+training_segments, cache_sweeps, exports, reused_steps. `SELECT * FROM documents LIMIT 1` shows a view's columns.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@
   sluice purge OUT --from takedown.csv --reason "takedown" --by you         ids or URLs: .txt, .csv, .parquet
   sluice purge OUT --where "source = 'web' AND language = 'en'" --reason "takedown" --by you
   sluice purge OUT --source SOURCE --reason "licence ended" --by you        all of a source; --warc: of an input file
+  sluice purge OUT --parsed-texts --reason "tuning is over" --by you --apply  all texts kept after parse, no document
   sluice purge OUT --forget-export NAME --reason "handed over" --by you --apply
 
 With a document go its suppressed duplicates by text (twins), and where it was itself suppressed, the copy that was
@@ -30,7 +31,7 @@ from lineage.ids import parse_id
 from lineage.index.output_index import read_index
 from lineage.purge.execution import Applied, PurgeRequest, apply, clean_only, unfinished_purge
 from lineage.purge.exports import CleanedExports, check_forgotten, live_exports
-from lineage.purge.plan import PlanHooks, PurgeMatch, PurgePlan, plan_purge
+from lineage.purge.plan import PARSED_TEXTS_KIND, PlanHooks, PurgeMatch, PurgePlan, plan_purge
 from lineage.purge.sweeps import unswept
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
@@ -60,6 +61,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     way.add_argument("--where", metavar="SQL", help="a condition over the view documents of `sluice lineage`")
     way.add_argument("--source", metavar="NAME", help="all documents of a source")
     way.add_argument("--warc", metavar="FILE", help="all documents of an input file, as the column warc_file names it")
+    way.add_argument(
+        "--parsed-texts",
+        action="store_true",
+        help="all that run.keep_text keeps, and no document: tokens and clean texts stay",
+    )
     parser.add_argument("--reason", type=words, required=True, metavar="TEXT", help="why; kept in the audit row")
     parser.add_argument("--by", type=words, required=True, metavar="NAME", help="who wants it; kept in the audit row")
     parser.add_argument(
@@ -79,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     out = Folder(options.out)
     read_index(out)
     asked = (options.doc, options.url, options.host, options.scan, options.where, options.source, options.warc)
-    if all(given is None for given in asked):
+    if all(given is None for given in asked) and not options.parsed_texts:
         return _only_exports(out, options)
     hooks = plan_hooks(out)
     targets = _targets(out, options, hooks)
@@ -109,7 +115,9 @@ def _only_exports(out: Folder, options: argparse.Namespace) -> int:
     from pipeline.inspect.hooks import apply_hooks
 
     if not options.forget_export:
-        raise RecipeError("expected one of --doc, --url, --host, --from, --where, --source, --warc, --forget-export")
+        raise RecipeError(
+            "expected one of --doc, --url, --host, --from, --where, --source, --warc, --parsed-texts, --forget-export"
+        )
     check_forgotten(out, options.forget_export)
     exports = clean_only(out, options.forget_export, apply_hooks(), wait_seconds=30) if options.apply else None
     if options.json:
@@ -142,6 +150,8 @@ def _print_unknown(options: argparse.Namespace, unknown: Sequence[str]) -> None:
 
 
 def _match(options: argparse.Namespace) -> PurgeMatch:
+    if options.parsed_texts:
+        return PurgeMatch(kind=PARSED_TEXTS_KIND, values=())
     if options.scan is not None:
         return PurgeMatch(kind="scan", values=tuple(_scanned(options.scan)))
     if options.doc is not None:
@@ -185,23 +195,23 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
         print_json(_as_json(plan, applied, exposures) | more)
         return
     is_printed = _print_unfinished(options, applied)
-    if not plan.rows:
+    if not plan.rows and plan.parsed_texts is None:
         if not is_printed:
-            print(f"Nothing to purge: {len(plan.already):,} documents are purged already.")
+            done = "the parsed texts are" if options.parsed_texts else f"{len(plan.already):,} documents are"
+            print(f"Nothing to purge: {done} purged already.")
         _print_elsewhere(plan)
         _print_exports(Folder(options.out), applied.exports if applied else None)
         return
     if plan.returned:
         print(f"{len(plan.returned):,} documents were purged before and are there again, as out of a backup")
-    roles = Counter({row.doc_id: row.role for row in plan.rows}.values())
-    print(
-        f"{plan.num_documents:,} documents: {roles['target']:,} targets, {roles['twin']:,} suppressed twins,"
-        f" {roles['kept_copy']:,} kept copies of suppressed targets"
-    )
-    print(
-        f"{plan.num_tokens:,} tokens in {len(plan.shards):,} shards:",
-        *(f"{visible(s)}/{n:05d}" for s, n in plan.shards[:20]),
-    )
+    if plan.parsed_texts is not None:
+        texts = plan.parsed_texts
+        print(
+            f"the parsed texts of {texts.num_rows:,} documents, {texts.num_bytes / 1e6:,.1f} MB with what goes with"
+            " them; no document, clean text or token"
+        )
+    else:
+        _print_documents(plan)
     for exposure in exposures:
         before = exposure["last_checkpoint_before"]
         print(
@@ -218,6 +228,18 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
         for cache in unswept(Folder(options.out), read_index(options.out)):
             line = f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there"
             print(visible(line))
+
+
+def _print_documents(plan: PurgePlan) -> None:
+    roles = Counter({row.doc_id: row.role for row in plan.rows}.values())
+    print(
+        f"{plan.num_documents:,} documents: {roles['target']:,} targets, {roles['twin']:,} suppressed twins,"
+        f" {roles['kept_copy']:,} kept copies of suppressed targets"
+    )
+    print(
+        f"{plan.num_tokens:,} tokens in {len(plan.shards):,} shards:",
+        *(f"{visible(s)}/{n:05d}" for s, n in plan.shards[:20]),
+    )
 
 
 def _print_unfinished(options: argparse.Namespace, applied: Applied | None) -> bool:
@@ -277,6 +299,7 @@ def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str,
         "match": json.loads(plan.match.as_json()),
         "num_documents": plan.num_documents,
         "num_tokens": plan.num_tokens,
+        "num_parsed_texts": 0 if plan.parsed_texts is None else plan.parsed_texts.num_rows,
         "returned": [doc_id.hex() for doc_id in plan.returned],
         "already_purged": [doc_id.hex() for doc_id in plan.already],
         "shards": [{"source": source, "shard": shard} for source, shard in plan.shards],

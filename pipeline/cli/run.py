@@ -14,7 +14,11 @@ A record that cannot be read is a row of `unreadable`; a document on which a ste
 
   sluice run recipes/crawl.toml
   sluice run recipes/crawl.toml --set run.output=s3://bucket/out --set 'source.0.limit=2'
+With --from OUT the input is the texts that an earlier run kept after parse (run.keep_text = true): steps that are as
+they were there are not run again, and the bytes are those of a run from the inputs. What was purged from OUT stays out.
+
   sluice run recipes/crawl.toml --strict
+  sluice run recipes/crawl.toml --from out/crawl --set quality.min_words=80 --set run.output=out/stricter
 """
 
 from __future__ import annotations
@@ -33,6 +37,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="stop at the first record on which a reader or step raises, with the traceback (damaged input raises"
         " nothing: see limits.max_bad_records)",
     )
+    parser.add_argument(
+        "--from",
+        dest="from_output",
+        metavar="OUT",
+        help="start from the texts that this finished output keeps (run.keep_text), without reading an input or parsing"
+        " a page again",
+    )
     add_json(parser)
 
 
@@ -48,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
     from pipeline import process  # with Ray, which a wrong recipe need not wait for
 
-    summary = process.run(recipe, reporter, strict=options.strict)
+    summary = process.run(recipe, reporter, strict=options.strict, from_output=options.from_output)
     if options.json:
         print_json(summary.to_json())
     else:

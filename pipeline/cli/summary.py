@@ -27,12 +27,25 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
     screen.print(
         f"\n{summary.num_records:,} records of {summary.num_files:,} files read"
         f"{f', {unreadable:,} stretches unreadable' if unreadable else ''};"
-        f" {summary.num_tokens:,} tokens in {summary.num_shards:,} shards."
+        f" {_what_is_left(summary)}."
     )
+    if summary.parsed_texts is not None:
+        kept = summary.parsed_texts
+        screen.print(
+            f"texts/ keeps the texts of {kept.num_documents:,} documents after parse, with all personal data in them:"
+            f" {kept.bytes / 1e6:,.1f} MB.",
+            soft_wrap=True,
+        )
     out = visible(summary.output)
     screen.print(f"\nNext:\n  open {out}/report.html\n  sluice verify {out}", soft_wrap=True, markup=False)
     screen.print(f'  sluice lineage {out} "SELECT * FROM steps"', soft_wrap=True, markup=False)
     screen.print(f"  sluice trace {out} --host HOST", soft_wrap=True, markup=False)
+
+
+def _what_is_left(summary: RunSummary) -> str:
+    if summary.identity["recipe"]["tokenize"].get("off"):
+        return f"{summary.num_kept:,} texts, and no tokens (tokenize.off)"
+    return f"{summary.num_tokens:,} tokens in {summary.num_shards:,} shards"
 
 
 def _place(stage: str) -> float:

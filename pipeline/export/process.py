@@ -112,6 +112,11 @@ def in_process(job: ExportJob, pieces: Sequence[ExportPiece]) -> list[ExportedUn
 def _check(asked: CorpusExport, index: Index) -> None:
     """RecipeError where the request cannot be met, or the folder is no place for it."""
     check_request(asked.request, index.tokenizer.vocab_size)
+    if reads_tokens(asked.request) and not index.has_tokens:
+        raise RecipeError(
+            f"--format {asked.request.format}: {asked.out.url} holds texts and no tokens (tokenize.off): choose a"
+            " format of texts, or tokenize it with sluice run RECIPE --from OUT"
+        )
     known = sources_of(index)
     if unknown := sorted(set(asked.request.sources) - known):
         raise RecipeError(f"--source {unknown[0]}: expected one of {', '.join(sorted(known))}")

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lineage.index.checksums import check_file
-from lineage.index.output_index import PartFile, Shard, check_outside, read_index
+from lineage.index.output_index import Index, PartFile, Shard, check_outside, read_index
+from lineage.index.parsed_texts import read_parsed_texts
 from lineage.json_record import JsonRecord, json_name
 from lineage.recipe import RecipeError
 from lineage.secrets import without_secrets
@@ -73,9 +74,11 @@ class ScanJob:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
     """What one task reads: a part of the clean texts, or, for n-grams of tokens, a shard; in the second pass only some
-    of its documents, by their number in it."""
+    of its documents, by their number in it. Of parsed texts (run.keep_text) those are read that no part has:
+    `survivors` is the part of the same input file."""
 
     held: PartFile | Shard
+    survivors: PartFile | None = None
     rows: tuple[int, ...] | None = None
 
 
@@ -160,12 +163,18 @@ def _documents(job: ScanJob, piece: Piece) -> Iterator[_Read]:
     wanted = None if piece.rows is None else frozenset(piece.rows)
     if isinstance(piece.held, Shard):
         return _of_shard(job, piece.held, wanted)
-    return _of_part(job, piece.held, wanted)
+    return _of_part(job, piece.held, piece.survivors, wanted)
 
 
-def _of_part(job: ScanJob, part: PartFile, wanted: frozenset[int] | None) -> Iterator[_Read]:
-    for row, doc_id, text in clean_texts(Folder(job.out), part):
-        if wanted is None or row in wanted:
+def _of_part(
+    job: ScanJob, part: PartFile, survivors: PartFile | None, wanted: frozenset[int] | None
+) -> Iterator[_Read]:
+    out = Folder(job.out)
+    elsewhere = set()
+    if survivors is not None:
+        elsewhere = set(read_rows(out, survivors.file, ["doc_id"], survivors.hash)["doc_id"].to_pylist())
+    for row, doc_id, text in clean_texts(out, part):
+        if (wanted is None or row in wanted) and doc_id not in elsewhere:
             yield _Read(row=row, doc_id=doc_id, text=text)
 
 
@@ -266,8 +275,8 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanE
     if len(finder.skipped) == len(items):
         raise RecipeError(f"--against {request.against}: none of its {len(items)} items has five words to look for")
     with ray_session(recipe.ray.address, recipe.ray.num_cpus):
-        held: Sequence[PartFile | Shard] = index.shards if request.ngram == "8t" else index.documents
-        common, num_documents, pieces = _first_pass(job, held, TaskResources.of(recipe.ray), reporter)
+        pieces = _pieces(out, index, request.ngram)
+        common, num_documents, pieces = _first_pass(job, pieces, TaskResources.of(recipe.ray), reporter)
         job = replace(job, common=tuple(common))
         found = _second_pass(job, pieces, TaskResources.of(recipe.ray), reporter)
     share = len(found) / max(1, num_documents)
@@ -293,6 +302,20 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanE
     )
 
 
+def _pieces(out: Folder, index: Index, ngram: str) -> list[Piece]:
+    """All that is scanned: clean texts, or for n-grams of tokens the shards; and the parsed texts of rejected
+    documents, where they are kept."""
+    of_tokens = ngram == "8t" and index.has_tokens
+    pieces = [Piece(held=one) for one in (index.shards if of_tokens else index.documents)]
+    texts = read_parsed_texts(out)
+    if texts is not None and texts.kept:
+        survivors = {(part.source, part.part): part for part in index.documents}
+        for one in texts.parts:
+            held = PartFile(source=one.source, part=one.part, file=one.file, num_rows=one.num_rows, hash=one.hash)
+            pieces.append(Piece(held=held, survivors=survivors[one.source, one.part]))
+    return pieces
+
+
 def _urls(out: Folder, doc_ids: Sequence[bytes]) -> Iterator[tuple[bytes, str | None]]:
     lookup = Lookup(out)
     for first in range(0, len(doc_ids), _AT_ONCE):
@@ -302,16 +325,16 @@ def _urls(out: Folder, doc_ids: Sequence[bytes]) -> Iterator[tuple[bytes, str | 
 
 
 def _first_pass(
-    job: ScanJob, held: Sequence[PartFile | Shard], work: TaskResources, reporter: ProgressReporter
+    job: ScanJob, pieces: Sequence[Piece], work: TaskResources, reporter: ProgressReporter
 ) -> tuple[list[int], int, list[Piece]]:
     seen: Counter[int] = Counter()
     num, again = 0, []
-    with reporter.phase("scan", len(held)) as phase:
-        for piece, found in run_units(look, job, [Piece(held=one) for one in held], work, operator="scan"):
+    with reporter.phase("scan", len(pieces)) as phase:
+        for piece, found in run_units(look, job, pieces, work, operator="scan"):
             seen.update(found.seen)
             num += found.num_documents
             if found.rows:
-                again.append(Piece(held=piece.held, rows=found.rows))
+                again.append(replace(piece, rows=found.rows))
             phase.step(1, f"{num:,} documents")
     return [number for number, count in seen.items() if count > COMMON_IN], num, again
 

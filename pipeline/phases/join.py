@@ -25,7 +25,7 @@ from pipeline.phases.document_rows import join_unit, kept_keys
 from pipeline.phases.groups import Group, unit_verdicts
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.results import JoinResult, RuleCount
-from pipeline.phases.shard import read_cuts, unit_placements
+from pipeline.phases.shard import PLACEMENTS, read_cuts, unit_placements
 from pipeline.plan import RunPlan, Unit
 from pipeline.report.clusters import cluster_excerpts
 from pipeline.report.excerpts import PER_RULE, ExcerptKeeper
@@ -33,10 +33,11 @@ from pipeline.report.excerpts import PER_RULE, ExcerptKeeper
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinJob:
-    """What all units of a run share. `first_shard` maps (source_index, group number) to its first shard."""
+    """What all units of a run share. `first_shard` maps (source_index, group number) to its first shard; None where
+    nothing was tokenized."""
 
     out: str
-    first_shard: Mapping[tuple[int, int], int]
+    first_shard: Mapping[tuple[int, int], int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +53,8 @@ class UnitToJoin:
 
 
 def join_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[JoinJob, UnitToJoin, JoinResult]:
-    """The joining of all units, once their groups are cut."""
-    first_shard: dict[tuple[int, int], int] = {}
-    next_shard: dict[str, int] = defaultdict(int)
-    for group in groups:
-        first_shard[group.source_index, group.number] = next_shard[group.source]
-        next_shard[group.source] += len(read_cuts(plan.out, group)) - 1
+    """The joining of all units, once their groups are cut, or are not to be."""
+    first_shard = None if plan.recipe.tokenize.off else _first_shards(plan.out, groups)
     return Phase(
         name="join facts",
         operator="join_facts",
@@ -70,6 +67,15 @@ def join_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[JoinJob, UnitToJ
     )
 
 
+def _first_shards(out: Folder, groups: Sequence[Group]) -> dict[tuple[int, int], int]:
+    first_shard: dict[tuple[int, int], int] = {}
+    next_shard: dict[str, int] = defaultdict(int)
+    for group in groups:
+        first_shard[group.source_index, group.number] = next_shard[group.source]
+        next_shard[group.source] += len(read_cuts(out, group)) - 1
+    return first_shard
+
+
 def _counts(result: JoinResult) -> WorkCounts:
     return WorkCounts(rejections=tuple(Rejections(count.stage, count.rule, count.num) for count in result.dropped))
 
@@ -78,11 +84,7 @@ def join_unit_task(job: JoinJob, item: UnitToJoin) -> JoinResult:
     """Join a unit's rows and publish them."""
     out, unit, group = Folder(job.out), item.unit, item.group
     folder = unit.folder
-    placements = unit_placements(out, group, unit.file_index)
-    base = job.first_shard[group.source_index, group.number]
-    placements = placements.set_column(
-        placements.schema.get_field_index("shard"), "shard", pc.add(placements["shard"], base)
-    )
+    placements = _placements(job, out, item)
     verdicts = unit_verdicts(out, group.verdicts, unit.file_index)
     joined = join_unit(read_rows(out, f"{folder}/documents.parquet"), verdicts, placements)
     publish_table(out, f"{folder}/final.parquet", joined)
@@ -95,6 +97,16 @@ def join_unit_task(job: JoinJob, item: UnitToJoin) -> JoinResult:
         dedup=dedup, dropped=_count_dropped(duplicates), num_rows=joined.num_rows, num_kept=kept.num_rows
     )
     return publish_result(out, item.marker, result)
+
+
+def _placements(job: JoinJob, out: Folder, item: UnitToJoin) -> pa.Table:
+    """Where the unit's kept documents lie, by shard of their source; nowhere where nothing was tokenized."""
+    if job.first_shard is None:
+        return PLACEMENTS.empty_table()
+    group = item.group
+    placements = unit_placements(out, group, item.unit.file_index)
+    base = job.first_shard[group.source_index, group.number]
+    return placements.set_column(placements.schema.get_field_index("shard"), "shard", pc.add(placements["shard"], base))
 
 
 def _edits_of(kept: pa.Table, edits: pa.Table) -> pa.Table:

@@ -6,7 +6,16 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from lineage.index.output_index import Index, PartFile, Shard, TokenizerIdentity, make_index, publish_index
+from lineage.index.output_index import (
+    NO_TOKENIZER,
+    Index,
+    PartFile,
+    Shard,
+    TokenizerIdentity,
+    make_index,
+    publish_index,
+)
+from lineage.index.parsed_texts import ParsedPart, publish_texts
 from lineage.purge.erase import remove_leftovers
 from lineage.recipe import as_plain, as_toml
 from lineage.secrets import recordable
@@ -15,11 +24,11 @@ from pipeline.dedup.corpus import DedupResult
 from pipeline.phases.bad_records import faults_of, why_nothing_was_kept
 from pipeline.phases.join import merge_excerpts
 from pipeline.phases.phase import Run
-from pipeline.phases.results import JoinResult, ReadResult
+from pipeline.phases.results import JoinResult, ReadResult, UnitFile
 from pipeline.plan import RunPlan, Unit, clear_work
 from pipeline.report.faults import as_kept
 from pipeline.report.render import REPORT, render_output
-from pipeline.report.run_summary import RUN_FILE, RunSummary, encode_summary
+from pipeline.report.run_summary import RUN_FILE, ParsedTextsSize, RunSummary, encode_summary
 from stages.tokens.tokenizer import Tokenizer
 
 EXCERPTS = "excerpts.parquet"
@@ -27,16 +36,18 @@ RECIPE = "recipe.toml"
 
 
 def output_index(
-    tokenizer: Tokenizer,
+    tokenizer: Tokenizer | None,
     shards: Sequence[Shard],
     units: Sequence[Unit],
     read: Sequence[ReadResult],
     joined: Sequence[JoinResult],
 ) -> Index:
-    """The index of a run's files."""
-    identity = TokenizerIdentity(
-        name=tokenizer.name, hash=tokenizer.hash, vocab_size=tokenizer.vocab_size, eot_id=tokenizer.eot_id
-    )
+    """The index of a run's files; of texts alone where there is no tokenizer."""
+    identity = NO_TOKENIZER
+    if tokenizer is not None:
+        identity = TokenizerIdentity(
+            name=tokenizer.name, hash=tokenizer.hash, vocab_size=tokenizer.vocab_size, eot_id=tokenizer.eot_id
+        )
     parts = [
         PartFile(source=unit.source, part=unit.file_index, **asdict(result.part))
         for unit, result in zip(units, read, strict=True)
@@ -77,8 +88,39 @@ def summarise(
         },
         phases=tuple(state.phases),
         datasets=tuple(state.datasets),
+        parsed_texts=_parsed_size(read),
+        from_output=state.plan.from_output,
         identity=dict(state.plan.identity),
     )
+
+
+def _parsed_size(read: Sequence[ReadResult]) -> ParsedTextsSize | None:
+    if not any(unit.texts is not None for unit in read):
+        return None
+    return ParsedTextsSize(
+        num_documents=sum(unit.texts.num_rows for unit in read if unit.texts is not None),
+        bytes=sum(file.bytes for unit in read for file in (unit.texts, unit.facts) if file is not None),
+    )
+
+
+def publish_parsed_texts(plan: RunPlan, read: Sequence[ReadResult]) -> None:
+    """Publish texts.json, which names the parsed texts and the facts of all units."""
+    none = UnitFile(file="", num_rows=0, hash="", bytes=0)
+    parts = [
+        ParsedPart(
+            source=unit.source,
+            part=unit.file_index,
+            name=result.file,
+            input_bytes=result.num_bytes,
+            **asdict(result.texts or none),
+            facts=result.facts.file,
+            facts_hash=result.facts.hash,
+            facts_bytes=result.facts.bytes,
+        )
+        for unit, result in zip(plan.units, read, strict=True)
+        if result.facts is not None
+    ]
+    publish_texts(plan.out, parts, kept=plan.recipe.run.keep_text)
 
 
 def publish_output(plan: RunPlan, index: Index, summary: RunSummary) -> None:

@@ -83,7 +83,7 @@ def write_lineage(
     state: Run, joined: Sequence[JoinResult], shards: Sequence[Shard], small: Mapping[str, pa.Table]
 ) -> None:
     """Write and commit every table. `joined` is in plan order; `small` are the tables that fit in memory."""
-    num_rows, survivors = sum(unit.num_rows for unit in joined), sum(shard.num_documents for shard in shards)
+    num_rows, survivors = sum(unit.num_rows for unit in joined), sum(unit.num_kept for unit in joined)
     about = dict.fromkeys(("documents", "findings", "url_index", "warc_index", "cluster_index"), num_rows)
     about |= {"edits": survivors, "placements": survivors, "hash_index": 4 * num_rows}
     buckets = _placement_buckets(shards)

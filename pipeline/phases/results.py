@@ -42,9 +42,20 @@ class CleanPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnitFile:
+    """A unit's parsed texts, or the facts that go with them: file, rows, BLAKE3-128 in hex, and bytes."""
+
+    file: str
+    num_rows: int
+    hash: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult(JsonRecord):
     """unit.json: what came of an input file. `file` is its relative name and `url` its place; `digest` is that of all
-    its documents' ids; `html_bytes` are their payloads, unpacked; `seconds` are processor seconds by stage."""
+    its documents' ids; `html_bytes` are their payloads, unpacked; `seconds` are processor seconds by stage; `texts` and
+    `facts` are what run.keep_text keeps."""
 
     key: str
     source: str
@@ -65,6 +76,8 @@ class ReadResult(JsonRecord):
     faults: tuple[FaultRow, ...]
     seconds: Mapping[str, float]
     part: CleanPart
+    texts: UnitFile | None = None
+    facts: UnitFile | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from lineage.ids import content_hash
 from lineage.index.output_index import Index
+from lineage.index.parsed_texts import read_parsed_texts
 from lineage.storage.folder import Folder
 from lineage.store.sql import Limits, questions
 from pipeline.parquet.rows import read_rows
@@ -120,7 +121,22 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         speeds=_speeds(funnels[0].steps if funnels else (), summary),
         phases=tuple((phase.name, phase.seconds, phase.note) for phase in summary.phases),
         capped_buckets=summary.dedup.get("capped_buckets", 0),
+        parsed_texts=_parsed_texts(out),
         recipe=out.read("recipe.toml").decode(),
+    )
+
+
+def _parsed_texts(out: Folder) -> str:
+    """What is kept of the pages besides, for who looks after personal data; nothing without run.keep_text."""
+    texts = read_parsed_texts(out)
+    if texts is None or not texts.kept:
+        return ""
+    if texts.removed is not None:
+        return f"The texts that were kept after parse (run.keep_text) were removed by purge {texts.removed}."
+    return (
+        f"The folder texts/ keeps what parse took from {texts.num_rows:,} documents, rejected ones too"
+        f" ({human_bytes(texts.num_bytes)}). These texts are not scrubbed: they hold all personal data of the pages."
+        " Purges reach them; sluice purge OUT --parsed-texts removes them all."
     )
 
 

@@ -112,7 +112,8 @@ class RaisedRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
     """Everything on the page. `state` names the index and the purges that it was gathered from; `edits` are personal
-    data that was replaced, `other_edits` what else was changed in kept texts, by stage and kind."""
+    data that was replaced, `other_edits` what else was changed in kept texts, by stage and kind; `parsed_texts` says
+    what run.keep_text keeps, or is empty."""
 
     name: str
     state: str
@@ -133,4 +134,5 @@ class ReportData:
     speeds: tuple[StepSpeed, ...]
     phases: tuple[tuple[str, float, str], ...]
     capped_buckets: int
+    parsed_texts: str
     recipe: str

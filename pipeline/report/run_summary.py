@@ -25,10 +25,19 @@ class PhaseTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedTextsSize:
+    """How many documents' texts after parse an output keeps, and what they take with their facts."""
+
+    num_documents: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary(JsonRecord):
     """Counts are those of the whole run. `num_unreadable` counts stretches; `rejected` is by stage and rule; `seconds`
-    are processor seconds by source and stage; `nothing_kept` is the reason where no document was kept; `identity` is
-    what later calls compare (`RunPlan.identity`)."""
+    are processor seconds by source and stage; `parsed_texts` is what run.keep_text keeps, `from_output` the earlier
+    output whose texts were the input; `nothing_kept` is the reason where no document was kept; `identity` is what later
+    calls compare (`RunPlan.identity`)."""
 
     name: str
     output: str
@@ -49,6 +58,8 @@ class RunSummary(JsonRecord):
     seconds: Mapping[str, Mapping[str, float]]
     phases: tuple[PhaseTime, ...]
     datasets: tuple[DatasetStats, ...] = ()
+    parsed_texts: ParsedTextsSize | None = None
+    from_output: str | None = None
     identity: Mapping[str, Any]
 
 

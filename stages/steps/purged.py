@@ -28,7 +28,7 @@ class PurgeFilter:
         return self.step.stage
 
     def __call__(self, document: Document, /) -> Outcome:
-        if self.origin and _origin_in(self.purged, document):
+        if self.origin and origin_in(self.purged, document):
             return self._reject(document)
         outcome = self.step(document)
         if isinstance(outcome, Rejection):
@@ -44,7 +44,7 @@ class PurgeFilter:
         return Rejection(document=document, finding=Finding(stage=self.stage, rule=RULE, rejected=True))
 
 
-def _origin_in(purged: PurgedSets, document: Document) -> bool:
+def origin_in(purged: PurgedSets, document: Document) -> bool:
     """By what is known before a document is parsed: id, payload, URL, host."""
     return (
         document.doc_id in purged.doc_ids

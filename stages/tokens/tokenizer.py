@@ -52,6 +52,11 @@ class TokenizeTable:
     encoding: str = key(
         "cl100k_base", help="a tiktoken encoding's name, or the path of a .tiktoken or tokenizer.json file"
     )
+    off: bool = key(
+        False,
+        help="end after deduplication, with texts and without shards; with run.keep_text a tokenizer may follow later"
+        " (sluice run --from OUT)",
+    )
     shard_tokens: int = key(2**28, at_least=1, help="tokens of a shard at most (a longer document is its own shard)")
     group_files: int = key(1000, at_least=1, help="input files whose documents share shards")
 

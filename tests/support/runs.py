@@ -54,10 +54,11 @@ def write_recipe(path: Path, plain: dict[str, Any]) -> Path:
     return path
 
 
-def run(folder: Path, plain: dict[str, Any]) -> dict[str, Any]:
+def run(folder: Path, plain: dict[str, Any], from_output: str | None = None) -> dict[str, Any]:
     """Carry the recipe out in this process; the content of run.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    return process.run(load(write_recipe(folder / "recipe.toml", plain)), ProgressReporter(quiet=True)).to_json()
+    loaded = load(write_recipe(folder / "recipe.toml", plain))
+    return process.run(loaded, ProgressReporter(quiet=True), from_output=from_output).to_json()
 
 
 def fingerprint(out: str) -> dict[str, str]:

@@ -58,6 +58,11 @@ def open_corpus(tables: Sequence[DataTable]) -> Corpus:
     sources: dict[str, tuple[ShardFile, ...]] = {}
     first = indexes[0][2].tokenizer
     for table, folder, index in indexes:
+        if not index.has_tokens:
+            raise ValueError(
+                f"{folder.url} holds texts and no tokens (tokenize.off): tokenize it into a new output with"
+                f" sluice run RECIPE --from {folder.url}, and train on that"
+            )
         if index.tokenizer != first:
             raise ValueError(
                 f"{folder.url} was tokenized with {index.tokenizer.name}, {indexes[0][1].url} with {first.name}: "

@@ -173,6 +173,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     assert set(sources) == {"web", "posts"}
     plain["tokenize"]["encoding"] = tiny_tokenizer(folder / "crawl")
     plain["quality"] = {"ledger": "all"}
+    plain["run"]["keep_text"] = True
     (folder / "recipes").mkdir()
     write_recipe(folder / "recipes" / "crawl.toml", plain)
     for name, least in (("strict", 80), ("loose", 10)):
@@ -221,6 +222,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         "OUT": "out/crawl",
         "/data/out": "out/crawl",
         "/data/ledger": "out/crawl",
+        "/data/kept": "out/crawl",
+        "/data/out80": "out/crawl",
         "RUN_OUTPUT": "out/first-run",
         "RECIPE": "recipes/train.toml",
         "--doc": doc_id,

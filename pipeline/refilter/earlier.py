@@ -1,0 +1,227 @@
+"""The earlier output that a run starts from: what it keeps, whether it serves this recipe, and where ways change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from lineage.index.output_index import Index, read_index
+from lineage.index.parsed_texts import ParsedTexts, read_parsed_texts
+from lineage.purge.execution import unfinished_purge
+from lineage.recipe import RecipeError
+from lineage.secrets import recordable
+from lineage.storage.folder import Folder
+from lineage.store.delta import append, has_table, read_table, state
+from lineage.store.tables import REUSED_STEPS
+from pipeline.inputs.files import Input
+from pipeline.phases.phase import Run
+from pipeline.plan import RunPlan, make_plan, output_identity
+from pipeline.recipe import PipelineRecipe, recipe_of
+from pipeline.refilter.step_keys import READING, edits_text, first_changed, step_keys, what_differs
+from pipeline.report.run_summary import read_summary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierRun:
+    """A finished output with the texts that it kept; `held` is what it held when it was opened."""
+
+    out: Folder
+    name: str
+    recipe: PipelineRecipe
+    identity: Mapping[str, Any]
+    index: Index
+    texts: ParsedTexts
+    held: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where the documents of a source begin: `stages` are the steps of its chain, of which the first `num_unchanged`
+    are those of the earlier run. A document that these let pass starts before `stages[first]`: with the text after
+    parse, or where `first` is past the last step with the clean text. Only that one is there where the earlier run
+    kept no texts after parse (`has_texts`)."""
+
+    stages: tuple[str, ...]
+    num_unchanged: int
+    first: int
+    has_texts: bool
+
+    @property
+    def parse(self) -> int:
+        """The place of parse: the text after it is what is kept."""
+        return self.stages.index("parse")
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether every step is: then the clean texts of the earlier run are those of this one."""
+        return self.first == len(self.stages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refiltering:
+    """What a run starts from, and where the documents of each source of its plan start."""
+
+    earlier: EarlierRun
+    starts: tuple[Start, ...]
+
+
+def open_earlier(url: str) -> EarlierRun:
+    """The output that --from names.
+
+    NotFinishedError if its run is not finished; RecipeError if it kept no texts, or keeps none any more."""
+    out = Folder(url)
+    index, texts = read_index(out), read_parsed_texts(out)
+    if texts is None:
+        raise RecipeError(
+            f"--from {out.url}: it was made without run.keep_text, so it holds no text of a page that was rejected: run"
+            " its recipe with run.keep_text = true into a new output first"
+        )
+    if texts.removed is not None:
+        raise RecipeError(
+            f"--from {out.url}: its parsed texts were removed by purge {texts.removed}: run the recipe from its inputs"
+        )
+    if (unfinished := unfinished_purge(out)) is not None:
+        raise RecipeError(f"--from {out.url}: purge {unfinished} did not end: call the same `sluice purge` again first")
+    summary = read_summary(out)
+    return EarlierRun(
+        out=out,
+        name=summary.name,
+        recipe=recipe_of(out),
+        identity=summary.identity,
+        index=index,
+        texts=texts,
+        held=output_identity(out.url, "--from"),
+    )
+
+
+def honouring(recipe: PipelineRecipe, earlier: EarlierRun) -> PipelineRecipe:
+    """The recipe as it is carried out: what was purged from the earlier output stays out, as purges.honour says it."""
+    out, honoured = earlier.out, recipe.purges.honour
+    if Folder(recipe.run.output).url == out.url:
+        raise RecipeError(f"--from {out.url} is run.output itself: a run needs an output of its own")
+    dropped = sorted(set(earlier.identity["recipe"]["purges"]["honour"]) - set(recordable(list(honoured))))
+    if dropped:
+        raise RecipeError(
+            f"purges.honour names {dropped[0]!r} no more, which {out.url} honoured: what it kept out has no text there;"
+            " name it again, or run the recipe from its inputs"
+        )
+    if not state(out, "purges").num_rows or out.url in {Folder(name).url for name in honoured}:
+        return recipe
+    return replace(recipe, purges=replace(recipe.purges, honour=(*honoured, out.url)))
+
+
+def plan_from(recipe: PipelineRecipe, earlier: EarlierRun) -> RunPlan:
+    """The plan of a run over the parsed texts; RecipeError for a source that the earlier run did not have."""
+    known = [source.name for source in earlier.recipe.source]
+    inputs: list[list[Input]] = []
+    probes: dict[str, Any] = {}
+    for source in recipe.source:
+        if source.name not in known:
+            raise RecipeError(
+                f"source.name = {source.name!r}: {earlier.out.url} has no such source, only {', '.join(known)}"
+            )
+        parts = earlier.texts.of_source(source.name)
+        inputs.append(
+            [
+                Input(
+                    source=source.name,
+                    index=part.part,
+                    name=part.name,
+                    url=earlier.out.at(part.file),
+                    size=part.input_bytes,
+                )
+                for part in parts
+            ]
+        )
+        labels = [f"{source.name}/{part.name}" for part in parts]
+        probes |= {label: earlier.identity["inputs"][label] for label in labels}
+    return make_plan(recipe, inputs, probes, earlier.out.url)
+
+
+def starts_of(plan: RunPlan, earlier: EarlierRun) -> tuple[Start, ...]:
+    """Where the documents of each source of the plan start.
+
+    RecipeError where parsed texts cannot serve: reading or a step up to parse is another, what parse measured was not
+    kept, or a function of the user's would have to see the page."""
+    if plan.recipe.run.keep_text and not earlier.texts.kept:
+        raise RecipeError(
+            f"run.keep_text = true, and {earlier.out.url} kept no texts after parse: leave it out, or run the recipe"
+            " from its inputs"
+        )
+    if plan.recipe.quality.ledger == "all" and earlier.recipe.quality.ledger != "all":
+        raise RecipeError(
+            f'quality.ledger = "all", and {earlier.out.url} was made with "first": what the steps up to parse measured'
+            " is not there; run the recipe from its inputs"
+        )
+    return tuple(_start(source.name, plan, earlier) for source in plan.recipe.source)
+
+
+def _start(source: str, plan: RunPlan, earlier: EarlierRun) -> Start:
+    ours = step_keys(plan.recipe, plan.identity, source)
+    theirs = step_keys(earlier.recipe, earlier.identity, source)
+    num_same = first_changed(ours, theirs)
+    names = tuple(one.stage for one in ours)
+    if num_same <= names.index("parse"):
+        if ours[num_same].stage == theirs[num_same].stage:
+            why = what_differs(ours[num_same], plan.identity, earlier.identity, source)
+        else:
+            why = f"in its place was {theirs[num_same].stage}"
+        stage = ours[num_same].stage
+        raise RecipeError(
+            f"--from {earlier.out.url}: {'the reading' if stage == READING else f'the step {stage}'} of source"
+            f" {source!r} is not as it was there ({why}), and only the text after parse is kept: run the recipe from"
+            " its inputs, without --from"
+        )
+    stages, num_unchanged = names[1:], num_same - 1  # without READING
+    first = num_unchanged
+    if num_unchanged < len(stages):
+        behind_parse = range(stages.index("parse") + 1, num_unchanged)
+        first = next((i for i in behind_parse if edits_text(stages[i], plan.recipe)), num_unchanged)
+    if first < len(stages) and not earlier.texts.kept:
+        raise RecipeError(
+            f"--from {earlier.out.url}: it was made without run.keep_text, so only its clean texts are there, and the"
+            f" step {stages[first]} of source {source!r} would have to judge others: run the recipe from its inputs"
+        )
+    of_user = [stage for stage in stages[first:] if ":" in stage]
+    if of_user:
+        raise RecipeError(
+            f"source.steps of {source!r}: {of_user[0]!r} stands after parse and may look at the page, of which --from"
+            " has only the text: run the recipe from its inputs"
+        )
+    return Start(stages=stages, num_unchanged=num_unchanged, first=first, has_texts=earlier.texts.kept)
+
+
+def record_reuse(run: Run, refiltering: Refiltering) -> None:
+    """Record in lineage which steps an earlier run had run, once the tables are committed.
+
+    RecipeError if the earlier output was purged from while this run read it."""
+    earlier = refiltering.earlier
+    now = output_identity(earlier.out.url, "--from")
+    if now != earlier.held:
+        raise RecipeError(
+            f"--from {earlier.out.url} was purged from while it was read (it held {earlier.held}, now {now}): nothing"
+            " was finished; run into a new output"
+        )
+    append(run.out, "reused_steps", _reused_steps(run.plan, refiltering), f"from:{run.plan.key}")
+
+
+def _reused_steps(plan: RunPlan, refiltering: Refiltering) -> pa.Table:
+    """Rows of tables.REUSED_STEPS: of a step that the earlier run had taken over itself, the run that ran it."""
+    earlier = refiltering.earlier
+    known = read_table(earlier.out, "reused_steps").to_pylist() if has_table(earlier.out, "reused_steps") else []
+    there = {(row["source"], row["stage"]): row for row in known}
+    rows = []
+    for source, start in zip(plan.recipe.source, refiltering.starts, strict=True):
+        for position, stage in enumerate(start.stages[: start.first]):
+            row = {
+                "out": earlier.out.url,
+                "run": earlier.name,
+                "version": earlier.index.version,
+                "content_fingerprint": earlier.index.content_fingerprint,
+                **there.get((source.name, stage), {}),
+            }
+            rows.append(row | {"source": source.name, "stage": stage, "position": position})
+    return pa.Table.from_pylist(rows, schema=REUSED_STEPS)

@@ -1,0 +1,342 @@
+"""Judge the parsed texts of an input file: a unit of a run that starts from an earlier output.
+
+A document that an unchanged step turned down is taken over as it stands. One that all of them let pass goes on from
+there. So the unit's files are those that reading the input file with this recipe would give.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+
+from lineage.ids import text_hash
+from lineage.index.checksums import DamagedFileError
+from lineage.index.output_index import PartFile
+from lineage.index.parsed_texts import ParsedPart
+from lineage.storage.folder import Folder
+from pipeline.parquet.rows import opened
+from pipeline.phases.phase import Phase, publish_result
+from pipeline.phases.read import ReadJob, chain_of, read_counts, read_note
+from pipeline.phases.results import ReadResult
+from pipeline.phases.unit_facts import UnitFacts, publish_facts, read_facts
+from pipeline.phases.unit_files import UnitTally, UnitWriter
+from pipeline.plan import RunPlan, Unit
+from pipeline.refilter.earlier import Refiltering, Start
+from pipeline.report.faults import FaultTally
+from stages.chain import Chain, error_rule
+from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
+from stages.steps.purged import RULE, origin_in
+
+_TOGETHER: Final = 256
+_EXCERPTS: Final = "excerpts.parquet"
+_Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefilterJob:
+    """What all units of a run share: the earlier output, and where the documents of each source start."""
+
+    read: ReadJob
+    earlier: str
+    starts: tuple[Start, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitFromTexts:
+    """A unit, and the files of the earlier output that it is made from: its parsed texts and its clean texts."""
+
+    unit: Unit
+    texts: ParsedPart
+    part: PartFile
+
+    @property
+    def marker(self) -> str:
+        return self.unit.marker
+
+
+def refilter_phase(
+    plan: RunPlan,
+    job: ReadJob,
+    refiltering: Refiltering,
+    watch: Callable[[ReadResult], None],
+) -> Phase[RefilterJob, UnitFromTexts, ReadResult]:
+    """The judging of all units."""
+    earlier, starts = refiltering.earlier, refiltering.starts
+    texts = {(part.source, part.part): part for part in earlier.texts.parts}
+    parts = {(part.source, part.part): part for part in earlier.index.documents}
+    stages = dict.fromkeys(stage for start in starts for stage in start.stages[start.first :])
+    return Phase(
+        name="filter parsed texts",
+        operator="->".join(("parsed_texts", *stages)),
+        stage="read",
+        task=refilter_unit,
+        result=ReadResult,
+        job=RefilterJob(read=job, earlier=earlier.out.url, starts=starts),
+        items=[
+            UnitFromTexts(
+                unit=unit, texts=texts[unit.source, unit.file_index], part=parts[unit.source, unit.file_index]
+            )
+            for unit in plan.units
+        ],
+        size=lambda item: item.texts.bytes or 1.0,
+        note=read_note,
+        counts=functools.partial(read_counts, {source.name: source.steps for source in plan.recipe.source}),
+        watch=watch,
+    )
+
+
+def refilter_unit(job: RefilterJob, item: UnitFromTexts) -> ReadResult:
+    """Judge the documents of one input file and publish what came of them."""
+    out, unit = Folder(job.read.out), item.unit
+    facts = read_facts(Folder(job.earlier), item.texts.facts, item.texts.facts_hash)
+    before, start = facts.result, job.starts[unit.source_index]
+    tally = UnitTally(
+        key=unit.key,
+        source=unit.source,
+        file=before.file,
+        url=before.url,
+        num_bytes=before.num_bytes,
+        strict=job.read.strict,
+    )
+    with UnitWriter(out, job.read.what, unit, tally) as writer:
+        _Judging(job, item, facts, writer, tally).run()
+    result = replace(
+        tally.result(writer.part, writer.texts),
+        num_records=before.num_records,
+        by_type=before.by_type,
+        by_mime=before.by_mime,
+        by_status=before.by_status,
+        unreadable=before.unreadable,
+        num_documents=before.num_documents,
+        digest=before.digest,
+        html_bytes=before.html_bytes,
+        faults=_faults(before, tally, start),
+    )
+    if job.read.what.keep_facts:
+        result = replace(result, facts=publish_facts(out, unit, result))
+    return publish_result(out, unit.marker, result)
+
+
+def _faults(before: ReadResult, tally: UnitTally, start: Start) -> tuple[Any, ...]:
+    """What reading and the steps up to parse raised, which are not run again, and what was raised now."""
+    together = FaultTally()
+    judged_again = () if start.is_unchanged and not start.has_texts else start.stages[start.parse + 1 :]
+    for row in (*before.faults, *tally.faults.sorted()):
+        if row in tally.faults.sorted() or row.stage not in judged_again:
+            together.add(row)
+    return tuple(together.sorted())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """A document whose rejection is taken over."""
+
+    row: _Row
+
+
+class _Judging:
+    """The documents of one unit on their way."""
+
+    def __init__(
+        self, job: RefilterJob, item: UnitFromTexts, facts: UnitFacts, writer: UnitWriter, tally: UnitTally
+    ) -> None:
+        self._start = job.starts[item.unit.source_index]
+        self._chain: Chain = chain_of(job.read, item.unit.source_index)
+        self._purged, self._plan_key = job.read.tables.purged, job.read.key
+        self._earlier, self._item = Folder(job.earlier), item
+        self._writer, self._tally = writer, tally
+        self._documents: list[_Row] = facts.documents.to_pylist()
+        ledger = job.read.what.whole_ledger
+        self._findings = _by_document(facts.findings.to_pylist() if ledger else [])
+        self._edits = _by_document(facts.edits.to_pylist() if self._start.is_unchanged else [])
+        self._num_rows: dict[bytes, int] = defaultdict(int)
+        for row in self._documents:
+            self._num_rows[row["doc_id"]] += 1
+
+    def run(self) -> None:
+        """Write the rows of every document, in reading order."""
+        excerpts, begun = _excerpts(self._earlier.url, self._plan_key), self._begin()
+        while together := list(islice(begun, _TOGETHER)):
+            for outcome in self._judged(together):
+                if isinstance(outcome, _Taken):
+                    row = outcome.row
+                    excerpt = excerpts.get((row["doc_id"], row["stage"], row["rule"]))
+                    self._writer.carry(row, self._of(self._findings, row), excerpt)
+                else:
+                    self._writer.add(outcome)
+
+    def _judged(self, begun: Sequence[tuple[int | None, _Taken | Outcome]]) -> list[_Taken | Outcome]:
+        """What comes of each: those with a number are sent on from the step of that place."""
+        outcomes = [outcome for _, outcome in begun]
+        for first in sorted({first for first, _ in begun if first is not None}):
+            places = [i for i, (place, _) in enumerate(begun) if place == first]
+            documents = [document for _, document in (begun[i] for i in places) if isinstance(document, Document)]
+            for i, outcome in zip(places, self._chain.run_from(first, documents, self._tally.seconds), strict=True):
+                outcomes[i] = outcome
+        return outcomes
+
+    def _begin(self) -> Iterator[tuple[int | None, _Taken | Outcome]]:
+        """Each document as it enters the step of a place, or as it is decided already (None)."""
+        start, texts, clean = self._start, self._texts(), self._clean_texts()
+        up_to_parse, unchanged = start.stages[: start.parse + 1], start.stages[: start.num_unchanged]
+        for row in self._documents:
+            without = row["stage"] in up_to_parse or not start.has_texts
+            kept = None if without else _next(texts, row, self._item.texts.file)
+            clean_row = next(clean) if row["stage"] is None and start.is_unchanged else None
+            if (turned_down := self._purged_as(row, kept)) is not None:
+                if turned_down.finding.stage not in up_to_parse and kept is not None:
+                    self._writer.keep_text(kept)
+                yield None, turned_down
+                continue
+            if kept is None:
+                yield None, _Taken(row=row) if clean_row is None else self._survivor(row, None, clean_row)
+                continue
+            if kept["text"] is None:
+                raise DamagedFileError(
+                    f"{self._earlier.at(self._item.texts.file)} has no text of {row['doc_id'].hex()}, which was not"
+                    " purged: run sluice verify"
+                )
+            self._writer.keep_text(kept)
+            raised = row["rule"] is not None and row["rule"] == error_rule(row["stage"])
+            if clean_row is not None:
+                yield None, self._survivor(row, kept, clean_row)
+            elif raised or row["stage"] not in unchanged:
+                first = start.parse + 1 if raised else start.first
+                yield first, self._document(row, kept, first)
+            else:
+                yield None, _Taken(row=row)
+
+    def _document(self, row: _Row, kept: _Row | None, first: int) -> Document:
+        """A document as it enters `stages[first]`: no step between parse and that one changes a text."""
+        passed = self._start.stages[:first]
+        document = _as_read(row) if kept is None else _as_kept(row, kept)
+        if "language" in passed:
+            document = replace(document, language=row["language"], language_score=row["language_score"])
+        findings = [finding for finding in self._of(self._findings, row) if finding["stage"] in passed]
+        return replace(document, findings=tuple(map(_finding, findings)))
+
+    def _survivor(self, row: _Row, kept: _Row | None, clean: _Row) -> Outcome:
+        """A document that the unchanged steps let pass, as they left it."""
+        edits = tuple(Edit(stage=e["stage"], kind=e["kind"], count=e["count"]) for e in self._of(self._edits, row))
+        document = replace(
+            self._document(row, kept, len(self._start.stages)),
+            text=clean["text"],
+            metadata=clean["metadata"],
+            captured_at=clean["captured_at"],
+            url=clean["url"],
+            edits=edits,
+        )
+        if self._purged is not None and text_hash(document.text) in self._purged.hashes:
+            return _purged(document, self._start.stages[-1])
+        return document
+
+    def _purged_as(self, row: _Row, kept: _Row | None) -> Rejection | None:
+        """The rejection of a document that an honoured output purged, as stages.steps.purged does it."""
+        if self._purged is None:
+            return None
+        document = _as_kept(row, kept) if kept is not None else _as_read(row)
+        if origin_in(self._purged, document):
+            unparsed = replace(document, text="", text_hash=None, language=None, language_score=None)
+            return _purged(replace(unparsed, charset=None) if document.is_html else unparsed, self._start.stages[0])
+        if row["stage"] not in self._start.stages[: self._start.parse + 1] and row["text_hash"] in self._purged.hashes:
+            return _purged(document, "parse")
+        return None
+
+    def _of(self, rows: dict[bytes, list[_Row]], row: _Row) -> list[_Row]:
+        """The rows of one document. Records that came twice have equal rows each, one after the other."""
+        found = rows.get(row["doc_id"], [])
+        return found[: len(found) // self._num_rows[row["doc_id"]]] if found else found
+
+    def _texts(self) -> Iterator[_Row]:
+        if self._start.has_texts:
+            yield from _rows(self._earlier, self._item.texts.file, self._item.texts.hash)
+
+    def _clean_texts(self) -> Iterator[_Row]:
+        if self._start.is_unchanged:
+            yield from _rows(self._earlier, self._item.part.file, self._item.part.hash)
+
+
+def _rows(folder: Folder, name: str, digest: str) -> Iterator[_Row]:
+    with opened(folder, name, digest) as file:
+        for batch in file.iter_batches(batch_size=_TOGETHER):
+            yield from batch.to_pylist()
+
+
+def _next(texts: Iterator[_Row], row: _Row, name: str) -> _Row:
+    kept = next(texts, None)
+    if kept is None or kept["doc_id"] != row["doc_id"]:
+        raise DamagedFileError(
+            f"{name} does not hold the text of {row['doc_id'].hex()} in its place: run sluice verify"
+        )
+    return kept
+
+
+def _by_document(rows: Sequence[_Row]) -> dict[bytes, list[_Row]]:
+    found: dict[bytes, list[_Row]] = {}
+    for row in rows:
+        found.setdefault(row["doc_id"], []).append(row)
+    return found
+
+
+def _as_read(row: _Row) -> Document:
+    """A document of which no text is kept. What parse found of its charset is not what reading knew."""
+    of_record = row["record_id"] is not None
+    return Document(
+        doc_id=row["doc_id"],
+        source=row["source"],
+        place=Place(file=row["warc_file"], offset=row["warc_offset"], length=row["warc_length"]),
+        raw_hash=row["raw_hash"],
+        record_id=row["record_id"],
+        url=row["url"],
+        captured_at=row["captured_at"],
+        charset=None if of_record and row["stage"] == "parse" else row["charset"],
+        text_hash=row["text_hash"],
+    )
+
+
+def _as_kept(row: _Row, kept: _Row) -> Document:
+    """A document as parse gave it; without a text where it was purged."""
+    return replace(
+        _as_read(row),
+        num_bytes=kept["num_bytes"],
+        is_html=kept["is_html"],
+        content_type=kept["content_type"],
+        url=kept["url"],
+        captured_at=kept["captured_at"],
+        record_id=kept["record_id"],
+        charset=kept["charset"],
+        metadata=kept["metadata"],
+        text=kept["text"] or "",
+        text_hash=kept["text_hash"],
+        language=kept["language"],
+        language_score=kept["language_score"],
+        edits=tuple(Edit(stage=e["stage"], kind=e["kind"], count=e["count"]) for e in kept["edits"]),
+    )
+
+
+def _finding(row: _Row) -> Finding:
+    return Finding(
+        stage=row["stage"],
+        rule=row["rule"],
+        value=row["value"],
+        threshold=row["threshold"],
+        rejected=row["verdict"] == "reject",
+    )
+
+
+def _purged(document: Document, stage: str) -> Rejection:
+    return Rejection(document=document, finding=Finding(stage=stage, rule=RULE, rejected=True))
+
+
+@functools.lru_cache(maxsize=1)
+def _excerpts(earlier: str, _plan_key: str) -> dict[tuple[bytes, str, str], str]:
+    """What the earlier report showed of rejected documents: of an unchanged step it is what this one shows."""
+    with Folder(earlier).open(_EXCERPTS) as file:
+        rows = pq.read_table(file).to_pylist()
+    return {(row["doc_id"], row["stage"], row["rule"]): row["excerpt"] for row in rows if row["stage"] is not None}

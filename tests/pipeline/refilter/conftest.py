@@ -1,0 +1,28 @@
+"""A small crawl, and outputs of it that keep their texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.parsed_texts import EDITING, recipe
+from tests.support.runs import run
+from tests.support.tiny_crawl import make_tiny_crawl
+
+
+@pytest.fixture(scope="session")
+def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("crawl")
+    make_tiny_crawl(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def earlier(crawl: Path, small_ray: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An output with parsed texts of the default steps, and one whose quality step edits texts and keeps the ledger."""
+    folder = tmp_path_factory.mktemp("earlier")
+    outs = {name: str(folder / name) for name in ("plain", "editing")}
+    run(folder / "a", recipe(crawl, outs["plain"]))
+    run(folder / "b", recipe(crawl, outs["editing"], EDITING))
+    return outs

@@ -1,0 +1,99 @@
+"""A run from the texts that an earlier one kept gives the bytes of a run from the inputs, and reads none of these."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lineage.ids import content_hash
+from lineage.index.parsed_texts import read_parsed_texts
+from lineage.storage.folder import Folder
+from lineage.store.sql import query
+from lineage.verify.output import verify
+from pipeline.inspect.hooks import verify_hooks
+from tests.support.parsed_texts import EDITING, RULES, Tables, recipe
+from tests.support.runs import fingerprint, run
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+
+
+@contextmanager
+def out_of_reach(crawl: Path) -> Iterator[None]:
+    """Without the input files: nothing may read them."""
+    away = crawl.with_name("away")
+    shutil.move(crawl, away)
+    try:
+        yield
+    finally:
+        shutil.move(away, crawl)
+
+
+def kept(out: str) -> dict[str, str]:
+    """The hash of every file of parsed texts, and of the rows of their facts."""
+    folder, texts = Folder(out), read_parsed_texts(Folder(out))
+    assert texts is not None and texts.num_rows
+    return {part.file: content_hash(folder.read(part.file)).hex() for part in texts.parts}
+
+
+CHANGES: dict[str, tuple[str, Tables]] = {
+    "a threshold of quality": ("plain", {"quality": {"min_words": 120}}),
+    "a threshold that keeps more": ("plain", {"quality": {"min_words": 2, "min_stop_words": 0}}),
+    "the score of a language": ("plain", {"language": {"min_score": 0.99}}),
+    "a language more": ("plain", {"language": {"keep": ["en", "de", "fr", "es", "it"]}}),
+    "only how personal data is treated": ("plain", {"pii": {"action": "drop"}}),
+    "only what counts as a duplicate": ("plain", {"dedup": {"threshold": 0.95}}),
+    "only the tokenizer's shards": ("plain", {"tokenize": {"shard_tokens": 3_000}, "run": {"seed": 5}}),
+    "rules that edit texts": ("plain", {"quality": {"rules": RULES}}),
+    "without a ledger": ("editing", {**EDITING, "quality": {**EDITING["quality"], "ledger": "first"}}),
+    "a rule that edits": ("editing", {**EDITING, "quality": {**EDITING["quality"], "c4_min_words_per_line": 8}}),
+    "what comes behind an edit": ("editing", {**EDITING, "pii": {"kinds": ["email"]}}),
+    "duplicates of edited texts": ("editing", {**EDITING, "dedup": {"near": False}}),
+}
+
+
+FAST = ("a threshold of quality", "only what counts as a duplicate", "a rule that edits", "what comes behind an edit")
+
+
+@pytest.mark.parametrize(
+    "change", [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in CHANGES]
+)
+def test_a_changed_recipe_gives_the_bytes_of_a_run_from_the_inputs(
+    change: str, crawl: Path, earlier: dict[str, str], tmp_path: Path
+) -> None:
+    base, tables = CHANGES[change]
+    there, here = str(tmp_path / "there"), str(tmp_path / "here")
+    run(tmp_path / "a", recipe(crawl, there, tables))
+    with out_of_reach(crawl):
+        run(tmp_path / "b", recipe(crawl, here, tables), earlier[base])
+    assert fingerprint(here) == fingerprint(there)
+    assert kept(here) == kept(there)
+    assert verify(Folder(here), verify_hooks(Folder(here))).problems == ()
+
+
+def test_a_run_from_parsed_texts_serves_another(crawl: Path, earlier: dict[str, str], tmp_path: Path) -> None:
+    middle, last, there = (str(tmp_path / name) for name in ("middle", "last", "there"))
+    first, second = {"quality": {"min_words": 120}}, {"quality": {"min_words": 60}, "pii": {"action": "drop"}}
+    with out_of_reach(crawl):
+        run(tmp_path / "a", recipe(crawl, middle, first), earlier["plain"])
+        run(tmp_path / "b", recipe(crawl, last, second), middle)
+    run(tmp_path / "c", recipe(crawl, there, second))
+    assert fingerprint(last) == fingerprint(there)
+    sql = 'SELECT DISTINCT "out" FROM reused_steps'
+    assert query(Folder(last), sql).rows == [(earlier["plain"],)], "the steps ran in the first of the three runs"
+
+
+def test_lineage_names_the_run_that_ran_each_step_and_joins_it(
+    crawl: Path, earlier: dict[str, str], tmp_path: Path
+) -> None:
+    out = str(tmp_path / "out")
+    summary = run(tmp_path, recipe(crawl, out, {"quality": {"min_words": 120}}), earlier["plain"])
+    assert summary["from_output"] == earlier["plain"]
+    rows = query(Folder(out), "SELECT source, stage, position, run, version FROM reused_steps ORDER BY 1, 3").rows
+    stages = ("url", "parse", "language")
+    assert rows == [(name, stage, at, "test", 1) for name in ("posts", "web") for at, stage in enumerate(stages)]
+    before = query(Folder(earlier["plain"]), "SELECT doc_id, url, text_hash FROM documents ORDER BY ALL").rows
+    assert query(Folder(out), "SELECT doc_id, url, text_hash FROM documents ORDER BY ALL").rows == before
