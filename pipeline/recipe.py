@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from lineage.recipe import RecipeError, key, load_recipe, parse_table
+from lineage.recipe import RecipeError, key, load_recipe, parse_table, with_overrides
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, is_remote
 from stages.chain import DEFAULT_STEPS, check_steps
@@ -149,9 +149,10 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> PipelineRecipe:
     return checked(load_recipe(path, PipelineRecipe, overrides))
 
 
-def recipe_of(out: Folder) -> PipelineRecipe:
-    """The resolved recipe that a finished output keeps."""
-    return checked(parse_table(PipelineRecipe, tomllib.loads(out.read("recipe.toml").decode())))
+def recipe_of(out: Folder, overrides: Sequence[str] = ()) -> PipelineRecipe:
+    """The resolved recipe that a finished output keeps, after `--set key=value` overrides."""
+    raw = tomllib.loads(out.read("recipe.toml").decode())
+    return checked(parse_table(PipelineRecipe, with_overrides(raw, overrides)))
 
 
 def checked(recipe: PipelineRecipe) -> PipelineRecipe:

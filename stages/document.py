@@ -99,12 +99,14 @@ class Rejection:
     """A document that a rule turned down: the document as it was then, and the deciding finding.
 
     `document.findings` holds what earlier steps measured; `findings` what this step measured besides. A `fault` says
-    that no rule did, but an exception (rule `<stage>.error`)."""
+    that no rule did, but an exception (rule `<stage>.error`). `judged_text` is what the step looked at where that is
+    not the document's own text: the beginning of the fast extractor's, for the prefilter."""
 
     document: Document
     finding: Finding
     findings: tuple[Finding, ...] = ()
     fault: Fault | None = None
+    judged_text: str = ""
 
 
 Outcome = Document | Rejection

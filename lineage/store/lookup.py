@@ -105,6 +105,14 @@ class Lookup:
         where = f"k = {_name_key(host)} AND host = {_text(host)} ORDER BY url, doc_id, source, warc_file, warc_offset"
         return list(self._rows("url_index", ListedRow, where + _limit(limit), _with_key(_name_key(host))))
 
+    def urls_beside(self, host: str, url: str, num: int) -> list[str]:
+        """Up to `num` URLs of a host on either side of where `url` would stand in their order."""
+        where = f"k = {_name_key(host)} AND host = {_text(host)} AND url"
+        needs = _with_key(_name_key(host))
+        sides = (f"{where} < {_text(url)} ORDER BY url DESC", f"{where} >= {_text(url)} ORDER BY url")
+        found = [self._select("url_index", ("url",), side + _limit(num), needs) for side in sides]
+        return sorted({str(row[0]) for rows in found for row in rows})
+
     def last_of_host(self, host: str) -> ListedRow:
         """The last document of a host that has some, in order of URL."""
         where = f"k = {_name_key(host)} AND host = {_text(host)}"

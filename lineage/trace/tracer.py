@@ -7,6 +7,7 @@ functions.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -20,6 +21,8 @@ from lineage.trace.document_history import DocumentHistory, DuplicateCluster, Pu
 from lineage.trace.exposure import Exposure, FindReadings, LocateSequences, TrainingRun, erased_from, exposures, fold
 
 _AT_ONCE: Final = 256
+_BESIDE: Final = 20
+_NEAREST: Final = 3
 _Fact = TypeVar("_Fact", EditRow, FindingRow, PurgedRow)
 
 
@@ -74,7 +77,41 @@ class Tracer:
             raise UnknownError(f"{url!r} is not a URL: expected something like https://example.org/page")
         rows = self._lookup.by_url_key(text_hash(wanted))
         matching = [row for row in rows if row.url is not None and self._functions.normalise(row.url) == wanted]
-        return self._histories_of(matching, f"document with the URL {url!r} (as {wanted!r})")
+        if not matching:
+            raise UnknownError(
+                f"no document with the URL {url!r} (as {wanted!r}) in {self._out.url}{self._nearest(url, wanted)}"
+            )
+        return self._histories_of(matching, f"document with the URL {url!r}")
+
+    def nearest_urls(self, url: str) -> list[str]:
+        """The recorded URLs that are most like this one, best first: of its host, with and without `www.`.
+
+        Only those beside it in the order of the host's URLs are compared, so a host of any size answers at once."""
+        host = self._functions.named_host(url)
+        if host is None:
+            return []
+        rest = url.encode("utf-8", "replace").decode().rpartition("://")[2]
+        path = "/" + rest.partition("/")[2]
+        other = host.removeprefix("www.") if host.startswith("www.") else f"www.{host}"
+        found: set[str] = set()
+        for name in (host, other):
+            for scheme in ("http", "https"):
+                found.update(self._lookup.urls_beside(name, f"{scheme}://{name}{path}", _BESIDE))
+        likeness = difflib.SequenceMatcher(b=rest)
+
+        def rank(known: str) -> tuple[float, str]:
+            likeness.set_seq1(known.rpartition("://")[2])
+            return -likeness.ratio(), known
+
+        return sorted(found, key=rank)[:_NEAREST]
+
+    def _nearest(self, url: str, wanted: str) -> str:
+        """The end of a message about a URL that is not recorded."""
+        near = self.nearest_urls(url)
+        if near:
+            return "; nearest: " + ", ".join(near)
+        host = self._functions.named_host(wanted)
+        return f"; its host {host} has no document" if host else ""
 
     def by_hash(self, digest: bytes) -> list[DocumentHistory]:
         """The documents whose raw, text, clean or tokens hash this is."""
@@ -244,7 +281,10 @@ def stage_decisions(
                 StageDecision(stage=stage, rule=row.rule, value=row.value, threshold=row.threshold, verdict=verdict)
             )
         elif not changed:
-            decisions.append(StageDecision(stage=stage, verdict="keep"))
+            # Without the ledger this one measure of a stage that let the document pass is known: a column has it.
+            is_known = stage == "language" and all(finding.stage != stage for finding in findings)
+            score = row.language_score if is_known else None
+            decisions.append(StageDecision(stage=stage, verdict="keep", value=score))
     return tuple(decisions)
 
 

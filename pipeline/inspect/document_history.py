@@ -99,6 +99,10 @@ def _print_decisions(console: Console, history: DocumentHistory) -> None:
     console.print(Text("\nWhat was decided", "bold"))
     if not history.decisions:
         console.print("  nothing is recorded")
+    if history.purged is None and all(
+        decision.verdict != "keep" or not decision.rule for decision in history.decisions
+    ):
+        console.print(Text("  sluice explain OUT --doc ID measures every rule again", "dim"))
     for stage, of_stage in groupby(history.decisions, key=lambda decision: decision.stage):
         for number, decision in enumerate(of_stage):
             mark, style = _MARKS.get(decision.verdict, ("·", ""))
@@ -119,7 +123,7 @@ def _words(decision: StageDecision) -> Text:
         if decision.threshold is not None:
             measured += f", threshold {decision.threshold:g}"
     if decision.verdict == "keep":
-        return plain(f"passed {decision.rule}{measured}" if decision.rule else "passed")
+        return plain(f"passed {decision.rule}{measured}" if decision.rule else f"passed{measured}")
     verb = "rejected by" if decision.verdict == "reject" else "duplicate by"
     return plain(f"{verb} {decision.rule or decision.stage}{measured}")
 

@@ -17,6 +17,8 @@ from rich.rule import Rule as Line
 from rich.table import Table
 from rich.text import Text
 
+from lineage.store.rows import DocumentRow
+from lineage.trace.document_history import DocumentHistory
 from pipeline.terminal import visible, visible_lines
 from stages.chain import Chain, StepTables, attempt
 from stages.document import Document, Edit, Finding, Rejection
@@ -30,7 +32,8 @@ _COLOURS: Final = {"kept": "green", "changed": "cyan", "rejected": "red"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepExplanation:
-    """One step: what it measured, and the text as it came and went. `deciding` is the rule that rejected."""
+    """One step: what it measured, and the text as it came and went. `deciding` is the rule that rejected;
+    `judged_text` what the prefilter looked at, of a page that it turned down, in `judged_language`."""
 
     stage: str
     verdict: Verdict
@@ -40,6 +43,8 @@ class StepExplanation:
     text_before: str
     text_after: str
     fault: Fault | None
+    judged_text: str = ""
+    judged_language: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +97,8 @@ def _explain_step(stage: str, before: Document, outcome: Document | Rejection) -
         text_before=before.text,
         text_after=after.text,
         fault=outcome.fault if isinstance(outcome, Rejection) else None,
+        judged_text=(judged := outcome.judged_text if isinstance(outcome, Rejection) else ""),
+        judged_language=after.language if judged else None,
     )
 
 
@@ -136,6 +143,8 @@ def _step_json(step: StepExplanation) -> dict[str, object]:
         "edits": [{"kind": edit.kind, "count": edit.count} for edit in step.edits],
     }
     plain |= {"raised": asdict(step.fault)} if step.fault else {}
+    if step.judged_text:
+        plain |= {"judged_language": step.judged_language, "judged_text": step.judged_text}
     return plain | ({"text": step.text_after} if step.text_after != step.text_before else {})
 
 
@@ -167,12 +176,57 @@ def render(explanation: Explanation, console: Console) -> None:
             console.print(Text(visible_lines(f"{step.fault.traceback}: {step.fault.message}")))
         if step.findings:
             console.print(_table(step, explanation.deciding))
+        if step.judged_text:
+            console.print(_preview(step.judged_text, f"what it looked at, likeliest in {step.judged_language}"))
         for edit in step.edits:
             console.print(Text(f"  {visible(edit.kind)} × {edit.count:,}", style="cyan"))
         if step.text_after != step.text_before:
             console.print(_change(step))
     if explanation.not_run:
         console.print(Text(f"not run, there is no text: {', '.join(explanation.not_run)}", style="dim"))
+
+
+def render_recorded(explanation: Explanation, history: DocumentHistory, console: Console) -> None:
+    """Show what the output's lineage has of the document, and where the steps say something else today."""
+    row = history.row
+    console.print(Line(Text.assemble(("in the output", "bold"), f"  {row.status}"), align="left"))
+    if row.status == "rejected":
+        recorded = Finding(stage=row.stage or "", rule=row.rule or "", value=row.value, threshold=row.threshold)
+        console.print(Text(visible(f"  rejected at {recorded.stage}: {recorded.rule}{_measured(recorded)}")))
+    elif row.duplicate_of is not None:
+        how = "the same URL" if row.similarity is None else f"Jaccard similarity {row.similarity:.3f}"
+        console.print(Text(visible(f"  {row.stage}: repeats {row.duplicate_of.hex()} ({how})")))
+    elif row.shard is not None and row.start is not None and row.num_tokens is not None:
+        end = row.start + row.num_tokens - 1
+        console.print(Text(visible(f"  shard {row.source}/{row.shard:05d}, tokens {row.start:,} to {end:,}")))
+    if not agrees(explanation, row):
+        console.print(
+            Text("  The steps above decide otherwise: their settings, lists, models or versions are others.", "yellow")
+        )
+    console.print(Text(f"  sluice trace OUT --doc {row.doc_id.hex()} has its history", style="dim"))
+
+
+def agrees(explanation: Explanation, row: DocumentRow) -> bool:
+    """Whether the steps decide about a document as the run did."""
+    deciding = explanation.deciding
+    if row.status != "rejected":
+        return deciding is None
+    return deciding is not None and (deciding.stage, deciding.rule) == (row.stage, row.rule)
+
+
+def recorded_json(explanation: Explanation, row: DocumentRow) -> dict[str, object]:
+    """What the output's lineage has of the document: `status`, the deciding `stage` and `rule` with its measure, what
+    it repeats; `agrees`: whether the steps decide so today."""
+    return {
+        "status": row.status,
+        "stage": row.stage,
+        "rule": row.rule,
+        "value": _finite(row.value),
+        "threshold": _finite(row.threshold),
+        "duplicate_of": None if row.duplicate_of is None else row.duplicate_of.hex(),
+        "similarity": _finite(row.similarity),
+        "agrees": agrees(explanation, row),
+    }
 
 
 def _headline(explanation: Explanation) -> Text:
@@ -226,9 +280,7 @@ def _table(step: StepExplanation, decides: Finding | None) -> Table:
 def _change(step: StepExplanation) -> Panel | Text:
     """The text where it is new, else the lines that the step took out and put in."""
     if not step.text_before:
-        more = len(step.text_after) - _PREVIEW_CHARS
-        tail = f"\n… {more:,} more characters" if more > 0 else ""
-        return Panel(Text(visible(step.text_after[:_PREVIEW_CHARS], "\n\t") + tail), title="text", title_align="left")
+        return _preview(step.text_after, "text")
     shown = Text()
     for number, (mark, line) in enumerate(_changed_lines(step.text_before, step.text_after)):
         if number == _MOST_CHANGED_LINES:
@@ -236,6 +288,12 @@ def _change(step: StepExplanation) -> Panel | Text:
             break
         shown.append(f"  {mark} {visible(line[:200])}\n", style="red" if mark == "-" else "green")
     return shown
+
+
+def _preview(text: str, title: str) -> Panel:
+    more = len(text) - _PREVIEW_CHARS
+    tail = f"\n… {more:,} more characters" if more > 0 else ""
+    return Panel(Text(visible(text[:_PREVIEW_CHARS], "\n\t") + tail), title=Text(visible(title)), title_align="left")
 
 
 def _changed_lines(before: str, after: str) -> Iterator[tuple[str, str]]:

@@ -30,6 +30,7 @@ extractor 789 of the 815 pages that the language step turns down and lost 1 of t
 class PrefilterStep:
     """Rule: `prefilter.language`; value is the best score of a kept language (0 to 1) on resiliparse's main text.
 
+    A page that it turns down bears the likeliest language of that text with its score, and the text as `judged_text`.
     A page that this step cannot judge goes on: no HTML, over a bound of parse, unreadable to the fast extractor, or
     with too little text. Parse and language decide about it."""
 
@@ -62,7 +63,9 @@ class PrefilterStep:
         text = None if fast is None else fast.text
         if text is None or len(text) < LEAST_CHARS:
             return document
-        likely = dict(self._model.scores(text[:MOST_CHARS], -1))
+        judged = text[:MOST_CHARS]
+        found = self._model.scores(judged, -1)
+        likely = dict(found)
         score = max((likely.get(language, 0.0) for language in self._table.keep), default=0.0)
         finding = Finding(
             stage=STAGE,
@@ -72,8 +75,10 @@ class PrefilterStep:
             rejected=score < LEAST_SCORE,
         )
         outcome = decide(document, (finding,), ledger=self._ledger)
-        if isinstance(outcome, Rejection):  # no one behind looks at its page
-            return replace(outcome, document=replace(document, decoded=None))
+        if isinstance(outcome, Rejection):  # no step behind looks at its page
+            language, likeliest = found[0] if found else (None, None)
+            seen = replace(document, decoded=None, language=language, language_score=likeliest)
+            return replace(outcome, document=seen, judged_text=judged)
         return outcome
 
     @cached_property
