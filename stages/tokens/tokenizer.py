@@ -54,8 +54,7 @@ class TokenizeTable:
     )
     off: bool = key(
         False,
-        help="end after deduplication, with texts and without shards; with run.keep_text a tokenizer may follow later"
-        " (sluice run --from OUT)",
+        help="end after deduplication, with texts and without shards; a tokenizer may follow (sluice run --from OUT)",
     )
     shard_tokens: int = key(2**28, at_least=1, help="tokens of a shard at most (a longer document is its own shard)")
     group_files: int = key(1000, at_least=1, help="input files whose documents share shards")
