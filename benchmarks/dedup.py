@@ -23,6 +23,7 @@ from lineage.ids import text_hash
 from lineage.storage.folder import Folder
 from lineage.store.tables import KEYS, PART
 from pipeline.dedup.corpus import DedupJob, deduplicate
+from pipeline.dedup.exchange import Engine
 from pipeline.dedup.inputs import DedupUnit
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
@@ -61,43 +62,53 @@ def rates(texts: Sequence[str], ways: dict[str, Callable[[str], object]]) -> dic
 
 def write_corpus(root: Path, texts: Sequence[str], table: DedupTable) -> DedupJob:
     """The texts as four units, as a run would leave them."""
-    work, out = Folder(str(root / "work")), Folder(str(root))
     signer, units = Signer(table), []
     for file in range(4):
-        unit = DedupUnit(source_index=0, file_index=file, keys=f"{file}.parquet", part=f"part-{file}.parquet")
         chosen = texts[file::4]
-        _write(
-            work,
-            unit.keys,
-            KEYS,
-            [
-                {
-                    "doc_id": text_hash(f"{file} {row}"),
-                    "source_index": 0,
-                    "file_index": file,
-                    "offset": row,
-                    "part_row": row,
-                    "num_chars": len(text),
-                    "clean_hash": text_hash(text),
-                    "signature": signer.signature(text),
-                }
-                for row, text in enumerate(chosen)
-            ],
+        keys = [
+            {
+                "doc_id": text_hash(f"{file} {row}"),
+                "source_index": 0,
+                "file_index": file,
+                "offset": row,
+                "part_row": row,
+                "num_chars": len(text),
+                "clean_hash": text_hash(text),
+                "signature": signer.signature(text),
+            }
+            for row, text in enumerate(chosen)
+        ]
+        part = [{"doc_id": b"", "text": text} for text in chosen]
+        units.append(
+            write_unit(root, file, pa.Table.from_pylist(keys, schema=KEYS), pa.Table.from_pylist(part, schema=PART))
         )
-        _write(out, unit.part, PART, [{"doc_id": b"", "text": text} for text in chosen])
-        units.append(unit)
-    return DedupJob(table=table, work=work, out=out, units=tuple(units), num_rows=len(texts))
+    return job_of(root, units, len(texts), table)
 
 
-def _write(folder: Folder, name: str, schema: pa.Schema, rows: list[dict[str, object]]) -> None:
-    with folder.writing(name) as file:
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), file, row_group_size=1000)
+def write_unit(root: Path, file: int, keys: pa.Table, part: pa.Table) -> DedupUnit:
+    """One unit of a corpus below `root`: its keys and its clean texts."""
+    unit = unit_of(file)
+    for folder, name, rows in ((root / "work", unit.keys, keys), (root, unit.part, part)):
+        with Folder(str(folder)).writing(name) as stream:
+            pq.write_table(rows, stream, row_group_size=1000)
+    return unit
 
 
-def phases(job: DedupJob) -> Iterator[tuple[str, float]]:
+def unit_of(file: int) -> DedupUnit:
+    """The names of a unit's files."""
+    return DedupUnit(source_index=0, file_index=file, keys=f"{file}.parquet", part=f"part-{file}.parquet")
+
+
+def job_of(root: Path, units: Sequence[DedupUnit], num_documents: int, table: DedupTable) -> DedupJob:
+    """The deduplication of a corpus below `root`."""
+    work, out = Folder(str(root / "work")), Folder(str(root))
+    return DedupJob(table=table, work=work, out=out, units=tuple(units), num_rows=num_documents)
+
+
+def phases(job: DedupJob, engine: Engine | None = None) -> Iterator[tuple[str, float]]:
     """Each phase of a deduplication and its seconds."""
     marks: list[tuple[str, float]] = []
-    result = deduplicate(job, notify=lambda name: marks.append((name, time.perf_counter())))
+    result = deduplicate(job, engine, notify=lambda name: marks.append((name, time.perf_counter())))
     marks.append(("end", time.perf_counter()))
     for (name, begin), (_, end) in itertools.pairwise(marks):
         yield name, end - begin

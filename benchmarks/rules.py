@@ -1,11 +1,19 @@
 """Processor time of the quality rules a page, ours against datatrove's filters, on the same texts in one process.
 
-usage: python benchmarks/rules.py CRAWL_DIR [--extractor resiliparse|trafilatura] [--every-language] (--help for all)
+usage: python -m benchmarks.rules CRAWL_DIR [--extractor resiliparse|trafilatura] [--every-language] (--help for all)
 
-Both sides take turns, rule set by rule set and round by round. `cold` is our first pass over the texts with an empty
-memo (loading spaCy's tables left out on both sides), `warm` the best of the later ones. datatrove's cache of its last
+Both sides take turns, rule set by rule set and round by round, and the best of the rounds counts. Ours depends on which
+words its memo knows, so it is told four times:
+
+  cold   the memo is empty (loading spaCy's tables is left out on both sides)
+  new    the pages of one WARC file, never seen, after those of all the others; each file in its turn
+  heaps  the same pages with their plain words drawn from a vocabulary that grows by Heaps' law, after three such copies
+  seen   all pages once more
+
+`new_words` is the share of what stands between white space that the memo did not know. datatrove's cache of its last
 five splits is emptied before each page of a single rule set and left alone in "as one pipeline", where it lets the
-repetition and quality filters share a split. Verdicts are compared on the way; a disagreement ends the run with exit 1.
+repetition and quality filters share a split. Verdicts are compared on the way, on every text of every kind; a
+disagreement ends the run with exit 1.
 """
 
 from __future__ import annotations
@@ -18,7 +26,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.texts import english, extracted
+from benchmarks.texts import english, extracted_by_file, with_new_words
 from stages.document import Document, Place, Rejection
 from stages.quality import step as quality
 from stages.quality.options import QualityTable
@@ -70,34 +78,82 @@ def seconds(work: Callable[[], list[bool]]) -> tuple[float, list[bool]]:
     return time.process_time() - start, result
 
 
-def compare(name: str, texts: Sequence[str], rules: tuple[str, ...], rounds: int) -> dict[str, Any]:
-    """Milliseconds a page of both sides for one list of rule sets, alternating."""
-    filters = [peers()[rule] for rule in rules]
-    quality.forget_splitters()
-    ours(["Load the tables."], rules), theirs(["Load the tables."], filters, forget=True)
-    mine: list[float] = []
-    peer: list[float] = []
-    for _ in range(rounds):
-        spent, kept = seconds(lambda: ours(texts, rules))
-        mine.append(spent)
-        spent, expected = seconds(lambda: theirs(texts, filters, forget=len(rules) == 1))
-        peer.append(spent)
+class Best:
+    """The least processor seconds of each pass over texts, and one side's verdicts held against the other's."""
+
+    def __init__(self, rules: tuple[str, ...]) -> None:
+        self.rules = rules
+        self.seconds: dict[str, float] = {}
+        self._filters = [peers()[rule] for rule in rules]
+
+    def ours(self, name: str, texts: Sequence[str], expected: list[bool]) -> None:
+        """One pass of ours over texts on which datatrove said `expected`."""
+        spent, kept = seconds(lambda: ours(texts, self.rules))
+        self._note(name, spent)
         if kept != expected:
-            sys.exit(
-                f"{name}: the two sides disagree on {sum(a != b for a, b in zip(kept, expected, strict=True))} texts"
-            )
-    each = 1000 / max(len(texts), 1)
-    best = min(peer)
+            differing = sum(a != b for a, b in zip(kept, expected, strict=True))
+            sys.exit(f"{self.rules}, {name}: the two sides disagree on {differing} texts")
+
+    def theirs(self, name: str, texts: Sequence[str]) -> list[bool]:
+        """One pass of datatrove's."""
+        spent, kept = seconds(lambda: theirs(texts, self._filters, forget=len(self.rules) == 1))
+        self._note(name, spent)
+        return kept
+
+    def _note(self, name: str, spent: float) -> None:
+        self.seconds[name] = min(self.seconds.get(name, spent), spent)
+
+
+def forgotten(rules: tuple[str, ...], after: Sequence[str] = ()) -> None:
+    """A memo that knows the words of `after` alone."""
+    quality.forget_splitters()
+    ours(["Load the tables.", *after], rules)
+
+
+def compare(name: str, files: Sequence[Sequence[str]], rules: tuple[str, ...], rounds: int) -> dict[str, Any]:
+    """Milliseconds a page of both sides for one list of rule sets, alternating; `files` are the texts of each file."""
+    texts = [text for file in files for text in file]
+    best = Best(rules)
+    theirs(["Load the tables."], [peers()[rule] for rule in rules], forget=True)
+    grown = with_new_words(texts, 4)
+    kept: list[bool] = []
+    for _ in range(rounds):
+        kept = best.theirs("datatrove", texts)
+        forgotten(rules)
+        best.ours("cold", texts, kept)
+        best.ours("seen", texts, kept)
+        new = 0.0
+        for place, file in enumerate(files):
+            forgotten(rules, [text for other in files if other is not file for text in other])
+            start = sum(map(len, files[:place]))
+            best.seconds.pop("file", None)
+            best.ours("file", file, kept[start : start + len(file)])
+            new += best.seconds.pop("file")
+        best.seconds["new"] = min(best.seconds.get("new", new), new)
+        expected = best.theirs("datatrove_heaps", grown[-1])
+        forgotten(rules, [text for copy in grown[:-1] for text in copy])
+        best.ours("heaps", grown[-1], expected)
+    told = {f"{side}_ms": round(1000 * spent / max(len(texts), 1), 3) for side, spent in best.seconds.items()}
+    ratios = {side: best.seconds["datatrove"] / best.seconds[side] for side in ("cold", "new", "seen")}
+    ratios["heaps"] = best.seconds["datatrove_heaps"] / best.seconds["heaps"]
     return {
         "rules": name,
         "pages": len(texts),
         "kept": sum(kept),
-        "datatrove_ms": round(best * each, 3),
-        "cold_ms": round(mine[0] * each, 3),
-        "warm_ms": round(min(mine[1:]) * each, 3),
-        "cold_ratio": round(best / mine[0], 1),
-        "warm_ratio": round(best / min(mine[1:]), 1),
+        **told,
+        **{f"{side}_ratio": round(ratio, 1) for side, ratio in ratios.items()},
     }
+
+
+def new_share(files: Sequence[Sequence[str]]) -> float:
+    """The share of the substrings between white space that occur in no other file."""
+    of_file = [[word for text in file for word in text.split()] for file in files]
+    known = [set(words) for words in of_file]
+    new = 0
+    for place, words in enumerate(of_file):
+        others = set().union(*(one for other, one in enumerate(known) if other != place))
+        new += sum(word not in others for word in words)
+    return new / max(sum(map(len, of_file)), 1)
 
 
 def main() -> None:
@@ -106,13 +162,16 @@ def main() -> None:
     parser.add_argument("--extractor", choices=["resiliparse", "trafilatura"], default="resiliparse")
     parser.add_argument("--pages", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", help='one rule set, or "as one pipeline"')
     parser.add_argument("--every-language", action="store_true", help="also pages that are not English")
     asked = parser.parse_args()
-    texts = extracted(asked.crawl, asked.extractor, asked.pages)
-    texts = texts if asked.every_language else english(texts)
+    files = extracted_by_file(asked.crawl, asked.extractor, asked.pages)
+    files = [file if asked.every_language else english(file) for file in files]
+    print(json.dumps({"new_words": round(new_share(files), 4)}), flush=True)
     for rules in (*((rule,) for rule in FINEWEB_ORDER), FINEWEB_ORDER):
         name = rules[0] if len(rules) == 1 else "as one pipeline"
-        print(json.dumps(compare(name, texts, rules, max(asked.rounds, 2))), flush=True)
+        if asked.only in (None, name):
+            print(json.dumps(compare(name, files, rules, asked.rounds)), flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import argparse
 import itertools
 import json
 import random
-import re
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -24,11 +23,9 @@ from benchmarks.dedup import write_corpus
 from benchmarks.peer import duplicate_stages, quality_filters
 from benchmarks.rules import FINEWEB_ORDER
 from benchmarks.rules import ours as judged
-from benchmarks.texts import english, extracted
+from benchmarks.texts import PLAIN_WORD, english, extracted
 from pipeline.dedup.corpus import deduplicate
 from stages.dedup.options import DedupTable
-
-_WORD = re.compile(r"(?<!\S)[a-z]{4,}(?![^\s,.])")
 
 
 def altered(texts: Sequence[str], times: int) -> list[str]:
@@ -38,8 +35,8 @@ def altered(texts: Sequence[str], times: int) -> list[str]:
 
 
 def _mixed(text: str, rng: random.Random) -> str:
-    words, places = _WORD.findall(text), itertools.count()
-    return _WORD.sub(lambda word: rng.choice(words) if next(places) % 3 == 0 else word[0], text)
+    words, places = PLAIN_WORD.findall(text), itertools.count()
+    return PLAIN_WORD.sub(lambda word: rng.choice(words) if next(places) % 3 == 0 else word[0], text)
 
 
 def theirs(texts: Sequence[str], scratch: Path) -> tuple[int, int]:

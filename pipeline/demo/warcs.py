@@ -1,4 +1,4 @@
-"""Pages and posts as crawl files: WARC with one gzip member a record, and gzipped JSON lines. Deterministic bytes."""
+"""Pages and posts as crawl files: WARC by warcio, a gzip member a record, and gzipped JSON lines; the bytes repeat."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import random
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+
+from warcio.statusandheaders import StatusAndHeaders
+from warcio.warcwriter import WARCWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,21 +31,10 @@ def write_source(folder: Path, source: str, pages: list[DemoPage], num_files: in
         (folder / f"{source}-{file:05d}.warc.gz").write_bytes(b"".join(members))
 
 
-def _member(head: str, block: bytes) -> bytes:
-    buffer = io.BytesIO()
-    with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0, compresslevel=6) as file:
-        file.write(head.encode() + block + b"\r\n\r\n")
-    return buffer.getvalue()
-
-
 def _warcinfo(name: str) -> bytes:
-    block = f"software: sluice demo\r\nformat: WARC File Format 1.0\r\ndescription: {name}\r\n".encode()
-    head = (
-        f"WARC/1.0\r\nWARC-Type: warcinfo\r\nWARC-Record-ID: <urn:uuid:{_uuid(name.encode())}>\r\n"
-        f"WARC-Date: 2026-01-01T00:00:00Z\r\nContent-Type: application/warc-fields\r\n"
-        f"Content-Length: {len(block)}\r\n\r\n"
-    )
-    return _member(head, block)
+    fields = f"software: sluice demo\r\nformat: WARC File Format 1.0\r\ndescription: {name}\r\n".encode()
+    headers = _headers(_uuid(name.encode()), "2026-01-01T00:00:00Z")
+    return _member("warcinfo", fields, headers)
 
 
 def _response(page: DemoPage, source: str) -> bytes:
@@ -52,16 +44,32 @@ def _response(page: DemoPage, source: str) -> bytes:
 
 def response_member(url: str, content_type: str, html: bytes, record_id: uuid.UUID) -> bytes:
     """A WARC response record with HTTP status 200, as one gzip member."""
-    http = (f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nContent-Length: {len(html)}\r\n\r\n").encode()
-    block = http + html
     seconds = int.from_bytes(hashlib.sha256(url.encode()).digest()[:3], "big") % 86_400
     moment = f"2026-01-{1 + seconds % 28:02d}T{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}Z"
-    head = (
-        f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:{record_id}>\r\n"
-        f"WARC-Target-URI: {url}\r\nWARC-Date: {moment}\r\n"
-        f"Content-Type: application/http; msgtype=response\r\nContent-Length: {len(block)}\r\n\r\n"
+    http = [("Content-Type", content_type), ("Content-Length", str(len(html)))]
+    told = StatusAndHeaders("200 OK", http, protocol="HTTP/1.1")
+    return _member("response", html, _headers(record_id, moment), url, told)
+
+
+def _headers(record_id: uuid.UUID, moment: str) -> dict[str, str]:
+    return {"WARC-Record-ID": f"<urn:uuid:{record_id}>", "WARC-Date": moment}
+
+
+def _member(
+    kind: str,
+    payload: bytes,
+    headers: dict[str, str],
+    url: str | None = None,
+    http_headers: StatusAndHeaders | None = None,
+) -> bytes:
+    """A record as warcio writes it, with its digests."""
+    buffer = io.BytesIO()
+    writer = WARCWriter(buffer, gzip=True)
+    record = writer.create_warc_record(
+        url, kind, io.BytesIO(payload), warc_headers_dict=headers, http_headers=http_headers
     )
-    return _member(head, block)
+    writer.write_record(record)
+    return buffer.getvalue()
 
 
 def _uuid(name: bytes) -> uuid.UUID:

@@ -1,16 +1,15 @@
 """MinHash signatures: texts whose shingles overlap agree in about that share of the values (Broder 1997).
 
-Both schemes take datasketch 2.0's default permutations, "affine32": a * fmix32(h) + b mod 2^32 with a odd, from
-numpy's RandomState(1), and keep the least value of each. They differ in h, the 32-bit hash of a shingle: scheme
-"datasketch" takes the first four bytes of SHA-1, as datasketch does, and is equal to it bit for bit; scheme "fast"
-takes the upper half of `shingles.shingle_hashes`, several times cheaper and with the same statistics.
+Scheme "datasketch" is datasketch itself, with its defaults: the first four bytes of SHA-1 as the 32-bit hash h of a
+shingle, and permutations "affine32", a * fmix32(h) + b mod 2^32 with a odd, of each of which the least value is kept.
+Scheme "fast" takes the same permutations over the upper half of `shingles.shingle_hashes`, several times cheaper and
+with the same statistics.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +29,9 @@ class Signer:
 
     def __init__(self, table: DedupTable) -> None:
         self.table = table
+        if table.scheme == "datasketch":
+            self._empty = _empty_sketch(table.num_perm)
+            return
         self._multipliers, self._increments = _permutations(table.num_perm)
         self._work = np.empty((_BLOCK, table.num_perm), np.uint32)
 
@@ -38,14 +40,21 @@ class Signer:
 
     def signature(self, text: str) -> bytes | None:
         """num_perm values as uint32 little-endian; None for a text without words."""
-        hashes = self._hashes(text)
+        if self.table.scheme == "datasketch":
+            return self._by_datasketch(text)
+        hashes = (shingle_hashes(text, self.table.shingle) >> np.uint64(32)).astype(np.uint32)
         return self._least(_fmix32(hashes)).astype("<u4", copy=False).tobytes() if len(hashes) else None
 
-    def _hashes(self, text: str) -> U32:
-        if self.table.scheme == "datasketch":
-            digests = b"".join(hashlib.sha1(s).digest()[:4] for s in shingle_strings(text, self.table.shingle))
-            return np.frombuffer(digests, "<u4").astype(np.uint32)
-        return (shingle_hashes(text, self.table.shingle) >> np.uint64(32)).astype(np.uint32)
+    def _by_datasketch(self, text: str) -> bytes | None:
+        strings = shingle_strings(text, self.table.shingle)
+        if not strings:
+            return None
+        sketch = self._empty.copy()
+        # datasketch holds num_perm values of each shingle of a batch at once.
+        for start in range(0, len(strings), _BLOCK):
+            sketch.update_batch(strings[start : start + _BLOCK])
+        values: U32 = sketch.hashvalues
+        return values.astype("<u4", copy=False).tobytes()
 
     def _least(self, hashes: U32) -> U32:
         # For a random order of all hashes, two sets have the same first element with the probability of their Jaccard
@@ -80,6 +89,13 @@ def estimate_floor(table: DedupTable) -> float:
     threshold, so that about 3 in 100,000 pairs at the threshold are missed."""
     s = table.threshold
     return s - 4 * math.sqrt(s * (1 - s) / table.num_perm)
+
+
+def _empty_sketch(num_perm: int) -> Any:
+    """datasketch's MinHash of the empty set; imported here, because it loads scipy."""
+    from datasketch import MinHash
+
+    return MinHash(num_perm)
 
 
 def _permutations(num_perm: int) -> tuple[U32, U32]:

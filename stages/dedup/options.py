@@ -25,7 +25,7 @@ class DedupTable:
     rows: int = key(8, at_least=1, help="signature values in each band")
     shingle: int = key(5, at_least=1, at_most=64, help="words in a shingle")
     scheme: Literal["fast", "datasketch"] = key(
-        "fast", help="hash of the signature: our own, or datasketch 2.0's affine32 bit for bit"
+        "fast", help="who signs: our own code, or the library datasketch (affine32, SHA-1)"
     )
     threshold: float = key(0.8, above=0, at_most=1, help="verified Jaccard at which two texts are near-duplicates")
     keep: Literal["longest", "earliest"] = key(

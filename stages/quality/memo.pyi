@@ -11,9 +11,10 @@ class Memo:
     num_bytes: int
     """What the memo weighs, about."""
 
-    def __init__(self, stop_bits: dict[str, int], facts: Callable[[str], tuple[int, bool, bool]]) -> None:
-        """`stop_bits` gives each stop word a bit of its own (31 at most); `facts` tells a token's kind, whether it is
-        a word, and whether it has a letter (tokens of letters alone are not asked about)."""
+    def __init__(self, stop_bits: dict[str, int], bits_of: Callable[[str], int]) -> None:
+        """`stop_bits` gives each stop word a bit of its own (31 at most); `bits_of` tells of a character,
+        as bits: a token of it alone ends a sentence (1), it is of Unicode category P (2), it is in `PUNCTUATION` (4),
+        it is a letter (8)."""
 
     def add(self, substring: str, tokens: Iterable[str], first: int, last: int) -> None:
         """Remember a new substring's tokens, and the numbers of its ends (see `touching`)."""

@@ -6,6 +6,7 @@ from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_READ_CHAR, Py_UNICODE_ISSPACE
 from libc.stdint cimport int32_t, uint8_t
+from libc.string cimport memset
 
 cdef enum:
     _ROW_BYTES = 250
@@ -26,15 +27,27 @@ cdef array.array _INTS = array.array("i")
 cdef array.array _BYTES = array.array("B")
 
 
+# What is counted of a character, as bits; the first two are the kinds of a token, in `spacy_tokens.py`.
+cdef enum:
+    _ENDS_SENTENCE = 1
+    _IS_P = 2
+    _IS_PUNCTUATION = 4
+    _IS_LETTER = 8
+    _UNKNOWN = 16
+    _NUM_CODES = 0x3000  # whose bits are kept; others are worked out each time
+
+
 cdef class Memo:
     cdef dict _numbers, _stop_bits
-    cdef object _facts
+    cdef object _bits_of
+    cdef uint8_t _bits[_NUM_CODES]
     cdef array.array _rows, _lengths, _kinds
     cdef readonly Py_ssize_t num_bytes
 
-    def __cinit__(self, dict stop_bits not None, facts):
+    def __cinit__(self, dict stop_bits not None, bits_of):
         self._stop_bits = stop_bits
-        self._facts = facts
+        self._bits_of = bits_of
+        memset(self._bits, _UNKNOWN, _NUM_CODES)
         self._numbers = {}
         self._rows = array.clone(_INTS, 0, False)
         self._lengths = array.clone(_INTS, 0, False)
@@ -44,24 +57,37 @@ cdef class Memo:
         cdef Row row
         cdef str token
         cdef int32_t length
-        cdef uint8_t kind
-        cdef bint is_word, has_letter
+        cdef uint8_t kind, every, some, bits
+        cdef Py_UCS4 char
         row.start = <int32_t> len(self._lengths)
         row.num_tokens = row.num_words = row.word_chars = row.num_alphabetic = row.stop_words = 0
         row.first, row.last = first, last
         for token in tokens:
             length = <int32_t> len(token)
-            kind, is_word, has_letter = (0, True, True) if token.isalpha() else self._facts(token)
+            every, some = _IS_P | _IS_PUNCTUATION, 0
+            for char in token:
+                bits = self._bits_of_char(char)
+                every &= bits
+                some |= bits
+            kind = (every & _IS_P) | (some & _ENDS_SENTENCE if length == 1 else 0)
             array.extend_buffer(self._lengths, <char*> &length, 1)
             array.extend_buffer(self._kinds, <char*> &kind, 1)
             row.num_tokens += 1
-            row.num_words += is_word
-            row.word_chars += length if is_word else 0
-            row.num_alphabetic += has_letter
+            if not every & _IS_PUNCTUATION:
+                row.num_words += 1
+                row.word_chars += length
+            row.num_alphabetic += some & _IS_LETTER != 0
             row.stop_words |= <int32_t> self._stop_bits.get(token, 0)
         self._numbers[substring] = len(self._rows) // _INTS_A_ROW
         array.extend_buffer(self._rows, <char*> &row, _INTS_A_ROW)
         self.num_bytes += _ROW_BYTES + len(substring) + _TOKEN_BYTES * row.num_tokens
+
+    cdef uint8_t _bits_of_char(self, Py_UCS4 char) except? 255:
+        if char >= _NUM_CODES:
+            return self._bits_of(char)
+        if self._bits[char] == _UNKNOWN:
+            self._bits[char] = self._bits_of(char)
+        return self._bits[char]
 
     def numbers(self, list substrings not None, learn):
         cdef array.array numbers = array.clone(_INTS, len(substrings), False)

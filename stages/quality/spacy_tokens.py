@@ -1,16 +1,24 @@
-"""spaCy's blank tokenizers, run on many substrings between white space at once."""
+"""The tokens of spaCy's blank tokenizers, for many substrings between white space at once.
+
+`affix_loop.pyx` tells what most substrings become from the characters at their edges; spaCy itself is asked of long
+ones, and of those joined across a space."""
 
 from __future__ import annotations
 
 import re
 import sys
-import unicodedata
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
+from stages.quality.affix_loop import AffixLoop
+from stages.quality.affixes import Affixes, characters_needed
+
+LONGEST: Final = 64
+"""Characters of a substring that is told from its edges."""
 ENDS_SENTENCE, IS_PUNCT = 1, 2
 """Kinds of token, as bits: spaCy's sentencizer ends a sentence with it; it is of Unicode category P throughout."""
 
@@ -39,34 +47,49 @@ class SpacyTokens:
 
     def __init__(self, language: str) -> None:
         spacy = _import_without_torch()
-        from spacy.attrs import LENGTH, SPACY
+        from spacy.attrs import LENGTH, ORTH, SPACY
         from spacy.pipeline import Sentencizer
         from spacy.vocab import Vocab
 
-        self._columns = (LENGTH, SPACY)
+        self._columns, self._orth = (LENGTH, SPACY), ORTH
         self._vocab = Vocab(lex_attr_getters={})
         self._tokenizer = _copy(spacy.blank(language).tokenizer, self._vocab, with_rules=True)
-        self.rules: frozenset[str] = frozenset(self._tokenizer.rules)
-        self._sentence_ends = frozenset(Sentencizer.default_punct_chars)
-        self._any_sentence_end = re.compile("[" + re.escape("".join(sorted(self._sentence_ends))) + "]")
-        patterns = self._patterns()
-        self._pairs = {pair for pattern in patterns.values() for pair in pairwise(pattern)}
+        self.sentence_ends = frozenset(Sentencizer.default_punct_chars)
+        self._any_sentence_end = re.compile("[" + re.escape("".join(sorted(self.sentence_ends))) + "]")
+        self._patterns = self._matched()
+        self._lengths = sorted({len(rule) for rule in self._patterns})
+        self._pairs = {pair for pattern in self._patterns.values() for pair in pairwise(pattern)}
         self._rights = frozenset(right for _, right in self._pairs)
         self._lefts = frozenset(left for left, _ in self._pairs)
-        self._openings = _by_edge((rule, found[0], rule[0]) for rule, found in patterns.items())
-        self._closings = _by_edge((rule, found[-1], rule[-1]) for rule, found in patterns.items())
         self._first_sets: dict[frozenset[str], int] = {frozenset(): 0}
         self._last_sets: dict[frozenset[str], int] = {frozenset(): 0}
         self.neighbours = np.zeros((1, 1), np.uint8)
+        self._loop = self._affix_loop()
 
-    def _patterns(self) -> dict[str, list[str]]:
+    def _affix_loop(self) -> AffixLoop:
+        """The tokenizer's expressions and special cases as tables."""
+        asked = self._tokenizer
+        prefix, suffix, infix, url = (
+            _pattern_of(search)
+            for search in (asked.prefix_search, asked.suffix_search, asked.infix_finditer, asked.url_match)
+        )
+        return AffixLoop(
+            asked,
+            Affixes(prefix=prefix, suffix=suffix, infix=infix),
+            {rule: [part[self._orth] for part in parts] for rule, parts in asked.rules.items()},
+            self._patterns,
+            LONGEST,
+            "" if url is None else "".join(sorted(characters_needed(url))),
+        )
+
+    def _matched(self) -> dict[str, list[str]]:
         """What spaCy's matcher of special cases looks for, by special case: the tokens that one with an affix becomes
         when it is split as other text is (Tokenizer.add_special_case)."""
         asked = self._tokenizer
         plain = _copy(asked, self._vocab, with_rules=False)
         matched = [
             rule
-            for rule in sorted(self.rules)
+            for rule in sorted(asked.rules)
             if not asked.faster_heuristics
             or asked.find_prefix(rule)
             or asked.find_infix(rule)
@@ -75,18 +98,27 @@ class SpacyTokens:
         ]
         return {rule: [token.text for token in plain(rule)] for rule in matched}
 
-    def split(self, substrings: Sequence[str]) -> list[list[str]]:
-        """The tokens of each substring; a substring holds no white space but single spaces.
+    def learn(self, substrings: list[str], add: Callable[[str, Sequence[str], int, int], None]) -> None:
+        """Call `add` with each substring, its tokens, and its column and row in `neighbours`; a substring holds no
+        white space but single spaces."""
+        asked = self._loop.learn(substrings, add, self._column, self._row)
+        for substring, tokens in zip(asked, self.split(asked), strict=True):
+            add(substring, tokens, self._column(substring, tokens[0]), self._row(substring, tokens[-1]))
+
+    def split(self, substrings: Sequence[str]) -> list[Sequence[str]]:
+        """What spaCy itself makes of each substring.
 
         The substrings go to spaCy as lines of one text (a line feed is a token of its own and in no special case), in a
         memory zone, so that its vocabulary does not grow. In such a zone spaCy 3.8 fails on its second "IS_ALPHA" (a
         symbol with the id 1), so a look-alike stands in; so does U+FFFD for lone surrogates. Both keep the lengths."""
+        if not substrings:
+            return []
         text = _SURROGATE.sub("\ufffd", "\n".join(substrings)).replace("IS_ALPHA", "IS_ALPHB")
         with self._vocab.memory_zone():
             lengths, spaces = self._tokenizer(text).to_array(self._columns).astype(np.int64).T
         ends = np.cumsum(lengths + spaces) - spaces
         marks = list(zip((ends - lengths).tolist(), ends.tolist(), strict=True))
-        split: list[list[str]] = []
+        split: list[Sequence[str]] = []
         start, at = 0, 0
         for substring in substrings:
             tokens = []
@@ -100,18 +132,25 @@ class SpacyTokens:
             at += at < len(marks) and marks[at][0] < start
         return split
 
-    def ends(self, substring: str, tokens: Sequence[str]) -> tuple[int, int]:
-        """Column and row of the substring in `neighbours`: for the token it may begin with, as the right of a pair, and
-        for the one it may end with, as the left.
+    # The matcher sees tokens as they are before special cases replace them: the first of those is the first token of
+    # the substring, or of a special case that it starts with. So each end is a set of tokens, mostly empty.
 
-        The matcher sees tokens as they are before special cases replace them; the first of those is the first token of
-        the substring, or of a special case that it starts with. So each end is a set of tokens, mostly empty."""
-        first = {token for token, rules in self._openings.get(substring[0], ()) if substring.startswith(rules)}
-        last = {token for token, rules in self._closings.get(substring[-1], ()) if substring.endswith(rules)}
-        first.update(tokens[:1])
-        last.update(tokens[-1:])
-        rights, lefts = self._rights & first, self._lefts & last
-        return (self._first_number(rights), self._last_number(lefts)) if rights or lefts else (0, 0)
+    def _column(self, substring: str, first: str) -> int:
+        """The column in `neighbours` of a substring whose first token is `first`: for what it may begin with, as the
+        right of a pair."""
+        cases = {self._patterns[rule][0] for rule in self._cases(substring, 1)}
+        return self._first_number(self._rights & {first, *cases})
+
+    def _row(self, substring: str, last: str) -> int:
+        """The row in `neighbours` of a substring whose last token is `last`: for what it may end with, as the left."""
+        cases = {self._patterns[rule][-1] for rule in self._cases(substring, -1)}
+        return self._last_number(self._lefts & {last, *cases})
+
+    def _cases(self, substring: str, step: int) -> list[str]:
+        """The special cases that a substring begins with (`step` 1), or ends with (-1)."""
+        lengths = self._lengths[: bisect_right(self._lengths, len(substring))]
+        edges = (substring[:length] if step > 0 else substring[-length:] for length in lengths)
+        return [edge for edge in edges if edge in self._patterns]
 
     def _first_number(self, rights: frozenset[str]) -> int:
         """The number of a set of first tokens; a new one gets its column of `neighbours`."""
@@ -132,22 +171,15 @@ class SpacyTokens:
     def _touch(self, lefts: frozenset[str], rights: frozenset[str]) -> bool:
         return any((left, right) in self._pairs for left in lefts for right in rights)
 
-    def kind(self, token: str) -> int:
-        """The token's kinds, as bits."""
-        is_punct = all(unicodedata.category(character).startswith("P") for character in token)
-        return (ENDS_SENTENCE if token in self._sentence_ends else 0) | (IS_PUNCT if is_punct else 0)
-
     def has_sentence_end(self, text: str) -> bool:
         """Whether a character of `text` can end a sentence."""
         return self._any_sentence_end.search(text) is not None
 
 
-def _by_edge(rules: Iterable[tuple[str, str, str]]) -> dict[str, list[tuple[str, tuple[str, ...]]]]:
-    """For (special case, its token at an edge, its character there): by character, the tokens with their cases."""
-    found: dict[str, dict[str, list[str]]] = {}
-    for rule, token, character in rules:
-        found.setdefault(character, {}).setdefault(token, []).append(rule)
-    return {edge: [(token, tuple(cases)) for token, cases in tokens.items()] for edge, tokens in found.items()}
+def _pattern_of(search: Any) -> re.Pattern[str] | None:
+    """The expression of which `search` is a method."""
+    pattern = getattr(search, "__self__", None)
+    return pattern if isinstance(pattern, re.Pattern) else None
 
 
 def _copy(tokenizer: Any, vocab: Any, *, with_rules: bool) -> Any:

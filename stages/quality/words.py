@@ -14,6 +14,7 @@ its long substrings exceed it, they are cut every 64 characters, and special cas
 from __future__ import annotations
 
 import re
+import unicodedata
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from typing import Final
 
 from stages.quality.characters import PUNCTUATION, TERMINAL_PUNCTUATION
 from stages.quality.memo import Memo, join_touching, longest
-from stages.quality.spacy_tokens import ENDS_SENTENCE, SpacyTokens
+from stages.quality.spacy_tokens import ENDS_SENTENCE, IS_PUNCT, SpacyTokens
 
 MEMO_BYTES: Final = 64 * 2**20
 WORK: Final = 20_000_000
@@ -31,7 +32,6 @@ MAX_STOP_WORDS: Final = 31
 _SEGMENT: Final = 65_536
 _SHORT: Final = 64
 
-_WORD_AND_MARK: Final = re.compile(r"[A-Za-z]*[a-z]{2}[,.;:!?]")
 _NOT_ALPHANUMERIC: Final = re.compile(r"[\W_]")
 _SENTENCE_ENDS: Final = re.compile("[" + re.escape("".join(sorted(TERMINAL_PUNCTUATION))) + "]+")
 
@@ -100,8 +100,7 @@ class Splitter:
         self._spacy = SpacyTokens(language) if language is not None else None
         self._memo_bytes = memo_bytes
         self._work = work
-        self._marks: dict[str, tuple[int, bool, bool]] = {}
-        self._memo = Memo(self._stop_bits, self._facts_of)
+        self._memo = Memo(self._stop_bits, self._bits_of)
 
     @property
     def memo_bytes_used(self) -> int:
@@ -148,7 +147,7 @@ class Splitter:
         for start in range(0, len(substrings), _SEGMENT):
             part = substrings[start : start + _SEGMENT] if len(substrings) > _SEGMENT else substrings
             if self._memo.num_bytes > self._memo_bytes:
-                self._memo = Memo(self._stop_bits, self._facts_of)
+                self._memo = Memo(self._stop_bits, self._bits_of)
             yield self._memo, self._memo.numbers(part, self._learn)
 
     def num_sentences(self, line: str) -> int:
@@ -183,23 +182,7 @@ class Splitter:
             for substring in substrings:
                 add(substring, (substring,), 0, 0)
             return
-        hard: list[str] = []
-        for substring in substrings:
-            tokens: tuple[str, ...]
-            if substring.isalpha() and substring not in spacy.rules:
-                tokens = (substring,)
-            elif (
-                _WORD_AND_MARK.fullmatch(substring)
-                and substring not in spacy.rules
-                and substring[:-1] not in spacy.rules
-            ):
-                tokens = (substring[:-1], substring[-1])
-            else:
-                hard.append(substring)
-                continue
-            add(substring, tokens, *spacy.ends(substring, tokens))
-        for substring, found in zip(hard, spacy.split(hard), strict=True):
-            add(substring, found, *spacy.ends(substring, found))
+        spacy.learn(substrings, add)
 
     def _is_affordable(self, substrings: Sequence[str]) -> bool:
         """Whether the long ones of a text's substrings may be split whole."""
@@ -208,17 +191,13 @@ class Splitter:
         long = {substring for substring in substrings if len(substring) > _SHORT and not substring.isalpha()}
         return sum(len(substring) * (1 + len(_NOT_ALPHANUMERIC.findall(substring))) for substring in long) <= self._work
 
-    def _facts_of(self, token: str) -> tuple[int, bool, bool]:
-        """Kind of a token that is not letters alone, whether it is a word, and whether it has a letter; single
-        characters are remembered."""
-        known = self._marks.get(token)
-        if known is not None:
-            return known
-        kind = 0 if self._spacy is None else self._spacy.kind(token)
-        facts = kind, not PUNCTUATION.issuperset(token), any(map(str.isalpha, token))
-        if len(token) == 1:
-            self._marks[token] = facts
-        return facts
+    def _bits_of(self, char: str) -> int:
+        """What is counted of a character, as `Memo` asks it; words split at white space have no kinds."""
+        bits = 4 * (char in PUNCTUATION) | 8 * char.isalpha()
+        if self._spacy is None:
+            return bits
+        is_punct = unicodedata.category(char).startswith("P")
+        return bits | ENDS_SENTENCE * (char in self._spacy.sentence_ends) | IS_PUNCT * is_punct
 
 
 def _cut(substring: str) -> list[str]:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from fastwarc.warc import ArchiveIterator as FastwarcIterator
 from hypothesis import given
 from hypothesis import strategies as st
+from warcio.archiveiterator import ArchiveIterator as WarcioIterator
 
 from lineage.exports.manifest import MANIFEST
 from lineage.index.output_index import Shard, read_index
@@ -27,6 +32,7 @@ from pipeline.export.tokens import ShardDocuments
 from pipeline.export.units import ExportJob, ExportPiece
 from tests.pipeline.export.conftest import Corpus
 from tests.support import export_readers as readers
+from tests.support.failing_server import Faults, failing_server
 
 TEXT_READERS: dict[str, Callable[[Path], dict[str, str]]] = {
     "jsonl": lambda folder: dict(readers.read_jsonl(folder)),
@@ -102,6 +108,45 @@ def test_warc_holds_the_records_that_the_texts_came_from_as_they_were(corpus: Co
     }
     exported = readers.read_warc(tmp_path / "warc")
     assert exported == {key: data for key, data in crawled.items() if key in kept} != {}
+
+
+def test_warcio_and_fastwarc_read_what_is_exported_and_their_digests_hold(corpus: Corpus, tmp_path: Path) -> None:
+    corpus.export(tmp_path / "warc", "warc", sources=("web",))
+    for path in (tmp_path / "warc").rglob("*.warc.gz"):
+        with path.open("rb") as stream:
+            by_warcio = {
+                record.rec_headers["WARC-Record-ID"]: record.content_stream().read()
+                for record in WarcioIterator(stream, check_digests="raise")
+            }
+        with path.open("rb") as stream:
+            by_fastwarc = {
+                record.headers["WARC-Record-ID"]: record.reader.read()
+                for record in FastwarcIterator(stream, parse_http=True, verify_digests=True)
+            }
+        assert by_warcio == by_fastwarc != {}
+
+
+@pytest.mark.skipif(shutil.which("wget") is None, reason="wget is not here")
+def test_wget_fetches_a_document_s_record_from_its_place_in_an_export(corpus: Corpus, tmp_path: Path) -> None:
+    corpus.export(tmp_path / "warc", "warc", sources=("web",))
+    path = next((tmp_path / "warc").rglob("*.documents.parquet"))
+    rows = pq.read_table(path).to_pylist()
+    with failing_server(path.parent, Faults()) as address:
+        for row in (rows[0], rows[len(rows) // 2], rows[-1]):
+            name = path.name.replace(".documents.parquet", ".warc.gz")
+            command = [
+                "wget",
+                "--quiet",
+                f"--start-pos={row['offset']}",
+                f"{address}/{name}",
+                "-O",
+                "from-here.warc.gz",
+            ]
+            subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+            with (tmp_path / "from-here.warc.gz").open("rb") as stream:
+                record = next(iter(WarcioIterator(stream, check_digests="raise")))
+                assert record.rec_headers["WARC-Target-URI"] == row["url"]
+                assert record.content_stream().read()
 
 
 def test_a_record_that_is_not_what_it_was_is_refused(corpus: Corpus, tmp_path: Path) -> None:

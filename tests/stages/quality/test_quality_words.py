@@ -256,7 +256,7 @@ def test_only_substrings_one_space_apart_are_joined(text: str, touching: set[int
 
 
 def test_a_number_of_another_memo_is_an_error_and_no_wild_read() -> None:
-    memo = Memo({}, lambda token: (0, True, False))
+    memo = Memo({}, lambda char: 0)
     for numbers in (array("i", [0]), array("i", [-1]), array("i", [2**31 - 1])):
         for ask in (memo.sums, memo.lengths, lambda given: memo.kinds(given[0])):
             with pytest.raises(IndexError, match="row"):
