@@ -137,9 +137,13 @@ def test_a_schedule_keeps_as_many_layers_as_its_table_has_under_way(
     # 8 layers on 4 ranks: two a rank, in one stage or in two.
     config = {"model_type": "llama", "num_local_experts": None, "num_hidden_layers": 8}
     changes = (
-        mixtral(tmp_path, **config), "train.parallel.dp_shard=1", "train.parallel.pp=4", "train.global_batch=16",
-        f"train.pipeline.schedule={schedule}", f"train.pipeline.virtual_stages={num_virtual}",
-    )  # fmt: skip
+        mixtral(tmp_path, **config),
+        "train.parallel.dp_shard=1",
+        "train.parallel.pp=4",
+        "train.global_batch=16",
+        f"train.pipeline.schedule={schedule}",
+        f"train.pipeline.virtual_stages={num_virtual}",
+    )
     layout = plan_of(tmp_path, *changes).layout
     rank = 1 if schedule in ("zbv", "dualpipev") else 0
     expected = kept * layer_activations(layout) + between * split_backward_bytes(layout)

@@ -33,10 +33,19 @@ def test_a_model_of_experts_has_the_parameters_that_its_paper_says(tmp_path: Pat
 def test_deepseek_moe_has_a_dense_first_layer_and_shared_experts(tmp_path: Path) -> None:
     # DeepSeekMoE 16B (2401.06066, section 5.1.2): 16.4 billion, 2.8 of them a token.
     changes = {
-        "model_type": "deepseek", "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 16,
-        "num_hidden_layers": 28, "intermediate_size": 10944, "n_routed_experts": 64, "num_experts_per_tok": 6,
-        "moe_intermediate_size": 1408, "n_shared_experts": 2, "first_k_dense_replace": 1, "vocab_size": 102400,
-    }  # fmt: skip
+        "model_type": "deepseek",
+        "hidden_size": 2048,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "num_hidden_layers": 28,
+        "intermediate_size": 10944,
+        "n_routed_experts": 64,
+        "num_experts_per_tok": 6,
+        "moe_intermediate_size": 1408,
+        "n_shared_experts": 2,
+        "first_k_dense_replace": 1,
+        "vocab_size": 102400,
+    }
     plan = plan_of(tmp_path, mixtral(tmp_path, **changes), "train.parallel.ep=8")
     assert plan.layout.config.num_parameters / 1e9 == pytest.approx(16.4, abs=0.05)
     assert plan.layout.config.num_active_parameters / 1e9 == pytest.approx(2.8, abs=0.05)
@@ -56,9 +65,12 @@ def test_a_plan_has_as_many_micro_batches_as_training_feeds(
     process = Process(rank=0, world_size=1, device=torch.device("cpu"))
     feed = Feed(FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), feed_options(url, layout, process))
     plan = plan_of(
-        tmp_path, "train.parallel.dp_shard=1", "train.parallel.pp=4", f"train.global_batch={global_batch}",
+        tmp_path,
+        "train.parallel.dp_shard=1",
+        "train.parallel.pp=4",
+        f"train.global_batch={global_batch}",
         f"train.pipeline.schedule={schedule}",
-    )  # fmt: skip
+    )
     assert plan.layout.num_micro_batches == len(feed.micro_batches(0))
     filled = plan.layout.num_micro_batches > global_batch
     assert any("the others are padding" in note for note in plan.notes) == filled

@@ -35,10 +35,13 @@ def fastest_way(tmp_path: Path, *changes: str) -> Candidate:
         schedules, ("none", "selective", "full"), (0, 1), (1, 2, 4)
     ):
         how = (
-            f"train.pipeline.schedule={schedule}", f"train.pipeline.virtual_stages={num}",
-            f"train.pipeline.first_stage_less_layers={less}", f"train.pipeline.last_stage_less_layers={less}",
-            f"train.activation_checkpointing={recompute}", f"train.micro_batch={size}",
-        )  # fmt: skip
+            f"train.pipeline.schedule={schedule}",
+            f"train.pipeline.virtual_stages={num}",
+            f"train.pipeline.first_stage_less_layers={less}",
+            f"train.pipeline.last_stage_less_layers={less}",
+            f"train.activation_checkpointing={recompute}",
+            f"train.micro_batch={size}",
+        )
         recipe = recipe_of(tmp_path, *changes, *how)
         gpu = gpu_named(recipe.plan.gpu)
         try:
@@ -53,9 +56,13 @@ def fastest_way(tmp_path: Path, *changes: str) -> Candidate:
 def gpt(tmp_path: Path, layers: int, width: int, heads: int) -> str:
     """A Llama of the size of a GPT of those papers: its SwiGLU has as many parameters as their 4h MLP."""
     config = {
-        "model_type": "llama", "hidden_size": width, "num_attention_heads": heads, "num_hidden_layers": layers,
-        "intermediate_size": -(-width * 8 // 3 // 64) * 64, "vocab_size": 51_200,
-    }  # fmt: skip
+        "model_type": "llama",
+        "hidden_size": width,
+        "num_attention_heads": heads,
+        "num_hidden_layers": layers,
+        "intermediate_size": -(-width * 8 // 3 // 64) * 64,
+        "vocab_size": 51_200,
+    }
     path = tmp_path / "gpt.json"
     path.write_text(json.dumps(config))
     return f"train.model={path}"

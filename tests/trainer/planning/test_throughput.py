@@ -86,10 +86,17 @@ def test_bubbles_are_as_published() -> None:
 
 
 LLAMA_3_405B = (
-    "train.model=405B", "train.zero=2", "train.global_batch=2048", "train.parallel.tp=8", "train.parallel.pp=16",
-    "train.parallel.dp_shard=128", "train.pipeline.schedule=interleaved", "train.pipeline.virtual_stages=8",
-    "train.pipeline.first_stage_less_layers=1", "train.pipeline.last_stage_less_layers=1",
-)  # fmt: skip
+    "train.model=405B",
+    "train.zero=2",
+    "train.global_batch=2048",
+    "train.parallel.tp=8",
+    "train.parallel.pp=16",
+    "train.parallel.dp_shard=128",
+    "train.pipeline.schedule=interleaved",
+    "train.pipeline.virtual_stages=8",
+    "train.pipeline.first_stage_less_layers=1",
+    "train.pipeline.last_stage_less_layers=1",
+)
 
 
 def test_the_estimate_for_llama_3_405b_is_near_the_published_share_of_peak(tmp_path: Path) -> None:
@@ -137,10 +144,16 @@ def test_float8_speeds_up_products_with_weights_and_nothing_else(tmp_path: Path)
 def test_the_bubble_of_a_plan_is_that_of_its_table(tmp_path: Path) -> None:
     def bubble(schedule: str, *more: str) -> float:
         return plan_of(
-            tmp_path, "train.parallel.dp_shard=1", "train.parallel.pp=4", "train.global_batch=16",
-            f"train.pipeline.schedule={schedule}", "plan.inter_gbps=1e9", "plan.intra_gbps=1e9",
-            "plan.latency_us=[0, 0, 0]", *more,
-        ).throughput.bubble  # fmt: skip
+            tmp_path,
+            "train.parallel.dp_shard=1",
+            "train.parallel.pp=4",
+            "train.global_batch=16",
+            f"train.pipeline.schedule={schedule}",
+            "plan.inter_gbps=1e9",
+            "plan.intra_gbps=1e9",
+            "plan.latency_us=[0, 0, 0]",
+            *more,
+        ).throughput.bubble
 
     # The output matrix makes the last stage the fullest, which 1F1B waits for.
     assert 1 - 16 / 19 < bubble("1f1b") < 0.3
@@ -157,9 +170,11 @@ def test_many_micro_batches_take_as_long_as_their_whole_table(tmp_path: Path) ->
         plan, gpu = PlanTable(), GPUS["H100"]
         times = pass_times(layout, plan, gpu)
         whole = PassTimes(
-            forward=times.whole.forward, input=times.whole.input, weight=times.whole.weight,
+            forward=times.whole.forward,
+            input=times.whole.input,
+            weight=times.whole.weight,
             send=send_seconds(layout, plan),
-        )  # fmt: skip
+        )
         pipeline = PipelinePlan(layout.pipeline.schedule, 4, layout.pipeline.num_virtual, 64)
         assert layout.num_micro_batches == 64
         found = pipeline_seconds(times, layout, plan)
