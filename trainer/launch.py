@@ -39,7 +39,7 @@ from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout
 from trainer.processes.following import following
-from trainer.processes.placement import Workers, split_peers, workers_of
+from trainer.processes.placement import LabelledNode, Workers, label_selectors, split_peers, workers_of
 from trainer.processes.runtime import collective_timeout, join_process_group
 from trainer.recovery.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.recovery.faults import TrainingStoppedError
@@ -99,6 +99,7 @@ def train_on_ray(
             use_gpu=has_gpus,
             resources_per_worker=dict(workers.each),
             placement_strategy=recipe.train.resources.placement,
+            label_selector=_selectors(recipe.train.resources.near, workers),
         ),
         run_config=_run_config(job.launch, output),
     )
@@ -110,6 +111,14 @@ def train_on_ray(
     if "error" in payload:
         raise _FINAL_ERRORS[payload["error"]](payload["message"])
     return TrainingResult(**payload)
+
+
+def _selectors(label: str, workers: Workers) -> list[dict[str, str]] | None:
+    """Ray Train numbers nodes in the order of the workers that it asks for: what this gives for a rank holds for it."""
+    if not label:
+        return None
+    nodes = [LabelledNode(labels=node["Labels"], resources=node["Resources"]) for node in ray.nodes() if node["Alive"]]
+    return label_selectors(workers, nodes, label)
 
 
 def check_training(recipe: TrainRecipe) -> None:

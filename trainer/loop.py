@@ -36,7 +36,7 @@ from trainer.joining import Joined, check_together, join
 from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import ModelConfig, model_config
 from trainer.options import TrainRecipe
-from trainer.parallel.checks import check_layout
+from trainer.parallel.checks import check_layout, check_overlap
 from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model, settle_buckets
@@ -139,6 +139,7 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
         config = model_config(table.model, feed.vocab_size)
         layout = parallel_layout(table, process.device)
         check_layout(table, config)
+        check_overlap(table.overlap, process.device.type)
         if layout.float8 is not None:
             check_float8(layout.float8, process.device)
         joined = join(output, checkpoints, feed, control)

@@ -153,6 +153,18 @@ class Float8Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OverlapTable:
+    """`[train.overlap]`: communication beside computing, on GPUs alone."""
+
+    prefetch_layers: int = key(
+        1, at_least=1, help="layers whose sharded parameters are gathered ahead; each more takes a layer's memory (GPU)"
+    )
+    async_tp: bool = key(
+        False, help="tensor parallel exchanges in pieces beside its products, with compile (GPU; torch's async TP)"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mesh:
     """The sizes of the device mesh, every one filled in."""
 
@@ -258,6 +270,9 @@ class ResourcesTable:
     placement: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = key(
         "PACK", help="few nodes or many, if possible or strictly; tensor-parallel peers always share a node"
     )
+    near: str = key(
+        "", help="a node label such as topology.kubernetes.io/rack: ranks fill the nodes of one value, then of the next"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,6 +326,7 @@ class TrainTable:
     context: ContextTable = key(ContextTable())
     experts: ExpertsTable = key(ExpertsTable())
     float8: Float8Table = key(Float8Table())
+    overlap: OverlapTable = key(OverlapTable())
     optimizer: OptimizerTable = key(OptimizerTable())
     checkpoint: CheckpointTable = key(CheckpointTable())
     cache: CacheTable = key(CacheTable())

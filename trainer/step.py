@@ -95,16 +95,21 @@ def train_step(
         clock.enter("backward")
         return loss_B.sum() * scale.to(loss_B.dtype)
 
+    def forward_and_loss(micro: MicroBatch) -> Tensor:
+        # The logits go with this frame: in backward the loss needs what it has kept of them, and that is as large.
+        logits_BTV = model.forward(micro)
+        with model.computing_loss():
+            return loss_of(micro, logits_BTV)
+
     if model.pipeline is None:
         for index in range(len(batch)):
             last = index == len(batch) - 1
             model.when_backward_ends((lambda: clock.enter("gradient synchronisation")) if last else None)
             with model.synchronise(last):
                 clock.enter("forward")
-                micro = share(index)
-                logits_BTV = model.forward(micro)
+                loss = forward_and_loss(share(index))
                 with model.computing_loss():
-                    torch.autograd.backward(loss_of(micro, logits_BTV))
+                    torch.autograd.backward(loss)
     else:
         with model.computing_loss():
             model.pipeline.step(len(batch), functools.cache(share), loss_of, clock.enter)
@@ -122,7 +127,7 @@ def train_step(
     clock.enter("optimizer")
     verdict = context.spikes.judge(loss, norm)
     lr = learning_rate(step, context.steps, context.table)
-    _update(context.optimizer, lr, verdict)
+    _update(context.optimizer, lr, verdict, keeps_gradients=model.keeps_gradients)
     model.weights_changed()
     if routed is not None:
         model.balance_experts(routed, verdict)
@@ -157,13 +162,13 @@ def row_losses(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
     return loss_N.view(labels_BT.shape).sum(-1)
 
 
-def _update(optimizer: torch.optim.Optimizer, lr: float, verdict: Tensor) -> None:
+def _update(optimizer: torch.optim.Optimizer, lr: float, verdict: Tensor, *, keeps_gradients: bool) -> None:
     for group in optimizer.param_groups:
         group["lr"] = lr
     # The fused kernel reads this on the device and leaves weights, moments and step counts alone where it is 1.
     optimizer.found_inf = (verdict != 0).to(torch.float32)  # type: ignore[attr-defined]
     optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    optimizer.zero_grad(set_to_none=not keeps_gradients)
 
 
 @torch.no_grad()

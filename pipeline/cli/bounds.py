@@ -60,7 +60,7 @@ def _products(found: Roofline) -> Any:
 
 
 def _exchanges(found: Roofline) -> Any:
-    seen = found.layout.shape.experts.top_k if found.layout.shape.experts else 2
+    seen = found.layout.config.experts.top_k if found.layout.config.experts else 2
     title = f"Messages of a layer, forward, {seen} experts a token, one expert a GPU"
     table = _table(title, "experts", "all-to-all, ms", "tensor parallel's all-reduce, ms")
     for exchange in found.exchanges:

@@ -92,12 +92,12 @@ def as_json(plan: TrainingPlan) -> dict[str, Any]:
         "run": plan.run,
         "model": {
             "name": plan.model,
-            "parameters": layout.shape.num_parameters,
-            "active_parameters": layout.shape.num_active_parameters,
-            "experts": dataclasses.asdict(layout.shape.experts) if layout.shape.experts else None,
+            "parameters": layout.config.num_parameters,
+            "active_parameters": layout.config.num_active_parameters,
+            "experts": dataclasses.asdict(layout.config.experts) if layout.config.experts else None,
             "embedding_parameters": config.num_embedding_parameters,
             "vocabulary": dataclasses.asdict(plan.vocabulary),
-            "flops_per_token": layout.shape.flops_per_token(layout.seq_len),
+            "flops_per_token": layout.config.flops_per_token(layout.seq_len),
         },
         "layout": {
             **dataclasses.asdict(layout.mesh),
@@ -160,9 +160,9 @@ def _print(plan: TrainingPlan) -> None:
 
 
 def _parameters(layout: PlannedLayout) -> str:
-    shape = layout.shape
-    text = f"{shape.num_parameters / 1e9:,.3f} B parameters"
-    return f"{text} ({shape.num_active_parameters / 1e9:,.3f} B of them a token)" if shape.experts else text
+    config = layout.config
+    text = f"{config.num_parameters / 1e9:,.3f} B parameters"
+    return f"{text} ({config.num_active_parameters / 1e9:,.3f} B of them a token)" if config.experts else text
 
 
 def _counted(numbers: Sequence[int]) -> str:

@@ -85,10 +85,12 @@ def shared(
     return dataclasses.replace(double(**sizes), context=ContextTable(method=method, balance=balance))
 
 
-def dataset(url: str, part: Slice, validation: float = 0.0) -> Dataset:
+def dataset(
+    url: str, part: Slice, validation: float = 0.0, *, seq_len: int = SEQ_LEN, global_batch: int = GLOBAL_BATCH
+) -> Dataset:
     corpus = open_corpus((DataTable(out=url),))
     options = OrderOptions(
-        seed=SEED, seq_len=SEQ_LEN, global_batch=GLOBAL_BATCH, mixture_block=10, validation=validation
+        seed=SEED, seq_len=seq_len, global_batch=global_batch, mixture_block=10, validation=validation
     )
     order = Order(plan_order(corpus.lengths, options))
     return Dataset(corpus, order, LocalBlocks(), part)

@@ -16,6 +16,12 @@ VOCAB_MULTIPLE: Final = 128
 """Named sizes round their vocabulary up to this, so that it splits evenly over tensor parallel ranks."""
 
 
+TRAINED_KINDS: Final = ("llama", "mixtral")
+"""What a config.json may name as its model_type."""
+PLANNED_KINDS: Final = (*TRAINED_KINDS, "deepseek")
+"""What can be planned: the routers of DeepSeekMoE do not make their shares of a choice add up to 1, as ours do."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeScaling:
     """The "llama3" rule that stretches low rotary frequencies (Llama 3.1's config.json, `rope_scaling`)."""
@@ -29,12 +35,14 @@ class RopeScaling:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
     """In each layer a router picks `top_k` of `num_experts` SwiGLUs for a token (Mixtral, 2401.04088). `hidden`: the
-    inner width of one; `num_shared` more, of as many times that width, see every token (DeepSeekMoE, 2401.06066)."""
+    inner width of one; `num_shared` more, of as many times that width, see every token; the first `num_dense_layers`
+    layers have one SwiGLU as a Llama has (DeepSeekMoE, 2401.06066)."""
 
     num_experts: int
     top_k: int
     hidden: int
     num_shared: int = 0
+    num_dense_layers: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.top_k <= self.num_experts:
@@ -43,8 +51,8 @@ class Experts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """The shape of a model: RMSNorm, rotary positions, grouped-query attention, SwiGLU. With `experts` these take the
-    SwiGLU's place in every layer, and `hidden` is the inner width of one of them."""
+    """The shape of a model: RMSNorm, rotary positions, grouped-query attention, SwiGLU. `hidden` is the inner width of
+    the SwiGLU; in layers with `experts` these take its place."""
 
     num_layers: int
     width: int
@@ -68,16 +76,31 @@ class ModelConfig:
             raise RecipeError(f"model: head_dim = {self.head_dim}: rotary positions need an even number")
 
     @property
-    def num_layer_parameters(self) -> int:
-        """Parameters of one layer: attention, SwiGLU or router and experts, two norms."""
-        return self._layer_parameters(self.experts.num_experts if self.experts else 1)
+    def num_sparse_layers(self) -> int:
+        """Layers with experts."""
+        return self.num_layers - self.experts.num_dense_layers if self.experts else 0
 
-    def _layer_parameters(self, num_experts: int) -> int:
-        attention = self.width * self.head_dim * 2 * (self.num_heads + self.num_kv_heads)
-        router, num_swiglus = 0, num_experts
-        if self.experts is not None:
-            router, num_swiglus = self.width * self.experts.num_experts, num_experts + self.experts.num_shared
-        return attention + router + 3 * self.width * self.hidden * num_swiglus + 2 * self.width
+    @property
+    def _num_attention_parameters(self) -> int:
+        return self.width * self.head_dim * 2 * (self.num_heads + self.num_kv_heads) + 2 * self.width
+
+    @property
+    def num_layer_parameters(self) -> int:
+        """Parameters of one layer without experts: attention, SwiGLU, two norms."""
+        return self._num_attention_parameters + 3 * self.width * self.hidden
+
+    @property
+    def num_whole_parameters(self) -> int:
+        """Of one layer with experts, what every token passes: attention, norms, router, shared experts."""
+        if self.experts is None:
+            return 0
+        shared = 3 * self.experts.hidden * self.experts.num_shared
+        return self._num_attention_parameters + self.width * (self.experts.num_experts + shared)
+
+    @property
+    def num_expert_parameters(self) -> int:
+        """Parameters of one routed expert of one layer."""
+        return 3 * self.width * self.experts.hidden if self.experts else 0
 
     @property
     def num_embedding_parameters(self) -> int:
@@ -87,21 +110,45 @@ class ModelConfig:
     @property
     def num_parameters(self) -> int:
         """All parameters; a tied vocabulary matrix counts once."""
-        matrices = 1 if self.tied else 2
-        return self.num_layers * self.num_layer_parameters + matrices * self.num_embedding_parameters + self.width
+        return self._with_experts(self.experts.num_experts if self.experts else 0)
+
+    @property
+    def num_active_parameters(self) -> int:
+        """Parameters of the layers and experts that one token passes, and both vocabulary matrices."""
+        return self._with_experts(self.experts.top_k if self.experts else 0)
+
+    def _with_experts(self, num_experts: int) -> int:
+        matrices, sparse = 1 if self.tied else 2, self.num_sparse_layers
+        layers = (self.num_layers - sparse) * self.num_layer_parameters
+        layers += sparse * (self.num_whole_parameters + num_experts * self.num_expert_parameters)
+        return layers + matrices * self.num_embedding_parameters + self.width
 
     @property
     def num_multiplied_parameters(self) -> int:
-        """Parameters that a token is multiplied with: looking a row of the input embedding up is no product, and of
-        experts it sees `top_k`."""
-        active = self._layer_parameters(self.experts.top_k) if self.experts else self.num_layer_parameters
-        unseen = self.num_layers * (self.num_layer_parameters - active)
-        return self.num_parameters - unseen - (0 if self.tied else self.num_embedding_parameters)
+        """Parameters that a token is multiplied with: looking a row of the input embedding up is no product."""
+        return self.num_active_parameters - (0 if self.tied else self.num_embedding_parameters)
+
+    def layer_flops(self, *, sparse: bool) -> float:
+        """Operations of one layer's products with weights for a token, forward and backward: 6 a parameter. (Norms,
+        counted as PaLM does, are less than one in ten thousand.)"""
+        if not sparse or self.experts is None:
+            return 6.0 * self.num_layer_parameters
+        return 6.0 * (self.num_whole_parameters + self.experts.top_k * self.num_expert_parameters)
+
+    def attention_flops(self, seq_len: int) -> float:
+        """Operations of one layer's attention for a token, forward and backward, at full attention: 12·d·s."""
+        return 12.0 * self.width * seq_len
+
+    @property
+    def head_flops(self) -> float:
+        """Operations of the output matrix and the last norm for a token, forward and backward."""
+        return 6.0 * (self.num_embedding_parameters + self.width)
 
     def flops_per_token(self, seq_len: int) -> float:
         """Floating point operations of forward and backward for a token at full attention over `seq_len`:
-        6·(N − embeddings) + 12·L·d·s (PaLM, 2204.02311, appendix B), recomputation not counted."""
-        return 6.0 * self.num_multiplied_parameters + 12.0 * self.num_layers * self.width * seq_len
+        6·(N − embeddings) + 12·L·d·s (PaLM, 2204.02311, appendix B; experts that a token does not see left out),
+        recomputation not counted."""
+        return 6.0 * self.num_multiplied_parameters + self.num_layers * self.attention_flops(seq_len)
 
 
 def _size(layers: int, width: int, heads: tuple[int, int], hidden: int, tied: bool) -> dict[str, Any]:
@@ -128,15 +175,16 @@ SIZES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-def model_config(name: str, vocab_size: int) -> ModelConfig:
-    """The model that `train.model` names: one of SIZES with the vocabulary rounded up, or a config.json.
+def model_config(name: str, vocab_size: int, kinds: tuple[str, ...] = TRAINED_KINDS) -> ModelConfig:
+    """The model that `train.model` names: one of SIZES with the vocabulary rounded up, or a config.json of one of the
+    `kinds` (its model_type).
 
     `vocab_size` is the number of ids that the shards may hold, end-of-text included; RecipeError where a config.json
     is unreadable, describes another architecture, or has a smaller vocabulary."""
     if name in SIZES:
         rounded = -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
         return ModelConfig(vocab_size=rounded, **SIZES[name])
-    config = _read_config(name)
+    config = _read_config(name, kinds)
     if config.vocab_size < vocab_size:
         raise RecipeError(
             f"train.model = {name!r}: vocab_size {config.vocab_size} is smaller than the shards' {vocab_size} ids; "
@@ -148,10 +196,10 @@ def model_config(name: str, vocab_size: int) -> ModelConfig:
 def check_model_name(name: str) -> None:
     """RecipeError unless `train.model` names one of SIZES or a config.json of a model that can be built."""
     if name not in SIZES:
-        _read_config(name)
+        _read_config(name, TRAINED_KINDS)
 
 
-def _read_config(name: str) -> ModelConfig:
+def _read_config(name: str, kinds: tuple[str, ...]) -> ModelConfig:
     path = Path(name) / "config.json" if Path(name).is_dir() else Path(name)
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
@@ -160,18 +208,19 @@ def _read_config(name: str) -> ModelConfig:
         hint = f"; did you mean {close[0]!r}?" if close else ""
         message = f"train.model = {name!r}: expected {known} or a config.json ({error}){hint}"
         raise RecipeError(message, "train.model") from error
-    return from_hugging_face(raw, where=str(path))
+    return from_hugging_face(raw, where=str(path), kinds=kinds)
 
 
-def from_hugging_face(raw: Mapping[str, Any], *, where: str) -> ModelConfig:
+def from_hugging_face(raw: Mapping[str, Any], *, where: str, kinds: tuple[str, ...] = TRAINED_KINDS) -> ModelConfig:
     """The shape that a config.json describes; RecipeError names what we cannot build."""
     expected = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "sliding_window": None}
     for name, value in expected.items():
         if raw.get(name, value) != value:
             raise RecipeError(f"{where}: {name} = {raw[name]!r}: expected {value!r} (a Llama-style model)")
     kind = raw.get("model_type", "llama")
-    if kind not in ("llama", "mixtral"):
-        raise RecipeError(f"{where}: model_type = {kind!r}: expected 'llama' or 'mixtral'")
+    if kind not in kinds:
+        expected_kinds = f"{', '.join(map(repr, kinds[:-1]))} or {kinds[-1]!r}"
+        raise RecipeError(f"{where}: model_type = {kind!r}: expected {expected_kinds}")
     rope = raw.get("rope_parameters") or {
         "rope_theta": raw.get("rope_theta", 10_000.0),
         **(raw.get("rope_scaling") or {}),
@@ -190,19 +239,23 @@ def from_hugging_face(raw: Mapping[str, Any], *, where: str) -> ModelConfig:
             rope_theta=float(rope["rope_theta"]),
             rope_scaling=_rope_scaling(rope, where),
             norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
-            experts=_experts(raw) if kind == "mixtral" else None,
+            experts=_experts(kind, raw),
         )
     except KeyError as error:
         raise RecipeError(f"{where}: {error.args[0]} is missing: expected a {kind} config.json") from error
 
 
-def _experts(raw: Mapping[str, Any]) -> Experts:
+def _experts(kind: str, raw: Mapping[str, Any]) -> Experts | None:
+    if kind == "llama":
+        return None
+    of_mixtral = kind == "mixtral"
     return Experts(
-        num_experts=raw["num_local_experts"],
+        num_experts=raw["num_local_experts" if of_mixtral else "n_routed_experts"],
         top_k=raw["num_experts_per_tok"],
-        hidden=raw["intermediate_size"],
-        # Ours, after DeepSeek's name; transformers' Mixtral has none, so such a model is not exported.
-        num_shared=raw.get("n_shared_experts", 0),
+        hidden=raw["intermediate_size" if of_mixtral else "moe_intermediate_size"],
+        # In a Mixtral's config.json ours, after DeepSeek's name; transformers' has none, so such a one is not exported.
+        num_shared=raw.get("n_shared_experts") or 0,
+        num_dense_layers=0 if of_mixtral else raw.get("first_k_dense_replace", 0),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from trainer.options import ContextTable, ExpertsTable, Float8Table, Mesh, PipelineTable, TrainTable
+from trainer.options import ContextTable, ExpertsTable, Float8Table, Mesh, OverlapTable, PipelineTable, TrainTable
 from trainer.parallel.recompute import Recompute
 
 
@@ -26,6 +26,7 @@ class ParallelLayout:
     context: ContextTable = field(default_factory=ContextTable)
     experts: ExpertsTable = field(default_factory=ExpertsTable)
     float8: Float8Table | None = None
+    overlap: OverlapTable = field(default_factory=OverlapTable)
 
     @property
     def weight_dtype(self) -> torch.dtype:
@@ -53,4 +54,5 @@ def parallel_layout(table: TrainTable, device: torch.device) -> ParallelLayout:
         context=table.context,
         experts=table.experts,
         float8=table.float8 if table.dtype == "float8" else None,
+        overlap=table.overlap,
     )

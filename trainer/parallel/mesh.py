@@ -75,6 +75,12 @@ class ParallelModel:
         return self.layout.mesh.dp * self.layout.mesh.cp if isinstance(self.parts[0], DistributedDataParallel) else 1
 
     @property
+    def keeps_gradients(self) -> bool:
+        """Whether gradients are to be set to zero, not dropped: DDP's are views of its buckets, and where they were
+        dropped a step that accumulates would have them twice."""
+        return isinstance(self.parts[0], DistributedDataParallel)
+
+    @property
     def has_output(self) -> bool:
         """Whether losses are known on this rank."""
         return self.pipeline is None or self.pipeline.has_output
@@ -252,6 +258,11 @@ def _part(ground: _Ground, span: LayerSpan, stage: int | None) -> nn.Module:
     """A span of the model, split, recomputed, compiled and sharded as the layout says; `stage`: its number."""
     layout, meshes = ground.layout, ground.meshes
     tensor_mesh = meshes.dense["tp"] if layout.mesh.tp > 1 else None
+    if layout.overlap.async_tp:
+        from torch import _inductor as inductor  # slow to import, and used by nothing else here
+
+        # The compiler reads it: a product then begins with the pieces of its operand that have come.
+        inductor.config._micro_pipeline_tp = True
     with torch.device("meta"):
         llama = Llama(ground.config, span, layout.experts).to(layout.weight_dtype)
     if layout.float8 is not None:
@@ -293,6 +304,7 @@ def _data_parallel(root: nn.Module, model: Llama, ground: _Ground) -> nn.Module:
             # Backward begins with these two: gathered again at once, so resharding them saves nothing.
             shard([model.model.norm, model.lm_head], reshard_after_forward=False)
     shard(root, reshard_after_forward=again)
+    _gather_ahead([cast(FSDPModule, layer) for layer in model.model.layers.values()], layout.overlap.prefetch_layers)
     for module in root.modules():
         if isinstance(module, FSDPModule):
             # Sums, since the parameters of one layer may be shared by different numbers of ranks.
@@ -300,6 +312,15 @@ def _data_parallel(root: nn.Module, model: Llama, ground: _Ground) -> nn.Module:
             module.set_force_sum_reduction_for_comms(True)
     root.to_empty(device=device)
     return root
+
+
+def _gather_ahead(layers: Sequence[FSDPModule], num: int) -> None:
+    """Make each layer gather the parameters of the next `num` while it computes, and in backward of those before."""
+    if num == 1:
+        return  # what fully_shard does by itself
+    for place, layer in enumerate(layers):
+        layer.set_modules_to_forward_prefetch(list(layers[place + 1 : place + 1 + num]))
+        layer.set_modules_to_backward_prefetch(list(reversed(layers[max(place - num, 0) : place])))
 
 
 def _shard_experts(experts: ExpertLayer, ground: _Ground, policy: MixedPrecisionPolicy, *, again: bool) -> None:

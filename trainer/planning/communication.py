@@ -167,8 +167,8 @@ def traffic(layout: PlannedLayout, plan: PlanTable) -> tuple[Traffic, ...]:
         (
             "dp_shard",
             "all-gather of parameters",
-            ring_path(data, layout.num_state_shards, plan),
-            layout.num_state_shards,
+            ring_path(data, layout.num_shards, plan),
+            layout.num_shards,
             gather_bytes(layout),
             gathers(layout) * (layers + 2),
         ),
@@ -197,7 +197,7 @@ def traffic(layout: PlannedLayout, plan: PlanTable) -> tuple[Traffic, ...]:
             2 * layout.pipeline.num_virtual * parts,
         ),
     ]
-    if layout.shape.experts is not None:
+    if layout.config.experts is not None:
         shards = layout.shards.experts
         copies = mesh.dp_replicate * layout.num_expert_peers // shards
         path = ring_path(experts, shards, plan)
@@ -253,21 +253,20 @@ def gathers(layout: PlannedLayout) -> int:
     (1910.02054, section 7.2.2); once in pipelines and for zero = 1, never for zero = 0."""
     if layout.zero == 0:
         return 0
-    if layout.zero == 1 or layout.synchronises_once:
+    if layout.synchronises_once:
         return 1
     return layout.num_micro_batches * (2 if layout.zero == 3 else 1)
 
 
 def gather_bytes(layout: PlannedLayout) -> float:
-    """All-gathers of parameters in `compute_bytes`; zero = 1 gathers the new weights themselves, in `weight_bytes`."""
-    num_bytes = layout.weight_bytes if layout.zero == 1 else layout.compute_bytes
-    size = num_bytes * layout.num_parameters(_fullest(layout)) / layout.mesh.tp
-    return gathers(layout) * ring_bytes(size, layout.num_state_shards)
+    """All-gathers of parameters in `compute_bytes`."""
+    size = layout.compute_bytes * layout.num_parameters(_fullest(layout)) / layout.mesh.tp
+    return gathers(layout) * ring_bytes(size, layout.num_shards)
 
 
 def reduce_bytes(layout: PlannedLayout) -> float:
     """Reduce-scatters of gradients in `weight_bytes`, each micro-batch (else accumulation would hold them whole); once
-    a step in pipelines."""
+    a step in pipelines and for zero = 1."""
     size = layout.weight_bytes * layout.num_parameters(_fullest(layout)) / layout.mesh.tp
     return (1 if layout.synchronises_once else layout.num_micro_batches) * ring_bytes(size, layout.num_shards)
 
@@ -319,7 +318,7 @@ def expert_bytes(layout: PlannedLayout) -> float:
 def expert_size(layout: PlannedLayout) -> float:
     """Bytes that one GPU has for the experts of a layer in one micro-batch: `top_k` copies of its share of the
     stream."""
-    experts = layout.shape.experts
+    experts = layout.config.experts
     return stream_size(layout) / layout.mesh.tp * experts.top_k if experts else 0.0
 
 

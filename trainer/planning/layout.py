@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from lineage.recipe import RecipeError
 from trainer.model.sizes import ModelConfig
 from trainer.options import ContextTable, Mesh, PipelineTable, TrainTable
-from trainer.planning.schedules import check_micro_batches, rank_of_stage
-from trainer.planning.shape import Shape
+from trainer.parallel.checks import check_layout
+from trainer.planning.schedules import rank_of_stage
 
 LARGEST_MICRO_BATCH: Final = 8
 """Sequences of a forward pass where the recipe gives none, as the feed cuts them."""
@@ -41,22 +40,16 @@ class Part:
 
 
 class Shards(NamedTuple):
-    """How many GPUs share one copy of the weights and gradients, of their moments, and of those of routed experts."""
+    """How many GPUs share one copy of the weights and their moments, and of routed experts."""
 
     weights: int
-    moments: int
     experts: int
-    expert_moments: int
 
 
 def shards_of(zero: Zero, num_copies: int, tp: int, ep: int) -> Shards:
     """The shards of a ZeRO level, where `num_copies` GPUs, dp_shard x cp of them, have the same weights."""
     peers = num_copies * tp // ep
-    if zero == 0:
-        return Shards(1, 1, 1, 1)
-    if zero == 1:
-        return Shards(1, num_copies, 1, peers)
-    return Shards(num_copies, num_copies, peers, peers)
+    return Shards(1, 1) if zero == 0 else Shards(num_copies, peers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +71,7 @@ class LayerSplit:
 class PlannedLayout:
     """`compute_bytes` of a number in forward and backward, `weight_bytes` of a weight, a gradient or a moment."""
 
-    shape: Shape
+    config: ModelConfig
     mesh: Mesh
     pipeline: PipelineTable = field(default_factory=PipelineTable)
     context: ContextTable = field(default_factory=ContextTable)
@@ -91,11 +84,7 @@ class PlannedLayout:
     global_batch: int
     micro_batch: int
     num_micro_batches: int
-
-    @property
-    def config(self) -> ModelConfig:
-        """The model without its experts."""
-        return self.shape.config
+    prefetch_layers: int = 1
 
     @property
     def shards(self) -> Shards:
@@ -105,14 +94,8 @@ class PlannedLayout:
 
     @property
     def num_shards(self) -> int:
-        """How many GPUs share one copy of weights and gradients (context peers hold equal weights, so they share them
-        too)."""
+        """How many GPUs share one copy of the weights (context peers hold equal ones, so they share them too)."""
         return self.shards.weights
-
-    @property
-    def num_state_shards(self) -> int:
-        """How many GPUs share one copy of the moments."""
-        return self.shards.moments
 
     @property
     def num_replicas(self) -> int:
@@ -127,18 +110,19 @@ class PlannedLayout:
     @property
     def replicated_by_ddp(self) -> bool:
         """Whether DistributedDataParallel under autocast wraps the model, and not fully_shard."""
-        return self.zero in (0, 1) and self.mesh.tp == 1 and self.mesh.pp == 1
+        return self.zero == 0 and self.mesh.tp == 1 and self.mesh.pp == 1 and self.config.experts is None
 
     @property
     def synchronises_once(self) -> bool:
-        """Whether weights are gathered and gradients reduced once a step, and whole in between: torch's pipelines do
-        (torch.distributed.pipelining.stage, `backward_maybe_with_nosync`), other layouts for each micro-batch."""
-        return self.mesh.pp > 1
+        """Whether weights are gathered and gradients reduced once a step, and whole in between: zero = 1 asks for it,
+        torch's pipelines do it (torch.distributed.pipelining.stage, `backward_maybe_with_nosync`); other layouts reduce
+        for each micro-batch."""
+        return self.mesh.pp > 1 or self.zero == 1
 
     @property
     def split(self) -> LayerSplit:
         """How the layers lie on stages and ranks."""
-        experts = self.shape.experts
+        experts = self.config.experts
         num_dense = experts.num_dense_layers if experts else self.config.num_layers
         return _split(self.config.num_layers, num_dense, self.mesh.pp, self.pipeline)
 
@@ -158,6 +142,12 @@ class PlannedLayout:
         return max(part.num_layers for part in self.ranks)
 
     @property
+    def num_full_micro_batches(self) -> int:
+        """Micro-batches that the sequences of a rank make. A pipeline's schedule may need more."""
+        num_rows = -(-self.global_batch // self.mesh.dp)
+        return -(-num_rows // self.micro_batch)
+
+    @property
     def tokens(self) -> int:
         """Positions of a micro-batch on one GPU, before tensor parallel splits anything."""
         return self.micro_batch * self.seq_len // self.mesh.cp
@@ -170,15 +160,15 @@ class PlannedLayout:
             matrices = 1
         return (
             part.num_dense * config.num_layer_parameters
-            + part.num_sparse * self.shape.num_whole_parameters
+            + part.num_sparse * self.config.num_whole_parameters
             + matrices * config.num_embedding_parameters
             + part.head * config.width
         )
 
     def num_expert_parameters(self, part: Part) -> int:
         """Parameters of the routed experts of a part of the model."""
-        experts = self.shape.experts
-        return part.num_sparse * experts.num_experts * self.shape.num_expert_parameters if experts else 0
+        experts = self.config.experts
+        return part.num_sparse * experts.num_experts * self.config.num_expert_parameters if experts else 0
 
 
 @functools.lru_cache(maxsize=4096)
@@ -214,14 +204,15 @@ def _together(parts: Sequence[Part]) -> Part:
     )
 
 
-def planned_layout(table: TrainTable, shape: Shape) -> PlannedLayout:
+def planned_layout(table: TrainTable, config: ModelConfig) -> PlannedLayout:
     """The layout of a recipe; RecipeError where this model cannot be spread so."""
+    check_layout(table, config)
     mesh = table.mesh
     slice_size = -(-table.global_batch // mesh.dp)
     micro_batch = min(table.micro_batch or LARGEST_MICRO_BATCH, slice_size)
     compute_bytes = _BYTES[table.dtype]
-    layout = PlannedLayout(
-        shape=shape,
+    return PlannedLayout(
+        config=config,
         mesh=mesh,
         pipeline=table.pipeline,
         context=table.context,
@@ -233,51 +224,11 @@ def planned_layout(table: TrainTable, shape: Shape) -> PlannedLayout:
         seq_len=table.seq_len,
         global_batch=table.global_batch,
         micro_batch=micro_batch,
-        num_micro_batches=-(-slice_size // micro_batch),
+        num_micro_batches=micro_batches(table.pipeline, mesh.pp, -(-slice_size // micro_batch)),
+        prefetch_layers=table.overlap.prefetch_layers,
     )
-    check_mesh(mesh, shape, table.seq_len, table.context)
-    check_pipeline(layout)
-    return layout
 
 
-def check_mesh(mesh: Mesh, shape: Shape, seq_len: int, context: ContextTable) -> None:
-    """RecipeError where tensor, context or expert parallel do not divide the model or its sequences."""
-    config, experts = shape.config, shape.experts
-    divided = {
-        "seq_len": seq_len,
-        "heads": config.num_heads,
-        "key-value heads": config.num_kv_heads,
-        "hidden": config.hidden,
-        "vocabulary": config.vocab_size,
-    }
-    for what, number in divided.items():
-        if number % mesh.tp:
-            raise RecipeError(f"train.parallel.tp = {mesh.tp}: it must divide the model's {what}, {number}")
-    if seq_len % (mesh.cp * mesh.tp):
-        raise RecipeError(f"train.parallel.cp = {mesh.cp}: with tp = {mesh.tp} it must divide seq_len, {seq_len}")
-    if mesh.cp > 1 and context.balance == "zigzag" and seq_len % (2 * mesh.cp * mesh.tp):
-        raise RecipeError(
-            f"train.parallel.cp = {mesh.cp}: with tp = {mesh.tp} and zigzag twice their product must divide seq_len, "
-            f"{seq_len}"
-        )
-    if mesh.ep > 1 and experts is None:
-        raise RecipeError(f"train.parallel.ep = {mesh.ep}: expected 1, the model has no experts")
-    if experts is not None and experts.num_experts % mesh.ep:
-        raise RecipeError(f"train.parallel.ep = {mesh.ep}: it must divide the model's experts, {experts.num_experts}")
-
-
-def check_pipeline(layout: PlannedLayout) -> None:
-    """RecipeError where the pipeline's schedule does not run with this model, batch or recomputation."""
-    mesh, pipeline = layout.mesh, layout.pipeline
-    if mesh.pp == 1:
-        return
-    if mesh.pp > layout.config.num_layers:
-        expected = layout.config.num_layers
-        raise RecipeError(f"train.parallel.pp = {mesh.pp}: expected at most the model's layers, {expected}")
-    _ = layout.stages
-    check_micro_batches(pipeline.schedule, mesh.pp, layout.num_micro_batches)
-    if pipeline.splits_backward and layout.recompute == "selective":
-        raise RecipeError(
-            f"train.activation_checkpointing = 'selective': torch cannot split its backward pass, which "
-            f"train.pipeline.schedule = {pipeline.schedule!r} does; expected 'none' or 'full'"
-        )
+def micro_batches(pipeline: PipelineTable, pp: int, num: int) -> int:
+    """The micro-batches of a step where a rank's sequences make `num`: a pipeline's schedule may need more."""
+    return pipeline.fill_up(num, pp) if pp > 1 else num

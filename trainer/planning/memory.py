@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from trainer.planning.layout import Part, PlannedLayout, Recompute, Shards
-from trainer.planning.schedules import PipelinePlan, alive_on_rank
+from trainer.planning.schedules import Fullness, PipelinePlan, instants_of_rank
 
 
 def zero_bytes(num_parameters: float, num_gpus: int, stage: Literal[0, 1, 2, 3]) -> float:
@@ -43,7 +43,7 @@ def gpt_layer_activations(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Bytes of the fullest GPU at the fullest moment of a step; `rank` is its pipeline rank."""
+    """Bytes of the fullest GPU at the fullest instant of a step; `rank` is its pipeline rank."""
 
     rank: int
     parameters: float
@@ -57,11 +57,20 @@ class Memory:
         return self.parameters + self.gradients + self.optimizer_states + self.activations
 
 
+class Instant(NamedTuple):
+    """Bytes at one instant of a step: of activations; of gradients beside their shards, and whether the shards have
+    gradients of an earlier micro-batch, or of this one."""
+
+    activations: float
+    gradients: float
+    sharded: bool
+
+
 def memory(layout: PlannedLayout) -> Memory:
-    """What the trainer keeps on the fullest GPU: weights, gradients and two moments in `weight_bytes` each (with
-    bfloat16 the 16 bytes a parameter of ZeRO, sharded over `num_shards`), and what is gathered or kept in
-    `compute_bytes`."""
-    found = (states_of_rank(layout, rank, activations(layout, rank)) for rank in likely_ranks(layout))
+    """What the trainer keeps on the fullest GPU at the fullest instant: weights, gradients and two moments in
+    `weight_bytes` each (with bfloat16 the 16 bytes a parameter of ZeRO, over `num_shards`), and what is gathered or
+    kept in `compute_bytes`."""
+    found = (memory_of_rank(layout, rank) for rank in likely_ranks(layout))
     return max(found, key=lambda held: held.total)
 
 
@@ -71,17 +80,23 @@ def likely_ranks(layout: PlannedLayout) -> tuple[int, ...]:
     return tuple(range(layout.mesh.pp)) if layout.mesh.pp < 3 else (0, 1, layout.mesh.pp - 1)
 
 
-def states_of_rank(layout: PlannedLayout, rank: int, kept_bytes: float) -> Memory:
-    """What a GPU of this pipeline rank holds, beside activations of `kept_bytes`."""
+def memory_of_rank(layout: PlannedLayout, rank: int) -> Memory:
+    """What a GPU of this pipeline rank holds at its fullest instant."""
     part = layout.ranks[rank]
     kept, states = sharded_bytes(layout, part)
+    fullest = max(instants(layout, rank), key=lambda instant: instant_bytes(instant, kept))
     return Memory(
         rank=rank,
         parameters=kept + gathered_parameters(layout, part),
-        gradients=kept + unsharded_gradients(layout, part),
+        gradients=fullest.gradients + (kept if fullest.sharded else 0.0),
         optimizer_states=states,
-        activations=kept_bytes,
+        activations=fullest.activations,
     )
+
+
+def instant_bytes(instant: Instant, sharded_gradients: float) -> float:
+    """Activations and gradients of a instant."""
+    return instant.activations + instant.gradients + (sharded_gradients if instant.sharded else 0.0)
 
 
 def owned_parameters(layout: PlannedLayout, part: Part) -> tuple[float, float]:
@@ -99,22 +114,22 @@ def bytes_in_shards(owned: tuple[float, float], weight_bytes: int, shards: Shard
     whole, experts = owned
     return (
         weight_bytes * (whole / shards.weights + experts / shards.experts),
-        2 * weight_bytes * (whole / shards.moments + experts / shards.expert_moments),
+        2 * weight_bytes * (whole / shards.weights + experts / shards.experts),
     )
 
 
 def gathered_parameters(layout: PlannedLayout, part: Part) -> float:
     """Bytes of weights in `compute_bytes` beside the sharded ones.
 
-    zero = 3: two layers (one computes while the next is gathered) and the output matrix; zero = 2 and pipelines: all;
-    zero = 0 and 1: autocast's copies, none where the dtype is that of the weights."""
+    zero = 3: two layers (one computes while the next is gathered, or `prefetch_layers`) and the output matrix; zero = 1
+    and 2 and pipelines: all; DistributedDataParallel: autocast's copies, none where the dtype is that of weights."""
     if layout.replicated_by_ddp and layout.compute_bytes == layout.weight_bytes:
         return 0.0
     everything = sum(owned_parameters(layout, part))
     if layout.zero != 3 or layout.synchronises_once:
         return layout.compute_bytes * everything
     largest = max(layer_parameters(layout, part))
-    gathered = 2 * largest + layout.config.num_embedding_parameters / layout.mesh.tp
+    gathered = (1 + layout.prefetch_layers) * largest + layout.config.num_embedding_parameters / layout.mesh.tp
     return layout.compute_bytes * min(gathered, everything)
 
 
@@ -130,15 +145,9 @@ def layer_parameters(layout: PlannedLayout, part: Part) -> tuple[float, float]:
     return dense, layout.num_parameters(_SPARSE) / layout.mesh.tp + experts
 
 
-def unsharded_gradients(layout: PlannedLayout, part: Part) -> float:
-    """Bytes of the largest group of gradients (a layer, or a vocabulary matrix) on its way to the shards: as backward
-    makes it, and widened for the reduction. Pipelines hold all of them so. DistributedDataParallel reduces in place."""
-    if layout.replicated_by_ddp:
-        return 0.0
-    if layout.synchronises_once:
-        return layout.weight_bytes * sum(owned_parameters(layout, part))
-    largest = max(*layer_parameters(layout, part), layout.config.num_embedding_parameters / layout.mesh.tp)
-    return (layout.compute_bytes + layout.weight_bytes) * largest
+def largest_group(layout: PlannedLayout, part: Part) -> float:
+    """Parameters of the largest group whose gradients are reduced together: a layer, or a vocabulary matrix."""
+    return max(*layer_parameters(layout, part), layout.config.num_embedding_parameters / layout.mesh.tp)
 
 
 def stream_bytes(layout: PlannedLayout) -> int:
@@ -170,12 +179,25 @@ def expert_activations(layout: PlannedLayout) -> float:
     """Bytes that the experts of a layer keep: of the tokens' share of a tensor peer the norm's output and the router's
     scores in float32, and for each of the top-k copies, evenly spread, what is sent to its expert, four of the expert's
     hidden width, and the expert's output there and back."""
-    experts, width = layout.shape.experts, layout.config.width
+    experts, width = layout.config.experts, layout.config.width
     assert experts is not None
     shared = 4 * experts.hidden * experts.num_shared
     sent = experts.top_k * (3 * width + 4 * experts.hidden)
     per_token = layout.compute_bytes * (width + shared + sent) + 4 * 2 * experts.num_experts
     return layout.tokens / layout.mesh.tp * per_token
+
+
+def split_backward_bytes(layout: PlannedLayout, *, sparse: bool = False) -> float:
+    """Bytes that a layer whose backward pass is split holds for the gradients of its weights: those of its products'
+    outputs, and what was computed again."""
+    config, experts = layout.config, layout.config.experts
+    outputs = config.head_dim * (config.num_heads + 2 * config.num_kv_heads) + config.width
+    if sparse and experts is not None:
+        outputs += (experts.top_k + experts.num_shared) * (2 * experts.hidden + config.width)
+    else:
+        outputs += 2 * config.hidden + config.width
+    again = layer_activations(layout, sparse=sparse) if layout.recompute != "none" else 0.0
+    return layout.tokens * layout.compute_bytes * outputs / layout.mesh.tp + again
 
 
 def kept_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
@@ -185,7 +207,7 @@ def kept_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     larger choice: queries, values, gate, down (of experts, gate and down)."""
     if layout.recompute == "none":
         return layer_activations(layout, sparse=sparse)
-    config, tp, experts = layout.config, layout.mesh.tp, layout.shape.experts
+    config, tp, experts = layout.config, layout.mesh.tp, layout.config.experts
     kept = layout.tokens * stream_bytes(layout) * config.width / tp
     if layout.recompute == "selective":
         attention = config.num_heads * (layout.compute_bytes * config.head_dim + 4) / tp
@@ -200,11 +222,14 @@ def kept_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
 
 
 def logit_bytes(layout: PlannedLayout) -> float:
-    """Bytes of the loss at its fullest: logits, their log-softmax and its gradient in at least float32, and the
-    gradient of the logits; the vocabulary is split over tensor peers."""
-    wide = max(layout.compute_bytes, 4)
-    narrow = layout.compute_bytes * (2 if layout.compute_bytes < wide else 1)
-    return layout.tokens * layout.config.vocab_size / layout.mesh.tp * (narrow + 2 * wide)
+    """Bytes of the loss at its fullest, in at least float32: the log-softmax, its gradient and that of the logits; the
+    vocabulary is split over tensor peers."""
+    return layout.tokens * layout.config.vocab_size / layout.mesh.tp * 3 * max(layout.compute_bytes, 4)
+
+
+def staged_logit_bytes(layout: PlannedLayout) -> float:
+    """The same of a pipeline's last stage, whose schedule holds the logits until their backward pass is done."""
+    return logit_bytes(layout) + layout.tokens * layout.config.vocab_size / layout.mesh.tp * layout.compute_bytes
 
 
 def waiting_logit_bytes(layout: PlannedLayout) -> float:
@@ -213,34 +238,92 @@ def waiting_logit_bytes(layout: PlannedLayout) -> float:
     return layout.tokens * layout.config.vocab_size / layout.mesh.tp * (layout.compute_bytes + wide)
 
 
-def activations(layout: PlannedLayout, rank: int = 0) -> float:
-    """Bytes of activations on a pipeline rank: of each stage as many micro-batches as its schedule has under way at
-    once (its action table says how many), on the last stage the logits. With recomputation one layer at a time is whole
-    again, after the logits."""
-    dense = kept_activations(layout)
-    sparse = kept_activations(layout, sparse=True) if layout.shape.experts else 0.0
+def instants(layout: PlannedLayout, rank: int = 0) -> tuple[Instant, ...]:
+    """The instants of a step of which one is the fullest on a pipeline rank: when a backward pass begins, and when the
+    last gradients are on their way to their shards.
+
+    Of a group's gradients (a layer's, or a vocabulary matrix's) two copies are there at a time: as backward makes them,
+    and widened for the reduction. Layouts that reduce once a step have all of them whole until then, and the widened
+    group besides. DistributedDataParallel has buckets for all from its first step on, and reduces in place."""
     part = layout.ranks[rank]
     again = 0.0
     if layout.recompute != "none":
         again = layer_activations(layout, sparse=part.num_sparse > 0)
-    if layout.mesh.pp == 1:
-        return part.num_dense * dense + part.num_sparse * sparse + max(again, logit_bytes(layout))
-    if layout.shape.experts is None:  # in layers, so that what was counted once serves every layout with these stages
-        kept = dense * _most_alive(layout, rank, layout.split.layers)
-    else:
-        kept = _most_alive(
-            layout, rank, tuple(stage.num_dense * dense + stage.num_sparse * sparse for stage in layout.stages)
+    if layout.mesh.pp > 1:
+        return _instants_of_pipeline(layout, rank, again)
+    kept = part.num_dense * kept_activations(layout)
+    if part.num_sparse:
+        kept += part.num_sparse * kept_activations(layout, sparse=True)
+    if layout.replicated_by_ddp:
+        return (Instant(kept + max(again, logit_bytes(layout)), 0.0, True),)
+    group, whole = largest_group(layout, part), sum(owned_parameters(layout, part))
+    earlier = layout.num_micro_batches > 1
+    reducing = (layout.compute_bytes + layout.weight_bytes) * group
+    if layout.synchronises_once and earlier:
+        gradients = layout.weight_bytes * whole
+        return (
+            Instant(kept + max(again, logit_bytes(layout)), gradients, False),
+            Instant(0.0, gradients + layout.weight_bytes * group, False),
         )
-    if not part.head:
-        return kept + again
-    heads = _most_alive(layout, rank, layout.split.heads)
-    return kept + (heads - 1) * waiting_logit_bytes(layout) + max(again, logit_bytes(layout))
+    return (
+        Instant(kept + logit_bytes(layout), 0.0, earlier),
+        Instant(kept + again, reducing, earlier),
+        Instant(0.0, reducing, True),
+    )
 
 
-def _most_alive(layout: PlannedLayout, rank: int, sizes: tuple[float, ...]) -> float:
-    pp, pipeline = layout.mesh.pp, layout.pipeline
-    num = layout.num_micro_batches
+def _instants_of_pipeline(layout: PlannedLayout, rank: int, again: float) -> tuple[Instant, ...]:
+    """Of each stage as many micro-batches as its schedule has under way at once (its action table says how many), on
+    the last stage the logits; with recomputation one layer at a time is whole again. torch keeps a place for what comes
+    from the neighbouring stages for every micro-batch of a step (torch.distributed.pipelining.stage,
+    `_prepare_forward_infra`, `_prepare_backward_infra`)."""
+    part, split = layout.ranks[rank], layout.split
+    beside = stage_messages(layout, rank)
+    if part.head:
+        waiting = max(instant.kept for instant in _instants(layout, rank, split.heads, split.heads)) - 1
+        beside += waiting * waiting_logit_bytes(layout) + max(again, staged_logit_bytes(layout))
+    else:
+        beside += again
+    made = tuple(sum(owned_parameters(layout, stage)) for stage in layout.stages)
+    if layout.config.experts is None:  # in layers, so that what was counted once serves every layout with these stages
+        unit, unit_between = kept_activations(layout), split_backward_bytes(layout)
+        found = _instants(layout, rank, split.layers, made)
+    else:
+        unit = unit_between = 1.0
+        kept, between = (
+            tuple(stage.num_dense * of(layout) + stage.num_sparse * of(layout, sparse=True) for stage in layout.stages)
+            for of in (kept_activations, split_backward_bytes)
+        )
+        found = instants_of_rank(_pipeline_plan(layout), rank, kept, between, made)
+    whole = layout.weight_bytes * sum(owned_parameters(layout, part))
+    reducing = whole + layout.weight_bytes * largest_group(layout, part)
+    return (
+        *(
+            Instant(unit * one.kept + unit_between * one.between + beside, layout.weight_bytes * one.made, False)
+            for one in found
+        ),
+        Instant(stage_messages(layout, rank), reducing, False),
+    )
+
+
+def stage_messages(layout: PlannedLayout, rank: int) -> float:
+    """Bytes of the places for streams from the stages before, and for their gradients from the stages after."""
+    last = len(layout.stages) - 1
+    mine = [stage for stage, home in enumerate(layout.split.rank_of_stage) if home == rank]
+    times = sum((stage > 0) + (stage < last) for stage in mine)
+    stream = layout.tokens * layout.config.width / layout.mesh.tp * layout.compute_bytes
+    return times * layout.num_micro_batches * stream
+
+
+def _instants(
+    layout: PlannedLayout, rank: int, layers: tuple[float, ...], made: tuple[float, ...]
+) -> tuple[Fullness, ...]:
+    return instants_of_rank(_pipeline_plan(layout), rank, layers, layers, made)
+
+
+def _pipeline_plan(layout: PlannedLayout) -> PipelinePlan:
+    pp, pipeline, num = layout.mesh.pp, layout.pipeline, layout.num_micro_batches
     # After its first passes a schedule has no more under way than before; only gpipe keeps all.
     if pipeline.schedule != "gpipe" and num > 4 * pp:
         num = 4 * pp
-    return alive_on_rank(PipelinePlan(pipeline.schedule, pp, pipeline.num_virtual, num), rank, sizes)
+    return PipelinePlan(pipeline.schedule, pp, pipeline.num_virtual, num)

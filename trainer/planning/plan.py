@@ -1,7 +1,7 @@
 """`sluice plan`: what a training recipe needs of the machines that its [plan] names.
 
 1. vocabulary    from the data's index, the model's config.json, or Llama 3's
-2. shape         parameters and operations, of experts too                    shape.py
+2. model         parameters and operations, of experts too        trainer/model/sizes.py
 3. layout        the model over the mesh, micro-batches                       layout.py
 4. memory        four buckets of the fullest GPU                              memory.py
 5. communication volume and time by axis and link                             communication.py
@@ -19,14 +19,13 @@ from typing import Final
 from lineage.index.output_index import NotFinishedError
 from lineage.recipe import RecipeError
 from trainer.data.corpus import Corpus, open_corpus
-from trainer.model.sizes import SIZES
+from trainer.model.sizes import PLANNED_KINDS, SIZES, ModelConfig, model_config
 from trainer.options import PlanTable, TrainRecipe, TrainTable
 from trainer.planning import cadence
 from trainer.planning.communication import Traffic, traffic
 from trainer.planning.gpus import Gpu, gpu_named
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.memory import Memory, memory
-from trainer.planning.shape import Shape, planned_shape
 from trainer.planning.throughput import Throughput, throughput
 
 LLAMA_3_VOCABULARY: Final = 128_256
@@ -105,8 +104,8 @@ def plan_training(recipe: TrainRecipe) -> TrainingPlan:
     """The plan of a recipe; reads at most the data's index. RecipeError where the recipe cannot be carried out."""
     table, gpu = recipe.train, gpu_named(recipe.plan.gpu)
     corpus = finished_corpus(table)
-    shape, vocabulary = planned_model(table, corpus)
-    layout = planned_layout(table, shape)
+    config, vocabulary = planned_model(table, corpus)
+    layout = planned_layout(table, config)
     check_gpu(layout, gpu)
     sent = traffic(layout, recipe.plan)
     speed = throughput(layout, sent, recipe.plan, gpu)
@@ -140,21 +139,21 @@ def check_gpu(layout: PlannedLayout, gpu: Gpu) -> None:
         raise RecipeError(f"train.dtype = 'float8': {gpu.name} (plan.gpu) has none; expected another dtype or GPU")
 
 
-def planned_model(table: TrainTable, corpus: Corpus | None) -> tuple[Shape, VocabularyCost]:
+def planned_model(table: TrainTable, corpus: Corpus | None) -> tuple[ModelConfig, VocabularyCost]:
     """The model with the vocabulary that training would give it, or the nearest that can be known without data."""
     if corpus is not None:
         known, origin = corpus.tokenizer.vocab_size, f"the data's tokenizer, {corpus.tokenizer.name}"
-    elif table.model in SIZES or table.model == "moe-debug":
+    elif table.model in SIZES:
         known, origin = LLAMA_3_VOCABULARY, "Llama 3's: train.data has no finished output yet"
     else:
         known, origin = 0, f"{Path(table.model)}: train.data has no finished output yet"
-    shape = planned_shape(table.model, known)
-    return shape, VocabularyCost(size=shape.config.vocab_size, origin=origin)
+    config = model_config(table.model, known, PLANNED_KINDS)
+    return config, VocabularyCost(size=config.vocab_size, origin=origin)
 
 
 def checkpoint_bytes(layout: PlannedLayout) -> float:
     """Weights and two moments of the whole model in `weight_bytes` each; the rest of a checkpoint is small."""
-    return 3.0 * layout.weight_bytes * layout.shape.num_parameters
+    return 3.0 * layout.weight_bytes * layout.config.num_parameters
 
 
 def plan_checkpoints(layout: PlannedLayout, plan: PlanTable, every_steps: int, step_seconds: float) -> Checkpoints:
@@ -197,7 +196,7 @@ def plan_budget(
         num_tokens=num_tokens,
         corpus_tokens=available,
         epochs=num_tokens / available if available else None,
-        num_flops=layout.shape.flops_per_token(layout.seq_len) * num_tokens,
+        num_flops=layout.config.flops_per_token(layout.seq_len) * num_tokens,
         ideal_days=ideal / 86400,
         days=seconds / 86400,
         gpu_hours=gpu_hours,
@@ -217,6 +216,12 @@ def _notes(layout: PlannedLayout, plan: PlanTable) -> tuple[str, ...]:
         notes.append(
             f"train.parallel.tp = {mesh.tp}: more than a node's {plan.gpus_per_node} GPUs, so each layer waits for the "
             "slow link"
+        )
+    if layout.num_micro_batches > layout.num_full_micro_batches:
+        notes.append(
+            f"train.pipeline.schedule = {layout.pipeline.schedule!r}: with train.parallel.pp = {mesh.pp} it takes "
+            f"{layout.num_micro_batches} micro-batches a step, of which a rank's sequences make "
+            f"{layout.num_full_micro_batches}: the others are padding"
         )
     if layout.global_batch % (mesh.dp * layout.micro_batch):
         notes.append(

@@ -10,12 +10,12 @@ from typing import Final
 import numpy as np
 
 from lineage.index.blocks import BLOCK_TOKENS, TOKEN_BYTES
+from trainer.model.sizes import Experts, ModelConfig
 from trainer.options import PlanTable, TrainRecipe
 from trainer.planning.communication import all_to_all_path, ring_bytes, ring_path, traffic
 from trainer.planning.gpus import Gpu, gpu_named
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.plan import check_gpu, finished_corpus, planned_model
-from trainer.planning.shape import PlannedExperts, Shape
 from trainer.planning.throughput import throughput
 
 CHINCHILLA: Final = (1.8172, 482.01, 2085.43, 0.3478, 0.3658)
@@ -98,8 +98,8 @@ class Roofline:
 def roofline(recipe: TrainRecipe) -> Roofline:
     """The figures of a recipe's layout; RecipeError as `plan_training`."""
     gpu = gpu_named(recipe.plan.gpu)
-    shape, _ = planned_model(recipe.train, finished_corpus(recipe.train))
-    layout = planned_layout(recipe.train, shape)
+    config, _ = planned_model(recipe.train, finished_corpus(recipe.train))
+    layout = planned_layout(recipe.train, config)
     check_gpu(layout, gpu)
     speed = throughput(layout, traffic(layout, recipe.plan), recipe.plan, gpu)
     exchanges = tuple(_exchanges(layout, recipe.plan))
@@ -109,7 +109,7 @@ def roofline(recipe: TrainRecipe) -> Roofline:
         products=tuple(products(layout)),
         exchanges=exchanges,
         overtaken=next((one for one in exchanges if one.all_to_all_seconds > one.tensor_seconds), None),
-        forecast=forecast(shape, recipe.train.steps * layout.global_batch * layout.seq_len),
+        forecast=forecast(config, recipe.train.steps * layout.global_batch * layout.seq_len),
         reading=reading(layout, speed.tokens_per_second, recipe.plan, recipe.train.order.window_blocks),
     )
 
@@ -117,7 +117,7 @@ def roofline(recipe: TrainRecipe) -> Roofline:
 def products(layout: PlannedLayout) -> Iterator[Product]:
     """The kinds of products of a layer and the output matrix. Each reads both factors and writes its result once, in
     `compute_bytes` (float8: one byte a factor); attention does not write its scores (Dao et al., 2205.14135)."""
-    config, tp, experts = layout.config, layout.mesh.tp, layout.shape.experts
+    config, tp, experts = layout.config, layout.mesh.tp, layout.config.experts
     tokens, width = layout.tokens, config.width
     yield _product(layout, "queries", (tokens, width, config.num_heads * config.head_dim / tp), 1)
     yield _product(layout, "keys, values", (tokens, width, config.num_kv_heads * config.head_dim / tp), 2)
@@ -135,7 +135,7 @@ def products(layout: PlannedLayout) -> Iterator[Product]:
         num_bytes=layout.compute_bytes * read,
     )
     yield _product(layout, "attention's output", (tokens, config.num_heads * config.head_dim // tp, width), 1)
-    if layout.shape.num_sparse_layers < config.num_layers:
+    if layout.config.num_sparse_layers < config.num_layers:
         yield _product(layout, "gate, up", (tokens, width, config.hidden / tp), 2)
         yield _product(layout, "down", (tokens, config.hidden // tp, width), 1)
     if experts is not None:
@@ -165,7 +165,7 @@ def _product(layout: PlannedLayout, name: str, sides: tuple[float, int, float], 
 def _exchanges(layout: PlannedLayout, plan: PlanTable) -> Iterator[ExpertExchange]:
     """For ever more experts, each on a GPU of its own, of which a token sees as many as the model's (2 where it has
     none): beside tensor parallel over the layout's tp, or a node where that is 1."""
-    experts = layout.shape.experts or PlannedExperts(num_experts=2, top_k=2, hidden=layout.config.hidden)
+    experts = layout.config.experts or Experts(num_experts=2, top_k=2, hidden=layout.config.hidden)
     tp = layout.mesh.tp if layout.mesh.tp > 1 else plan.gpus_per_node
     stream = layout.tokens * layout.config.width * layout.compute_bytes
     tensor = 2 * ring_path(1, tp, plan).seconds(ring_bytes(stream, tp))
@@ -194,9 +194,9 @@ def optimal_tokens(num_parameters: float) -> float:
     return float((beta * b * num_parameters**alpha / (alpha * a)) ** (1 / beta))
 
 
-def forecast(shape: Shape, num_tokens: int) -> Forecast:
+def forecast(config: ModelConfig, num_tokens: int) -> Forecast:
     """The law for the parameters that a token passes: mixtures of experts may learn more."""
-    num = float(shape.num_active_parameters)
+    num = float(config.num_active_parameters)
     optimal = optimal_tokens(num)
     return Forecast(
         num_tokens=num_tokens,

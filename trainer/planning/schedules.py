@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from lineage.recipe import RecipeError
 from trainer.options import Schedule
 
 Kind = Literal["F", "B", "I", "W"]
@@ -54,25 +53,9 @@ def rank_of_stage(schedule: Schedule, stage: int, pp: int) -> int:
     return stage % pp
 
 
-def check_micro_batches(schedule: Schedule, pp: int, num_micro_batches: int) -> None:
-    """RecipeError where torch's schedule does not run with so many micro-batches."""
-    need = {"1f1b": pp, "dualpipev": 2 * pp}.get(schedule, 1)
-    if num_micro_batches < need:
-        raise RecipeError(
-            f"train.pipeline.schedule = {schedule!r}: with train.parallel.pp = {pp} it needs at least {need} "
-            f"micro-batches a step, and global_batch ÷ data parallel ranks ÷ micro_batch is {num_micro_batches}"
-        )
-    rounds = max(1, num_micro_batches // pp)
-    if schedule in ("interleaved", "interleaved_zero_bubble") and num_micro_batches % rounds:
-        raise RecipeError(
-            f"train.pipeline.schedule = {schedule!r}: with train.parallel.pp = {pp} it runs {num_micro_batches} "
-            f"micro-batches in {rounds} rounds, which must divide them; a multiple of {pp} always works"
-        )
-
-
 def action_table(schedule: Schedule, pp: int, num_stages: int, num_micro_batches: int) -> Table:
-    """The actions of each of `pp` ranks with `num_stages` stages each; RecipeError where the schedule does not run."""
-    check_micro_batches(schedule, pp, num_micro_batches)
+    """The actions of each of `pp` ranks with `num_stages` stages each, for a number of micro-batches that the schedule
+    takes (`PipelineTable.fill_up`)."""
     return tuple(_actions(schedule, pp, num_stages, num_micro_batches, rank) for rank in range(pp))
 
 
@@ -313,20 +296,47 @@ def idle_of_useful(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[fl
     return pipeline.pp * span(pipeline, times, shares) / useful - 1
 
 
-def most_alive(actions: Sequence[Action], sizes: Sequence[float]) -> float:
-    """The most that a rank keeps at once for backward passes to come: `sizes[c]` for each micro-batch of stage c, from
-    its F until its B or W."""
-    alive = most = 0.0
+class Fullness(NamedTuple):
+    """What a rank has at one instant: of micro-batches whose backward pass is not over; of those among them whose
+    gradients of weights are still to come; and gradients that are made."""
+
+    kept: float
+    between: float
+    made: float
+
+
+def fullest_instants(
+    actions: Sequence[Action], kept: Sequence[float], between: Sequence[float], made: Sequence[float]
+) -> tuple[Fullness, ...]:
+    """The fullest instants of a rank before it has made any gradients, and after each of its stages has begun to: that
+    with the most, where what is between counts half (see `trainer.planning.memory.split_backward_bytes`), and that with
+    the most between.
+
+    `kept[c]` is held for each micro-batch of stage c from its F until its B or W, `between[c]` besides from its I on,
+    `made[c]` from its first B or W."""
+    now = most = waiting = Fullness(0.0, 0.0, 0.0)
+    begun: set[int] = set()
+    instants = []
     for stage, kind, _ in actions:
         if kind == "F":
-            alive += sizes[stage]
-            most = max(most, alive)
-        elif kind != "I":
-            alive -= sizes[stage]
-    return most
+            now = now._replace(kept=now.kept + kept[stage])
+        elif kind == "I":
+            now = now._replace(between=now.between + between[stage])
+        else:
+            done = between[stage] if kind == "W" else 0.0
+            now = now._replace(kept=now.kept - kept[stage], between=now.between - done)
+            if stage not in begun:
+                begun.add(stage)
+                instants += [most, waiting]
+                most = waiting = now = now._replace(made=now.made + made[stage])
+        most = max(most, now, key=lambda instant: instant.kept + instant.between / 2)
+        waiting = max(waiting, now, key=lambda instant: instant.between)
+    return tuple(dict.fromkeys((*instants, most, waiting)))
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def alive_on_rank(pipeline: PipelinePlan, rank: int, sizes: tuple[float, ...]) -> float:
-    """`most_alive` of one rank's actions, without those of the others."""
-    return most_alive(_actions(*pipeline, rank), sizes)
+def instants_of_rank(
+    pipeline: PipelinePlan, rank: int, kept: tuple[float, ...], between: tuple[float, ...], made: tuple[float, ...]
+) -> tuple[Fullness, ...]:
+    """`fullest_instants` of one rank's actions, without those of the others."""
+    return fullest_instants(_actions(*pipeline, rank), kept, between, made)

@@ -12,36 +12,39 @@ import dataclasses
 import functools
 import heapq
 import itertools
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from lineage.recipe import RecipeError
-from trainer.options import ContextTable, Mesh, ParallelTable, PipelineTable, PlanTable, Schedule, TrainRecipe
+from trainer.model.sizes import ModelConfig
+from trainer.options import Mesh, ParallelTable, PipelineTable, PlanTable, Schedule, TrainRecipe
+from trainer.parallel.checks import check_mesh, check_split_backward
 from trainer.planning.communication import traffic
 from trainer.planning.gpus import Gpu, gpu_named
 from trainer.planning.layout import (
+    Part,
     PlannedLayout,
     Recompute,
     Zero,
-    check_mesh,
-    check_pipeline,
+    micro_batches,
     planned_layout,
     shards_of,
 )
 from trainer.planning.memory import (
+    Instant,
     Memory,
-    activations,
     bytes_in_shards,
     gathered_parameters,
+    instant_bytes,
+    instants,
     likely_ranks,
     memory,
     owned_parameters,
-    unsharded_gradients,
 )
 from trainer.planning.plan import check_gpu, finished_corpus, planned_model
-from trainer.planning.shape import Shape
 from trainer.planning.throughput import (
     MicroBatchTime,
     Throughput,
@@ -125,14 +128,14 @@ def search(recipe: TrainRecipe, limit: int = 20) -> SearchResult:
     model cannot be planned at all."""
     began = time.perf_counter()
     gpu = gpu_named(recipe.plan.gpu)
-    shape, _ = planned_model(recipe.train, finished_corpus(recipe.train))
-    maker = _Maker(recipe, shape, gpu)
+    config, _ = planned_model(recipe.train, finished_corpus(recipe.train))
+    maker = _Maker(recipe, config, gpu)
     for core in maker.cores():
         maker.spread(core)
     ranking = _Ranking(maker)
     ranked = tuple(itertools.islice(ranking.fastest(range(len(maker.fitting))), limit))
     by_axis = {axis: _by_value(ranking, maker, axis) for axis in ("tp", "pp", "cp", "ep")}
-    own, own_refused = _own(recipe, shape, gpu)
+    own, own_refused = _own(recipe, config, gpu)
     return SearchResult(
         ranked=ranked,
         by_axis=by_axis,
@@ -151,9 +154,9 @@ def _by_value(ranking: _Ranking, maker: _Maker, axis: str) -> dict[int, Candidat
     return {value: next(ranking.fastest(numbers[value])) for value in sorted(numbers)}
 
 
-def _own(recipe: TrainRecipe, shape: Shape, gpu: Gpu) -> tuple[Candidate | None, str | None]:
+def _own(recipe: TrainRecipe, config: ModelConfig, gpu: Gpu) -> tuple[Candidate | None, str | None]:
     try:
-        layout = planned_layout(recipe.train, shape)
+        layout = planned_layout(recipe.train, config)
         check_gpu(layout, gpu)
     except RecipeError as error:
         return None, str(error)
@@ -179,7 +182,7 @@ class _Core:
     layout: PlannedLayout
     times: MicroBatchTime
     least: float
-    kept: dict[int, float]
+    instants: dict[int, tuple[Instant, ...]]
     exact: float | None = None
 
     def pipeline_seconds(self, plan: PlanTable) -> float:
@@ -198,14 +201,14 @@ class _Fitting:
 class _Maker:
     """Tries the choices, level by level."""
 
-    def __init__(self, recipe: TrainRecipe, shape: Shape, gpu: Gpu) -> None:
-        self.recipe, self.shape, self.gpu, self.plan = recipe, shape, gpu, recipe.plan
+    def __init__(self, recipe: TrainRecipe, config: ModelConfig, gpu: Gpu) -> None:
+        self.recipe, self.config, self.gpu, self.plan = recipe, config, gpu, recipe.plan
         self.fitting: list[_Fitting] = []
         self.refused: list[Refused] = []
         table = recipe.train
         # Bytes of numbers and the like are the recipe's; a mesh of one is always possible.
         one = Mesh(dp_replicate=1, dp_shard=1, tp=1, pp=1, cp=1, ep=1)
-        self._template = _template(recipe, shape, one)
+        self._template = _template(recipe, config, one)
         check_gpu(self._template, gpu)
         self._num_gpus, self._compile = table.num_workers, table.compile
         self._divisors = _divisors(self._num_gpus)
@@ -225,10 +228,11 @@ class _Maker:
                     )
                     continue
                 for pipeline in self._pipelines(choice.pp):
-                    yield from self._recomputing(_with(with_batch, pipeline=pipeline), -(-rows // micro_batch))
+                    num = micro_batches(pipeline, choice.pp, -(-rows // micro_batch))
+                    yield from self._recomputing(_with(with_batch, pipeline=pipeline), num)
 
     def _meshes(self) -> Iterator[LayoutChoice]:
-        experts = self.shape.experts
+        table, experts = self.recipe.train, self.config.experts
         eps = _divisors(experts.num_experts) if experts else [1]
         for pp, cp, tp in itertools.product(self._divisors, repeat=3):
             if self._num_gpus % (pp * cp * tp):
@@ -236,24 +240,20 @@ class _Maker:
             choice = LayoutChoice(pp=pp, cp=cp, tp=tp, dp=self._num_gpus // (pp * cp * tp))
             if tp > self.plan.gpus_per_node:
                 self._refuse(choice, "tp over a node", f"a node has {self.plan.gpus_per_node} GPUs")
-            elif choice.dp > self.recipe.train.global_batch:
-                message = f"{choice.dp} data parallel ranks share {self.recipe.train.global_batch} sequences"
+            elif choice.dp > table.global_batch:
+                message = f"{choice.dp} data parallel ranks share {table.global_batch} sequences"
                 self._refuse(choice, "batch too small", message)
-            elif pp > self.shape.config.num_layers:
-                self._refuse(choice, "does not divide", f"the model has {self.shape.config.num_layers} layers")
+            elif pp > self.config.num_layers:
+                self._refuse(choice, "does not divide", f"the model has {self.config.num_layers} layers")
             else:
                 for ep in eps:
                     spread = _with(choice, ep=ep)
                     try:
-                        check_mesh(self._mesh(spread, choice.dp), self.shape, self.recipe.train.seq_len, self._context)
+                        check_mesh(self._mesh(spread, choice.dp), self.config, table.seq_len, table.context)
                     except RecipeError as error:
                         self._refuse(spread, "does not divide", str(error))
                     else:
                         yield spread
-
-    @property
-    def _context(self) -> ContextTable:
-        return self.recipe.train.context
 
     def _mesh(self, choice: LayoutChoice, dp_shard: int) -> Mesh:
         dp_replicate, ep = choice.dp // dp_shard, choice.ep or 1
@@ -262,7 +262,7 @@ class _Maker:
     def _pipelines(self, pp: int) -> Sequence[PipelineTable]:
         if pp == 1:
             return (PipelineTable(),)
-        layers, found = self.shape.config.num_layers, []
+        layers, found = self.config.num_layers, []
         schedules: list[tuple[Schedule, int]] = [("gpipe", 1), ("1f1b", 1), ("zbv", 2), ("dualpipev", 2)]
         schedules += [("interleaved", num) for num in _VIRTUAL]
         schedules += [("interleaved_zero_bubble", num) for num in _VIRTUAL]
@@ -279,27 +279,21 @@ class _Maker:
         return found
 
     def _recomputing(self, choice: LayoutChoice, num_micro_batches: int) -> Iterator[_Core]:
-        pipeline, micro_batch = choice.pipeline, choice.micro_batch
-        assert pipeline is not None
-        assert micro_batch is not None
-        if self._compile and choice.pp > 1 and pipeline.splits_backward:
-            self._refuse(choice, "schedule", "torch cannot compile a backward pass that is split")
-            return
+        assert choice.pipeline is not None
         recomputes: tuple[Recompute, ...] = ("none", "selective", "full")
         for recompute in recomputes:
             decided = _with(choice, recompute=recompute)
+            if choice.pp > 1:
+                try:
+                    check_split_backward(choice.pipeline, recompute, compiled=self._compile)
+                except RecipeError as error:
+                    self._refuse(decided, "schedule", str(error))
+                    continue
             layout = self._layout(decided, num_micro_batches)
-            try:
-                check_pipeline(layout)
-            except RecipeError as error:
-                self._refuse(decided, "schedule", str(error))
-                if "selective" not in str(error):
-                    return
-                continue
-            kept = {rank: activations(layout, rank) for rank in likely_ranks(layout)}
+            held = {rank: instants(layout, rank) for rank in likely_ranks(layout)}
             times = pass_times(layout, self.plan, self.gpu)
             least = least_pipeline_seconds(times, layout, self.plan)
-            yield _Core(choice=decided, layout=layout, times=times, least=least, kept=kept)
+            yield _Core(choice=decided, layout=layout, times=times, least=least, instants=held)
 
     def _layout(self, choice: LayoutChoice, num_micro_batches: int) -> PlannedLayout:
         known = self._template
@@ -307,7 +301,7 @@ class _Maker:
         assert choice.recompute is not None
         assert choice.micro_batch is not None
         return PlannedLayout(
-            shape=known.shape,
+            config=known.config,
             mesh=self._mesh(choice, choice.dp),
             pipeline=choice.pipeline,
             context=known.context,
@@ -320,6 +314,7 @@ class _Maker:
             global_batch=known.global_batch,
             micro_batch=choice.micro_batch,
             num_micro_batches=num_micro_batches,
+            prefetch_layers=known.prefetch_layers,
         )
 
     def spread(self, core: _Core) -> None:
@@ -328,24 +323,21 @@ class _Maker:
         mesh, choice = layout.mesh, core.choice
         for zero, shards in self._holdings(mesh):
             level = layout if zero == 3 else dataclasses.replace(layout, zero=zero)
-            parts = [layout.ranks[rank] for rank in core.kept]
-            owned = [owned_parameters(level, part) for part in parts]
-            kept_bytes = list(core.kept.values())
-            if level.replicated_by_ddp:  # whose residual stream is wider
-                kept_bytes = [activations(level, rank) for rank in core.kept]
-            beside = [
-                kept + gathered_parameters(level, part) + unsharded_gradients(level, part)
-                for part, kept in zip(parts, kept_bytes, strict=True)
-            ]
+            # Only these levels differ from the third in what they hold beside the shards and what is gathered.
+            held = core.instants
+            if zero < 2 and mesh.pp == 1:
+                held = {rank: instants(level, rank) for rank in core.instants}
+            ranks = [_rank_bytes(level, layout.ranks[rank], of_rank) for rank, of_rank in held.items()]
             for dp_shard in shards:
                 if mesh.ep > 1 and (dp_shard * mesh.cp * mesh.tp) % mesh.ep:
                     message = f"ep = {mesh.ep} does not divide dp_shard x cp x tp = {dp_shard * mesh.cp * mesh.tp}"
                     self.refused.append(Refused(choice, "does not divide", message, 0.0, zero, dp_shard))
                     continue
                 total, spread = 0.0, shards_of(zero, dp_shard * mesh.cp, mesh.tp, mesh.ep)
-                for own, other in zip(owned, beside, strict=True):
-                    weights, moments = bytes_in_shards(own, layout.weight_bytes, spread)
-                    total = max(total, other + 2 * weights + moments)
+                for rank in ranks:
+                    weights, states = bytes_in_shards(rank.owned, layout.weight_bytes, spread)
+                    fullest = max(rank.beside, rank.beside_gradients + weights)
+                    total = max(total, rank.gathered + weights + states + fullest)
                 if total > room:
                     self.refused.append(Refused(choice, "does not fit", "", total - room, zero, dp_shard))
                 else:
@@ -365,7 +357,26 @@ class _Maker:
         return found
 
 
-def _template(recipe: TrainRecipe, shape: Shape, mesh: Mesh) -> PlannedLayout:
+class _RankBytes(NamedTuple):
+    """What a rank holds whatever its shards are, bytes: weights that are gathered, and activations and gradients at the
+    fullest instant at which shards have no gradients, and at which they do. `owned`: see `owned_parameters`."""
+
+    owned: tuple[float, float]
+    gathered: float
+    beside: float
+    beside_gradients: float
+
+
+def _rank_bytes(layout: PlannedLayout, part: Part, found: tuple[Instant, ...]) -> _RankBytes:
+    return _RankBytes(
+        owned=owned_parameters(layout, part),
+        gathered=gathered_parameters(layout, part),
+        beside=max((instant_bytes(instant, 0.0) for instant in found if not instant.sharded), default=0.0),
+        beside_gradients=max((instant_bytes(instant, 0.0) for instant in found if instant.sharded), default=-math.inf),
+    )
+
+
+def _template(recipe: TrainRecipe, config: ModelConfig, mesh: Mesh) -> PlannedLayout:
     one = dataclasses.replace(
         recipe.train,
         parallel=ParallelTable(),
@@ -376,7 +387,7 @@ def _template(recipe: TrainRecipe, shape: Shape, mesh: Mesh) -> PlannedLayout:
         activation_checkpointing="none",
     )
     assert one.mesh == mesh
-    return planned_layout(one, shape)
+    return planned_layout(one, config)
 
 
 def _with(choice: LayoutChoice, **decided: object) -> LayoutChoice:

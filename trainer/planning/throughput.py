@@ -107,24 +107,24 @@ class Work:
 def work_of(layout: PlannedLayout, part: Part) -> Work:
     """The operations of some layers. Recomputed: full, the layers' forward; selective, the three of seven matrix
     products that are not kept (keys, attention's output projection, up); attention is kept."""
-    shape, config = layout.shape, layout.config
-    dense, sparse = shape.layer_flops(sparse=False) / 3, shape.layer_flops(sparse=True) / 3
+    config = layout.config
+    dense, sparse = config.layer_flops(sparse=False) / 3, config.layer_flops(sparse=True) / 3
     linear = part.num_dense * dense + part.num_sparse * sparse
-    attention = part.num_layers * shape.attention_flops(layout.seq_len) / 3
+    attention = part.num_layers * config.attention_flops(layout.seq_len) / 3
     again_linear = again_attention = 0.0
     if layout.recompute == "full":
         again_linear, again_attention = linear, attention
     elif layout.recompute == "selective":
         heads = config.width * config.head_dim * (config.num_kv_heads + config.num_heads)
         up = part.num_dense * config.width * config.hidden
-        if shape.experts is not None:
-            seen = shape.experts.top_k + shape.experts.num_shared
-            up += part.num_sparse * config.width * shape.experts.hidden * seen
+        if config.experts is not None:
+            seen = config.experts.top_k + config.experts.num_shared
+            up += part.num_sparse * config.width * config.experts.hidden * seen
         again_linear = 2.0 * (part.num_layers * heads + up)
     return Work(
         linear=linear,
         attention=attention,
-        head=shape.head_flops / 3 if part.head else 0.0,
+        head=config.head_flops / 3 if part.head else 0.0,
         again_linear=again_linear,
         again_attention=again_attention,
     )
@@ -175,7 +175,7 @@ def waiting_times(layout: PlannedLayout, part: Part, plan: PlanTable, gpu: Gpu) 
             step = pair_path(mesh.tp, mesh.cp, plan)
             a_layer = step.seconds(size, mesh.cp - 1)
             speed = plan.efficiency * gpu.peak_flops
-            hidden = layout.tokens / mesh.tp * layout.shape.attention_flops(layout.seq_len) / 3 / speed
+            hidden = layout.tokens / mesh.tp * layout.config.attention_flops(layout.seq_len) / 3 / speed
             forward += part.num_layers * max(0.0, a_layer - hidden)
             backward += part.num_layers * max(0.0, 2 * a_layer - 2 * hidden)
     if mesh.ep > 1:
@@ -222,8 +222,8 @@ def throughput_of(
     exposed = synchronising_seconds(layout, sent, passes)
     step = pipeline + exposed + update_seconds(layout, gpu)
     mean = Part(
-        num_dense=layout.config.num_layers - layout.shape.num_sparse_layers,
-        num_sparse=layout.shape.num_sparse_layers,
+        num_dense=layout.config.num_layers - layout.config.num_sparse_layers,
+        num_sparse=layout.config.num_sparse_layers,
         embedding=True,
         head=True,
     )
@@ -231,7 +231,7 @@ def throughput_of(
     waiting = parts * passes.waiting / mesh.pp
     work = work_of(layout, mean)
     per_gpu = layout.global_batch * layout.seq_len / step / mesh.num_workers
-    utilised = utilisation(layout.shape.flops_per_token(layout.seq_len) * per_gpu, gpu.peak_flops)
+    utilised = utilisation(layout.config.flops_per_token(layout.seq_len) * per_gpu, gpu.peak_flops)
     return Throughput(
         step_seconds=step,
         compute_seconds=computing,
@@ -344,11 +344,8 @@ def least_pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, plan: P
 def synchronising_seconds(layout: PlannedLayout, sent: Sequence[Traffic], times: MicroBatchTime) -> float:
     """Seconds of gathering parameters and reducing gradients that no computing hides."""
     forward, backward = times.fullest.forward, times.fullest.input + times.fullest.weight
-    rounds = 1 if layout.synchronises_once or layout.zero == 1 else layout.num_micro_batches
+    rounds = 1 if layout.synchronises_once else layout.num_micro_batches
     gather, reduce = (_seconds(sent, what) / rounds for what in ("all-gather", "reduce-scatter"))
-    if layout.zero == 1 and not layout.synchronises_once:
-        # The new weights are gathered after the optimizer, beside nothing.
-        return gather + max(0.0, _seconds(sent, "all-reduce") - backward)
     gather_forward = gather / 2 if layout.zero == 3 and not layout.synchronises_once else gather
     exposed = max(0.0, gather_forward - forward) + max(0.0, gather - gather_forward + reduce - backward)
     return rounds * exposed + max(0.0, _seconds(sent, "all-reduce") - backward)

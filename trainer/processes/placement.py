@@ -1,12 +1,15 @@
-"""What the processes of a run reserve on a cluster, and where they may lie: tensor-parallel peers share a node."""
+"""What the processes of a run reserve on a cluster, and where they may lie: tensor-parallel peers share a node, and
+neighbours lie near."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lineage.recipe import RecipeError
 from trainer.options import TrainTable
 
 _CUSTOM_RESOURCE_SHARE: Final = 0.001
@@ -37,6 +40,37 @@ def workers_of(table: TrainTable, cluster_gpus: float) -> Workers:
         together=num if resources.placement == "STRICT_PACK" else table.mesh.tp,
         per_node=1 if resources.placement == "STRICT_SPREAD" else None,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledNode:
+    """A node of a cluster: its labels, and what it has in all (Ray's resource names)."""
+
+    labels: Mapping[str, str]
+    resources: Mapping[str, float]
+
+    def room(self, each: Mapping[str, float]) -> int:
+        """How many workers fit, were nothing else on the node."""
+        return int(min((self.resources.get(name, 0.0) / amount for name, amount in each.items()), default=0.0))
+
+
+def label_selectors(workers: Workers, nodes: Sequence[LabelledNode], label: str) -> list[dict[str, str]]:
+    """For each rank the label of the nodes that it may lie on: one value's nodes are filled before those of the next,
+    the value with the most room first, so that consecutive ranks are near each other and as few borders as possible are
+    crossed. Workers that must be together stay on one side of a border. RecipeError where there is no room for all."""
+    room: Counter[str] = Counter()
+    for node in nodes:
+        if label in node.labels:
+            room[node.labels[label]] += node.room(workers.each) // workers.together * workers.together
+    chosen = [
+        {label: value} for value, held in sorted(room.items(), key=lambda one: (-one[1], one[0])) for _ in range(held)
+    ]
+    if len(chosen) < workers.num:
+        raise RecipeError(
+            f"train.resources.near = {label!r}: the nodes with this label have room for {len(chosen)} of "
+            f"{workers.num} workers; expected a label of all training nodes, or none"
+        )
+    return chosen[: workers.num]
 
 
 def local_cpus(table: TrainTable) -> int:

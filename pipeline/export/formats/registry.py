@@ -39,26 +39,10 @@ class Format:
 FORMATS: Final[dict[str, Format]] = {
     "jsonl": Format(reads="texts", write=jsonl.write),
     "parquet": Format(reads="texts", write=parquet.write),
-    "hf": Format(
-        reads="texts",
-        write=hf.write,
-        index_files=hf.index_files,
-    ),
-    "nanochat": Format(
-        reads="texts",
-        write=nanochat.write,
-        has_splits=False,
-    ),
-    "mds": Format(
-        reads="either",
-        write=mds.write,
-        index_files=mds.index_files,
-    ),
-    "litdata": Format(
-        reads="tokens",
-        write=litdata.write,
-        index_files=litdata.index_files,
-    ),
+    "hf": Format(reads="texts", write=hf.write, index_files=hf.index_files),
+    "nanochat": Format(reads="texts", write=nanochat.write, has_splits=False),
+    "mds": Format(reads="either", write=mds.write, index_files=mds.index_files),
+    "litdata": Format(reads="tokens", write=litdata.write, index_files=litdata.index_files),
     "megatron": Format(reads="tokens", write=megatron.write),
     "olmo": Format(reads="tokens", write=olmo.write),
     "llmc": Format(reads="tokens", write=llmc.write),

@@ -47,7 +47,7 @@ from trainer.model import context as attention_module
 from trainer.model.attention import Kernel
 from trainer.model.rows import DeviceRows
 from trainer.model.sizes import ModelConfig
-from trainer.options import ContextTable, PipelineTable, Schedule
+from trainer.options import ContextTable, OverlapTable, PipelineTable, Schedule
 from trainer.parallel import mesh as mesh_module
 from trainer.parallel.context import ContextOptions, ContextShare
 from trainer.parallel.layout import ParallelLayout
@@ -128,6 +128,9 @@ LARGER = {
     "fsdp 2, some recomputed": ParallelLayout(mesh=mesh(dp_shard=2), dtype=torch.float64, recompute="selective"),
     "fsdp 2 x tensor parallel 2, recomputed": ParallelLayout(
         mesh=mesh(dp_shard=2, tp=2), dtype=torch.float64, recompute="full"
+    ),
+    "fsdp 2, gathered three layers ahead": dataclasses.replace(
+        double(dp_shard=2), overlap=OverlapTable(prefetch_layers=3)
     ),
     "fsdp 2, compiled": ParallelLayout(
         mesh=mesh(dp_shard=2), dtype=torch.float64, compile=True, compile_backend="aot_eager"

@@ -9,8 +9,8 @@ import pytest
 
 from lineage.recipe import RecipeError, parse_table
 from trainer.model.sizes import model_config
-from trainer.options import TrainRecipe
-from trainer.parallel.checks import check_layout
+from trainer.options import OverlapTable, TrainRecipe
+from trainer.parallel.checks import check_layout, check_overlap
 
 CONFIG = dataclasses.replace(model_config("debug", 250), num_layers=8)
 
@@ -85,6 +85,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"compile": True, "model": "moe-debug"},
         "compile = true: expected false with experts",
     ),
+    "exchanges in pieces without a compiler": (
+        {**sizes(tp=2), "overlap": {"async_tp": True}},
+        "overlap.async_tp = true: expected train.compile = true and train.parallel.tp above 1 (it is 2)",
+    ),
+    "exchanges in pieces without peers": (
+        {"compile": True, "overlap": {"async_tp": True}},
+        "train.parallel.tp above 1 (it is 1)",
+    ),
     "spread tensor peers": (
         {**sizes(tp=2), "resources": {"placement": "SPREAD"}},
         "tensor-parallel peers share a node",
@@ -100,6 +108,20 @@ def test_a_layout_that_does_not_fit_is_refused_by_its_key(name: str) -> None:
     said = str(refused.value)
     assert message in said
     assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (OverlapTable(async_tp=True), "async_tp = true: this is a cpu, and it needs NVIDIA GPUs"),
+        (OverlapTable(prefetch_layers=2), "prefetch_layers = 2: this is a cpu, which gathers nothing beside computing"),
+    ],
+)
+def test_overlap_is_refused_where_there_is_no_gpu(table: OverlapTable, message: str) -> None:
+    check_overlap(OverlapTable(), "cpu")
+    check_overlap(table, "cuda")
+    with pytest.raises(RecipeError, match=message):
+        check_overlap(table, "cpu")
 
 
 @pytest.mark.parametrize(

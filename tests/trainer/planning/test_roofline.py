@@ -9,32 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.recipe import load_recipe
 from pipeline.cli.main import main
-from trainer.options import TrainRecipe
+from tests.support.plans import recipe_of, write_recipe
 from trainer.planning.gpus import GPUS
 from trainer.planning.roofline import Roofline, expected_loss, optimal_tokens, read_amplification, roofline
 
-RECIPE = """
-[run]
-name = "r"
-[train]
-data = "nowhere"
-output = "run"
-model = "8B"
-seq_len = 8192
-global_batch = 64
-micro_batch = 1
-steps = 1000
-[train.parallel]
-dp_shard = 8
-"""
-
 
 def roofline_of(tmp_path: Path, *changes: str) -> Roofline:
-    path = tmp_path / "train.toml"
-    path.write_text(RECIPE)
-    return roofline(load_recipe(path, TrainRecipe, changes))
+    return roofline(recipe_of(tmp_path, *changes))
 
 
 def test_the_ridge_is_peak_over_bandwidth() -> None:
@@ -56,13 +38,14 @@ def test_a_product_of_three_large_sides_is_bound_by_arithmetic_and_a_flat_one_by
 
 def test_the_operations_of_a_layer_are_those_of_its_plan(tmp_path: Path) -> None:
     found = roofline_of(tmp_path)
-    shape, layout = found.layout.shape, found.layout
+    layout = found.layout
+    config = layout.config
     whole = sum(product.flops * product.times for product in found.products if product.name != "output matrix")
     attention = next(product for product in found.products if product.name == "attention")
     # Attention's two products are in one entry; norms have no product.
     whole -= attention.flops * (attention.times - 1)
-    norms = 6 * 2 * shape.config.width
-    expected = (shape.layer_flops(sparse=False) - norms + shape.attention_flops(8192)) / 3 * layout.tokens
+    norms = 6 * 2 * config.width
+    expected = (config.layer_flops(sparse=False) - norms + config.attention_flops(8192)) / 3 * layout.tokens
     assert whole == pytest.approx(expected)
 
 
@@ -113,8 +96,7 @@ def test_a_pipeline_reads_on_its_first_and_last_nodes(tmp_path: Path) -> None:
 
 
 def test_the_command_marks_its_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "train.toml"
-    path.write_text(RECIPE)
+    path = write_recipe(tmp_path)
     assert main(["plan", str(path), "--roofline", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["forecast"]["is_forecast"] is True

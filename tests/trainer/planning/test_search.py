@@ -6,13 +6,13 @@ import dataclasses
 import itertools
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from lineage.recipe import RecipeError, load_recipe
+from lineage.recipe import RecipeError
 from pipeline.cli.layouts import overrides
 from pipeline.cli.main import main
+from tests.support import plans
 from trainer.options import TrainRecipe
 from trainer.planning.gpus import gpu_named
 from trainer.planning.layout import planned_layout
@@ -20,24 +20,9 @@ from trainer.planning.memory import memory
 from trainer.planning.plan import finished_corpus, plan_training, planned_model
 from trainer.planning.search import Candidate, SearchResult, _Maker, evaluate, search
 
-RECIPE = """
-[run]
-name = "r"
-[train]
-data = "nowhere"
-output = "run"
-model = "8B"
-seq_len = 8192
-global_batch = 64
-steps = 1000
-workers = 8
-"""
-
 
 def recipe_of(tmp_path: Path, *changes: str) -> TrainRecipe:
-    path = tmp_path / "train.toml"
-    path.write_text(RECIPE)
-    return load_recipe(path, TrainRecipe, changes)
+    return plans.recipe_of(tmp_path, *changes, spread="workers = 8\n")
 
 
 def fastest_way(tmp_path: Path, *changes: str) -> Candidate:
@@ -50,10 +35,13 @@ def fastest_way(tmp_path: Path, *changes: str) -> Candidate:
         schedules, ("none", "selective", "full"), (0, 1), (1, 2, 4)
     ):
         how = (
-            f"train.pipeline.schedule={schedule}", f"train.pipeline.virtual_stages={num}",
-            f"train.pipeline.first_stage_less_layers={less}", f"train.pipeline.last_stage_less_layers={less}",
-            f"train.activation_checkpointing={recompute}", f"train.micro_batch={size}",
-        )  # fmt: skip
+            f"train.pipeline.schedule={schedule}",
+            f"train.pipeline.virtual_stages={num}",
+            f"train.pipeline.first_stage_less_layers={less}",
+            f"train.pipeline.last_stage_less_layers={less}",
+            f"train.activation_checkpointing={recompute}",
+            f"train.micro_batch={size}",
+        )
         recipe = recipe_of(tmp_path, *changes, *how)
         gpu = gpu_named(recipe.plan.gpu)
         try:
@@ -68,9 +56,13 @@ def fastest_way(tmp_path: Path, *changes: str) -> Candidate:
 def gpt(tmp_path: Path, layers: int, width: int, heads: int) -> str:
     """A Llama of the size of a GPT of those papers: its SwiGLU has as many parameters as their 4h MLP."""
     config = {
-        "model_type": "llama", "hidden_size": width, "num_attention_heads": heads, "num_hidden_layers": layers,
-        "intermediate_size": -(-width * 8 // 3 // 64) * 64, "vocab_size": 51_200,
-    }  # fmt: skip
+        "model_type": "llama",
+        "hidden_size": width,
+        "num_attention_heads": heads,
+        "num_hidden_layers": layers,
+        "intermediate_size": -(-width * 8 // 3 // 64) * 64,
+        "vocab_size": 51_200,
+    }
     path = tmp_path / "gpt.json"
     path.write_text(json.dumps(config))
     return f"train.model={path}"
@@ -199,14 +191,7 @@ def test_context_parallel_pays_only_past_some_length(tmp_path: Path) -> None:
 
 
 def test_experts_are_spread_where_that_is_faster(tmp_path: Path) -> None:
-    config: dict[str, Any] = {
-        "model_type": "mixtral", "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
-        "num_hidden_layers": 32, "intermediate_size": 14336, "num_local_experts": 8, "num_experts_per_tok": 2,
-        "vocab_size": 32000,
-    }  # fmt: skip
-    path = tmp_path / "mixtral.json"
-    path.write_text(json.dumps(config))
-    found = search(recipe_of(tmp_path, f"train.model={path}", "train.workers=16", "train.global_batch=64"), limit=1)
+    found = search(recipe_of(tmp_path, plans.mixtral(tmp_path), "train.workers=16", "train.global_batch=64"), limit=1)
     assert set(found.by_axis["ep"]) == {1, 2, 4, 8}
     times = {ep: candidate.throughput.step_seconds for ep, candidate in found.by_axis["ep"].items()}
     assert found.ranked[0].throughput.step_seconds == min(times.values())
@@ -227,7 +212,13 @@ def test_the_command_ranks_and_says_why_not(tmp_path: Path, capsys: pytest.Captu
     assert {"reason", "text", "pp", "tp"} <= found["refused"][0].keys()
     assert main(["plan", path, "--search", *small]) == 0
     page = capsys.readouterr().out
-    for words in ("Fastest layouts", "--set train.parallel.dp_shard=8", "Refused", "cannot split", "recipe:"):
+    for words in (
+        "Fastest layouts",
+        "--set train.parallel.dp_shard=8",
+        "Refused",
+        "gone through twice",
+        "recipe:",
+    ):
         assert words in page
     assert main(["plan", path, "--search", "--set", "train.model=405B"]) == 1
     assert "No layout fits" in capsys.readouterr().out

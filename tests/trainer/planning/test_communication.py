@@ -1,0 +1,85 @@
+"""Communication: volumes are those of the papers, and links those that a group's ranks lie on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.plans import mixtral, plan_of
+from trainer.options import PlanTable
+from trainer.planning.communication import all_reduce_bytes, all_to_all_path, link_of, ring_bytes, zero_volume
+
+
+def test_zero_sends_what_its_paper_says() -> None:
+    assert [zero_volume(1.0, stage) for stage in (1, 2, 3)] == [2, 2, 3]
+
+
+@given(st.floats(1, 1e15), st.integers(1, 10**5))
+def test_a_ring_sends_all_but_the_own_share_and_an_all_reduce_twice_that(size: float, num_gpus: int) -> None:
+    assert ring_bytes(size, num_gpus) == pytest.approx(size - size / num_gpus, abs=size * 1e-12)
+    assert all_reduce_bytes(size, num_gpus) == 2 * ring_bytes(size, num_gpus)
+
+
+def test_gathering_and_reducing_are_counted_for_each_micro_batch(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    size = plan.layout.config.num_parameters * 7 / 8
+    assert plan.layout.num_micro_batches == 8
+    sent = {kind.what.split()[0]: kind.num_bytes for kind in plan.traffic}
+    assert sent == {"all-gather": 8 * 2 * 2 * size, "reduce-scatter": 8 * 4 * size}
+    sent = {kind.what: kind.num_bytes for kind in plan_of(tmp_path, "train.zero=0").traffic}
+    assert sent == {"all-reduce of gradients": 2 * 4 * size}
+
+
+def test_peers_of_a_layer_send_the_stream_and_context_peers_keys_and_values(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "train.parallel.dp_shard=1", "train.parallel.tp=4", "train.parallel.cp=2")
+    sent = {kind.axis: kind.num_bytes for kind in plan.traffic}
+    stream = 8192 / 2 * 4096 * 2
+    assert sent["tp"] == 64 * (8 * 32 + 4) * stream * 3 / 4
+    # Eight key-value heads of width 128, of which each tensor peer has two.
+    assert sent["cp"] == 64 * 32 * 3 * (8192 * 2 * 2 * 128 * 2) / 2
+    again = plan_of(tmp_path, "train.parallel.dp_shard=1", "train.parallel.tp=4", "train.activation_checkpointing=full")
+    assert again.traffic[0].num_bytes == 64 * (11 * 32 + 4) * 2 * stream * 3 / 4
+
+
+def test_experts_are_kept_by_their_own_ranks_and_tokens_sent_to_them(tmp_path: Path) -> None:
+    whole, spread = (plan_of(tmp_path, mixtral(tmp_path), "train.zero=2", f"train.parallel.ep={ep}") for ep in (1, 8))
+    assert whole.layout.mesh.num_workers == spread.layout.mesh.num_workers == 8
+    # Moments are shared by all eight either way; gathered weights are an eighth of the experts.
+    assert spread.memory.optimizer_states == pytest.approx(whole.memory.optimizer_states)
+    experts = 32 * 8 * 3 * 4096 * 14336
+    assert whole.memory.parameters - spread.memory.parameters == pytest.approx(2 * experts * 7 / 8)
+    assert not any(kind.axis == "ep" for kind in whole.traffic)
+    (sent,) = (kind for kind in spread.traffic if kind.axis == "ep")
+    # Two copies of each of 8,192 tokens, there and back, forward and backward, in 32 layers and 8 micro-batches.
+    assert sent.num_bytes == 8 * 32 * 4 * (8192 * 2 * 4096 * 2) * 7 / 8
+    assert sent.link == "intra"
+
+
+def test_an_all_to_all_between_nodes_has_only_its_own_adapters(tmp_path: Path) -> None:
+    table = PlanTable(gpus_per_node=8, intra_gbps=3600, inter_gbps=400, near_gpus=64, far_gbps=100)
+    assert all_to_all_path(8, table).gbps == 3600
+    # Of 15 others 8 are outside the node.
+    assert all_to_all_path(16, table).gbps == pytest.approx(400 * 15 / 8)
+    far = all_to_all_path(128, table)
+    assert (far.link, far.gbps) == ("far", pytest.approx(100 * 127 / 64))
+
+
+def test_more_collectives_wait_longer_where_hops_are_slow(tmp_path: Path) -> None:
+    tensor = ("train.parallel.dp_shard=1", "train.parallel.tp=8")
+    fast, slow = (plan_of(tmp_path, *tensor, f"plan.latency_us=[{hop}, 14, 28]").traffic[0] for hop in (0, 100))
+    # 64 micro-batches, eight collectives a layer and four more, three hops each.
+    assert slow.seconds - fast.seconds == pytest.approx(64 * (8 * 32 + 4) * 3 * 100e-6)
+    assert fast.latency_seconds == 0
+
+
+def test_a_ring_that_leaves_the_node_is_as_fast_as_its_members_adapters() -> None:
+    table = PlanTable(gpus_per_node=8, intra_gbps=3600, inter_gbps=400)
+    assert link_of(1, 8, table) == ("intra", 3600)
+    assert link_of(1, 16, table) == ("inter", 3200)
+    assert link_of(8, 16, table) == ("inter", 400)
+    # 384 members of a pod of 3,072 lie 8 apart, and each has its share of the way out.
+    assert link_of(8, 512, table) == ("far", 400)
+    assert link_of(1024, 4, table) == ("far", 3 * 57)

@@ -1,0 +1,192 @@
+"""Memory: the formulae give the figures that the papers print, and a plan's follows its layout."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.plans import mixtral, plan_of
+from trainer.model.attention import document_mask
+from trainer.model.sizes import model_config
+from trainer.model.transformer import Llama
+from trainer.options import Mesh
+from trainer.planning.layout import PlannedLayout
+from trainer.planning.memory import (
+    GptLayer,
+    gpt_layer_activations,
+    instants,
+    layer_activations,
+    split_backward_bytes,
+    stage_messages,
+    zero_bytes,
+)
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "stages"),
+    [
+        (1, (120, 120, 120)),
+        (4, (52.5, 41.3, 30)),
+        (16, (35.6, 21.6, 7.5)),
+        (64, (31.4, 16.6, 1.88)),
+        (256, (30.4, 15.4, 0.47)),
+        (1024, (30.1, 15.1, 0.12)),
+    ],
+)
+def test_model_states_are_those_of_the_zero_table(num_gpus: int, stages: tuple[float, float, float]) -> None:
+    for stage, gigabytes in zip((1, 2, 3), stages, strict=True):
+        found = zero_bytes(7.5e9, num_gpus, stage) / 1e9  # type: ignore[arg-type]
+        # Printed to three digits, below 1 to two.
+        assert found == pytest.approx(gigabytes, abs=0.05 if gigabytes > 2 else 0.005), stage
+    assert zero_bytes(7.5e9, num_gpus, 0) == 120e9
+
+
+@pytest.mark.parametrize(
+    ("how", "gibibytes"),
+    [
+        ({}, 256.5),
+        ({"tp": 8, "sequence_parallel": True}, 32.06),
+        ({"tp": 8, "sequence_parallel": True, "recompute": "selective"}, 9.56),
+        ({"recompute": "full"}, 4.5),
+    ],
+)
+def test_activations_of_gpt_175b_are_those_of_korthikanti(how: dict[str, Any], gibibytes: float) -> None:
+    layer = GptLayer(seq_len=2048, micro_batch=1, width=12288, num_heads=96)
+    assert 96 * gpt_layer_activations(layer, **how) / 2**30 == pytest.approx(gibibytes, abs=0.05 * gibibytes / 100)
+
+
+def test_tensor_parallelism_alone_leaves_ten_of_the_stream_whole() -> None:
+    layer = GptLayer(seq_len=2048, micro_batch=1, width=12288, num_heads=96)
+    sbh = 2048 * 12288
+    assert gpt_layer_activations(layer, tp=8) == sbh * (10 + 24 / 8 + 5 * 96 * 2048 / (12288 * 8))
+
+
+@pytest.mark.parametrize("num_gpus", [1, 8, 64])
+def test_states_are_sixteen_bytes_a_parameter_over_the_shards(tmp_path: Path, num_gpus: int) -> None:
+    plan = plan_of(tmp_path, f"train.parallel.dp_shard={num_gpus}")
+    found = plan.memory
+    kept = 4 * plan.layout.config.num_parameters / num_gpus
+    assert found.optimizer_states == 2 * kept
+    assert found.parameters > kept
+    # At the fullest instant, when the loss is computed, those of earlier micro-batches: over 64 GPUs there are none.
+    assert found.gradients == (kept if num_gpus < 64 else 0)
+    assert 4 * kept == zero_bytes(plan.layout.config.num_parameters, num_gpus, 3)
+
+
+def test_what_is_sharded_or_computed_again_takes_less_memory(tmp_path: Path) -> None:
+    by_zero = [plan_of(tmp_path, f"train.zero={zero}").memory for zero in (3, 2, 0)]
+    assert by_zero[0].parameters < by_zero[1].parameters < by_zero[2].parameters
+    assert by_zero[1].optimizer_states * 8 == by_zero[2].optimizer_states
+    recomputed = [
+        plan_of(tmp_path, f"train.activation_checkpointing={how}").memory.activations
+        for how in ("none", "selective", "full")
+    ]
+    assert recomputed[0] > recomputed[1] > recomputed[2]
+
+
+@pytest.mark.parametrize(("global_batch", "in_flight"), [(16, 4), (4, 4)])
+def test_a_first_stage_keeps_as_many_micro_batches_as_are_under_way(
+    tmp_path: Path, global_batch: int, in_flight: int
+) -> None:
+    plan = plan_of(tmp_path, "train.parallel.dp_shard=1", "train.parallel.pp=4", f"train.global_batch={global_batch}")
+    assert most_kept(plan.layout, 0) == in_flight * 8 * layer_activations(plan.layout)
+
+
+def most_kept(layout: PlannedLayout, rank: int) -> float:
+    """Bytes of a rank's activations, where it has the most, without places for messages."""
+    return max(instant.activations for instant in instants(layout, rank)) - stage_messages(layout, rank)
+
+
+def test_zero_1_shards_what_lies_between_steps_and_keeps_the_rest_whole_within_one(tmp_path: Path) -> None:
+    by_zero = {zero: plan_of(tmp_path, f"train.zero={zero}") for zero in (0, 1, 2)}
+    num = by_zero[0].layout.config.num_parameters
+    assert by_zero[1].memory.parameters == by_zero[2].memory.parameters == (4 / 8 + 2) * num
+    assert by_zero[0].memory.parameters == (4 + 2) * num
+    assert by_zero[1].memory.gradients == by_zero[0].memory.gradients == 4 * num
+    assert by_zero[1].memory.optimizer_states == by_zero[2].memory.optimizer_states == num
+    sent = {kind.what: kind.num_bytes for kind in by_zero[1].traffic}
+    # Each once a step, however many micro-batches there are.
+    assert sent == {"all-gather of parameters": 2 * num * 7 / 8, "reduce-scatter of gradients": 4 * num * 7 / 8}
+
+
+def test_a_pipeline_keeps_gradients_whole_within_a_step(tmp_path: Path) -> None:
+    pipelined = plan_of(tmp_path, "train.parallel.pp=4", "train.parallel.dp_shard=2", "train.micro_batch=1")
+    part = pipelined.layout.ranks[pipelined.memory.rank]
+    num = pipelined.layout.num_parameters(part)
+    assert pipelined.memory.gradients == pytest.approx(4 * num)
+    assert pipelined.memory.optimizer_states == pytest.approx(8 * num / 2)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "num_virtual", "kept", "between"),
+    [
+        ("1f1b", 1, 4 * 2, 0),
+        ("gpipe", 1, 16 * 2, 0),
+        ("interleaved", 2, 11, 0),
+        ("zbv", 2, 8, 1),
+        ("dualpipev", 2, 9, 0),
+    ],
+)
+def test_a_schedule_keeps_as_many_layers_as_its_table_has_under_way(
+    tmp_path: Path, schedule: str, num_virtual: int, kept: int, between: int
+) -> None:
+    # 8 layers on 4 ranks: two a rank, in one stage or in two.
+    config = {"model_type": "llama", "num_local_experts": None, "num_hidden_layers": 8}
+    changes = (
+        mixtral(tmp_path, **config),
+        "train.parallel.dp_shard=1",
+        "train.parallel.pp=4",
+        "train.global_batch=16",
+        f"train.pipeline.schedule={schedule}",
+        f"train.pipeline.virtual_stages={num_virtual}",
+    )
+    layout = plan_of(tmp_path, *changes).layout
+    rank = 1 if schedule in ("zbv", "dualpipev") else 0
+    expected = kept * layer_activations(layout) + between * split_backward_bytes(layout)
+    assert most_kept(layout, rank) == pytest.approx(expected)
+
+
+def test_a_model_that_is_too_large_does_not_fit(tmp_path: Path) -> None:
+    assert plan_of(tmp_path, "train.activation_checkpointing=full").fits
+    assert not plan_of(tmp_path, "train.model=70B").fits
+
+
+def saved_bytes(num_layers: int, tokens_BT: torch.Tensor) -> int:
+    """What the debug model with so many layers really keeps for backward, weights aside."""
+    model = Llama(dataclasses.replace(model_config("debug", 250), num_layers=num_layers))
+    owned = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in owned:
+            storages[storage.data_ptr()] = storage
+        return tensor
+
+    positions_BT = torch.arange(tokens_BT.shape[1]).expand_as(tokens_BT)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        model(tokens_BT, positions_BT, document_mask(torch.zeros_like(tokens_BT), "dense"))
+    return sum(storage.nbytes() for storage in storages.values())
+
+
+def test_a_layer_keeps_for_backward_what_is_reckoned() -> None:
+    tokens_BT = torch.randint(0, 250, (2, 64))
+    layout = PlannedLayout(
+        config=model_config("debug", 250),
+        mesh=Mesh(dp_replicate=1, dp_shard=1, tp=1, pp=1, cp=1, ep=1),
+        zero=3,
+        recompute="none",
+        compute_bytes=4,
+        weight_bytes=4,
+        seq_len=64,
+        global_batch=2,
+        micro_batch=2,
+        num_micro_batches=1,
+    )
+    # A CPU has no fused norm, which keeps its input scaled too, and its attention keeps the mask in float32.
+    only_on_cpu = 4 * tokens_BT.numel() * (2 * layout.config.width + layout.seq_len)
+    assert saved_bytes(2, tokens_BT) - saved_bytes(1, tokens_BT) == layer_activations(layout) + only_on_cpu

@@ -1,0 +1,100 @@
+"""Memory: a plan is within 10% of what torch's CPU allocator hands out for a scaled-down twin, layout by layout."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tests.support.allocated import TwinBatch, peaks, twin_plan
+from tests.support.layouts import mesh
+from tests.support.tiny_corpus import make_corpus
+from trainer.model.sizes import Experts, ModelConfig
+from trainer.options import ContextTable, PipelineTable, Schedule
+from trainer.parallel.layout import ParallelLayout
+from trainer.parallel.recompute import Recompute
+from trainer.planning import memory as memory_module
+from trainer.planning.layout import PlannedLayout
+from trainer.planning.memory import layer_activations, memory
+
+DENSE = ModelConfig(
+    num_layers=8, width=256, num_heads=8, num_kv_heads=4, head_dim=32, hidden=768, vocab_size=2048, tied=False
+)
+SPARSE = dataclasses.replace(DENSE, hidden=256, experts=Experts(num_experts=8, top_k=2, hidden=256))
+
+
+def staged(schedule: Schedule, recompute: Recompute = "none", **sizes: int) -> ParallelLayout:
+    return ParallelLayout(mesh=mesh(**sizes), pipeline=PipelineTable(schedule=schedule), recompute=recompute)
+
+
+FAST = {
+    "zero 3 over 2": ParallelLayout(mesh=mesh(dp_shard=2)),
+    "pp 2, 1f1b": staged("1f1b", pp=2),
+}
+LARGER = {
+    "one process": ParallelLayout(mesh=mesh()),
+    "ddp 2": ParallelLayout(mesh=mesh(dp_replicate=2), zero=0),
+    "zero 1 over 2": ParallelLayout(mesh=mesh(dp_shard=2), zero=1),
+    "zero 2 over 2": ParallelLayout(mesh=mesh(dp_shard=2), zero=2),
+    "zero 3 over 4": ParallelLayout(mesh=mesh(dp_shard=4)),
+    "hsdp 2 x 2": ParallelLayout(mesh=mesh(dp_replicate=2, dp_shard=2)),
+    "zero 3 over 2, all recomputed": ParallelLayout(mesh=mesh(dp_shard=2), recompute="full"),
+    "zero 3 over 2, some recomputed": ParallelLayout(mesh=mesh(dp_shard=2), recompute="selective"),
+    "tp 2": ParallelLayout(mesh=mesh(tp=2)),
+    "tp 2 x zero 3 over 2": ParallelLayout(mesh=mesh(tp=2, dp_shard=2)),
+    **{
+        f"cp {cp}, {method}": ParallelLayout(mesh=mesh(cp=cp), context=ContextTable(method=method))
+        for cp in (2, 4)
+        for method in ("gather", "ring")
+    },
+    "cp 2 x zero 3 over 2": ParallelLayout(mesh=mesh(cp=2, dp_shard=2)),
+    "cp 2 x tp 2": ParallelLayout(mesh=mesh(cp=2, tp=2)),
+    **{
+        f"pp {pp}, {schedule}": staged(schedule, pp=pp)
+        for pp in (2, 4)
+        for schedule in ("gpipe", "1f1b", "interleaved", "interleaved_zero_bubble", "zbv", "dualpipev")
+        if (pp, schedule) != (2, "1f1b") and pp * (1 if schedule in ("gpipe", "1f1b") else 2) <= DENSE.num_layers
+    },
+    "pp 2 x zero 3 over 2": staged("1f1b", pp=2, dp_shard=2),
+    "pp 2 x tp 2": staged("1f1b", pp=2, tp=2),
+    "pp 2 x cp 2": staged("1f1b", pp=2, cp=2),
+    "pp 2, all recomputed": staged("1f1b", "full", pp=2),
+    "pp 2 x dp_shard 2 x tp 2": staged("1f1b", pp=2, dp_shard=2, tp=2),
+}
+WITH_EXPERTS = {
+    "experts in one process": ParallelLayout(mesh=mesh()),
+    "ep 2 of zero 3 over 2": ParallelLayout(mesh=mesh(dp_shard=2, ep=2)),
+    "ep 4 of zero 3 over 4": ParallelLayout(mesh=mesh(dp_shard=4, ep=4)),
+    "ep 2 of tp 2": ParallelLayout(mesh=mesh(tp=2, ep=2)),
+    "ep 2 of pp 2 x zero 3 over 2": staged("1f1b", pp=2, dp_shard=2, ep=2),
+    "ep 2 of pp 2 x dp_shard 2 x cp 2": staged("1f1b", pp=2, dp_shard=2, cp=2, ep=2),
+}
+
+
+def on_a_cpu(layout: PlannedLayout, *, sparse: bool = False) -> float:
+    """A layer's activations where norms are not fused, which keeps their inputs scaled too, and attention keeps its
+    mask in float32 for each layer: the only ways in which a CPU keeps more than a GPU."""
+    norms = 2 * layout.config.width / layout.mesh.tp
+    mask = layout.seq_len if layout.mesh.cp == 1 or layout.context.method == "gather" else 0
+    return layer_activations(layout, sparse=sparse) + layout.weight_bytes * layout.tokens * (norms + mask)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_corpus(str(tmp_path_factory.mktemp("out")), {"web": [60_000]}).url
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in (LARGER | WITH_EXPERTS))],
+)
+def test_a_twin_allocates_what_is_planned(
+    name: str, corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout, config = (FAST | LARGER | WITH_EXPERTS)[name], SPARSE if name in WITH_EXPERTS else DENSE
+    monkeypatch.setattr(memory_module, "layer_activations", on_a_cpu)
+    batch = TwinBatch(micro_batch=1 if layout.mesh.pp > 1 else 2)
+    found = peaks(tmp_path, corpus, layout, config, batch)
+    planned = memory(twin_plan(layout, config, batch))
+    assert max(found) == pytest.approx(planned.total, rel=0.1), planned

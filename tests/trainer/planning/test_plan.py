@@ -1,0 +1,152 @@
+"""`sluice plan`: a recipe's model, vocabulary and budget; what it refuses; what it prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import torch
+
+from lineage.recipe import RecipeError
+from pipeline.cli.main import main
+from tests.support.layouts import dataset, feed_options, staged
+from tests.support.plans import mixtral, plan_of, write_recipe
+from tests.support.tiny_corpus import make_corpus
+from trainer.data.blocks import LocalBlocks
+from trainer.data.dataset import Slice
+from trainer.feed.feed import Feed, FeedSource
+from trainer.model.sizes import model_config
+from trainer.options import Schedule
+from trainer.processes.runtime import Process
+
+
+def test_a_model_of_experts_has_the_parameters_that_its_paper_says(tmp_path: Path) -> None:
+    config = plan_of(tmp_path, mixtral(tmp_path)).layout.config
+    # 46.7 billion, of which a token passes 12.9 (mistral.ai/news/mixtral-of-experts).
+    assert config.num_parameters / 1e9 == pytest.approx(46.7, abs=0.05)
+    assert config.num_active_parameters / 1e9 == pytest.approx(12.9, abs=0.05)
+    assert config.flops_per_token(8192) < 6 * config.num_active_parameters + 12 * 32 * 4096 * 8192
+
+
+def test_deepseek_moe_has_a_dense_first_layer_and_shared_experts(tmp_path: Path) -> None:
+    # DeepSeekMoE 16B (2401.06066, section 5.1.2): 16.4 billion, 2.8 of them a token.
+    changes = {
+        "model_type": "deepseek",
+        "hidden_size": 2048,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "num_hidden_layers": 28,
+        "intermediate_size": 10944,
+        "n_routed_experts": 64,
+        "num_experts_per_tok": 6,
+        "moe_intermediate_size": 1408,
+        "n_shared_experts": 2,
+        "first_k_dense_replace": 1,
+        "vocab_size": 102400,
+    }
+    plan = plan_of(tmp_path, mixtral(tmp_path, **changes), "train.parallel.ep=8")
+    assert plan.layout.config.num_parameters / 1e9 == pytest.approx(16.4, abs=0.05)
+    assert plan.layout.config.num_active_parameters / 1e9 == pytest.approx(2.8, abs=0.05)
+    assert (plan.layout.stages[0].num_dense, plan.layout.stages[0].num_sparse) == (1, 27)
+    with pytest.raises(RecipeError, match="'deepseek': expected 'llama' or 'mixtral'"):
+        model_config(str(tmp_path / "mixtral.json"), 0)
+
+
+@pytest.mark.parametrize("schedule", get_args(Schedule))
+@pytest.mark.parametrize("global_batch", [1, 7, 9])
+def test_a_plan_has_as_many_micro_batches_as_training_feeds(
+    tmp_path: Path, schedule: Schedule, global_batch: int
+) -> None:
+    layout = staged(schedule, pp=4)
+    url = make_corpus(str(tmp_path / "out"), {"web": [3000]}).url
+    data = dataset(url, Slice(), global_batch=global_batch)
+    process = Process(rank=0, world_size=1, device=torch.device("cpu"))
+    feed = Feed(FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), feed_options(url, layout, process))
+    plan = plan_of(
+        tmp_path,
+        "train.parallel.dp_shard=1",
+        "train.parallel.pp=4",
+        f"train.global_batch={global_batch}",
+        f"train.pipeline.schedule={schedule}",
+    )
+    assert plan.layout.num_micro_batches == len(feed.micro_batches(0))
+    filled = plan.layout.num_micro_batches > global_batch
+    assert any("the others are padding" in note for note in plan.notes) == filled
+
+
+def test_days_and_cost_follow_from_the_time_of_a_step(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "plan.price=3")
+    ideal = 1000 * plan.throughput.step_seconds
+    overhead = plan.checkpoints.overhead + plan.checkpoints.restart_overhead
+    assert plan.budget.ideal_days == pytest.approx(ideal / 86400)
+    assert plan.budget.cost == pytest.approx(3 * 8 * ideal * (1 + overhead) / 3600)
+    assert plan.checkpoints.num_bytes == 12 * plan.layout.config.num_parameters
+
+
+def test_the_vocabulary_is_the_configs_where_there_is_no_data(tmp_path: Path) -> None:
+    assert plan_of(tmp_path).vocabulary.size == 128_256
+    assert plan_of(tmp_path).layout.config.num_parameters == 8_030_261_248
+    config = {
+        "hidden_size": 64,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 2,
+        "intermediate_size": 192,
+        "vocab_size": 1000,
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    plan = plan_of(tmp_path, f"train.model={path}")
+    assert plan.vocabulary.size == 1000
+    assert str(path) in plan.vocabulary.origin
+
+
+def test_vocabulary_and_epochs_are_the_datas_where_there_is_some(tmp_path: Path) -> None:
+    make_corpus(str(tmp_path / "out"), {"web": [3000, 1000], "code": [4096]})
+    plan = plan_of(tmp_path, f"train.data={tmp_path / 'out'}", "train.model=debug", "train.seq_len=1024")
+    assert plan.vocabulary.size == 256
+    assert "tiny" in plan.vocabulary.origin
+    assert plan.budget.corpus_tokens == 8096
+    assert plan.budget.epochs == 1000 * 64 * 1024 / 8096
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("plan.gpu=H1000", "plan.gpu = 'H1000': expected one of H100"),
+        ("train.parallel.tp=3", "train.parallel.tp = 3: it must divide"),
+        ("train.parallel.pp=33", "train.parallel.pp = 33: with 1 a rank that is 33 stages"),
+        ("train.parallel.cp=3", "train.parallel.cp = 3"),
+        ("train.parallel.ep=2", "train.parallel.ep = 2: expected 1"),
+        ("train.parallel.ep=3", "train.parallel.ep = 3: expected a divisor"),
+        ("train.parallel.pp=2 train.pipeline.schedule=zbv train.activation_checkpointing=selective", "splits backward"),
+        (
+            "train.parallel.cp=4096 train.context.balance=zigzag train.seq_len=4096",
+            'balance = "zigzag": 2 x cp = 8192 must divide',
+        ),
+        ("train.model=9B", "train.model = '9B': expected debug"),
+        ("plan.mtbf_hours=0", "plan.mtbf_hours = 0"),
+        ("plan.efficiency=1.5", "plan.efficiency = 1.5: expected at most 1"),
+    ],
+)
+def test_a_recipe_that_cannot_be_carried_out_is_refused_by_key(tmp_path: Path, override: str, message: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        plan_of(tmp_path, *override.split())
+    assert message in str(error.value)
+
+
+def test_the_command_prints_one_object_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_recipe(tmp_path)
+    assert main(["plan", str(path), "--json", "--set", "plan.gpu=h200"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    memory = plan["memory"]
+    buckets = ("parameters", "gradients", "optimizer_states", "activations")
+    assert memory["total"] == pytest.approx(sum(memory[name] for name in buckets))
+    assert plan["gpu"]["name"] == "H200"
+    assert plan["layout"]["workers"] == 8
+    assert main(["plan", str(path)]) == 0
+    page = capsys.readouterr().out
+    for word in ("optimizer states", "reduce-scatter", "MFU", "Young", "GPU hours"):
+        assert word in page
+    assert main(["plan", str(path), "--set", "plan.gpu=none"]) == 2
