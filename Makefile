@@ -2,6 +2,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
+# Its notices (a newer pip, running as root) are no part of what a person waits for; errors are shown.
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --quiet
 READY := $(VENV)/.ready
 COMPILED := $(wildcard stages/*.pyx stages/*/*.pyx)
 
@@ -9,15 +11,16 @@ COMPILED := $(wildcard stages/*.pyx stages/*/*.pyx)
 
 # torch comes first and by its exact pin: a plain "torch" would pull gigabytes of CUDA.
 $(READY): pyproject.toml setup.py $(COMPILED)
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Sluice needs Python 3.11: make PYTHON=/path/to/python3.11")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --editable '.[mix,dev]'
-	touch $@
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Sluice needs Python 3.11: make PYTHON=/path/to/python3.11")'
+	@echo "Setting up $(VENV): 3 GB, some minutes, once."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --upgrade pip
+	@$(PIP) install torch==2.13.0
+	@$(PIP) install --editable '.[mix,dev]'
+	@touch $@
 
 demo: $(READY)
-	$(BIN)/sluice demo --out demo-out
+	@$(BIN)/sluice demo --out demo-out
 
 test: $(READY)
 	$(BIN)/pytest

@@ -6,6 +6,7 @@ No torch here: importing it takes seconds, and a wrong name should not wait for 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from typing import Final
 
@@ -28,19 +29,39 @@ _MOST_SHARING: Final = 8
 """Workers that may share a processor of this machine before a start is refused."""
 
 
+class MissingShardError(FileNotFoundError):
+    """A file of an output that is to be trained on is not there."""
+
+
 def check_recipe(recipe: TrainRecipe) -> list[str]:
     """Lines that the user should read before the run: how many epochs it sees, and what looks like a mistake.
 
     RecipeError for a model that is none, a layout that does not fit it, a run.name that belongs to another output,
     sizes or a mixture that do not fit the data, and far more workers than this machine has processors;
-    NotFinishedError where train.data is no output."""
+    NotFinishedError where train.data is no output, MissingShardError where a shard of it is gone."""
     check_model_name(recipe.train.model)
     sharing = list(_sharing(recipe))
     corpus = open_corpus(recipe.train.outs)
+    _check_shards(corpus)
     _check_name(recipe, corpus)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
     check_layout(recipe.train, config)
     return [*_epochs(make_order(recipe, corpus), recipe.train.steps), *sharing]
+
+
+def _check_shards(corpus: Corpus) -> None:
+    """MissingShardError where a file that the indexes name is not there: by one listing of each output, so that a run
+    does not begin that must fail at the step which reads it."""
+    for output in corpus.outputs:
+        there = set(Folder(output.url).names("shards"))
+        named = [shard for shards in corpus.sources.values() for shard in shards if shard.folder == output.url]
+        gone = sorted(file for shard in named for file in (shard.file, shard.blocks_file) if file not in there)
+        if gone:
+            more = f" and {len(gone) - 1:,} more files" if len(gone) > 1 else ""
+            raise MissingShardError(
+                f"{output.url} lacks {gone[0]}{more}: sluice verify {shlex.quote(output.url)} lists what does not hold;"
+                " restore it, or run the pipeline again into a new output"
+            )
 
 
 def _check_name(recipe: TrainRecipe, corpus: Corpus) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import shutil
 import sys
 from collections.abc import Sequence
 
@@ -69,21 +70,39 @@ def _print_csv(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> 
 
 
 def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
-    """Aligned columns, a row a line however long: a terminal can scroll, and a pipe can cut."""
+    """Aligned columns, a row a line: a pipe can cut. On a terminal that is too narrow for that, a field a line."""
     shown = [["" if value is None else _one_line(value) for value in row] for row in rows[:_SHOWN_ROWS]]
     numeric = [
         all(isinstance(row[i], (int, float)) or row[i] is None for row in rows[:_SHOWN_ROWS])
         for i in range(len(columns))
     ]
     widths = [max([len(name), *(len(row[i]) for row in shown)]) for i, name in enumerate(columns)]
+    if sys.stdout.isatty() and sum(widths) + 2 * (len(widths) - 1) > shutil.get_terminal_size().columns:
+        _print_fields([_one_line(name) for name in columns], shown)
+    else:
+        _print_aligned(columns, shown, widths, numeric)
+    if len(rows) > _SHOWN_ROWS:
+        print(f"… and {len(rows) - _SHOWN_ROWS:,} more rows (--csv or --json give all)")
+
+
+def _print_fields(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """One field a line, rows apart by a line with their number."""
+    width = max(map(len, names))
+    for number, row in enumerate(rows, 1):
+        print(f"row {number:,} ".ljust(width + 2, "-"))
+        for name, value in zip(names, row, strict=True):
+            print(f"{name.ljust(width)}  {value}".rstrip())
+
+
+def _print_aligned(
+    columns: Sequence[str], shown: Sequence[Sequence[str]], widths: Sequence[int], numeric: Sequence[bool]
+) -> None:
     for line in [[_one_line(name) for name in columns], ["-" * width for width in widths], *shown]:
         cells = (
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(line, widths, numeric, strict=True)
         )
         print("  ".join(cells).rstrip())
-    if len(rows) > _SHOWN_ROWS:
-        print(f"… and {len(rows) - _SHOWN_ROWS:,} more rows (--csv or --json give all)")
 
 
 def _one_line(value: object) -> str:

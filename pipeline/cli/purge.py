@@ -10,11 +10,12 @@
   sluice purge OUT --forget-export NAME --reason "handed over" --by you --apply
 
 With a document go its suppressed duplicates by text (twins), and where it was itself suppressed, the copy that was
-kept. Tokens become end-of-text ids, so lengths and the training order stay; clean texts become null; old files are
-deleted; the report is made again; an audit row stays. Every export of OUT (sluice export) is cleaned too; one that
-cannot be reached is named, with exit code 1, until a later call reaches it or --forget-export says that it is none of
-yours any more. Killed at any point, or stopped by a full disk, the same call finishes it. What was purged before and is
-there again, out of a backup, goes again with the next purge.
+kept; no duplicate is promoted in its place (docs/purging.md says why). Tokens become end-of-text ids, so lengths and
+the training order stay; clean texts become null; old files are deleted; the report is made again; an audit row stays.
+Every export of OUT (sluice export) is cleaned too; one that cannot be reached is named, with exit code 1, until a
+later call reaches it or --forget-export says that it is none of yours any more. Killed at any point, or stopped by a
+full disk, the same call finishes it. What was purged before and is there again, out of a backup, goes again with the
+next purge.
 """
 
 from __future__ import annotations

@@ -9,9 +9,16 @@ Without Ray the same recipe runs as `torchrun --nproc-per-node N -m trainer reci
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from pipeline.cli.common import add_json, add_recipe, check_workers, print_json
+from pipeline.terminal import visible_lines
+
+if TYPE_CHECKING:
+    from trainer.loop import TrainingResult
+    from trainer.options import TrainRecipe
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +49,26 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(asdict(result))
     elif result.finished:
-        print(f"Done: {result.step} steps, loss {result.loss}, checkpoint {result.checkpoint} in {recipe.train.output}")
+        print(visible_lines(done_lines(recipe, result)))
     else:
         print(f"Stopped after step {result.step}; the same call continues from checkpoint {result.checkpoint}.")
     return 0
+
+
+def done_lines(recipe: TrainRecipe, result: TrainingResult) -> str:
+    """What a finished training came to, and what to try next."""
+    train = recipe.train
+    tokens = result.step * train.global_batch * train.seq_len
+    loss = "" if result.loss is None else f", loss {result.loss:.4f}"
+    out = train.outs[0].out
+    return "\n".join(
+        [
+            f"Done: run {recipe.run.name!r}, {result.step:,} steps of {train.global_batch:,} sequences of"
+            f" {train.seq_len:,} tokens ({tokens:,} in all){loss}.",
+            f"Checkpoint {result.checkpoint} and metrics.jsonl lie in {train.output}.",
+            "",
+            "Next:",
+            f"  sluice trace {shlex.quote(out)} --run {shlex.quote(recipe.run.name)} --step {max(result.step - 1, 0)}",
+            f"  sluice export {shlex.quote(train.output)} --to {shlex.quote(train.output.rstrip('/') + '-model')}",
+        ]
+    )

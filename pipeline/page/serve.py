@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import re
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
@@ -24,16 +25,24 @@ from lineage.purge.plan import PurgeError, PurgeMatch, plan_purge
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import HeldError
+from lineage.store.query import query
 from pipeline.inspect.hooks import apply_hooks, plan_hooks
 from pipeline.inspect.tracing import exposures_of, make_tracer
 from pipeline.page.views import LineagePage, find_documents, read_front
+from pipeline.report.render import REPORT
 
 _HEADERS = {
     "Content-Security-Policy":
         "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "Cache-Control": "no-store",
 }  # fmt: skip
+_REPORT_HEADERS = {
+    **_HEADERS,
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
+}
 _MOST_SHOWN = 200
+_PLACE = re.compile(r"report|sql|document/[0-9a-f]{32}")
+_DOC_ID = re.compile(rb'<code class="doc-id">([0-9a-f]{32})</code>')
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -58,6 +67,8 @@ def make_app(out: Folder, token: str, address: str) -> web.Application:
     app.router.add_get(base, site.front)
     app.router.add_get(f"{base}search", site.search)
     app.router.add_get(f"{base}document/{{doc_id}}", site.document)
+    app.router.add_get(f"{base}sql", site.sql)
+    app.router.add_get(f"{base}report", site.report)
     app.router.add_get(f"{base}purge", site.plan)
     app.router.add_post(f"{base}purge", site.purge)
     return app
@@ -78,7 +89,9 @@ def _guard(token: str, address: str, base: str) -> Any:
             raise web.HTTPForbidden(text="refused: the request comes from another page", headers=_HEADERS)
         given = request.query.get("token")
         if given is not None and hmac.compare_digest(given.encode(), token.encode()):
-            answer = web.HTTPFound(base, headers=_HEADERS)
+            # A deep link: whoever has the token may be led to any place of the page, and nowhere else.
+            wanted = request.query.get("to", "")
+            answer = web.HTTPFound(base + (wanted if _PLACE.fullmatch(wanted) else ""), headers=_HEADERS)
             answer.set_cookie(cookie, session, path=base, httponly=True, samesite="Strict")
             return answer
         if not hmac.compare_digest(request.cookies.get(cookie, "").encode(), session.encode()):
@@ -126,6 +139,17 @@ class _Site:
         doc_id = request.match_info["doc_id"]
         histories = await asyncio.to_thread(find_documents, self._out, doc_id, 1)
         return self.show("document", history=histories[0], fields=histories[0].as_json(_MOST_SHOWN))
+
+    async def sql(self, request: web.Request) -> web.Response:
+        asked = request.query.get("q", "").strip()
+        found = await asyncio.to_thread(query, self._out, asked) if asked else None
+        return self.show("sql", asked=asked, found=found, most=_MOST_SHOWN)
+
+    async def report(self, request: web.Request) -> web.Response:
+        page = await asyncio.to_thread(self._out.read, REPORT)
+        # What the crawl wrote is escaped there, so only the report itself can have this element.
+        linked = _DOC_ID.sub(rb'<a href="document/\1"><code>\1</code></a>', page)
+        return web.Response(body=linked, content_type="text/html", charset="utf-8", headers=_REPORT_HEADERS)
 
     async def plan(self, request: web.Request) -> web.Response:
         match = _match(request.query.get("kind", ""), request.query.get("value", ""))

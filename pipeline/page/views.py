@@ -11,7 +11,7 @@ from lineage.store.query import answers
 from lineage.trace.document_history import DocumentHistory
 from lineage.trace.tracer import UnknownError
 from pipeline.inspect.tracing import make_tracer
-from pipeline.report.collect import human_value
+from pipeline.report.data import human_value
 from pipeline.report.render import escaping
 
 _RULES = "SELECT rule, sum(num)::bigint AS num FROM step_rules GROUP BY 1 ORDER BY 2 DESC, 1"
@@ -46,11 +46,23 @@ def read_front(out: Folder) -> dict[str, Any]:
     return {
         "num_tokens": index.num_tokens,
         "version": index.version,
-        "steps": steps.objects(),
-        "rules": rules.objects(),
+        "steps": [
+            row | {"rejected_sql": _listing(f"source = {_text(row['source'])} AND stage = {_text(row['stage'])}")}
+            for row in steps.objects()
+        ],
+        "rules": [row | {"sql": _listing(f"rule = {_text(row['rule'])}")} for row in rules.objects()],
         "purges": purges.objects(),
         "runs": runs.objects(),
     }
+
+
+def _listing(where: str) -> str:
+    """The documents behind a figure, as a SELECT that a person may change."""
+    return f"SELECT doc_id, url, rule, value, threshold, language FROM documents WHERE {where} LIMIT 200"
+
+
+def _text(value: object) -> str:
+    return "'" + str(value).replace("'", "''") + "'"
 
 
 def find_documents(out: Folder, wanted: str, limit: int) -> list[DocumentHistory]:

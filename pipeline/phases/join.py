@@ -10,6 +10,7 @@ import io
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +29,8 @@ from pipeline.phases.results import JoinResult, RuleCount
 from pipeline.phases.shard import PLACEMENTS, read_cuts, unit_placements
 from pipeline.plan import RunPlan, Unit
 from pipeline.report.clusters import cluster_excerpts
-from pipeline.report.excerpts import PER_RULE, ExcerptKeeper
+from pipeline.report.excerpts import ExcerptKeeper, best_excerpts, shown_of_rule
+from stages.document import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,12 +141,15 @@ def _publish_dedup(out: Folder, unit: Unit, rows: pa.Table) -> PartFile:
 
 
 def _publish_duplicate_excerpts(out: Folder, unit: Unit, duplicates: pa.Table) -> None:
-    """Excerpts of the least doc_ids that each stage of comparison dropped."""
-    wanted: dict[int, tuple[bytes, str, str]] = {}
-    for stage in sorted(set(duplicates["stage"].to_pylist())):
-        rows = duplicates.filter(pc.equal(duplicates["stage"], stage)).sort_by("doc_id").slice(0, PER_RULE)
-        for row in rows.select(["doc_id", "stage", "rule", "part_row"]).to_pylist():
-            wanted[row["part_row"]] = (row["doc_id"], row["stage"], row["rule"])
+    """Excerpts of documents that each stage of comparison dropped: those of which the report may show one."""
+    wanted: dict[int, tuple[bytes, Finding]] = {}
+    for row in shown_of_rule(
+        duplicates.select(["doc_id", "stage", "rule", "value", "threshold", "part_row"]).to_pylist()
+    ):
+        finding = Finding(
+            stage=row["stage"], rule=row["rule"], value=row["value"], threshold=row["threshold"], rejected=True
+        )
+        wanted[row["part_row"]] = (row["doc_id"], finding)
     keeper = ExcerptKeeper()
     for part_row, text in read_texts(out, part_name("documents", unit.source, unit.file_index), sorted(wanted)).items():
         keeper.offer(*wanted[part_row], text)
@@ -164,22 +169,14 @@ def _count_dropped(duplicates: pa.Table) -> tuple[RuleCount, ...]:
 
 
 def merge_excerpts(out: Folder, units: Sequence[Unit]) -> bytes:
-    """excerpts.parquet: of all units' excerpts the least doc_ids of each rule, and the members of the largest clusters
-    that the report shows (a kept one has neither stage nor rule). The tables must be committed."""
-    found: dict[tuple[str, str], dict[bytes, str]] = defaultdict(dict)
+    """excerpts.parquet: of all units' excerpts those that the report shows of each rule, and the members of the largest
+    clusters (a kept one has neither stage nor rule). The tables must be committed."""
+    rows: list[dict[str, Any]] = []
     for unit in units:
         for name in ("excerpts.parquet", "final_excerpts.parquet"):
-            for row in read_rows(out, f"{unit.folder}/{name}").to_pylist():
-                best = found[row["stage"], row["rule"]]
-                best.setdefault(row["doc_id"], row["excerpt"])
-                if len(best) > PER_RULE:
-                    del best[max(best)]
-    rows = [
-        {"doc_id": doc_id, "stage": stage, "rule": rule, "excerpt": excerpt}
-        for (stage, rule), best in sorted(found.items())
-        for doc_id, excerpt in sorted(best.items())
-    ]
-    known = {row["doc_id"] for row in rows}
+            rows += read_rows(out, f"{unit.folder}/{name}").to_pylist()
+        rows = best_excerpts(rows)
+    known = {row["doc_id"] for row in rows if row["stage"].startswith("dedup.")}
     rows += [row for row in cluster_excerpts(out) if row["doc_id"] not in known]
     buffer = io.BytesIO()
     pq.write_table(

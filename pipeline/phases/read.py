@@ -66,6 +66,7 @@ def what_to_write(recipe: PipelineRecipe) -> WhatToWrite:
     """What the files of a recipe's units hold."""
     return WhatToWrite(
         dedup=comparing(recipe),
+        quality=recipe.quality,
         whole_ledger=recipe.quality.ledger == "all",
         keep_text=recipe.run.keep_text,
         keep_facts=keeps_facts(recipe),

@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from lineage.ids import add_digests, show_digest, sort_key, text_hash
@@ -27,16 +28,19 @@ from pipeline.report.faults import FaultTally, StrictError, fault_of, strict_mes
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.document import Document, Outcome, Rejection
+from stages.quality.offending import offending_lines
+from stages.quality.options import QualityTable
 from stages.reading.options import InputCounts, Unreadable
 from stages.steps.url import url_host, url_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatToWrite:
-    """What the recipe asks of a unit's files: signatures as `dedup` says, every finding, the texts after parse, the
-    facts that a run starts from."""
+    """What the recipe asks of a unit's files: signatures as `dedup` says, the lines that `quality` counts marked in
+    excerpts, every finding, the texts after parse, the facts that a run starts from."""
 
     dedup: DedupTable
+    quality: QualityTable
     whole_ledger: bool
     keep_text: bool
     keep_facts: bool
@@ -135,7 +139,7 @@ class UnitWriter:
         self._findings = rows(f"{folder}/findings.parquet", tables.FINDINGS)
         self._keys = rows(f"{folder}/keys.parquet", tables.KEYS)
         self._excerpt_rows = rows(f"{folder}/excerpts.parquet", tables.EXCERPTS)
-        self._excerpts = ExcerptKeeper()
+        self._excerpts = ExcerptKeeper(partial(offending_lines, what.quality))
         self._signer = Signer(what.dedup) if what.dedup.near else None
         texts = texts_name(unit.source, unit.file_index)
         self._texts = rows(texts, tables.PARSED_TEXTS) if what.keep_text else None
@@ -171,14 +175,16 @@ class UnitWriter:
         if self._texts is not None:
             self._texts.add(row)
 
-    def carry(self, row: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], excerpt: str | None) -> None:
+    def carry(
+        self, row: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], excerpts: Sequence[Mapping[str, Any]]
+    ) -> None:
         """Write what an earlier run found out about a document that it rejected: its row of tables.DOCUMENTS, its rows
-        of tables.FINDINGS, and its excerpt if it was shown."""
+        of tables.FINDINGS, and those of tables.EXCERPTS."""
         stage, rule, doc_id = row["stage"], row["rule"], row["doc_id"]
         self._tally.count_rejected(stage, rule, doc_id)
         self._documents.add(row)
-        if excerpt is not None:
-            self._excerpt_rows.add({"doc_id": doc_id, "stage": stage, "rule": rule, "excerpt": excerpt})
+        for excerpt in excerpts:
+            self._excerpt_rows.add(excerpt)
         if self._what.whole_ledger:
             for finding in findings:
                 self._findings.add(finding)
@@ -193,7 +199,7 @@ class UnitWriter:
     def _add_rejected(self, rejection: Rejection) -> None:
         document, finding = rejection.document, rejection.finding
         self._tally.count_rejection(rejection)
-        self._excerpts.offer(document.doc_id, finding.stage, finding.rule, document.text)
+        self._excerpts.offer(document.doc_id, finding, rejection.judged_text or document.text)
         row = _record_row(document)
         row |= {
             "status": "rejected",
@@ -221,6 +227,8 @@ class UnitWriter:
             )
         if self._what.whole_ledger:
             self._add_findings(document, document.findings)
+            for finding in document.findings:
+                self._excerpts.offer(document.doc_id, finding, document.text)
         started = time.perf_counter()
         self._keys.add(
             {

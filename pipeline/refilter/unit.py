@@ -166,8 +166,8 @@ class _Judging:
             for outcome in self._judged(together):
                 if isinstance(outcome, _Taken):
                     row = outcome.row
-                    excerpt = excerpts.get((row["doc_id"], row["stage"], row["rule"]))
-                    self._writer.carry(row, self._of(self._findings, row), excerpt)
+                    shown = excerpts.get((row["doc_id"], row["stage"], row["rule"]), [])
+                    self._writer.carry(row, self._of(self._findings, row), shown)
                 else:
                     self._writer.add(outcome)
 
@@ -335,8 +335,14 @@ def _purged(document: Document, stage: str) -> Rejection:
 
 
 @functools.lru_cache(maxsize=1)
-def _excerpts(earlier: str, _plan_key: str) -> dict[tuple[bytes, str, str], str]:
-    """What the earlier report showed of rejected documents: of an unchanged step it is what this one shows."""
+def _excerpts(earlier: str, _plan_key: str) -> dict[tuple[bytes, str, str], list[_Row]]:
+    """What the earlier report showed of rejected documents, rows of tables.EXCERPTS: of an unchanged step it is what
+    this one shows. An output of an earlier release says not for what they were chosen: for their ids."""
     with Folder(earlier).open(_EXCERPTS) as file:
         rows = pq.read_table(file).to_pylist()
-    return {(row["doc_id"], row["stage"], row["rule"]): row["excerpt"] for row in rows if row["stage"] is not None}
+    found: dict[tuple[bytes, str, str], list[_Row]] = {}
+    for row in rows:
+        choice = row.get("choice", "least")
+        if row["stage"] is not None and choice not in (None, "passed"):
+            found.setdefault((row["doc_id"], row["stage"], row["rule"]), []).append({**row, "choice": choice})
+    return found

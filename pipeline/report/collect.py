@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
+import re
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from lineage.index.parsed_texts import read_parsed_texts
 from lineage.storage.folder import Folder
 from lineage.store.sql import Limits, questions
 from pipeline.parquet.rows import read_rows
+from pipeline.recipe import recipe_of
 from pipeline.report.clusters import largest_clusters
 from pipeline.report.compare import compare_words
 from pipeline.report.data import (
@@ -25,16 +27,20 @@ from pipeline.report.data import (
     RaisedRow,
     ReportData,
     RuleRow,
+    RuleValues,
     ShardRow,
     ShownCluster,
     StepSpeed,
+    human_bytes,
+    human_value,
 )
+from pipeline.report.examples import examples_of_rules, web_link
 from pipeline.report.faults import FaultRow
 from pipeline.report.run_summary import RunSummary, read_summary
+from pipeline.report.thresholds import values_of_rules
 
 ALL_SOURCES = "all sources"
 _BINS = 20
-_EXCERPTS_PER_RULE = 4
 _LIMITS = Limits(seconds=12 * 3600.0, memory_gib=8.0)
 """Each question is a count over a few groups, so memory stays small; over billions of rows it takes its time."""
 
@@ -87,18 +93,21 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
     funnels = _funnels(ask, index, purged)
     purges = ask('SELECT purge_id, "at", "by", reason, num_documents, num_tokens FROM purges ORDER BY "at", purge_id')
     excerpts = read_rows(out, "excerpts.parquet").to_pylist()
+    recipe = recipe_of(out)
     return ReportData(
         name=summary.name,
         state=state_of(index, [row[0] for row in purges]),
+        out=shlex.quote(out.url),
+        has_ledger=recipe.quality.ledger == "all",
         totals=_totals(ask, index, purged),
         funnels=funnels,
-        rules=_rules(ask, excerpts),
+        rules=_rules(ask, excerpts, values_of_rules(ask, recipe)),
         languages=_bars(
             ask("SELECT coalesce(language, 'none'), count(*) n FROM documents GROUP BY 1 ORDER BY n DESC, 1 LIMIT 15")
         ),
         lengths=_lengths(ask),
         scores=_scores(ask),
-        clusters=_clusters(out, ask, {row["doc_id"].hex(): row["excerpt"] for row in excerpts}),
+        clusters=_clusters(out, ask, {row["doc_id"].hex(): row["excerpt"] for row in excerpts if _is_whole(row)}),
         edits=_edits(ask, "kind", "stage = 'pii'"),
         other_edits=_edits(ask, "stage || ': ' || kind", "stage <> 'pii'"),
         shards=tuple(
@@ -241,48 +250,45 @@ def _joined(funnels: Sequence[Funnel]) -> Funnel:
     )
 
 
-def _rules(ask: _Ask, excerpts: Sequence[Mapping[str, Any]]) -> tuple[RuleRow, ...]:
-    known = _measured(ask, sorted({row["doc_id"].hex() for row in excerpts}))
-    examples: dict[tuple[str, str], list[Excerpt]] = defaultdict(list)
-    for row in excerpts:
-        url, value = known.get(row["doc_id"].hex(), ("", None))
-        note = "" if value is None else f"measured {human_value(value)}"
-        examples[row["stage"], row["rule"]].append(
-            Excerpt(doc_id=row["doc_id"].hex(), url=url, note=note, pieces=((row["excerpt"], False),))
-        )
+def _is_whole(row: Mapping[str, Any]) -> bool:
+    """Whether an excerpt surely shows its text from the beginning, so that it can be compared with another."""
+    return row.get("choice") is None or row["stage"].startswith("dedup.")
+
+
+def _rules(
+    ask: _Ask, excerpts: Sequence[Mapping[str, Any]], values: Mapping[tuple[str, str], RuleValues]
+) -> tuple[RuleRow, ...]:
+    examples = examples_of_rules(ask, excerpts)
     by_source: dict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
     for source, stage, rule, num in ask("SELECT source, stage, rule, num FROM step_rules ORDER BY num DESC, 1, 2, 3"):
         by_source[stage, rule].append((source, num))
     thresholds = {
-        (stage, rule): threshold
+        (stage, rule): human_value(threshold)
         for stage, rule, threshold in ask(
             "SELECT stage, rule, min(threshold) FROM documents WHERE rule IS NOT NULL GROUP BY 1, 2"
         )
     }
+    for name, of_rule in values.items():
+        thresholds.setdefault(name, next(option.threshold for option in of_rule.options if option.is_set))
     num_documents = max(1, ask("SELECT count(*) FROM documents")[0][0])
-    rows = [
-        RuleRow(
-            stage=stage,
-            rule=rule,
-            num=sum(num for _, num in counts),
-            by_source=tuple(counts),
-            share=sum(num for _, num in counts) / num_documents,
-            threshold=human_value(thresholds.get((stage, rule))),
-            excerpts=tuple(examples[stage, rule][:_EXCERPTS_PER_RULE]),
+    rows = []
+    for stage, rule in {**by_source, **values}:
+        counts = by_source.get((stage, rule), [])
+        num = sum(num for _, num in counts)
+        rows.append(
+            RuleRow(
+                stage=stage,
+                rule=rule,
+                anchor="rule-" + re.sub(r"[^a-z0-9_.-]", "_", f"{stage}-{rule}".lower()),
+                num=num,
+                by_source=tuple(counts),
+                share=num / num_documents,
+                threshold=thresholds.get((stage, rule), ""),
+                examples=examples.get((stage, rule), ()),
+                values=values.get((stage, rule)),
+            )
         )
-        for (stage, rule), counts in by_source.items()
-    ]
     return tuple(sorted(rows, key=lambda row: (-row.num, row.stage, row.rule)))
-
-
-def _measured(ask: _Ask, doc_ids: Sequence[str]) -> dict[str, tuple[str, float | None]]:
-    """The URL of each of these documents, and what its rule measured."""
-    found = {}
-    for start in range(0, len(doc_ids), 500):
-        listed = ", ".join(f"'{doc_id}'" for doc_id in doc_ids[start : start + 500])
-        for doc_id, url, value in ask(f"SELECT doc_id, url, value FROM documents WHERE doc_id IN ({listed})"):
-            found[doc_id] = (url or "", value)
-    return found
 
 
 def _lengths(ask: _Ask) -> tuple[Bar, ...]:
@@ -347,7 +353,8 @@ def _clusters(out: Folder, ask: _Ask, texts: Texts) -> tuple[ShownCluster, ...]:
             if member.doc_id.hex() in gone:
                 note += ", purged since"
             pieces = () if text is None else compare_words(first, text)
-            members.append(Excerpt(doc_id=member.doc_id.hex(), url=member.url or "", note=note, pieces=pieces))
+            url = member.url or ""
+            members.append(Excerpt(doc_id=member.doc_id.hex(), url=url, link=web_link(url), note=note, pieces=pieces))
         shown.append(
             ShownCluster(
                 cluster_id=cluster.cluster_id.hex(),
@@ -384,19 +391,3 @@ def _speeds(steps: Sequence[FunnelRow], summary: RunSummary) -> tuple[StepSpeed,
         StepSpeed(stage=stage, num=num, num_bytes=size, seconds=took, share=took / max(seconds["all"], took, 1e-9))
         for stage, num, size, took in entries
     )
-
-
-def human_bytes(size: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "KB", "MB", "GB", "TB"):
-        if size < 1000 or unit == "TB":
-            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
-        size /= 1000
-    raise AssertionError
-
-
-def human_value(value: float | None) -> str:
-    """A measured value for people; empty where a rule measures none."""
-    if value is None or math.isnan(value):
-        return ""
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"

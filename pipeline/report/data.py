@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -32,26 +33,77 @@ class Funnel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
-    """A scrubbed piece of one document, and a note on it. `pieces` is its text cut into (words, whether they differ
-    from those of the document it is compared with); none if the excerpt is not, or no longer, kept."""
+    """A scrubbed piece of one document, and a note on it. `pieces` is its text cut into (words, whether they are
+    marked: words that differ from those of the document it is compared with, lines that count against it); none if the
+    excerpt is not, or no longer, kept. `link` is its URL where that is one of the web, else empty."""
 
     doc_id: str
     url: str
+    link: str = ""
     note: str
     pieces: tuple[tuple[str, bool], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleGroup:
+    """Documents that are shown for one reason."""
+
+    title: str
+    excerpts: tuple[Excerpt, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistogramBar:
+    """The documents whose value lies in one range: `num`, of which no other rule turns down `num_alone`. `height` and
+    `height_alone` are shares of the highest bar, on a scale of square roots; `is_rejected`: the rule rejects them."""
+
+    label: str
+    num: int
+    num_alone: int
+    height: float
+    height_alone: float
+    is_rejected: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThresholdOption:
+    """Another threshold (or the one that is set): how many documents the rule then turns down, how many are kept where
+    all other rules stay, and how many more or fewer those are."""
+
+    threshold: str
+    num_rejected: int
+    num_kept: int
+    change: int
+    is_set: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleValues:
+    """A rule's values over all documents that it measured. The threshold stands before bar number `line`; `side` says
+    in words which values are rejected; `explored` is empty, or which share of the documents was looked at."""
+
+    side: str
+    num_measured: int
+    bars: tuple[HistogramBar, ...]
+    line: int
+    options: tuple[ThresholdOption, ...]
+    explored: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleRow:
-    """A rule, how many documents it turned down, in all and of each source, and a few of them."""
+    """A rule, how many documents it turned down, in all and of each source, a few of them, and where the whole ledger
+    is kept its values. `anchor` is its place on the page."""
 
     stage: str
     rule: str
+    anchor: str
     num: int
     by_source: tuple[tuple[str, int], ...]
     share: float
     threshold: str
-    excerpts: tuple[Excerpt, ...]
+    examples: tuple[ExampleGroup, ...]
+    values: RuleValues | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +163,15 @@ class RaisedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
-    """Everything on the page. `state` names the index and the purges that it was gathered from; `edits` are personal
-    data that was replaced, `other_edits` what else was changed in kept texts, by stage and kind; `parsed_texts` says
-    what run.keep_text keeps, or is empty."""
+    """Everything on the page. `state` names the index and the purges that it was gathered from; `out` is the output as
+    a command line names it; `edits` are personal data that was replaced, `other_edits` what else was changed in kept
+    texts, by stage and kind; `parsed_texts` says what run.keep_text keeps, or is empty. `has_ledger`: every rule's
+    values are kept."""
 
     name: str
     state: str
+    out: str
+    has_ledger: bool
     totals: tuple[tuple[str, str], ...]
     funnels: tuple[Funnel, ...]
     rules: tuple[RuleRow, ...]
@@ -136,3 +191,19 @@ class ReportData:
     capped_buckets: int
     parsed_texts: str
     recipe: str
+
+
+def human_bytes(size: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if size < 1000 or unit == "TB":
+            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
+        size /= 1000
+    raise AssertionError
+
+
+def human_value(value: float | None) -> str:
+    """A measured value for people; empty where a rule measures none."""
+    if value is None or math.isnan(value):
+        return ""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"

@@ -1,43 +1,151 @@
-"""The few scrubbed excerpts that the report shows: of each rule, those of the documents with the least ids."""
+"""The few scrubbed excerpts that the report shows of each rule: what it turned down, and what it nearly did.
+
+Of each rule's documents some have the least ids (a sample, since ids are hashes), some a value next to the threshold,
+some one far from it; and of those that passed every step, where the ledger is kept, some a value next to the threshold.
+The choice depends on ids and values alone, so that the excerpts of a run do not depend on how its work was cut.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
-from typing import Any
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Final, Literal
 
+from stages.document import Finding
 from stages.pii.options import PiiTable
 from stages.pii.scrub import scrub
 
-PER_RULE = 4
+Choice = Literal["near", "far", "least", "passed"]
+
+PER_CHOICE: Final[dict[Choice, int]] = {"near": 3, "far": 2, "least": 4, "passed": 3}
+"""How many excerpts of each rule are kept for each reason, in the order in which they are shown."""
+
 EXCERPT_CHARS = 600
 _SCRUB_CHARS = 2 * EXCERPT_CHARS
+_AHEAD_CHARS = EXCERPT_CHARS // 2
+"""An excerpt begins at the text's beginning where the first offending line begins within so many characters."""
+
+Offending = Callable[[str, str], Collection[int]]
+"""(rule, text) -> the numbers of the lines that count against the text."""
+
+_Rank = tuple[float, bytes]
 
 
 class ExcerptKeeper:
-    """Collects (doc_id, stage, rule, text) and keeps the `PER_RULE` least doc_ids of each (stage, rule).
+    """Collects documents with the findings that they are shown for, and keeps the first of each rule and choice."""
 
-    The choice depends on ids alone, so that the excerpts of a run do not depend on how its work was cut."""
+    def __init__(self, offending: Offending = lambda rule, text: ()) -> None:
+        self._offending = offending
+        self._heaps: dict[tuple[str, str, Choice], list[_Held]] = {}
 
-    def __init__(self) -> None:
-        self._heaps: dict[tuple[str, str], list[tuple[int, bytes, str]]] = {}
-
-    def offer(self, doc_id: bytes, stage: str, rule: str, text: str) -> None:
-        """Consider one document's text for a rule."""
+    def offer(self, doc_id: bytes, finding: Finding, text: str) -> None:
+        """Consider one document's text for a rule: one that the rule turned down, or one that passed every step."""
         if not text.strip():
             return
-        heap = self._heaps.setdefault((stage, rule), [])
-        rank = -int.from_bytes(doc_id, "big")  # the heap's least is the greatest id: the one to give way
-        if len(heap) < PER_RULE:
-            heapq.heappush(heap, (rank, doc_id, text[:_SCRUB_CHARS]))
-        elif rank > heap[0][0]:
-            heapq.heapreplace(heap, (rank, doc_id, text[:_SCRUB_CHARS]))
+        for choice, rank in _ranks(doc_id, finding):
+            heap = self._heaps.setdefault((finding.stage, finding.rule, choice), [])
+            is_full = len(heap) == PER_CHOICE[choice]
+            if is_full and rank >= heap[0].rank:
+                continue
+            held = _Held(rank, finding, *_window(text, self._offending(finding.rule, text)))
+            heapq.heapreplace(heap, held) if is_full else heapq.heappush(heap, held)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Rows of tables.EXCERPTS, in (stage, rule, doc_id) order; personal data of every kind is scrubbed first."""
-        for (stage, rule), heap in sorted(self._heaps.items()):
-            for _, doc_id, text in sorted(heap, key=lambda entry: entry[1]):
-                yield {"doc_id": doc_id, "stage": stage, "rule": rule, "excerpt": excerpt_of(text)}
+        """Rows of tables.EXCERPTS, as `best_excerpts` orders them; personal data of every kind is scrubbed first."""
+        found = []
+        for (stage, rule, choice), heap in self._heaps.items():
+            for held in heap:
+                excerpt = excerpt_of(held.text)
+                # Where scrubbing joined lines, their numbers mean nothing any more.
+                whole = held.text[:_SCRUB_CHARS]
+                counted = scrub(whole, PiiTable().kinds).text.count("\n") == whole.count("\n")
+                marks = [mark for mark in held.marks if counted and mark <= excerpt.count("\n")]
+                row: dict[str, Any] = {"doc_id": held.rank[1], "stage": stage, "rule": rule, "choice": choice}
+                row |= {"value": held.finding.value, "threshold": held.finding.threshold}
+                found.append(row | {"excerpt": excerpt, "marks": marks})
+        yield from best_excerpts(found)
+
+
+class _Held:
+    """A document of a heap whose first entry is the one to give way: the last by rank."""
+
+    __slots__ = ("finding", "marks", "rank", "text")
+
+    def __init__(self, rank: _Rank, finding: Finding, text: str, marks: list[int]) -> None:
+        self.rank, self.finding, self.text, self.marks = rank, finding, text, marks
+
+    def __lt__(self, other: _Held) -> bool:
+        return self.rank > other.rank
+
+
+def _ranks(doc_id: bytes, finding: Finding) -> Iterator[tuple[Choice, _Rank]]:
+    """The choices that a document is considered for by a finding, and its rank in each: the lowest are kept."""
+    distance = _distance(finding.value, finding.threshold)
+    if not finding.rejected:
+        if distance is not None:
+            yield "passed", (distance, doc_id)
+        return
+    yield "least", (0.0, doc_id)
+    if distance is not None:
+        yield "near", (distance, doc_id)
+        yield "far", (-distance, doc_id)
+
+
+def _distance(value: float | None, threshold: float | None) -> float | None:
+    """How far a value lies from its threshold; None where either is not known."""
+    if value is None or threshold is None or not math.isfinite(value - threshold):
+        return None
+    return abs(value - threshold)
+
+
+def _rank_of(row: Mapping[str, Any]) -> _Rank:
+    if row["choice"] == "least":
+        return 0.0, row["doc_id"]
+    distance = _distance(row["value"], row["threshold"])
+    assert distance is not None, "these choices are made by distance"
+    return (-distance if row["choice"] == "far" else distance), row["doc_id"]
+
+
+def best_excerpts(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of rows of tables.EXCERPTS those that are kept of each rule and choice, each document once; in the order of
+    stage, rule, choice and rank."""
+
+    def group(row: Mapping[str, Any]) -> tuple[str, str, int]:
+        return row["stage"], row["rule"], list(PER_CHOICE).index(row["choice"])
+
+    kept = []
+    ranked = sorted(rows, key=lambda row: (group(row), _rank_of(row)))
+    for _, of_group in itertools.groupby(ranked, key=group):
+        distinct = {row["doc_id"]: row for row in reversed(list(of_group))}
+        some = sorted(distinct.values(), key=_rank_of)
+        kept += [dict(row) for row in some[: PER_CHOICE[some[0]["choice"]]]]
+    return kept
+
+
+def shown_of_rule(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of rejected documents (doc_id, stage, rule, value, threshold and more) those whose texts may be shown."""
+    considered: list[dict[str, Any]] = []
+    for row in rows:
+        finding = Finding(
+            stage=row["stage"], rule=row["rule"], value=row["value"], threshold=row["threshold"], rejected=True
+        )
+        considered += [{**row, "choice": choice} for choice, _ in _ranks(row["doc_id"], finding)]
+    best = {row["doc_id"]: row for row in best_excerpts(considered)}
+    return list(best.values())
+
+
+def _window(text: str, marks: Collection[int]) -> tuple[str, list[int]]:
+    """The piece of a text to show, with its first offending line, and which lines of the piece offend."""
+    first, begin, skipped = min(marks, default=0), 0, 0
+    lines = text.split("\n")
+    if sum(len(line) + 1 for line in lines[:first]) > _AHEAD_CHARS:
+        skipped = max(first - 1, 0)
+        begin = sum(len(line) + 1 for line in lines[:skipped])
+    piece = ("… " if begin else "") + text[begin : begin + _SCRUB_CHARS]
+    last = skipped + piece.count("\n")
+    return piece, [mark - skipped for mark in sorted(marks) if skipped <= mark <= last]
 
 
 def excerpt_of(text: str) -> str:

@@ -9,8 +9,8 @@ import jinja2
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
-from pipeline.report.collect import collect, human_bytes, state_of
-from pipeline.report.data import ReportData
+from pipeline.report.collect import collect, state_of
+from pipeline.report.data import ReportData, human_bytes
 
 REPORT = "report.html"
 _STATE = re.compile(rb'<meta name="sluice-state" content="([0-9a-f]{32})">')

@@ -186,6 +186,11 @@ def test_hostile_texts_run_nothing_and_fetch_nothing_on_any_page(tmp_path: Path,
             for mark in [*marks, *urls]:
                 browser.get(f"{base}search?{urlencode({'q': mark})}")
                 check(f"search {mark}")
+            browser.get(f"{base}report")
+            check("report")
+            for asked in (*marks, "SELECT doc_id, url, metadata FROM documents", "SELECT '<svg onload=1>' AS \"<b>\""):
+                browser.get(f"{base}sql?{urlencode({'q': asked})}")
+                check(f"sql {asked}")
             for doc_id, _ in rows:
                 browser.get(f"{base}document/{doc_id}")
                 assert str(doc_id) in browser.page_source
@@ -210,6 +215,57 @@ def prose(seed: int) -> str:
     from pipeline.demo.pages import write_article
 
     return write_article("en", random.Random(seed)).text
+
+
+def test_report_and_page_lead_to_each_other_and_figures_to_their_documents(page: tuple[str, str], browser: Any) -> None:
+    from selenium.webdriver.common.by import By
+
+    address, out = page
+    browser.get(address + "&to=report")
+    assert browser.current_url.endswith("/report") and "token" not in browser.current_url
+    assert browser.find_element(By.CSS_SELECTOR, "header .command").text.endswith("/out --serve")
+    browser.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
+    link = browser.find_element(By.CSS_SELECTOR, "blockquote footer a[href^='document/']")
+    doc_id = link.text
+    link.click()
+    assert browser.find_element(By.ID, "doc-id").text == doc_id
+    assert f"sluice explain {out} --doc {doc_id}" in browser.page_source
+    browser.find_element(By.LINK_TEXT, "Sluice").click()
+    figure = next(
+        row.find_element(By.TAG_NAME, "a")
+        for row in browser.find_elements(By.CSS_SELECTOR, "#funnel tr")
+        if row.text.split()[1:2] == ["quality"]
+    )
+    num = int(figure.text)
+    figure.click()
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#rows tr")) - 1 == num
+
+
+def test_a_deep_link_leads_into_the_page_and_nowhere_else(page: tuple[str, str]) -> None:
+    address, out = page
+    doc_id = doc_id_of(out, HOSTILE)
+    for wanted, end in (("report", "/report"), (f"document/{doc_id}", f"/document/{doc_id}"), ("sql", "/sql")):
+        answer = requests.get(f"{address}&to={wanted}", allow_redirects=False, timeout=30)
+        assert answer.headers["Location"].endswith(end)
+    for wanted in ("//evil.example", "https://evil.example", "../x", "report/..", f"document/{doc_id}%0d%0ax: y"):
+        answer = requests.get(f"{address}&to={wanted}", allow_redirects=False, timeout=30)
+        assert answer.headers["Location"].count("/") == 2 and "evil" not in answer.headers["Location"]
+
+
+def test_the_sql_box_reads_and_never_writes(page: tuple[str, str], browser: Any) -> None:
+    from selenium.webdriver.common.by import By
+
+    address, out = page
+    browser.get(address + "&to=sql")
+    box = browser.find_element(By.TAG_NAME, "textarea")
+    box.send_keys("SELECT doc_id, url FROM documents WHERE url LIKE '%/3'")
+    browser.find_element(By.CSS_SELECTOR, "main button").click()
+    link = browser.find_element(By.CSS_SELECTOR, "#rows a")
+    assert link.text == doc_id_of(out, "https://forum.example.org/3")
+    for wrong in ("DROP TABLE documents", "SELECT * FROM read_csv('/etc/passwd')", "SELECT nothing FROM documents"):
+        browser.get(browser.current_url.partition("?")[0] + "?" + urlencode({"q": wrong}))
+        assert browser.find_elements(By.ID, "rows") == []
+        assert "root:" not in browser.page_source
 
 
 def test_without_the_token_nothing_is_shown(page: tuple[str, str]) -> None:

@@ -1,0 +1,249 @@
+"""The values of every rule over all documents, from the ledger, and what other thresholds would keep.
+
+A document counts as kept at another threshold if its value passes there and no other rule turned it down. What a looser
+threshold lets through has not met the later steps, so that figure is the most that it can keep.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pipeline.recipe import PipelineRecipe
+from pipeline.report.data import HistogramBar, RuleValues, ThresholdOption
+from stages.quality.rules import Side
+from stages.quality.step import rule_sets
+
+_BARS: Final = 24
+_OPTIONS: Final = 9
+_EXPLORED: Final = 250_000
+"""Documents that are looked at: ids are hashes, so those with the least are a fair sample of more."""
+_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
+_WIDE: Final = 50.0
+"""Positive values that span more than this ratio are shown at edges that grow, not at even ones."""
+_GROWING: Final = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+
+_Ask = Callable[[str], list[tuple[Any, ...]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """What is known of a rule's values before its edges are chosen: nearly all lie from `low` to `high`."""
+
+    stage: str
+    rule: str
+    side: Side
+    threshold: float
+    num: int
+    low: float
+    high: float
+    is_whole: bool
+
+    @property
+    def counts_equal(self) -> bool:
+        """Whether a value that equals an edge lies below it: so that an edge parts what passes from what does not."""
+        return self.side in ("above", "at most")
+
+    @property
+    def rejects_low(self) -> bool:
+        return self.side in ("below", "at most")
+
+
+def sides_of(recipe: PipelineRecipe) -> dict[str, Side]:
+    """On which side of its threshold each rule rejects, by the rule's full name."""
+    sides: dict[str, Side] = {"prefilter.language": "below", "language.low_score": "at most"}
+    sides["decontaminate.overlap"] = "above"
+    for found in rule_sets(recipe.quality, (recipe.language.keep or ("en",))[0]):
+        sides |= {rule.name: rule.side for rule in found.rules if rule.threshold is not None}
+    for table in recipe.classifier:
+        sides[f"classifier.{table.name}"] = "above" if table.reject == "above" else "below"
+    return sides
+
+
+def values_of_rules(ask: _Ask, recipe: PipelineRecipe) -> dict[tuple[str, str], RuleValues]:
+    """The values of each (stage, rule) that has a threshold and whose side is known; none where the output keeps no
+    whole ledger."""
+    if recipe.quality.ledger != "all":
+        return {}
+    num_documents = ask("SELECT count(*) FROM documents")[0][0]
+    share = min(1.0, _EXPLORED / max(1, num_documents))
+    found = _found_sql(share)
+    rules = _measured(ask, found, sides_of(recipe))
+    edges = {rule.rule: _edges(rule) for rule in rules}
+    counts = _counts_between(ask, found, rules, edges)
+    explored = "" if share == 1.0 else f"a sample of {share:.2%} of the documents, those with the least ids"
+    return {(rule.stage, rule.rule): _values(rule, edges[rule.rule], counts[rule.rule], explored) for rule in rules}
+
+
+def _found_sql(share: float) -> str:
+    """The findings of the documents that are looked at: `alone` where no other rule turned the document down."""
+    least = "" if share == 1.0 else f" AND doc_id < '{int(share * 2**64):016x}'"
+    return (
+        "WITH found AS (SELECT stage, rule, value, threshold, count(*) FILTER (verdict = 'reject')"
+        " OVER (PARTITION BY doc_id) - (verdict = 'reject')::INT = 0 AS alone, verdict"
+        f" FROM findings WHERE true{least})"
+    )
+
+
+def _measured(ask: _Ask, found: str, sides: Mapping[str, Side]) -> list[_Measured]:
+    rows = ask(
+        f"{found} SELECT stage, rule, min(threshold), count(*), quantile_disc(value, 0.01), quantile_disc(value, 0.99),"
+        " bool_and(value = floor(value)) FROM found WHERE value IS NOT NULL AND threshold IS NOT NULL"
+        " GROUP BY stage, rule ORDER BY stage, rule"
+    )
+    return [
+        _Measured(
+            stage=stage,
+            rule=rule,
+            side=sides[rule],
+            threshold=threshold,
+            num=num,
+            low=low,
+            high=high,
+            is_whole=is_whole,
+        )
+        for stage, rule, threshold, num, low, high, is_whole in rows
+        if rule in sides and math.isfinite(low) and math.isfinite(high)
+    ]
+
+
+def _edges(rule: _Measured) -> list[float]:
+    """Rising round values over the range of a rule's values, its threshold among them."""
+    low, high = min(rule.low, rule.threshold), max(rule.high, rule.threshold)
+    if low > 0 and high / low > _WIDE:
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        edges = {_round(factor * 10.0**power) for power in powers for factor in _GROWING}
+        if len(edges) > 2 * _BARS:
+            edges = {_round(10.0**power) for power in powers}
+        return sorted({edge for edge in edges if low <= edge <= high} | {rule.threshold})
+    rough = (high - low) / _BARS or abs(rule.threshold) / 10 or 1.0
+    power = 10.0 ** math.floor(math.log10(rough))
+    width = next(factor * power for factor in _STEPS if factor * power >= rough * 0.999)
+    width = max(1.0, round(width)) if rule.is_whole else width
+    first = math.floor((low - rule.threshold) / width + 1e-9)
+    last = math.ceil((high - rule.threshold) / width - 1e-9)
+    # From the threshold, which must be an edge to the last bit.
+    return [rule.threshold if k == 0 else _round(rule.threshold + k * width) for k in range(first, last + 1)]
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.10g}")
+
+
+def _counts_between(
+    ask: _Ask, found: str, rules: Sequence[_Measured], edges: Mapping[str, Sequence[float]]
+) -> dict[str, list[tuple[int, int]]]:
+    """For each rule how many values lie below its first edge, between each two, and over the last; and how many of
+    them alone. A value that equals an edge counts to the side on which it decides as those there do."""
+    counted = {rule.rule: [(0, 0)] * (len(edges[rule.rule]) + 1) for rule in rules}
+    ranges = [
+        f"({_text(rule.rule)}, {number}, {low}, {high}, {rule.counts_equal})"
+        for rule in rules
+        for number, (low, high) in enumerate(_pairs(edges[rule.rule]))
+    ]
+    if not ranges:
+        return counted
+    rows = ask(
+        f"{found}, grouped AS (SELECT rule, value, alone, count(*) AS num FROM found WHERE value IS NOT NULL"
+        " GROUP BY rule, value, alone)"
+        " SELECT rule, number, sum(num)::BIGINT, coalesce(sum(num) FILTER (alone), 0)::BIGINT"
+        f" FROM grouped JOIN (VALUES {', '.join(ranges)}) AS ranges(rule, number, low, high, upper) USING (rule)"
+        " WHERE CASE WHEN upper THEN value > low AND value <= high ELSE value >= low AND value < high END"
+        " GROUP BY rule, number"
+    )
+    for rule, number, num, num_alone in rows:
+        counted[rule][number] = (num, num_alone)
+    return counted
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _pairs(edges: Sequence[float]) -> list[tuple[str, str]]:
+    """The ends of each range, as SQL."""
+    ends = ["'-Infinity'::DOUBLE", *(f"{edge!r}::DOUBLE" for edge in edges), "'Infinity'::DOUBLE"]
+    return list(itertools.pairwise(ends))
+
+
+def _values(rule: _Measured, edges: Sequence[float], counts: Sequence[tuple[int, int]], explored: str) -> RuleValues:
+    below = list(itertools.accumulate(counts, lambda a, b: (a[0] + b[0], a[1] + b[1])))
+    whole, alone = below[-1]
+    highest = math.sqrt(max((num for num, _ in counts), default=1) or 1)
+    line = list(edges).index(rule.threshold) + 1
+    bars = tuple(
+        HistogramBar(
+            label=_range(edges, number),
+            num=num,
+            num_alone=num_alone,
+            height=math.sqrt(num) / highest,
+            height_alone=math.sqrt(num) / highest * (num_alone / num if num else 0.0),
+            is_rejected=(number < line) == rule.rejects_low,
+        )
+        for number, (num, num_alone) in enumerate(counts)
+    )
+    first, last = _shown_bars(counts)
+    options = [_option(rule, edge, below[number], whole, alone) for number, edge in enumerate(edges)]
+    now = next(option for option in options if option.is_set)
+    centre = options.index(now)
+    start = max(0, min(centre - _OPTIONS // 2, len(options) - _OPTIONS))
+    return RuleValues(
+        side=_WORDS[rule.side],
+        num_measured=whole,
+        bars=bars[min(first, line - 1) : max(last, line) + 1],
+        line=line - min(first, line - 1),
+        options=tuple(_with_change(option, now) for option in options[start : start + _OPTIONS]),
+        explored=explored,
+    )
+
+
+_WORDS: Final[dict[Side, str]] = {
+    "below": "a value below it is rejected",
+    "above": "a value above it is rejected",
+    "at most": "a value up to it is rejected",
+    "at least": "a value from it on is rejected",
+}
+
+
+def _shown_bars(counts: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The first and the last bar that hold a document."""
+    filled = [number for number, (num, _) in enumerate(counts) if num]
+    return (filled[0], filled[-1]) if filled else (0, 0)
+
+
+def _option(rule: _Measured, edge: float, below: tuple[int, int], whole: int, alone: int) -> ThresholdOption:
+    num_rejected = below[0] if rule.rejects_low else whole - below[0]
+    num_kept = alone - below[1] if rule.rejects_low else below[1]
+    return ThresholdOption(
+        threshold=shown_edge(edge),
+        num_rejected=num_rejected,
+        num_kept=num_kept,
+        change=0,
+        is_set=edge == rule.threshold,
+    )
+
+
+def _with_change(option: ThresholdOption, now: ThresholdOption) -> ThresholdOption:
+    return ThresholdOption(
+        threshold=option.threshold,
+        num_rejected=option.num_rejected,
+        num_kept=option.num_kept,
+        change=option.num_kept - now.num_kept,
+        is_set=option.is_set,
+    )
+
+
+def _range(edges: Sequence[float], number: int) -> str:
+    if number == 0:
+        return f"under {shown_edge(edges[0])}"
+    if number == len(edges):
+        return f"over {shown_edge(edges[-1])}"
+    return f"{shown_edge(edges[number - 1])} to {shown_edge(edges[number])}"
+
+
+def shown_edge(value: float) -> str:
+    """An edge for people: as many digits as it has."""
+    return f"{value:,.0f}" if value.is_integer() else f"{value:.6g}"

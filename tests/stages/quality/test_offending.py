@@ -1,0 +1,78 @@
+"""The lines that count against a text are those that the rules count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stages.quality.offending import offending_lines
+from stages.quality.options import QualityTable
+from stages.quality.step import rule_sets
+from stages.quality.text_view import TextView
+from stages.quality.words import Splitter
+
+LINES = st.sampled_from(
+    ["- one", "• two", "* three", "The boats came home.", "and so on...", "more…", "#tag", "12 34", "{ x }", "",
+     "The harbour was quiet that evening, said the keeper of the light.", "Short"]
+)  # fmt: skip
+TEXTS = st.lists(LINES, min_size=1, max_size=12).map("\n".join)
+
+
+def measured(table: QualityTable, rule: str, text: str) -> float:
+    [found] = [each for rules in rule_sets(table, "en") for each in rules.rules if each.name == rule]
+    return float(found.measure(TextView(text, Splitter("en", ("the", "and")))))
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "marked"),
+    [
+        ("gopher_quality.too_many_bullet_lines", "- a\nb\n • c\n* d", {0, 2}),
+        ("gopher_quality.too_many_ellipsis_lines", "a...\nb\nc…\nd.", {0, 2}),
+        ("gopher_quality.too_many_ellipses", "a... b\nb\nc… d", {0, 2}),
+        ("gopher_quality.too_many_hashes", "a #b\nc", {0}),
+        ("gopher_quality.too_few_alphabetic_words", "1 2\na 3\n\n4", {0, 3}),
+        ("gopher_quality.too_few_words", "a\nb", set()),
+        ("gopher_repetition.duplicate_lines", "a\nb\na\n\n\nc", {0, 2}),
+        ("gopher_repetition.duplicate_line_chars", "a\nb\na", {0, 2}),
+        ("gopher_repetition.duplicate_paragraphs", "a\nb\n\nc\n\na\nb", {0, 1, 5, 6}),
+        ("gopher_repetition.top_2_gram", "buy now\nand then\nbuy now\nso", {0, 2}),
+        ("gopher_repetition.duplicate_5_grams", "a b c d e\nx\na b c d e\ny", {0, 2}),
+        ("c4.lorem_ipsum", "a\nLorem Ipsum dolor", {1}),
+        ("c4.curly_bracket", "a { b\nc", {0}),
+        ("c4.too_few_sentences", "No end here at all\nThis one has its end.\nToo short.", {0, 2}),
+        ("fineweb.too_little_line_punctuation", "No end\nAn end.", {0}),
+        ("fineweb.too_many_short_lines", "short\n" + "long " * 20, {0}),
+        ("fineweb.duplicate_line_chars", "a\nb\na", {0, 2}),
+        ("language.low_score", "a", set()),
+    ],
+)
+def test_the_lines_that_a_rule_counts_are_marked(rule: str, text: str, marked: set[int]) -> None:
+    assert offending_lines(QualityTable(), rule, text) == marked
+
+
+@pytest.mark.parametrize("variant", ["datatrove", "paper", "dclm", "dolma"])
+@pytest.mark.parametrize("name", ["too_many_bullet_lines", "too_many_ellipsis_lines"])
+@given(text=TEXTS)
+def test_as_many_lines_are_marked_as_the_rule_has_in_its_share(variant: Any, name: str, text: str) -> None:
+    table = QualityTable(variant=variant)
+    lines = text.split("\n") if variant == "dolma" else text.splitlines() or [""]
+    if variant in ("paper", "dclm"):
+        lines = [line for line in text.split("\n") if line.strip()]
+    share = measured(table, f"gopher_quality.{name}", text)
+    marked = offending_lines(table, f"gopher_quality.{name}", text)
+    assert share == pytest.approx(len(marked) / len(lines) if lines else 0.0)
+
+
+@given(text=TEXTS)
+def test_no_line_without_text_is_ever_marked_and_a_rule_at_zero_marks_none(text: str) -> None:
+    table = QualityTable(rules=("gopher_quality", "gopher_repetition", "c4", "fineweb"))
+    lines = text.split("\n")
+    for rules in rule_sets(table, "en"):
+        for rule in rules.rules:
+            marked = offending_lines(table, rule.name, text)
+            assert all(lines[number].strip() for number in marked)
+            if rule.side == "above" and "gram" not in rule.name and marked and "c4" not in rule.name:
+                assert measured(table, rule.name, text) > 0, rule.name
