@@ -119,7 +119,7 @@ def check_actors(actors: ActorResources, *, grows: bool) -> None:
     keys += [f"{actors.table}.resources"] * bool(actors.resources)
     check_cluster(
         Wanted(
-            what=f"actor of the stage {actors.stage}",
+            what=f"{actors.stage} actor",
             keys=" or ".join(keys) or f"{actors.table}.actors",
             each=actors.reserved,
             num=actors.fewest,

@@ -43,6 +43,7 @@ _TEXTS = ("text", "url", "record_id", "captured_at", "metadata", "charset", "lan
 _IDENTITY = ("doc_id", "source", "place", "raw_hash")
 """Fields of a Document that say which one it is: a user's function leaves them."""
 _LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_OURS: Final = ("lineage", "stages", "pipeline", "trainer", "sluice")
 _OF_CLASSES: Final = ("files", "num_cpus", *WHERE_IT_RUNS)
 
 
@@ -150,8 +151,9 @@ class UserStep:
             )
         outcomes = list(found)
         if len(outcomes) != len(batch):
+            plural = "s" * (len(batch) != 1)
             raise ValueError(
-                f"{self.stage} gave {len(outcomes)} outcomes for {len(batch)} documents: expected one for each, in"
+                f"{self.stage} gave {len(outcomes)} outcomes for {len(batch)} document{plural}: expected one for each, in"
                 " their order; turn a document down with a Rejection"
             )
         return [_checked(self.stage, document, each) for document, each in zip(batch, outcomes, strict=True)]
@@ -233,7 +235,7 @@ def _module_files(module_name: str) -> list[CodeFile]:
             raise ImportError(f"no module named {'.'.join(parts[:depth])}")
         if spec.origin is None or not os.path.isfile(spec.origin):
             continue  # a folder that only holds packages, or a module within Python itself
-        is_library = spec.origin.startswith(_LIBRARIES)
+        is_library = spec.origin.startswith(_LIBRARIES) or parts[0] in _OURS
         if spec.submodule_search_locations is None or is_library:
             name = "/".join([*parts[: depth - 1], os.path.basename(spec.origin)])
             return [CodeFile(name, spec.origin, is_library)]

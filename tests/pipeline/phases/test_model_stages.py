@@ -208,7 +208,7 @@ def test_a_file_of_a_class_is_given_to_it_and_shapes_the_run(tmp_path, texts) ->
     ("name", "said"),
     [
         ("Raises", r"builtins?\.?KeyError|KeyError at tests\.support\.model_steps, line \d+, in __call__"),
-        ("DropsSome", "gave 0 outcomes for 1 documents: expected one for each, in their order"),
+        ("DropsSome", "gave 0 outcomes for 1 document: expected one for each, in their order"),
         ("GivesTexts", "gave a str: expected the document or its Rejection"),
     ],
 )
@@ -281,9 +281,12 @@ def test_actors_that_leave_no_processor_for_reading_share_them(tmp_path, texts, 
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"resources": {"accel": 1.0}}, r"no node has CPU 1, accel 1, which a actor of the stage classifier.edu needs"),
-        ({"num_cpus": 64.0}, r"no node has CPU 64, which a actor of the stage classifier.edu needs"),
-        ({"resources": {"data": 1.0}, "actors": [2, 2]}, r"there is room for 1 actor of the stage classifier.edus"),
+        ({"resources": {"accel": 1.0}}, r"no node has CPU 1, accel 1, which a classifier.edu actor needs"),
+        ({"num_cpus": 64.0}, r"no node has CPU 64, which a classifier.edu actor needs"),
+        (
+            {"resources": {"data": 1.0}, "actors": [2, 2]},
+            r"there is room for 1 classifier.edu actors of .*, and 2 are wanted",
+        ),
     ],
 )
 def test_what_no_node_has_is_refused_by_stage_and_key(tmp_path, texts, encoder, keys, said) -> None:
