@@ -153,8 +153,8 @@ class UserStep:
         if len(outcomes) != len(batch):
             plural = "s" * (len(batch) != 1)
             raise ValueError(
-                f"{self.stage} gave {len(outcomes)} outcomes for {len(batch)} document{plural}: expected one for each, in"
-                " their order; turn a document down with a Rejection"
+                f"{self.stage} gave {len(outcomes)} outcomes for {len(batch)} document{plural}: expected one for each,"
+                " in their order; turn a document down with a Rejection"
             )
         return [_checked(self.stage, document, each) for document, each in zip(batch, outcomes, strict=True)]
 
