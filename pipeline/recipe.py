@@ -55,9 +55,7 @@ class SourceTable:
     format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = key(
         "auto", help="auto: by the name of each file, or else its first bytes"
     )
-    steps: tuple[str, ...] = key(
-        DEFAULT_STEPS, help="in this order; your own step as package.module:function or :Class"
-    )
+    steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:name")
     limit: int | None = key(None, at_least=1, help="input files, the first by name")
     text_field: str = key("text", help="of JSONL and Parquet rows; a dot leads into a nested field, as in meta.body")
     id_field: str | None = key(None, help="what names a row: a text or a whole number (id, or else the row's number)")

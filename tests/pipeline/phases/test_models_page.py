@@ -13,7 +13,6 @@ import pytest
 from tests.support.checkout import ROOT
 from tests.support.runs import recipe, run
 
-pytestmark = pytest.mark.usefixtures("small_ray")
 PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 ENGLISH = "the committee said that it would look at the plans of the city again and then decide what to do with them"
 
@@ -27,8 +26,7 @@ def block(language: str) -> str:
 
 def test_the_steps_of_the_page_judge_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(sys, "path", list(sys.path))
     Path("my_steps.py").write_text(block("python"))
     Path("words.txt").write_text("committee\n")
     texts = [ENGLISH, f"{ENGLISH} tablespoon", ENGLISH.replace("committee", "council")]
