@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from lineage.recipe import RecipeError, key
 from stages.document import Document, Finding, Outcome, Rejection, error_rule
@@ -122,8 +122,7 @@ def one_by_one(together: Callable[[Sequence[Item]], list[Result]], batch: Sequen
 
 def answer_of(document: Document, name: str) -> Answer | None:
     """What the model `name` answered for the document; None if it was not asked."""
-    found: Any = (document.answers or {}).get(name)
-    return found
+    return cast(Answer | None, (document.answers or {}).get(name))
 
 
 def failed(document: Document, stage: str, fault: Fault) -> Rejection:
