@@ -130,19 +130,18 @@ def read_inputs(
     run: Run, job: ReadJob, actors: Mapping[str, ActorResources], watch: Callable[[ReadResult], None]
 ) -> list[ReadResult]:
     """What came of every input file, in plan order: those of sources without models as `read_phase` has it."""
-    found: dict[str, ReadResult] = {}
+    chains = {steps: build_chain(steps, job.tables) for steps in dict.fromkeys(job.steps)}
     by_chain: dict[tuple[str, ...], list[Unit]] = {}
     plain: list[Unit] = []
     for unit in run.plan.units:
         steps = job.steps[unit.source_index]
-        has_models = bool(build_chain(steps, job.tables).models) if steps not in by_chain else True
-        (by_chain.setdefault(steps, []) if has_models else plain).append(unit)
+        (by_chain.setdefault(steps, []) if chains[steps].models else plain).append(unit)
+    found: dict[str, ReadResult] = {}
     if plain or not by_chain:
-        found |= zip(
-            (unit.marker for unit in plain), run_phase(run, read_phase(run.plan, job, plain, watch)), strict=True
-        )
+        results = run_phase(run, read_phase(run.plan, job, plain, watch))
+        found |= zip((unit.marker for unit in plain), results, strict=True)
     for steps, units in by_chain.items():
-        results = _read_with_models(run, job, build_chain(steps, job.tables), units, actors=actors, watch=watch)
+        results = _read_with_models(run, job, chains[steps], units, actors=actors, watch=watch)
         found |= zip((unit.marker for unit in units), results, strict=True)
     return [found[unit.marker] for unit in run.plan.units]
 

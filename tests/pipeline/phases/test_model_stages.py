@@ -19,6 +19,7 @@ from pipeline.cluster.dataset import WorkerDiedError
 from pipeline.phases import model_stages
 from pipeline.phases.bad_records import TooManyBadRecordsError
 from pipeline.phases.model_stages import DEVICES, models_of, plan_actors
+from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.steps import step_tables
 from pipeline.plan import plan_run
 from pipeline.recipe import RayTable, load
@@ -300,6 +301,29 @@ def test_a_custom_resource_places_the_actors(tmp_path, texts, encoder) -> None:
     summary = run(tmp_path, with_steps(tmp_path, texts, "classifier", classifier=judge))
     lines = "\n".join(summary["datasets"][0]["lines"])
     assert "MapBatches(classifier.edu)" in lines
+
+
+def test_texts_after_parse_are_kept_as_without_models(tmp_path, texts) -> None:
+    kept = []
+    for own in ((), (f"{OWN}:Shout",)):
+        folder = tmp_path / str(len(own))
+        plain = with_steps(folder, texts, *own)
+        plain["run"]["keep_text"] = True
+        assert run(folder, plain)["parsed_texts"]
+        kept.append([path.read_bytes() for path in sorted((folder / "out" / "texts").rglob("*.parquet"))])
+    assert len(kept[0]) == 2
+    assert kept[0] == kept[1]
+
+
+def test_a_run_from_an_earlier_output_asks_no_encoder_again_and_says_so(tmp_path, texts, encoder) -> None:
+    plain = with_steps(tmp_path, texts, "classifier", classifier=[edu(encoder)])
+    plain["run"]["keep_text"] = True
+    run(tmp_path, plain)
+    plain["run"]["output"] = str(tmp_path / "again" / "out")
+    plain["classifier"][0]["threshold"] = 0.6
+    changed = load(write_recipe(tmp_path / "changed.toml", plain))
+    with pytest.raises(RecipeError, match=r"classifier\.edu is an encoder, which a run from an earlier output"):
+        process.run(changed, ProgressReporter(quiet=True), from_output=str(tmp_path / "out"))
 
 
 def test_fragments_are_gone_from_a_finished_unit(tmp_path, texts, monkeypatch) -> None:
