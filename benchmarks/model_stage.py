@@ -24,8 +24,8 @@ from typing import Any
 import tomli_w
 
 from benchmarks.measure import measure
+from pipeline.model_stages.fragments import MOST_DOCUMENTS
 from pipeline.models.encoder import load_encoder
-from pipeline.phases.fragments import MOST_DOCUMENTS
 from stages.steps.classifier import ClassifierTable
 from tests.support.tiny_encoder import make_encoder
 

@@ -23,11 +23,12 @@ from lineage.storage.lock import hold
 from pipeline.cluster.session import ray_session
 from pipeline.cluster.tasks import TaskResources, check_resources
 from pipeline.dedup.corpus import DedupResult, deduplicate
+from pipeline.model_stages.actors import models_of, plan_actors
+from pipeline.model_stages.phase import read_inputs
 from pipeline.phases.bad_records import BadRecordWatch, announcement, check_bad_records
 from pipeline.phases.compare import NUM_STEPS, dedup_job, engine_of, note_of
 from pipeline.phases.groups import Group, make_groups
 from pipeline.phases.join import join_phase
-from pipeline.phases.model_stages import models_of, plan_actors, read_inputs
 from pipeline.phases.phase import Run, run_phase
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.publish import output_index, publish_output, publish_parsed_texts, summarise

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from lineage.index.output_index import PartFile
 from lineage.json_record import JsonRecord, json_name
 from lineage.store.write import TableFile
-from pipeline.phases.fragments import Fragment
 from pipeline.report.faults import FaultRow
 
 
@@ -79,15 +78,6 @@ class ReadResult(JsonRecord):
     part: CleanPart
     texts: UnitFile | None = None
     facts: UnitFile | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FragmentsResult(JsonRecord):
-    """fragments.json: what reading an input file counted before its models were asked (with no part and no rejections),
-    and the fragments that hold its documents, in order."""
-
-    read: ReadResult
-    fragments: tuple[Fragment, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

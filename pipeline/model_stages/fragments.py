@@ -16,7 +16,9 @@ from typing import Any, Final, cast
 import pyarrow as pa
 
 from lineage.ids import content_hash
+from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
+from pipeline.phases.results import ReadResult
 from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
 from stages.fault import Fault
 from stages.steps.model_stage import Answer
@@ -65,6 +67,15 @@ class Fragment:
     def answers(self, model: str) -> str:
         """The file of what a model answered. Its name may hold any character that a module's or a rule's can."""
         return f"{self.name}.{content_hash(model.encode()).hex()[:12]}.arrow"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentsResult(JsonRecord):
+    """fragments.json: what reading an input file counted before its models were asked (with no part and no rejections),
+    and the fragments that hold its documents, in order."""
+
+    read: ReadResult
+    fragments: tuple[Fragment, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

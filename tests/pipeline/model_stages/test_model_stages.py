@@ -16,9 +16,10 @@ from lineage.recipe import RecipeError
 from pipeline import process
 from pipeline.cluster.capacity import ResourceError
 from pipeline.cluster.dataset import WorkerDiedError
-from pipeline.phases import model_stages
+from pipeline.model_stages import phase
+from pipeline.model_stages.actors import models_of, plan_actors
+from pipeline.model_stages.phase import DEVICES
 from pipeline.phases.bad_records import TooManyBadRecordsError
-from pipeline.phases.model_stages import DEVICES, models_of, plan_actors
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.steps import step_tables
 from pipeline.plan import plan_run
@@ -339,7 +340,7 @@ def test_fragments_are_gone_from_a_finished_unit(tmp_path, texts, monkeypatch) -
 
 
 def test_a_long_plan_asks_its_models_some_hundreds_of_files_after_the_others(tmp_path, texts, monkeypatch) -> None:
-    monkeypatch.setattr(model_stages, "most_rows", lambda: 1)
+    monkeypatch.setattr(phase, "most_rows", lambda: 1)
     summary = run(tmp_path, with_steps(tmp_path, texts, f"{OWN}:Shout"))
     assert [stats["num_units"] for stats in summary["datasets"][:4]] == [1, 1, 1, 1]
     assert summary["num_kept"] == 640

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lineage.storage.folder import Folder
-from pipeline.phases import fragments
-from pipeline.phases.fragments import (
+from pipeline.model_stages import fragments
+from pipeline.model_stages.fragments import (
     Answers,
     FragmentContent,
     cut,
