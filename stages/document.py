@@ -6,7 +6,7 @@ writes no file, counts no metric and remembers nothing of earlier documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -59,7 +59,8 @@ class Document:
     step. Readers of plain text (WET, JSONL, Parquet) set `text` and leave `is_html` false: parse then only normalises
     it. A payload above `limits.max_document_bytes` is hashed but not held: `payload` is empty and `num_bytes`, the
     payload's true length, says so. `decoded` is what a step before parse made of the payload for those behind it (see
-    `stages.html.page`); it is no part of what the document is.
+    `stages.html.page`); `answers` is what models that run apart from the other steps gave for it, by the model's name
+    (see `stages.steps.model_stage`). Neither is any part of what the document is.
     """
 
     doc_id: bytes
@@ -84,6 +85,7 @@ class Document:
     edits: tuple[Edit, ...] = field(default=())
     findings: tuple[Finding, ...] = field(default=())
     decoded: object = field(default=None, compare=False, repr=False)
+    answers: Mapping[str, object] | None = field(default=None, compare=False, repr=False)
 
     def with_text(self, text: str, *edits: Edit) -> Document:
         """This document with another text and the edits that made it."""
@@ -164,3 +166,8 @@ def reject(
     return Rejection(
         document=document, finding=Finding(stage=stage, rule=rule, value=value, threshold=threshold, rejected=True)
     )
+
+
+def error_rule(stage: str) -> str:
+    """The rule that turns down a document on which a step raised."""
+    return f"{stage}.error"

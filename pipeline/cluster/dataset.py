@@ -34,7 +34,7 @@ _ROWS_PER_CPU: Final = 20
 """How many units a Dataset takes: setting a row up costs the driver about a millisecond, and the end of each Dataset
 leaves workers idle for about half a unit of twenty."""
 
-_OUTCOMES: Final = pa.schema([("number", pa.int64()), ("attempt", pa.int64()), ("outcome", pa.binary())])
+OUTCOMES: Final = pa.schema([("number", pa.int64()), ("attempt", pa.int64()), ("outcome", pa.binary())])
 
 
 class WorkerDiedError(RuntimeError):
@@ -50,15 +50,29 @@ class DatasetStats:
     lines: tuple[str, ...]
 
 
-class _Done(NamedTuple):
+def died_too_often(item: object, outcome: Died) -> WorkerDiedError:
+    """The error that ends a run."""
+    return WorkerDiedError(
+        f"{item}: its worker died {outcome.num} times; out of memory, a crash in native code or lost"
+        " nodes: Ray's logs on the nodes say which"
+    )
+
+
+class Succeeded(NamedTuple):
+    """What a unit's function gave."""
+
     result: Any
 
 
-class _Raised(NamedTuple):
+class Raised(NamedTuple):
+    """What it raised."""
+
     error: Exception
 
 
-class _Died(NamedTuple):
+class Died(NamedTuple):
+    """That its worker died so often, and that it is given up."""
+
     num: int
 
 
@@ -91,21 +105,22 @@ def run_units(
     shared = ray.put((function, job, isolate, object_store_settings()))
     carry_out = _operator(operator, shared, work.retries)
     while left:
-        most = max(_FEWEST_ROWS, _ROWS_PER_CPU * num_cpus())
-        now, left = left[:most], left[most:]
+        now, left = left[: most_rows()], left[most_rows() :]
         with contextlib.closing(_outcomes(carry_out, now, work, operator, ended)) as rows:
             for number, attempt, outcome in rows:
                 item = now[number]
-                if isinstance(outcome, _Raised):
+                if isinstance(outcome, Raised):
                     raise outcome.error from None
-                if isinstance(outcome, _Died):
-                    raise WorkerDiedError(
-                        f"{item}: its worker died {outcome.num} times; out of memory, a crash in native code or lost"
-                        " nodes: Ray's logs on the nodes say which"
-                    )
+                if isinstance(outcome, Died):
+                    raise died_too_often(item, outcome)
                 for _ in range(attempt):
                     retried()
                 yield item, outcome.result
+
+
+def most_rows() -> int:
+    """Units that one Dataset takes."""
+    return max(_FEWEST_ROWS, _ROWS_PER_CPU * num_cpus())
 
 
 def _outcomes(
@@ -114,11 +129,11 @@ def _outcomes(
     work: TaskResources,
     operator: str,
     ended: Callable[[DatasetStats], None],
-) -> Generator[tuple[int, int, _Done | _Raised | _Died], None, None]:
+) -> Generator[tuple[int, int, Succeeded | Raised | Died], None, None]:
     """(index in `items`, attempt, outcome) of one Dataset's units, as they come."""
     import ray
 
-    with _our_context():
+    with our_context():
         rows = [{"number": number, "item": ray.cloudpickle.dumps(item)} for number, item in enumerate(items)]
         size = min(work.max_in_flight, len(items)) or None
         # batch_size=1 behind blocks of one row: more would bundle units into one task, and they would wait for another.
@@ -131,7 +146,7 @@ def _outcomes(
         )
         batches = iter(dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0))
     for batch in batches:
-        for number, attempt, outcome in zip(*(batch[name].to_pylist() for name in _OUTCOMES.names), strict=True):
+        for number, attempt, outcome in zip(*(batch[name].to_pylist() for name in OUTCOMES.names), strict=True):
             yield number, attempt, pickle.loads(outcome)
     ended(DatasetStats(operator=operator, num_units=len(items), lines=tuple(dataset.stats().splitlines())))
 
@@ -146,23 +161,28 @@ def _operator(name: str, shared: Any, retries: int) -> Callable[[pa.Table], pa.T
         import ray
 
         (number,), (item,) = batch["number"].to_pylist(), batch["item"].to_pylist()
-        attempt = _attempt_number()
+        attempt = attempt_number()
         if attempt > retries:
-            return _row(number, attempt, _Died(attempt))
+            return outcome_row(number, attempt, Died(attempt))
         function, job, isolate, settings = ray.get(shared)
         os.environ.update(settings)
         try:
             isolated = job if isolate is None or attempt == 0 else isolate(job)
-            return _row(number, attempt, _Done(function(isolated, pickle.loads(item))))
+            return outcome_row(number, attempt, Succeeded(function(isolated, pickle.loads(item))))
         except Exception as error:  # noqa: BLE001 - raised again by the driver; Ray Data would wrap it and log it
-            return _row(number, attempt, _Raised(_picklable(error)))
+            return outcome_row(number, attempt, Raised(picklable(error)))
 
-    # Ray encodes the names of its tasks as ASCII, and a step of the user's own may have another.
-    carry_out.__name__ = carry_out.__qualname__ = name.encode("ascii", "backslashreplace").decode()
+    carry_out.__name__ = carry_out.__qualname__ = operator_name(name)
     return carry_out
 
 
-def _picklable(error: Exception) -> Exception:
+def operator_name(name: str) -> str:
+    """The name as Ray can carry it: it encodes those of its tasks as ASCII, and a step of the user's own may have
+    another."""
+    return name.encode("ascii", "backslashreplace").decode()
+
+
+def picklable(error: Exception) -> Exception:
     """The exception itself, or its text where it cannot be carried to another process."""
     import ray
 
@@ -173,14 +193,15 @@ def _picklable(error: Exception) -> Exception:
     return error
 
 
-def _row(number: int, attempt: int, outcome: _Done | _Raised | _Died) -> pa.Table:
+def outcome_row(number: int, attempt: int, outcome: Any) -> pa.Table:
+    """The one row of OUTCOMES that an operator gives."""
     import ray
 
     columns = {"number": [number], "attempt": [attempt], "outcome": [ray.cloudpickle.dumps(outcome)]}
-    return pa.table(columns, schema=_OUTCOMES)
+    return pa.table(columns, schema=OUTCOMES)
 
 
-def _attempt_number() -> int:
+def attempt_number() -> int:
     """How often Ray began the running task before: 0 at first. It has no public name in Ray 2.60."""
     from ray._private.worker import global_worker
 
@@ -188,9 +209,9 @@ def _attempt_number() -> int:
 
 
 @contextlib.contextmanager
-def _our_context() -> Iterator[None]:
+def our_context(**more: Any) -> Iterator[None]:
     """A Dataset that is made in the block shows nothing on the terminal, and no limit of Ray Data's own ends it: a unit
-    may take hours. (Each Dataset keeps a copy of the context.)
+    may take hours. (Each Dataset keeps a copy of the context.) `more` are further settings of Ray Data's.
 
     Nor does Ray Data hold units back until their resources are free: it looks only ten times a second, so each unit
     would leave its processor idle for a tenth of a second. What a unit reserves is Ray's own to grant; units wait in
@@ -202,6 +223,7 @@ def _our_context() -> Iterator[None]:
         "enable_progress_bars": False,
         "execution_no_progress_timeout_s": -1,
         "op_resource_reservation_enabled": False,
+        **more,
     }
     before = {name: getattr(context, name) for name in ours}
     # Its log file keeps all, the execution plans with the operators' names among it.

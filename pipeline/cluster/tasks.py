@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from pipeline.cluster.capacity import Wanted
@@ -77,6 +78,60 @@ class TaskResources:
         wanted |= {"num_gpus": self.gpus} if self.gpus else {}
         wanted |= {"memory": self.memory} if self.memory else {}
         return wanted | ({"resources": {self.resource: _CUSTOM_RESOURCE_SHARE}} if self.resource else {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorResources:
+    """A pool of actors for one operator: what each reserves, and how many there are. `stage` and `table` name them in
+    errors: the operator, and the recipe's table."""
+
+    stage: str
+    table: str
+    cpus: float
+    gpus: float = 0.0
+    resources: Mapping[str, float] = field(default_factory=dict)
+    fewest: int = 1
+    most: int = 1
+
+    @property
+    def reserved(self) -> dict[str, float]:
+        """What an actor takes of its node, by Ray's names."""
+        wanted = {"CPU": self.cpus, "GPU": self.gpus, **self.resources}
+        return {name: amount for name, amount in wanted.items() if amount}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The same as the options of an operator."""
+        wanted: dict[str, Any] = {"num_cpus": self.cpus, "resources": dict(self.resources) or None}
+        wanted |= {"num_gpus": self.gpus} if self.gpus else {}
+        # Ray Data would put an operator of tasks that asks for the same into the actors of the one behind it. One byte
+        # of memory makes the two differ.
+        return wanted | {"memory": 1}
+
+
+def check_actors(actors: ActorResources, *, grows: bool) -> None:
+    """ResourceError at once where the cluster can never hold the fewest actors of a pool (see `check_resources`)."""
+    if grows:
+        return
+    keys = [
+        f"{actors.table}.{name}" for name, amount in (("num_cpus", actors.cpus), ("num_gpus", actors.gpus)) if amount
+    ]
+    keys += [f"{actors.table}.resources"] * bool(actors.resources)
+    check_cluster(
+        Wanted(
+            what=f"{actors.stage} actor",
+            keys=" or ".join(keys) or f"{actors.table}.actors",
+            each=actors.reserved,
+            num=actors.fewest,
+        )
+    )
+
+
+def num_gpus() -> float:
+    """GPUs that the connected cluster has."""
+    import ray
+
+    return float(ray.cluster_resources().get("GPU", 0.0))
 
 
 def num_cpus() -> int:

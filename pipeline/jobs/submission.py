@@ -25,8 +25,9 @@ from lineage.secrets import holds_secrets, without_secrets
 from lineage.storage.folder import is_remote
 from pipeline import recipe as data_recipe
 from pipeline.jobs.settings import SETTINGS
-from pipeline.plan import named_files
+from pipeline.plan import named_files, own_code
 from pipeline.recipe import PipelineRecipe
+from stages.steps.encoder_folder import encoder_files
 from trainer.options import TrainRecipe
 
 SUBMITTABLE: Final = ("run", "train", "mix", "scan", "purge", "report", "verify", "export")
@@ -141,7 +142,11 @@ def _ship_recipe(command: str, options: argparse.Namespace, files: dict[str, byt
     if command == "run":
         data = data_recipe.load(options.recipe, options.overrides)
         _check_data_places(data)
-        plain = _with_names(as_plain(data), _ship_files(_data_files(data), files), keep=("run", "source"))
+        for code in own_code(data):
+            if not code.is_library:  # the nodes' image has what is installed
+                _add(files, code.name, Path(code.path).read_bytes())
+        names = _ship_files(sorted(named_files(data)), files) | _ship_encoders(data, files)
+        plain = _with_names(as_plain(data), names, keep=("run", "source"))
     else:
         train = load_recipe(options.recipe, TrainRecipe, options.overrides)
         _check_train_places(train)
@@ -154,14 +159,18 @@ def _ship_recipe(command: str, options: argparse.Namespace, files: dict[str, byt
     return shipped_name(options.recipe, text), text
 
 
-def _data_files(recipe: PipelineRecipe) -> list[str]:
-    own = [step for source in recipe.source for step in source.steps if ":" in step]
-    if own:
-        raise RecipeError(
-            f"source.steps: {own[0]!r} is a step of your own: its module cannot be shipped. Run from inside the cluster"
-            ' with an image that holds it (ray.address = "auto").'
-        )
-    return sorted(named_files(recipe))
+def _ship_encoders(recipe: PipelineRecipe, files: dict[str, bytes]) -> dict[str, str]:
+    """Add the local folders of encoders, each under one name in the job; what each is called there."""
+    names = {}
+    for table in recipe.classifier:
+        if is_remote(table.model) or not table.is_encoder:
+            continue
+        paths = [Path(path.removeprefix("file://")) for path in encoder_files(table.model)]
+        folder = shipped_name(table.model.removeprefix("file://"), b"".join(path.read_bytes() for path in paths))
+        for path in paths:
+            _add(files, f"{folder}/{path.name}", path.read_bytes())
+        names[table.model] = folder
+    return names
 
 
 def _check_data_places(recipe: PipelineRecipe) -> None:

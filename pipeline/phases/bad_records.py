@@ -9,7 +9,7 @@ from typing import Final
 from pipeline.phases.results import ReadResult
 from pipeline.report.faults import FaultRow, FaultTally, StrictError, strict_message
 from pipeline.terminal import visible_lines
-from stages.chain import error_rule
+from stages.document import error_rule
 
 _MOST_SHOWN: Final = 5
 _ENOUGH_TO_STOP: Final = 100

@@ -33,12 +33,14 @@ Result = TypeVar("Result", bound=JsonRecord)
 
 @dataclass(slots=True)
 class Run:
-    """A run under way: its plan, the time that its phases took, what Ray Data counted of each Dataset that ended."""
+    """A run under way: its plan, the time that its phases took, what Ray Data counted of each Dataset that ended, the
+    kind of device of each model."""
 
     plan: RunPlan
     reporter: ProgressReporter
     phases: list[PhaseTime] = field(default_factory=list)
     datasets: list[DatasetStats] = field(default_factory=list)
+    devices: dict[str, str] = field(default_factory=dict)
 
     @property
     def out(self) -> Folder:
@@ -83,7 +85,7 @@ def run_phase(run: Run, phase: Phase[Job, Item, Result]) -> list[Result]:
     What is begun last is then small, and few workers wait for it at the end (Graham 1969, "Bounds on multiprocessing
     timing anomalies")."""
     started = time.perf_counter()
-    results = _published(run.out, phase)
+    results = published_results(run.out, phase.items, phase.result)
     for result in results.values():
         phase.watch(result)
     fresh: list[Result] = []
@@ -119,12 +121,8 @@ def publish_result(out: Folder, marker: str, result: Result) -> Result:
     return result
 
 
-def _published(out: Folder, phase: Phase[Job, Item, Result]) -> dict[str, Result]:
+def published_results(out: Folder, items: Sequence[Item], shape: type[Result]) -> dict[str, Result]:
     """The results of finished units, by marker."""
-    folders = {item.marker.split("/", 2)[1] for item in phase.items}
+    folders = {item.marker.split("/", 2)[1] for item in items}
     names = {name for folder in folders for name in out.names(f"work/{folder}")}
-    return {
-        item.marker: phase.result.from_json(json.loads(out.read(item.marker)))
-        for item in phase.items
-        if item.marker in names
-    }
+    return {item.marker: shape.from_json(json.loads(out.read(item.marker))) for item in items if item.marker in names}

@@ -88,6 +88,7 @@ def summarise(
         },
         phases=tuple(state.phases),
         datasets=tuple(state.datasets),
+        devices=dict(state.devices),
         parsed_texts=_parsed_size(read),
         from_output=state.plan.from_output,
         identity=dict(state.plan.identity),

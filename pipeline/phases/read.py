@@ -10,7 +10,7 @@ import contextlib
 import functools
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO, Final
 
@@ -25,7 +25,7 @@ from pipeline.phases.unit_files import UnitTally, UnitWriter, WhatToWrite
 from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
 from pipeline.recipe import PipelineRecipe, comparing, keeps_facts
 from stages.chain import Chain, StepTables, build_chain
-from stages.document import STAGES, Document
+from stages.document import STAGES, Document, Outcome
 from stages.reading.options import Format, ReadOptions, RowFields, Unreadable
 from stages.reading.reader import read_documents
 
@@ -73,17 +73,20 @@ def what_to_write(recipe: PipelineRecipe) -> WhatToWrite:
     )
 
 
-def read_phase(plan: RunPlan, job: ReadJob, watch: Callable[[ReadResult], None]) -> Phase[ReadJob, Unit, ReadResult]:
-    """The reading of all units. A unit whose worker died is read again with its extractors in a child process."""
+def read_phase(
+    plan: RunPlan, job: ReadJob, units: Sequence[Unit], watch: Callable[[ReadResult], None]
+) -> Phase[ReadJob, Unit, ReadResult]:
+    """The reading of units whose steps hold no model that runs apart. A unit whose worker died is read again with its
+    extractors in a child process."""
     steps = {source.name: source.steps for source in plan.recipe.source}
     return Phase(
         name="read and filter",
-        operator="->".join(("read", *_stages(job))),
+        operator="->".join(("read", *_stages(job, units))),
         stage="read",
         task=read_unit,
         result=ReadResult,
         job=job,
-        items=plan.units,
+        items=units,
         size=lambda unit: unit.input.size or 1.0,
         note=read_note,
         counts=functools.partial(read_counts, steps),
@@ -92,9 +95,12 @@ def read_phase(plan: RunPlan, job: ReadJob, watch: Callable[[ReadResult], None])
     )
 
 
-def _stages(job: ReadJob) -> tuple[str, ...]:
-    """The stages of all sources, each once, in the order in which documents meet them; steps of the user's own last."""
-    named = dict.fromkeys(stage for steps in job.steps for stage in build_chain(steps, job.tables).stages)
+def _stages(job: ReadJob, units: Sequence[Unit]) -> tuple[str, ...]:
+    """The stages of the units' sources, each once, in the order in which documents meet them; steps of the user's own
+    last."""
+    indices = {unit.source_index for unit in units}
+    used = [steps for index, steps in enumerate(job.steps) if index in indices]
+    named = dict.fromkeys(stage for steps in used for stage in build_chain(steps, job.tables).stages)
     return tuple(sorted(named, key=lambda stage: STAGES.index(stage) if stage in STAGES else len(STAGES)))
 
 
@@ -155,18 +161,40 @@ class _ByKey:
 def read_unit(job: ReadJob, unit: Unit) -> ReadResult:
     """Read one input file and publish what came of it."""
     out = Folder(job.out)
+    tally = tally_of(job, unit)
+    started = time.perf_counter()
+    with named_in_errors(unit), UnitWriter(out, job.what, unit, tally) as writer:
+        parsed = writer.keep_document if job.what.keep_text else None
+        with contextlib.closing(outcomes_of(job, unit, tally, parsed)) as outcomes:
+            for outcome in outcomes:
+                writer.add(outcome)
+    tally.seconds["all"] = time.perf_counter() - started
+    result = tally.result(writer.part, writer.texts)
+    if job.what.keep_facts:
+        result = replace(result, facts=publish_facts(out, unit, result))
+    return publish_result(out, unit.marker, result)
+
+
+def tally_of(job: ReadJob, unit: Unit) -> UnitTally:
+    """The tally of a unit of which nothing is read yet."""
     found = unit.input
-    tally = UnitTally(
+    return UnitTally(
         key=unit.key, source=unit.source, file=found.name, url=found.url, num_bytes=found.size, strict=job.strict
     )
+
+
+def outcomes_of(
+    job: ReadJob,
+    unit: Unit,
+    tally: UnitTally,
+    parsed: Callable[[Document], None] | None = None,
+    stop: int | None = None,
+) -> Generator[Outcome, None, None]:
+    """What the unit's steps make of its documents, in order; with `stop` the steps before that position. What is read
+    is counted in `tally`, and `parsed` sees what parse lets pass. InputChangedError behind the last one if the file is
+    not what was planned."""
     chain = chain_of(job, unit.source_index)
-    started = time.perf_counter()
-    with (
-        _named_in_errors(found.url),
-        UnitWriter(out, job.what, unit, tally) as writer,
-        _open_planned(job, unit) as stream,
-        chain.isolation(job.isolation),
-    ):
+    with _open_planned(job, unit) as stream, chain.isolation(job.isolation):
         options = ReadOptions(
             source=unit.source,
             file=unit.input.name,
@@ -175,24 +203,17 @@ def read_unit(job: ReadJob, unit: Unit) -> ReadResult:
             max_document_bytes=job.tables.max_document_bytes,
         )
         batches = _batches(read_documents(stream, options, tally.counts), tally)
-        parsed = writer.keep_document if job.what.keep_text else None
-        for outcome in chain.run(batches, tally.seconds, parsed):
-            writer.add(outcome)
+        yield from chain.run(batches, tally.seconds, parsed, stop)
         check_unchanged(job.key, unit)
-    tally.seconds["all"] = time.perf_counter() - started
-    result = tally.result(writer.part, writer.texts)
-    if job.what.keep_facts:
-        result = replace(result, facts=publish_facts(out, unit, result))
-    return publish_result(out, unit.marker, result)
 
 
 @contextlib.contextmanager
-def _named_in_errors(url: str) -> Iterator[None]:
+def named_in_errors(unit: Unit) -> Iterator[None]:
     """An exception that leaves the block names the input file."""
     try:
         yield
     except Exception as error:
-        error.add_note(f"while {url} was read")
+        error.add_note(f"while {unit.input.url} was read")
         raise
 
 

@@ -8,6 +8,7 @@ from lineage.purge.purge_filter import read_purged_sets
 from lineage.purge.purged_sets import PurgedSets
 from lineage.recipe import RecipeError
 from lineage.store.delta import StoreError
+from pipeline.models.encoder import check_installed, load_encoder
 from pipeline.recipe import PipelineRecipe, comparing
 from stages.chain import CORPUS_STAGES, StepTables, build_chain
 from stages.steps.url import named_host, normalise_url
@@ -22,13 +23,18 @@ def step_tables(recipe: PipelineRecipe) -> StepTables:
         language=recipe.language,
         quality=recipe.quality,
         classifier=recipe.classifier,
+        step=recipe.step,
+        load_encoder=load_encoder,
         decontaminate=recipe.decontaminate,
         pii=recipe.pii,
         encoding=recipe.tokenize.encoding,
         purged=_purged_sets(recipe.purges.honour),
     )
+    check_installed(recipe.classifier)
     for source in recipe.source:
-        build_chain(source.steps, tables).prepare()
+        chain = build_chain(source.steps, tables)
+        chain.prepare()
+        _ = chain.models  # one that has no text to look at is refused now
     return tables
 
 

@@ -68,6 +68,30 @@ class UnitTally:
     faults: FaultTally = field(default_factory=FaultTally)
     strict: bool = False
 
+    @classmethod
+    def resumed(cls, read: ReadResult, *, strict: bool) -> UnitTally:
+        """The tally that gave this result: what reading counted, before any document was kept or rejected."""
+        return cls(
+            key=read.key,
+            source=read.source,
+            file=read.file,
+            url=read.url,
+            num_bytes=read.num_bytes,
+            counts=InputCounts(
+                num_records=read.num_records,
+                by_type=dict(read.by_type),
+                by_mime=dict(read.by_mime),
+                by_status=dict(read.by_status),
+            ),
+            unreadable=[Unreadable(file=read.file, **each._asdict()) for each in read.unreadable],
+            num_documents=read.num_documents,
+            digest=int(read.digest, 16),
+            html_bytes=read.html_bytes,
+            seconds=dict(read.seconds),
+            faults=FaultTally({row.kind: row for row in read.faults}),
+            strict=strict,
+        )
+
     def count(self, document: Document) -> None:
         self.num_documents += 1
         self.html_bytes += document.num_bytes
@@ -122,11 +146,47 @@ class UnitTally:
         )
 
 
+class ParsedTextsWriter:
+    """The file of a unit's texts after parse, published when the block ends well; none unless `is_on`."""
+
+    def __init__(self, out: Folder, unit: Unit, *, is_on: bool) -> None:
+        name = texts_name(unit.source, unit.file_index)
+        self._out = out
+        self._rows = RowWriter(out, name, tables.PARSED_TEXTS) if is_on else None
+
+    def __enter__(self) -> ParsedTextsWriter:
+        if self._rows is not None:
+            self._rows.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._rows is not None:
+            self._rows.__exit__(*error)
+
+    @property
+    def file(self) -> UnitFile | None:
+        """The file, once the block has ended; None where none is kept."""
+        if self._rows is None:
+            return None
+        name = self._rows.name
+        return UnitFile(file=name, num_rows=self._rows.num_rows, hash=self._rows.hash, bytes=self._out.size(name))
+
+    def keep_document(self, document: Document) -> None:
+        """Write the text of a document as parse gave it."""
+        if self._rows is not None:
+            self._rows.add(parsed_text_row(document))
+
+    def keep_text(self, row: Mapping[str, Any]) -> None:
+        """Write a row of tables.PARSED_TEXTS."""
+        if self._rows is not None:
+            self._rows.add(row)
+
+
 class UnitWriter:
     """The files of a unit, published together when the block ends well."""
 
     def __init__(self, out: Folder, what: WhatToWrite, unit: Unit, tally: UnitTally) -> None:
-        self._out, self._what, self._unit, self._tally = out, what, unit, tally
+        self._what, self._unit, self._tally = what, unit, tally
         self._stack = contextlib.ExitStack()
         folder = unit.folder
 
@@ -141,8 +201,7 @@ class UnitWriter:
         self._excerpt_rows = rows(f"{folder}/excerpts.parquet", tables.EXCERPTS)
         self._excerpts = ExcerptKeeper(partial(offending_lines, what.quality))
         self._signer = Signer(what.dedup) if what.dedup.near else None
-        texts = texts_name(unit.source, unit.file_index)
-        self._texts = rows(texts, tables.PARSED_TEXTS) if what.keep_text else None
+        self._texts = self._stack.enter_context(ParsedTextsWriter(out, unit, is_on=what.keep_text))
 
     def __enter__(self) -> UnitWriter:
         return self
@@ -161,19 +220,15 @@ class UnitWriter:
     @property
     def texts(self) -> UnitFile | None:
         """The parsed texts, once the block has ended; None where none are kept."""
-        if self._texts is None:
-            return None
-        name = self._texts.name
-        return UnitFile(file=name, num_rows=self._texts.num_rows, hash=self._texts.hash, bytes=self._out.size(name))
+        return self._texts.file
 
     def keep_document(self, document: Document) -> None:
         """Write the text of a document as parse gave it, where texts are kept."""
-        self.keep_text(parsed_text_row(document))
+        self._texts.keep_document(document)
 
     def keep_text(self, row: Mapping[str, Any]) -> None:
         """Write a row of tables.PARSED_TEXTS, where texts are kept."""
-        if self._texts is not None:
-            self._texts.add(row)
+        self._texts.keep_text(row)
 
     def carry(
         self, row: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], excerpts: Sequence[Mapping[str, Any]]

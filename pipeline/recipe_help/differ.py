@@ -36,8 +36,8 @@ def open_recipe(place: str) -> tuple[Kind, Any]:
 
 
 def differences(a: Any, b: Any) -> list[RecipeDifference]:
-    """What differs, by key. Sources and classifiers are matched by name, thresholds of [quality] by their variants'
-    defaults: source.web.limit, quality.min_words. A source that only one has is one difference."""
+    """What differs, by key. Sources, classifiers and steps are matched by name, thresholds of [quality] by their
+    variants' defaults: source.web.limit, quality.min_words. A source that only one has is one difference."""
     found: list[RecipeDifference] = []
     _compare(_effective(a), _effective(b), "", found)
     return found

@@ -22,8 +22,11 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
     " a fast extractor first, so that most pages of other languages are never parsed slowly.",
     ("data", "quality"): "Rule sets over a document's text, and their thresholds. A threshold that is not given has the"
     " default of the variant; docs/rules.md names what each rule measures and how the variants differ.",
-    ("data", "classifier"): "A supervised fastText model whose score for a label decides. A recipe may have several;"
-    " each is a rule `classifier.<name>`.",
+    ("data", "classifier"): "A model whose score for a label decides. A recipe may have several; each is a rule"
+    " `classifier.<name>`. A file is a supervised fastText model; a folder is a transformers encoder (extra `models`),"
+    " which works on actors of its own while others read (docs/models.md).",
+    ("data", "step"): "How a step of your own that `source.steps` names is carried out: a function that takes a list"
+    " of documents, or a class, which works on actors of its own (docs/models.md).",
     ("data", "decontaminate"): "Documents that hold too much of a benchmark's items are turned down."
     " `sluice scan` finds such documents in a finished output.",
     ("data", "pii"): "Personal data and secrets in texts: replaced by placeholders, or the document is turned down.",
@@ -90,7 +93,10 @@ EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
     ("data", "quality"): '[quality]\nrules = ["gopher_repetition", "gopher_quality", "c4", "fineweb"]\n'
     "c4_terminal_punctuation = false\nmax_top_2_gram = 0.25",
     ("data", "classifier"): '[[classifier]]\nname = "edu"\nmodel = "edu.bin"\nlabel = "high"\nthreshold = 0.4\n'
-    'reject = "below"',
+    'reject = "below"\n\n[[classifier]]\nname = "toxic"\nmodel = "toxic-encoder"\nlabel = "toxic"\n'
+    "threshold = 0.8\nnum_gpus = 1\nactors = [1, 4]",
+    ("data", "step"): '[[step]]\nname = "my_steps:Perplexity"\nfiles = { weights = "ngrams.bin" }\nbatch_size = 64\n'
+    "actors = [1, 2]",
     ("data", "decontaminate"): '[decontaminate]\nagainst = ["gsm8k.jsonl"]\nfield = "question"',
     ("data", "pii"): '[pii]\nkinds = ["email", "ip"]',
     ("data", "dedup"): "[dedup]\nnum_perm = 112\nbands = 14\nrows = 8\nthreshold = 0.75",

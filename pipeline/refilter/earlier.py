@@ -191,6 +191,12 @@ def _start(source: str, plan: RunPlan, earlier: EarlierRun) -> Start:
             f"source.steps of {source!r}: {of_user[0]!r} stands after parse and may look at the page, of which --from"
             " has only the text: run the recipe from its inputs"
         )
+    encoders = [table for table in plan.recipe.classifier if table.is_encoder]
+    if "classifier" in stages[first:] and encoders:
+        raise RecipeError(
+            f"source.steps of {source!r}: {encoders[0].stage} is an encoder, which a run from an earlier output does"
+            " not ask again: run the recipe from its inputs"
+        )
     return Start(stages=stages, num_unchanged=num_unchanged, first=first, has_texts=earlier.texts.kept)
 
 

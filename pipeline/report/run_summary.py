@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lineage.json_record import JsonRecord
@@ -35,9 +35,9 @@ class ParsedTextsSize:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary(JsonRecord):
     """Counts are those of the whole run. `num_unreadable` counts stretches; `rejected` is by stage and rule; `seconds`
-    are processor seconds by source and stage; `parsed_texts` is what run.keep_text keeps, `from_output` the earlier
-    output whose texts were the input; `nothing_kept` is the reason where no document was kept; `identity` is what later
-    calls compare (`RunPlan.identity`)."""
+    are processor seconds by source and stage; `devices` are the kinds that models ran on, by model; `parsed_texts` is
+    what run.keep_text keeps, `from_output` the earlier output whose texts were the input; `nothing_kept` is the reason
+    where no document was kept; `identity` is what later calls compare (`RunPlan.identity`)."""
 
     name: str
     output: str
@@ -58,6 +58,7 @@ class RunSummary(JsonRecord):
     seconds: Mapping[str, Mapping[str, float]]
     phases: tuple[PhaseTime, ...]
     datasets: tuple[DatasetStats, ...] = ()
+    devices: Mapping[str, str] = field(default_factory=dict)
     parsed_texts: ParsedTextsSize | None = None
     from_output: str | None = None
     identity: Mapping[str, Any]

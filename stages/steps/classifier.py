@@ -1,19 +1,39 @@
-"""Classifier step: any number of fastText models, each with a label, a threshold and the side that is turned down."""
+"""Classifier step: fastText models and transformers encoders, each with a label, a threshold and the side turned down.
+
+A fastText model, a file, is asked by the step itself. An encoder, a folder, is a model stage (`model_stage.py`): the
+step takes the score that the document bears.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
+from typing import Final, Literal
 
 from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome, decide
+from stages.fault import Fault
+from stages.steps.encoder_folder import EncoderConfig, is_folder, read_encoder_config
 from stages.steps.fasttext_model import FastTextModel, load_model
+from stages.steps.model_stage import (
+    BATCH,
+    Answer,
+    ModelStage,
+    actors_key,
+    answer_of,
+    check_pool,
+    failed,
+    num_cpus_key,
+    num_gpus_key,
+    one_by_one,
+    resources_key,
+)
 
 STAGE = "classifier"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
+_OF_ENCODERS: Final = ("max_tokens", "batch_size", "num_cpus", "num_gpus", "resources", "actors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,10 +41,35 @@ class ClassifierTable:
     """`[[classifier]]`: one model. A DCLM-like quality filter (2406.11794 section 4.3) rejects below 0.018112."""
 
     name: str = key(help="letters, digits, '_' and '-': the rule is classifier.<name>")
-    model: str = key(help="path of a supervised fastText model")
+    model: str = key(
+        help="path of a supervised fastText model, or of the folder of a transformers encoder with its head"
+    )
     label: str = key(help="the label whose score decides, with or without fastText's __label__")
-    threshold: float = key(at_least=0, at_most=1, help="a score equal to it is kept")
+    threshold: float = key(help="a score equal to it is kept; 0 to 1, or what a head with one output gives")
     reject: Literal["above", "below"] = key("above", help="which side of the threshold is turned down")
+    max_tokens: int = key(
+        512, at_least=1, help="of an encoder: it sees so many tokens of a text's beginning", unit="tokens"
+    )
+    batch_size: int = key(BATCH, at_least=1, help="of an encoder: texts at once", unit="texts")
+    num_cpus: float | None = num_cpus_key()
+    num_gpus: float = num_gpus_key()
+    resources: dict[str, float] = resources_key()
+    actors: tuple[int, int] = actors_key()
+
+    @property
+    def stage(self) -> str:
+        """Its operator, where it is an encoder, and the rule."""
+        return f"{STAGE}.{self.name}"
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether the model is a folder. RecipeError for a URL of an unknown kind."""
+        with blamed_on(f"classifier.model of {self.name!r}"):
+            return is_folder(self.model)
+
+
+LoadEncoder = Callable[[ClassifierTable, bool], Callable[[Sequence[str]], list[float]]]
+"""(a table, whether on a GPU) -> a function of texts to their scores. It lies where torch may be imported."""
 
 
 class ClassifierStep:
@@ -32,43 +77,142 @@ class ClassifierStep:
 
     stage = STAGE
 
-    def __init__(self, tables: Sequence[ClassifierTable], *, ledger: bool = False) -> None:
+    def __init__(
+        self, tables: Sequence[ClassifierTable], *, ledger: bool = False, load_encoder: LoadEncoder | None = None
+    ) -> None:
         check_classifiers(tables)
         self._tables = tuple(tables)
         self._ledger = ledger
+        self._load_encoder = load_encoder
+        self._loaded: dict[str, Callable[[Sequence[Document]], list[Answer]]] = {}
 
     def prepare(self) -> None:
-        """Load the models now; RecipeError if one cannot be, or has no such label."""
+        """Load the fastText models now and read the encoders' configurations; RecipeError if one cannot be, or has no
+        such label."""
         _ = self._models
 
     def __call__(self, document: Document, /) -> Outcome:
-        return decide(document, self._findings(document.text), ledger=self._ledger)
+        try:
+            return decide(document, self._findings(document), ledger=self._ledger)
+        except _ModelFailedError as failure:
+            return failed(document, STAGE, failure.fault)
 
-    def _findings(self, text: str) -> Iterable[Finding]:
-        for table, model, label in self._models:
-            score = dict(model.scores(text, -1)).get(label, 0.0)
+    def models(self, position: int) -> tuple[ModelStage, ...]:
+        """The encoders, where the step stands at `position` of its chain."""
+        return tuple(
+            ModelStage(
+                name=table.stage,
+                position=position,
+                table=f"classifier.{table.name}",
+                pool=table,
+                gives_scores=True,
+                load=partial(_load_answers, table, self._load_encoder),
+            )
+            for table in self._tables
+            if table.is_encoder
+        )
+
+    def _findings(self, document: Document) -> Iterable[Finding]:
+        for table, score_of in self._models:
+            score = score_of(document)
             rejected = score > table.threshold if table.reject == "above" else score < table.threshold
             yield Finding(
                 stage=STAGE,
-                rule=f"classifier.{table.name}",
+                rule=table.stage,
                 value=score,
                 threshold=table.threshold,
                 rejected=rejected,
             )
 
     @cached_property
-    def _models(self) -> tuple[tuple[ClassifierTable, FastTextModel, str], ...]:
-        return tuple((table, *_model_and_label(table)) for table in self._tables)
+    def _models(self) -> tuple[tuple[ClassifierTable, Callable[[Document], float]], ...]:
+        return tuple((table, self._score_of(table)) for table in self._tables)
+
+    def _score_of(self, table: ClassifierTable) -> Callable[[Document], float]:
+        if table.is_encoder:
+            _check_encoder(table)
+            return partial(self._encoder_score, table)
+        _check_file(table)
+        model, label = _model_and_label(table)
+        return partial(_fasttext_score, model, label)
+
+    def _encoder_score(self, table: ClassifierTable, document: Document) -> float:
+        """The score that the document bears; that of the model in this process where it bears none."""
+        answer = answer_of(document, table.stage)
+        if answer is None:
+            if table.name not in self._loaded:
+                self._loaded[table.name] = _load_answers(table, self._load_encoder, False)
+            [answer] = self._loaded[table.name]([document])
+        if isinstance(answer, Fault):
+            raise _ModelFailedError(answer)
+        assert isinstance(answer, float)
+        return answer
+
+
+class _ModelFailedError(Exception):
+    """A model raised on the document."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.summary)
+        self.fault = fault
+
+
+def _fasttext_score(model: FastTextModel, label: str, document: Document) -> float:
+    return dict(model.scores(document.text, -1)).get(label, 0.0)
+
+
+def _load_answers(
+    table: ClassifierTable, load_encoder: LoadEncoder | None, on_gpu: bool
+) -> Callable[[Sequence[Document]], list[Answer]]:
+    assert load_encoder is not None, "the caller of build_chain gives StepTables.load_encoder"
+    scores = load_encoder(table, on_gpu)
+
+    def together(documents: Sequence[Document]) -> list[Answer]:
+        return list(scores([document.text for document in documents]))
+
+    return lambda documents: list(one_by_one(together, documents))
 
 
 def check_classifiers(tables: Sequence[ClassifierTable]) -> None:
-    """RecipeError if a name is unfit for a rule's name, or given twice."""
+    """RecipeError if a name is unfit for a rule's name, or given twice, or its actors cannot be. No file is opened."""
     names = [table.name for table in tables]
-    for name in names:
-        if not _NAME.fullmatch(name):
-            raise RecipeError(f"classifier.name = {name!r}: expected letters, digits, '_' and '-'")
-        if names.count(name) > 1:
-            raise RecipeError(f"classifier.name = {name!r} is given twice: each names a rule of its own")
+    for table in tables:
+        if not _NAME.fullmatch(table.name):
+            raise RecipeError(f"classifier.name = {table.name!r}: expected letters, digits, '_' and '-'")
+        if names.count(table.name) > 1:
+            raise RecipeError(f"classifier.name = {table.name!r} is given twice: each names a rule of its own")
+        check_pool(table, f"classifier.{table.name}")
+
+
+def _check_file(table: ClassifierTable) -> None:
+    """RecipeError if a fastText model, which the reading workers ask themselves, is given what only an encoder has."""
+    defaults: Mapping[str, object] = {field.name: field.default for field in fields(ClassifierTable)}
+    for name in _OF_ENCODERS:
+        value = getattr(table, name)
+        if value and value != defaults[name]:
+            raise RecipeError(
+                f"classifier.{table.name}.{name} = {value!r}: the model {table.model!r} is a fastText file, which runs"
+                " inside the reading workers; only an encoder, a folder, has actors of its own"
+            )
+    _check_share(table)
+
+
+def _check_share(table: ClassifierTable) -> None:
+    if not 0 <= table.threshold <= 1:
+        raise RecipeError(
+            f"classifier.threshold = {table.threshold:g} of {table.name!r}: expected 0 to 1, where the scores lie"
+        )
+
+
+def _check_encoder(table: ClassifierTable) -> EncoderConfig:
+    """RecipeError if the folder is no encoder, or its head has no such label."""
+    with blamed_on("classifier.model"):
+        config = read_encoder_config(table.model)
+    if table.label not in config.labels:
+        raise RecipeError(_no_label(table, config.labels))
+    if not config.is_regression:
+        _check_share(table)
+    return config
 
 
 def _model_and_label(table: ClassifierTable) -> tuple[FastTextModel, str]:
@@ -76,8 +220,10 @@ def _model_and_label(table: ClassifierTable) -> tuple[FastTextModel, str]:
         model = load_model(table.model)
     label = table.label.removeprefix("__label__")
     if label not in model.labels:
-        known = ", ".join(sorted(model.labels)[:50])
-        raise RecipeError(
-            f"classifier.label = {table.label!r}: the model {table.model!r} has no such label; its labels are {known}"
-        )
+        raise RecipeError(_no_label(table, sorted(model.labels)))
     return model, label
+
+
+def _no_label(table: ClassifierTable, labels: Sequence[str]) -> str:
+    known = ", ".join(labels[:50])
+    return f"classifier.label = {table.label!r}: the model {table.model!r} has no such label; its labels are {known}"

@@ -1,4 +1,9 @@
-"""A step of the user's own: a function `Document -> Document | Rejection`, named "package.module:function"."""
+"""Steps of the user's own, named "package.module:name": a function of a document or of a batch of documents, or a class
+that is made once in a worker and then called with batches.
+
+What it is called with and gives back is the same: documents in, for each one the document or its Rejection out. A class
+is a model stage (`model_stage.py`): it runs on actors of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,60 +11,241 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import sysconfig
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, cast
 
-from lineage.recipe import RecipeError
+from lineage.recipe import RecipeError, key
 from stages.document import Document, Finding, Outcome, Rejection
+from stages.fault import Fault
+from stages.steps.model_stage import (
+    BATCH,
+    WHERE_IT_RUNS,
+    Answer,
+    ModelStage,
+    actors_key,
+    answer_of,
+    check_pool,
+    failed,
+    num_cpus_key,
+    num_gpus_key,
+    one_by_one,
+    resources_key,
+)
+from stages.steps.textfiles import as_local_file
 
 _TEXTS = ("text", "url", "record_id", "captured_at", "metadata", "charset", "language")
 """Fields of a Document that a column of texts takes; all but `text` may be None."""
 _IDENTITY = ("doc_id", "source", "place", "raw_hash")
 """Fields of a Document that say which one it is: a user's function leaves them."""
+_LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_OURS: Final = ("lineage", "stages", "pipeline", "trainer", "sluice")
+_OF_CLASSES: Final = ("files", "num_cpus", *WHERE_IT_RUNS)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTable:
+    """`[[step]]`: how a step of one's own is carried out."""
+
+    name: str = key(help="as source.steps has it: package.module:Class, or package.module:function")
+    files: dict[str, str] = key({}, help="argument of the class = path or URL of a file, which it gets as a local path")
+    batch_size: int | None = key(
+        None,
+        at_least=1,
+        help="documents at once: a class gets lists of so many (32), a function gets lists instead of a document",
+        unit="documents",
+    )
+    num_cpus: float | None = num_cpus_key()
+    num_gpus: float = num_gpus_key()
+    resources: dict[str, float] = resources_key()
+    actors: tuple[int, int] = actors_key()
+
+
+def check_step_tables(tables: Sequence[StepTable], steps: Iterable[Sequence[str]]) -> None:
+    """RecipeError for a table that names no step of a source's, or one twice. No module is imported."""
+    names, used = [table.name for table in tables], {name for of_source in steps for name in of_source}
+    for table in tables:
+        if table.name not in used:
+            own = ", ".join(repr(name) for name in sorted(used) if ":" in name) or "no step of your own"
+            raise RecipeError(f"step.name = {table.name!r}: no source.steps names it; they name {own}")
+        if names.count(table.name) > 1:
+            raise RecipeError(f"step.name = {table.name!r} is given twice: one [[step]] says all of a step")
+        check_pool(table, f"step.{table.name!r}")
+
+
+@dataclass(slots=True)
 class UserStep:
-    """Calls the user's function. Its stage in lineage is the given name.
+    """Calls the user's function or class. Its stage in lineage is the given name.
 
-    TypeError or ValueError for an answer that is neither of the two, is about another document, or cannot be stored;
-    the chain makes of it, and of whatever the function raises, a rejection of rule `<stage>.error`."""
+    TypeError or ValueError for an answer that is neither a document nor a rejection, is about another document, or
+    cannot be stored; the chain makes of it, and of whatever is raised, a rejection of rule `<stage>.error`."""
 
-    def __init__(self, name: str) -> None:
-        self.stage = name
-        self._function = _find_function(name)
+    stage: str
+    table: StepTable | None = None
+    _found: Callable[..., object] = field(init=False, repr=False)
+    _call: Callable[[Sequence[Document]], object] | None = field(init=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._found = _find_function(self.stage)
+        self._check_keys()
+
+    @property
+    def is_class(self) -> bool:
+        """Whether the name is that of a class, which holds a model or another state."""
+        return isinstance(self._found, type)
+
+    @property
+    def batch_size(self) -> int | None:
+        """Documents of a call; None for a function of one document."""
+        given = self.table.batch_size if self.table else None
+        return given or (BATCH if self.is_class else None)
 
     def __call__(self, document: Document, /) -> Outcome:
-        outcome = self._function(document)
-        if not isinstance(outcome, (Document, Rejection)):
-            raise TypeError(f"{self.stage} gave a {type(outcome).__name__}: expected the document or its Rejection")
-        left = outcome.document if isinstance(outcome, Rejection) else outcome
-        _check_document(self.stage, document, left)
-        if isinstance(outcome, Document):
-            return outcome
-        _check_finding(self.stage, outcome.finding)
-        return replace(
-            outcome, finding=replace(outcome.finding, stage=self.stage, rejected=True), findings=(), fault=None
-        )
+        answer = answer_of(document, self.stage)
+        if answer is None:
+            if self.batch_size is None:
+                return _checked(self.stage, document, self._found(document))
+            [answer] = self.answers([document])
+        if isinstance(answer, Fault):
+            return failed(document, self.stage, answer)
+        assert isinstance(answer, (Document, Rejection))
+        return answer
+
+    def answers(self, documents: Sequence[Document]) -> list[Answer]:
+        """What a function of batches or a class makes of these, in batches in their order."""
+        size = self.batch_size
+        assert size is not None
+        batches = [documents[first : first + size] for first in range(0, len(documents), size)]
+        return [answer for batch in batches for answer in one_by_one(self._together, batch)]
+
+    def look_ahead(self, documents: Iterable[Document], /) -> list[Document]:
+        """The documents, with what a function of batches makes of them where the step is one."""
+        given = list(documents)
+        if self.batch_size is None or self.is_class:
+            return given
+        return [
+            replace(document, answers={**(document.answers or {}), self.stage: answer})
+            for document, answer in zip(given, self.answers(given), strict=True)
+        ]
+
+    def models(self, position: int) -> tuple[ModelStage, ...]:
+        """Itself as a model of its chain, in which it stands at `position`, if it is a class."""
+        if not self.is_class:
+            return ()
+        pool = self.table or StepTable(name=self.stage)
+        table = f"step.{self.stage!r}"
+        load = partial(_load_class, self.stage, self.table)
+        return (ModelStage(name=self.stage, position=position, table=table, pool=pool, gives_scores=False, load=load),)
+
+    def _together(self, batch: Sequence[Document]) -> list[Answer]:
+        if self._call is None:
+            self._call = self._made() if self.is_class else cast(Callable[[Sequence[Document]], object], self._found)
+        found = self._call(list(batch))
+        if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
+            raise TypeError(
+                f"{self.stage} gave a {type(found).__name__}: expected a list with an outcome for each document"
+            )
+        outcomes = list(found)
+        if len(outcomes) != len(batch):
+            plural = "s" * (len(batch) != 1)
+            raise ValueError(
+                f"{self.stage} gave {len(outcomes)} outcomes for {len(batch)} document{plural}: expected one for each,"
+                " in their order; turn a document down with a Rejection"
+            )
+        return [_checked(self.stage, document, each) for document, each in zip(batch, outcomes, strict=True)]
+
+    def _made(self) -> Callable[[Sequence[Document]], object]:
+        """An instance of the class; its files as local paths while it is made."""
+        files = dict(self.table.files) if self.table else {}
+        with ExitStack() as stack:
+            arguments = {name: stack.enter_context(as_local_file(path)) for name, path in files.items()}
+            try:
+                made: Any = self._found(**arguments)
+            except Exception as error:
+                summary = Fault.of(error).summary
+                raise RecipeError(f"{self.stage} cannot be made: {summary}: {error}") from error
+        if not callable(made):
+            raise RecipeError(f"{self.stage} has no __call__: expected a method that takes a list of documents")
+        return cast(Callable[[Sequence[Document]], object], made)
+
+    def _check_keys(self) -> None:
+        if self.is_class or self.table is None:
+            return
+        for name in _OF_CLASSES:
+            if (value := getattr(self.table, name)) and value != (1, 1):
+                raise RecipeError(
+                    f"step.{self.stage!r}.{name} = {value!r}: the step is a function, which runs inside the reading"
+                    " workers; only a class has actors and files of its own"
+                )
 
 
-def function_files(steps: Sequence[str]) -> list[str]:
-    """The source files of the user's functions among `steps`: they shape a result as the recipe does. RecipeError where
-    there is no such module."""
-    files = set()
+def _load_class(name: str, table: StepTable | None, on_gpu: bool) -> Callable[[Sequence[Document]], list[Answer]]:
+    """The class asks Ray and its libraries itself whether there is a GPU."""
+    return UserStep(name, table).answers
+
+
+def _checked(stage: str, document: Document, outcome: object) -> Outcome:
+    """What the user's code gave for a document, as lineage can hold it."""
+    if not isinstance(outcome, (Document, Rejection)):
+        raise TypeError(f"{stage} gave a {type(outcome).__name__}: expected the document or its Rejection")
+    left = outcome.document if isinstance(outcome, Rejection) else outcome
+    _check_document(stage, document, left)
+    if isinstance(outcome, Document):
+        return outcome
+    _check_finding(stage, outcome.finding)
+    return replace(outcome, finding=replace(outcome.finding, stage=stage, rejected=True), findings=(), fault=None)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeFile:
+    """A file of the user's code. `name` is where it lies below the folder that Python found it from, the same on every
+    machine; `is_library` if it lies among installed packages, which an image has and nobody ships."""
+
+    name: str
+    path: str
+    is_library: bool
+
+
+def function_files(steps: Sequence[str]) -> list[CodeFile]:
+    """The files of the user's code among `steps`, by name: they shape a result as the recipe does. The whole package of
+    a module that lies in one, since it may import the rest. RecipeError where there is no such module."""
+    found: dict[str, CodeFile] = {}
     for name in steps:
         module_name, colon, _ = name.partition(":")
         if not colon:
             continue
         _see_working_folder()
         try:
-            spec = importlib.util.find_spec(module_name)
+            for file in _module_files(module_name):
+                found[file.name] = file
         except (ImportError, ValueError) as error:
             raise RecipeError(f"source.steps: {name!r}: there is no module {module_name!r} ({error})") from error
+    return [found[name] for name in sorted(found)]
+
+
+def _module_files(module_name: str) -> list[CodeFile]:
+    parts = module_name.split(".")
+    for depth in range(1, len(parts) + 1):
+        spec = importlib.util.find_spec(".".join(parts[:depth]))
         if spec is None:
-            raise RecipeError(f"source.steps: {name!r}: there is no module {module_name!r}")
-        if spec.origin:
-            files.add(spec.origin)
-    return sorted(files)
+            raise ImportError(f"no module named {'.'.join(parts[:depth])}")
+        if spec.origin is None or not os.path.isfile(spec.origin):
+            continue  # a folder that only holds packages, or a module within Python itself
+        is_library = spec.origin.startswith(_LIBRARIES) or parts[0] in _OURS
+        if spec.submodule_search_locations is None or is_library:
+            name = "/".join([*parts[: depth - 1], os.path.basename(spec.origin)])
+            return [CodeFile(name, spec.origin, is_library)]
+        folder = Path(spec.origin).parent
+        return [
+            CodeFile("/".join([*parts[:depth], path.relative_to(folder).as_posix()]), str(path), is_library)
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and "__pycache__" not in path.parts
+        ]
+    return []
 
 
 def _see_working_folder() -> None:

@@ -70,7 +70,8 @@ def test_every_library_of_the_project_is_pinned_to_a_version_that_it_allows() ->
     lines = [line for line in CONSTRAINTS.read_text().splitlines() if not line.startswith("#")]
     pins = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [Requirement(line) for line in (*project["dependencies"], *project["optional-dependencies"]["mix"])]
+    extras = project["optional-dependencies"]
+    wanted = [Requirement(line) for line in (*project["dependencies"], *extras["mix"], *extras["models"])]
     for requirement in wanted:
         if requirement.name != "torch":  # pinned by the container files, differently for each kind
             assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)], prereleases=True)

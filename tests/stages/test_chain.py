@@ -168,7 +168,8 @@ def test_a_function_in_the_working_folder_is_found_and_its_file_is_named(make_do
     monkeypatch.setattr(sys, "path", list(sys.path))
     document = make_document(text="x")
     assert isinstance(build_chain(("parse", "my_filters:keep"), tables())(document), Document)
-    assert function_files(("parse", "my_filters:keep")) == [str(tmp_path / "my_filters.py")]
+    [file] = function_files(("parse", "my_filters:keep"))
+    assert (file.name, file.path, file.is_library) == ("my_filters.py", str(tmp_path / "my_filters.py"), False)
     with pytest.raises(RecipeError, match="nowhere"):
         function_files(("nowhere.at_all:f",))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -240,12 +241,57 @@ def test_a_command_on_an_output_goes_as_it_is(here: Path, command: list[str]) ->
     assert submission.entrypoint.startswith(f"python -m pipeline.on_cluster {command[0]} {OUT}")
 
 
-def test_steps_of_ones_own_and_other_commands_are_refused(here: Path) -> None:
+def test_steps_of_ones_own_travel_with_their_package_and_the_files_that_they_are_given(
+    here: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (here / "mine_filters.py").write_text("def keep(document):\n    return document\n")
+    (here / "mine_models" / "deep").mkdir(parents=True)
+    (here / "mine_models" / "__init__.py").write_text("")
+    (here / "mine_models" / "words.txt").write_text("a\n")
+    (here / "mine_models" / "deep" / "__init__.py").write_text("class Toxic:\n    pass\n")
+    weights = tmp_path_factory.mktemp("elsewhere") / "weights.bin"
+    weights.write_bytes(b"\x01")
+    plain = recipe(OUT, {"web": (IN,)})
+    plain["source"][0]["steps"] = ["parse", "mine_filters:keep", "json:loads", "mine_models.deep:Toxic"]
+    plain["step"] = [{"name": "mine_models.deep:Toxic", "files": {"weights": str(weights)}}]
+    write_recipe(Path("recipe.toml"), plain)
+    submission = make_submission(["run", "recipe.toml"], parse_command, ship_project=False)
+    own = ("mine_filters.py", "mine_models/__init__.py", "mine_models/deep/__init__.py", "mine_models/words.txt")
+    [shipped] = shipped_recipe(submission)["step"][0]["files"].values()
+    assert shipped.startswith("files/") and shipped.endswith("/weights.bin")
+    assert submission.files.keys() == {*own, shipped, "recipe.toml"}
+    assert submission.files["mine_models/words.txt"] == b"a\n"
+
+
+def test_a_step_that_is_not_there_is_refused_before_anything_is_sent(here: Path) -> None:
     plain = recipe(OUT, {"web": (IN,)})
     plain["source"][0]["steps"] = ["parse", "mine:step"]
     write_recipe(Path("recipe.toml"), plain)
     with pytest.raises(RecipeError, match="mine:step"):
         make_submission(["run", "recipe.toml"], parse_command, ship_project=False)
+
+
+@pytest.mark.parametrize("below", [True, False])
+def test_the_folder_of_an_encoder_travels_whole_under_one_name(
+    here: Path, tmp_path_factory: pytest.TempPathFactory, below: bool
+) -> None:
+    folder = here / "edu" if below else tmp_path_factory.mktemp("models") / "edu"
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "pytorch_model.bin"):
+        (folder / name).write_text(name)
+    plain = recipe(OUT, {"web": (IN,)})
+    table = {"name": "edu", "model": "edu" if below else str(folder), "label": "high", "threshold": 0.5}
+    write_recipe(Path("recipe.toml"), plain | {"classifier": [table]})
+    submission = make_submission(["run", "recipe.toml"], parse_command, ship_project=False)
+    name = shipped_recipe(submission)["classifier"][0]["model"]
+    assert (name == "edu") == below
+    assert {f"{name}/config.json", f"{name}/model.safetensors", f"{name}/tokenizer.json"} < submission.files.keys()
+    assert submission.files[f"{name}/model.safetensors"] == b"model.safetensors"
+    assert not [file for file in submission.files if file.endswith(".bin")]  # may hold code, and is not read
+
+
+def test_other_commands_are_refused(here: Path) -> None:
     with pytest.raises(RecipeError, match="cannot submit 'demo': expected one of run"):
         make_submission(["demo"], parse_command, ship_project=False)
 

@@ -119,7 +119,7 @@ def tiny_recipe(folder: Path, **tables: dict[str, Any]) -> Path:
 def do_unit(plan: RunPlan, number: int = 0, *, retry: bool = False) -> tuple[ReadResult, dict[str, str]]:
     """A unit's result, and the hash of each file that it wrote."""
     job = replace(read_job(plan.recipe), key=plan.key)
-    isolate = read_phase(plan, job, lambda result: None).isolate
+    isolate = read_phase(plan, job, plan.units, lambda result: None).isolate
     assert isolate is not None
     result = read_unit(isolate(job) if retry else job, plan.units[number])
     top = Path(plan.out.url)

@@ -49,7 +49,14 @@ def test_the_example_of_a_table_is_part_of_a_recipe_that_parses(table: RecipeTab
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: f"{key.recipe} {key.name}")
 def test_a_key_has_help_and_the_default_that_a_recipe_gets(key: RecipeKey) -> None:
     assert key.help
-    if key.is_required or key.table in ("source", "classifier", "ray.stages.NAME", "train.data", "train.mixture"):
+    if key.is_required or key.table in (
+        "source",
+        "classifier",
+        "step",
+        "ray.stages.NAME",
+        "train.data",
+        "train.mixture",
+    ):
         return
     text = LEAST[key.recipe] + ("[mix]\n" if key.name.startswith("mix.") else "")
     value = as_plain(parse_table(SHAPES[key.recipe], tomllib.loads(text)))
