@@ -3,7 +3,8 @@
     python -m benchmarks.refilter CRAWL [--times 1] [--rounds 1] [--set quality.min_words=80]
 
 Trafilatura, two workers. Given are wall and processor time of all processes of both commands, what a run over a single
-text costs (Ray's start, imports and tables: neither can do without), and whether the bytes are equal.
+text costs (Ray's start, imports and tables: neither can do without), and whether the bytes are equal. Last come the
+units that read and judge alone, in this process, once its models are loaded.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import random
 import statistics
 import sys
 import tempfile
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import tomli_w
@@ -21,6 +24,11 @@ import tomli_w
 from benchmarks.enlarge import enlarge
 from benchmarks.measure import Cost, measure
 from pipeline.demo.pages import write_article
+from pipeline.phases.read import read_job, read_unit
+from pipeline.plan import plan_run
+from pipeline.recipe import load
+from pipeline.refilter.earlier import Refiltering, open_earlier, plan_from, starts_of
+from pipeline.refilter.unit import refilter_phase, refilter_unit
 
 _COVERED = ("shards/", "documents/", "dedup/", "texts/", "index.json", "excerpts.parquet")
 
@@ -52,9 +60,30 @@ def main() -> None:
             _say("from its texts", after, num_pages)
             print("equal bytes" if _bytes(outs[0]) == _bytes(outs[1]) else "THE BYTES DIFFER", flush=True)
             pairs.append((before, after))
+        _print_units(recipe, folder, options.set)
     for what, cost in (("as a whole", 0.0), ("without what a single text costs", least.cpu_s)):
         ratios = [(before.cpu_s - cost) / max(after.cpu_s - cost, 0.1) for before, after in pairs]
         print(f"processor time {what}, from the crawl beside from its texts: {statistics.median(ratios):.1f}")
+
+
+def _print_units(path: Path, folder: Path, change: str) -> None:
+    """Processor seconds of reading all crawl files, and of judging their parsed texts."""
+    recipe = load(path, [change, f"run.output={folder / 'units'}"])
+    plan, job = plan_run(recipe), read_job(recipe)
+    read_unit(replace(job, key=plan.key), min(plan.units, key=lambda unit: unit.input.size))
+    started = time.process_time()
+    for unit in plan.units:
+        read_unit(replace(job, key=plan.key), unit)
+    reading = time.process_time() - started
+    earlier = open_earlier(str(folder / "kept"))
+    plan = plan_from(recipe, earlier)
+    refiltering = Refiltering(earlier=earlier, starts=starts_of(plan, earlier))
+    phase = refilter_phase(plan, replace(job, key=plan.key), refiltering, lambda result: None)
+    started = time.process_time()
+    for item in phase.items:
+        refilter_unit(phase.job, item)
+    judging = time.process_time() - started
+    print(f"units alone: reading {reading:.2f} s, judging parsed texts {judging:.2f} s: {reading / judging:.1f}")
 
 
 def _recipe(path: Path, inputs: str) -> Path:

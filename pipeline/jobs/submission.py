@@ -45,7 +45,7 @@ _SHIPPED_OPTIONS: Final = (
     "test_losses",
     "tokenizer",
 )
-_LASTING_OPTIONS: Final = ("out", "to")
+_LASTING_OPTIONS: Final = ("out", "to", "from_output")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +84,9 @@ def make_submission(argv: Sequence[str], parse: ParseCommand, *, ship_project: b
     options = parse(command, rest)
     files: dict[str, bytes] = {}
     for option in (*_LASTING_OPTIONS, *_SHIPPED_OPTIONS):
-        _check_no_secrets(getattr(options, option, None), "OUT" if option == "out" else f"--{option.replace('_', '-')}")
+        _check_no_secrets(getattr(options, option, None), _shown_option(option))
     for option in _LASTING_OPTIONS:
-        _check_lasting(getattr(options, option, None), "OUT" if option == "out" else f"--{option}")
+        _check_lasting(getattr(options, option, None), _shown_option(option))
     paths = [path for option in _SHIPPED_OPTIONS if (path := getattr(options, option, None)) is not None]
     names = _ship_files(paths, files)
     if getattr(options, "recipe", None) is not None:
@@ -102,6 +102,11 @@ def make_submission(argv: Sequence[str], parse: ParseCommand, *, ship_project: b
         submission = replace(submission, files={**project, **files}, project="shipped")
     _check_size(submission.files)
     return submission
+
+
+def _shown_option(option: str) -> str:
+    """How the command line calls an option."""
+    return {"out": "OUT", "from_output": "--from"}.get(option, f"--{option.replace('_', '-')}")
 
 
 def write_package(submission: Submission, settings: Mapping[str, str], folder: Path) -> None:

@@ -114,7 +114,7 @@ def _value(name: str, source: Mapping[str, Any], recipe: Mapping[str, Any]) -> A
 def _with_hashes(value: Any, files: Mapping[str, str]) -> Any:
     """A value of the recipe with files in place of their names: what a step depends on is what they hold."""
     if isinstance(value, str):
-        folder = f"{value.rstrip('/')}/"
+        folder = f"{value.rstrip('/')}/" if value else "no folder"
         inside = {name.removeprefix(folder): found for name, found in files.items() if name.startswith(folder)}
         return {"file": files[value]} if value in files else {"folder": inside} if inside else value
     if isinstance(value, dict):

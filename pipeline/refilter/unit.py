@@ -28,9 +28,9 @@ from pipeline.phases.unit_facts import UnitFacts, publish_facts, read_facts
 from pipeline.phases.unit_files import UnitTally, UnitWriter
 from pipeline.plan import RunPlan, Unit
 from pipeline.refilter.earlier import Refiltering, Start
-from pipeline.report.faults import FaultTally
+from pipeline.report.faults import FaultRow, FaultTally
 from stages.chain import Chain
-from stages.document import Document, Edit, Finding, Outcome, Place, Rejection, error_rule
+from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
 from stages.steps.purged import RULE, origin_in
 
 _TOGETHER: Final = 256
@@ -123,13 +123,12 @@ def refilter_unit(job: RefilterJob, item: UnitFromTexts) -> ReadResult:
     return publish_result(out, unit.marker, result)
 
 
-def _faults(before: ReadResult, tally: UnitTally, start: Start) -> tuple[Any, ...]:
-    """What reading and the steps up to parse raised, which are not run again, and what was raised now."""
+def _faults(before: ReadResult, tally: UnitTally, start: Start) -> tuple[FaultRow, ...]:
+    """What was raised where the documents' rejections are taken over, and what was raised now."""
     together = FaultTally()
-    judged_again = () if start.is_unchanged and not start.has_texts else start.stages[start.parse + 1 :]
-    for row in (*before.faults, *tally.faults.sorted()):
-        if row in tally.faults.sorted() or row.stage not in judged_again:
-            together.add(row)
+    changed = start.stages[start.num_unchanged :]
+    for row in (*(row for row in before.faults if row.stage not in changed), *tally.faults.sorted()):
+        together.add(row)
     return tuple(together.sorted())
 
 
@@ -138,6 +137,13 @@ class _Taken:
     """A document whose rejection is taken over."""
 
     row: _Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    """A document that goes on from the first step that runs again."""
+
+    document: Document
 
 
 class _Judging:
@@ -171,18 +177,14 @@ class _Judging:
                 else:
                     self._writer.add(outcome)
 
-    def _judged(self, begun: Sequence[tuple[int | None, _Taken | Outcome]]) -> list[_Taken | Outcome]:
-        """What comes of each: those with a number are sent on from the step of that place."""
-        outcomes = [outcome for _, outcome in begun]
-        for first in sorted({first for first, _ in begun if first is not None}):
-            places = [i for i, (place, _) in enumerate(begun) if place == first]
-            documents = [document for _, document in (begun[i] for i in places) if isinstance(document, Document)]
-            for i, outcome in zip(places, self._chain.run_from(first, documents, self._tally.seconds), strict=True):
-                outcomes[i] = outcome
-        return outcomes
+    def _judged(self, begun: Sequence[_Taken | _Sent | Outcome]) -> list[_Taken | Outcome]:
+        """What comes of each; the changed steps see many documents one after the other, as in a run from the inputs."""
+        sent = [one.document for one in begun if isinstance(one, _Sent)]
+        judged = iter(self._chain.run_from(self._start.first, sent, self._tally.seconds))
+        return [next(judged) if isinstance(one, _Sent) else one for one in begun]
 
-    def _begin(self) -> Iterator[tuple[int | None, _Taken | Outcome]]:
-        """Each document as it enters the step of a place, or as it is decided already (None)."""
+    def _begin(self) -> Iterator[_Taken | _Sent | Outcome]:
+        """Each document: decided already, or as it enters the first step that runs again."""
         start, texts, clean = self._start, self._texts(), self._clean_texts()
         up_to_parse, unchanged = start.stages[: start.parse + 1], start.stages[: start.num_unchanged]
         for row in self._documents:
@@ -190,27 +192,24 @@ class _Judging:
             kept = None if without else _next(texts, row, self._item.texts.file)
             clean_row = next(clean) if row["stage"] is None and start.is_unchanged else None
             if (turned_down := self._purged_as(row, kept)) is not None:
-                if turned_down.finding.stage not in up_to_parse and kept is not None:
-                    self._writer.keep_text(kept)
-                yield None, turned_down
+                yield turned_down
                 continue
-            if kept is None:
-                yield None, _Taken(row=row) if clean_row is None else self._survivor(row, None, clean_row)
-                continue
-            if kept["text"] is None:
-                raise DamagedFileError(
-                    f"{self._earlier.at(self._item.texts.file)} has no text of {row['doc_id'].hex()}, which was not"
-                    " purged: run sluice verify"
-                )
-            self._writer.keep_text(kept)
-            raised = row["rule"] is not None and row["rule"] == error_rule(row["stage"])
+            if kept is not None:
+                self._check_has_text(kept)
+                self._writer.keep_text(kept)
             if clean_row is not None:
-                yield None, self._survivor(row, kept, clean_row)
-            elif raised or row["stage"] not in unchanged:
-                first = start.parse + 1 if raised else start.first
-                yield first, self._document(row, kept, first)
+                yield self._survivor(row, kept, clean_row)
+            elif kept is None or row["stage"] in unchanged:
+                yield _Taken(row=row)
             else:
-                yield None, _Taken(row=row)
+                yield _Sent(document=self._document(row, kept, start.first))
+
+    def _check_has_text(self, kept: _Row) -> None:
+        if kept["text"] is None:
+            raise DamagedFileError(
+                f"{self._item.texts.file} has no text of {kept['doc_id'].hex()}, which was not purged:"
+                " run sluice verify"
+            )
 
     def _document(self, row: _Row, kept: _Row | None, first: int) -> Document:
         """A document as it enters `stages[first]`: no step between parse and that one changes a text."""

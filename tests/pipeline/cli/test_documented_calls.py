@@ -224,6 +224,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         "/data/ledger": "out/crawl",
         "/data/kept": "out/crawl",
         "/data/out80": "out/crawl",
+        "/data/texts": "out/crawl",
         "RUN_OUTPUT": "out/first-run",
         "RECIPE": "recipes/train.toml",
         "--doc": doc_id,

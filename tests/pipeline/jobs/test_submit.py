@@ -172,6 +172,14 @@ def test_a_place_that_the_cluster_cannot_see_is_refused(here: Path, tables: dict
         submit_run(**tables)
 
 
+def test_a_run_from_parsed_texts_is_submitted_with_the_output_that_it_starts_from(here: Path) -> None:
+    path = write_recipe(here / "recipe.toml", recipe(OUT, {"web": ("s3://bucket/*.warc.gz",)}))
+    words = ["run", str(path), "--from", "s3://bucket/kept"]
+    assert make_submission(words, parse_command, ship_project=False).arguments[-2:] == ("--from", "s3://bucket/kept")
+    with pytest.raises(RecipeError, match="--from = 'kept' is relative to this folder"):
+        make_submission(["run", str(path), "--from", "kept"], parse_command, ship_project=False)
+
+
 def test_a_training_recipe_is_checked_as_well(here: Path) -> None:
     table = {"data": OUT, "output": "out", "model": "debug", "seq_len": 64, "global_batch": 4, "steps": 2}
     write_recipe(Path("train.toml"), {"run": {"name": "t"}, "train": table})

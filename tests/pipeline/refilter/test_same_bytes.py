@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.inspect.hooks import verify_hooks
+from tests.support.checkout import ROOT
 from tests.support.parsed_texts import EDITING, RULES, Tables, recipe
 from tests.support.runs import fingerprint, run
 
@@ -97,3 +100,22 @@ def test_lineage_names_the_run_that_ran_each_step_and_joins_it(
     assert rows == [(name, stage, at, "test", 1) for name in ("posts", "web") for at, stage in enumerate(stages)]
     before = query(Folder(earlier["plain"]), "SELECT doc_id, url, text_hash FROM documents ORDER BY ALL").rows
     assert query(Folder(out), "SELECT doc_id, url, text_hash FROM documents ORDER BY ALL").rows == before
+
+
+def test_what_steps_raised_is_told_again(crawl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One before parse, one behind it that does not run again; both turn the same records down as in the first run."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+    step = "tests.support.failing_steps:fail_on_seven"
+
+    def made(out: str, least: float) -> dict[str, Any]:
+        plain = recipe(crawl, out, {"dedup": {"threshold": least}, "limits": {"max_bad_records": 1.0}})
+        for source, place in zip(plain["source"], (1, 2), strict=True):
+            source["steps"] = ["url", "parse", "language", "pii", "identity", "dedup.near"]
+            source["steps"].insert(place, step)
+        return plain
+
+    first, here, there = (str(tmp_path / name) for name in ("first", "here", "there"))
+    run(tmp_path / "a", made(first, 0.8))
+    found = run(tmp_path / "b", made(here, 0.9), first)
+    assert found["faults"] == run(tmp_path / "c", made(there, 0.9))["faults"] != []
+    assert fingerprint(here) == fingerprint(there)
