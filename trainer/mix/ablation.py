@@ -243,7 +243,10 @@ def _on_cluster(
     check_workers(workers)
     settings = tuple(object_store_settings().items())
     remote = ray.remote(max_retries=_RETRIES, **_ray_options(workers.each))(_run_one)
-    tasks = {remote.remote(replace(one, environment=settings)): one.name for one in work}
+    # The dashboard shows each run by its name.
+    tasks = {
+        remote.options(name=f"mix.{one.name}").remote(replace(one, environment=settings)): one.name for one in work
+    }
     try:
         while tasks:
             done, _ = ray.wait(list(tasks), num_returns=1)

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+import ray
 
 from lineage.recipe import load_recipe
 from lineage.storage.lock import HeldError, hold
@@ -220,6 +221,7 @@ class TestCluster:
 
         assert sorted(self.run(ablation, tmp_path, count)) == ["0", "1", "2"]
         assert num_at_first == [2]
+        until(lambda: {"task::mix.0", "task::mix.1", "task::mix.2"} <= {event["cat"] for event in ray.timeline()})
         assert {told["AWS_SECRET_ACCESS_KEY"] for told in started(tmp_path).values()} == {"hidden"}
         assert {told["OMP_NUM_THREADS"] for told in started(tmp_path).values()} == {"3"}
 
