@@ -277,14 +277,16 @@ def _instants_of_pipeline(layout: PlannedLayout, rank: int, again: float) -> tup
     the last stage the logits; with recomputation one layer at a time is whole again. torch keeps a place for what comes
     from the neighbouring stages for every micro-batch of a step (torch.distributed.pipelining.stage,
     `_prepare_forward_infra`, `_prepare_backward_infra`)."""
-    part, split = layout.ranks[rank], layout.split
-    beside = stage_messages(layout, rank)
+    split = layout.split
+    part, messages = split.ranks[rank], stage_messages(layout, rank)
+    beside = messages
     if part.head:
         waiting = max(instant.kept for instant in _instants(layout, rank, split.heads, split.heads)) - 1
         beside += waiting * waiting_logit_bytes(layout) + max(again, staged_logit_bytes(layout))
     else:
         beside += again
-    made = tuple(sum(owned_parameters(layout, stage)) for stage in layout.stages)
+    of_kinds = [sum(owned_parameters(layout, kind)) for kind in split.kinds]
+    made = tuple(of_kinds[kind] for kind in split.kind_of_stage)
     if layout.config.experts is None:  # in layers, so that what was counted once serves every layout with these stages
         unit, unit_between = kept_activations(layout), split_backward_bytes(layout)
         found = _instants(layout, rank, split.layers, made)
@@ -302,17 +304,16 @@ def _instants_of_pipeline(layout: PlannedLayout, rank: int, again: float) -> tup
             Instant(unit * one.kept + unit_between * one.between + beside, layout.weight_bytes * one.made, False)
             for one in found
         ),
-        Instant(stage_messages(layout, rank), reducing, False),
+        Instant(messages, reducing, False),
     )
 
 
 def stage_messages(layout: PlannedLayout, rank: int) -> float:
     """Bytes of the places for streams from the stages before, and for their gradients from the stages after."""
-    last = len(layout.stages) - 1
-    mine = [stage for stage, home in enumerate(layout.split.rank_of_stage) if home == rank]
-    times = sum((stage > 0) + (stage < last) for stage in mine)
+    part = layout.split.ranks[rank]
+    neighbours = 2 * layout.pipeline.num_virtual - part.embedding - part.head
     stream = layout.tokens * layout.config.width / layout.mesh.tp * layout.compute_bytes
-    return times * layout.num_micro_batches * stream
+    return neighbours * layout.num_micro_batches * stream
 
 
 def _instants(

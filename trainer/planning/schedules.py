@@ -314,24 +314,32 @@ def fullest_instants(
 
     `kept[c]` is held for each micro-batch of stage c from its F until its B or W, `between[c]` besides from its I on,
     `made[c]` from its first B or W."""
-    now = most = waiting = Fullness(0.0, 0.0, 0.0)
+    # Plain numbers: a search goes through millions of actions.
+    alive = waiting = gradients = most = 0.0
+    fullest = longest = (0.0, 0.0)
     begun: set[int] = set()
     instants = []
     for stage, kind, _ in actions:
         if kind == "F":
-            now = now._replace(kept=now.kept + kept[stage])
+            alive += kept[stage]
         elif kind == "I":
-            now = now._replace(between=now.between + between[stage])
+            waiting += between[stage]
         else:
-            done = between[stage] if kind == "W" else 0.0
-            now = now._replace(kept=now.kept - kept[stage], between=now.between - done)
+            alive -= kept[stage]
+            if kind == "W":
+                waiting -= between[stage]
             if stage not in begun:
                 begun.add(stage)
-                instants += [most, waiting]
-                most = waiting = now = now._replace(made=now.made + made[stage])
-        most = max(most, now, key=lambda instant: instant.kept + instant.between / 2)
-        waiting = max(waiting, now, key=lambda instant: instant.between)
-    return tuple(dict.fromkeys((*instants, most, waiting)))
+                instants += [Fullness(*fullest, gradients), Fullness(*longest, gradients)]
+                gradients += made[stage]
+                most, fullest, longest = alive + waiting / 2, (alive, waiting), (alive, waiting)
+            continue
+        if alive + waiting / 2 > most:
+            most, fullest = alive + waiting / 2, (alive, waiting)
+        if waiting > longest[1]:
+            longest = (alive, waiting)
+    instants += [Fullness(*fullest, gradients), Fullness(*longest, gradients)]
+    return tuple(dict.fromkeys(instants))
 
 
 @functools.lru_cache(maxsize=1 << 16)
