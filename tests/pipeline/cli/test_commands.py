@@ -20,6 +20,23 @@ from tests.support.runs import recipe, run, write_recipe
 pytestmark = pytest.mark.usefixtures("small_ray")
 
 
+def test_rows_that_are_wider_than_the_terminal_stand_a_field_a_line(
+    out: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = "SELECT doc_id, 'a' || chr(27) || 'b' AS odd, num_chars FROM documents ORDER BY warc_offset"
+    monkeypatch.setenv("COLUMNS", "40")
+    assert main(["lineage", out, wide]) == 0
+    piped = capsys.readouterr().out.splitlines()
+    assert piped[0].split() == ["doc_id", "odd", "num_chars"], "a pipe can cut: a row a line"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(["lineage", out, wide]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in shown[:5]] == ["row", "doc_id", "odd", "num_chars", "row"]
+    assert "\\x1b" in shown[2] and len(shown) == 4 * (len(piped) - 2)
+    assert main(["lineage", out, "SELECT 1 AS n"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["n", "-", "1"]
+
+
 def posts(num: int, seed: int) -> list[dict[str, str]]:
     import random
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ import tomli_w
 
 from lineage.recipe import RecipeError, load_recipe
 from lineage.storage.folder import Folder
-from pipeline.cli.main import main
+from pipeline.cli.main import main, parse_command
+from pipeline.cli.train import done_lines
 from tests.support.checkout import ROOT
 from tests.support.tiny_corpus import make_corpus
 from trainer.data.corpus import open_corpus
@@ -79,6 +81,27 @@ def test_a_taken_run_name_is_found_before_torch_and_ray_are_loaded(tmp_path: Pat
     assert (code, loaded) == (2, "loaded:")
     assert "run.name" in told
     assert "another run.name" in told
+
+
+@pytest.mark.parametrize("lost", [".bin", ".blocks"])
+def test_a_training_on_a_missing_shard_fails_at_once_and_names_verify(tmp_path: Path, lost: str) -> None:
+    out = make_corpus(str(tmp_path / "out"), {"web": [500, 500, 500]})
+    out.remove(f"shards/web/00001{lost}")
+    code, told, loaded = answer("train", str(train_recipe(tmp_path, out.url)))
+    assert (code, loaded) == (1, "loaded:")
+    assert f"lacks shards/web/00001{lost}: sluice verify {out.url}" in told
+
+
+def test_a_finished_training_says_what_it_came_to_and_what_to_try(tmp_path: Path, corpus: str) -> None:
+    from trainer.loop import TrainingResult
+
+    recipe = load_recipe(train_recipe(tmp_path, corpus), TrainRecipe)
+    result = TrainingResult(step=1200, attempt=0, loss=3.14159265, finished=True, checkpoint="step-1200")
+    told = done_lines(recipe, result)
+    assert "1,200 steps of 2 sequences of 64 tokens (153,600 in all), loss 3.1416." in told
+    calls = [line.strip().removeprefix("sluice ") for line in told.partition("Next:")[2].splitlines() if line.strip()]
+    assert [parse_command(call.split()[0], shlex.split(call)[1:]) for call in calls]
+    assert calls[0] == f"trace {corpus} --run mine --step 1199"
 
 
 def test_a_wrong_step_or_threshold_is_found_before_ray_is_loaded(tmp_path: Path) -> None:
