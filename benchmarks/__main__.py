@@ -32,6 +32,7 @@ def main() -> int:
             ["loader"],
             ["training"],
             ["checkpoint"],
+            ["model_stage"],
             ["store", "--rows", "1000000"],
             ["steps", str(crawl), "--times", "1", "3"],
             ["pipeline", str(crawl), "--times", "1", "3"],

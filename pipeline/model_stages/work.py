@@ -26,7 +26,7 @@ from pipeline.model_stages.fragments import (
     read_fragment,
     with_answers,
 )
-from pipeline.models.device import device_kind
+from pipeline.models.device import device_of_class, device_of_encoder
 from pipeline.phases.phase import publish_result
 from pipeline.phases.read import ReadJob, chain_of, named_in_errors, outcomes_of, tally_of
 from pipeline.phases.results import CleanPart, ReadResult
@@ -117,7 +117,7 @@ class AskModel:
             return piece
         on_gpu = self.model in job.on_gpu
         stage = next(stage for stage in chain_of(job.read, piece.unit.source_index).models if stage.name == self.model)
-        device = device_kind(on_gpu) if stage.gives_scores or on_gpu else "cpu"
+        device = device_of_encoder(on_gpu) if stage.gives_scores else device_of_class(on_gpu)
         if settled is not None:
             check_device(self.model, device, settled, piece)
         ask = _loaded_model(job, stage)

@@ -13,7 +13,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from lineage.recipe import RecipeError
-from pipeline.models.device import device_kind
+from pipeline.models.device import device_of_class, device_of_encoder
 from pipeline.models.encoder import check_installed, load_encoder
 from stages.chain import StepTables, build_chain
 from stages.document import Document, Place, Rejection
@@ -186,7 +186,8 @@ def test_a_step_asks_the_model_itself_where_a_document_has_no_answer(folder, tex
 
 def test_a_gpu_that_torch_does_not_see_is_said() -> None:
     if torch.cuda.is_available():
-        assert device_kind(True) == torch.cuda.get_device_name()
+        assert device_of_encoder(True) == device_of_class(True) == torch.cuda.get_device_name()
         return
     with pytest.raises(RecipeError, match="this actor was given a GPU and torch sees none"):
-        device_kind(True)
+        device_of_encoder(True)
+    assert (device_of_class(True), device_of_class(False)) == ("gpu", "cpu")
