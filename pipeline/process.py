@@ -25,7 +25,6 @@ from pipeline.cluster.tasks import TaskResources, check_resources
 from pipeline.dedup.corpus import DedupResult, deduplicate
 from pipeline.model_stages.actors import models_of, plan_actors
 from pipeline.model_stages.phase import read_inputs
-from pipeline.phases.bad_records import BadRecordWatch, announcement, check_bad_records
 from pipeline.phases.compare import NUM_STEPS, dedup_job, engine_of, note_of
 from pipeline.phases.groups import Group, make_groups
 from pipeline.phases.join import join_phase
@@ -34,7 +33,6 @@ from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.publish import output_index, publish_output, publish_parsed_texts, summarise
 from pipeline.phases.read import ReadJob, read_job
 from pipeline.phases.record import write_lineage
-from pipeline.phases.results import JoinResult, ReadResult, TokenizeResult
 from pipeline.phases.shard import cut_phase, number_shards, write_phase
 from pipeline.phases.small_tables import small_tables
 from pipeline.phases.steps import stages_of
@@ -44,6 +42,8 @@ from pipeline.recipe import RAY_STAGES, PipelineRecipe, keeps_facts
 from pipeline.refilter.earlier import Refiltering, honouring, open_earlier, plan_from, record_reuse, starts_of
 from pipeline.refilter.unit import refilter_phase
 from pipeline.report.run_summary import RunSummary, read_summary
+from pipeline.units.bad_records import BadRecordWatch, announcement, check_bad_records
+from pipeline.units.results import JoinResult, ReadResult, TokenizeResult
 from stages.tokens.tokenizer import load_tokenizer
 
 

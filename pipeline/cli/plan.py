@@ -30,9 +30,9 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.cli import bounds as bounds_page
-from pipeline.cli import layouts
 from pipeline.cli.common import add_json, add_recipe, console, count, print_json
+from pipeline.cli.tables import bounds as bounds_page
+from pipeline.cli.tables import layouts
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:

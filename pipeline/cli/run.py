@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from pipeline.cli.main import FailedError
-    from pipeline.cli.summary import show_summary
+    from pipeline.cli.tables.summary import show_summary
     from pipeline.recipe import check_steps_of, load
 
     reporter = ProgressReporter()

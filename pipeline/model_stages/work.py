@@ -29,11 +29,11 @@ from pipeline.model_stages.fragments import (
 from pipeline.models.device import device_of_class, device_of_encoder
 from pipeline.phases.phase import publish_result
 from pipeline.phases.read import ReadJob, chain_of, named_in_errors, outcomes_of, tally_of
-from pipeline.phases.results import CleanPart, ReadResult
-from pipeline.phases.unit_facts import publish_facts
-from pipeline.phases.unit_files import ParsedTextsWriter, UnitTally, UnitWriter
 from pipeline.plan import Unit
 from pipeline.report.faults import StrictError, fault_of, strict_message
+from pipeline.units.facts import publish_facts
+from pipeline.units.files import ParsedTextsWriter, UnitTally, UnitWriter
+from pipeline.units.results import CleanPart, ReadResult
 from stages.chain import Chain
 from stages.document import Document, Outcome, Rejection
 from stages.fault import Fault

@@ -10,9 +10,9 @@ from pipeline.cluster.tasks import TaskResources
 from pipeline.dedup.corpus import DedupJob, DedupResult, runs_in_one_process
 from pipeline.dedup.exchange import Engine, InProcess, RayData
 from pipeline.dedup.inputs import DedupUnit, earlier_files
-from pipeline.phases.results import ReadResult
 from pipeline.plan import RunPlan
 from pipeline.recipe import comparing
+from pipeline.units.results import ReadResult
 from stages.chain import CORPUS_STAGES
 
 NUM_STEPS = 12

@@ -25,11 +25,11 @@ from pipeline.parquet.rows import publish_table, read_rows, read_texts
 from pipeline.phases.document_rows import join_unit, kept_keys
 from pipeline.phases.groups import Group, unit_verdicts
 from pipeline.phases.phase import Phase, publish_result
-from pipeline.phases.results import JoinResult, RuleCount
 from pipeline.phases.shard import PLACEMENTS, read_cuts, unit_placements
 from pipeline.plan import RunPlan, Unit
 from pipeline.report.clusters import cluster_excerpts
 from pipeline.report.excerpts import ExcerptKeeper, best_excerpts, shown_of_rule
+from pipeline.units.results import JoinResult, RuleCount
 from stages.document import Finding
 
 

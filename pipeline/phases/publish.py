@@ -21,14 +21,14 @@ from lineage.recipe import as_plain, as_toml
 from lineage.secrets import recordable
 from lineage.store.checksum_update import update_checksums
 from pipeline.dedup.corpus import DedupResult
-from pipeline.phases.bad_records import faults_of, why_nothing_was_kept
 from pipeline.phases.join import merge_excerpts
 from pipeline.phases.phase import Run
-from pipeline.phases.results import JoinResult, ReadResult, UnitFile
 from pipeline.plan import RunPlan, Unit, clear_work
 from pipeline.report.faults import as_kept
 from pipeline.report.render import REPORT, render_output
 from pipeline.report.run_summary import RUN_FILE, ParsedTextsSize, RunSummary, encode_summary
+from pipeline.units.bad_records import faults_of, why_nothing_was_kept
+from pipeline.units.results import JoinResult, ReadResult, UnitFile
 from stages.tokens.tokenizer import Tokenizer
 
 EXCERPTS = "excerpts.parquet"

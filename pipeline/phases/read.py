@@ -18,12 +18,12 @@ from lineage.storage.folder import Folder
 from pipeline.cluster.metrics import Rejections, StageFlow, WorkCounts
 from pipeline.inputs.files import open_input
 from pipeline.phases.phase import Phase, publish_result
-from pipeline.phases.results import ReadResult
 from pipeline.phases.steps import step_tables
-from pipeline.phases.unit_facts import publish_facts
-from pipeline.phases.unit_files import UnitTally, UnitWriter, WhatToWrite
 from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
 from pipeline.recipe import PipelineRecipe, comparing, keeps_facts
+from pipeline.units.facts import publish_facts
+from pipeline.units.files import UnitTally, UnitWriter, WhatToWrite
+from pipeline.units.results import ReadResult
 from stages.chain import Chain, StepTables, build_chain
 from stages.document import STAGES, Document, Outcome
 from stages.reading.options import Format, ReadOptions, RowFields, Unreadable

@@ -33,8 +33,8 @@ from lineage.store.write import (
 )
 from pipeline.parquet.rows import read_rows
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
-from pipeline.phases.results import BucketResult, JoinResult, ShuffleResult
 from pipeline.plan import Unit
+from pipeline.units.results import BucketResult, JoinResult, ShuffleResult
 from stages.steps.url import url_key
 
 IN_PROCESS_ROWS = 1 << 20

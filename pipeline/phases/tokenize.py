@@ -19,8 +19,8 @@ from lineage.storage.folder import Folder
 from pipeline.parquet.rows import publish_table
 from pipeline.phases.groups import Group, unit_verdicts
 from pipeline.phases.phase import Phase, publish_result
-from pipeline.phases.results import TokenizeResult
 from pipeline.plan import RunPlan, Unit
+from pipeline.units.results import TokenizeResult
 from stages.tokens.shards import write_run
 from stages.tokens.tokenizer import Tokenizer, load_tokenizer
 

@@ -23,12 +23,12 @@ from lineage.storage.folder import Folder
 from pipeline.parquet.rows import opened
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.read import ReadJob, chain_of, read_counts, read_note
-from pipeline.phases.results import ReadResult
-from pipeline.phases.unit_facts import UnitFacts, publish_facts, read_facts
-from pipeline.phases.unit_files import UnitTally, UnitWriter
 from pipeline.plan import RunPlan, Unit
 from pipeline.refilter.earlier import Refiltering, Start
 from pipeline.report.faults import FaultRow, FaultTally
+from pipeline.units.facts import UnitFacts, publish_facts, read_facts
+from pipeline.units.files import UnitTally, UnitWriter
+from pipeline.units.results import ReadResult
 from stages.chain import Chain
 from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
 from stages.steps.purged import RULE, origin_in
@@ -105,7 +105,7 @@ def refilter_unit(job: RefilterJob, item: UnitFromTexts) -> ReadResult:
         strict=job.read.strict,
     )
     with UnitWriter(out, job.read.what, unit, tally) as writer:
-        _Judging(job, item, facts, writer, tally).run()
+        _UnitFilter(job, item, facts, writer, tally).run()
     result = replace(
         tally.result(writer.part, writer.texts),
         num_records=before.num_records,
@@ -146,7 +146,7 @@ class _Sent:
     document: Document
 
 
-class _Judging:
+class _UnitFilter:
     """The documents of one unit on their way."""
 
     def __init__(

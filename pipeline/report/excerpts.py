@@ -38,7 +38,7 @@ class ExcerptKeeper:
 
     def __init__(self, offending: Offending = lambda rule, text: ()) -> None:
         self._offending = offending
-        self._heaps: dict[tuple[str, str, Choice], list[_Held]] = {}
+        self._heaps: dict[tuple[str, str, Choice], list[_HeapEntry]] = {}
 
     def offer(self, doc_id: bytes, finding: Finding, text: str) -> None:
         """Consider one document's text for a rule: one that the rule turned down, or one that passed every step."""
@@ -49,7 +49,7 @@ class ExcerptKeeper:
             is_full = len(heap) == PER_CHOICE[choice]
             if is_full and rank >= heap[0].rank:
                 continue
-            held = _Held(rank, finding, *_window(text, self._offending(finding.rule, text)))
+            held = _HeapEntry(rank, finding, *_window(text, self._offending(finding.rule, text)))
             heapq.heapreplace(heap, held) if is_full else heapq.heappush(heap, held)
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -68,7 +68,7 @@ class ExcerptKeeper:
         yield from best_excerpts(found)
 
 
-class _Held:
+class _HeapEntry:
     """A document of a heap whose first entry is the one to give way: the last by rank."""
 
     __slots__ = ("finding", "marks", "rank", "text")
@@ -76,7 +76,7 @@ class _Held:
     def __init__(self, rank: _Rank, finding: Finding, text: str, marks: list[int]) -> None:
         self.rank, self.finding, self.text, self.marks = rank, finding, text, marks
 
-    def __lt__(self, other: _Held) -> bool:
+    def __lt__(self, other: _HeapEntry) -> bool:
         return self.rank > other.rank
 
 

@@ -17,7 +17,7 @@ from lineage.store.sql import query
 from pipeline.demo.check import check_truth
 from pipeline.demo.crawl import Truth, make_crawl
 from pipeline.phases import record
-from pipeline.phases.bad_records import TooManyBadRecordsError
+from pipeline.units.bad_records import TooManyBadRecordsError
 from tests.support import runs
 from tests.support.runs import fingerprint, recipe, run
 

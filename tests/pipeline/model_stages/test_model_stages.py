@@ -19,11 +19,11 @@ from pipeline.cluster.dataset import WorkerDiedError
 from pipeline.model_stages import phase
 from pipeline.model_stages.actors import models_of, plan_actors
 from pipeline.model_stages.phase import DEVICES
-from pipeline.phases.bad_records import TooManyBadRecordsError
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.steps import step_tables
 from pipeline.plan import plan_run
 from pipeline.recipe import RayTable, load
+from pipeline.units.bad_records import TooManyBadRecordsError
 from stages.chain import build_chain
 from stages.document import Document, Rejection
 from stages.reading.options import InputCounts, ReadOptions

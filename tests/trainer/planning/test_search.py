@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lineage.recipe import RecipeError
-from pipeline.cli.layouts import overrides
 from pipeline.cli.main import main
+from pipeline.cli.tables.layouts import overrides
 from tests.support import plans
 from trainer.options import TrainRecipe
 from trainer.planning.gpus import gpu_named

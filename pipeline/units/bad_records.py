@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pipeline.phases.results import ReadResult
 from pipeline.report.faults import FaultRow, FaultTally, StrictError, strict_message
 from pipeline.terminal import visible_lines
+from pipeline.units.results import ReadResult
 from stages.document import error_rule
 
 _MOST_SHOWN: Final = 5

@@ -14,7 +14,10 @@ from lineage.store.write import TableFile
 from pipeline.cluster.metrics import Rejections, StageFlow
 from pipeline.phases.join import join_phase
 from pipeline.phases.read import read_job, read_phase
-from pipeline.phases.results import (
+from pipeline.plan import plan_run
+from pipeline.recipe import load
+from pipeline.report.faults import FaultRow
+from pipeline.units.results import (
     BucketResult,
     CleanPart,
     CutResult,
@@ -25,9 +28,6 @@ from pipeline.phases.results import (
     TokenizeResult,
     UnreadableStretch,
 )
-from pipeline.plan import plan_run
-from pipeline.recipe import load
-from pipeline.report.faults import FaultRow
 from tests.support.runs import recipe, write_recipe
 
 FAULT = FaultRow(
@@ -92,7 +92,7 @@ RESULTS: list[Any] = [
 
 def test_every_result_of_a_phase_is_tried_here() -> None:
     kinds = {kind for kind in map(type, RESULTS) if kind is not Shard}
-    from pipeline.phases import results
+    from pipeline.units import results
 
     defined = {kind for kind in vars(results).values() if is_dataclass(kind) and hasattr(kind, "from_json")}
     assert {kind for kind in defined if kind.__module__ == results.__name__} == kinds

@@ -18,12 +18,12 @@ from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
-from pipeline.phases.bad_records import BadRecords as Bad
-from pipeline.phases.bad_records import TooManyBadRecordsError, check_bad_records, stop_if_hopeless
 from pipeline.phases.read import read_job, read_unit
-from pipeline.phases.results import CleanPart, ReadResult, RuleCount, UnreadableStretch
 from pipeline.plan import plan_run
 from pipeline.recipe import load
+from pipeline.units.bad_records import BadRecords as Bad
+from pipeline.units.bad_records import TooManyBadRecordsError, check_bad_records, stop_if_hopeless
+from pipeline.units.results import CleanPart, ReadResult, RuleCount, UnreadableStretch
 from stages.reading import record
 from stages.reading.reader import ReadOptions, Unreadable, read_documents
 from tests.support.checkout import ROOT

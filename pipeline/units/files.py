@@ -21,10 +21,10 @@ from lineage.index.parsed_texts import texts_name
 from lineage.storage.folder import Folder
 from lineage.store import tables
 from pipeline.parquet.rows import RowWriter
-from pipeline.phases.results import CleanPart, ReadResult, RuleCount, UnitFile, UnreadableStretch
 from pipeline.plan import Unit
 from pipeline.report.excerpts import ExcerptKeeper
 from pipeline.report.faults import FaultTally, StrictError, fault_of, strict_message
+from pipeline.units.results import CleanPart, ReadResult, RuleCount, UnitFile, UnreadableStretch
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.document import Document, Outcome, Rejection
