@@ -234,7 +234,10 @@ def test_a_report_that_is_gone_is_made_again_and_covered(out: Folder, tmp_path: 
     with contextlib.redirect_stdout(printed):
         assert main(["report", str(tmp_path / "out"), "--json"]) == 0
     page = (tmp_path / "out" / "report.html").read_bytes()
-    assert page == out.read("report.html").replace(out.url.encode(), str(tmp_path / "out").encode())
+    # Its calls name the folder where it lies now; the recipe keeps the place that it was written for.
+    here, there = str(tmp_path / "out").encode(), out.url.encode()
+    assert page.replace(here, there) == out.read("report.html")
+    assert page.count(here) > 1
     assert json.loads(printed.getvalue()) == {"report": str(tmp_path / "out" / "report.html"), "bytes": len(page)}
     assert main(["verify", str(tmp_path / "out")]) == 0
 
