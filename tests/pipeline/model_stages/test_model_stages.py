@@ -254,7 +254,8 @@ def test_another_kind_of_device_is_refused_before_it_scores(tmp_path, texts) -> 
 @pytest.mark.slow
 def test_ten_deaths_in_a_model_stage_change_no_byte(tmp_path, texts, events) -> None:
     own = step("DiesTenTimes", batch_size=16, num_cpus=0.5, actors=[2, 2])
-    plain = with_steps(tmp_path / "killed", texts, f"{OWN}:DiesTenTimes", step=own)
+    more = {"num_cpus": 2, "retries": 10}  # a fragment may bear all ten
+    plain = with_steps(tmp_path / "killed", texts, f"{OWN}:DiesTenTimes", step=own, ray=more)
     run(tmp_path / "killed", plain)
     assert len(list(events.glob("died-*"))) == 10
     plain["run"]["output"] = str(tmp_path / "calm" / "out")
