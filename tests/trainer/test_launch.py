@@ -59,7 +59,7 @@ def run(corpus: str, tmp_path: Path) -> Run:
 
 
 @contextmanager
-def launch(run: Run, stderr: IO[str] | int | None = None, **changes: object) -> Iterator[subprocess.Popen[str]]:
+def launch(run: Run, stderr: IO[str] | None = None, **changes: object) -> Iterator[subprocess.Popen[str]]:
     from lineage.recipe import as_plain
 
     recipe = json.dumps(as_plain(run.recipe(changes)))
@@ -102,14 +102,11 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
     return [int(pid) for pid, _, args in rows if "RayTrainWorker" in args and below(int(pid))]
 
 
-def test_workers_go_to_nodes_of_one_label_and_a_label_that_no_node_has_is_refused(run: Run) -> None:
+def test_workers_are_asked_for_on_nodes_of_a_label(run: Run) -> None:
     # Ray itself gives every node this label.
     with launch(run, resources={"near": "ray.io/node-id"}, steps=2) as process:
         told, _ = process.communicate(timeout=600)
     assert result_of(told)["finished"]
-    with launch(run, stderr=subprocess.PIPE, resources={"near": "rack"}) as process:
-        _, said = process.communicate(timeout=600)
-    assert "train.resources.near = 'rack': the nodes with this label have room for 0 of 2 workers" in said
 
 
 def test_a_run_whose_worker_is_killed_twice_ends_with_the_same_bits(run: Run, corpus: str, tmp_path: Path) -> None:
