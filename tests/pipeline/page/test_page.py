@@ -36,6 +36,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("page")
     rng = random.Random(7)
     posts = [{"url": f"https://forum.example.org/{i}", "text": write_article("en", rng).text} for i in range(12)]
+    posts.append({"url": "https://forum.example.org/short", "text": "Too few words to be kept."})
     posts.append({"url": HOSTILE, "text": "<b onmouseover=alert(1)>bold</b> " + write_article("en", rng).text})
     (folder / "posts.jsonl").write_text("".join(json.dumps(post) + "\n" for post in posts))
     run(folder, recipe(str(folder / "out"), {"forum": (str(folder / "posts.jsonl"),)}))
