@@ -1,4 +1,4 @@
-"""Deduplication of 1, 10 or 100 million synthetic documents: time, memory, disk, and what is found of what was planted.
+"""Deduplication of up to millions of synthetic documents: time, memory, disk, and what is found of what was planted.
 
     python -m benchmarks.dedup_scale --documents 1000000 10000000 [--engines local ray_data] [--peer 100000]
 
