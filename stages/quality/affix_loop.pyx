@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: language_level=3
 """spaCy's loop over the affixes of a substring, on answers that are remembered by the characters at its edges."""
 
 from cpython.dict cimport PyDict_GetItem
@@ -24,7 +24,7 @@ cdef int _answer(dict known, ask, str window) except? _UNKNOWN:
     cdef int answer
     if found != NULL:
         return <object> found
-    answer = ask(_SURROGATE.sub("\ufffd", window))  # as spaCy is given them
+    answer = ask(window)
     if len(known) >= _MAX_WINDOWS:
         known.clear()
     known[window] = answer
@@ -110,6 +110,8 @@ cdef class AffixLoop:
         if substring.isalpha() and substring not in self._rules:
             return [substring]
         if end > self._max_chars or " " in substring:
+            return None
+        if not substring.isascii() and _SURROGATE.search(substring):  # spaCy is given another character for it
             return None
         while end > start and end - start != last_size:
             string = substring[start:end]

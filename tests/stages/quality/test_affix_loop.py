@@ -64,6 +64,11 @@ def test_any_substring_of_any_language_has_the_tokens_that_spacy_gives_it(langua
         assert tokens == spacy_words(language, part)
 
 
+@given(st.lists(st.sampled_from(["\ud800", "a", "6", "...", "'", "å"]), min_size=1, max_size=9).map("".join))
+def test_a_lone_surrogate_is_split_as_the_character_that_spacy_is_given_for_it(part: str) -> None:
+    assert learnt(ours("et"), [part])[part] == ours("et").split([part])[0]
+
+
 @pytest.mark.parametrize("language", SPLIT_BY_SPACY)
 @settings(max_examples=60, deadline=None)
 @given(st.lists(substrings.filter(bool), min_size=1, max_size=20))
