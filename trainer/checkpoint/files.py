@@ -14,7 +14,7 @@ from typing import IO, Any, Final, cast
 import torch
 from blake3 import blake3
 from torch.distributed.checkpoint.filesystem import FileSystemBase, FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, Metadata, StorageMeta
 
 from lineage.ids import ID_BYTES
 from lineage.storage.folder import Folder, filesystem, is_remote
@@ -150,10 +150,19 @@ _ALLOWED: Final = {
 }  # fmt: skip
 
 
+def _memory_format(kind: Any, name: Any) -> Any:
+    """Before Python 3.11.4 an enumeration's member is pickled as `getattr(class, name)`: this stands in for getattr."""
+    if kind is not _MEM_FORMAT_ENCODING or name not in _MEM_FORMAT_ENCODING.__members__:
+        raise CheckpointError(f"the metadata of a checkpoint takes {name!r} of {kind!r}, as none of ours does: refused")
+    return kind[name]
+
+
 class _MetadataUnpickler(pickle.Unpickler):
     """Makes a checkpoint's metadata and nothing else: a pickle from elsewhere could name any function."""
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("builtins", "getattr"):
+            return _memory_format
         if name not in _ALLOWED.get(module, ()):
             raise CheckpointError(
                 f"the metadata of a checkpoint names {module}.{name}, which no checkpoint of ours does: refused"

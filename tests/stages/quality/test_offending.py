@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -21,9 +22,12 @@ LINES = st.sampled_from(
 TEXTS = st.lists(LINES, min_size=1, max_size=12).map("\n".join)
 
 
+SPLITTER = functools.cache(lambda: Splitter("en", ("the", "and")))
+
+
 def measured(table: QualityTable, rule: str, text: str) -> float:
     [found] = [each for rules in rule_sets(table, "en") for each in rules.rules if each.name == rule]
-    return float(found.measure(TextView(text, Splitter("en", ("the", "and")))))
+    return float(found.measure(TextView(text, SPLITTER())))
 
 
 @pytest.mark.parametrize(

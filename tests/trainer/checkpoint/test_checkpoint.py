@@ -12,6 +12,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.distributed.checkpoint.metadata import (
+    _MEM_FORMAT_ENCODING,
+    Metadata,
+    TensorProperties,
+    TensorStorageMetadata,
+)
 
 from lineage.recipe import parse_table
 from lineage.storage.folder import Folder
@@ -129,6 +135,34 @@ class Harmful:
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return os.system, ("echo harm > harmed",)
+
+
+class Member:
+    """A member of an enumeration, as Python pickles it before 3.11.4."""
+
+    def __init__(self, kind: type, name: str) -> None:
+        self._kind, self._name = kind, name
+
+    def __reduce__(self) -> tuple[object, tuple[type, str]]:
+        return getattr, (self._kind, self._name)
+
+
+def test_metadata_of_an_older_python_names_its_memory_formats_and_no_other_attribute(tmp_path: Path) -> None:
+    properties = TensorProperties(dtype=torch.float32)
+    dtype, layout, requires_grad, memory_format, pin_memory = properties.__getstate__()
+    older = Member(_MEM_FORMAT_ENCODING, memory_format.name)
+    entry = Folder(str(tmp_path)).folder("checkpoint")
+    for member in (older, Member(Metadata, "__init__"), Member(_MEM_FORMAT_ENCODING, "mro")):
+        state = (dtype, layout, requires_grad, member, pin_memory)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(TensorProperties, "__getstate__", lambda self, state=state: state)
+            stored = TensorStorageMetadata(properties, torch.Size([2]), [])
+            entry.publish(METADATA, pickle.dumps(Metadata(state_dict_metadata={"weights": stored})))
+        if member is older:
+            assert held_tensors(entry)["weights"].properties == properties
+        else:
+            with pytest.raises(CheckpointError, match="refused"):
+                held_tensors(entry)
 
 
 def test_metadata_that_names_a_function_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
