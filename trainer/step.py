@@ -127,7 +127,7 @@ def train_step(
     clock.enter("optimizer")
     verdict = context.spikes.judge(loss, norm)
     lr = learning_rate(step, context.steps, context.table)
-    _update(context.optimizer, lr, verdict, keeps_gradients=model.keeps_gradients)
+    _update(context.optimizer, lr, verdict)
     model.weights_changed()
     if routed is not None:
         model.balance_experts(routed, verdict)
@@ -162,13 +162,13 @@ def row_losses(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
     return loss_N.view(labels_BT.shape).sum(-1)
 
 
-def _update(optimizer: torch.optim.Optimizer, lr: float, verdict: Tensor, *, keeps_gradients: bool) -> None:
+def _update(optimizer: torch.optim.Optimizer, lr: float, verdict: Tensor) -> None:
     for group in optimizer.param_groups:
         group["lr"] = lr
     # The fused kernel reads this on the device and leaves weights, moments and step counts alone where it is 1.
     optimizer.found_inf = (verdict != 0).to(torch.float32)  # type: ignore[attr-defined]
     optimizer.step()
-    optimizer.zero_grad(set_to_none=not keeps_gradients)
+    optimizer.zero_grad(set_to_none=True)
 
 
 @torch.no_grad()

@@ -75,12 +75,6 @@ class ParallelModel:
         return self.layout.mesh.dp * self.layout.mesh.cp if isinstance(self.parts[0], DistributedDataParallel) else 1
 
     @property
-    def keeps_gradients(self) -> bool:
-        """Whether gradients are to be set to zero, not dropped: DDP's are views of its buckets, and where they were
-        dropped a step that accumulates would have them twice."""
-        return isinstance(self.parts[0], DistributedDataParallel)
-
-    @property
     def has_output(self) -> bool:
         """Whether losses are known on this rank."""
         return self.pipeline is None or self.pipeline.has_output

@@ -244,7 +244,8 @@ def instants(layout: PlannedLayout, rank: int = 0) -> tuple[Instant, ...]:
 
     Of a group's gradients (a layer's, or a vocabulary matrix's) two copies are there at a time: as backward makes them,
     and widened for the reduction. Layouts that reduce once a step have all of them whole until then, and the widened
-    group besides. DistributedDataParallel has buckets for all from its first step on, and reduces in place."""
+    group besides. DistributedDataParallel has buckets for all from its first step on, and reduces in
+    place; where a step accumulates, its gradients stand beside the buckets until the last micro-batch."""
     part = layout.ranks[rank]
     again = 0.0
     if layout.recompute != "none":
@@ -254,10 +255,11 @@ def instants(layout: PlannedLayout, rank: int = 0) -> tuple[Instant, ...]:
     kept = part.num_dense * kept_activations(layout)
     if part.num_sparse:
         kept += part.num_sparse * kept_activations(layout, sparse=True)
-    if layout.replicated_by_ddp:
-        return (Instant(kept + max(again, logit_bytes(layout)), 0.0, True),)
     group, whole = largest_group(layout, part), sum(owned_parameters(layout, part))
     earlier = layout.num_micro_batches > 1
+    if layout.replicated_by_ddp:
+        beside = layout.weight_bytes * whole if earlier else 0.0
+        return (Instant(kept + max(again, logit_bytes(layout)), beside, True),)
     reducing = (layout.compute_bytes + layout.weight_bytes) * group
     if layout.synchronises_once and earlier:
         gradients = layout.weight_bytes * whole
