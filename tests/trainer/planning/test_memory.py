@@ -106,7 +106,8 @@ def test_zero_1_shards_what_lies_between_steps_and_keeps_the_rest_whole_within_o
     num = by_zero[0].layout.config.num_parameters
     assert by_zero[1].memory.parameters == by_zero[2].memory.parameters == (4 / 8 + 2) * num
     assert by_zero[0].memory.parameters == (4 + 2) * num
-    assert by_zero[1].memory.gradients == by_zero[0].memory.gradients == 4 * num
+    assert by_zero[1].memory.gradients == 4 * num
+    assert by_zero[0].memory.gradients == 2 * 4 * num  # beside DDP's buckets, since the step accumulates
     assert by_zero[1].memory.optimizer_states == by_zero[2].memory.optimizer_states == num
     sent = {kind.what: kind.num_bytes for kind in by_zero[1].traffic}
     # Each once a step, however many micro-batches there are.
