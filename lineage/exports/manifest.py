@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lineage.index.checksums import FileSum, seal, unseal
+from lineage.index.checksums import FileSum, seal, unseal_format
 from lineage.json_record import JsonRecord
-from lineage.storage.folder import Folder, StorageError
+from lineage.storage.folder import Folder
 
 MANIFEST: Final = ".sluice-export.json"
 """Hidden, because readers of formats take every other file of a folder for data."""
@@ -85,10 +85,5 @@ def read_manifest(folder: Folder) -> Manifest | None:
         data = folder.read(MANIFEST)
     except FileNotFoundError:
         return None
-    fields = unseal(data, folder.at(MANIFEST))
-    if fields["manifest"] != _FORMAT:
-        raise StorageError(
-            f"{folder.at(MANIFEST)} has format {fields['manifest']}, this version reads {_FORMAT}: use the one that"
-            " wrote it"
-        )
+    fields = unseal_format(data, folder.at(MANIFEST), _FORMAT, key="manifest")
     return Manifest.from_json({name: value for name, value in fields.items() if name != "manifest"})

@@ -46,6 +46,14 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
     return fields
 
 
+def unseal_format(data: bytes, where: str, version: int, *, key: str = "format") -> dict[str, Any]:
+    """The same of a file whose `key` says in which format it is; StorageError for another than `version`."""
+    fields = unseal(data, where)
+    if fields[key] != version:
+        raise StorageError(f"{where} has format {fields[key]}, this version reads {version}: use the one that wrote it")
+    return fields
+
+
 def _tail(body: bytes) -> bytes:
     return b',\n "checksum": "%s"\n}\n' % content_hash(body).hex().encode()
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lineage.ids import content_hash
-from lineage.index.checksums import seal, unseal
+from lineage.index.checksums import seal, unseal_format
 from lineage.json_record import JsonRecord
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, StorageError, split
@@ -156,11 +156,7 @@ def encode_index(index: Index) -> bytes:
 
 def decode_index(data: bytes, where: str) -> Index:
     """The index that `data` holds; DamagedFileError if a byte of it is wrong, StorageError for another format."""
-    fields = unseal(data, where)
-    if fields["format"] != FORMAT:
-        raise StorageError(
-            f"{where} has format {fields['format']}, this version reads {FORMAT}: use the one that wrote it"
-        )
+    fields = unseal_format(data, where, FORMAT)
     return make_index(
         tokenizer=TokenizerIdentity.from_json(fields["tokenizer"]) if fields["tokenizer"] else NO_TOKENIZER,
         shards=(Shard.from_json(entry) for entry in fields["shards"]),

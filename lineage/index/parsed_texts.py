@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from lineage.index.checksums import seal, unseal
+from lineage.index.checksums import seal, unseal_format
 from lineage.index.output_index import part_name
 from lineage.json_record import JsonRecord
-from lineage.storage.folder import Folder, StorageError
+from lineage.storage.folder import Folder
 
 FOLDER: Final = "texts"
 TEXTS_FILE: Final = f"{FOLDER}/texts.json"
@@ -92,12 +92,7 @@ def read_parsed_texts(out: Folder) -> ParsedTexts | None:
         data = out.read(TEXTS_FILE)
     except FileNotFoundError:
         return None
-    fields = unseal(data, out.at(TEXTS_FILE))
-    if fields["format"] != _FORMAT:
-        raise StorageError(
-            f"{out.at(TEXTS_FILE)} has format {fields['format']}, this version reads {_FORMAT}: use the one that"
-            " wrote it"
-        )
+    fields = unseal_format(data, out.at(TEXTS_FILE), _FORMAT)
     return ParsedTexts(
         parts=tuple(ParsedPart.from_json(entry) for entry in fields["parts"]),
         kept=fields["kept"],

@@ -12,7 +12,6 @@ in any order and after any death; they are a function of the kind of device that
 
 from __future__ import annotations
 
-import functools
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -173,6 +172,6 @@ def _finish_phase(
         items=units,
         size=lambda unit: unit.input.size or 1.0,
         note=read_note,
-        counts=functools.partial(read_counts, {source.name: source.steps for source in run.recipe.source}),
+        counts=read_counts(run.recipe),
         watch=watch,
     )

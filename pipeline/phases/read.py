@@ -78,7 +78,6 @@ def read_phase(
 ) -> Phase[ReadJob, Unit, ReadResult]:
     """The reading of units whose steps hold no model that runs apart. A unit whose worker died is read again with its
     extractors in a child process."""
-    steps = {source.name: source.steps for source in plan.recipe.source}
     return Phase(
         name="read and filter",
         operator="->".join(("read", *_stages(job, units))),
@@ -89,7 +88,7 @@ def read_phase(
         items=units,
         size=lambda unit: unit.input.size or 1.0,
         note=read_note,
-        counts=functools.partial(read_counts, steps),
+        counts=read_counts(plan.recipe),
         watch=watch,
         isolate=lambda job: replace(job, isolation=True),
     )
@@ -110,8 +109,12 @@ def read_note(results: Sequence[ReadResult], seconds: float) -> str:
     return f"{documents:,} documents, {size / 1e6 / seconds:.1f} MB/s of input"
 
 
-def read_counts(steps: Mapping[str, Sequence[str]], result: ReadResult) -> WorkCounts:
-    """What the metrics count of a unit; `steps` are those of each source."""
+def read_counts(recipe: PipelineRecipe) -> Callable[[ReadResult], WorkCounts]:
+    """What the metrics count of a unit of one of the recipe's sources."""
+    return functools.partial(_work_counts, {source.name: source.steps for source in recipe.source})
+
+
+def _work_counts(steps: Mapping[str, Sequence[str]], result: ReadResult) -> WorkCounts:
     return WorkCounts(
         num_documents=result.num_documents,
         num_bytes=result.num_bytes,

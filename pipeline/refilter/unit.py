@@ -86,7 +86,7 @@ def refilter_phase(
         ],
         size=lambda item: item.texts.bytes or 1.0,
         note=read_note,
-        counts=functools.partial(read_counts, {source.name: source.steps for source in plan.recipe.source}),
+        counts=read_counts(plan.recipe),
         watch=watch,
     )
 
