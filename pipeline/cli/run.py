@@ -12,11 +12,11 @@ A record that cannot be read is a row of `unreadable`; a document on which a ste
 <step>.error. The run goes on, says what was raised and where, and lists it in the report with the traceback. It ends
 (exit 1) where such records are more than limits.max_bad_records, and where nothing was kept: it says why.
 
-  sluice run recipes/crawl.toml
-  sluice run recipes/crawl.toml --set run.output=s3://bucket/out --set 'source.0.limit=2'
 With --from OUT the input is the texts that an earlier run kept after parse (run.keep_text = true): steps that are as
 they were there are not run again, and the bytes are those of a run from the inputs. What was purged from OUT stays out.
 
+  sluice run recipes/crawl.toml
+  sluice run recipes/crawl.toml --set run.output=s3://bucket/out --set 'source.0.limit=2'
   sluice run recipes/crawl.toml --strict
   sluice run recipes/crawl.toml --from out/crawl --set quality.min_words=80 --set run.output=out/stricter
 """
