@@ -198,6 +198,7 @@ def test_trace_shows_the_score_of_a_language_that_passed(out: Folder, answer: An
         (["OUT", "--doc", "xyz"], "--doc: "),
         (["OUT", "--doc", "0" * 32, "--file", "page.html"], "--file and --offset go with a RECIPE"),
         (["recipes/crawl.toml", "--doc", "0" * 32], "--doc goes with an output"),
+        (["nowhere/out", "--url", "https://example.org/"], "--url goes with an output, and nowhere/out is no folder"),
         (["recipes/crawl.toml"], "expected --file HTML or --warc FILE --offset N"),
     ],
 )
