@@ -58,6 +58,8 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
         try:
             yield
         finally:
+            if address == "local":
+                _kill_autoscaler()
             ray.shutdown()
 
 
@@ -158,12 +160,26 @@ def _start(options: Mapping[str, Any]) -> Exception | None:
         ray.shutdown()
         # Ray ends its servers when this process ends; until then they would take the next start's processors.
         for pid in _ray_children() - before:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            _kill(pid)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
         return error
     return None
+
+
+def _kill_autoscaler() -> None:
+    """Kill the autoscaler of a local Ray, which has no nodes to add.
+
+    Ray ends its servers one after another and the autoscaler after the one that it reports its end to, so each shutdown
+    would wait a second for it and then kill it."""
+    for pid in _ray_children():
+        if b"/ray/autoscaler/" in _command_line(pid):
+            _kill(pid)
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _ray_children() -> set[int]:
@@ -172,13 +188,14 @@ def _ray_children() -> set[int]:
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # a thread that has just ended
             found |= {int(pid) for pid in (task / "children").read_text().split()}
-    return {pid for pid in found if _is_ray_process(pid)}
+    return {pid for pid in found if b"/ray/" in _command_line(pid)}
 
 
-def _is_ray_process(pid: int) -> bool:
+def _command_line(pid: int) -> bytes:
+    """Of the process, its arguments parted by zero bytes; empty where it has ended."""
     with contextlib.suppress(OSError):
-        return b"/ray/" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def _in_one_line(error: Exception) -> str:

@@ -45,6 +45,32 @@ def test_every_server_of_a_local_ray_listens_on_loopback() -> None:
     assert switch is None  # a cluster that this process starts or joins later is none of it
 
 
+LEAVE = """
+import json, os, psutil, ray
+shutdown, running = ray.shutdown, []
+def watched():
+    running.extend(" ".join(one.cmdline()) for one in psutil.Process().children() if one.status() != "zombie")
+    shutdown()
+ray.shutdown = watched
+with around:
+    processes = psutil.Process().children(recursive=True)
+    ports = [end.laddr.port for one in processes for end in one.net_connections("inet") if end.status == "LISTEN"]
+gone, alive = psutil.wait_procs(processes, timeout=60)
+left = [end.laddr.port for end in psutil.net_connections("inet") if end.status == "LISTEN" and end.laddr.port in ports]
+print(json.dumps([running, len(processes), [one.name() for one in alive], left]))
+"""
+
+
+def test_a_local_ray_ends_without_a_wait_for_its_autoscaler_and_leaves_no_process_and_no_port() -> None:
+    ended = subprocess.run([sys.executable, "-c", START + LEAVE], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    running, num_processes, alive, ports = json.loads(ended.stdout)
+    assert any("/gcs_server" in command for command in running)
+    assert not any("/autoscaler/" in command for command in running)
+    assert num_processes > 5
+    assert (alive, ports) == ([], [])
+
+
 WATCH_IMPORTS = """
 import os, sys
 from pipeline.cli.main import main
