@@ -22,11 +22,12 @@ $(READY): pyproject.toml setup.py $(COMPILED)
 demo: $(READY)
 	@$(BIN)/sluice demo --out demo-out
 
+# Two processes take the files in turns: much of a test's time is a wait for Ray.
 test: $(READY)
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
-test-all: $(READY)
-	$(BIN)/pytest -m ''
+test-all: test
+	$(BIN)/pytest -m slow
 
 check: $(READY)
 	$(BIN)/ruff check .
