@@ -69,9 +69,9 @@ def is_output(given: str) -> bool:
 def _check(options: argparse.Namespace) -> None:
     has_page = options.file is not None or options.warc is not None
     if options.doc is not None or (options.url is not None and not has_page):
-        given = "--doc ID" if options.doc is not None else "--url URL"
+        option, value = ("--doc", "ID") if options.doc is not None else ("--url", "URL")
         raise RecipeError(
-            f"{given.split()[0]} goes with an output, and {options.recipe} is no folder: sluice explain OUT {given}"
+            f"{option} goes with an output, and {options.recipe} is no folder: sluice explain OUT {option} {value}"
         )
     if not has_page:
         raise RecipeError("expected --file HTML or --warc FILE --offset N; or OUT with --doc ID or --url URL")

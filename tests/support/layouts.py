@@ -28,12 +28,13 @@ from trainer.model.attention import document_mask
 from trainer.model.optimizer import build_optimizer, learning_rate
 from trainer.model.sizes import ModelConfig, model_config
 from trainer.model.transformer import Llama, initial_weight
-from trainer.options import ContextTable, DataTable, Mesh, OptimizerTable, PipelineTable, Schedule
+from trainer.options import DataTable, OptimizerTable
 from trainer.order import Order, OrderOptions, plan_order
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model
 from trainer.parallel.recompute import Recompute
 from trainer.processes.runtime import Process
+from trainer.recipe_tables.parallelism import ContextTable, Mesh, PipelineTable, Schedule
 from trainer.recovery.faults import SpikeWindow
 from trainer.step import StepContext, train_step
 from trainer.telemetry.timing import PhaseClock

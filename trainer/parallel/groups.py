@@ -18,7 +18,7 @@ import numpy as np
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from trainer.options import Mesh
+from trainer.recipe_tables.parallelism import Mesh
 
 DIMENSIONS: Final = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 """From the outermost, whose neighbours are furthest apart, to the innermost."""

@@ -25,7 +25,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from trainer.model.rows import MicroBatch
 from trainer.model.transformer import LayerSpan, Llama
-from trainer.options import PipelineTable
+from trainer.recipe_tables.parallelism import PipelineTable
 
 Pass = Literal["forward", "backward"]
 

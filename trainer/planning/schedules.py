@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from trainer.options import Schedule
+from trainer.recipe_tables.parallelism import Schedule
 
 Kind = Literal["F", "B", "I", "W"]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pipeline.cli.common import console
 
 if TYPE_CHECKING:
-    from trainer.options import PipelineTable
     from trainer.planning.search import Candidate, Refused, SearchResult
+    from trainer.recipe_tables.parallelism import PipelineTable
 
 _AXES = ("tp", "cp", "ep", "pp")
 

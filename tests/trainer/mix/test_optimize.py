@@ -16,8 +16,8 @@ from trainer.mix.models import MODELS, fit_log_linear
 from trainer.mix.optimize import Goal, bounded, recommend, settle
 from trainer.mix.space import make_space, project, token_value
 from trainer.mix.swarm import Swarm
-from trainer.options import MixTable
 from trainer.ordering.mixture import quantise
+from trainer.recipe_tables.mixing import MixTable
 
 TOKENS = {"web": 6_000_000, "books": 3_000_000, "code": 1_000_000}
 

@@ -47,13 +47,13 @@ from trainer.model import context as attention_module
 from trainer.model.attention import Kernel
 from trainer.model.rows import DeviceRows
 from trainer.model.sizes import ModelConfig
-from trainer.options import ContextTable, OverlapTable, PipelineTable, Schedule
 from trainer.parallel import mesh as mesh_module
 from trainer.parallel.context import ContextOptions, ContextShare
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model
 from trainer.parallel.pipeline import TiedEnds
 from trainer.processes.runtime import Process
+from trainer.recipe_tables.parallelism import ContextTable, OverlapTable, PipelineTable, Schedule
 from trainer.step import evaluate, train_step
 
 DEEP = dataclasses.replace(CONFIG, num_layers=8)

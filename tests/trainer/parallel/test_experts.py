@@ -43,10 +43,10 @@ from trainer.model.experts import WholeRows
 from trainer.model.optimizer import learning_rate
 from trainer.model.sizes import Experts, ModelConfig, model_config
 from trainer.model.transformer import Llama, initial_weight
-from trainer.options import ExpertsTable
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model
 from trainer.processes.runtime import Process
+from trainer.recipe_tables.parallelism import ExpertsTable
 from trainer.step import train_step
 
 CONFIG = dataclasses.replace(model_config("moe-debug", VOCAB), num_layers=4)

@@ -18,8 +18,8 @@ from trainer.data.blocks import LocalBlocks
 from trainer.data.dataset import Slice
 from trainer.feed.feed import Feed, FeedSource
 from trainer.model.sizes import model_config
-from trainer.options import Schedule
 from trainer.processes.runtime import Process
+from trainer.recipe_tables.parallelism import Schedule
 
 
 def test_a_model_of_experts_has_the_parameters_that_its_paper_says(tmp_path: Path) -> None:
