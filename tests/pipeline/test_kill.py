@@ -408,7 +408,7 @@ def test_ctrl_c_says_that_nothing_is_lost(
 ) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "A harbour."}\n')
     path = write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), {"a": (str(tmp_path / "a.jsonl"),)}))
-    monkeypatch.setattr("pipeline.cli.run.ProgressReporter", lambda: Interrupting("read and filter", 0))
+    monkeypatch.setattr("pipeline.cli.corpus.run.ProgressReporter", lambda: Interrupting("read and filter", 0))
     assert main(["run", str(path)]) == 130
     assert "nothing is lost" in capsys.readouterr().err
 

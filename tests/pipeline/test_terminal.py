@@ -16,7 +16,8 @@ import pytest
 
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
-from pipeline.cli.main import COMMANDS, main
+from pipeline.cli.commands import COMMANDS
+from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
 from pipeline.terminal import harmless_json, visible
 from tests.support.runs import recipe, run, write_recipe

@@ -23,7 +23,8 @@ import tomli_w
 
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
-from pipeline.cli.main import COMMANDS, main, parse_command
+from pipeline.cli.commands import COMMANDS, parse_command
+from pipeline.cli.main import main
 from tests.support.checkout import ROOT
 from tests.support.runs import recipe, write_recipe
 from tests.support.tiny_crawl import make_tiny_crawl, tiny_tokenizer

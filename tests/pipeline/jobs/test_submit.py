@@ -14,7 +14,8 @@ import pytest
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import object_store_settings
-from pipeline.cli.main import main, parse_command
+from pipeline.cli.commands import parse_command
+from pipeline.cli.main import main
 from pipeline.cli.submit import configure, split_command
 from pipeline.cluster.job_client import ClusterError, ClusterJob, find_token
 from pipeline.jobs.settings import SETTINGS, take_settings

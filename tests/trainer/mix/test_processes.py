@@ -20,7 +20,7 @@ import ray
 
 from lineage.recipe import load_recipe
 from lineage.storage.lock import HeldError, hold
-from pipeline.cli.common import check_workers
+from pipeline.cli.training.workers import check_workers
 from pipeline.cluster.capacity import ResourceError
 from pipeline.cluster.session import ray_session
 from tests.support.checkout import ROOT

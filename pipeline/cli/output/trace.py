@@ -17,7 +17,8 @@ from lineage.ids import parse_id
 from lineage.recipe import RecipeError
 from lineage.trace.document_history import DocumentHistory, documents_json
 from lineage.trace.tracer import Tracer
-from pipeline.cli.common import add_json, console, count, print_json
+from pipeline.cli.arguments import add_json, count
+from pipeline.cli.printing import console, print_json
 from pipeline.inspect.tracing import make_tracer
 
 

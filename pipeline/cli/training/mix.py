@@ -20,7 +20,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from lineage.recipe import RecipeError, load_recipe
-from pipeline.cli.common import add_json, add_recipe, check_workers, console, print_json
+from pipeline.cli.arguments import add_json, add_recipe
+from pipeline.cli.printing import console, print_json
+from pipeline.cli.training.workers import check_workers
 
 if TYPE_CHECKING:
     from trainer.mix.ablation import AblationLaunch

@@ -1,18 +1,8 @@
-"""What commands share: the --json flag, how a result is printed, and whether a cluster can hold a training run."""
+"""Options that several commands take, and the values of options."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
-
-from pipeline.terminal import harmless_json, speaks_unicode
-
-if TYPE_CHECKING:
-    from trainer.processes.placement import Workers
 
 
 def add_json(parser: argparse._ActionsContainer) -> None:
@@ -56,31 +46,3 @@ def words(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("it is empty: expected a text, which is kept with the purge")
     return text
-
-
-def check_workers(workers: Workers) -> None:
-    """ResourceError at once where the nodes that are there can never hold the workers of a training run."""
-    from pipeline.cluster.capacity import Wanted
-    from pipeline.cluster.session import check_cluster
-
-    check_cluster(
-        Wanted(
-            what="training worker",
-            keys="train.workers or [train.resources]",
-            each=workers.each,
-            num=workers.num,
-            together=workers.together,
-            per_node=workers.per_node,
-        )
-    )
-
-
-def print_json(value: Any) -> None:
-    """One JSON document on stdout, exact also where stdout takes ASCII alone."""
-    in_ascii = not speaks_unicode(sys.stdout.encoding)
-    sys.stdout.write(harmless_json(json.dumps(value, ensure_ascii=in_ascii, allow_nan=False)) + "\n")
-
-
-def console() -> Console:
-    """Where people read results."""
-    return Console(highlight=False)

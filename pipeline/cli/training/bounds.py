@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from pipeline.cli.common import console
+from pipeline.cli.printing import console
 
 if TYPE_CHECKING:
     from trainer.planning.roofline import Roofline

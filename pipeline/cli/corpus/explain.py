@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from lineage.ids import content_hash, parse_id, warc_doc_id
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path
-from pipeline.cli.common import add_json, add_recipe, console, count, print_json
+from pipeline.cli.arguments import add_json, add_recipe, count
+from pipeline.cli.printing import console, print_json
 from stages.document import Document, Place
 
 if TYPE_CHECKING:

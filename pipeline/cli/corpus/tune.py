@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from pipeline.cli.common import add_json, console, count, print_json
+from pipeline.cli.arguments import add_json, count
+from pipeline.cli.printing import console, print_json
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:

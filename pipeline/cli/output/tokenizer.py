@@ -12,7 +12,8 @@ import argparse
 
 from lineage.index.output_index import check_outside, read_index
 from lineage.storage.folder import Folder, split
-from pipeline.cli.common import add_json, print_json
+from pipeline.cli.arguments import add_json
+from pipeline.cli.printing import print_json
 from pipeline.parquet.rows import clean_texts
 
 

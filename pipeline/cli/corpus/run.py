@@ -25,7 +25,8 @@ from __future__ import annotations
 
 import argparse
 
-from pipeline.cli.common import add_json, add_recipe, console, print_json
+from pipeline.cli.arguments import add_json, add_recipe
+from pipeline.cli.printing import console, print_json
 from pipeline.phases.progress import ProgressReporter
 
 
@@ -48,8 +49,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pipeline.cli.main import FailedError
-    from pipeline.cli.tables.summary import show_summary
+    from pipeline.cli.corpus.summary import show_summary
+    from pipeline.cli.errors import FailedError
     from pipeline.recipe import check_steps_of, load
 
     reporter = ProgressReporter()

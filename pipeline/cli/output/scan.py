@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from lineage.index.output_index import check_outside
 from lineage.storage.folder import Folder
-from pipeline.cli.common import add_json, print_json, share
-from pipeline.cli.main import FailedError
+from pipeline.cli.arguments import add_json, share
+from pipeline.cli.errors import FailedError
+from pipeline.cli.printing import print_json
 from pipeline.phases.progress import ProgressReporter
 from pipeline.terminal import visible
 

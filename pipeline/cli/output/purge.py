@@ -37,8 +37,9 @@ from lineage.purge.sweeps import unswept
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from lineage.store.lookup import Lookup
-from pipeline.cli.common import add_json, print_json, words
-from pipeline.cli.main import FailedError
+from pipeline.cli.arguments import add_json, words
+from pipeline.cli.errors import FailedError
+from pipeline.cli.printing import print_json
 from pipeline.inspect.tracing import exposures_of
 from pipeline.terminal import visible
 

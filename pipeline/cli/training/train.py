@@ -13,7 +13,9 @@ import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from pipeline.cli.common import add_json, add_recipe, check_workers, print_json
+from pipeline.cli.arguments import add_json, add_recipe
+from pipeline.cli.printing import print_json
+from pipeline.cli.training.workers import check_workers
 from pipeline.terminal import visible_lines
 
 if TYPE_CHECKING:

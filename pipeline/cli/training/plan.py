@@ -30,9 +30,10 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.cli.common import add_json, add_recipe, console, count, print_json
-from pipeline.cli.tables import bounds as bounds_page
-from pipeline.cli.tables import layouts
+from pipeline.cli.arguments import add_json, add_recipe, count
+from pipeline.cli.printing import console, print_json
+from pipeline.cli.training import bounds as bounds_page
+from pipeline.cli.training import layouts
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import argparse
 from dataclasses import asdict
 
 from lineage.storage.folder import Folder
-from pipeline.cli.common import add_json, print_json
+from pipeline.cli.arguments import add_json
+from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
 

@@ -11,7 +11,8 @@ from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
 from lineage.store.checksum_update import update_checksums
-from pipeline.cli.common import add_json, print_json
+from pipeline.cli.arguments import add_json
+from pipeline.cli.printing import print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

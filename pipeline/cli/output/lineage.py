@@ -19,7 +19,8 @@ from collections.abc import Sequence
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from pipeline.cli.common import add_json, print_json
+from pipeline.cli.arguments import add_json
+from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
 _SHOWN_ROWS = 200

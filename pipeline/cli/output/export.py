@@ -29,7 +29,8 @@ from pathlib import Path
 from lineage.index.output_index import INDEX_FILE, TokenizerIdentity, check_outside
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
-from pipeline.cli.common import add_json, count, print_json
+from pipeline.cli.arguments import add_json, count
+from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
 _OF_CORPORA = ("format", "source", "split", "name", "dtype", "tokens", "file_documents", "copy", "num_cpus", "address")

@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from pipeline.cli.common import console
+from pipeline.cli.printing import console
 
 if TYPE_CHECKING:
     from trainer.planning.search import Candidate, Refused, SearchResult

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lineage.recipe import RecipeError
-from pipeline.cli.common import add_json, print_json
+from pipeline.cli.arguments import add_json
+from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 
 from lineage.index.output_index import TokenizerIdentity
 from lineage.recipe import RecipeError
-from pipeline.cli.export import tokenizer_files
 from pipeline.cli.main import main
+from pipeline.cli.output.export import tokenizer_files
 from stages.tokens.tokenizer import load_tokenizer, train_bpe
 from tests.support.small_out import make_small_out
 
