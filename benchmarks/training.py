@@ -33,7 +33,7 @@ from lineage.recipe import as_toml, parse_table
 from lineage.storage.folder import Folder
 from lineage.store.checksum_update import update_checksums
 from lineage.store.delta import commit_tables
-from tests.support.synthetic import EOT, TOKENIZER, made_up_tokens, write_shard
+from tests.support.outputs.synthetic import EOT, TOKENIZER, made_up_tokens, write_shard
 from trainer.model.attention import attend, document_mask, kernel_for
 from trainer.options import TrainRecipe
 

@@ -19,8 +19,8 @@ from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.inspect.hooks import verify_hooks
 from tests.support.checkout import ROOT
-from tests.support.runs import fingerprint, recipe, write_recipe
-from tests.support.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.outputs.runs import fingerprint, recipe, write_recipe
 
 DEADLINE = 600.0
 

@@ -30,10 +30,11 @@ from pipeline.phases import publish
 from pipeline.phases.progress import ProgressReporter
 from pipeline.process import run as run_recipe
 from pipeline.recipe import load
-from tests.support import dying_steps, runs
 from tests.support.checkout import ROOT
-from tests.support.runs import fingerprint, run, write_recipe
-from tests.support.tiny_crawl import make_tiny_crawl
+from tests.support.inputs.tiny_crawl import make_tiny_crawl
+from tests.support.outputs import runs
+from tests.support.outputs.runs import fingerprint, run, write_recipe
+from tests.support.steps import dying_steps
 
 DEADLINE = 800.0
 STEPS = ["url", "parse", "language", "quality", "pii"]
@@ -444,7 +445,7 @@ def test_a_unit_whose_worker_dies_once_is_done_again_with_the_same_result(
     name = f"posts-{uuid.uuid4().hex}"
     sources = {name: sources["posts"]}
     dying = recipe(str(tmp_path / "out"), sources)
-    dying["source"][0]["steps"] = [*STEPS[:1], "tests.support.dying_steps:die_once", *STEPS[1:]]
+    dying["source"][0]["steps"] = [*STEPS[:1], "tests.support.steps.dying_steps:die_once", *STEPS[1:]]
     try:
         assert run(tmp_path, dying)["num_documents"] > 0
         assert dying_steps.scar(name).exists()
@@ -458,7 +459,7 @@ def test_a_unit_whose_worker_dies_once_is_done_again_with_the_same_result(
 
 def test_a_page_that_kills_every_worker_stops_the_run_naming_its_file(sources: Sources, tmp_path: Path) -> None:
     dying = recipe(str(tmp_path / "out"), {"posts": sources["posts"]}, ray={"retries": 1})
-    dying["source"][0]["steps"] = [*STEPS[:1], "tests.support.dying_steps:die_always", *STEPS[1:]]
+    dying["source"][0]["steps"] = [*STEPS[:1], "tests.support.steps.dying_steps:die_always", *STEPS[1:]]
     with pytest.raises(WorkerDiedError, match=r"posts-\d\.jsonl.*died 2 times"):
         run(tmp_path, dying)
     assert not list((tmp_path / "out").glob("documents/*/part-*")), "a unit that did not end leaves no part"

@@ -18,9 +18,9 @@ from lineage.storage.lock import HeldError, hold
 from lineage.store import delta as store
 from lineage.verify.output import verify
 from stages.steps.url import named_host, normalise_url
-from tests.support.byte_search import of_folder
-from tests.support.purging import assert_gone, assert_whole, by_doc, purge, roles
-from tests.support.small_out import (
+from tests.support.outputs.byte_search import of_folder
+from tests.support.outputs.purging import assert_gone, assert_whole, by_doc, purge, roles
+from tests.support.outputs.small_out import (
     Record,
     SmallOut,
     Tamper,

@@ -49,7 +49,16 @@ from lineage.store.write import (
     write_tables,
 )
 from tests.support.checkout import ROOT
-from tests.support.made_store import NUM, doc_id, documents_table, make_store, purge_rows, run_row, table_of, url_key
+from tests.support.outputs.made_store import (
+    NUM,
+    doc_id,
+    documents_table,
+    make_store,
+    purge_rows,
+    run_row,
+    table_of,
+    url_key,
+)
 
 HERE = Path(__file__).parent
 

@@ -15,7 +15,7 @@ from pipeline.cli.corpus.summary import show_summary
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
 from pipeline.report.run_summary import RunSummary
-from tests.support.runs import recipe, run, write_recipe
+from tests.support.outputs.runs import recipe, run, write_recipe
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 

@@ -26,8 +26,8 @@ from lineage.store.sql import query
 from pipeline.cli.commands import COMMANDS, parse_command
 from pipeline.cli.main import main
 from tests.support.checkout import ROOT
-from tests.support.runs import recipe, write_recipe
-from tests.support.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.outputs.runs import recipe, write_recipe
 
 DOCUMENTS = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
              *sorted(f"recipes/{path.name}" for path in (ROOT / "recipes").glob("*.toml")))  # fmt: skip

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from stages.document import Document
-from tests.support.quality_texts import EDGES, REASONS, Edge, judge, peer_verdict, verdict
+from tests.support.inputs.quality_texts import EDGES, REASONS, Edge, judge, peer_verdict, verdict
 
 NAMES = [f"{edge.rules}: {edge.name}" for edge in EDGES]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stages.document import Document
 from stages.reading.reader import InputCounts, ReadOptions, Unreadable, read_documents
-from tests.support.make_warc import good, member
+from tests.support.inputs.make_warc import good, member
 
 RECORDS = [good(name) for name in ("one", "two", "three", "four")]
 FILES = {

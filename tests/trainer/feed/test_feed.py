@@ -12,8 +12,8 @@ import torch
 
 from lineage.index.blocks import BLOCK_BYTES
 from lineage.recipe import RecipeError
-from tests.support.failing_server import Faults, failing_server
-from tests.support.synthetic import EOT, made_up_tokens, purge_tokens, write_output
+from tests.support.outputs.synthetic import EOT, made_up_tokens, purge_tokens, write_output
+from tests.support.stores.failing_server import Faults, failing_server
 from trainer.data.blocks import LocalBlocks
 from trainer.data.corpus import open_corpus
 from trainer.data.dataset import IGNORED, Dataset, Slice

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.recipe import RecipeError, parse_table
-from tests.support.mix_world import SPACE, TARGET, World, chosen
+from tests.support.training.mix_world import SPACE, TARGET, World, chosen
 from trainer.mix.design import make_design
 from trainer.mix.models import MODELS, fit_log_linear
 from trainer.mix.optimize import Goal, bounded, recommend, settle

@@ -16,8 +16,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tests.support.forked import run_forked
-from tests.support.layouts import (
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.processes.forked import run_forked
+from tests.support.training.layouts import (
     CONFIG,
     GLOBAL_BATCH,
     SEED,
@@ -39,7 +40,6 @@ from tests.support.layouts import (
     train_plainly,
     train_slice,
 )
-from tests.support.tiny_corpus import make_corpus
 from trainer.data.blocks import LocalBlocks
 from trainer.data.dataset import IGNORED, Slice
 from trainer.feed.feed import Feed, FeedSource

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.plans import mixtral, plan_of
+from tests.support.training.plans import mixtral, plan_of
 from trainer.model.attention import document_mask
 from trainer.model.sizes import model_config
 from trainer.model.transformer import Llama

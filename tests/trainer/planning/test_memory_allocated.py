@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.allocated import TwinBatch, peaks, twin_plan
-from tests.support.layouts import mesh
-from tests.support.tiny_corpus import make_corpus
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.training.allocated import TwinBatch, peaks, twin_plan
+from tests.support.training.layouts import mesh
 from trainer.model.sizes import Experts, ModelConfig
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.recompute import Recompute

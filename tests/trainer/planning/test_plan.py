@@ -11,9 +11,9 @@ import torch
 
 from lineage.recipe import RecipeError
 from pipeline.cli.main import main
-from tests.support.layouts import dataset, feed_options, staged
-from tests.support.plans import mixtral, plan_of, write_recipe
-from tests.support.tiny_corpus import make_corpus
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.training.layouts import dataset, feed_options, staged
+from tests.support.training.plans import mixtral, plan_of, write_recipe
 from trainer.data.blocks import LocalBlocks
 from trainer.data.dataset import Slice
 from trainer.feed.feed import Feed, FeedSource

@@ -16,7 +16,7 @@ from pipeline.recipe_help.differ import differences
 from pipeline.recipe_help.new import TEMPLATES, new_recipe
 from stages.quality.options import limits
 from tests.support.checkout import ROOT
-from tests.support.tiny_crawl import make_tiny_crawl
+from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from trainer.options import TrainRecipe
 
 

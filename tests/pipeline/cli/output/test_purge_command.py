@@ -15,8 +15,8 @@ from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
-from tests.support.runs import recipe, run
-from tests.support.tiny_crawl import inputs_of, make_tiny_crawl
+from tests.support.inputs.tiny_crawl import inputs_of, make_tiny_crawl
+from tests.support.outputs.runs import recipe, run
 
 MAILS = 3
 

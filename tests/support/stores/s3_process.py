@@ -1,6 +1,4 @@
-"""An S3 server for tests: a process of its own, since deltalake waits for it without letting other threads run.
-
-Import it from a test as `from tests.support.s3_process import s3_process`."""
+"""An S3 server for tests: a process of its own, since deltalake waits for it without letting other threads run."""
 
 from __future__ import annotations
 

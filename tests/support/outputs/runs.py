@@ -19,7 +19,7 @@ from lineage.store.digest import logical_digest
 from pipeline import process
 from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe import load
-from tests.support.s3_process import s3_process
+from tests.support.stores.s3_process import s3_process
 
 MADE_FROM_BYTES = ("shards/", "documents/", "dedup/", "index.json", "excerpts.parquet")
 """What must be equal byte for byte; the lineage tables are compared by their rows."""

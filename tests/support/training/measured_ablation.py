@@ -1,6 +1,4 @@
-"""A finished ablation over a small corpus whose losses follow a known law: all that fitting and reporting read.
-
-Import it from a test as `from measured_ablation import finished`."""
+"""A finished ablation over a small corpus whose losses follow a known law: all that fitting and reporting read."""
 
 from __future__ import annotations
 

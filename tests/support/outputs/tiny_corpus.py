@@ -1,6 +1,4 @@
-"""A finished OUT with shards of random documents of uneven length over a small vocabulary: all that training reads.
-
-Import it from a test as `from tiny_corpus import make_corpus`."""
+"""A finished OUT with shards of random documents of uneven length over a small vocabulary: all that training reads."""
 
 from __future__ import annotations
 

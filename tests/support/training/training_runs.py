@@ -1,6 +1,4 @@
-"""Training runs of the debug model for tests, forked, and what they left.
-
-Import it from a test as `from training_runs import Run`."""
+"""Training runs of the debug model for tests, forked, and what they left."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from lineage.recipe import parse_table
-from tests.support.forked import killed, run_forked, start_forked, wait
+from tests.support.processes.forked import killed, run_forked, start_forked, wait
 from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from lineage.storage.folder import Folder
-from tests.support.forked import run_forked
-from tests.support.tiny_corpus import END_OF_TEXT, VOCAB
+from tests.support.outputs.tiny_corpus import END_OF_TEXT, VOCAB
+from tests.support.processes.forked import run_forked
 from trainer.data.blocks import LocalBlocks
 from trainer.data.corpus import open_corpus
 from trainer.data.dataset import IGNORED, Batch, Dataset, Slice

@@ -1,6 +1,6 @@
 """A stand-in for a proxy run: says that it started, and waits until it is told to end with a code, or gets a signal.
 
-Started as `python -m trainer.mix.child PARENT tests.support.mix_sleeper FOLDER NAME`."""
+Started as `python -m trainer.mix.child PARENT tests.support.processes.mix_sleeper FOLDER NAME`."""
 
 from __future__ import annotations
 

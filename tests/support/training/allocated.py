@@ -17,8 +17,8 @@ from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
 from lineage.storage.folder import Folder
-from tests.support.forked import run_forked
-from tests.support.layouts import SEED, context_of, dataset, slice_over
+from tests.support.processes.forked import run_forked
+from tests.support.training.layouts import SEED, context_of, dataset, slice_over
 from trainer.data.blocks import LocalBlocks
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.model.sizes import ModelConfig

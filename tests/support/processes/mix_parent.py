@@ -1,6 +1,6 @@
 """A process that carries sleepers out as an ablation does its proxies, and prints the name of each as it ends.
 
-Started as `python -m tests.support.mix_parent RECIPE FOLDER NUM_PARALLEL`."""
+Started as `python -m tests.support.processes.mix_parent RECIPE FOLDER NUM_PARALLEL`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ def sleepers(folder: str, num: int) -> list[ProxyProcess]:
     """So many of them, named 0, 1, …"""
     return [
         ProxyProcess(
-            name=str(n), module="tests.support.mix_sleeper", arguments=(folder, str(n)), stdin=f"recipe {n}", threads=3
+            name=str(n),
+            module="tests.support.processes.mix_sleeper",
+            arguments=(folder, str(n)),
+            stdin=f"recipe {n}",
+            threads=3,
         )
         for n in range(num)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.support import runs
+from tests.support.outputs import runs
 
 Tables = dict[str, dict[str, Any]]
 KEEPING: Tables = {"run": {"keep_text": True}, "tokenize": {"shard_tokens": 8_000}}

@@ -1,6 +1,6 @@
 """A purge that kills its own process at a chosen act.
 
-`python -m tests.support.purge_child OUT DOC_ID ACT WAIT`.
+`python -m tests.support.processes.purge_child OUT DOC_ID ACT WAIT`.
 
 ACT -1: never; then it prints how many acts there were. WAIT: seconds to wait for another holder."""
 
@@ -17,7 +17,7 @@ import lineage.purge.execution
 from lineage.purge.execution import apply
 from lineage.purge.plan import PurgeMatch
 from lineage.storage.folder import Folder
-from tests.support.small_out import apply_hooks, ordered, plan_hooks
+from tests.support.outputs.small_out import apply_hooks, ordered, plan_hooks
 
 
 class Countdown:

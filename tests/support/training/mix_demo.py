@@ -2,9 +2,7 @@
 
 books     English prose             exam_en   more of it, only evaluated
 news      German prose              exam_de   likewise
-boards    spam of every kind, and most of the tokens: so neither the natural nor the uniform mixture is a good one
-
-Import it from a test as `from mix_demo import make_output, write_recipe`."""
+boards    spam of every kind, and most of the tokens: so neither the natural nor the uniform mixture is a good one"""
 
 from __future__ import annotations
 

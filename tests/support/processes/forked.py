@@ -1,7 +1,7 @@
 """Gloo processes for tests, forked from a server that has imported what is slow: 0.1 s to start.
 
 The server, and not pytest itself, is forked: threads and runtimes that other tests have started would not survive it.
-So `work` must be picklable: a module's function, or a partial of one. Import from a test as `from forked import …`."""
+So `work` must be picklable: a module's function, or a partial of one."""
 
 from __future__ import annotations
 

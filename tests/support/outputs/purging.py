@@ -10,8 +10,8 @@ from lineage.purge.execution import Applied, apply
 from lineage.purge.plan import PurgeMatch, plan_purge
 from lineage.storage.folder import Folder
 from lineage.verify.output import verify
-from tests.support.byte_search import everything
-from tests.support.small_out import Record, SmallOut, apply_hooks, ordered, plan_hooks, verify_hooks
+from tests.support.outputs.byte_search import everything
+from tests.support.outputs.small_out import Record, SmallOut, apply_hooks, ordered, plan_hooks, verify_hooks
 
 
 def by_doc(*records: Record) -> PurgeMatch:

@@ -1,5 +1,7 @@
-"""An export that kills its own process at a chosen act of writing: `python -m tests.support.export_child OUT DIR FORMAT
-ACT`. ACT -1: never; then it prints how many acts there were."""
+"""An export that kills its own process at a chosen act of writing.
+
+`python -m tests.support.processes.export_child OUT DIR FORMAT ACT`. ACT -1: never; then it prints how many acts there
+were."""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import sys
 from lineage.storage.folder import Folder
 from pipeline.export.process import CorpusExport, export, in_process
 from pipeline.export.request import ExportRequest
-from tests.support.purge_child import Countdown, count_acts
+from tests.support.processes.purge_child import Countdown, count_acts
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """A small finished OUT, made by the real writers: two sources, three kinds of duplicate, several shards.
 
-Everything is a function of the arguments. Import it from a test as `from small_out import make_small_out`."""
+Everything is a function of the arguments."""
 
 from __future__ import annotations
 

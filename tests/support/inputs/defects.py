@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from tests.support.make_warc import good, http, member, page, record
+from tests.support.inputs.make_warc import good, http, member, page, record
 
 A, C = member(good("before")), member(good("behind"))
 MIB = 1 << 20

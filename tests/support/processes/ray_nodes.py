@@ -1,6 +1,4 @@
-"""A Ray cluster whose nodes are processes of this machine: tokens on, ports of its own, nodes that can be killed.
-
-Import it from a test as `from tests.support.ray_nodes import ray_cluster`."""
+"""A Ray cluster whose nodes are processes of this machine: tokens on, ports of its own, nodes that can be killed."""
 
 from __future__ import annotations
 
@@ -250,7 +248,7 @@ def _autoscaling(scratch: Path, temp: Path, port: int, num_cpus: int, grows: Map
         "head_node_type": "ray.head.default",
         "provider": {
             "type": "external",
-            "module": "tests.support.fake_nodes.NodesWithFolders",
+            "module": "tests.support.processes.fake_nodes.NodesWithFolders",
             "launch_multiple": True,
             "head_node_id": _HEAD_ID,
             "gcs_address": f"127.0.0.1:{port}",

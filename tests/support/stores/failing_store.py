@@ -179,7 +179,7 @@ class _Server(ThreadingHTTPServer):
 @contextmanager
 def failing_store(store: str, plan: FaultPlan, notes: Path) -> Iterator[str]:
     """The URL behind which the store at URL `store` fails by `plan`; what it did is noted in the file `notes`."""
-    told = [sys.executable, "-m", "tests.support.failing_store", store, repr(asdict(plan)), str(notes)]
+    told = [sys.executable, "-m", "tests.support.stores.failing_store", store, repr(asdict(plan)), str(notes)]
     proxy = subprocess.Popen(told, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     try:
         assert proxy.stdout is not None

@@ -1,4 +1,4 @@
-"""How full a cache folder ever is, looked at all the time. Import it from a test as `from peaks import peak_bytes`."""
+"""How full a cache folder ever is, looked at all the time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A world where the best mixture is known: bigram sources, and a target that is a mixture of them.
-
-Import it from a test as `from mix_world import World`."""
+"""A world where the best mixture is known: bigram sources, and a target that is a mixture of them."""
 
 from __future__ import annotations
 
