@@ -18,7 +18,8 @@ from lineage.store import delta as store
 from tests.support.checkout import ROOT
 from tests.support.outputs.byte_search import of_folder
 from tests.support.outputs.purging import assert_gone, assert_whole, by_doc, purge
-from tests.support.outputs.small_out import Record, SmallOut
+from tests.support.outputs.small_out.output import SmallOut
+from tests.support.outputs.small_out.records import Record
 
 
 def test_two_purges_at_once_both_happen_if_they_wait(template: SmallOut, out: Folder) -> None:

@@ -12,7 +12,7 @@ from lineage.storage import objects
 from lineage.storage.folder import Folder
 from tests.support.outputs.byte_search import of_folder
 from tests.support.outputs.purging import assert_gone, assert_whole, by_doc, purge
-from tests.support.outputs.small_out import make_small_out
+from tests.support.outputs.small_out.output import make_small_out
 from tests.support.stores.s3_server import s3_server
 
 

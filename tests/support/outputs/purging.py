@@ -11,7 +11,9 @@ from lineage.purge.plan import PurgeMatch, plan_purge
 from lineage.storage.folder import Folder
 from lineage.verify.output import verify
 from tests.support.outputs.byte_search import everything
-from tests.support.outputs.small_out import Record, SmallOut, apply_hooks, ordered, plan_hooks, verify_hooks
+from tests.support.outputs.small_out.hooks import apply_hooks, ordered, plan_hooks, verify_hooks
+from tests.support.outputs.small_out.output import SmallOut
+from tests.support.outputs.small_out.records import Record
 
 
 def by_doc(*records: Record) -> PurgeMatch:

@@ -17,7 +17,7 @@ import lineage.purge.execution
 from lineage.purge.execution import apply
 from lineage.purge.plan import PurgeMatch
 from lineage.storage.folder import Folder
-from tests.support.outputs.small_out import apply_hooks, ordered, plan_hooks
+from tests.support.outputs.small_out.hooks import apply_hooks, ordered, plan_hooks
 
 
 class Countdown:

@@ -12,7 +12,7 @@ from lineage.recipe import RecipeError
 from pipeline.cli.main import main
 from pipeline.cli.output.export import tokenizer_files
 from stages.tokens.tokenizer import load_tokenizer, train_bpe
-from tests.support.outputs.small_out import make_small_out
+from tests.support.outputs.small_out.output import make_small_out
 
 
 @pytest.fixture
