@@ -22,6 +22,7 @@ from tests.support.inputs.make_warc import good, http, member, page, record
 
 A, C = member(good("before")), member(good("behind"))
 MIB = 1 << 20
+RESPONSE = http(page("odd"))
 ZSTD_DICTIONARY = b"\x5d\x2a\x4d\x18"
 
 
@@ -97,114 +98,134 @@ def _zstd_with_dictionary(*records: bytes) -> bytes:
     return b"".join([ZSTD_DICTIONARY, len(held).to_bytes(4, "little"), held, *frames])
 
 
-def _warc() -> Iterator[Defect]:
-    middle = good("middle")
-    packed = member(middle)
+def _defect(
+    name: str, make: Callable[[], bytes], records: int, documents: int, bad: int = 0, *, says: str = ""
+) -> Defect:
+    return Defect(name=f"{name}.warc.gz", make=make, records=records, documents=documents, unreadable=bad, says=says)
 
-    def defect(
-        name: str, make: Callable[[], bytes], records: int, documents: int, bad: int = 0, *, says: str = ""
-    ) -> Defect:
-        return Defect(
-            name=f"{name}.warc.gz", make=make, records=records, documents=documents, unreadable=bad, says=says
-        )
 
-    def odd(name: str, block: bytes, is_document: bool = True, **fields: str | None) -> Defect:
-        return defect(name, _between(record(block, "odd", **fields)), 3, 3 if is_document else 2)
+def _odd(name: str, block: bytes, is_document: bool = True, **fields: str | None) -> Defect:
+    """A whole record with something odd in it, between two good ones."""
+    return _defect(name, _between(record(block, "odd", **fields)), 3, 3 if is_document else 2)
 
-    def broken(name: str, data: bytes, says: str) -> Defect:
-        return defect(name, lambda: A + data + C, 2, 2, 1, says=says)
 
+def _broken(name: str, data: bytes, says: str) -> Defect:
+    """Something that is no whole record, between two good ones."""
+    return _defect(name, lambda: A + data + C, 2, 2, 1, says=says)
+
+
+def _gzip_members() -> Iterator[Defect]:
+    packed = member(good("middle"))
     ends = "the file ends inside a gzip member"
-    yield defect("truncated-in-data", lambda: A + packed[: len(packed) // 2], 1, 1, 1, says=ends)
-    yield defect("truncated-in-checksum", lambda: A + packed[:-3], 1, 1, 1, says=ends)
-    yield defect("truncated-in-gzip-header", lambda: A + packed[:6], 1, 1, 1, says=ends)
-    yield broken("truncated-in-the-middle", packed[: len(packed) // 2], "damaged gzip member")
-    yield broken("bad-crc-in-the-middle", _flip(packed, len(packed) - 6), "damaged gzip member")
-    yield broken("flipped-byte-in-the-middle", _flip(packed, len(packed) // 2), "")
-    yield broken("garbage-between-members", b"\x00garbage" * 40_000, "there is no WARC record")
-    yield broken("false-gzip-magic-between-members", b"\x1f\x8b\x08\x00" * 3_000, "")
-    yield broken("empty-member", member(b""), "there is no WARC record")
-    yield broken("member-of-something-else", member(b"just text\n" * 100), "there is no WARC record")
-    yield defect("zero-padding-at-the-end", lambda: A + C + bytes(1024), 2, 2, 1, says="there is no WARC record")
-    yield defect("blank-first-line", lambda: b"\r\n" + A + C, 2, 2, 1, says="there is no WARC record")
-    yield defect("empty-file", lambda: b"", 0, 0, 1, says="the file is empty")
-    yield defect("not-a-warc", lambda: bytes(range(256)) * 64, 0, 0, 1, says="there is no WARC record")
-    yield defect("gzip-of-no-warc", lambda: member(page("x")), 0, 0, 1, says="there is no WARC record")
+    yield _defect("truncated-in-data", lambda: A + packed[: len(packed) // 2], 1, 1, 1, says=ends)
+    yield _defect("truncated-in-checksum", lambda: A + packed[:-3], 1, 1, 1, says=ends)
+    yield _defect("truncated-in-gzip-header", lambda: A + packed[:6], 1, 1, 1, says=ends)
+    yield _broken("truncated-in-the-middle", packed[: len(packed) // 2], "damaged gzip member")
+    yield _broken("bad-crc-in-the-middle", _flip(packed, len(packed) - 6), "damaged gzip member")
+    yield _broken("flipped-byte-in-the-middle", _flip(packed, len(packed) // 2), "")
+    yield _broken("garbage-between-members", b"\x00garbage" * 40_000, "there is no WARC record")
+    yield _broken("false-gzip-magic-between-members", b"\x1f\x8b\x08\x00" * 3_000, "")
+    yield _broken("empty-member", member(b""), "there is no WARC record")
+    yield _broken("member-of-something-else", member(b"just text\n" * 100), "there is no WARC record")
+    yield _defect("zero-padding-at-the-end", lambda: A + C + bytes(1024), 2, 2, 1, says="there is no WARC record")
+    yield _defect("blank-first-line", lambda: b"\r\n" + A + C, 2, 2, 1, says="there is no WARC record")
+    yield _defect("empty-file", lambda: b"", 0, 0, 1, says="the file is empty")
+    yield _defect("not-a-warc", lambda: bytes(range(256)) * 64, 0, 0, 1, says="there is no WARC record")
+    yield _defect("gzip-of-no-warc", lambda: member(page("x")), 0, 0, 1, says="there is no WARC record")
 
-    block = http(page("odd"))
-    length = len(block)
-    yield broken(
-        "content-length-too-long", member(record(block, content_length=str(length + 9))), "ends 5 bytes before"
+
+def _record_lengths() -> Iterator[Defect]:
+    length = len(RESPONSE)
+    yield _broken(
+        "content-length-too-long", member(record(RESPONSE, content_length=str(length + 9))), "ends 5 bytes before"
     )
-    yield broken("content-length-too-short", member(record(block, content_length=str(length - 9))), "goes on behind")
-    yield broken("content-length-missing", member(record(block, content_length=None)), "Content-Length 'none'")
-    yield broken("content-length-negative", member(record(block, content_length="-5")), "Content-Length '-5'")
-    yield broken("content-length-not-a-number", member(record(block, content_length="many")), "Content-Length 'many'")
-    yield broken("content-length-of-10-to-the-17", member(record(block, content_length="1" + "0" * 17)), "ends 99999")
-    yield broken("content-length-of-a-thousand-digits", member(record(block, content_length="9" * 1000)), "999'")
-    yield broken("unknown-warc-version", member(record(block, version="WARC/2.0")), "the version is WARC/2.0")
-    yield broken("warc-header-line-of-2-mb", member(record(block, warc_x="x" * 2 * MIB)), "without an end")
-    yield broken("warc-header-without-end", member(b"WARC/1.0\r\nWARC-Type: response\r\n"), "without an end")
+    yield _broken(
+        "content-length-too-short", member(record(RESPONSE, content_length=str(length - 9))), "goes on behind"
+    )
+    yield _broken("content-length-missing", member(record(RESPONSE, content_length=None)), "Content-Length 'none'")
+    yield _broken("content-length-negative", member(record(RESPONSE, content_length="-5")), "Content-Length '-5'")
+    yield _broken(
+        "content-length-not-a-number", member(record(RESPONSE, content_length="many")), "Content-Length 'many'"
+    )
+    yield _broken(
+        "content-length-of-10-to-the-17", member(record(RESPONSE, content_length="1" + "0" * 17)), "ends 99999"
+    )
+    yield _broken("content-length-of-a-thousand-digits", member(record(RESPONSE, content_length="9" * 1000)), "999'")
+    yield _broken("unknown-warc-version", member(record(RESPONSE, version="WARC/2.0")), "the version is WARC/2.0")
+    yield _broken("warc-header-line-of-2-mb", member(record(RESPONSE, warc_x="x" * 2 * MIB)), "without an end")
+    yield _broken("warc-header-without-end", member(b"WARC/1.0\r\nWARC-Type: response\r\n"), "without an end")
 
-    yield odd("no-url", block, warc_target_uri=None)
-    yield odd("no-record-id", block, warc_record_id=None)
-    yield odd("no-date", block, warc_date=None)
-    yield odd("date-that-is-none", block, warc_date="yesterday")
-    yield odd("url-in-brackets", block, warc_target_uri="<https://example.org/x>")
-    yield odd("url-not-utf8", block, warc_target_uri="https://example.org/\udcff\udcfe")
-    yield odd("url-with-nul", block, warc_target_uri="https://example.org/\0x")
-    yield odd("url-of-100-kb", block, warc_target_uri="https://example.org/" + "x" * 100_000)
-    yield odd("old-warc-version", block, version="WARC/0.18")
-    yield odd("no-warc-type", block, is_document=False, warc_type=None)
-    yield odd("no-warc-content-type", block, content_type=None)
-    yield odd("http-header-missing", page("odd"), is_document=False)
-    yield odd("http-header-without-body", b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n")
-    yield odd("http-header-with-bare-line-feeds", block.replace(b"\r\n", b"\n"))
-    yield odd("http-header-line-of-1-mb", http(page("odd"), "text/html", "200 OK", "X-Long: " + "x" * 1_000_000))
-    yield odd("http-header-line-of-2-mb", http(page("odd"), "text/html", "200 OK", "X: " + "x" * 2 * MIB), False)
-    yield odd("http-status-line-broken", http(page("odd"), status="20O OK"), False)
-    yield odd("http-status-404", http(page("odd"), status="404 Not Found"), False)
-    yield odd("http-without-content-type", http(page("odd"), None), False)
-    yield odd("http-content-type-of-1-kb", http(page("odd"), "text/html; x=" + "x" * 1000))
-    yield odd("image", http(b"\x89PNG\r\n" * 50, "image/png"), False)
-    yield odd("empty-page", http(b""))
-    yield odd("nul-bytes-in-page", http(page("odd").replace(b" ", b"\0")))
-    yield odd("page-of-nul-bytes", http(bytes(10_000)))
-    yield odd("tags-nested-100000-deep", http(b"<div>" * 100_000 + b"deep" + b"</div>" * 100_000))
-    yield odd("mixed-charsets", http("é – ж ".encode() * 200 + "é".encode("cp1252") * 200, "text/html"))
-    yield odd("charset-that-lies", http("Zażółć gęślą jaźń ".encode("cp1250") * 50, "text/html; charset=utf-8"))
-    yield odd("charset-unknown", http("Zażółć ".encode() * 50, "text/html; charset=klingon"))
-    yield odd("charset-that-is-a-python-codec", http(b"abc-" * 9000, "text/html; charset=punycode"))
-    yield odd("charset-utf16-that-lies", http(page("odd"), "text/html; charset=utf-16"))
-    yield odd("cut-in-a-character", http("<p>żółw".encode()[:-1], "text/html; charset=utf-8"))
-    yield odd(
+
+def _record_headers() -> Iterator[Defect]:
+    yield _odd("no-url", RESPONSE, warc_target_uri=None)
+    yield _odd("no-record-id", RESPONSE, warc_record_id=None)
+    yield _odd("no-date", RESPONSE, warc_date=None)
+    yield _odd("date-that-is-none", RESPONSE, warc_date="yesterday")
+    yield _odd("url-in-brackets", RESPONSE, warc_target_uri="<https://example.org/x>")
+    yield _odd("url-not-utf8", RESPONSE, warc_target_uri="https://example.org/\udcff\udcfe")
+    yield _odd("url-with-nul", RESPONSE, warc_target_uri="https://example.org/\0x")
+    yield _odd("url-of-100-kb", RESPONSE, warc_target_uri="https://example.org/" + "x" * 100_000)
+    yield _odd("old-warc-version", RESPONSE, version="WARC/0.18")
+    yield _odd("no-warc-type", RESPONSE, is_document=False, warc_type=None)
+    yield _odd("no-warc-content-type", RESPONSE, content_type=None)
+
+
+def _http_headers() -> Iterator[Defect]:
+    yield _odd("http-header-missing", page("odd"), is_document=False)
+    yield _odd("http-header-without-body", b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n")
+    yield _odd("http-header-with-bare-line-feeds", RESPONSE.replace(b"\r\n", b"\n"))
+    yield _odd("http-header-line-of-1-mb", http(page("odd"), "text/html", "200 OK", "X-Long: " + "x" * 1_000_000))
+    yield _odd("http-header-line-of-2-mb", http(page("odd"), "text/html", "200 OK", "X: " + "x" * 2 * MIB), False)
+    yield _odd("http-status-line-broken", http(page("odd"), status="20O OK"), False)
+    yield _odd("http-status-404", http(page("odd"), status="404 Not Found"), False)
+    yield _odd("http-without-content-type", http(page("odd"), None), False)
+    yield _odd("http-content-type-of-1-kb", http(page("odd"), "text/html; x=" + "x" * 1000))
+    yield _odd("image", http(b"\x89PNG\r\n" * 50, "image/png"), False)
+
+
+def _bodies() -> Iterator[Defect]:
+    yield _odd("empty-page", http(b""))
+    yield _odd("nul-bytes-in-page", http(page("odd").replace(b" ", b"\0")))
+    yield _odd("page-of-nul-bytes", http(bytes(10_000)))
+    yield _odd("tags-nested-100000-deep", http(b"<div>" * 100_000 + b"deep" + b"</div>" * 100_000))
+    yield _odd("mixed-charsets", http("é – ж ".encode() * 200 + "é".encode("cp1252") * 200, "text/html"))
+    yield _odd("charset-that-lies", http("Zażółć gęślą jaźń ".encode("cp1250") * 50, "text/html; charset=utf-8"))
+    yield _odd("charset-unknown", http("Zażółć ".encode() * 50, "text/html; charset=klingon"))
+    yield _odd("charset-that-is-a-python-codec", http(b"abc-" * 9000, "text/html; charset=punycode"))
+    yield _odd("charset-utf16-that-lies", http(page("odd"), "text/html; charset=utf-16"))
+    yield _odd("cut-in-a-character", http("<p>żółw".encode()[:-1], "text/html; charset=utf-8"))
+    yield _odd(
         "chunked-body",
         http(b"5\r\n<p>ab\r\n3\r\ncde\r\n0\r\n\r\n", "text/html", "200 OK", "Transfer-Encoding: chunked"),
     )
-    yield odd(
+    yield _odd(
         "chunked-body-cut", http(b"5\r\n<p>ab\r\nfff\r\ncde", "text/html", "200 OK", "Transfer-Encoding: chunked")
     )
-    yield odd("chunked-body-that-lies", http(page("odd"), "text/html", "200 OK", "Transfer-Encoding: chunked"))
-    yield odd("gzip-body-that-lies", http(page("odd"), "text/html", "200 OK", "Content-Encoding: gzip"))
+    yield _odd("chunked-body-that-lies", http(page("odd"), "text/html", "200 OK", "Transfer-Encoding: chunked"))
+    yield _odd("gzip-body-that-lies", http(page("odd"), "text/html", "200 OK", "Content-Encoding: gzip"))
     gzipped = member(page("odd") * 50)
-    yield odd("gzip-body-cut", http(gzipped[:-40], "text/html", "200 OK", "Content-Encoding: gzip"))
-    yield odd(
+    yield _odd("gzip-body-cut", http(gzipped[:-40], "text/html", "200 OK", "Content-Encoding: gzip"))
+    yield _odd(
         "gzip-bomb-in-body",
         http(_gzip_with_zeros(b"<html>", 48 * MIB), "text/html", "200 OK", "Content-Encoding: gzip"),
     )
-    yield odd(
+    yield _odd(
         "gzip-bomb-in-text-body",
         http(_gzip_with_zeros(b"<html>", 48 * MIB), "text/plain", "200 OK", "Content-Encoding: gzip"),
     )
-    yield defect("gzip-bomb-in-member", lambda: A + _big_record(96 * MIB) + C, 3, 3)
-    yield defect("page-of-50-mb", lambda: A + _big_record(50 * MIB) + C, 3, 3)
-    yield defect("record-twice", lambda: A + A + C, 3, 3)
-    yield defect("no-line-ends-behind-record", lambda: A + member(middle.removesuffix(b"\r\n\r\n")) + C, 3, 3)
-    yield defect("whole-file-in-one-member", lambda: member(good("1") + good("2") + good("3")), 3, 3)
-    bad_second = good("1") + record(block, content_length=str(length - 9)) + good("3")
-    yield defect("bad-record-within-one-member", lambda: member(bad_second), 2, 2, 1, says="goes on behind")
+
+
+def _members_of_records() -> Iterator[Defect]:
+    middle = good("middle")
+    yield _defect("gzip-bomb-in-member", lambda: A + _big_record(96 * MIB) + C, 3, 3)
+    yield _defect("page-of-50-mb", lambda: A + _big_record(50 * MIB) + C, 3, 3)
+    yield _defect("record-twice", lambda: A + A + C, 3, 3)
+    yield _defect("no-line-ends-behind-record", lambda: A + member(middle.removesuffix(b"\r\n\r\n")) + C, 3, 3)
+    yield _defect("whole-file-in-one-member", lambda: member(good("1") + good("2") + good("3")), 3, 3)
+    bad_second = good("1") + record(RESPONSE, content_length=str(len(RESPONSE) - 9)) + good("3")
+    yield _defect("bad-record-within-one-member", lambda: member(bad_second), 2, 2, 1, says="goes on behind")
     cut = member(good("1") + good("2") + good("3"))
-    yield defect("one-member-with-bad-crc", lambda: _flip(cut, len(cut) - 6), 0, 0, 1, says="damaged gzip member")
+    yield _defect("one-member-with-bad-crc", lambda: _flip(cut, len(cut) - 6), 0, 0, 1, says="damaged gzip member")
 
 
 def _plain_and_zstd() -> Iterator[Defect]:
@@ -297,4 +318,14 @@ def _parquet() -> Iterator[Defect]:
     yield defect("not-parquet", b"not parquet at all", 0, 1, says="not a whole Parquet file")
 
 
-DEFECTS: tuple[Defect, ...] = (*_warc(), *_plain_and_zstd(), *_jsonl(), *_parquet())
+DEFECTS: tuple[Defect, ...] = (
+    *_gzip_members(),
+    *_record_lengths(),
+    *_record_headers(),
+    *_http_headers(),
+    *_bodies(),
+    *_members_of_records(),
+    *_plain_and_zstd(),
+    *_jsonl(),
+    *_parquet(),
+)
