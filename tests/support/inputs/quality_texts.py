@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from stages.document import Document, Outcome, Place, Rejection
@@ -49,6 +50,10 @@ class Edge:
     text: str
     rule: str | None = None
     keys: dict[str, Any] = field(default_factory=dict)
+
+
+def _edge(rules: str, name: str, text: str, rule: str | None = None, **keys: Any) -> Edge:
+    return Edge(name=name, rules=rules, text=text, rule=rule and f"{rules}.{rule}", keys=keys)
 
 
 def document(text: str, language: str | None = "en") -> Document:
@@ -101,9 +106,8 @@ def gopher_words(count: int, *extra: str, stop: str = "the of", length: int = 6)
     return " ".join([*stops, *fillers(count - len(stops), length), *extra])
 
 
-def quality_edges() -> Iterator[Edge]:
-    def edge(name: str, text: str, rule: str | None = None, **keys: Any) -> Edge:
-        return Edge(name=name, rules=Q, text=text, rule=rule and f"{Q}.{rule}", keys=keys)
+def word_edges() -> Iterator[Edge]:
+    edge = partial(_edge, Q)
 
     few, many = "too_few_words", "too_many_words"
     yield edge("no text", "", few)
@@ -128,6 +132,10 @@ def quality_edges() -> Iterator[Edge]:
     yield edge("words of 10 letters on average", ten)
     yield edge("words of 10 letters and one letter more", ten + "q", "words_too_long")
     yield edge("symbols do not shorten words", three + " ! ! ! ! !")
+
+
+def symbol_edges() -> Iterator[Edge]:
+    edge = partial(_edge, Q)
     for name, mark, rule in (
         ("#", "#", "too_many_hashes"),
         ("...", "...", "too_many_ellipses"),
@@ -139,6 +147,10 @@ def quality_edges() -> Iterator[Edge]:
         yield edge(f"{name}: 8 of 68", f"{gopher_words(54)} {marks} {mark} {mark} end", rule)
     yield edge("# in one word", gopher_words(54) + " " + "#" * 12, "too_many_hashes")
     yield edge("...... is two", gopher_words(54) + " ......" * 4 + " end", "too_many_ellipses")
+
+
+def line_edges() -> Iterator[Edge]:
+    edge = partial(_edge, Q)
     for bullet, counts in (("•", True), ("-", True), ("  •", True), ("*", False), ("–", False), ("·", False)):
         for number in (9, 10):
             lines = [" ".join(fillers(7, 6, 10 * line)) for line in range(10)]
@@ -161,6 +173,10 @@ def quality_edges() -> Iterator[Edge]:
                 .replace(filler(91), "of", 1),
                 "too_many_ellipsis_lines" if bad else None,
             )
+
+
+def letter_edges() -> Iterator[Edge]:
+    edge = partial(_edge, Q)
     numbers = " ".join(str(1000 + n) for n in range(20))
     yield edge("80 of 100 words have letters", f"{gopher_words(80)} {numbers}")
     yield edge("79 of 99 words have letters", f"{gopher_words(79)} {numbers}", "too_few_alphabetic_words")
@@ -195,8 +211,7 @@ def _repeated_segments(size: int, separator: str) -> str:
 
 
 def repetition_edges() -> Iterator[Edge]:
-    def edge(name: str, text: str, rule: str | None = None) -> Edge:
-        return Edge(name=name, rules=R, text=text, rule=rule and f"{R}.{rule}")
+    edge = partial(_edge, R)
 
     yield edge("no text", "", "empty")
     yield edge("white space alone", "  ", None)
@@ -237,21 +252,20 @@ def repetition_edges() -> Iterator[Edge]:
 
 
 _LINE = "Some words that make up a line"
+_GOOD = [f"This is line {filler(number)} of text." for number in range(5)]
 
 
-def c4_edges() -> Iterator[Edge]:
-    def edge(name: str, text: str, rule: str | None = None, **keys: Any) -> Edge:
-        return Edge(name=name, rules=C, text=text, rule=rule and f"{C}.{rule}", keys=keys)
+def c4_sentence_edges() -> Iterator[Edge]:
+    edge = partial(_edge, C)
 
     few = "too_few_sentences"
-    good = [f"This is line {filler(number)} of text." for number in range(5)]
     yield edge("no text", "", few)
     yield edge("no text, no sentences needed", "", None, c4_min_sentences=0)
-    yield edge("five lines", "\n".join(good))
-    yield edge("four lines", "\n".join(good[:4]), few)
-    yield edge("four lines, five sentences", "\n".join([*good[:3], good[3] + " And one more."]))
-    yield edge("one line of five sentences", " ".join(good))
-    yield edge("one line of four sentences", " ".join(good[:4]), few)
+    yield edge("five lines", "\n".join(_GOOD))
+    yield edge("four lines", "\n".join(_GOOD[:4]), few)
+    yield edge("four lines, five sentences", "\n".join([*_GOOD[:3], _GOOD[3] + " And one more."]))
+    yield edge("one line of five sentences", " ".join(_GOOD))
+    yield edge("one line of four sentences", " ".join(_GOOD[:4]), few)
     yield edge("abbreviations end no sentence", "He met Mr. Smith and Dr. Jones at 5 p.m. on Main St. today.", few)
     yield edge("dots without spaces", "a.b.c.d.e.f is a name in this.program.here.", few)
     yield edge("five questions", "Really so? " * 5, None)
@@ -285,29 +299,32 @@ def c4_edges() -> Iterator[Edge]:
     )
     yield edge("a word of 1,000 characters", "\n".join(["A line " + "w" * 999 + "."] * 5))
     yield edge("a word of 1,001 characters", "\n".join(["A line " + "w" * 1000 + "."] * 5), few)
-    yield edge("lorem ipsum", "\n".join([*good, "Then Lorem Ipsum dolor sit."]), "lorem_ipsum")
-    yield edge("lorem ipsum on a line that goes", "\n".join([*good, "Lorem ipsum"]))
+
+
+def c4_page_edges() -> Iterator[Edge]:
+    edge = partial(_edge, C)
+    yield edge("lorem ipsum", "\n".join([*_GOOD, "Then Lorem Ipsum dolor sit."]), "lorem_ipsum")
+    yield edge("lorem ipsum on a line that goes", "\n".join([*_GOOD, "Lorem ipsum"]))
     yield edge(
-        "lorem ipsum put together by a citation", "\n".join([*good, "Then lorem[1] ipsum dolor."]), "lorem_ipsum"
+        "lorem ipsum put together by a citation", "\n".join([*_GOOD, "Then lorem[1] ipsum dolor."]), "lorem_ipsum"
     )
-    yield edge("a curly bracket", "\n".join([*good, "Some code { is here."]), "curly_bracket")
-    yield edge("a curly bracket on a line that goes", "\n".join([*good, "code {"]))
-    yield edge("a closing bracket", "\n".join([*good, "Some code } is here."]))
+    yield edge("a curly bracket", "\n".join([*_GOOD, "Some code { is here."]), "curly_bracket")
+    yield edge("a curly bracket on a line that goes", "\n".join([*_GOOD, "code {"]))
+    yield edge("a closing bracket", "\n".join([*_GOOD, "Some code } is here."]))
     yield edge("lorem ipsum before a bracket", "\n".join(["A lorem ipsum is.", "A { is here."]), "lorem_ipsum")
     yield edge("a bracket before lorem ipsum", "\n".join(["A { is here.", "A lorem ipsum is."]), "curly_bracket")
     yield edge("lorem ipsum and a bracket on one line", "A { and lorem ipsum.", "lorem_ipsum")
-    yield edge("a bracket beside javascript", "\n".join([*good, "Use JavaScript { here."]))
-    yield edge("javascript lines go", "\n".join([*good[:4], "Please enable JavaScript in it."]), few)
+    yield edge("a bracket beside javascript", "\n".join([*_GOOD, "Use JavaScript { here."]))
+    yield edge("javascript lines go", "\n".join([*_GOOD[:4], "Please enable JavaScript in it."]), "too_few_sentences")
     for policy in ("Terms of Use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies"):
-        yield edge(f"{policy} lines go", "\n".join([*good[:4], f"We have the {policy} here."]), few)
-    yield edge("a bracket beside a policy", "\n".join([*good, "The privacy policy { here."]), "curly_bracket")
-    yield edge("other line boundaries", "\u2028".join(good))
-    yield edge("an indented page", "\n".join("  \t" + line + "  " for line in good))
+        yield edge(f"{policy} lines go", "\n".join([*_GOOD[:4], f"We have the {policy} here."]), "too_few_sentences")
+    yield edge("a bracket beside a policy", "\n".join([*_GOOD, "The privacy policy { here."]), "curly_bracket")
+    yield edge("other line boundaries", "\u2028".join(_GOOD))
+    yield edge("an indented page", "\n".join("  \t" + line + "  " for line in _GOOD))
 
 
 def fineweb_edges() -> Iterator[Edge]:
-    def edge(name: str, text: str, rule: str | None = None, **keys: Any) -> Edge:
-        return Edge(name=name, rules=F, text=text, rule=rule and f"{F}.{rule}", keys=keys)
+    edge = partial(_edge, F)
 
     def lines(ended: int, short: int, end: str = ".") -> list[str]:
         made = []
@@ -345,7 +362,16 @@ def fineweb_edges() -> Iterator[Edge]:
     yield edge("punctuation counts among the words", "\n\n\n" + " ".join(ten[0].split()[:8]) + ", a.")
 
 
-EDGES = [*quality_edges(), *repetition_edges(), *c4_edges(), *fineweb_edges()]
+EDGES = [
+    *word_edges(),
+    *symbol_edges(),
+    *line_edges(),
+    *letter_edges(),
+    *repetition_edges(),
+    *c4_sentence_edges(),
+    *c4_page_edges(),
+    *fineweb_edges(),
+]
 
 
 def peer(rules: str, **keys: Any) -> Any:
