@@ -1,6 +1,6 @@
 """`sluice run` with its units in a plain pool of processes instead of Ray Data: what Ray costs is the difference.
 
-python -m benchmarks.plain RECIPE
+python -m benchmarks.peers.plain RECIPE
 """
 
 from __future__ import annotations

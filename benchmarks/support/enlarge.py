@@ -12,7 +12,7 @@ from typing import Any
 
 from fastwarc.warc import ArchiveIterator, WarcRecordType
 
-from benchmarks.texts import decoded, english, main_text
+from benchmarks.support.texts import decoded, english, main_text
 from pipeline.demo.warcs import response_member
 
 _STRETCH = re.compile(rb">[^<]{40,}<")

@@ -1,6 +1,6 @@
 """The peer: datatrove's FineWeb-like pipeline over a folder of WARC files, offline, as its own example is built.
 
-python -m benchmarks.peer CRAWL OUT TOKENIZER.json [LANGUAGE …]
+python -m benchmarks.peers.datatrove CRAWL OUT TOKENIZER.json [LANGUAGE …]
 """
 
 from __future__ import annotations

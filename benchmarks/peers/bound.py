@@ -1,7 +1,7 @@
 """What the libraries of the fast way take alone: reading and decoding pages, resiliparse's extraction, fastText's
 prediction. No rule, hash, row or shard: no pipeline that gets its texts and languages from them can be faster.
 
-    python -m benchmarks.bound CRAWL OUT
+    python -m benchmarks.peers.bound CRAWL OUT
 
 Two plain processes, a file at a time, 64 pages through each library in turn. Writes OUT/run.json as a run does.
 """
@@ -16,8 +16,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.plain import WORKERS
-from benchmarks.texts import main_text, pages_of, predicted
+from benchmarks.peers.plain import WORKERS
+from benchmarks.support.texts import main_text, pages_of, predicted
 
 _TOGETHER = 64
 
