@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stages.quality import gopher_repetition
+from stages.quality.rule_sets import gopher_repetition
 from stages.quality.text_view import TextView, windows_of
 from stages.quality.windows import Windows
 from stages.quality.words import Splitter
