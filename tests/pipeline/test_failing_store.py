@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,17 +29,6 @@ PLANS = {
     ),
 }
 MOST_CALLS = 40
-
-
-@pytest.fixture(scope="module")
-def address(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A cluster that the runs share."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-        request.getfixturevalue("small_ray")
-        import ray
-
-        yield str(ray.get_runtime_context().gcs_address)
 
 
 @pytest.fixture(scope="module")

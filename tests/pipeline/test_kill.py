@@ -27,7 +27,6 @@ from pipeline.phases import publish
 from pipeline.phases.progress import ProgressReporter
 from pipeline.process import run as run_recipe
 from pipeline.recipe import load
-from tests.support.checkout import ROOT
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs import runs
 from tests.support.outputs.runs import fingerprint, run, write_recipe
@@ -44,7 +43,7 @@ from tests.support.steps import dying_steps
 
 STEPS = ["url", "parse", "language", "quality", "pii"]
 
-pytestmark = pytest.mark.usefixtures("ray_with_steps")
+pytestmark = pytest.mark.usefixtures("address")
 
 Sources = dict[str, tuple[str, ...]]
 Stamps = dict[str, tuple[int, int]]
@@ -83,15 +82,6 @@ WORKER_MOMENTS = (
     Moment("shards/*/*.bin", 1),
     Moment("work/units/*/final.json", 2),
 )
-
-
-@pytest.fixture(scope="module")
-def ray_with_steps(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A cluster whose workers find dying_steps."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-        request.getfixturevalue("small_ray")
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -154,12 +144,6 @@ def files_at_the_end(out: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sta
         yield seen
 
 
-def shared_cluster() -> str:
-    import ray
-
-    return str(ray.get_runtime_context().gcs_address)
-
-
 def continue_and_compare(path: Path, out: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same command again, here: it ends well, leaves what was finished alone, and nothing else is different."""
     before = finished(out)
@@ -180,13 +164,15 @@ def check_whole(out: Path, expected: dict[str, str]) -> None:
 @pytest.mark.parametrize("moment", DRIVER_MOMENTS, ids=str)
 def test_a_killed_driver_called_again_gives_the_same_bytes(
     moment: Moment,
+    *,
+    address: str,
     sources: Sources,
     undisturbed: dict[str, str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "out"
-    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": shared_cluster()}))
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": address}))
     with command(path) as driver:
         wait_for(moment, out, driver)
     assert driver.returncode == -signal.SIGKILL
@@ -196,10 +182,10 @@ def test_a_killed_driver_called_again_gives_the_same_bytes(
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", WORKER_MOMENTS, ids=str)
 def test_killed_workers_change_no_byte(
-    moment: Moment, sources: Sources, undisturbed: dict[str, str], tmp_path: Path
+    moment: Moment, address: str, sources: Sources, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": shared_cluster()}))
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": address}))
     with command(path) as driver:
         wait_for(moment, out, driver)
         killed: list[int] = []
@@ -226,14 +212,12 @@ PHASES = {
 @pytest.mark.timeout(2 * 3600)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_run_killed_at_every_new_file_gives_the_same_bytes(
-    seed: int, sources: Sources, undisturbed: dict[str, str], tmp_path: Path
+    seed: int, address: str, sources: Sources, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     """Wherever another file stands, and a moment later: the driver is killed, or all workers at work and the driver
     goes on. Nothing is done by the calls after but what is left."""
     out, rng = tmp_path / "out", random.Random(seed)
-    path = write_recipe(
-        tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": shared_cluster(), "retries": 20})
-    )
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": address, "retries": 20}))
     moments = [(phase, Moment(pattern, num)) for phase, (pattern, most) in PHASES.items() for num in range(1, most + 1)]
     drivers, workers = Counter[str](), Counter[str]()
     while True:

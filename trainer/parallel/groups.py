@@ -60,12 +60,6 @@ def make_groups(sizes: Mesh, timeout: datetime.timedelta) -> Groups:
     )
 
 
-def coordinate(sizes: Mesh, dimension: str) -> int:
-    """This rank's coordinate in one of DIMENSIONS."""
-    grid = _grid(sizes)
-    return int(np.argwhere(grid == dist.get_rank())[0][DIMENSIONS.index(dimension)])
-
-
 def _grid(sizes: Mesh) -> np.ndarray:
     return np.arange(sizes.num_workers).reshape([getattr(sizes, name) for name in DIMENSIONS])
 

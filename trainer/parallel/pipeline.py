@@ -191,11 +191,6 @@ class TiedEnds:
         self._ends = ends
 
     @property
-    def has_both(self) -> bool:
-        """Whether this rank has both; the output matrix is then no parameter of the optimizer."""
-        return self._embedding is not None and self._output is not None
-
-    @property
     def counted_elsewhere(self) -> tuple[nn.Parameter, ...]:
         """Parameters of this rank whose gradient another rank counts in the norm."""
         return (self._output,) if self._output is not None and self._embedding is None else ()

@@ -19,9 +19,6 @@ from trainer.recipe_tables.parallelism import Schedule
 
 Kind = Literal["F", "B", "I", "W"]
 
-SPLIT: Final = frozenset({"interleaved_zero_bubble", "zbv", "dualpipev"})
-"""Schedules that compute the two gradients apart."""
-
 _V_SHAPED: Final = frozenset({"zbv", "dualpipev"})
 
 

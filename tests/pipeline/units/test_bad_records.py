@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +28,7 @@ from stages.reading.reader import ReadOptions, Unreadable, read_documents
 from tests.support.checkout import ROOT
 from tests.support.outputs.runs import recipe, write_recipe
 
-
-@pytest.fixture(scope="module", autouse=True)
-def ray_with_steps(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A cluster whose workers find failing_steps."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-        request.getfixturevalue("small_ray")
-        yield
-
+pytestmark = pytest.mark.usefixtures("address")
 
 STEPS = "tests.support.steps.failing_steps"
 SECRET = "the harbour master of page"
