@@ -30,9 +30,10 @@ from trainer.checkpoint.state import Saver, training_state
 from trainer.checkpoint.store import Position
 from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import model_config
-from trainer.options import CheckpointTable, Mesh, OptimizerTable
+from trainer.options import CheckpointTable, OptimizerTable
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import initialise, local_part, parallelise_model
+from trainer.recipe_tables.parallelism import Mesh
 
 VOCABULARY = 50_304
 LEAST_BYTES = 10**9

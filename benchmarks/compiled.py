@@ -160,14 +160,6 @@ def measure(crawl: Sequence[Path], extractor: str, before: Any, rounds: int) -> 
         num_pages = run(crawl, extractor, prefilter=prefilter)
     (whole,) = best(rounds, lambda: run(crawl, extractor, prefilter=prefilter))
 
-    def words(splitter: Any, lengths_of: Callable[[Any], Any]) -> list[object]:
-        found = []
-        for text in asked.texts:
-            split = splitter.split(text)
-            lengths = lengths_of(split)
-            found.append((split.counts.num_tokens, split.counts.word_chars, split.solid(), len(lengths)))
-        return found
-
     # Loading spaCy's tables is not what is measured: as many splitters as are asked for, made beforehand.
     stop_words = STOP_WORDS["en"]
     fresh = [Splitter("en", stop_words) for _ in range(rounds)]
@@ -177,34 +169,20 @@ def measure(crawl: Sequence[Path], extractor: str, before: Any, rounds: int) -> 
     # The earlier n-grams start from hashes that its memo of words kept.
     ready = [(old_tokens(old_words, solid, lengths), solid, calls) for solid, lengths, calls in asked.grams]
 
-    def grams() -> list[object]:
-        found: list[object] = []
-        for solid, lengths, calls in asked.grams:
-            windows = Windows(solid, lengths)
-            found += [getattr(windows, name)(n) for name, n in calls]
-        return found
-
-    def grams_before() -> list[object]:
-        found: list[object] = []
-        for tokens, solid, calls in ready:
-            windows = old_windows.Windows(tokens, solid)
-            found += [getattr(old_windows, name)(windows, n) for name, n in calls]
-        return found
-
     sides = {
         "markup_bounds": (
             lambda: [markup_bounds(page)[0] for page in asked.pages],
             lambda: [bounds_before(markup, page) for page in asked.pages],
         ),
         "memo": (
-            lambda: words(fresh.pop(0), lambda split: split.lengths()),
-            lambda: words(old_fresh.pop(0), lambda split: split.tokens().lengths),
+            lambda: words(asked.texts, fresh.pop(0), lambda split: split.lengths()),
+            lambda: words(asked.texts, old_fresh.pop(0), lambda split: split.tokens().lengths),
         ),
         "memo_warm": (
-            lambda: words(warm, lambda split: split.lengths()),
-            lambda: words(old_warm, lambda split: split.tokens().lengths),
+            lambda: words(asked.texts, warm, lambda split: split.lengths()),
+            lambda: words(asked.texts, old_warm, lambda split: split.tokens().lengths),
         ),
-        "windows": (grams, grams_before),
+        "windows": (lambda: grams(asked), lambda: grams_before(old_windows, ready)),
     }
     each = 1000 / num_pages
     result: dict[str, Any] = {"extractor": extractor, "pages": num_pages, "page_ms": round(whole * each, 2)}
@@ -217,6 +195,33 @@ def measure(crawl: Sequence[Path], extractor: str, before: Any, rounds: int) -> 
             "saves": f"{(old - mine) / (whole + old - mine):.1%}",
         }
     return result
+
+
+def words(texts: Sequence[str], splitter: Any, lengths_of: Callable[[Any], Any]) -> list[object]:
+    """What a splitter gives of each text."""
+    found = []
+    for text in texts:
+        split = splitter.split(text)
+        found.append((split.counts.num_tokens, split.counts.word_chars, split.solid(), len(lengths_of(split))))
+    return found
+
+
+def grams(asked: Asked) -> list[object]:
+    """The answers to every question about n-grams."""
+    found: list[object] = []
+    for solid, lengths, calls in asked.grams:
+        windows = Windows(solid, lengths)
+        found += [getattr(windows, name)(n) for name, n in calls]
+    return found
+
+
+def grams_before(old_windows: Any, ready: Sequence[tuple[Any, str, list[tuple[str, int]]]]) -> list[object]:
+    """The same of the earlier code."""
+    found: list[object] = []
+    for tokens, solid, calls in ready:
+        windows = old_windows.Windows(tokens, solid)
+        found += [getattr(old_windows, name)(windows, n) for name, n in calls]
+    return found
 
 
 def bounds_before(markup: Any, page: bytes) -> int:

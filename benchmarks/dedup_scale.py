@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.dedup import job_of, phases, unit_of, write_corpus, write_unit
-from benchmarks.measure import measure
+from benchmarks.support.measure import measure
 from lineage.ids import text_hash
 from lineage.store.tables import KEYS, PART
 from pipeline.cluster.session import ray_session
@@ -227,7 +227,7 @@ def compare_size(num_documents: int, engines: Sequence[str], scratch: Path) -> N
 
 def compare_with_peer(num_documents: int, scratch: Path) -> None:
     """datatrove's stages on texts, and ours on the same: processor seconds of signing and of all the rest."""
-    from benchmarks.peer import duplicate_stages
+    from benchmarks.peers.datatrove import duplicate_stages
 
     plan = Plan(num_documents)
     rng = random.Random(0)

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import tomli_w
 
-from benchmarks.enlarge import enlarge
-from benchmarks.measure import Cost, measure
+from benchmarks.support.enlarge import enlarge
+from benchmarks.support.measure import Cost, measure
 
 _HERE = Path(__file__).resolve().parents[1]
 

@@ -26,8 +26,8 @@ import numpy as np
 
 from lineage.ids import tokens_hash
 from lineage.index.blocks import BLOCK_BYTES, BLOCK_TOKENS
-from tests.support.failing_server import Faults, failing_server
-from tests.support.synthetic import EOT, TOKENIZER, made_up_tokens, write_output
+from tests.support.outputs.synthetic import EOT, TOKENIZER, made_up_tokens, write_output
+from tests.support.stores.failing_server import Faults, failing_server
 from trainer.data.blocks import LocalBlocks
 from trainer.data.cache.reader import CachedBlocks, CacheOptions
 from trainer.data.corpus import Corpus, ShardFile, open_corpus

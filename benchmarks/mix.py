@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.support.mix_world import TARGET, World, chosen
+from tests.support.training.mix_world import TARGET, World, chosen
 
 MODELS = ("log_linear", "quadratic", "gaussian_process", "best", "lightgbm")
 UNIFORM = np.full(len(TARGET), 1 / len(TARGET))

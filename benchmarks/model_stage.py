@@ -23,11 +23,11 @@ from typing import Any
 
 import tomli_w
 
-from benchmarks.measure import measure
+from benchmarks.support.measure import measure
 from pipeline.model_stages.fragments import MOST_DOCUMENTS
 from pipeline.models.encoder import load_encoder
 from stages.steps.classifier import ClassifierTable
-from tests.support.tiny_encoder import make_encoder
+from tests.support.steps.tiny_encoder import make_encoder
 
 
 def main() -> None:

@@ -28,15 +28,15 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
-from benchmarks.enlarge import enlarge, is_english
-from benchmarks.measure import Cost, measure
+from benchmarks.support.enlarge import enlarge, is_english
+from benchmarks.support.measure import Cost, measure
 
 VARIANTS = {
     "trafilatura": {"parse": {"extractor": "trafilatura", "favor": "precision"}},
     "prefilter": {"parse": {"extractor": "trafilatura", "favor": "precision"}, "language": {"prefilter": True}},
     "resiliparse": {"parse": {"extractor": "resiliparse"}},
 }
-VARIANTS["plain"] = VARIANTS["trafilatura"]  # without Ray: see benchmarks/plain.py
+VARIANTS["plain"] = VARIANTS["trafilatura"]  # without Ray: see benchmarks/peers/plain.py
 _RAY = importlib.util.find_spec("ray")
 _JEMALLOC = Path(str(_RAY and _RAY.origin)).parent / "core" / "libjemalloc.so"  # as Ray's workers have it
 
@@ -162,9 +162,9 @@ def _tokenizer(scratch: Path) -> Path:
 def _command(side: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
     match side:
         case "datatrove":
-            return [sys.executable, "-m", "benchmarks.peer", str(crawl), str(out), str(tokenizer), "en"]
+            return [sys.executable, "-m", "benchmarks.peers.datatrove", str(crawl), str(out), str(tokenizer), "en"]
         case "bound":
-            return [sys.executable, "-m", "benchmarks.bound", str(crawl), str(out)]
+            return [sys.executable, "-m", "benchmarks.peers.bound", str(crawl), str(out)]
     return _ours(side, crawl, out, tokenizer)
 
 
@@ -185,7 +185,7 @@ def _ours(variant: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
     path = tokenizer.with_name(f"{variant}.toml")
     path.write_text(tomli_w.dumps(recipe))
     if variant == "plain":
-        return ["env", f"LD_PRELOAD={_JEMALLOC}", sys.executable, "-m", "benchmarks.plain", str(path)]
+        return ["env", f"LD_PRELOAD={_JEMALLOC}", sys.executable, "-m", "benchmarks.peers.plain", str(path)]
     return [sys.executable, "-m", "pipeline", "run", str(path), "--json"]
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import tomli_w
 
-from benchmarks.enlarge import enlarge
-from benchmarks.measure import Cost, measure
+from benchmarks.support.enlarge import enlarge
+from benchmarks.support.measure import Cost, measure
 from pipeline.demo.pages import write_article
 from pipeline.phases.read import read_job, read_unit
 from pipeline.plan import plan_run

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.texts import english, extracted_by_file, with_new_words
+from benchmarks.support.texts import english, extracted_by_file, with_new_words
 from stages.document import Document, Place, Rejection
 from stages.quality import step as quality
 from stages.quality.options import QualityTable

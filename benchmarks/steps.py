@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.dedup import write_corpus
-from benchmarks.peer import duplicate_stages, quality_filters
+from benchmarks.peers.datatrove import duplicate_stages, quality_filters
 from benchmarks.rules import FINEWEB_ORDER
 from benchmarks.rules import ours as judged
-from benchmarks.texts import PLAIN_WORD, english, extracted
+from benchmarks.support.texts import PLAIN_WORD, english, extracted
 from pipeline.dedup.corpus import deduplicate
 from stages.dedup.options import DedupTable
 

@@ -33,8 +33,8 @@ from lineage.recipe import as_toml, parse_table
 from lineage.storage.folder import Folder
 from lineage.store.checksum_update import update_checksums
 from lineage.store.delta import commit_tables
-from tests.support.synthetic import EOT, TOKENIZER, made_up_tokens, write_shard
-from trainer.model.attention import attend, document_mask, kernel_for
+from tests.support.outputs.synthetic import EOT, TOKENIZER, made_up_tokens, write_shard
+from trainer.model.attention import attend_here, document_mask, kernel_for
 from trainer.options import TrainRecipe
 
 WARM_UP = 20
@@ -117,8 +117,8 @@ def attention(seq_len: int) -> dict[str, float]:
     kernel = kernel_for(device)
     apart, whole = (document_mask(each, kernel) for each in (documents_BT, torch.zeros_like(documents_BT)))
     return {
-        "documents apart": milliseconds(inputs, lambda q, k, v: attend(q, k, v, apart)),
-        "one document": milliseconds(inputs, lambda q, k, v: attend(q, k, v, whole)),
+        "documents apart": milliseconds(inputs, lambda q, k, v: attend_here(q, k, v, apart)),
+        "one document": milliseconds(inputs, lambda q, k, v: attend_here(q, k, v, whole)),
         "torch's causal attention": milliseconds(inputs, causal),
     }
 

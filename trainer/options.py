@@ -1,21 +1,28 @@
-"""The training recipe: the tables `[run]`, `[train]`, `[plan]`, `[mix]` and `[ray]` as the trainer reads them."""
+"""The training recipe: `[run]`, `[train]`, `[plan]` and `[ray]`; recipe_tables has those of parallelism and `[mix]`."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from lineage.recipe import RecipeError, key
+from trainer.recipe_tables.mixing import MixTable
+from trainer.recipe_tables.parallelism import (
+    ContextTable,
+    ExpertsTable,
+    Float8Table,
+    Mesh,
+    OverlapTable,
+    ParallelTable,
+    PipelineTable,
+)
 
 _NEEDS: Final = {
     "mxfp8": "it needs a B200 (compute capability 10.0) and torchao's kernels for it, which are not built here",
     "nvfp4": "it needs a Blackwell GPU, sides of multiples of 128 and torchao's prototype, which is not used here",
 }
 """Of number formats that are known and not trained in."""
-
-Schedule = Literal["1f1b", "interleaved", "interleaved_zero_bubble", "zbv", "dualpipev", "gpipe"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,168 +39,6 @@ class DataTable:
 
     out: str = key(help="the output folder or URL of a data run")
     prefix: str = key("", help="put before the names of its sources, so that two outputs may share a name")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParallelTable:
-    """`[train.parallel]`: the device mesh. The product of the sizes is the number of processes."""
-
-    dp_replicate: int | None = key(
-        None, at_least=1, help="replicas of the model; not given: 1, or what workers leave (zero = 0)"
-    )
-    dp_shard: int | None = key(
-        None, at_least=1, help="processes that share one replica's parameters; not given: what workers leave"
-    )
-    tp: int = key(1, at_least=1, help="tensor parallel")
-    pp: int = key(1, at_least=1, help="pipeline parallel")
-    cp: int = key(1, at_least=1, help="context parallel")
-    ep: int = key(1, at_least=1, help="expert parallel: takes its processes from dp_shard x cp x tp, and divides it")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineTable:
-    """`[train.pipeline]`: how the stages of `train.parallel.pp` take turns."""
-
-    schedule: Schedule = key("1f1b", help="the order of forward and backward passes; zero-bubble ones split backward")
-    virtual_stages: int | None = key(
-        None, at_least=1, help="stages of a rank; not given: 1 (1f1b, gpipe) or 2 (all others)"
-    )
-    first_stage_less_layers: int = key(0, at_least=0, help="layers that the first stage has less: it has the embedding")
-    last_stage_less_layers: int = key(0, at_least=0, help="layers that the last stage has less: it has the output")
-
-    def __post_init__(self) -> None:
-        num = self.num_virtual
-        allowed = {"1f1b": num == 1, "gpipe": num == 1, "zbv": num == 2, "dualpipev": num == 2}
-        if not allowed.get(self.schedule, num > 1):
-            expected = {"1f1b": "1", "gpipe": "1", "zbv": "2", "dualpipev": "2"}.get(self.schedule, "at least 2")
-            raise RecipeError(
-                f"train.pipeline.virtual_stages = {num}: expected {expected} with schedule = {self.schedule!r}"
-            )
-
-    @property
-    def num_virtual(self) -> int:
-        """Stages of a rank."""
-        return self.virtual_stages or (1 if self.schedule in ("1f1b", "gpipe") else 2)
-
-    @property
-    def is_v(self) -> bool:
-        """Whether a rank's two stages lie symmetrically, so that the first rank has the last stage too."""
-        return self.schedule in ("zbv", "dualpipev")
-
-    @property
-    def splits_backward(self) -> bool:
-        """Whether gradients of weights are computed apart from those of inputs."""
-        return self.schedule in ("interleaved_zero_bubble", "zbv", "dualpipev")
-
-    def fill_up(self, num_micro_batches: int, pp: int) -> int:
-        """The least number of micro-batches, at least `num_micro_batches`, that the schedule takes over `pp` ranks."""
-        if self.schedule == "1f1b":
-            return max(num_micro_batches, pp)
-        if self.schedule == "dualpipev":
-            return max(num_micro_batches, 2 * pp)
-        if self.schedule in ("interleaved", "interleaved_zero_bubble"):
-            # They come in whole rounds of at least pp.
-            while num_micro_batches % max(1, num_micro_batches // pp):
-                num_micro_batches += 1
-        return num_micro_batches
-
-    def stage_layers(self, num_layers: int, pp: int) -> tuple[int, ...]:
-        """Layers of each of the pp x num_virtual stages, in the model's order; RecipeError where one would have none.
-
-        Each stage has an equal share of the layers and of those that the first and the last go without; the first
-        stages have one more where it does not come out even. So a first stage may have the embedding alone, and a last
-        one the output matrix (Llama 3, 2407.21783, section 3.3.2)."""
-        num_stages = pp * self.num_virtual
-        share, more = divmod(num_layers + self.first_stage_less_layers + self.last_stage_less_layers, num_stages)
-        layers = [share + (stage < more) for stage in range(num_stages)]
-        layers[0] -= self.first_stage_less_layers
-        layers[-1] -= self.last_stage_less_layers
-        if share < 1 or min(layers) < 0:
-            raise RecipeError(
-                f"train.parallel.pp = {pp}: with {self.num_virtual} a rank that is {num_stages} stages, of which "
-                f"one would have none of the model's {num_layers} layers; expected fewer"
-            )
-        return tuple(layers)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextTable:
-    """`[train.context]`: how the processes of `train.parallel.cp` share a sequence."""
-
-    method: Literal["gather", "ring"] = key(
-        "gather", help="gather: keys and values of the whole sequence on each; ring: they go round, part by part"
-    )
-    balance: Literal["zigzag", "documents", "none"] = key(
-        "zigzag", help="zigzag: equal work without documents; documents: by each row's mask; none: in order"
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpertsTable:
-    """`[train.experts]`: how a mixture of experts is trained; nothing of it for other models."""
-
-    capacity_factor: float = key(
-        1.25, at_least=0, help="room of an expert, over an even share of a sequence's choices; 0: nothing is dropped"
-    )
-    balance_loss: float = key(0.01, at_least=0, help="weight of the loss that evens experts out, by sequence")
-    z_loss: float = key(0.001, at_least=0, help="weight of the loss that keeps the router's logits small")
-    bias_rate: float = key(
-        0.0, at_least=0, help="step of a bias that evens experts out without a loss (2408.15664: 0.001); 0: no bias"
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Float8Table:
-    """`[train.float8]`, read where `train.dtype = "float8"`."""
-
-    recipe: Literal["rowwise", "tensorwise"] = key(
-        "rowwise", help="one scale a row, equal in every layout, or one a tensor, which depends on the layout"
-    )
-    emulate: bool = key(False, help="compute as float8 would on hardware without it")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverlapTable:
-    """`[train.overlap]`: communication beside computing, on GPUs alone."""
-
-    prefetch_layers: int = key(
-        1, at_least=1, help="layers whose sharded parameters are gathered ahead; each more takes a layer's memory (GPU)"
-    )
-    async_tp: bool = key(
-        False, help="tensor parallel exchanges in pieces beside its products, with compile (GPU; torch's async TP)"
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mesh:
-    """The sizes of the device mesh, every one filled in."""
-
-    dp_replicate: int
-    dp_shard: int
-    tp: int
-    pp: int
-    cp: int
-    ep: int
-
-    @property
-    def num_workers(self) -> int:
-        """Processes of the whole mesh; expert parallel takes its own from dp_shard x cp x tp."""
-        return math.prod((self.dp_replicate, self.dp_shard, self.tp, self.pp, self.cp))
-
-    @property
-    def dp(self) -> int:
-        """How many ways a global batch is sliced."""
-        return self.dp_replicate * self.dp_shard
-
-    @property
-    def num_peers(self) -> int:
-        """Processes that are given the same rows of a batch: one data parallel rank's."""
-        return self.pp * self.cp * self.tp
-
-    def dp_rank(self, rank: int) -> int:
-        """The data parallel rank of global rank `rank`. Ranks count, from the innermost dimension: tp, cp, dp_shard,
-        dp_replicate, pp."""
-        return rank // (self.tp * self.cp) % self.dp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -426,51 +271,6 @@ class TrainRayTable:
     address: str = key("local", help='"local", "auto" or "ray://…"')
     num_cpus: int | None = key(None, at_least=1, help="not given: all")
     grows: bool = key(False, help="nodes come when they are asked for: what none has yet is waited for, not refused")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyTable:
-    """`mix.proxy`: what a proxy run changes of `[train]`; all else stays as the recipe has it."""
-
-    model: str = key("debug", help="as train.model; at least 15M parameters for an answer that transfers (olmix)")
-    tokens: int = key(1_000_000, at_least=1, help="tokens of one proxy run, rounded up to whole steps")
-    lr: float | None = key(None, above=0, help="peak learning rate, best a small one; not given: train.optimizer.lr")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoremiTable:
-    """`mix.doremi`: the constants of 2305.10429, section 3.1."""
-
-    step_size: float = key(1.0, above=0, help="how fast weights follow the excess loss")
-    smoothing: float = key(1e-3, at_least=0, at_most=1, help="share of the uniform mixture that is mixed in each step")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixTable:
-    """`[mix]`. Sources are those of `train.data`; one whose cap is 0 is only evaluated, never trained on."""
-
-    runs: int = key(24, at_least=3, help="mixtures to fit on: corners, uniform, natural, then drawn ones")
-    replicates: int = key(2, at_least=0, help="repeats of the natural mixture with other seeds: the noise floor")
-    held_out: int = key(4, at_least=0, help="further drawn mixtures that no model is fitted on")
-    design: Literal["dirichlet", "simplex"] = key(
-        "dirichlet", help="drawn round the token prior (RegMix), or evenly over all mixtures"
-    )
-    caps: dict[str, float] = key({}, at_least=0, at_most=1, help="source = largest share; 0: only evaluated")
-    floors: dict[str, float] = key({}, at_least=0, at_most=1, help="source = smallest share")
-    proxy: ProxyTable = key(ProxyTable())
-    targets: dict[str, float] = key({}, at_least=0, help="source = weight of its validation loss; none: all alike")
-    budget_tokens: int = key(0, at_least=0, help="tokens of the run to come; 0: steps x global_batch x seq_len")
-    max_epochs: float = key(4.0, above=0, help="most epochs of a source under the budget (2305.16264: 4 cost little)")
-    kl: float = key(0.01, at_least=0, help="nats of loss that one nat of divergence from the token prior costs")
-
-    doremi: DoremiTable = key(DoremiTable())
-
-    def __post_init__(self) -> None:
-        for source, floor in self.floors.items():
-            if floor > self.caps.get(source, 1.0):
-                raise RecipeError(f"mix.floors.{source} = {floor}: expected at most its cap, {self.caps[source]}")
-        if self.targets and not any(self.targets.values()):
-            raise RecipeError("mix.targets: every weight is 0, expected one above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

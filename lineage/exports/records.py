@@ -25,7 +25,6 @@ BEGUN: Final = "begun"
 FINISHED: Final = "finished"
 FORGOTTEN: Final = "forgotten"
 REMOVED: Final = "removed"
-STATES: Final = (BEGUN, FINISHED, FORGOTTEN, REMOVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,8 +98,8 @@ EXPORTS: Final = pa.schema([
     ("manifest_hash", _TEXT), ("fact", _INT),
 ])  # fmt: skip
 """Copies of the corpus in other formats. `version` is that of the corpus which the copy holds, `state` one of
-lineage.exports.records.STATES, `options` a JSON object, `manifest_hash` the BLAKE3-128 (hex) of the copy's manifest. Of
-one name the row with the highest `fact` counts."""
+those in lineage.exports.records, `options` a JSON object, `manifest_hash` the BLAKE3-128 (hex) of the copy's manifest.
+Of one name the row with the highest `fact` counts."""
 
 REUSED_STEPS: Final = pa.schema([
     ("source", _TEXT), ("stage", _TEXT), ("position", _INT), ("out", _TEXT), ("run", _TEXT), ("version", _INT),

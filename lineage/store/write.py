@@ -109,11 +109,6 @@ def encode(rows: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def named_by_content(path: str, data: bytes) -> bool:
-    """Whether `data` are the bytes that the file at `path` of a table was written with: its name holds their hash."""
-    return path.removesuffix(".parquet").rpartition("-")[2] == content_hash(data).hex()
-
-
 def publish_rows(out: Folder, name: str, prefix: str, rows: pa.Table) -> TableFile:
     """Write `rows`, as they are, as a file of table `name` called `<prefix>-<hash of its bytes>.parquet`.
 

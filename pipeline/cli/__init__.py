@@ -1,1 +1,2 @@
-"""The command line: main finds the module of a command, and each command is one module; tables/ prints theirs."""
+"""The command line: main runs a call, commands names the module of each command. Commands lie by what they take: a data
+recipe (corpus), a finished output (output), a training recipe (training); demo, submit and jobs lie here."""

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.cli.common import add_json, print_json
-from pipeline.cli.main import FailedError
+from pipeline.cli.arguments import add_json
+from pipeline.cli.errors import FailedError
+from pipeline.cli.printing import print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,8 @@ from dataclasses import asdict
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.cli.common import add_json, console, print_json
+from pipeline.cli.arguments import add_json
+from pipeline.cli.printing import console, print_json
 from pipeline.cli.submit import add_address, connect
 
 

@@ -7,40 +7,15 @@ Exit codes: 0 done; 1 a check or run failed (also: unknown id, run not finished)
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import importlib
 import os
 import re
 import sys
 from collections.abc import Sequence
 
+from pipeline.cli.commands import COMMANDS, near, overview, parse_command
+from pipeline.cli.errors import FailedError
 from pipeline.terminal import prepare, visible, visible_lines
-
-COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("pipeline.cli.demo", "the whole way in a few minutes: crawl, pipeline, training, trace, purge, proof"),
-    "run": ("pipeline.cli.run", "the data pipeline of a recipe, resumable"),
-    "tune": ("pipeline.cli.tune", "what other thresholds would have kept, lost and gained"),
-    "recipe": ("pipeline.cli.recipe", "the keys of recipes, a file to start from, a check, a comparison"),
-    "explain": ("pipeline.cli.explain", "every step and rule on one page"),
-    "report": ("pipeline.cli.report", "a finished run as one self-contained HTML page"),
-    "verify": ("pipeline.cli.verify", "recompute every checksum and balance of an output"),
-    "trace": ("pipeline.cli.trace", "from crawl record to training step, in every direction"),
-    "lineage": ("pipeline.cli.lineage", "SQL over the lineage store, read-only; or its page"),
-    "scan": ("pipeline.cli.scan", "find documents that contain given texts, with the evidence"),
-    "purge": ("pipeline.cli.purge", "take documents out again, and prove it"),
-    "tokenizer": ("pipeline.cli.tokenizer", "train a tokenizer from a run's clean texts"),
-    "train": ("pipeline.cli.train", "the training run of a recipe, resumable"),
-    "export": ("pipeline.cli.export", "a corpus for other tools, or a checkpoint as safetensors"),
-    "plan": ("pipeline.cli.plan", "memory, communication, bubble, MFU and cadence of a training recipe"),
-    "mix": ("pipeline.cli.mix", "mixing-weight ablations"),
-    "submit": ("pipeline.cli.submit", "the same work as a Ray job on a cluster"),
-    "jobs": ("pipeline.cli.jobs", "jobs on a cluster: list, logs, stop"),
-}
-
-
-class FailedError(Exception):
-    """A check or run failed, or what was asked for is not there: exit code 1 with this message."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prepare()
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if not argv or argv[0] in ("-h", "--help"):
-        print(_overview())
+        print(overview())
         return 0 if argv else 2
     if argv[0] == "--version":
         from importlib.metadata import version
@@ -56,20 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"sluice {version('sluice')}")
         return 0
     if argv[0] not in COMMANDS:
-        print(f"sluice: no command {visible(argv[0])!r}{_near(argv[0])}\n\n{_overview()}", file=sys.stderr)
+        print(f"sluice: no command {visible(argv[0])!r}{near(argv[0])}\n\n{overview()}", file=sys.stderr)
         return 2
     return _run_command(argv[0], argv[1:])
-
-
-def _near(name: str) -> str:
-    close = difflib.get_close_matches(name, COMMANDS, n=1)
-    return f"; did you mean `sluice {close[0]}`?" if close else ""
-
-
-def _overview() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()]
-    return "usage: sluice COMMAND …\n\ncommands (each teaches itself: sluice COMMAND --help):\n" + "\n".join(lines)
 
 
 def _run_command(name: str, argv: Sequence[str]) -> int:
@@ -98,19 +62,6 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
         )
     except KeyboardInterrupt:
         return _complain(name, "interrupted; nothing is lost: the same call again continues", 130)
-
-
-def parse_command(name: str, argv: Sequence[str]) -> argparse.Namespace:
-    """The options of a call of the command `name`; SystemExit where it is wrong, as argparse does. Options may stand
-    between positional arguments, but where a command takes another one's call, whose options are its own."""
-    module = importlib.import_module(COMMANDS[name][0])
-    parser = argparse.ArgumentParser(
-        prog=f"sluice {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    module.configure(parser)
-    if any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in parser._actions):
-        return parser.parse_args(argv)
-    return parser.parse_intermixed_args(argv)
 
 
 def _is_of_a_store(error: Exception) -> bool:

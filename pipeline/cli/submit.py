@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lineage.recipe import RecipeError
-from pipeline.cli.common import print_json
+from pipeline.cli.printing import print_json
 
 if TYPE_CHECKING:
     from pipeline.cluster.job_client import ClusterJob, JobClient
@@ -79,7 +79,7 @@ def split_command(options: argparse.Namespace) -> list[str]:
 
 def run(options: argparse.Namespace) -> int:
     from lineage.storage.folder import object_store_settings
-    from pipeline.cli.main import parse_command
+    from pipeline.cli.commands import parse_command
     from pipeline.jobs.cluster_jobs import follow, start
     from pipeline.jobs.submission import make_submission
 

@@ -14,8 +14,9 @@ from typing import Any, Final
 from lineage.recipe import RecipeError, as_plain
 from lineage.storage.folder import Folder
 from lineage.store.sql import QueryResult, questions
+from pipeline.phases.steps import switching_tables
 from pipeline.recipe import PipelineRecipe, check_steps_of, recipe_of
-from stages.chain import StepTables, build_chain
+from stages.chain import build_chain
 from stages.document import STAGES
 from stages.quality.options import threshold_defaults
 from stages.quality.step import rule_sets
@@ -263,14 +264,7 @@ def _judged_sql(old: PipelineRecipe, new: PipelineRecipe) -> str:
 
 def _judging_stages(recipe: PipelineRecipe) -> list[str]:
     """The stages that may turn a text down once parse has given it, in order; of sources that differ, all."""
-    tables = StepTables(
-        max_document_bytes=recipe.limits.max_document_bytes,
-        language=recipe.language,
-        quality=recipe.quality,
-        classifier=recipe.classifier,
-        decontaminate=recipe.decontaminate,
-        pii=recipe.pii,
-    )
+    tables = switching_tables(recipe)
     chains = [build_chain(source.steps, tables).stages for source in recipe.source]
     stages = [stage for chain in chains for stage in chain[chain.index("parse") + 1 :]]
     order = sorted(dict.fromkeys(stages), key=lambda stage: max(c.index(stage) for c in chains if stage in c))

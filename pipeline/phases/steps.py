@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lineage.purge.purge_filter import read_purged_sets
 from lineage.purge.purged_sets import PurgedSets
@@ -16,17 +17,12 @@ from stages.steps.url import named_host, normalise_url
 
 def step_tables(recipe: PipelineRecipe) -> StepTables:
     """What the steps need of the recipe; RecipeError where a step cannot be built or one of its files not be read."""
-    tables = StepTables(
-        max_document_bytes=recipe.limits.max_document_bytes,
+    tables = replace(
+        switching_tables(recipe),
         url=recipe.url,
         parse=recipe.parse,
-        language=recipe.language,
-        quality=recipe.quality,
-        classifier=recipe.classifier,
         step=recipe.step,
         load_encoder=load_encoder,
-        decontaminate=recipe.decontaminate,
-        pii=recipe.pii,
         encoding=recipe.tokenize.encoding,
         purged=_purged_sets(recipe.purges.honour),
     )
@@ -36,6 +32,18 @@ def step_tables(recipe: PipelineRecipe) -> StepTables:
         chain.prepare()
         _ = chain.models  # one that has no text to look at is refused now
     return tables
+
+
+def switching_tables(recipe: PipelineRecipe) -> StepTables:
+    """The tables that switch steps on and off: enough to know a source's stages."""
+    return StepTables(
+        max_document_bytes=recipe.limits.max_document_bytes,
+        language=recipe.language,
+        quality=recipe.quality,
+        classifier=recipe.classifier,
+        decontaminate=recipe.decontaminate,
+        pii=recipe.pii,
+    )
 
 
 def _purged_sets(outs: Sequence[str]) -> PurgedSets | None:

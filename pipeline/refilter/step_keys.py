@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lineage.ids import content_hash
+from pipeline.phases.steps import switching_tables
 from pipeline.plan import ENCODER_LIBRARIES, SHAPING_LIBRARIES
 from pipeline.recipe import PipelineRecipe, differing_keys
-from stages.chain import StepTables, build_chain
+from stages.chain import build_chain
 from stages.quality.step import rule_sets
 from stages.steps.user_step import function_files
 
@@ -47,20 +48,8 @@ class StepKey:
 def step_keys(recipe: PipelineRecipe, identity: Mapping[str, Any], source: str) -> list[StepKey]:
     """READING and the steps of a source in order, those that are switched off left out."""
     plain: Mapping[str, Any] = next(one for one in identity["recipe"]["source"] if one["name"] == source)
-    stages = build_chain(plain["steps"], _tables(recipe)).stages
+    stages = build_chain(plain["steps"], switching_tables(recipe)).stages
     return [_step_key(stage, plain, identity) for stage in (READING, *stages)]
-
-
-def _tables(recipe: PipelineRecipe) -> StepTables:
-    """The tables that switch steps on and off."""
-    return StepTables(
-        max_document_bytes=recipe.limits.max_document_bytes,
-        language=recipe.language,
-        quality=recipe.quality,
-        classifier=recipe.classifier,
-        decontaminate=recipe.decontaminate,
-        pii=recipe.pii,
-    )
 
 
 def _step_key(stage: str, source: Mapping[str, Any], identity: Mapping[str, Any]) -> StepKey:

@@ -1,1 +1,1 @@
-"""The quality step: step → rules (gopher_quality, gopher_repetition, c4, fineweb) → text_view, words (measures)."""
+"""The quality step: step → rule_sets/ (tables of rules) → text_view, words (what they measure)."""

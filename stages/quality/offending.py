@@ -10,9 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from stages.quality import c4
 from stages.quality.characters import TERMINAL_PUNCTUATION
 from stages.quality.options import QualityTable, Variant, limits
+from stages.quality.rule_sets import c4
 from stages.quality.text_view import TextView
 from stages.quality.words import Splitter
 

@@ -1,8 +1,7 @@
 """The quality step: rule sets in the recipe's order over one document's text.
 
 1. The text is split into words once (`words.py`), lazily, by the document's language.
-2. Each rule set (`gopher_quality.py`, `gopher_repetition.py`, `c4.py`, `fineweb.py`) is a table of rules: a measure of
-   the page, a side and a threshold.
+2. Each rule set (a module of `rule_sets/`) is a table of rules: a measure of the page, a side and a threshold.
 3. The first rule that rejects decides. C4 edits the text it passes; the rule sets after it see the edited text.
 """
 
@@ -13,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stages.document import Document, Edit, Finding, Outcome, weigh
-from stages.quality import c4, fineweb, gopher_quality, gopher_repetition
 from stages.quality.languages import SPLIT_BY_SPACY
 from stages.quality.options import QualityTable, check_languages, limits, stop_words_of
+from stages.quality.rule_sets import c4, fineweb, gopher_quality, gopher_repetition
 from stages.quality.rules import RuleSet
 from stages.quality.text_view import TextView
 from stages.quality.words import Splitter

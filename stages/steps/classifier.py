@@ -15,21 +15,10 @@ from typing import Final, Literal
 from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome, decide
 from stages.fault import Fault
+from stages.steps import model_stage
 from stages.steps.encoder_folder import EncoderConfig, is_folder, read_encoder_config
 from stages.steps.fasttext_model import FastTextModel, load_model
-from stages.steps.model_stage import (
-    BATCH,
-    Answer,
-    ModelStage,
-    actors_key,
-    answer_of,
-    check_pool,
-    failed,
-    num_cpus_key,
-    num_gpus_key,
-    one_by_one,
-    resources_key,
-)
+from stages.steps.model_stage import Answer, ModelStage
 
 STAGE = "classifier"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -50,11 +39,11 @@ class ClassifierTable:
     max_tokens: int = key(
         512, at_least=1, help="of an encoder: it sees so many tokens of a text's beginning", unit="tokens"
     )
-    batch_size: int = key(BATCH, at_least=1, help="of an encoder: texts at once", unit="texts")
-    num_cpus: float | None = num_cpus_key()
-    num_gpus: float = num_gpus_key()
-    resources: dict[str, float] = resources_key()
-    actors: tuple[int, int] = actors_key()
+    batch_size: int = key(model_stage.BATCH, at_least=1, help="of an encoder: texts at once", unit="texts")
+    num_cpus: float | None = model_stage.num_cpus_key()
+    num_gpus: float = model_stage.num_gpus_key()
+    resources: dict[str, float] = model_stage.resources_key()
+    actors: tuple[int, int] = model_stage.actors_key()
 
     @property
     def stage(self) -> str:
@@ -95,7 +84,7 @@ class ClassifierStep:
         try:
             return decide(document, self._findings(document), ledger=self._ledger)
         except _ModelFailedError as failure:
-            return failed(document, STAGE, failure.fault)
+            return model_stage.failed(document, STAGE, failure.fault)
 
     def models(self, position: int) -> tuple[ModelStage, ...]:
         """The encoders, where the step stands at `position` of its chain."""
@@ -138,7 +127,7 @@ class ClassifierStep:
 
     def _encoder_score(self, table: ClassifierTable, document: Document) -> float:
         """The score that the document bears; that of the model in this process where it bears none."""
-        answer = answer_of(document, table.stage)
+        answer = model_stage.answer_of(document, table.stage)
         if answer is None:
             if table.name not in self._loaded:
                 self._loaded[table.name] = _load_answers(table, self._load_encoder, False)
@@ -170,7 +159,7 @@ def _load_answers(
     def together(documents: Sequence[Document]) -> list[Answer]:
         return list(scores([document.text for document in documents]))
 
-    return lambda documents: list(one_by_one(together, documents))
+    return lambda documents: list(model_stage.one_by_one(together, documents))
 
 
 def check_classifiers(tables: Sequence[ClassifierTable]) -> None:
@@ -181,7 +170,7 @@ def check_classifiers(tables: Sequence[ClassifierTable]) -> None:
             raise RecipeError(f"classifier.name = {table.name!r}: expected letters, digits, '_' and '-'")
         if names.count(table.name) > 1:
             raise RecipeError(f"classifier.name = {table.name!r} is given twice: each names a rule of its own")
-        check_pool(table, f"classifier.{table.name}")
+        model_stage.check_pool(table, f"classifier.{table.name}")
 
 
 def _check_file(table: ClassifierTable) -> None:

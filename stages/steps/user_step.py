@@ -22,20 +22,8 @@ from typing import Any, Final, cast
 from lineage.recipe import RecipeError, key
 from stages.document import Document, Finding, Outcome, Rejection
 from stages.fault import Fault
-from stages.steps.model_stage import (
-    BATCH,
-    WHERE_IT_RUNS,
-    Answer,
-    ModelStage,
-    actors_key,
-    answer_of,
-    check_pool,
-    failed,
-    num_cpus_key,
-    num_gpus_key,
-    one_by_one,
-    resources_key,
-)
+from stages.steps import model_stage
+from stages.steps.model_stage import Answer, ModelStage
 from stages.steps.textfiles import as_local_file
 
 _TEXTS = ("text", "url", "record_id", "captured_at", "metadata", "charset", "language")
@@ -44,7 +32,7 @@ _IDENTITY = ("doc_id", "source", "place", "raw_hash")
 """Fields of a Document that say which one it is: a user's function leaves them."""
 _LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _OURS: Final = ("lineage", "stages", "pipeline", "trainer", "sluice")
-_OF_CLASSES: Final = ("files", "num_cpus", *WHERE_IT_RUNS)
+_OF_CLASSES: Final = ("files", "num_cpus", *model_stage.WHERE_IT_RUNS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +47,10 @@ class StepTable:
         help="documents at once: a class gets lists of so many (32), a function gets lists instead of a document",
         unit="documents",
     )
-    num_cpus: float | None = num_cpus_key()
-    num_gpus: float = num_gpus_key()
-    resources: dict[str, float] = resources_key()
-    actors: tuple[int, int] = actors_key()
+    num_cpus: float | None = model_stage.num_cpus_key()
+    num_gpus: float = model_stage.num_gpus_key()
+    resources: dict[str, float] = model_stage.resources_key()
+    actors: tuple[int, int] = model_stage.actors_key()
 
 
 def check_step_tables(tables: Sequence[StepTable], steps: Iterable[Sequence[str]]) -> None:
@@ -74,7 +62,7 @@ def check_step_tables(tables: Sequence[StepTable], steps: Iterable[Sequence[str]
             raise RecipeError(f"step.name = {table.name!r}: no source.steps names it; they name {own}")
         if names.count(table.name) > 1:
             raise RecipeError(f"step.name = {table.name!r} is given twice: one [[step]] says all of a step")
-        check_pool(table, f"step.{table.name!r}")
+        model_stage.check_pool(table, f"step.{table.name!r}")
 
 
 @dataclass(slots=True)
@@ -102,16 +90,16 @@ class UserStep:
     def batch_size(self) -> int | None:
         """Documents of a call; None for a function of one document."""
         given = self.table.batch_size if self.table else None
-        return given or (BATCH if self.is_class else None)
+        return given or (model_stage.BATCH if self.is_class else None)
 
     def __call__(self, document: Document, /) -> Outcome:
-        answer = answer_of(document, self.stage)
+        answer = model_stage.answer_of(document, self.stage)
         if answer is None:
             if self.batch_size is None:
                 return _checked(self.stage, document, self._found(document))
             [answer] = self.answers([document])
         if isinstance(answer, Fault):
-            return failed(document, self.stage, answer)
+            return model_stage.failed(document, self.stage, answer)
         assert isinstance(answer, (Document, Rejection))
         return answer
 
@@ -120,7 +108,7 @@ class UserStep:
         size = self.batch_size
         assert size is not None
         batches = [documents[first : first + size] for first in range(0, len(documents), size)]
-        return [answer for batch in batches for answer in one_by_one(self._together, batch)]
+        return [answer for batch in batches for answer in model_stage.one_by_one(self._together, batch)]
 
     def look_ahead(self, documents: Iterable[Document], /) -> list[Document]:
         """The documents, with what a function of batches makes of them where the step is one."""

@@ -9,6 +9,7 @@ Any division of the same documents into runs gives the same shards.
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ def shuffle_key(seed: int, doc_id: bytes) -> bytes:
     return blake3(doc_id, key=_seed_key(seed)).digest(length=ID_BYTES)
 
 
+@functools.cache
 def _seed_key(seed: int) -> bytes:
     return blake3(f"sluice shuffle {seed}".encode()).digest()
 
@@ -70,8 +72,7 @@ def write_run(
     """Write the documents' tokens, each followed by end-of-text, to `tokens_out` in hash order; gives the RUN rows.
 
     `tokens_hash` is over all `num_tokens` tokens, end-of-text included. The ids must differ."""
-    seed_key = _seed_key(seed)
-    keys = [blake3(doc_id, key=seed_key).digest(length=ID_BYTES) for doc_id in doc_ids]
+    keys = [shuffle_key(seed, doc_id) for doc_id in doc_ids]
     order = sorted(range(len(keys)), key=keys.__getitem__)
     eot = np.array([tokenizer.eot_id], dtype=np.uint32)
     lengths: list[int] = []

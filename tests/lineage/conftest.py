@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lineage.storage.folder import Folder
-from tests.support.small_out import SmallOut, make_small_out
+from tests.support.outputs.small_out.output import SmallOut, make_small_out
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from pipeline.cluster.address import on_loopback
+from tests.support.checkout import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +34,14 @@ def small_ray() -> Iterator[None]:
         )
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def address(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of `small_ray`, whose workers find the steps of `tests.support`; several runs may share it."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+        request.getfixturevalue("small_ray")
+        import ray
+
+        yield str(ray.get_runtime_context().gcs_address)

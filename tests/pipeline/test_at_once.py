@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,8 +19,8 @@ from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.inspect.hooks import verify_hooks
 from tests.support.checkout import ROOT
-from tests.support.runs import fingerprint, recipe, write_recipe
-from tests.support.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.outputs.runs import fingerprint, recipe, write_recipe
 
 DEADLINE = 600.0
 
@@ -28,17 +28,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600), pytest.mark.usefixtur
 
 Process = subprocess.Popen[str]
 Sources = dict[str, tuple[str, ...]]
-
-
-@pytest.fixture(scope="module")
-def address(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A cluster that the runs share."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-        request.getfixturevalue("small_ray")
-        import ray
-
-        yield str(ray.get_runtime_context().gcs_address)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,11 @@ import pytest
 from lineage.storage.folder import Folder
 from lineage.verify.output import verify
 from pipeline.inspect.hooks import verify_hooks
-from tests.support import runs
 from tests.support.checkout import ROOT
-from tests.support.failing_store import FaultPlan, failing_store, noted
-from tests.support.runs import fingerprint, recipe, run, write_recipe
-from tests.support.tiny_crawl import make_tiny_crawl
+from tests.support.inputs.tiny_crawl import make_tiny_crawl
+from tests.support.outputs import runs
+from tests.support.outputs.runs import fingerprint, recipe, run, write_recipe
+from tests.support.stores.failing_store import FaultPlan, failing_store, noted
 
 PLANS = {
     "errors": FaultPlan(seed=1, error=0.02, busy=0.02, outage=0.002, outage_requests=12),
@@ -30,17 +29,6 @@ PLANS = {
     ),
 }
 MOST_CALLS = 40
-
-
-@pytest.fixture(scope="module")
-def address(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A cluster that the runs share."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-        request.getfixturevalue("small_ray")
-        import ray
-
-        yield str(ray.get_runtime_context().gcs_address)
 
 
 @pytest.fixture(scope="module")

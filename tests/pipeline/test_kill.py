@@ -7,9 +7,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -30,15 +27,23 @@ from pipeline.phases import publish
 from pipeline.phases.progress import ProgressReporter
 from pipeline.process import run as run_recipe
 from pipeline.recipe import load
-from tests.support import dying_steps, runs
-from tests.support.checkout import ROOT
-from tests.support.runs import fingerprint, run, write_recipe
-from tests.support.tiny_crawl import make_tiny_crawl
+from tests.support.inputs.tiny_crawl import make_tiny_crawl
+from tests.support.outputs import runs
+from tests.support.outputs.runs import fingerprint, run, write_recipe
+from tests.support.processes.killed_runs import (
+    DEADLINE,
+    Moment,
+    busy_workers,
+    command,
+    end_sessions,
+    kill_on_the_way,
+    wait_for,
+)
+from tests.support.steps import dying_steps
 
-DEADLINE = 800.0
 STEPS = ["url", "parse", "language", "quality", "pii"]
 
-pytestmark = pytest.mark.usefixtures("ray_with_steps")
+pytestmark = pytest.mark.usefixtures("address")
 
 Sources = dict[str, tuple[str, ...]]
 Stamps = dict[str, tuple[int, int]]
@@ -48,21 +53,6 @@ Stamps = dict[str, tuple[int, int]]
 def recipe(out: str, sources: Sources, **tables: dict[str, Any]) -> dict[str, Any]:
     """As `runs.recipe`, with a few small shards."""
     return runs.recipe(out, sources, **{"tokenize": {"shard_tokens": 8_000}, **tables})
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """The moment when at least `num` files stand that match `pattern`."""
-
-    pattern: str
-    num: int
-
-    def __str__(self) -> str:
-        return f"{self.num} of {self.pattern}"
-
-    def has_come(self, out: Path) -> bool:
-        found = (path for path in out.glob(self.pattern) if not path.name.startswith("."))
-        return sum(1 for _ in found) >= self.num
 
 
 DRIVER_MOMENTS = (
@@ -92,15 +82,6 @@ WORKER_MOMENTS = (
     Moment("shards/*/*.bin", 1),
     Moment("work/units/*/final.json", 2),
 )
-
-
-@pytest.fixture(scope="module")
-def ray_with_steps(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A cluster whose workers find dying_steps."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-        request.getfixturevalue("small_ray")
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -163,58 +144,6 @@ def files_at_the_end(out: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sta
         yield seen
 
 
-@contextlib.contextmanager
-def command(path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`sluice run` in a session of its own, dead at the end of the block."""
-    with open(path.parent / "log.txt", "ab") as log:
-        driver = subprocess.Popen(
-            [sys.executable, "-m", "pipeline", "run", str(path)], stdout=log, stderr=log, start_new_session=True
-        )
-    try:
-        yield driver
-    finally:
-        driver.kill()
-        driver.wait()
-
-
-def wait_for(moment: Moment, out: Path, driver: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not moment.has_come(out):
-        assert driver.poll() is None, f"the run ended before {moment}"
-        assert time.monotonic() < deadline, f"{moment} did not come"
-        time.sleep(0.001)
-
-
-def processes() -> dict[int, tuple[int, int, str]]:
-    """(parent, session, command line) of every process, by its id."""
-    found = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with contextlib.suppress(OSError):
-                stat = (folder / "stat").read_text().rpartition(")")[2].split()
-                line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                found[int(folder.name)] = (int(stat[1]), int(stat[3]), line)
-    return found
-
-
-def busy_workers() -> list[int]:
-    """The processes below this one that carry a unit of work out."""
-    known = processes()
-
-    def is_ours(pid: int) -> bool:
-        while pid in known and pid != os.getpid():
-            pid = known[pid][0]
-        return pid == os.getpid()
-
-    return [pid for pid, (_, _, line) in known.items() if line.startswith("ray::MapBatches(") and is_ours(pid)]
-
-
-def shared_cluster() -> str:
-    import ray
-
-    return str(ray.get_runtime_context().gcs_address)
-
-
 def continue_and_compare(path: Path, out: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same command again, here: it ends well, leaves what was finished alone, and nothing else is different."""
     before = finished(out)
@@ -235,13 +164,15 @@ def check_whole(out: Path, expected: dict[str, str]) -> None:
 @pytest.mark.parametrize("moment", DRIVER_MOMENTS, ids=str)
 def test_a_killed_driver_called_again_gives_the_same_bytes(
     moment: Moment,
+    *,
+    address: str,
     sources: Sources,
     undisturbed: dict[str, str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "out"
-    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": shared_cluster()}))
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": address}))
     with command(path) as driver:
         wait_for(moment, out, driver)
     assert driver.returncode == -signal.SIGKILL
@@ -251,10 +182,10 @@ def test_a_killed_driver_called_again_gives_the_same_bytes(
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", WORKER_MOMENTS, ids=str)
 def test_killed_workers_change_no_byte(
-    moment: Moment, sources: Sources, undisturbed: dict[str, str], tmp_path: Path
+    moment: Moment, address: str, sources: Sources, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": shared_cluster()}))
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": address}))
     with command(path) as driver:
         wait_for(moment, out, driver)
         killed: list[int] = []
@@ -281,14 +212,12 @@ PHASES = {
 @pytest.mark.timeout(2 * 3600)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_run_killed_at_every_new_file_gives_the_same_bytes(
-    seed: int, sources: Sources, undisturbed: dict[str, str], tmp_path: Path
+    seed: int, address: str, sources: Sources, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     """Wherever another file stands, and a moment later: the driver is killed, or all workers at work and the driver
     goes on. Nothing is done by the calls after but what is left."""
     out, rng = tmp_path / "out", random.Random(seed)
-    path = write_recipe(
-        tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": shared_cluster(), "retries": 20})
-    )
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": address, "retries": 20}))
     moments = [(phase, Moment(pattern, num)) for phase, (pattern, most) in PHASES.items() for num in range(1, most + 1)]
     drivers, workers = Counter[str](), Counter[str]()
     while True:
@@ -304,43 +233,6 @@ def test_a_run_killed_at_every_new_file_gives_the_same_bytes(
     check_whole(out, undisturbed)
 
 
-def kill_on_the_way(
-    moments: list[tuple[str, Moment]],
-    out: Path,
-    driver: subprocess.Popen[bytes],
-    rng: random.Random,
-    workers: Counter[str],
-) -> str | None:
-    """Follow a call from moment to moment, killing workers at some, until the driver is to be killed (in which phase),
-    or has ended. Where no worker is at work it is the driver that dies. The moments that have come leave the list."""
-    while driver.poll() is None:
-        moments[:] = [(phase, moment) for phase, moment in moments if not moment.has_come(out)]
-        if not (phase := follow(moments, out, driver)):
-            break
-        time.sleep(rng.uniform(0, 0.05))
-        at_work = busy_workers()
-        if rng.random() < 0.6 or not at_work:
-            return phase if driver.poll() is None else None
-        for pid in at_work:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-                workers[phase] += 1
-    driver.wait(DEADLINE)
-    return None
-
-
-def follow(moments: list[tuple[str, Moment]], out: Path, driver: subprocess.Popen[bytes]) -> str | None:
-    """Wait for the next of the moments: its phase, or None where the call ended before."""
-    deadline = time.monotonic() + DEADLINE
-    while driver.poll() is None:
-        for phase, moment in moments:
-            if moment.has_come(out):
-                return phase
-        assert time.monotonic() < deadline, "no other file came"
-        time.sleep(0.002)
-    return None
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", [Moment("work/units/*/unit.json", 2), Moment("shards/*/*.bin", 1)], ids=str)
 def test_a_driver_killed_with_a_cluster_of_its_own_can_be_called_again(
@@ -354,14 +246,6 @@ def test_a_driver_killed_with_a_cluster_of_its_own_can_be_called_again(
         assert again.wait(DEADLINE) == 0, (tmp_path / "log.txt").read_text()
     end_sessions(driver.pid, again.pid)
     check_whole(out, undisturbed)
-
-
-def end_sessions(*sessions: int) -> None:
-    """End what Ray left behind in these sessions, process by process."""
-    for pid, (_, session, _) in processes().items():
-        if session in sessions:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
 
 
 class Interrupting(ProgressReporter):
@@ -408,7 +292,7 @@ def test_ctrl_c_says_that_nothing_is_lost(
 ) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "A harbour."}\n')
     path = write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), {"a": (str(tmp_path / "a.jsonl"),)}))
-    monkeypatch.setattr("pipeline.cli.run.ProgressReporter", lambda: Interrupting("read and filter", 0))
+    monkeypatch.setattr("pipeline.cli.corpus.run.ProgressReporter", lambda: Interrupting("read and filter", 0))
     assert main(["run", str(path)]) == 130
     assert "nothing is lost" in capsys.readouterr().err
 
@@ -444,7 +328,7 @@ def test_a_unit_whose_worker_dies_once_is_done_again_with_the_same_result(
     name = f"posts-{uuid.uuid4().hex}"
     sources = {name: sources["posts"]}
     dying = recipe(str(tmp_path / "out"), sources)
-    dying["source"][0]["steps"] = [*STEPS[:1], "tests.support.dying_steps:die_once", *STEPS[1:]]
+    dying["source"][0]["steps"] = [*STEPS[:1], "tests.support.steps.dying_steps:die_once", *STEPS[1:]]
     try:
         assert run(tmp_path, dying)["num_documents"] > 0
         assert dying_steps.scar(name).exists()
@@ -458,7 +342,7 @@ def test_a_unit_whose_worker_dies_once_is_done_again_with_the_same_result(
 
 def test_a_page_that_kills_every_worker_stops_the_run_naming_its_file(sources: Sources, tmp_path: Path) -> None:
     dying = recipe(str(tmp_path / "out"), {"posts": sources["posts"]}, ray={"retries": 1})
-    dying["source"][0]["steps"] = [*STEPS[:1], "tests.support.dying_steps:die_always", *STEPS[1:]]
+    dying["source"][0]["steps"] = [*STEPS[:1], "tests.support.steps.dying_steps:die_always", *STEPS[1:]]
     with pytest.raises(WorkerDiedError, match=r"posts-\d\.jsonl.*died 2 times"):
         run(tmp_path, dying)
     assert not list((tmp_path / "out").glob("documents/*/part-*")), "a unit that did not end leaves no part"

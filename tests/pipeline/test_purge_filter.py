@@ -12,7 +12,7 @@ from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
-from tests.support.runs import recipe, run
+from tests.support.outputs.runs import recipe, run
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 BY = ("--reason", "a takedown", "--by", "a test", "--apply")

@@ -26,7 +26,7 @@ from stages.document import Document, Rejection
 from stages.reading.options import ReadOptions
 from stages.reading.reader import read_one
 from stages.tokens.tokenizer import load_tokenizer
-from tests.support.runs import recipe, run
+from tests.support.outputs.runs import recipe, run
 
 pytestmark = [pytest.mark.usefixtures("small_ray"), pytest.mark.slow]
 

@@ -18,8 +18,8 @@ from pipeline.demo.check import check_truth
 from pipeline.demo.crawl import Truth, make_crawl
 from pipeline.phases import record
 from pipeline.units.bad_records import TooManyBadRecordsError
-from tests.support import runs
-from tests.support.runs import fingerprint, recipe, run
+from tests.support.outputs import runs
+from tests.support.outputs.runs import fingerprint, recipe, run
 
 SOURCES = {"web": "web-*.warc.gz", "news": "news-*.warc.gz", "boards": "boards-*.jsonl.gz"}
 

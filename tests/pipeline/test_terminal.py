@@ -16,10 +16,11 @@ import pytest
 
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
-from pipeline.cli.main import COMMANDS, main
+from pipeline.cli.commands import COMMANDS
+from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
 from pipeline.terminal import harmless_json, visible
-from tests.support.runs import recipe, run, write_recipe
+from tests.support.outputs.runs import recipe, run, write_recipe
 
 ATTACK = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\u202egnp.exe\u2069 ünïcode 漢字 😀"
 URL = f"https://forum.example.org/{ATTACK}"

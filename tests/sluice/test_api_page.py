@@ -12,8 +12,8 @@ import pytest
 
 import sluice
 from tests.support.checkout import ROOT
-from tests.support.runs import recipe, write_recipe
-from tests.support.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.outputs.runs import recipe, write_recipe
 
 PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

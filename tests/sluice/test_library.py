@@ -24,10 +24,10 @@ from lineage.trace.tracer import UnknownError
 from pipeline.cli.main import main
 from sluice.output import PurgedError
 from tests.support.checkout import ROOT
-from tests.support.runs import recipe, write_recipe
-from tests.support.tiny_corpus import make_corpus
-from tests.support.tiny_crawl import make_tiny_crawl, tiny_tokenizer
-from tests.support.training_runs import Run
+from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.outputs.runs import recipe, write_recipe
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.training.training_runs import Run
 from trainer.data.dataset import IGNORED
 
 

@@ -18,7 +18,7 @@ from stages.reading.options import ReadOptions, Unreadable
 from stages.reading.reader import read_documents
 from stages.steps.language import LanguageTable
 from stages.steps.parse import ParseTable
-from tests.support.mutations import KINDS, NUMBERS, Made, Mutator
+from tests.support.inputs.mutations import KINDS, NUMBERS, Made, Mutator
 
 MOST_BYTES = 1 << 20
 FAST = {"WARC": ("warc", "record"), "gzip": ("gzip",), "JSONL": ("jsonl", "row"), "Parquet": ("parquet",),

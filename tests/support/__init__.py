@@ -1,1 +1,1 @@
-"""What tests share: small corpora and outputs, servers that fail, processes that are killed."""
+"""What tests share, by kind: inputs, outputs, stores, processes, steps, training. checkout is the path of this copy."""

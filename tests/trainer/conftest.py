@@ -9,7 +9,7 @@ import pytest
 
 from lineage.storage import folder as storage
 from lineage.storage.folder import Folder
-from tests.support.s3_process import s3_process
+from tests.support.stores.s3_process import s3_process
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lineage.recipe import as_toml
-from tests.support.tiny_corpus import make_corpus
-from tests.support.training_runs import Run
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.training.training_runs import Run
 
 pytestmark = pytest.mark.slow
 

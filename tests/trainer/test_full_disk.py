@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lineage.recipe import as_toml
-from tests.support.small_disk import resize, small_disk
-from tests.support.tiny_corpus import make_corpus
-from tests.support.training_runs import Run
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.stores.small_disk import resize, small_disk
+from tests.support.training.training_runs import Run
 
 
 @pytest.mark.slow

@@ -18,8 +18,8 @@ from typing import IO, Any
 import pytest
 
 from lineage.storage.folder import Folder
-from tests.support.tiny_corpus import make_corpus
-from tests.support.training_runs import Run
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.training.training_runs import Run
 from trainer.data.corpus import open_corpus
 from trainer.options import DataTable
 from trainer.provenance.facts import FactLog, RunFact, commit

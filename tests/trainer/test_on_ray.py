@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.cluster.session import ray_session
-from tests.support.tiny_corpus import make_corpus
-from tests.support.training_runs import Run
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.training.training_runs import Run
 from trainer.launch import train_on_ray
 from trainer.processes.placement import local_cpus
 

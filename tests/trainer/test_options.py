@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.recipe import RecipeError, as_toml, load_recipe
-from trainer.options import PipelineTable, TrainRecipe
+from trainer.options import TrainRecipe
+from trainer.recipe_tables.parallelism import PipelineTable
 
 RECIPE = """
 [run]

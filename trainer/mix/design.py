@@ -11,8 +11,8 @@ import numpy as np
 from lineage.recipe import RecipeError
 from trainer.mix.space import Space, draw
 from trainer.mix.swarm import Floats
-from trainer.options import MixTable
 from trainer.ordering.mixture import quantise
+from trainer.recipe_tables.mixing import MixTable
 
 Role = Literal["natural", "uniform", "corner", "drawn", "replicate", "held_out"]
 

@@ -24,16 +24,9 @@ from trainer.mix.optimize import Goal
 from trainer.mix.space import Space, make_space
 from trainer.mix.swarm import Floats, Swarm
 from trainer.model.sizes import model_config
-from trainer.options import (
-    CheckpointTable,
-    MixTable,
-    MixtureTable,
-    ParallelTable,
-    PlanTable,
-    ResourcesTable,
-    TrainRayTable,
-    TrainRecipe,
-)
+from trainer.options import CheckpointTable, MixtureTable, PlanTable, ResourcesTable, TrainRayTable, TrainRecipe
+from trainer.recipe_tables.mixing import MixTable
+from trainer.recipe_tables.parallelism import ParallelTable
 from trainer.telemetry.metrics_file import read_reports
 
 

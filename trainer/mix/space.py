@@ -10,7 +10,7 @@ import numpy as np
 
 from lineage.recipe import RecipeError
 from trainer.mix.swarm import Floats
-from trainer.options import MixTable
+from trainer.recipe_tables.mixing import MixTable
 
 LARGEST_OVER_PRIOR: Final = 15.0
 """No drawn share is above this many times its prior (RegMix, 2407.01492, section 3.1)."""

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from trainer.model.sizes import Experts as ExpertSizes
 from trainer.model.swiglu import SwiGLU
-from trainer.options import ExpertsTable
+from trainer.recipe_tables.parallelism import ExpertsTable
 
 _ALIGNMENT: Final = 16
 """Bytes that the strides of a grouped product's matrices must be multiples of."""

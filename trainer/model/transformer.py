@@ -18,7 +18,7 @@ from trainer.model.context import Mask, attend
 from trainer.model.experts import ExpertLayer, Routing
 from trainer.model.sizes import ModelConfig, RopeScaling
 from trainer.model.swiglu import SwiGLU
-from trainer.options import ExpertsTable
+from trainer.recipe_tables.parallelism import ExpertsTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

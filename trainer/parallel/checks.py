@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from lineage.recipe import RecipeError
 from trainer.model.sizes import ModelConfig
-from trainer.options import ContextTable, Mesh, OverlapTable, PipelineTable, TrainTable
+from trainer.options import TrainTable
+from trainer.recipe_tables.parallelism import ContextTable, Mesh, OverlapTable, PipelineTable
 
 
 def check_layout(table: TrainTable, config: ModelConfig) -> None:

@@ -15,7 +15,7 @@ from torch import nn
 from lineage.recipe import RecipeError
 from trainer.model.sizes import ModelConfig
 from trainer.model.transformer import Llama
-from trainer.options import Float8Table
+from trainer.recipe_tables.parallelism import Float8Table
 
 _MULTIPLE: Final = 16
 """Both sides of a matrix that float8 products take, as one rank has it."""

@@ -18,7 +18,7 @@ import numpy as np
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from trainer.options import Mesh
+from trainer.recipe_tables.parallelism import Mesh
 
 DIMENSIONS: Final = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 """From the outermost, whose neighbours are furthest apart, to the innermost."""
@@ -58,12 +58,6 @@ def make_groups(sizes: Mesh, timeout: datetime.timedelta) -> Groups:
         sequence=_subgroup(sizes, ("cp", "tp"), timeout),
         ends=_ends(sizes, timeout),
     )
-
-
-def coordinate(sizes: Mesh, dimension: str) -> int:
-    """This rank's coordinate in one of DIMENSIONS."""
-    grid = _grid(sizes)
-    return int(np.argwhere(grid == dist.get_rank())[0][DIMENSIONS.index(dimension)])
 
 
 def _grid(sizes: Mesh) -> np.ndarray:

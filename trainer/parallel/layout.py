@@ -7,8 +7,9 @@ from typing import Literal
 
 import torch
 
-from trainer.options import ContextTable, ExpertsTable, Float8Table, Mesh, OverlapTable, PipelineTable, TrainTable
+from trainer.options import TrainTable
 from trainer.parallel.recompute import Recompute
+from trainer.recipe_tables.parallelism import ContextTable, ExpertsTable, Float8Table, Mesh, OverlapTable, PipelineTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

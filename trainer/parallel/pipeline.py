@@ -25,7 +25,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from trainer.model.rows import MicroBatch
 from trainer.model.transformer import LayerSpan, Llama
-from trainer.options import PipelineTable
+from trainer.recipe_tables.parallelism import PipelineTable
 
 Pass = Literal["forward", "backward"]
 
@@ -189,11 +189,6 @@ class TiedEnds:
     ) -> None:
         self._embedding, self._output = embedding, output
         self._ends = ends
-
-    @property
-    def has_both(self) -> bool:
-        """Whether this rank has both; the output matrix is then no parameter of the optimizer."""
-        return self._embedding is not None and self._output is not None
 
     @property
     def counted_elsewhere(self) -> tuple[nn.Parameter, ...]:

@@ -134,114 +134,140 @@ def _hops(num_gpus: int) -> int:
 def traffic(layout: PlannedLayout, plan: PlanTable) -> tuple[Traffic, ...]:
     """Everything that a GPU of the fullest pipeline rank sends in a step; axes of size 1 send nothing and are left
     out."""
-    mesh, parts = layout.mesh, layout.num_micro_batches
-    layers, sparse = layout.num_stage_layers, max(part.num_sparse for part in layout.ranks)
-    synchronised = 1 if layout.synchronises_once else parts
-    data, experts = mesh.tp, mesh.ep
+    sent = [*_layer_traffic(layout, plan), *_weight_traffic(layout, plan), _stage_traffic(layout, plan)]
+    if layout.config.experts is not None:
+        sent += _expert_weight_traffic(layout, plan)
+    return tuple(each for each in sent if each.num_gpus > 1 and each.num_bytes > 0)
+
+
+def _layer_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
+    """What the peers that share the layers' work send each other, of tensors, sequences and experts."""
+    mesh, parts, layers = layout.mesh, layout.num_micro_batches, layout.num_stage_layers
     again = layout.recompute != "none"
-    kinds = [
-        (
+    return [
+        _sent(
             "tp",
             "layers' all-gathers and reduce-scatters",
             ring_path(1, mesh.tp, plan),
             mesh.tp,
-            tensor_bytes(layout),
-            parts * ((11 if again else 8) * layers + 4),
+            num_bytes=tensor_bytes(layout),
+            num_collectives=parts * ((11 if again else 8) * layers + 4),
         ),
-        (
+        _sent(
             "cp",
             "keys and values",
             ring_path(mesh.tp, mesh.cp, plan),
             mesh.cp,
-            context_bytes(layout),
-            parts * layers * 3 * (1 if layout.context.method == "gather" else mesh.cp - 1),
+            num_bytes=context_bytes(layout),
+            num_collectives=parts * layers * 3 * (1 if layout.context.method == "gather" else mesh.cp - 1),
         ),
-        (
+        _sent(
             "ep",
             "all-to-all of tokens to experts and back",
             all_to_all_path(mesh.ep, plan),
             mesh.ep,
-            expert_bytes(layout),
-            parts * sparse * (6 if again else 4),
-        ),
-        (
-            "dp_shard",
-            "all-gather of parameters",
-            ring_path(data, layout.num_shards, plan),
-            layout.num_shards,
-            gather_bytes(layout),
-            gathers(layout) * (layers + 2),
-        ),
-        (
-            "dp_shard",
-            "reduce-scatter of gradients",
-            ring_path(data, layout.num_shards, plan),
-            layout.num_shards,
-            reduce_bytes(layout),
-            synchronised * (layers + 2),
-        ),
-        (
-            "dp_replicate",
-            "all-reduce of gradients",
-            ring_path(data * layout.num_shards, layout.num_replicas, plan),
-            layout.num_replicas,
-            replica_bytes(layout),
-            layers + 2,
-        ),
-        (
-            "pp",
-            "activations and their gradients",
-            pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, plan),
-            mesh.pp,
-            pipeline_bytes(layout),
-            2 * layout.pipeline.num_virtual * parts,
+            num_bytes=expert_bytes(layout),
+            num_collectives=parts * _num_sparse(layout) * (6 if again else 4),
         ),
     ]
-    if layout.config.experts is not None:
-        shards = layout.shards.experts
-        copies = mesh.dp_replicate * layout.num_expert_peers // shards
-        path = ring_path(experts, shards, plan)
-        whole = layout.num_expert_parameters(_fullest(layout)) / mesh.ep
-        kinds += [
-            (
-                "dp_shard",
-                "all-gather of experts",
-                path,
-                shards,
-                gathers(layout) * ring_bytes(layout.compute_bytes * whole, shards),
-                gathers(layout) * sparse,
-            ),
-            (
-                "dp_shard",
-                "reduce-scatter of experts' gradients",
-                path,
-                shards,
-                synchronised * ring_bytes(layout.weight_bytes * whole, shards),
-                synchronised * sparse,
-            ),
-            (
-                "dp_replicate",
-                "all-reduce of experts' gradients",
-                ring_path(experts * shards, copies, plan),
-                copies,
-                all_reduce_bytes(layout.weight_bytes * whole / shards, copies),
-                sparse,
-            ),
-        ]
-    return tuple(
-        Traffic(
-            axis=axis,
-            what=what,
-            num_gpus=num_gpus,
-            link=path.link,
-            gbps=path.gbps,
-            num_bytes=num_bytes,
-            num_collectives=num_collectives,
-            latency_seconds=num_collectives * path.latency,
-        )
-        for axis, what, path, num_gpus, num_bytes, num_collectives in kinds
-        if num_gpus > 1 and num_bytes > 0
+
+
+def _weight_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
+    """Weights and gradients among the ranks that share them, those of experts apart."""
+    num_shards, num_replicas = layout.num_shards, layout.num_replicas
+    pieces = layout.num_stage_layers + 2
+    path = ring_path(layout.mesh.tp, num_shards, plan)
+    return [
+        _sent(
+            "dp_shard",
+            "all-gather of parameters",
+            path,
+            num_shards,
+            num_bytes=gather_bytes(layout),
+            num_collectives=gathers(layout) * pieces,
+        ),
+        _sent(
+            "dp_shard",
+            "reduce-scatter of gradients",
+            path,
+            num_shards,
+            num_bytes=reduce_bytes(layout),
+            num_collectives=reductions(layout) * pieces,
+        ),
+        _sent(
+            "dp_replicate",
+            "all-reduce of gradients",
+            ring_path(layout.mesh.tp * num_shards, num_replicas, plan),
+            num_replicas,
+            num_bytes=replica_bytes(layout),
+            num_collectives=pieces,
+        ),
+    ]
+
+
+def _stage_traffic(layout: PlannedLayout, plan: PlanTable) -> Traffic:
+    """What neighbouring stages of the pipeline send each other."""
+    mesh = layout.mesh
+    return _sent(
+        "pp",
+        "activations and their gradients",
+        pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, plan),
+        mesh.pp,
+        num_bytes=pipeline_bytes(layout),
+        num_collectives=2 * layout.pipeline.num_virtual * layout.num_micro_batches,
     )
+
+
+def _expert_weight_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
+    """Weights and gradients of experts, among the ranks that hold the same ones."""
+    mesh, shards, sparse = layout.mesh, layout.shards.experts, _num_sparse(layout)
+    copies = mesh.dp_replicate * layout.num_expert_peers // shards
+    path = ring_path(mesh.ep, shards, plan)
+    whole = layout.num_expert_parameters(_fullest(layout)) / mesh.ep
+    return [
+        _sent(
+            "dp_shard",
+            "all-gather of experts",
+            path,
+            shards,
+            num_bytes=gathers(layout) * ring_bytes(layout.compute_bytes * whole, shards),
+            num_collectives=gathers(layout) * sparse,
+        ),
+        _sent(
+            "dp_shard",
+            "reduce-scatter of experts' gradients",
+            path,
+            shards,
+            num_bytes=reductions(layout) * ring_bytes(layout.weight_bytes * whole, shards),
+            num_collectives=reductions(layout) * sparse,
+        ),
+        _sent(
+            "dp_replicate",
+            "all-reduce of experts' gradients",
+            ring_path(mesh.ep * shards, copies, plan),
+            copies,
+            num_bytes=all_reduce_bytes(layout.weight_bytes * whole / shards, copies),
+            num_collectives=sparse,
+        ),
+    ]
+
+
+def _sent(axis: str, what: str, path: Path, num_gpus: int, *, num_bytes: float, num_collectives: float) -> Traffic:
+    return Traffic(
+        axis=axis,
+        what=what,
+        num_gpus=num_gpus,
+        link=path.link,
+        gbps=path.gbps,
+        num_bytes=num_bytes,
+        num_collectives=num_collectives,
+        latency_seconds=num_collectives * path.latency,
+    )
+
+
+def _num_sparse(layout: PlannedLayout) -> int:
+    """The most layers with experts of a rank."""
+    return max(part.num_sparse for part in layout.ranks)
 
 
 def _fullest(layout: PlannedLayout) -> Part:
@@ -258,6 +284,12 @@ def gathers(layout: PlannedLayout) -> int:
     return layout.num_micro_batches * (2 if layout.zero == 3 else 1)
 
 
+def reductions(layout: PlannedLayout) -> int:
+    """How often gradients are reduced in a step: each micro-batch (else accumulation would hold them whole); once in
+    pipelines and for zero = 1."""
+    return 1 if layout.synchronises_once else layout.num_micro_batches
+
+
 def gather_bytes(layout: PlannedLayout) -> float:
     """All-gathers of parameters in `compute_bytes`."""
     size = layout.compute_bytes * layout.num_parameters(_fullest(layout)) / layout.mesh.tp
@@ -265,10 +297,9 @@ def gather_bytes(layout: PlannedLayout) -> float:
 
 
 def reduce_bytes(layout: PlannedLayout) -> float:
-    """Reduce-scatters of gradients in `weight_bytes`, each micro-batch (else accumulation would hold them whole); once
-    a step in pipelines and for zero = 1."""
+    """Reduce-scatters of gradients in `weight_bytes`."""
     size = layout.weight_bytes * layout.num_parameters(_fullest(layout)) / layout.mesh.tp
-    return (1 if layout.synchronises_once else layout.num_micro_batches) * ring_bytes(size, layout.num_shards)
+    return reductions(layout) * ring_bytes(size, layout.num_shards)
 
 
 def replica_bytes(layout: PlannedLayout) -> float:
@@ -311,8 +342,7 @@ def expert_bytes(layout: PlannedLayout) -> float:
     """All-to-alls of each layer with experts: a token's copy to each of its experts and back, forward and backward
     (GShard, 2006.16668, section 3.2), forward again where the layer is computed again."""
     times = 4 if layout.recompute == "none" else 6
-    sparse = max(part.num_sparse for part in layout.ranks)
-    return times * layout.num_micro_batches * sparse * ring_bytes(expert_size(layout), layout.mesh.ep)
+    return times * layout.num_micro_batches * _num_sparse(layout) * ring_bytes(expert_size(layout), layout.mesh.ep)
 
 
 def expert_size(layout: PlannedLayout) -> float:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from trainer.model.sizes import ModelConfig
-from trainer.options import ContextTable, Mesh, PipelineTable, TrainTable
+from trainer.options import TrainTable
 from trainer.parallel.checks import check_layout
 from trainer.planning.schedules import rank_of_stage
+from trainer.recipe_tables.parallelism import ContextTable, Mesh, PipelineTable
 
 LARGEST_MICRO_BATCH: Final = 8
 """Sequences of a forward pass where the recipe gives none, as the feed cuts them."""

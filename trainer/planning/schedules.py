@@ -15,12 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from trainer.options import Schedule
+from trainer.recipe_tables.parallelism import Schedule
 
 Kind = Literal["F", "B", "I", "W"]
-
-SPLIT: Final = frozenset({"interleaved_zero_bubble", "zbv", "dualpipev"})
-"""Schedules that compute the two gradients apart."""
 
 _V_SHAPED: Final = frozenset({"zbv", "dualpipev"})
 

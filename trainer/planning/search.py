@@ -20,7 +20,7 @@ from typing import Final, Literal, NamedTuple
 
 from lineage.recipe import RecipeError
 from trainer.model.sizes import ModelConfig
-from trainer.options import Mesh, ParallelTable, PipelineTable, PlanTable, Schedule, TrainRecipe
+from trainer.options import PlanTable, TrainRecipe
 from trainer.parallel.checks import check_mesh, check_split_backward
 from trainer.planning.communication import traffic
 from trainer.planning.gpus import Gpu, gpu_named
@@ -55,6 +55,7 @@ from trainer.planning.throughput import (
     throughput_of,
     update_seconds,
 )
+from trainer.recipe_tables.parallelism import Mesh, ParallelTable, PipelineTable, Schedule
 
 MICRO_BATCHES: Final = (1, 2, 4, 8)
 """Sequences of a forward pass that are tried."""

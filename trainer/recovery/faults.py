@@ -65,8 +65,3 @@ class SkipCounter:
                 "sequences with `sluice trace --run --step`, leave them out with train.skip, lower the learning rate, "
                 "or raise train.faults.max_skips"
             )
-
-
-def verdict_reason(verdict: float) -> Reason | None:
-    """The reason that `judge`'s number stands for; None: the step counts."""
-    return STEP_VERDICTS[int(verdict)]

@@ -18,18 +18,11 @@ from lineage.storage.lock import HeldError, hold
 from lineage.store import delta as store
 from lineage.verify.output import verify
 from stages.steps.url import named_host, normalise_url
-from tests.support.byte_search import of_folder
-from tests.support.purging import assert_gone, assert_whole, by_doc, purge, roles
-from tests.support.small_out import (
-    Record,
-    SmallOut,
-    Tamper,
-    change_where,
-    make_records,
-    make_small_out,
-    plan_hooks,
-    verify_hooks,
-)
+from tests.support.outputs.byte_search import of_folder
+from tests.support.outputs.purging import assert_gone, assert_whole, by_doc, purge, roles
+from tests.support.outputs.small_out.hooks import plan_hooks, verify_hooks
+from tests.support.outputs.small_out.output import SmallOut, Tamper, change_where, make_small_out
+from tests.support.outputs.small_out.records import Record, make_records
 
 
 def test_the_search_of_every_byte_finds_what_is_there(template: SmallOut) -> None:

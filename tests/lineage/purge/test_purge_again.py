@@ -20,9 +20,11 @@ from lineage.store.purged_spans import PurgedSpans
 from lineage.trace.tracer import Functions, Tracer
 from lineage.verify.output import verify
 from stages.steps.url import named_host, normalise_url
-from tests.support.byte_search import of_folder
-from tests.support.purging import assert_gone, assert_whole, by_doc, purge, roles
-from tests.support.small_out import Record, SmallOut, apply_hooks, ordered, plan_hooks, verify_hooks
+from tests.support.outputs.byte_search import of_folder
+from tests.support.outputs.purging import assert_gone, assert_whole, by_doc, purge, roles
+from tests.support.outputs.small_out.hooks import apply_hooks, ordered, plan_hooks, verify_hooks
+from tests.support.outputs.small_out.output import SmallOut
+from tests.support.outputs.small_out.records import Record
 
 
 def backed_up(out: Folder, folder: Path) -> Path:

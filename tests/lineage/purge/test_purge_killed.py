@@ -15,10 +15,11 @@ import pytest
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from lineage.store import delta as store
-from tests.support.byte_search import of_folder
 from tests.support.checkout import ROOT
-from tests.support.purging import assert_gone, assert_whole, by_doc, purge
-from tests.support.small_out import Record, SmallOut
+from tests.support.outputs.byte_search import of_folder
+from tests.support.outputs.purging import assert_gone, assert_whole, by_doc, purge
+from tests.support.outputs.small_out.output import SmallOut
+from tests.support.outputs.small_out.records import Record
 
 
 def test_two_purges_at_once_both_happen_if_they_wait(template: SmallOut, out: Folder) -> None:
@@ -31,7 +32,15 @@ def test_two_purges_at_once_both_happen_if_they_wait(template: SmallOut, out: Fo
 
 
 def run_child(out: Folder, record: Record, act: int, wait: float = 0) -> subprocess.Popen[str]:
-    arguments = [sys.executable, "-m", "tests.support.purge_child", out.url, record.doc_id.hex(), str(act), str(wait)]
+    arguments = [
+        sys.executable,
+        "-m",
+        "tests.support.processes.purge_child",
+        out.url,
+        record.doc_id.hex(),
+        str(act),
+        str(wait),
+    ]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT)
 
 

@@ -10,10 +10,10 @@ import pytest
 from lineage.purge.plan import PurgeError
 from lineage.storage import objects
 from lineage.storage.folder import Folder
-from tests.support.byte_search import of_folder
-from tests.support.purging import assert_gone, assert_whole, by_doc, purge
-from tests.support.s3_server import s3_server
-from tests.support.small_out import make_small_out
+from tests.support.outputs.byte_search import of_folder
+from tests.support.outputs.purging import assert_gone, assert_whole, by_doc, purge
+from tests.support.outputs.small_out.output import make_small_out
+from tests.support.stores.s3_server import s3_server
 
 
 @pytest.fixture

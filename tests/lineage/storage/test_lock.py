@@ -18,9 +18,9 @@ from lineage.storage import objects
 from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import LEASE_FILE, HeldError, hold
 from tests.support.checkout import ROOT
-from tests.support.failing_store import FaultPlan, failing_store
-from tests.support.s3_server import s3_server
-from tests.support.wrong_clock import wrong_clock
+from tests.support.processes.wrong_clock import wrong_clock
+from tests.support.stores.failing_store import FaultPlan, failing_store
+from tests.support.stores.s3_server import s3_server
 
 _HOLDER = """
 import sys, time

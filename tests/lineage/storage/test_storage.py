@@ -15,7 +15,7 @@ import pytest
 
 from lineage.storage.folder import Folder, delta_options, is_remote, join, local_path
 from tests.support.checkout import ROOT
-from tests.support.s3_server import s3_server
+from tests.support.stores.s3_server import s3_server
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from lineage.store.tables import PART
 from lineage.trace.tracer import Functions, Tracer, UnknownError
 from pipeline.parquet.rows import RowWriter, clean_texts, read_rows, read_texts
 from stages.steps.url import named_host, normalise_url
-from tests.support.small_out import make_small_out
+from tests.support.outputs.small_out.output import make_small_out
 
 SQL = (
     "SELECT status, rule, count(*), count(url), sum(warc_offset) FROM documents GROUP BY 1, 2 ORDER BY ALL",

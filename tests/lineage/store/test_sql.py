@@ -20,7 +20,17 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError, append, append_run
 from lineage.store.sql import Limits, QueryError, WrongQueryError, query, questions, to_json
 from lineage.store.views import COLUMNS
-from tests.support.made_store import NUM, doc_id, document, is_kept, make_store, purge, segment_row, table_of, train
+from tests.support.outputs.made_store import (
+    NUM,
+    doc_id,
+    document,
+    is_kept,
+    make_store,
+    purge,
+    segment_row,
+    table_of,
+    train,
+)
 
 
 @pytest.fixture(scope="module")

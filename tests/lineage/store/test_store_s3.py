@@ -14,7 +14,7 @@ from lineage.store.digest import logical_digest
 from lineage.store.sql import query
 from lineage.trace.tracer import Functions, Tracer
 from stages.steps.url import named_host
-from tests.support.made_store import (
+from tests.support.outputs.made_store import (
     NUM,
     ArithmeticOrder,
     doc_id,
@@ -25,7 +25,7 @@ from tests.support.made_store import (
     table_of,
     train,
 )
-from tests.support.s3_process import s3_process
+from tests.support.stores.s3_process import s3_process
 
 
 @pytest.fixture

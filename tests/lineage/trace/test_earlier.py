@@ -11,7 +11,7 @@ from lineage.storage.folder import Folder
 from lineage.store import tables
 from lineage.store.delta import append
 from lineage.trace.earlier import find_in
-from tests.support.small_out import make_small_out
+from tests.support.outputs.small_out.output import make_small_out
 
 
 def test_the_output_that_kept_a_document_is_found(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from lineage.trace.exposure import erased_from
 from lineage.trace.tracer import Functions, Tracer, UnknownError
 from pipeline.inspect.document_history import print_history, print_list
 from stages.steps.url import named_host
-from tests.support.made_store import (
+from tests.support.outputs.made_store import (
     NUM,
     TOKENS,
     ArithmeticOrder,

@@ -23,7 +23,9 @@ from lineage.store.checksum_update import update_checksums
 from lineage.store.shuffle import Shuffle
 from lineage.verify.output import verify
 from lineage.verify.problems import Problem
-from tests.support.small_out import SmallOut, change_where, make_records, make_small_out, verify_hooks
+from tests.support.outputs.small_out.hooks import verify_hooks
+from tests.support.outputs.small_out.output import SmallOut, change_where, make_small_out
+from tests.support.outputs.small_out.records import make_records
 
 
 def problems(out: Folder) -> tuple[Problem, ...]:

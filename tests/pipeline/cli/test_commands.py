@@ -11,11 +11,11 @@ from rich.console import Console
 
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
+from pipeline.cli.corpus.summary import show_summary
 from pipeline.cli.main import main
-from pipeline.cli.tables.summary import show_summary
 from pipeline.demo.pages import write_article
 from pipeline.report.run_summary import RunSummary
-from tests.support.runs import recipe, run, write_recipe
+from tests.support.outputs.runs import recipe, run, write_recipe
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 

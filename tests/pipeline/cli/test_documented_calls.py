@@ -6,6 +6,7 @@ which each call runs as it is printed.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import os
@@ -14,8 +15,9 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -23,10 +25,11 @@ import tomli_w
 
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
-from pipeline.cli.main import COMMANDS, main, parse_command
+from pipeline.cli.commands import COMMANDS, parse_command
+from pipeline.cli.main import main
 from tests.support.checkout import ROOT
-from tests.support.runs import recipe, write_recipe
-from tests.support.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.outputs.runs import recipe, write_recipe
 
 DOCUMENTS = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
              *sorted(f"recipes/{path.name}" for path in (ROOT / "recipes").glob("*.toml")))  # fmt: skip
@@ -36,7 +39,7 @@ EXPLAINED = re.compile(r"(?: {2,}| +#).*$")
 """What follows a call on its line: two spaces and words, or a comment."""
 CLUSTER = {"submit", "jobs"}
 LATER = {"mix run", "mix optimize", "mix report", "mix doremi"}
-"""Minutes of proxy runs, which tests/trainer/test_mix_*.py carry out; here they are parsed."""
+"""Minutes of proxy runs, which tests/trainer/mix/ carry out; here they are parsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,14 +108,31 @@ def test_the_documents_hold_calls_of_every_command() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS, ids=str)
-def test_a_printed_call_parses(call: Call) -> None:
-    words = numbered(call.words)
-    options = parse_command(words[0], words[1:])
+def test_every_value_of_a_printed_call_reaches_its_command(call: Call) -> None:
+    options = parsed(numbered(call.words))
     if call.command == "submit":
         from pipeline.cli.submit import split_command
 
-        command = split_command(options)
-        parse_command(command[0], command[1:])
+        parsed(split_command(options))
+
+
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """The options of a call, which hold every value that stands in it."""
+    options = parse_command(words[0], words[1:])
+    values = {word for word in words[1:] if not word.startswith("--")}
+    assert not values - set(values_of(vars(options)))
+    return options
+
+
+def values_of(options: object) -> Iterator[str]:
+    """Every value in parsed options, as it would be printed in a call."""
+    match options:
+        case dict():
+            yield from values_of(list(options.values()))
+        case list() | tuple():
+            yield from chain.from_iterable(map(values_of, options))
+        case _:
+            yield str(options)
 
 
 @pytest.mark.parametrize("call", [call for call in CALLS if call.command == "plan"], ids=str)
@@ -167,6 +187,24 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """A finished run over two sources at the place that the recipes name, a training on it, and files to look for."""
     folder = tmp_path_factory.mktemp("world")
+    _write_recipes(folder)
+    for call in (["run", "recipes/crawl.toml"], ["train", "recipes/train.toml"]):
+        _carry_out(folder, call)
+    row = query(
+        Folder(str(folder / "out" / "crawl")),
+        "SELECT doc_id, url, host, clean_hash, warc_file, warc_offset FROM documents"
+        " WHERE status = 'kept' AND source = 'web' ORDER BY warc_file, warc_offset LIMIT 1",
+    ).rows[0]
+    page = dict(zip(("doc_id", "url", "host", "clean_hash", "warc_file", "offset"), map(str, row), strict=True))
+    _write_texts(folder, page)
+    _write_tables(folder)
+    _carry_out(folder, ["scan", "out/crawl", "--against", "benchmark.jsonl", "--to", "scan.json", "--max-share", "1"])
+    _carry_out(folder, ["export", "out/crawl", "--format", "jsonl", "--to", "lent"])
+    return World(folder=folder, names=_names_of(page))
+
+
+def _write_recipes(folder: Path) -> None:
+    """A crawl, the two recipes that the documents name, and two with other thresholds."""
     (folder / "crawl").mkdir()
     sources = make_tiny_crawl(folder / "crawl")
     plain = recipe("out/crawl", {"web": ("crawl/*.warc.gz",), "posts": ("crawl/posts-*.jsonl",)})
@@ -193,32 +231,27 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     (folder / "recipes" / "train.toml").write_text(
         tomli_w.dumps({"run": {"name": "first-run"}, "train": train, "mix": {"runs": 4}})
     )
-    for call in (["run", "recipes/crawl.toml"], ["train", "recipes/train.toml"]):
-        ended = sluice(folder, call)
-        assert ended.returncode == 0, ended.stderr
-    out = Folder(str(folder / "out" / "crawl"))
-    row = query(
-        out,
-        "SELECT doc_id, url, host, clean_hash, warc_file, warc_offset FROM documents"
-        " WHERE status = 'kept' AND source = 'web' ORDER BY warc_file, warc_offset LIMIT 1",
-    ).rows[0]
-    doc_id, url, host, clean_hash, warc_file, offset = map(str, row)
-    history = sluice(
-        folder, ["explain", "recipes/crawl.toml", "--warc", f"crawl/{warc_file}", "--offset", offset, "--json"]
-    )
-    text = json.loads(history.stdout)["text"]
+
+
+def _write_texts(folder: Path, page: dict[str, str]) -> None:
+    """Files that hold the text of a page, or name it."""
+    where = ["--warc", f"crawl/{page['warc_file']}", "--offset", page["offset"]]
+    text = json.loads(_carry_out(folder, ["explain", "recipes/crawl.toml", *where, "--json"]))["text"]
     for name in ("benchmark.jsonl", "target.jsonl"):
         (folder / name).write_text(json.dumps({"text": text}) + "\n")
-    (folder / "takedown.csv").write_text(f"doc_id,why\n{doc_id},asked\n")
+    (folder / "takedown.csv").write_text(f"doc_id,why\n{page['doc_id']},asked\n")
     (folder / "page.html").write_text(f"<html><body><article><p>{text}</p></article></body></html>")
-    _write_tables(folder)
-    ended = sluice(
-        folder, ["scan", "out/crawl", "--against", "benchmark.jsonl", "--to", "scan.json", "--max-share", "1"]
-    )
+
+
+def _carry_out(folder: Path, words: list[str]) -> str:
+    ended = sluice(folder, words)
     assert ended.returncode == 0, ended.stderr
-    ended = sluice(folder, ["export", "out/crawl", "--format", "jsonl", "--to", "lent"])
-    assert ended.returncode == 0, ended.stderr
-    names = {
+    return ended.stdout
+
+
+def _names_of(page: dict[str, str]) -> dict[str, str]:
+    """What the names in printed calls stand for."""
+    return {
         "OUT": "out/crawl",
         "/data/out": "out/crawl",
         "/data/ledger": "out/crawl",
@@ -227,13 +260,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         "/data/texts": "out/crawl",
         "RUN_OUTPUT": "out/first-run",
         "RECIPE": "recipes/train.toml",
-        "--doc": doc_id,
-        "--url": url,
-        "--host": host,
-        "--hash": clean_hash,
-        "warc_file": warc_file,
-        "offset": offset,
-        "--warc": f"crawl/{warc_file}",
+        "--doc": page["doc_id"],
+        "--url": page["url"],
+        "--host": page["host"],
+        "--hash": page["clean_hash"],
+        "warc_file": page["warc_file"],
+        "offset": page["offset"],
+        "--warc": f"crawl/{page['warc_file']}",
         "--shard": "web/0",
         "--run": "first-run",
         "--row": "0",
@@ -248,7 +281,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         "--step 10": "10",
         "--step 200": "12",
     }
-    return World(folder=folder, names=names)
 
 
 def _write_tables(folder: Path) -> None:

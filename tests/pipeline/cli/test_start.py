@@ -13,10 +13,11 @@ import tomli_w
 
 from lineage.recipe import RecipeError, load_recipe
 from lineage.storage.folder import Folder
-from pipeline.cli.main import main, parse_command
-from pipeline.cli.train import done_lines
+from pipeline.cli.commands import parse_command
+from pipeline.cli.main import main
+from pipeline.cli.training.train import done_lines
 from tests.support.checkout import ROOT
-from tests.support.tiny_corpus import make_corpus
+from tests.support.outputs.tiny_corpus import make_corpus
 from trainer.data.corpus import open_corpus
 from trainer.options import DataTable, TrainRecipe
 from trainer.preflight import check_recipe

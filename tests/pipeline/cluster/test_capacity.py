@@ -13,7 +13,7 @@ from lineage.recipe import RecipeError, parse_table
 from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
 from pipeline.cluster.tasks import TaskResources
 from pipeline.recipe import RayTable
-from tests.support.runs import recipe, run
+from tests.support.outputs.runs import recipe, run
 
 HEAD = Nodes(resources={"CPU": 4.0, "memory": 16.0 * 2**30})
 DATA = Nodes(resources={"CPU": 16.0, "memory": 64.0 * 2**30, "data": 1.0}, num=3)

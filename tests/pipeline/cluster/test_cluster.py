@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lineage.storage.folder import Folder
-from tests.support.ray_nodes import Node, RayCluster, ray_cluster, wait_until
-from tests.support.runs import fingerprint, recipe, run, s3_server, write_recipe
-from tests.support.tiny_crawl import inputs_of, make_tiny_crawl, tiny_tokenizer
+from tests.support.inputs.tiny_crawl import inputs_of, make_tiny_crawl, tiny_tokenizer
+from tests.support.outputs.runs import fingerprint, recipe, run, s3_server, write_recipe
+from tests.support.processes.ray_nodes import Node, RayCluster, ray_cluster, wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -19,9 +19,9 @@ import yaml
 
 from lineage.storage.folder import Folder
 from tests.support.checkout import ROOT
-from tests.support.ray_nodes import RayCluster, free_ports, ray_cluster, wait_until
-from tests.support.runs import recipe, s3_server, write_recipe
-from tests.support.tiny_crawl import inputs_of, make_tiny_crawl, tiny_tokenizer
+from tests.support.inputs.tiny_crawl import inputs_of, make_tiny_crawl, tiny_tokenizer
+from tests.support.outputs.runs import recipe, s3_server, write_recipe
+from tests.support.processes.ray_nodes import RayCluster, free_ports, ray_cluster, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -100,7 +100,8 @@ def with_a_gpu(folder: Path) -> dict[str, str]:
     folder.mkdir()
     library = folder / "libnvidia-ml.so.1"
     subprocess.run(
-        ["cc", "-shared", "-fPIC", "-o", str(library), str(ROOT / "tests" / "support" / "nvml.c")], check=True
+        ["cc", "-shared", "-fPIC", "-o", str(library), str(ROOT / "tests" / "support" / "processes" / "nvml.c")],
+        check=True,
     )
     return {"LD_LIBRARY_PATH": str(folder)}
 

@@ -20,9 +20,9 @@ from pipeline.cluster.tasks import TaskResources
 from pipeline.phases.progress import ProgressReporter
 from pipeline.process import run as run_recipe
 from pipeline.recipe import load
-from tests.support.ray_nodes import wait_until
-from tests.support.runs import recipe, run, write_recipe
-from tests.support.tiny_crawl import make_tiny_crawl
+from tests.support.inputs.tiny_crawl import make_tiny_crawl
+from tests.support.outputs.runs import recipe, run, write_recipe
+from tests.support.processes.ray_nodes import wait_until
 
 pytestmark = pytest.mark.usefixtures("ray_with_this_module")
 

@@ -12,7 +12,7 @@ import pytest
 from pipeline.cluster.dataset import DatasetStats, WorkerDiedError
 from pipeline.cluster.pieces import Ended, PieceOperator, PieceReader, run_pieces
 from pipeline.cluster.tasks import ActorResources, TaskResources
-from tests.support import dying_pieces
+from tests.support.steps import dying_pieces
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 

@@ -17,8 +17,8 @@ from pipeline.cli.main import main
 from pipeline.cluster.address import check_answers
 from pipeline.cluster.capacity import ResourceError
 from pipeline.cluster.session import ray_session
-from tests.support.runs import recipe, write_recipe
-from tests.support.tiny_corpus import make_corpus
+from tests.support.outputs.runs import recipe, write_recipe
+from tests.support.outputs.tiny_corpus import make_corpus
 from trainer.launch import train_on_ray
 from trainer.options import TrainRecipe
 

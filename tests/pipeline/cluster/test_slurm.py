@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.support.ray_nodes import free_ports, wait_until
-from tests.support.runs import fingerprint, recipe, run, write_recipe
-from tests.support.tiny_crawl import make_tiny_crawl
+from tests.support.inputs.tiny_crawl import make_tiny_crawl
+from tests.support.outputs.runs import fingerprint, recipe, run, write_recipe
+from tests.support.processes.ray_nodes import free_ports, wait_until
 
 pytestmark = pytest.mark.slow
 

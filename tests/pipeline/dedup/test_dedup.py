@@ -21,7 +21,7 @@ from pipeline.dedup.exchange import Counts, Exchange, InProcess, RayData
 from pipeline.dedup.inputs import DedupUnit
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
-from tests.support.dedup_corpus import (
+from tests.support.inputs.dedup_corpus import (
     Corpus,
     Doc,
     Verdict,
@@ -31,7 +31,7 @@ from tests.support.dedup_corpus import (
     read_verdicts,
     write_earlier,
 )
-from tests.support.runs import s3_server
+from tests.support.outputs.runs import s3_server
 
 
 def similar(left: str, right: str) -> float:

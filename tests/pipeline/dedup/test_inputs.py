@@ -23,7 +23,7 @@ from pipeline.dedup.inputs import (
     read_texts,
     unit_file,
 )
-from tests.support.dedup_corpus import Doc, one_file
+from tests.support.inputs.dedup_corpus import Doc, one_file
 
 
 def earlier_output(root: Path, places: list[tuple[int, int]], texts: dict[int, list[str | None]]) -> KeysFile:

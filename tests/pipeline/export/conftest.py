@@ -16,8 +16,8 @@ from lineage.store.delta import read_table
 from pipeline.export.process import CorpusExport, Done, export, in_process
 from pipeline.export.request import ExportRequest
 from stages.tokens.tokenizer import Tokenizer, load_tokenizer
-from tests.support import runs
-from tests.support.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.outputs import runs
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,10 @@ from pipeline.export.process import CLAIM, export, in_process
 from pipeline.export.units import ExportJob
 from pipeline.inspect.hooks import verify_hooks
 from tests.pipeline.export.conftest import Corpus
-from tests.support import export_readers as readers
 from tests.support.checkout import ROOT
-from tests.support.runs import s3_server
-from tests.support.small_disk import resize, small_disk
+from tests.support.outputs import export_readers as readers
+from tests.support.outputs.runs import s3_server
+from tests.support.stores.small_disk import resize, small_disk
 
 FORMATS: dict[str, dict[str, Any]] = {
     "jsonl": {},
@@ -213,7 +213,7 @@ def test_an_export_that_a_purge_overtakes_ends_without_what_was_purged(corpus: C
 
 
 def child(corpus: Corpus, to: Path, name: str, act: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.support.export_child", str(corpus.out), str(to), name, str(act)]
+    command = [sys.executable, "-m", "tests.support.processes.export_child", str(corpus.out), str(to), name, str(act)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 

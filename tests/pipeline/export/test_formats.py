@@ -31,8 +31,8 @@ from pipeline.export.request import ExportRequest, parse_split
 from pipeline.export.tokens import ShardDocuments
 from pipeline.export.units import ExportJob, ExportPiece
 from tests.pipeline.export.conftest import Corpus
-from tests.support import export_readers as readers
-from tests.support.failing_server import Faults, failing_server
+from tests.support.outputs import export_readers as readers
+from tests.support.stores.failing_server import Faults, failing_server
 
 TEXT_READERS: dict[str, Callable[[Path], dict[str, str]]] = {
     "jsonl": lambda folder: dict(readers.read_jsonl(folder)),

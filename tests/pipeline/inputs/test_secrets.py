@@ -27,8 +27,8 @@ from pipeline.demo.pages import write_article
 from pipeline.inputs.http_file import Retries, http_facts, open_http
 from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe import load
-from tests.support.byte_search import everything, of_folder
-from tests.support.runs import recipe, summary_of, write_recipe
+from tests.support.outputs.byte_search import everything, of_folder
+from tests.support.outputs.runs import recipe, summary_of, write_recipe
 
 USER, PASSWORD = "harbourmaster", "s3cr3t-passw0rd"
 FAST = Retries(attempts=1, backoff_seconds=0.01)

@@ -17,7 +17,8 @@ from lineage.recipe import RecipeError
 from lineage.store.sql import query
 from lineage.trace.tracer import UnknownError
 from pipeline.inspect.purge_targets import listed_targets, targets_of_file, targets_of_source, targets_where
-from tests.support.small_out import SmallOut, make_small_out, plan_hooks
+from tests.support.outputs.small_out.hooks import plan_hooks
+from tests.support.outputs.small_out.output import SmallOut, make_small_out
 
 UNKNOWN = "f" * 32
 

@@ -26,7 +26,7 @@ from pipeline.inspect.tracing import make_tracer
 from pipeline.phases.steps import step_tables
 from pipeline.recipe import recipe_of
 from stages.chain import build_chain
-from tests.support.runs import recipe, run
+from tests.support.outputs.runs import recipe, run
 
 Answer = Callable[..., tuple[int, str, str]]
 

@@ -25,8 +25,8 @@ from pipeline.demo.warcs import DemoPage, write_source
 from pipeline.inspect.scan import ScanEvidence, ScanRequest, scan, write_evidence
 from pipeline.phases.progress import ProgressReporter
 from stages.tokens.tokenizer import load_tokenizer
-from tests.support.byte_search import everything, of_folder
-from tests.support.runs import recipe, run
+from tests.support.outputs.byte_search import everything, of_folder
+from tests.support.outputs.runs import recipe, run
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 

@@ -16,8 +16,8 @@ from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
 from pipeline.inspect.tune import tune
 from pipeline.recipe import load
-from tests.support.runs import recipe, run, write_recipe
-from tests.support.tiny_crawl import make_tiny_crawl
+from tests.support.inputs.tiny_crawl import make_tiny_crawl
+from tests.support.outputs.runs import recipe, run, write_recipe
 
 ALL_RULES = ["gopher_quality", "gopher_repetition", "c4", "fineweb"]
 

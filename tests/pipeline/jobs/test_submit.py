@@ -14,12 +14,13 @@ import pytest
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import object_store_settings
-from pipeline.cli.main import main, parse_command
+from pipeline.cli.commands import parse_command
+from pipeline.cli.main import main
 from pipeline.cli.submit import configure, split_command
 from pipeline.cluster.job_client import ClusterError, ClusterJob, find_token
 from pipeline.jobs.settings import SETTINGS, take_settings
 from pipeline.jobs.submission import Submission, make_submission, project_files, write_package
-from tests.support.runs import recipe, write_recipe
+from tests.support.outputs.runs import recipe, write_recipe
 
 IN = "s3://bucket/in/*.jsonl"
 OUT = "s3://bucket/out"

@@ -29,11 +29,11 @@ from stages.document import Document, Rejection
 from stages.reading.options import InputCounts, ReadOptions
 from stages.reading.reader import read_documents
 from tests.pipeline.cluster.test_dataset import ray_data_log
-from tests.support.model_steps import EVENTS
-from tests.support.runs import fingerprint, recipe, run, write_recipe
-from tests.support.tiny_encoder import make_encoder
+from tests.support.outputs.runs import fingerprint, recipe, run, write_recipe
+from tests.support.steps.model_steps import EVENTS
+from tests.support.steps.tiny_encoder import make_encoder
 
-OWN = "tests.support.model_steps"
+OWN = "tests.support.steps.model_steps"
 Inputs = dict[str, tuple[str, ...]]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.support.runs import recipe, run
+from tests.support.outputs.runs import recipe, run
 
 PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 ENGLISH = "the committee said that it would look at the plans of the city again and then decide what to do with them"

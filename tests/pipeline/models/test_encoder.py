@@ -18,7 +18,7 @@ from pipeline.models.encoder import check_installed, load_encoder
 from stages.chain import StepTables, build_chain
 from stages.document import Document, Place, Rejection
 from stages.steps.classifier import ClassifierTable
-from tests.support.tiny_encoder import make_encoder
+from tests.support.steps.tiny_encoder import make_encoder
 
 TOLERANCE = 2e-4
 """Of a score in another batch: the rounding to 4 decimals, and sums in another order."""

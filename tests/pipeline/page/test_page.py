@@ -21,8 +21,8 @@ import requests
 
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
-from tests.support.chromium import chromium
-from tests.support.runs import recipe, run
+from tests.support.outputs.runs import recipe, run
+from tests.support.processes.chromium import chromium
 
 HOSTILE = "https://evil.example.org/<script>document.title='stolen'</script>"
 

@@ -18,9 +18,9 @@ from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
-from tests.support.defects import DEFECTS, Defect, write_defects
-from tests.support.make_warc import good, http, member, page, record
-from tests.support.runs import recipe, write_recipe
+from tests.support.inputs.defects import DEFECTS, Defect, write_defects
+from tests.support.inputs.make_warc import good, http, member, page, record
+from tests.support.outputs.runs import recipe, write_recipe
 
 Plain = dict[str, Any]
 

@@ -13,8 +13,8 @@ import pytest
 
 from lineage.storage.folder import Folder, StorageError
 from pipeline.demo.pages import write_article
-from tests.support.runs import fingerprint, recipe, run, write_recipe
-from tests.support.small_disk import resize, small_disk
+from tests.support.outputs.runs import fingerprint, recipe, run, write_recipe
+from tests.support.stores.small_disk import resize, small_disk
 
 
 @pytest.fixture

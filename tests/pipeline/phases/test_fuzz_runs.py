@@ -14,8 +14,8 @@ from pipeline.inspect.hooks import verify_hooks
 from pipeline.phases.read import read_job, read_unit
 from pipeline.plan import plan_run
 from pipeline.recipe import load
-from tests.support.mutations import KINDS, Mutator
-from tests.support.runs import recipe, run, write_recipe
+from tests.support.inputs.mutations import KINDS, Mutator
+from tests.support.outputs.runs import recipe, run, write_recipe
 
 TABLES: dict[str, Any] = {"limits": {"max_bad_records": 1.0, "max_document_bytes": 1 << 20}, "language": {"keep": []}}
 

@@ -15,7 +15,7 @@ from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import plan_run
 from pipeline.recipe import load
-from tests.support.runs import recipe, write_recipe
+from tests.support.outputs.runs import recipe, write_recipe
 
 
 @dataclass(frozen=True, slots=True)

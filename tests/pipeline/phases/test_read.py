@@ -28,9 +28,9 @@ from stages.quality.options import QualityTable
 from stages.reading.options import InputCounts, ReadOptions
 from stages.reading.reader import read_documents
 from stages.steps.language import LanguageTable
-from tests.support.make_warc import http, member, page, record
-from tests.support.runs import recipe, write_recipe
-from tests.support.tiny_crawl import inputs_of, make_tiny_crawl
+from tests.support.inputs.make_warc import http, member, page, record
+from tests.support.inputs.tiny_crawl import inputs_of, make_tiny_crawl
+from tests.support.outputs.runs import recipe, write_recipe
 
 HOSTILE = (
     b"<div>" * 5_000 + b"deep" + b"</div>" * 5_000,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.stages.reading.test_memory import BOMBS
-from tests.support.runs import recipe, write_recipe
+from tests.support.outputs.runs import recipe, write_recipe
 
 GIB = 1 << 30
 DO_UNITS = """

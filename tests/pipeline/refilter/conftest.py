@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.parsed_texts import EDITING, recipe
-from tests.support.runs import run
-from tests.support.tiny_crawl import make_tiny_crawl
+from tests.support.inputs.tiny_crawl import make_tiny_crawl
+from tests.support.outputs.parsed_texts import EDITING, recipe
+from tests.support.outputs.runs import run
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ import pytest
 from lineage.storage.folder import Folder
 from pipeline.cli.main import main
 from tests.support.checkout import ROOT
-from tests.support.parsed_texts import recipe
-from tests.support.runs import fingerprint, run, write_recipe
+from tests.support.outputs.parsed_texts import recipe
+from tests.support.outputs.runs import fingerprint, run, write_recipe
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 

@@ -19,9 +19,9 @@ from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
-from tests.support.byte_search import everything, of_folder
-from tests.support.parsed_texts import recipe
-from tests.support.runs import fingerprint, run
+from tests.support.outputs.byte_search import everything, of_folder
+from tests.support.outputs.parsed_texts import recipe
+from tests.support.outputs.runs import fingerprint, run
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 BY = ("--reason", "a takedown", "--by", "a test", "--apply")

@@ -15,8 +15,8 @@ from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.refilter.step_keys import _LIBRARIES, READING
-from tests.support.parsed_texts import Tables, recipe
-from tests.support.runs import run
+from tests.support.outputs.parsed_texts import Tables, recipe
+from tests.support.outputs.runs import run
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -109,7 +109,7 @@ def test_a_step_of_ones_own_behind_parse_is_refused_where_it_would_run(
 ) -> None:
     plain = recipe(crawl, str(tmp_path / "out"))
     for source in plain["source"]:
-        source["steps"] = ["url", "parse", "language", "tests.support.dying_steps:die_once", "quality", "pii"]
+        source["steps"] = ["url", "parse", "language", "tests.support.steps.dying_steps:die_once", "quality", "pii"]
     with pytest.raises(RecipeError, match="stands after parse and may look at the page"):
         run(tmp_path, plain, earlier["plain"])
 

@@ -18,8 +18,8 @@ from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.inspect.hooks import verify_hooks
 from tests.support.checkout import ROOT
-from tests.support.parsed_texts import EDITING, RULES, Tables, recipe
-from tests.support.runs import fingerprint, run
+from tests.support.outputs.parsed_texts import EDITING, RULES, Tables, recipe
+from tests.support.outputs.runs import fingerprint, run
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -105,7 +105,7 @@ def test_lineage_names_the_run_that_ran_each_step_and_joins_it(
 def test_what_steps_raised_is_told_again(crawl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One before parse, one behind it that does not run again; both turn the same records down as in the first run."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-    step = "tests.support.failing_steps:fail_on_seven"
+    step = "tests.support.steps.failing_steps:fail_on_seven"
 
     def made(out: str, least: float) -> dict[str, Any]:
         plain = recipe(crawl, out, {"dedup": {"threshold": least}, "limits": {"max_bad_records": 1.0}})

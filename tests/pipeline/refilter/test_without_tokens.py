@@ -16,9 +16,9 @@ from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
-from tests.support.byte_search import everything, of_folder
-from tests.support.parsed_texts import EDITING, Tables, recipe
-from tests.support.runs import fingerprint, run
+from tests.support.outputs.byte_search import everything, of_folder
+from tests.support.outputs.parsed_texts import EDITING, Tables, recipe
+from tests.support.outputs.runs import fingerprint, run
 from trainer.data.corpus import open_corpus
 from trainer.options import DataTable
 

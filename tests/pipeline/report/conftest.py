@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.chromium import chromium
+from tests.support.processes.chromium import chromium
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from pipeline.demo.pages import write_article
 from pipeline.report.compare import compare_words
 from pipeline.report.data import human_bytes, human_value
 from stages.pii.scrub import scrub
-from tests.support.runs import recipe, run
+from tests.support.outputs.runs import recipe, run
 
 ATTACK = '<script>document.title="owned"</script><img src=x onerror="document.title=1"></p></blockquote><b id=evil>'
 

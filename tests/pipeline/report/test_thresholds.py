@@ -22,7 +22,7 @@ from pipeline.report.collect import collect
 from pipeline.report.data import ReportData, RuleRow, RuleValues
 from pipeline.report.excerpts import PER_CHOICE
 from stages.quality.offending import offending_lines
-from tests.support.runs import recipe, run
+from tests.support.outputs.runs import recipe, run
 
 
 @pytest.fixture(scope="module")

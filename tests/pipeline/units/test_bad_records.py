@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,25 +26,17 @@ from pipeline.units.results import CleanPart, ReadResult, RuleCount, UnreadableS
 from stages.reading import record
 from stages.reading.reader import ReadOptions, Unreadable, read_documents
 from tests.support.checkout import ROOT
-from tests.support.runs import recipe, write_recipe
+from tests.support.outputs.runs import recipe, write_recipe
 
+pytestmark = pytest.mark.usefixtures("address")
 
-@pytest.fixture(scope="module", autouse=True)
-def ray_with_steps(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A cluster whose workers find failing_steps."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-        request.getfixturevalue("small_ray")
-        yield
-
-
-STEPS = "tests.support.failing_steps"
+STEPS = "tests.support.steps.failing_steps"
 SECRET = "the harbour master of page"
 
 
 def line_of(function: str, what: str) -> int:
     """The line of failing_steps.py at which `what` stands in a function."""
-    lines = (ROOT / "tests" / "support" / "failing_steps.py").read_text().splitlines()
+    lines = (ROOT / "tests" / "support" / "steps" / "failing_steps.py").read_text().splitlines()
     start = lines.index(next(line for line in lines if line.startswith(f"def {function}(")))
     return next(number for number, line in enumerate(lines[start:], start + 1) if what in line)
 
@@ -58,7 +49,7 @@ def made(folder: Path, step: str | None, num: int = 20, **tables: dict[str, Any]
     plain["source"][0]["steps"] = [
         "url",
         "parse",
-        *([f"tests.support.failing_steps:{step}"] if step else []),
+        *([f"tests.support.steps.failing_steps:{step}"] if step else []),
         "identity",
     ]
     return write_recipe(folder / "recipe.toml", plain)
@@ -84,13 +75,15 @@ def test_a_step_that_raises_on_a_few_documents_is_said_and_reported_once_and_quo
     path = made(tmp_path, "fail_on_seven", limits={"max_bad_records": 0.1})
     assert main(["run", str(path)]) == 0
     printed = capsys.readouterr()
-    where = f"ValueError at tests.support.failing_steps, line {line_of('fail_on_seven', 'raise')}, in fail_on_seven"
-    assert f"tests.support.failing_steps:fail_on_seven: {where}, 1 ×" in printed.err
+    where = (
+        f"ValueError at tests.support.steps.failing_steps, line {line_of('fail_on_seven', 'raise')}, in fail_on_seven"
+    )
+    assert f"tests.support.steps.failing_steps:fail_on_seven: {where}, 1 ×" in printed.err
     assert f"no use for {SECRET} 7" in printed.err
     out = Folder(str(tmp_path / "out"))
     assert not verify(out, verify_hooks(out)).problems
     rows = query(out, "SELECT record_id, rule FROM documents WHERE status = 'rejected'").rows
-    assert rows == [("7", "tests.support.failing_steps:fail_on_seven.error")]
+    assert rows == [("7", "tests.support.steps.failing_steps:fail_on_seven.error")]
     report = out.read("report.html").decode()
     assert report.count(where) == 1
     assert "raise ValueError(f&#34;no use for {document.text}&#34;)" in report

@@ -28,7 +28,7 @@ from pipeline.units.results import (
     TokenizeResult,
     UnreadableStretch,
 )
-from tests.support.runs import recipe, write_recipe
+from tests.support.outputs.runs import recipe, write_recipe
 
 FAULT = FaultRow(
     stage="parse",

@@ -11,7 +11,7 @@ import pytest
 from stages.document import Document, Rejection
 from stages.quality.options import QualityTable
 from stages.quality.step import quality_step
-from tests.support.quality_texts import document, peer_verdict
+from tests.support.inputs.quality_texts import document, peer_verdict
 
 pytestmark = pytest.mark.slow
 

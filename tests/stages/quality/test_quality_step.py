@@ -13,7 +13,7 @@ from lineage.recipe import RecipeError, parse_table
 from stages.document import Document, Edit, Rejection
 from stages.quality.options import QualityTable, Variant, check_languages, limits
 from stages.quality.step import quality_step
-from tests.support.quality_texts import EDGES, document, filler, gopher_words, judge, verdict
+from tests.support.inputs.quality_texts import EDGES, document, filler, gopher_words, judge, verdict
 
 GERMAN = "Der Hund und die Katze sind in dem Haus von " + " ".join(f"Wort{filler(n)}" for n in range(60)) + "."
 

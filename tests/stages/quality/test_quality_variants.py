@@ -9,7 +9,7 @@ import pytest
 from stages.document import Document, Finding, Rejection
 from stages.quality.options import QualityTable, Variant
 from stages.quality.step import quality_step
-from tests.support.quality_texts import exactly, filler, fillers, gopher_words, judge, verdict
+from tests.support.inputs.quality_texts import exactly, filler, fillers, gopher_words, judge, verdict
 
 VARIANTS: tuple[Variant, ...] = ("datatrove", "paper", "dclm", "dolma")
 Q, R, C, F = "gopher_quality", "gopher_repetition", "c4", "fineweb"

@@ -68,6 +68,11 @@ def test_a_body_that_breaks_off_gives_what_it_has(name: str) -> None:
     assert page.startswith(found)
 
 
-@given(payload=st.binary(max_size=500), name=st.sampled_from(sorted(CODINGS)))
-def test_any_bytes_are_read_without_an_error(payload: bytes, name: str) -> None:
-    decode_body(payload, name, 1 << 26)
+@given(payload=st.binary(max_size=500), name=st.sampled_from(sorted(CODINGS)), limit=st.integers(0, 600))
+def test_any_bytes_give_a_body_within_the_bound_or_are_refused(payload: bytes, name: str, limit: int) -> None:
+    whole = decode_body(payload, name, 1 << 26)
+    if len(whole) > limit:
+        with pytest.raises(BodyTooLongError):
+            decode_body(payload, name, limit)
+    else:
+        assert decode_body(payload, name, limit) == whole

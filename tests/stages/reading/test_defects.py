@@ -9,7 +9,7 @@ import pytest
 
 from stages.document import Document
 from stages.reading.reader import InputCounts, ReadOptions, Unreadable, read_documents, read_one
-from tests.support.defects import DEFECTS, MIB, Defect
+from tests.support.inputs.defects import DEFECTS, MIB, Defect
 
 OPTIONS = {"source": "defects", "max_document_bytes": 20 * MIB}
 

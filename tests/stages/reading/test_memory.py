@@ -18,7 +18,7 @@ import pytest
 import zstandard
 
 from stages.reading.reader import ReadOptions, read_documents
-from tests.support.make_warc import good, http, member, record
+from tests.support.inputs.make_warc import good, http, member, record
 
 MIB = 1 << 20
 HUGE = "x" * (60 * MIB)

@@ -12,7 +12,7 @@ from stages.chain import StepTables, build_chain
 from stages.document import Document, Outcome, Rejection
 from stages.steps.user_step import StepTable, UserStep, check_step_tables
 
-OWN = "tests.support.model_steps"
+OWN = "tests.support.steps.model_steps"
 
 
 def tables(*steps: StepTable) -> StepTables:
@@ -70,7 +70,7 @@ def test_the_line_of_the_users_code_is_named(make_document) -> None:
 
 
 def _source() -> list[str]:
-    return (Path(__file__).parents[2] / "support" / "model_steps.py").read_text().splitlines()
+    return (Path(__file__).parents[2] / "support" / "steps" / "model_steps.py").read_text().splitlines()
 
 
 def test_an_answer_of_another_type_is_said(make_document) -> None:

@@ -21,9 +21,9 @@ from torch.distributed.checkpoint.metadata import (
 
 from lineage.recipe import parse_table
 from lineage.storage.folder import Folder
-from tests.support.forked import killed, run_forked, start_forked, wait
-from tests.support.tiny_corpus import make_corpus
-from tests.support.training_runs import Run
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.processes.forked import killed, run_forked, start_forked, wait
+from tests.support.training.training_runs import Run
 from trainer.checkpoint.state import held_tensors, load
 from trainer.checkpoint.store import (
     COMPLETE,

@@ -11,9 +11,9 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
 from lineage.store.rows import RunRow, SegmentRow, Span
 from lineage.trace.exposure import exposures, fold
-from tests.support.layouts import plain_loss
-from tests.support.tiny_corpus import VOCAB, make_corpus
-from tests.support.training_runs import Run
+from tests.support.outputs.tiny_corpus import VOCAB, make_corpus
+from tests.support.training.layouts import plain_loss
+from tests.support.training.training_runs import Run
 from trainer.checkpoint.state import load
 from trainer.data.asked_order import make_order
 from trainer.data.blocks import LocalBlocks

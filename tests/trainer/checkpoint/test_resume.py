@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lineage.ids import tokens_hash
-from tests.support.forked import run_forked
-from tests.support.synthetic import EOT, made_up_tokens, purge_tokens, write_output
-from tests.support.tiny_corpus import make_corpus
-from tests.support.training_runs import Run
+from tests.support.outputs.synthetic import EOT, made_up_tokens, purge_tokens, write_output
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.processes.forked import run_forked
+from tests.support.training.training_runs import Run
 from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process

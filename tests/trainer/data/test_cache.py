@@ -17,9 +17,9 @@ import pytest
 
 from lineage.index.blocks import BLOCK_BYTES, BLOCK_TOKENS
 from lineage.storage.folder import StorageError
-from tests.support.failing_server import Faults, failing_server
-from tests.support.peaks import peak_bytes
-from tests.support.synthetic import made_up_tokens, write_output
+from tests.support.outputs.synthetic import made_up_tokens, write_output
+from tests.support.stores.failing_server import Faults, failing_server
+from tests.support.stores.peaks import peak_bytes
 from trainer.data.blocks import DamagedBlockError, LocalBlocks
 from trainer.data.cache import fetch
 from trainer.data.cache.fetch import fetch_block

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from lineage.index.blocks import BLOCK_BYTES, BLOCK_TOKENS
-from tests.support.failing_server import Faults, failing_server
-from tests.support.forked import run_forked
-from tests.support.peaks import peak_bytes
-from tests.support.synthetic import made_up_tokens, write_output
-from tests.support.training_runs import Run
+from tests.support.outputs.synthetic import made_up_tokens, write_output
+from tests.support.processes.forked import run_forked
+from tests.support.stores.failing_server import Faults, failing_server
+from tests.support.stores.peaks import peak_bytes
+from tests.support.training.training_runs import Run
 from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process

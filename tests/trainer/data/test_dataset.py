@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lineage.index.blocks import BLOCK_TOKENS
-from tests.support.synthetic import EOT, made_up_tokens, purge_tokens, write_output
+from tests.support.outputs.synthetic import EOT, made_up_tokens, purge_tokens, write_output
 from trainer.data.blocks import DamagedBlockError, LocalBlocks
 from trainer.data.corpus import Corpus, open_corpus, reopen
 from trainer.data.dataset import IGNORED, Batch, Dataset, Slice, document_layout

@@ -12,15 +12,16 @@ import torch
 
 from lineage.index.blocks import BLOCK_BYTES
 from lineage.recipe import RecipeError
-from tests.support.failing_server import Faults, failing_server
-from tests.support.synthetic import EOT, made_up_tokens, purge_tokens, write_output
+from tests.support.outputs.synthetic import EOT, made_up_tokens, purge_tokens, write_output
+from tests.support.stores.failing_server import Faults, failing_server
 from trainer.data.blocks import LocalBlocks
 from trainer.data.corpus import open_corpus
 from trainer.data.dataset import IGNORED, Dataset, Slice
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.feed.loading import cache_folder, make_order, node_of, open_feed, slice_of
-from trainer.options import CacheTable, MixtureTable, OrderTable, ParallelTable, TrainRecipe, TrainRunTable, TrainTable
+from trainer.options import CacheTable, MixtureTable, OrderTable, TrainRecipe, TrainRunTable, TrainTable
 from trainer.processes.runtime import Process
+from trainer.recipe_tables.parallelism import ParallelTable
 from trainer.recovery.attempts import Attempt
 
 SHARDS = {"web": [made_up_tokens(20_000, 1), made_up_tokens(3_000, 2)]}

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lineage.storage.folder import Folder
-from tests.support.forked import killed, run_forked, start_forked, wait
-from tests.support.purge_child import Countdown, count_acts
-from tests.support.tiny_corpus import make_corpus
-from tests.support.training_runs import Run
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.processes.forked import killed, run_forked, start_forked, wait
+from tests.support.processes.purge_child import Countdown, count_acts
+from tests.support.training.training_runs import Run
 from trainer.checkpoint.store import complete_checkpoints
 from trainer.huggingface.export import export_run, read_card
 from trainer.huggingface.llama import Export, export_weights

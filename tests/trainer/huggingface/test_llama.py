@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from tests.support.forked import ChildFailedError
-from tests.support.tiny_corpus import VOCAB, make_corpus
-from tests.support.training_runs import Run
+from tests.support.outputs.tiny_corpus import VOCAB, make_corpus
+from tests.support.processes.forked import ChildFailedError
+from tests.support.training.training_runs import Run
 from trainer.checkpoint.state import held_tensors, load
 from trainer.checkpoint.store import CheckpointError
 from trainer.huggingface.export import export_run, read_card

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lineage.recipe import RecipeError, as_toml, load_recipe, parse_table
-from tests.support.tiny_corpus import make_corpus
+from tests.support.outputs.tiny_corpus import make_corpus
 from trainer.mix.ablation import AblationLaunch, run_ablation
 from trainer.mix.proxies import AblationError, open_ablation, pending, results, swarm_of, write_design
 from trainer.options import TrainRecipe

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from pipeline.cli.main import main
-from tests.support.mix_world import TARGET, World
-from tests.support.tiny_corpus import make_corpus
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.training.mix_world import TARGET, World
 from trainer.mix.doremi import averaged, mean_excess, update
 from trainer.mix.swarm import Floats
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pipeline.cli.main import main
-from tests.support.measured_ablation import finished, write_recipe
-from tests.support.tiny_corpus import make_corpus
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.training.measured_ablation import finished, write_recipe
 from trainer.mix.proxies import write_design
 
 SIZES = {"books": [30_000], "code": [20_000], "web": [50_000]}

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.recipe import RecipeError, parse_table
-from tests.support.mix_world import SPACE, TARGET, World, chosen
+from tests.support.training.mix_world import SPACE, TARGET, World, chosen
 from trainer.mix.design import make_design
 from trainer.mix.models import MODELS, fit_log_linear
 from trainer.mix.optimize import Goal, bounded, recommend, settle
 from trainer.mix.space import make_space, project, token_value
 from trainer.mix.swarm import Swarm
-from trainer.options import MixTable
 from trainer.ordering.mixture import quantise
+from trainer.recipe_tables.mixing import MixTable
 
 TOKENS = {"web": 6_000_000, "books": 3_000_000, "code": 1_000_000}
 

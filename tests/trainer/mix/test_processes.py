@@ -20,14 +20,14 @@ import ray
 
 from lineage.recipe import load_recipe
 from lineage.storage.lock import HeldError, hold
-from pipeline.cli.common import check_workers
+from pipeline.cli.training.workers import check_workers
 from pipeline.cluster.capacity import ResourceError
 from pipeline.cluster.session import ray_session
 from tests.support.checkout import ROOT
-from tests.support.measured_ablation import write_recipe
-from tests.support.mix_parent import sleepers
-from tests.support.mix_sleeper import publish
-from tests.support.tiny_corpus import make_corpus
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.processes.mix_parent import sleepers
+from tests.support.processes.mix_sleeper import publish
+from tests.support.training.measured_ablation import write_recipe
 from trainer.mix.ablation import AblationLaunch, run_ablation, run_all
 from trainer.mix.proxies import Ablation, AblationError, open_ablation
 from trainer.options import TrainRecipe
@@ -87,7 +87,7 @@ class TestParent:
     @pytest.fixture
     def parent(self, recipe: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.mix_parent", str(recipe), str(tmp_path), "2"],
+            [sys.executable, "-m", "tests.support.processes.mix_parent", str(recipe), str(tmp_path), "2"],
             text=True,
             cwd=ROOT,
             stdout=subprocess.PIPE,
@@ -168,7 +168,7 @@ def test_an_orphan_that_starts_too_late_ends_at_once(tmp_path: Path) -> None:
             "-m",
             "trainer.mix.child",
             str(os.getpid() + 1),
-            "tests.support.mix_sleeper",
+            "tests.support.processes.mix_sleeper",
             str(tmp_path),
             "0",
         ],

@@ -13,8 +13,8 @@ import pytest
 from pipeline.cli.main import main
 from pipeline.report.charts import Axes, spanning, ticks
 from pipeline.report.mix import as_plain, render_mix
-from tests.support.measured_ablation import finished, law, write_recipe
-from tests.support.tiny_corpus import make_corpus
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.training.measured_ablation import finished, law, write_recipe
 from trainer.mix.models import least_runs
 from trainer.mix.proxies import Ablation
 from trainer.mix.report import MixReport, make_report

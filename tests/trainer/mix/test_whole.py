@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from lineage.recipe import load_recipe
-from tests.support.mix_demo import make_output, write_recipe
+from tests.support.training.mix_demo import make_output, write_recipe
 from trainer.mix.ablation import AblationLaunch, carry_out
 from trainer.mix.design import Point
 from trainer.mix.proxies import Ablation, goal_losses, noise_floor, open_ablation, read_result, results

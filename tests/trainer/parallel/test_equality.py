@@ -16,8 +16,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tests.support.forked import run_forked
-from tests.support.layouts import (
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.processes.forked import run_forked
+from tests.support.training.layouts import (
     CONFIG,
     GLOBAL_BATCH,
     SEED,
@@ -39,7 +40,6 @@ from tests.support.layouts import (
     train_plainly,
     train_slice,
 )
-from tests.support.tiny_corpus import make_corpus
 from trainer.data.blocks import LocalBlocks
 from trainer.data.dataset import IGNORED, Slice
 from trainer.feed.feed import Feed, FeedSource
@@ -47,13 +47,13 @@ from trainer.model import context as attention_module
 from trainer.model.attention import Kernel
 from trainer.model.rows import DeviceRows
 from trainer.model.sizes import ModelConfig
-from trainer.options import ContextTable, OverlapTable, PipelineTable, Schedule
 from trainer.parallel import mesh as mesh_module
 from trainer.parallel.context import ContextOptions, ContextShare
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model
 from trainer.parallel.pipeline import TiedEnds
 from trainer.processes.runtime import Process
+from trainer.recipe_tables.parallelism import ContextTable, OverlapTable, PipelineTable, Schedule
 from trainer.step import evaluate, train_step
 
 DEEP = dataclasses.replace(CONFIG, num_layers=8)

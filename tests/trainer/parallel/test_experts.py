@@ -16,8 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.support.forked import run_forked
-from tests.support.layouts import (
+from tests.support.outputs.tiny_corpus import END_OF_TEXT, VOCAB, make_corpus
+from tests.support.processes.forked import run_forked
+from tests.support.training.layouts import (
     NAN_STEP,
     SEED,
     STEPS,
@@ -33,7 +34,6 @@ from tests.support.layouts import (
     staged,
     whole_weights,
 )
-from tests.support.tiny_corpus import END_OF_TEXT, VOCAB, make_corpus
 from trainer.data.blocks import LocalBlocks
 from trainer.data.dataset import IGNORED, Dataset, Slice, document_layout
 from trainer.feed.feed import Feed, FeedSource
@@ -43,10 +43,10 @@ from trainer.model.experts import WholeRows
 from trainer.model.optimizer import learning_rate
 from trainer.model.sizes import Experts, ModelConfig, model_config
 from trainer.model.transformer import Llama, initial_weight
-from trainer.options import ExpertsTable
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model
 from trainer.processes.runtime import Process
+from trainer.recipe_tables.parallelism import ExpertsTable
 from trainer.step import train_step
 
 CONFIG = dataclasses.replace(model_config("moe-debug", VOCAB), num_layers=4)

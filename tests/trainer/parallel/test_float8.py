@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from lineage.recipe import RecipeError
-from tests.support.forked import run_forked
-from tests.support.layouts import CONFIG, Trained, mesh, train_slice
-from tests.support.tiny_corpus import make_corpus
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.processes.forked import run_forked
+from tests.support.training.layouts import CONFIG, Trained, mesh, train_slice
 from trainer.model.sizes import model_config
-from trainer.options import Float8Table
 from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import ParallelLayout
+from trainer.recipe_tables.parallelism import Float8Table
 
 pytest.importorskip("torchao")
 

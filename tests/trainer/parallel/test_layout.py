@@ -9,8 +9,9 @@ import pytest
 
 from lineage.recipe import RecipeError, parse_table
 from trainer.model.sizes import model_config
-from trainer.options import OverlapTable, TrainRecipe
+from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout, check_overlap
+from trainer.recipe_tables.parallelism import OverlapTable
 
 CONFIG = dataclasses.replace(model_config("debug", 250), num_layers=8)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.plans import mixtral, plan_of
+from tests.support.training.plans import mixtral, plan_of
 from trainer.options import PlanTable
 from trainer.planning.communication import all_reduce_bytes, all_to_all_path, link_of, ring_bytes, zero_volume
 

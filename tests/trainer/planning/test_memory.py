@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.plans import mixtral, plan_of
+from tests.support.training.plans import mixtral, plan_of
 from trainer.model.attention import document_mask
 from trainer.model.sizes import model_config
 from trainer.model.transformer import Llama
-from trainer.options import Mesh
 from trainer.planning.layout import PlannedLayout
 from trainer.planning.memory import (
     GptLayer,
@@ -24,6 +23,7 @@ from trainer.planning.memory import (
     stage_messages,
     zero_bytes,
 )
+from trainer.recipe_tables.parallelism import Mesh
 
 
 @pytest.mark.parametrize(

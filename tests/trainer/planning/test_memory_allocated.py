@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.allocated import TwinBatch, peaks, twin_plan
-from tests.support.layouts import mesh
-from tests.support.tiny_corpus import make_corpus
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.training.allocated import TwinBatch, peaks, twin_plan
+from tests.support.training.layouts import mesh
 from trainer.model.sizes import Experts, ModelConfig
-from trainer.options import ContextTable, PipelineTable, Schedule
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.recompute import Recompute
 from trainer.planning import memory as memory_module
 from trainer.planning.layout import PlannedLayout
 from trainer.planning.memory import layer_activations, memory
+from trainer.recipe_tables.parallelism import ContextTable, PipelineTable, Schedule
 
 DENSE = ModelConfig(
     num_layers=8, width=256, num_heads=8, num_kv_heads=4, head_dim=32, hidden=768, vocab_size=2048, tied=False

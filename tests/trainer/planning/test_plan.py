@@ -11,15 +11,15 @@ import torch
 
 from lineage.recipe import RecipeError
 from pipeline.cli.main import main
-from tests.support.layouts import dataset, feed_options, staged
-from tests.support.plans import mixtral, plan_of, write_recipe
-from tests.support.tiny_corpus import make_corpus
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.training.layouts import dataset, feed_options, staged
+from tests.support.training.plans import mixtral, plan_of, write_recipe
 from trainer.data.blocks import LocalBlocks
 from trainer.data.dataset import Slice
 from trainer.feed.feed import Feed, FeedSource
 from trainer.model.sizes import model_config
-from trainer.options import Schedule
 from trainer.processes.runtime import Process
+from trainer.recipe_tables.parallelism import Schedule
 
 
 def test_a_model_of_experts_has_the_parameters_that_its_paper_says(tmp_path: Path) -> None:

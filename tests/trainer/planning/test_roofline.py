@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.cli.main import main
-from tests.support.plans import recipe_of, write_recipe
+from tests.support.training.plans import recipe_of, write_recipe
 from trainer.planning.gpus import GPUS
 from trainer.planning.roofline import Roofline, expected_loss, optimal_tokens, read_amplification, roofline
 

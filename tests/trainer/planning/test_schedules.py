@@ -16,7 +16,6 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from trainer.options import PipelineTable, Schedule
 from trainer.planning.schedules import (
     Action,
     Fullness,
@@ -28,6 +27,7 @@ from trainer.planning.schedules import (
     rank_of_stage,
     span,
 )
+from trainer.recipe_tables.parallelism import PipelineTable, Schedule
 
 IN_TORCH: dict[Schedule, str] = {
     "gpipe": "GPipe",

@@ -11,8 +11,8 @@ import pytest
 
 from lineage.recipe import RecipeError
 from pipeline.cli.main import main
-from pipeline.cli.tables.layouts import overrides
-from tests.support import plans
+from pipeline.cli.training.layouts import overrides
+from tests.support.training import plans
 from trainer.options import TrainRecipe
 from trainer.planning.gpus import gpu_named
 from trainer.planning.layout import planned_layout

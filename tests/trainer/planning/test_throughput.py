@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lineage.recipe import RecipeError
-from tests.support.plans import plan_of
+from tests.support.training.plans import plan_of
 from trainer.options import PlanTable
 from trainer.planning.gpus import GPUS, utilisation
 from trainer.planning.schedules import PassTimes, PipelinePlan, span

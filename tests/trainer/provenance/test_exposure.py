@@ -15,7 +15,7 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError, read_table
 from lineage.store.rows import RunRow, SegmentRow, Span
 from lineage.trace.exposure import Exposure, exposures, fold
-from tests.support.synthetic import EOT, made_up_tokens, purge_tokens, write_output
+from tests.support.outputs.synthetic import EOT, made_up_tokens, purge_tokens, write_output
 from trainer.data.blocks import LocalBlocks
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.dataset import Dataset, Slice

@@ -12,8 +12,8 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
 from lineage.store.rows import RunRow, SegmentRow, Span
 from lineage.trace.exposure import exposures, fold
-from tests.support.tiny_corpus import make_corpus
-from tests.support.training_runs import Run
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.training.training_runs import Run
 from trainer.provenance.exposure import find_readings
 
 SHARDS = {"web": [1700, 530], "books": [1111]}

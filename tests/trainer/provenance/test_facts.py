@@ -15,7 +15,7 @@ from lineage.index.checksums import CHECKSUMS_FILE, read_checksums, seal
 from lineage.storage.folder import Folder
 from lineage.store.checksum_update import update_checksums
 from lineage.store.delta import read_table
-from tests.support.synthetic import made_up_tokens, write_output
+from tests.support.outputs.synthetic import made_up_tokens, write_output
 from trainer.data.corpus import open_corpus
 from trainer.options import DataTable
 from trainer.order import OrderOptions, plan_order

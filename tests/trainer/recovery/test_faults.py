@@ -10,13 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.recovery.faults import SkipCounter, SpikeWindow, TrainingStoppedError, verdict_reason
+from trainer.recovery.faults import STEP_VERDICTS, SkipCounter, SpikeWindow, TrainingStoppedError
 
 STEADY = [2.0 + 0.01 * ((step * 7) % 5) for step in range(16)]
 
 
 def judge(window: SpikeWindow, loss: float, norm: float = 1.0) -> str | None:
-    return verdict_reason(float(window.judge(torch.tensor(loss), torch.tensor(norm))))
+    return STEP_VERDICTS[int(window.judge(torch.tensor(loss), torch.tensor(norm)))]
 
 
 def window_of(losses: Sequence[float], size: int = 16, sigma: float = 6.0) -> SpikeWindow:

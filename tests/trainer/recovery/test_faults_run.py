@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from lineage.storage.folder import Folder
-from tests.support.forked import ChildFailedError, run_forked, said, start_forked, wait
-from tests.support.tiny_corpus import make_corpus
-from tests.support.training_runs import Run
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.processes.forked import ChildFailedError, run_forked, said, start_forked, wait
+from tests.support.training.training_runs import Run
 from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process

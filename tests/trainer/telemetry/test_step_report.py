@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.support.forked import said
-from tests.support.tiny_corpus import VOCAB, make_corpus
-from tests.support.training_runs import Run
+from tests.support.outputs.tiny_corpus import VOCAB, make_corpus
+from tests.support.processes.forked import said
+from tests.support.training.training_runs import Run
 from trainer.model.sizes import model_config
 from trainer.planning.gpus import mfu
 from trainer.telemetry.timing import PHASES

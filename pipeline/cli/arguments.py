@@ -1,0 +1,48 @@
+"""Options that several commands take, and the values of options."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_json(parser: argparse._ActionsContainer) -> None:
+    """`--json`: one JSON document on stdout, everything else on stderr."""
+    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout; logs go to stderr")
+
+
+def add_recipe(parser: argparse.ArgumentParser, what: str) -> None:
+    """The recipe's path and `--set key=value`."""
+    parser.add_argument("recipe", metavar="RECIPE", help=f"a .toml file that describes {what}")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="override one key, as in --set run.seed=7 or --set source.0.limit=2; may be given again",
+    )
+
+
+def count(text: str) -> int:
+    """An option's whole number from 0."""
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 0 or more")
+    return int(text)
+
+
+def share(text: str) -> float:
+    """An option's share, from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a share from 0 to 1")
+    return value
+
+
+def words(text: str) -> str:
+    """An option's text, which must say something."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty: expected a text, which is kept with the purge")
+    return text

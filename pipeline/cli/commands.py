@@ -1,0 +1,56 @@
+"""The commands: the module of each, and how a call of one is parsed."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Sequence
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("pipeline.cli.demo", "the whole way in a few minutes: crawl, pipeline, training, trace, purge, proof"),
+    "run": ("pipeline.cli.corpus.run", "the data pipeline of a recipe, resumable"),
+    "tune": ("pipeline.cli.corpus.tune", "what other thresholds would have kept, lost and gained"),
+    "recipe": ("pipeline.cli.corpus.recipe", "the keys of recipes, a file to start from, a check, a comparison"),
+    "explain": ("pipeline.cli.corpus.explain", "every step and rule on one page"),
+    "report": ("pipeline.cli.output.report", "a finished run as one self-contained HTML page"),
+    "verify": ("pipeline.cli.output.verify", "recompute every checksum and balance of an output"),
+    "trace": ("pipeline.cli.output.trace", "from crawl record to training step, in every direction"),
+    "lineage": ("pipeline.cli.output.lineage", "SQL over the lineage store, read-only; or its page"),
+    "scan": ("pipeline.cli.output.scan", "find documents that contain given texts, with the evidence"),
+    "purge": ("pipeline.cli.output.purge", "take documents out again, and prove it"),
+    "tokenizer": ("pipeline.cli.output.tokenizer", "train a tokenizer from a run's clean texts"),
+    "train": ("pipeline.cli.training.train", "the training run of a recipe, resumable"),
+    "export": ("pipeline.cli.output.export", "a corpus for other tools, or a checkpoint as safetensors"),
+    "plan": ("pipeline.cli.training.plan", "memory, communication, bubble, MFU and cadence of a training recipe"),
+    "mix": ("pipeline.cli.training.mix", "mixing-weight ablations"),
+    "submit": ("pipeline.cli.submit", "the same work as a Ray job on a cluster"),
+    "jobs": ("pipeline.cli.jobs", "jobs on a cluster: list, logs, stop"),
+}
+
+
+def near(name: str) -> str:
+    """The command that is most like `name`, as a question; nothing where none is."""
+    import difflib
+
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f"; did you mean `sluice {close[0]}`?" if close else ""
+
+
+def overview() -> str:
+    """All commands, each in a line."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()]
+    return "usage: sluice COMMAND …\n\ncommands (each teaches itself: sluice COMMAND --help):\n" + "\n".join(lines)
+
+
+def parse_command(name: str, argv: Sequence[str]) -> argparse.Namespace:
+    """The options of a call of the command `name`; SystemExit where it is wrong, as argparse does. Options may stand
+    between positional arguments, but where a command takes another one's call, whose options are its own."""
+    module = importlib.import_module(COMMANDS[name][0])
+    parser = argparse.ArgumentParser(
+        prog=f"sluice {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    module.configure(parser)
+    if any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in parser._actions):
+        return parser.parse_args(argv)
+    return parser.parse_intermixed_args(argv)

@@ -1,0 +1,1 @@
+"""Commands that take a data recipe, one module each; summary prints what a run did."""

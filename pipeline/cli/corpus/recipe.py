@@ -1,0 +1,168 @@
+"""Recipes, documented by themselves: every key, a file to start from, what is wrong with a file, and what differs.
+
+  sluice recipe keys                          every key of the data and the training recipe
+  sluice recipe keys quality.max              those that begin so, with default, unit and source
+  sluice recipe new fineweb --to my.toml      a commented recipe (fineweb, text, train or mix)
+  sluice recipe new text --set 'source.0.inputs=["posts/*.jsonl"]' --set run.output=out/texts --to texts.toml
+  sluice recipe check my.toml                 what is wrong with it, with line and column; exit 2 where something is
+  sluice recipe diff recipes/crawl.toml my.toml      the values that differ once defaults are filled in
+
+A check looks at keys, values and what they must hold together; it opens neither inputs nor the files that a recipe
+names, which `sluice run` and `sluice train` do before they start Ray. For `diff`, a finished output stands for the
+recipe that it keeps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lineage.recipe import RecipeError
+from pipeline.cli.arguments import add_json
+from pipeline.cli.printing import print_json
+from pipeline.terminal import visible
+
+if TYPE_CHECKING:
+    from pipeline.recipe_help.keys import RecipeKey
+
+KINDS = ("fineweb", "text", "train", "mix")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    keys = actions.add_parser("keys", help="the keys, their types, defaults and meaning")
+    keys.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="only those that begin so, as in dedup")
+    keys.add_argument("--markdown", action="store_true", help="write the page docs/recipe.md instead")
+    new = actions.add_parser("new", help="a commented recipe that runs")
+    new.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
+    new.add_argument("--to", metavar="FILE", help="where to write it (stdout); a file that is there stays")
+    new.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="change one key, as in --set run.output=out/mine; may be given again",
+    )
+    check = actions.add_parser("check", help="what is wrong with a recipe")
+    check.add_argument("file", metavar="FILE", help="a .toml file")
+    diff = actions.add_parser("diff", help="the values in which two recipes differ")
+    for name in ("a", "b"):
+        diff.add_argument(name, metavar=name.upper(), help="a .toml file, or the folder of a finished run's output")
+    for action in (keys, new, check, diff):
+        add_json(action)
+
+
+def run(options: argparse.Namespace) -> int:
+    actions = {"keys": _keys, "new": _new, "check": _check, "diff": _diff}
+    return actions[options.action](options)
+
+
+def _keys(options: argparse.Namespace) -> int:
+    import difflib
+
+    from pipeline.recipe_help.keys import recipe_keys
+    from pipeline.recipe_help.page import page
+
+    if options.markdown:
+        sys.stdout.write(page())
+        return 0
+    found = recipe_keys(options.prefix)
+    if not found:
+        names = {key.name for key in recipe_keys()} | {key.table for key in recipe_keys()}
+        close = difflib.get_close_matches(options.prefix, sorted(names), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise RecipeError(f"no key begins with {options.prefix!r}{hint}", options.prefix)
+    if options.json:
+        print_json([asdict(key) for key in found])
+        return 0
+    table = ("", "")
+    for key in found:
+        if table != (key.recipe, key.table):
+            table = (key.recipe, key.table)
+            _print_table(key)
+        _print_key(key)
+    return 0
+
+
+def _print_table(key: RecipeKey) -> None:
+    from pipeline.recipe_help.keys import recipe_tables
+    from pipeline.recipe_help.tables import PARAGRAPHS
+
+    header = next(table.header for table in recipe_tables(key.recipe) if table.name == key.table)
+    of = "data" if key.recipe == "data" else "training"
+    print(f"\n{header} of a {of} recipe: {PARAGRAPHS.get((key.recipe, key.table), '')}")
+
+
+def _print_key(key: RecipeKey) -> None:
+    from pipeline.recipe_help.page import meaning
+
+    default = "required" if key.is_required else f"default {key.shown_default}"
+    print(f"  {key.name}: {key.type}, {default}")
+    if text := meaning(key):
+        print(f"      {text}")
+
+
+def _new(options: argparse.Namespace) -> int:
+    from pipeline.recipe_help.new import new_recipe
+
+    text = new_recipe(options.kind, options.overrides)
+    if options.to is not None:
+        try:
+            with open(options.to, "x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError as error:
+            raise RecipeError(f"--to {options.to}: the file is there already and stays: name another one") from error
+    if options.json:
+        print_json({"kind": options.kind, "file": options.to, "text": text})
+    elif options.to is None:
+        sys.stdout.write(text)
+    else:
+        command = "train" if options.kind in ("train", "mix") else "run"
+        print(f"Wrote {options.to}. Next: sluice recipe check {options.to}, then sluice {command} {options.to}")
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from pipeline.recipe_help.check import check_recipe
+
+    try:
+        text = Path(options.file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{options.file} cannot be read: {error}") from error
+    kind, problems = check_recipe(text)
+    if options.json:
+        told = [
+            {"message": problem.message, "key": problem.key}
+            | (asdict(problem.position) if problem.position else {"line": None, "column": None})
+            for problem in problems
+        ]
+        print_json({"file": options.file, "kind": kind, "problems": told})
+    for problem in problems if not options.json else ():
+        place = f":{problem.position.line}:{problem.position.column}" if problem.position else ""
+        print(visible(f"{options.file}{place}: {problem.message}"))
+    if not problems and not options.json:
+        print(f"{options.file}: a {'data' if kind == 'data' else 'training'} recipe, nothing wrong")
+    return 2 if problems else 0
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from pipeline.recipe_help.differ import differences, open_recipe
+    from pipeline.recipe_help.keys import value_text
+
+    (kind_a, a), (kind_b, b) = open_recipe(options.a), open_recipe(options.b)
+    if kind_a != kind_b:
+        raise RecipeError(f"{options.a} is a {kind_a} recipe and {options.b} a {kind_b} recipe: give two of a kind")
+    found = differences(a, b)
+    if options.json:
+        print_json({"a": options.a, "b": options.b, "differences": [asdict(difference) for difference in found]})
+        return 0
+    for difference in found:
+        shown = ("not given" if value is None else value_text(value) for value in (difference.a, difference.b))
+        print(visible(f"{difference.key}: {' → '.join(shown)}"))
+    if not found:
+        print("no difference")
+    return 0

@@ -1,0 +1,70 @@
+"""The data pipeline of a recipe: crawl files in, token shards and their lineage out.
+
+Resumable: after a crash, a kill or Ctrl-C the same call continues and repeats no finished unit. A changed recipe or
+changed inputs are refused (exit 2) naming what differs; [ray] may differ.
+
+Credentials in the URLs of a recipe (user:password@, presigned parameters, tokens) are used and recorded nowhere: not in
+the output, its lineage, a log or a message. They may come from variables named SLUICE_SECRET_…, before @ or behind ?:
+  inputs = ["https://${SLUICE_SECRET_LOGIN}@host/a.warc.gz", "https://host/b.warc.gz?${SLUICE_SECRET_SIGNED}"]
+A URL that was signed anew is the same input. Keys of object stores come from the usual AWS_* variables only.
+
+A record that cannot be read is a row of `unreadable`; a document on which a step raises is turned down by the rule
+<step>.error. The run goes on, says what was raised and where, and lists it in the report with the traceback. It ends
+(exit 1) where such records are more than limits.max_bad_records, and where nothing was kept: it says why.
+
+With --from OUT the input is the texts that an earlier run kept after parse (run.keep_text = true): steps that are as
+they were there are not run again, and the bytes are those of a run from the inputs. What was purged from OUT stays out.
+
+  sluice run recipes/crawl.toml
+  sluice run recipes/crawl.toml --set run.output=s3://bucket/out --set 'source.0.limit=2'
+  sluice run recipes/crawl.toml --strict
+  sluice run recipes/crawl.toml --from out/crawl --set quality.min_words=80 --set run.output=out/stricter
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from pipeline.cli.arguments import add_json, add_recipe
+from pipeline.cli.printing import console, print_json
+from pipeline.phases.progress import ProgressReporter
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_recipe(parser, "sources, steps and the output")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="stop at the first record on which a reader or step raises, with the traceback (damaged input raises"
+        " nothing: see limits.max_bad_records)",
+    )
+    parser.add_argument(
+        "--from",
+        dest="from_output",
+        metavar="OUT",
+        help="start from the texts that this finished output keeps (run.keep_text), without reading an input or parsing"
+        " a page again",
+    )
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from pipeline.cli.corpus.summary import show_summary
+    from pipeline.cli.errors import FailedError
+    from pipeline.recipe import check_steps_of, load
+
+    reporter = ProgressReporter()
+    reporter.say(f"{options.recipe}: checking the recipe and its inputs")
+    recipe = load(options.recipe, options.overrides)
+    check_steps_of(recipe)
+
+    from pipeline import process  # with Ray, which a wrong recipe need not wait for
+
+    summary = process.run(recipe, reporter, strict=options.strict, from_output=options.from_output)
+    if options.json:
+        print_json(summary.to_json())
+    else:
+        show_summary(console(), summary)
+    if summary.nothing_kept:
+        raise FailedError(f"{summary.output} is empty: {summary.nothing_kept}")
+    return 0

@@ -1,0 +1,98 @@
+"""What other thresholds would have kept, lost and gained, from the ledger of a finished run; no output is made.
+
+The run must have been made with quality.ledger = "all", which keeps what every rule measured. Thresholds of [quality],
+language.keep and min_score, a classifier's threshold and decontaminate.ratio can be judged again; another change is
+refused by name. Open documents were turned down, pass what the ledger has of them, and have steps before them that
+never saw them. Duplicates are not looked at: the figures are of documents that survive the filters.
+
+  sluice tune recipes/crawl.toml --from OUT --set quality.min_words=80
+  sluice tune strict.toml loose.toml --from OUT --examples 3       side by side
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from pipeline.cli.arguments import add_json, count
+from pipeline.cli.printing import console, print_json
+from pipeline.terminal import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipeline.inspect.tune import TuneCounts, Tuned
+
+_SHOWN = 8
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "recipes", nargs="+", metavar="RECIPE", help="recipes that differ from the output's in thresholds"
+    )
+    parser.add_argument(
+        "--from", dest="out", required=True, metavar="OUT", help="a finished output with the whole ledger"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="override one key of every recipe, as in --set quality.min_words=80; may be given again",
+    )
+    parser.add_argument("--examples", type=count, default=5, metavar="N", help="documents shown of each outcome (5)")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from pipeline.inspect.tune import tune
+    from pipeline.recipe import load
+
+    recipes = [(path, load(path, options.overrides)) for path in options.recipes]
+    answers = tune(options.out, recipes, options.examples)
+    if options.json:
+        print_json([answer.as_json() for answer in answers])
+        return 0
+    _print_side_by_side(answers)
+    for answer in answers:
+        _print_answer(answer)
+    return 0
+
+
+def _print_side_by_side(answers: Sequence[Tuned]) -> None:
+    rows = [(visible(answer.recipe), answer.total) for answer in answers]
+    _print_counts("recipe", rows)
+
+
+def _print_counts(head: str, rows: Sequence[tuple[str, TuneCounts]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column(head, overflow="fold")
+    for name in ("before", "after", "lost", "gained", "open"):
+        table.add_column(name, justify="right")
+    for name, counts in rows:
+        numbers = (counts.before, counts.after, counts.lost, counts.gained, counts.open)
+        table.add_row(Text(name), *(f"{number:,}" for number in numbers))
+    console().print(table)
+
+
+def _print_answer(answer: Tuned) -> None:
+    print(f"\n{visible(answer.recipe)}: judged again: {', '.join(answer.changed) or 'nothing'}")
+    if answer.not_looked_at:
+        print(f"  differ too and are not looked at: {', '.join(answer.not_looked_at)}")
+    if answer.total.open:
+        print(f"  open: still to be judged by what follows, up to {answer.judged_later_by[-1]}")
+    for rule, number in answer.by_rule[:_SHOWN]:
+        print(f"  {number:,} lost by {visible(rule)}")
+    for head, groups in (("language", answer.by_language), ("host", answer.by_host)):
+        if groups and answer.total.lost + answer.total.gained + answer.total.open:
+            _print_counts(head, [(visible(group.name or "none"), group) for group in groups[:_SHOWN]])
+    for example in answer.examples:
+        by = visible(example.rule or "")
+        value = "" if example.value is None else f" {example.value:g}"
+        against = "" if example.threshold is None else f" against {example.threshold:g}"
+        was = "by" if example.outcome == "lost" else "was turned down by"
+        print(f"  {example.outcome:<6} {example.doc_id} {was} {by}{value}{against}  {visible(example.url or '')}")

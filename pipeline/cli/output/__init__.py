@@ -1,0 +1,1 @@
+"""Commands that take a finished output, one module each."""

@@ -1,0 +1,196 @@
+"""A corpus for other tools, or a checkpoint for the Llama ecosystem: the folder tells which.
+
+A folder with index.json is the output of a data run: its deduplicated, kept documents are exported, and --format says
+how. A folder with model.json is that of a training run: a checkpoint is exported, as safetensors with config.json and
+the tokenizer.
+
+sluice export OUT --format megatron --to DIR              .bin and .idx: `--data-path DIR/web/00000` in Megatron-LM
+sluice export OUT --format hf --to DIR --split train=0.99,test=0.01
+sluice export OUT --format jsonl --to DIR --name texts    DIR may be on disk or s3://
+
+The export is recorded in the lineage of OUT (view `exports`): a purge of OUT cleans it too, and sluice verify checks
+it. The same call after a kill continues; after a purge it writes again what the purge changed. The bytes depend on OUT
+and on the options here, not on the number of processors.
+
+sluice export RUN_OUTPUT --to DIR             the newest checkpoint
+sluice export RUN_OUTPUT --step 200 --to DIR
+sluice export RUN_OUTPUT --tokenizer my.tiktoken --to DIR
+
+A run knows a tokenizer that is a file by its name and hash only: --tokenizer says where the file lies. Without it the
+weights are exported alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from lineage.index.output_index import INDEX_FILE, TokenizerIdentity, check_outside
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder, split
+from pipeline.cli.arguments import add_json, count
+from pipeline.cli.printing import print_json
+from pipeline.terminal import visible
+
+_OF_CORPORA = ("format", "source", "split", "name", "dtype", "tokens", "file_documents", "copy", "num_cpus", "address")
+_OF_CHECKPOINTS = ("step", "tokenizer")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    from pipeline.export.formats.names import FORMAT_NAMES
+    from pipeline.export.request import DTYPES
+
+    parser.add_argument("out", metavar="OUT|RUN_OUTPUT", help="the output of a data run, or of a training run")
+    parser.add_argument("--to", required=True, metavar="DIR", help="the folder to write; for a corpus also s3://")
+    add_json(parser)
+    corpus = parser.add_argument_group("of a corpus")
+    corpus.add_argument(
+        "--format",
+        choices=FORMAT_NAMES,
+        help="texts: jsonl, parquet, hf, nanochat, mds; tokens: megatron,"
+        " olmo, llmc, litdata; the crawl's records: warc",
+    )
+    corpus.add_argument("--source", nargs="+", metavar="NAME", help="documents of these sources only (all)")
+    corpus.add_argument(
+        "--split",
+        metavar="NAME=SHARE,…",
+        help="by a hash of each document's id, as in train=0.99,validation=0.01 (none)",
+    )
+    corpus.add_argument("--name", help="what the export is called in lineage (the last part of DIR)")
+    corpus.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        help="of tokens (auto: uint16 where the vocabulary fits); uint32 is"
+        " written as int32 where a format has no other",
+    )
+    corpus.add_argument("--tokens", action="store_true", default=None, help="tokens instead of texts (mds)")
+    corpus.add_argument(
+        "--file-documents",
+        type=count,
+        metavar="N",
+        help="documents of an input that one file takes at most, unless one input file has more (100000)",
+    )
+    corpus.add_argument(
+        "--copy",
+        action="store_true",
+        default=None,
+        help="copy shards that are exported as they are"
+        " (without: another name of the same file where DIR lies on the same disk)",
+    )
+    corpus.add_argument("--num-cpus", type=count, metavar="N", help="processors to use (all)")
+    corpus.add_argument("--address", help='of a Ray cluster: "auto" or "host:port" (a local Ray)')
+    checkpoint = parser.add_argument_group("of a checkpoint")
+    checkpoint.add_argument("--step", type=int, metavar="T", help="the checkpoint of T steps (the newest)")
+    checkpoint.add_argument(
+        "--tokenizer", metavar="FILE", help="the tokenizer of the training data, where it is a file"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    output = Folder(options.out)
+    if options.format is not None or output.exists(INDEX_FILE):
+        return _export_corpus(output, options)
+    _refuse(options, _OF_CORPORA, f"{options.out} is no output of a data run (it has no {INDEX_FILE})")
+    return _export_checkpoint(output, options)
+
+
+def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
+    for name in names:
+        if getattr(options, name) is not None:
+            raise RecipeError(f"--{name.replace('_', '-')}: {why}, so this option does not apply")
+
+
+def _export_corpus(out: Folder, options: argparse.Namespace) -> int:
+    from pipeline.export.formats.names import FORMAT_NAMES
+    from pipeline.export.process import CorpusExport, export, on_ray
+    from pipeline.export.request import DEFAULT_FILE_DOCUMENTS, ExportRequest, parse_split
+    from pipeline.phases.progress import ProgressReporter
+    from pipeline.recipe import RayTable
+
+    if options.format is None:
+        raise RecipeError(
+            f"{options.out} is the output of a data run: --format says how its documents are exported,"
+            f" one of {', '.join(FORMAT_NAMES)}"
+        )
+    if not out.exists(INDEX_FILE) and out.exists("model.json"):
+        raise RecipeError(f"--format: {options.out} is the output of a training run, whose checkpoints have one format")
+    _refuse(options, _OF_CHECKPOINTS, f"{options.out} is the output of a data run")
+    if options.file_documents == 0 or options.num_cpus == 0:
+        raise RecipeError("--file-documents and --num-cpus: expected at least 1")
+    to = Folder(options.to)
+    request = ExportRequest(
+        format=options.format,
+        split=parse_split(options.split),
+        dtype=options.dtype or "auto",
+        tokens=bool(options.tokens),
+        sources=tuple(sorted(set(options.source or ()))),
+        file_documents=options.file_documents or DEFAULT_FILE_DOCUMENTS,
+    )
+    ray = RayTable(address=options.address or "local", num_cpus=options.num_cpus)
+    name = options.name or split(to.url)[1]
+    asked = CorpusExport(out=out, to=to, name=name, request=request, links=not options.copy)
+    done = export(asked, on_ray(ray, ProgressReporter()))
+    row = done.row
+    if options.json:
+        print_json(
+            {
+                "name": row.name,
+                "format": row.format,
+                "place": row.place,
+                "version": row.version,
+                "at": row.at,
+                "num_documents": row.num_documents,
+                "num_tokens": row.num_tokens,
+                "num_files": row.num_files,
+                "bytes": row.bytes,
+                "was_done": done.was_done,
+            }
+        )
+        return 0
+    tokens = f", {row.num_tokens:,} tokens" if row.num_tokens else ""
+    was = "is there already" if done.was_done else "done"
+    print(
+        visible(
+            f"Export {row.name} ({row.format}) {was}: {row.num_documents:,} documents{tokens} in {row.num_files:,}"
+            f" files, {row.bytes:,} bytes, at {row.place}"
+        )
+    )
+    return 0
+
+
+def _export_checkpoint(output: Folder, options: argparse.Namespace) -> int:
+    from trainer.huggingface.export import export_run, read_card
+
+    check_outside("--to", options.to)
+    if not output.exists("model.json"):
+        raise RecipeError(
+            f"{options.out} holds neither {INDEX_FILE} (the output of a finished data run; the same `sluice run`"
+            " continues one that is not) nor model.json (the output of a training run)"
+        )
+    files = tokenizer_files(read_card(output).tokenizer, options.tokenizer)
+    checkpoint = export_run(output, Path(options.to), step=options.step, tokenizer_files=files)
+    if options.json:
+        print_json({"step": checkpoint.step, "folder": options.to})
+    else:
+        print(f"{options.to}: checkpoint of step {checkpoint.step}")
+    return 0
+
+
+def tokenizer_files(named: TokenizerIdentity, given: str | None) -> dict[str, bytes]:
+    """The tokenizer's file as it is exported: the one of that name or, if given, the one at `given`; none where the
+    name leads nowhere. RecipeError where `given` is another tokenizer."""
+    from stages.tokens.tokenizer import Tokenizer, load_tokenizer
+
+    tokenizer: Tokenizer | None = None
+    try:
+        tokenizer = load_tokenizer(given or named.name)
+    except RecipeError:
+        if given is not None:
+            raise
+    if tokenizer is not None and tokenizer.hash == named.hash:
+        return {"tokenizer.tiktoken": tokenizer.rank_bytes()}
+    if given is not None:
+        raise RecipeError(f"--tokenizer {given}: another tokenizer than {named.name}, with which the data was made")
+    print(f"without the tokenizer: {named.name} is not here; --tokenizer says where its file lies", file=sys.stderr)
+    return {}

@@ -1,0 +1,111 @@
+"""SQL over the lineage store, read-only; or its page.
+
+  sluice lineage OUT "SELECT rule, count(*) n FROM documents GROUP BY rule ORDER BY n DESC"
+  sluice lineage OUT "SELECT * FROM steps" --json
+  sluice lineage OUT --serve
+
+views: documents, edits, findings, placements, steps, step_rules, inputs, unreadable, purges, purged, training_runs,
+training_segments, cache_sweeps, exports, reused_steps. `SELECT * FROM documents LIMIT 1` shows a view's columns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import shutil
+import sys
+from collections.abc import Sequence
+
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from pipeline.cli.arguments import add_json
+from pipeline.cli.printing import print_json
+from pipeline.terminal import visible
+
+_SHOWN_ROWS = 200
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
+    parser.add_argument("sql", metavar="SELECT", nargs="?", help="one SELECT over the views")
+    parser.add_argument("--version", type=int, help="the corpus as of this version (1 after its run, one more a purge)")
+    parser.add_argument("--serve", action="store_true", help="serve the page on loopback and print its address")
+    parser.add_argument("--port", type=int, default=0, help="of the page (any free one)")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="print CSV")
+    add_json(form)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.serve == (options.sql is not None):
+        raise RecipeError("give either a SELECT or --serve")
+    if options.serve:
+        from pipeline.page.serve import serve
+
+        return serve(Folder(options.out), options.port, as_json=options.json)
+    from lineage.store.query import WrongQueryError, query
+
+    try:
+        result = query(Folder(options.out), options.sql, options.version)
+    except WrongQueryError as error:
+        raise RecipeError(str(error)) from error
+    if options.json:
+        print_json(result.objects())
+    elif options.csv:
+        _print_csv(result.columns, result.rows)
+    else:
+        _print_table(result.columns, result.rows)
+    return 0
+
+
+def _print_csv(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
+    """Exact and in UTF-8 for a file or a pipe; on a terminal as the terminal may be given it."""
+    if sys.stdout.isatty():
+        rows = [tuple(visible(value) if isinstance(value, str) else value for value in row) for row in rows]
+    elif isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
+    writer = csv.writer(sys.stdout)
+    writer.writerow(columns)
+    writer.writerows(rows)
+
+
+def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
+    """Aligned columns, a row a line: a pipe can cut. On a terminal that is too narrow for that, a field a line."""
+    shown = [["" if value is None else _one_line(value) for value in row] for row in rows[:_SHOWN_ROWS]]
+    numeric = [
+        all(isinstance(row[i], (int, float)) or row[i] is None for row in rows[:_SHOWN_ROWS])
+        for i in range(len(columns))
+    ]
+    widths = [max([len(name), *(len(row[i]) for row in shown)]) for i, name in enumerate(columns)]
+    if sys.stdout.isatty() and sum(widths) + 2 * (len(widths) - 1) > shutil.get_terminal_size().columns:
+        _print_fields([_one_line(name) for name in columns], shown)
+    else:
+        _print_aligned(columns, shown, widths, numeric)
+    if len(rows) > _SHOWN_ROWS:
+        print(f"… and {len(rows) - _SHOWN_ROWS:,} more rows (--csv or --json give all)")
+
+
+def _print_fields(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """One field a line, rows apart by a line with their number."""
+    width = max(map(len, names))
+    for number, row in enumerate(rows, 1):
+        print(f"row {number:,} ".ljust(width + 2, "-"))
+        for name, value in zip(names, row, strict=True):
+            print(f"{name.ljust(width)}  {value}".rstrip())
+
+
+def _print_aligned(
+    columns: Sequence[str], shown: Sequence[Sequence[str]], widths: Sequence[int], numeric: Sequence[bool]
+) -> None:
+    for line in [[_one_line(name) for name in columns], ["-" * width for width in widths], *shown]:
+        cells = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        )
+        print("  ".join(cells).rstrip())
+
+
+def _one_line(value: object) -> str:
+    """A value in one line: a URL from the open web must not steer a terminal."""
+    return visible(str(value))

@@ -1,0 +1,322 @@
+"""Take documents out again, and prove it.
+
+  sluice purge OUT --doc ID --reason "takedown" --by you              shows the plan and changes nothing
+  sluice purge OUT --host example.org --reason "…" --by you --apply   carries it out
+  sluice purge OUT --from scan.json --reason "leaked benchmark" --by you --apply
+  sluice purge OUT --from takedown.csv --reason "takedown" --by you         ids or URLs: .txt, .csv, .parquet
+  sluice purge OUT --where "source = 'web' AND language = 'en'" --reason "takedown" --by you
+  sluice purge OUT --source SOURCE --reason "licence ended" --by you        all of a source; --warc: of an input file
+  sluice purge OUT --parsed-texts --reason "tuning is over" --by you --apply  all texts kept after parse, no document
+  sluice purge OUT --forget-export NAME --reason "handed over" --by you --apply
+
+With a document go its suppressed duplicates by text (twins), and where it was itself suppressed, the copy that was
+kept; no duplicate is promoted in its place (docs/purging.md says why). Tokens become end-of-text ids, so lengths and
+the training order stay; clean texts become null; old files are deleted; the report is made again; an audit row stays.
+Every export of OUT (sluice export) is cleaned too; one that cannot be reached is named, with exit code 1, until a
+later call reaches it or --forget-export says that it is none of yours any more. Killed at any point, or stopped by a
+full disk, the same call finishes it. What was purged before and is there again, out of a backup, goes again with the
+next purge.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from lineage.ids import parse_id
+from lineage.index.output_index import read_index
+from lineage.purge.execution import Applied, PurgeRequest, apply, clean_only, unfinished_purge
+from lineage.purge.exports import CleanedExports, check_forgotten, live_exports
+from lineage.purge.plan import PARSED_TEXTS_KIND, PlanHooks, PurgeMatch, PurgePlan, plan_purge
+from lineage.purge.sweeps import unswept
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder, split
+from lineage.store.lookup import Lookup
+from pipeline.cli.arguments import add_json, words
+from pipeline.cli.errors import FailedError
+from pipeline.cli.printing import print_json
+from pipeline.inspect.tracing import exposures_of
+from pipeline.terminal import visible
+
+if TYPE_CHECKING:
+    from pipeline.inspect.purge_targets import PurgeTargets
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--doc", nargs="+", metavar="ID", help="document ids: 32 hex digits each")
+    way.add_argument("--url", nargs="+", metavar="URL", help="all documents of these URLs, in any spelling")
+    way.add_argument("--host", nargs="+", metavar="HOST", help="all documents of these hosts")
+    way.add_argument(
+        "--from",
+        dest="scan",
+        metavar="FILE",
+        help="what `sluice scan` found (.json), or a list of ids or URLs: .txt; .csv or .parquet with a column doc_id"
+        " or url; listed ones that OUT has not got are told and passed over",
+    )
+    way.add_argument("--where", metavar="SQL", help="a condition over the view documents of `sluice lineage`")
+    way.add_argument("--source", metavar="NAME", help="all documents of a source")
+    way.add_argument("--warc", metavar="FILE", help="all documents of an input file, as the column warc_file names it")
+    way.add_argument(
+        "--parsed-texts",
+        action="store_true",
+        help="all that run.keep_text keeps, and no document: tokens and clean texts stay",
+    )
+    parser.add_argument("--reason", type=words, required=True, metavar="TEXT", help="why; kept in the audit row")
+    parser.add_argument("--by", type=words, required=True, metavar="NAME", help="who wants it; kept in the audit row")
+    parser.add_argument(
+        "--forget-export",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="exports that are not cleaned and not asked for any more",
+    )
+    parser.add_argument("--apply", action="store_true", help="carry it out (without: only show the plan)")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from pipeline.inspect.hooks import apply_hooks, plan_hooks
+
+    out = Folder(options.out)
+    read_index(out)
+    asked = (options.doc, options.url, options.host, options.scan, options.where, options.source, options.warc)
+    if all(given is None for given in asked) and not options.parsed_texts:
+        return _only_exports(out, options)
+    hooks = plan_hooks(out)
+    targets = _targets(out, options, hooks)
+    match = targets.match
+    if targets.unknown:
+        _print_unknown(options, targets.unknown)
+    if not options.apply:
+        plan = plan_purge(out, match, hooks)
+        _print_result(options, plan, None)
+        return 0
+    request = PurgeRequest(
+        match=match, by=options.by, reason=options.reason, forget_exports=tuple(options.forget_export)
+    )
+    try:
+        applied = apply(out, request, hooks, apply_hooks(), wait_seconds=30)
+    except OSError as error:
+        begun = unfinished_purge(out)
+        if begun is None:
+            raise
+        raise FailedError(f"{error}. Purge {begun} has begun: the same call again finishes it") from error
+    _print_result(options, applied.plan, applied)
+    return 1 if applied.exports.out_of_reach else 0
+
+
+def _only_exports(out: Folder, options: argparse.Namespace) -> int:
+    """Without documents: what `--forget-export` says of copies, and cleaning those that are left to clean."""
+    from pipeline.inspect.hooks import apply_hooks
+
+    if not options.forget_export:
+        raise RecipeError(
+            "expected one of --doc, --url, --host, --from, --where, --source, --warc, --parsed-texts, --forget-export"
+        )
+    check_forgotten(out, options.forget_export)
+    exports = clean_only(out, options.forget_export, apply_hooks(), wait_seconds=30) if options.apply else None
+    if options.json:
+        print_json({"applied": options.apply, "exports": _exports_json(out, exports)})
+    elif exports is None:
+        print(f"Forgets {', '.join(options.forget_export)}: to carry it out, add --apply.")
+    else:
+        _print_exports(out, exports)
+    return 1 if exports is not None and exports.out_of_reach else 0
+
+
+def _targets(out: Folder, options: argparse.Namespace, hooks: PlanHooks) -> PurgeTargets:
+    from pipeline.inspect.purge_targets import PurgeTargets, listed_targets, targets_of_file, targets_of_source
+    from pipeline.inspect.purge_targets import targets_where as where
+
+    if options.where is not None:
+        return where(out, options.where)
+    if options.source is not None:
+        return targets_of_source(out, options.source)
+    if options.warc is not None:
+        return targets_of_file(out, options.warc)
+    if options.scan is not None and not options.scan.lower().endswith(".json"):
+        return listed_targets(out, options.scan, hooks)
+    return PurgeTargets(match=_match(options))
+
+
+def _print_unknown(options: argparse.Namespace, unknown: Sequence[str]) -> None:
+    shown = ", ".join(map(visible, unknown[:5])) + (", …" if len(unknown) > 5 else "")
+    print(f"{len(unknown):,} of those that {visible(options.scan)} lists are not in OUT: {shown}", file=sys.stderr)
+
+
+def _match(options: argparse.Namespace) -> PurgeMatch:
+    if options.parsed_texts:
+        return PurgeMatch(kind=PARSED_TEXTS_KIND, values=())
+    if options.scan is not None:
+        return PurgeMatch(kind="scan", values=tuple(_scanned(options.scan)))
+    if options.doc is not None:
+        try:
+            return PurgeMatch(kind="doc", values=tuple(parse_id(text).hex() for text in options.doc))
+        except ValueError as error:
+            raise RecipeError(f"--doc: {error}") from error
+    if options.url is not None:
+        return PurgeMatch(kind="url", values=tuple(options.url))
+    return PurgeMatch(kind="host", values=tuple(options.host))
+
+
+def _scanned(path: str) -> list[str]:
+    folder, name = split(path)
+    try:
+        evidence: dict[str, Any] = json.loads(folder.read(name))
+        ids = [str(document["doc_id"]) for document in evidence["documents"]]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise RecipeError(f"--from {path} is not what `sluice scan` wrote: {error}") from error
+    if evidence.get("refused"):
+        raise FailedError(
+            f"--from {path}: the scan found a share of {evidence['share']:.2%}, above its --max-share"
+            f" {evidence['max_share']:g}. Look at the evidence; if it is right, scan again with a higher --max-share."
+        )
+    if not ids:
+        raise FailedError(f"--from {path}: the scan found no document, so there is nothing to purge")
+    return ids
+
+
+def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None) -> None:
+    placed = sorted({row.doc_id for row in plan.rows if row.shard is not None})
+    exposures = exposures_of(options.out, placed)
+    if options.json:
+        caches = [asdict(cache) for cache in unswept(Folder(options.out), read_index(options.out))]
+        begun = None if applied else unfinished_purge(Folder(options.out))
+        more = {
+            "unswept_caches": caches,
+            "unfinished": begun,
+            "exports": _exports_json(Folder(options.out), applied.exports if applied else None),
+        }
+        print_json(_as_json(plan, applied, exposures) | more)
+        return
+    is_printed = _print_unfinished(options, applied)
+    if not plan.rows and plan.parsed_texts is None:
+        if not is_printed:
+            done = "the parsed texts are" if options.parsed_texts else f"{len(plan.already):,} documents are"
+            print(f"Nothing to purge: {done} purged already.")
+        _print_elsewhere(plan)
+        _print_exports(Folder(options.out), applied.exports if applied else None)
+        return
+    if plan.returned:
+        print(f"{len(plan.returned):,} documents were purged before and are there again, as out of a backup")
+    if plan.parsed_texts is not None:
+        texts = plan.parsed_texts
+        print(
+            f"the parsed texts of {texts.num_rows:,} documents, {texts.num_bytes / 1e6:,.1f} MB with what goes with"
+            " them; no document, clean text or token"
+        )
+    else:
+        _print_documents(plan)
+    for exposure in exposures:
+        before = exposure["last_checkpoint_before"]
+        print(
+            f"training run {visible(str(exposure['run']))} saw them {exposure['num_exposures']:,} times, in steps"
+            f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before:"
+            f" {'none kept' if before is None else before}"
+        )
+    _print_elsewhere(plan)
+    _print_exports(Folder(options.out), applied.exports if applied else None)
+    if applied is None:
+        print("\nThis is the plan. To carry it out, add --apply.")
+    else:
+        print(f"\nPurged as {applied.purge_id}. Proof: sluice verify {visible(options.out)}")
+        for cache in unswept(Folder(options.out), read_index(options.out)):
+            line = f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there"
+            print(visible(line))
+
+
+def _print_documents(plan: PurgePlan) -> None:
+    roles = Counter({row.doc_id: row.role for row in plan.rows}.values())
+    print(
+        f"{plan.num_documents:,} documents: {roles['target']:,} targets, {roles['twin']:,} suppressed twins,"
+        f" {roles['kept_copy']:,} kept copies of suppressed targets"
+    )
+    print(
+        f"{plan.num_tokens:,} tokens in {len(plan.shards):,} shards:",
+        *(f"{visible(s)}/{n:05d}" for s, n in plan.shards[:20]),
+    )
+
+
+def _print_unfinished(options: argparse.Namespace, applied: Applied | None) -> bool:
+    """Say what became of a purge that an earlier call began and did not end; whether that is what was asked for."""
+    out = Folder(options.out)
+    if applied is None:
+        begun = unfinished_purge(out)
+        if begun is not None:
+            print(f"Purge {begun} has begun and did not end. With --apply, it is finished first.")
+        return begun is not None
+    if applied.finished is not None:
+        row = next(purge for purge in Lookup(out).purges() if purge.purge_id == applied.finished)
+        print(
+            f"Finished purge {row.purge_id}, which an earlier call of {row.by!r} had begun ({row.reason!r}):"
+            f" {row.num_documents:,} documents, {row.num_tokens:,} tokens. Proof: sluice verify {options.out}"
+        )
+    return applied.finished is not None and applied.purge_id == applied.finished
+
+
+def _print_elsewhere(plan: PurgePlan) -> None:
+    for entry in plan.elsewhere:
+        doc_id, out = entry.doc_id.hex(), visible(entry.out or "OUT")
+        print(
+            f"{doc_id} lies in {out if entry.out else 'an earlier output'}: purge it there with"
+            f" sluice purge {out} --doc {doc_id} --reason … --by … --apply"
+        )
+
+
+def _print_exports(out: Folder, exports: CleanedExports | None) -> None:
+    """Each recorded copy: that it will be cleaned (None), or what became of it."""
+    if exports is None:
+        for row in live_exports(out):
+            print(visible(f"export {row.name} ({row.format}) at {row.place} is cleaned too"))
+        return
+    for name in exports.cleaned:
+        print(visible(f"export {name}: cleaned"))
+    for name in exports.forgotten:
+        print(visible(f"export {name}: forgotten, and not cleaned"))
+    for missed in exports.out_of_reach:
+        line = (
+            f"export {missed.name} at {missed.place} is out of reach and may hold purged text: {missed.reason}. Make"
+            f" the same call again when it is there, or add --forget-export {missed.name}"
+        )
+        print(visible(line))
+
+
+def _exports_json(out: Folder, exports: CleanedExports | None) -> dict[str, Any]:
+    live = [{"name": row.name, "format": row.format, "place": row.place} for row in live_exports(out)]
+    return {"recorded": live, **asdict(exports or CleanedExports())}
+
+
+def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "applied": applied is not None and applied.purge_id is not None,
+        "purge_id": applied.purge_id if applied else None,
+        "finished": applied.finished if applied else None,
+        "match": json.loads(plan.match.as_json()),
+        "num_documents": plan.num_documents,
+        "num_tokens": plan.num_tokens,
+        "num_parsed_texts": 0 if plan.parsed_texts is None else plan.parsed_texts.num_rows,
+        "returned": [doc_id.hex() for doc_id in plan.returned],
+        "already_purged": [doc_id.hex() for doc_id in plan.already],
+        "shards": [{"source": source, "shard": shard} for source, shard in plan.shards],
+        "documents": [
+            {
+                "doc_id": row.doc_id.hex(),
+                "role": row.role,
+                "status": row.status,
+                "source": row.source,
+                "shard": row.shard,
+                "start": row.start,
+                "num_tokens": row.num_tokens,
+            }
+            for row in plan.rows
+        ],
+        "elsewhere": [{"doc_id": entry.doc_id.hex(), "out": entry.out} for entry in plan.elsewhere],
+        "exposures": exposures,
+    }

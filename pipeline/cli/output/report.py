@@ -1,0 +1,37 @@
+"""A finished run as one self-contained HTML page: funnel, rules with examples, duplicates, shards, speed.
+
+sluice report OUT        renders OUT/report.html again and says where it is
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from lineage.index.output_index import read_index
+from lineage.storage.folder import Folder
+from lineage.storage.lock import hold
+from lineage.store.checksum_update import update_checksums
+from pipeline.cli.arguments import add_json
+from pipeline.cli.printing import print_json
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from pipeline.report.render import REPORT, render_output
+
+    out = Folder(options.out)
+    index = read_index(out)
+    with hold(out, "sluice report", wait_seconds=10):
+        page = render_output(out, index)
+        if not out.exists(REPORT) or out.read(REPORT) != page:
+            out.publish(REPORT, page)
+            update_checksums(out, rewritten=[REPORT])
+    if options.json:
+        print_json({"report": out.at(REPORT), "bytes": len(page)})
+    else:
+        print(out.at(REPORT))
+    return 0

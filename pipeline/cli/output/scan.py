@@ -1,0 +1,84 @@
+"""Find the documents that contain given texts, such as the items of a benchmark, with the evidence.
+
+  sluice scan OUT --against benchmark.jsonl --to scan.json
+  sluice purge OUT --from scan.json --reason "leaked benchmark" --by you
+
+A document is found if its text equals an item, is a near-duplicate of one (MinHash, verified), or shares an n-gram with
+one: 13w, 13 words in lower case without punctuation (GPT-3); 8t, 8-grams of tokens that cover more than half of the
+item (Tülu 3). n-grams that stand in more than 10 documents are ignored. Items are also looked for as the pipeline would
+have scrubbed them. Above --max-share the evidence is written but marked so that a purge refuses it, and the exit is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from lineage.index.output_index import check_outside
+from lineage.storage.folder import Folder
+from pipeline.cli.arguments import add_json, share
+from pipeline.cli.errors import FailedError
+from pipeline.cli.printing import print_json
+from pipeline.phases.progress import ProgressReporter
+from pipeline.terminal import visible
+
+if TYPE_CHECKING:
+    from pipeline.inspect.scan import ScanEvidence
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
+    parser.add_argument(
+        "--against", required=True, metavar="FILE.jsonl", help="the texts to look for, one object a line"
+    )
+    parser.add_argument("--to", required=True, metavar="SCAN.json", help="where to write the evidence (not under OUT)")
+    parser.add_argument("--field", default="text", help="the key of the text (text); a.b for b within a")
+    parser.add_argument("--ngram", choices=["13w", "8t"], default="13w", help="13-grams of words, or 8-grams of tokens")
+    parser.add_argument("--control", metavar="FILE.jsonl", help="clean texts: how many would be called contaminated?")
+    parser.add_argument(
+        "--max-share",
+        type=share,
+        metavar="X",
+        help="share of documents above which a purge refuses the evidence (0.01, or ten documents where that is more)",
+    )
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from pipeline.inspect.scan import ScanRequest, scan, write_evidence
+
+    check_outside("--to", options.to)
+    evidence = scan(
+        Folder(options.out),
+        ScanRequest(
+            against=options.against,
+            field=options.field,
+            ngram=options.ngram,
+            control=options.control,
+            max_share=options.max_share,
+        ),
+        ProgressReporter(),
+    )
+    write_evidence(evidence, options.to)
+    if options.json:
+        plain = evidence.to_json()
+        del plain["documents"]
+        print_json(plain | {"evidence": options.to})
+    else:
+        _print(evidence, options.to)
+    if evidence.refused:
+        raise FailedError(
+            f"{evidence.num_found:,} of {evidence.num_documents:,} documents hold an item, a share of"
+            f" {evidence.share:.2%}, above --max-share {evidence.max_share:g}: a purge will refuse this evidence."
+            " Look at it; if it is right, scan again with a higher --max-share."
+        )
+    return 0
+
+
+def _print(evidence: ScanEvidence, to: str) -> None:
+    found, items = evidence.found_items, evidence.num_items
+    print(f"{len(found)} of {items} items found in {evidence.num_found} of {evidence.num_documents} documents")
+    control = evidence.control
+    if control is not None:
+        print(f"control: {control.flagged} of {control.num} clean texts flagged ({control.rate:.2%})")
+    print(f"evidence: {visible(to)}")

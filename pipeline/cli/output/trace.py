@@ -1,0 +1,114 @@
+"""A document's whole history, from every direction.
+
+sluice trace OUT --doc 0123…              every decision, edit, cluster, token range and training step of a document
+sluice trace OUT --url https://…          by URL, in any spelling that is normalised to the same
+sluice trace OUT --host example.org       all documents of a host
+sluice trace OUT --hash HEX               by raw, text, clean or tokens hash
+sluice trace OUT --warc FILE --offset N   the document read from a crawl file (named as in the column warc_file)
+sluice trace OUT --shard web/0 --offset TOKEN     the document that a token belongs to
+sluice trace OUT --run NAME --step T [--row K]    the documents that a training step read
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from lineage.ids import parse_id
+from lineage.recipe import RecipeError
+from lineage.trace.document_history import DocumentHistory, documents_json
+from lineage.trace.tracer import Tracer
+from pipeline.cli.arguments import add_json, count
+from pipeline.cli.printing import console, print_json
+from pipeline.inspect.tracing import make_tracer
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
+    parser.add_argument(
+        "--runs", nargs="+", default=[], metavar="DIR", help="training outputs whose facts the store lacks"
+    )
+    parser.add_argument("--version", type=int, help="the corpus as of this version (1 after its run, one more a purge)")
+    parser.add_argument("--limit", type=count, help="cut lists to this many entries, and add how many there are")
+    way = parser.add_mutually_exclusive_group(required=True)
+    way.add_argument("--doc", metavar="ID", help="a document id: 32 hex digits")
+    way.add_argument("--url")
+    way.add_argument("--host")
+    way.add_argument("--hash", metavar="HEX", help="a raw, text, clean or tokens hash: 32 hex digits")
+    way.add_argument("--warc", metavar="FILE", help="a crawl file; with --offset")
+    way.add_argument("--shard", metavar="SOURCE/N", help="a token shard; with --offset")
+    way.add_argument("--run", metavar="NAME", help="a training run; with --step")
+    parser.add_argument(
+        "--offset", type=count, metavar="N", help="byte offset in the crawl file, or token in the shard"
+    )
+    parser.add_argument("--step", type=count, metavar="T")
+    parser.add_argument("--row", type=count, metavar="K")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    _check(options)
+    tracer = make_tracer(options.out, options.version, options.runs)
+    if options.doc is not None:
+        history = tracer.by_id(_id(options.doc, "--doc"))
+        if options.json:
+            print_json(history.as_json(options.limit))
+        else:
+            _print([history], options.limit, None)
+        return 0
+    histories, num = _find(tracer, options)
+    if options.json:
+        is_cut = options.host is not None and num is not None and num > len(histories)
+        last = tracer.last_of_host(options.host) if is_cut else None
+        print_json(documents_json(histories, options.limit, num, last))
+    else:
+        _print(histories, options.limit, num)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    for way, needs in (("warc", "offset"), ("shard", "offset"), ("run", "step")):
+        if getattr(options, way) is not None and getattr(options, needs) is None:
+            raise RecipeError(f"--{way} needs --{needs} N")
+    for more, ways in (("offset", ("warc", "shard")), ("step", ("run",)), ("row", ("run",))):
+        if getattr(options, more) is not None and all(getattr(options, way) is None for way in ways):
+            raise RecipeError(f"--{more} goes with {' or '.join(f'--{way}' for way in ways)} alone")
+
+
+def _find(tracer: Tracer, options: argparse.Namespace) -> tuple[list[DocumentHistory], int | None]:
+    if options.url is not None:
+        return tracer.by_url(options.url), None
+    if options.host is not None:
+        return tracer.by_host(options.host, options.limit)
+    if options.hash is not None:
+        return tracer.by_hash(_id(options.hash, "--hash")), None
+    if options.warc is not None:
+        return tracer.by_place(options.warc, options.offset), None
+    if options.shard is not None:
+        source, shard = parse_shard(options.shard)
+        return tracer.by_token(source, shard, options.offset), None
+    return tracer.by_step(options.run, options.step, options.row), None
+
+
+def parse_shard(text: str) -> tuple[str, int]:
+    """`SOURCE/N` as (source, N)."""
+    source, slash, number = text.rpartition("/")
+    if not slash or not number.isdigit():
+        raise RecipeError(f"--shard {text!r}: expected SOURCE/N, for example web/0")
+    return source, int(number)
+
+
+def _id(text: str, flag: str) -> bytes:
+    try:
+        return parse_id(text)
+    except ValueError as error:
+        raise RecipeError(f"{flag}: {error}") from error
+
+
+def _print(histories: list[DocumentHistory], limit: int | None, num: int | None) -> None:
+    from pipeline.inspect.document_history import print_history, print_list
+
+    screen = console()
+    if len(histories) == 1:
+        print_history(screen, histories[0], limit)
+    else:
+        print_list(screen, histories, limit, num)

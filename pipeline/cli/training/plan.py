@@ -1,0 +1,248 @@
+"""What a training recipe needs of the machines that its [plan] names: memory, communication, bubble, MFU, checkpoint
+cadence, days and cost.
+
+  sluice plan recipes/train.toml
+  sluice plan recipes/train.toml --set train.model=8B --set train.workers=64 --set train.parallel.dp_shard=64 \\
+      --set train.global_batch=512 --set train.seq_len=8192 --set plan.gpu=H200
+
+  sluice plan recipes/train.toml --roofline        what bounds each product; experts; tokens; what loading reads
+  sluice plan recipes/train.toml --search          all layouts of this model and number of processes, fastest first
+
+Nothing is started and no GPU is needed. Where train.data has no finished output yet, the vocabulary is that of the
+model's config.json, or Llama 3's 128,256 for a named size. Every figure is an estimate; its formula and source stand in
+trainer/planning. The exit is 0 also where the model does not fit.
+
+--search keeps the model, seq_len, global_batch, dtype, [train.context] and the number of processes, and tries every
+mesh, micro-batch of 1, 2, 4 or 8, pipeline schedule, recomputation and ZeRO level. What does not fit, leaves a node
+with tensor parallel or cannot be carried out is counted by reason, with how much is lacking; --json lists each. The
+first layout is printed as --set takes it.
+
+--roofline shows the operations a byte of each kind of product beside the GPU's ridge, from how many experts on an
+all-to-all takes longer than tensor parallel's all-reduce, the tokens that a scaling law finds best for a model of this
+size with the loss that it forecasts (a forecast: of other data and another tokenizer), and what the loader must read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipeline.cli.arguments import add_json, add_recipe, count
+from pipeline.cli.printing import console, print_json
+from pipeline.cli.training import bounds as bounds_page
+from pipeline.cli.training import layouts
+from pipeline.terminal import visible
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from trainer.planning.layout import PlannedLayout
+    from trainer.planning.plan import TrainingPlan
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_recipe(parser, "a training run")
+    add_json(parser)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--roofline", action="store_true", help="what bounds the products, experts, tokens and reading")
+    what.add_argument(
+        "--search", action="store_true", help="rank all layouts for as many processes, and say why others are refused"
+    )
+    parser.add_argument("--limit", type=count, default=20, metavar="N", help="layouts that --search ranks (20)")
+
+
+def run(options: argparse.Namespace) -> int:
+    from lineage.recipe import load_recipe
+    from trainer.options import TrainRecipe
+    from trainer.planning.plan import plan_training
+
+    recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
+    if options.search:
+        from trainer.planning.search import search
+
+        found = search(recipe, options.limit)
+        if options.json:
+            print_json(layouts.as_json(found))
+        else:
+            layouts.show(found)
+        return 0 if found.ranked else 1
+    if options.roofline:
+        from trainer.planning.roofline import roofline
+
+        bounds = roofline(recipe)
+        if options.json:
+            print_json(bounds_page.as_json(bounds))
+        else:
+            bounds_page.show(bounds)
+        return 0
+    plan = plan_training(recipe)
+    if options.json:
+        print_json(as_json(plan))
+    else:
+        _print(plan)
+    return 0
+
+
+def as_json(plan: TrainingPlan) -> dict[str, Any]:
+    """The plan as one object; bytes, seconds, and shares of 1."""
+    layout, config = plan.layout, plan.layout.config
+    return {
+        "run": plan.run,
+        "model": {
+            "name": plan.model,
+            "parameters": layout.config.num_parameters,
+            "active_parameters": layout.config.num_active_parameters,
+            "experts": dataclasses.asdict(layout.config.experts) if layout.config.experts else None,
+            "embedding_parameters": config.num_embedding_parameters,
+            "vocabulary": dataclasses.asdict(plan.vocabulary),
+            "flops_per_token": layout.config.flops_per_token(layout.seq_len),
+        },
+        "layout": {
+            **dataclasses.asdict(layout.mesh),
+            "workers": layout.mesh.num_workers,
+            "zero": layout.zero,
+            "schedule": layout.pipeline.schedule if layout.mesh.pp > 1 else None,
+            "virtual_stages": layout.pipeline.num_virtual if layout.mesh.pp > 1 else None,
+            "stage_layers": [part.num_layers for part in layout.stages],
+            "context": dataclasses.asdict(layout.context) if layout.mesh.cp > 1 else None,
+            "float8": layout.float8,
+            "activation_checkpointing": layout.recompute,
+            "compute_bytes": layout.compute_bytes,
+            "seq_len": layout.seq_len,
+            "global_batch": layout.global_batch,
+            "micro_batch": layout.micro_batch,
+            "micro_batches": layout.num_micro_batches,
+        },
+        "gpu": dataclasses.asdict(plan.gpu),
+        "memory": {**dataclasses.asdict(plan.memory), "total": plan.memory.total, "fits": plan.fits},
+        "communication": [{**dataclasses.asdict(kind), "seconds": kind.seconds} for kind in plan.traffic],
+        "throughput": dataclasses.asdict(plan.throughput),
+        "checkpoint": dataclasses.asdict(plan.checkpoints),
+        "budget": dataclasses.asdict(plan.budget),
+        "notes": list(plan.notes),
+    }
+
+
+def _print(plan: TrainingPlan) -> None:
+    from rich.markup import escape
+
+    out = console()
+    layout, config = plan.layout, plan.layout.config
+    sizes = " × ".join(f"{name} {size}" for name, size in dataclasses.asdict(layout.mesh).items() if size > 1)
+    out.print(
+        f"[bold]{escape(visible(plan.run))}[/]: {escape(plan.model)},"
+        f" {_parameters(layout)},"
+        f" vocabulary {config.vocab_size:,} ({escape(plan.vocabulary.origin)})"
+    )
+    out.print(
+        f"{layout.mesh.num_workers:,} × {plan.gpu.name} ({sizes or 'one process'}), zero {layout.zero},"
+        f" {layout.global_batch:,} × {layout.seq_len:,} tokens a step,"
+        f" {layout.num_micro_batches} micro-batches of {layout.micro_batch} a rank\n"
+    )
+    if layout.mesh.pp > 1:
+        out.print(
+            f"schedule {layout.pipeline.schedule}, {layout.pipeline.num_virtual} stages a rank, layers of each stage "
+            f"{_counted([part.num_layers for part in layout.stages])}\n",
+            markup=False,
+        )
+    for table in (
+        _memory_table(plan),
+        _traffic_table(plan),
+        _step_table(plan),
+        _checkpoint_table(plan),
+        _budget_table(plan),
+    ):
+        out.print(table)
+    for note in plan.notes:
+        out.print(f"Note: {note}", markup=False)
+
+
+def _parameters(layout: PlannedLayout) -> str:
+    config = layout.config
+    text = f"{config.num_parameters / 1e9:,.3f} B parameters"
+    return f"{text} ({config.num_active_parameters / 1e9:,.3f} B of them a token)" if config.experts else text
+
+
+def _counted(numbers: Sequence[int]) -> str:
+    """A list of numbers with equal neighbours counted, as `7, 14 × 8, 7`."""
+    runs = [(number, len(list(run))) for number, run in itertools.groupby(numbers)]
+    return ", ".join(f"{times} × {number}" if times > 1 else str(number) for number, times in runs)
+
+
+def _table(title: str, *columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=bool(columns))
+    for index, column in enumerate(columns or ("", "")):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    return table
+
+
+def _memory_table(plan: TrainingPlan) -> Table:
+    memory, room = plan.memory, plan.gpu.memory_bytes
+    table = _table("Memory of the fullest GPU", "bucket", "GB", "share")
+    for name in ("parameters", "gradients", "optimizer_states", "activations"):
+        size = getattr(memory, name)
+        table.add_row(name.replace("_", " "), f"{size / 1e9:,.2f}", f"{size / room:.1%}")
+    verdict = "fits" if plan.fits else "[bold red]does not fit[/]"
+    table.add_row(
+        f"[bold]total[/] of {room / 1e9:,.0f} GB: {verdict}", f"{memory.total / 1e9:,.2f}", f"{memory.total / room:.1%}"
+    )
+    return table
+
+
+def _traffic_table(plan: TrainingPlan) -> Table:
+    table = _table("Communication of a GPU in a step", "axis", "what", "GPUs", "link", "Gb/s", "GB", "seconds")
+    for kind in plan.traffic:
+        table.add_row(
+            kind.axis,
+            kind.what,
+            f"{kind.num_gpus:,}",
+            kind.link,
+            f"{kind.gbps:,.0f}",
+            f"{kind.num_bytes / 1e9:,.3f}",
+            f"{kind.seconds:,.4f}",
+        )
+    if not plan.traffic:
+        table.add_row("none", "", "", "", "", "0", "0")
+    return table
+
+
+def _step_table(plan: TrainingPlan) -> Table:
+    speed = plan.throughput
+    table = _table("A step")
+    table.add_row("time", f"{speed.step_seconds:,.4f} s")
+    table.add_row("computing", f"{speed.compute_seconds:,.4f} s")
+    table.add_row("communication not hidden", f"{speed.exposed_seconds:,.4f} s")
+    table.add_row("pipeline bubble", f"{speed.bubble:.1%}")
+    table.add_row("MFU, HFU", f"{speed.mfu:.1%}, {speed.hfu:.1%}")
+    table.add_row(
+        "tokens a second, and of a GPU", f"{speed.tokens_per_second:,.0f}, {speed.tokens_per_second_per_gpu:,.0f}"
+    )
+    return table
+
+
+def _checkpoint_table(plan: TrainingPlan) -> Table:
+    saved = plan.checkpoints
+    table = _table("Checkpoints")
+    table.add_row("size, time to save", f"{saved.num_bytes / 1e9:,.2f} GB, {saved.save_seconds:,.1f} s")
+    table.add_row("every (Young)", f"{saved.young_seconds:,.0f} s = {saved.young_steps:,} steps")
+    table.add_row("every (availability)", f"{saved.availability_seconds:,.0f} s = {saved.availability_steps:,} steps")
+    table.add_row("every (this recipe)", f"{saved.every_seconds:,.0f} s = {saved.every_steps:,} steps")
+    table.add_row("saving and lost steps, restarts", f"{saved.overhead:.2%}, {saved.restart_overhead:.2%}")
+    return table
+
+
+def _budget_table(plan: TrainingPlan) -> Table:
+    budget = plan.budget
+    table = _table("The run")
+    epochs = f" = {budget.epochs:,.2f} epochs" if budget.epochs is not None else ""
+    table.add_row("steps, tokens", f"{budget.steps:,}, {budget.num_tokens:,}{epochs}")
+    table.add_row("operations", f"{budget.num_flops:.3g}")
+    table.add_row("days, without interruptions", f"{budget.days:,.2f}, {budget.ideal_days:,.2f}")
+    table.add_row("GPU hours, cost", f"{budget.gpu_hours:,.1f}, {budget.cost:,.2f}")
+    return table

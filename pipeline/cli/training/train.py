@@ -1,0 +1,76 @@
+"""The training run of a recipe, on Ray Train; resumable: the same call again continues from the newest checkpoint.
+
+  sluice train recipes/train.toml
+  sluice train recipes/train.toml --set train.steps=200
+
+Without Ray the same recipe runs as `torchrun --nproc-per-node N -m trainer recipes/train.toml`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from pipeline.cli.arguments import add_json, add_recipe
+from pipeline.cli.printing import print_json
+from pipeline.cli.training.workers import check_workers
+from pipeline.terminal import visible_lines
+
+if TYPE_CHECKING:
+    from trainer.loop import TrainingResult
+    from trainer.options import TrainRecipe
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_recipe(parser, "the training data, the model and how to train it")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from lineage.recipe import load_recipe
+    from pipeline.phases.progress import ProgressReporter
+    from trainer.options import TrainRecipe
+    from trainer.preflight import check_recipe
+    from trainer.processes.placement import local_cpus
+
+    reporter = ProgressReporter()
+    recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
+    reporter.say(f"{options.recipe}: training run {recipe.run.name!r}; checking its data and model")
+    for line in check_recipe(recipe):
+        reporter.say(line)
+    reporter.say("Starting Ray and the workers, which takes some seconds …")
+
+    from pipeline.cluster.session import ray_session  # with Ray and torch, which a wrong recipe need not wait for
+    from trainer.launch import check_training, train_on_ray
+
+    check_training(recipe)
+    with ray_session(recipe.ray.address, recipe.ray.num_cpus, training_cpus=local_cpus(recipe.train)):
+        result = train_on_ray(recipe, check_workers)
+    if options.json:
+        print_json(asdict(result))
+    elif result.finished:
+        print(visible_lines(done_lines(recipe, result)))
+    else:
+        print(f"Stopped after step {result.step}; the same call continues from checkpoint {result.checkpoint}.")
+    return 0
+
+
+def done_lines(recipe: TrainRecipe, result: TrainingResult) -> str:
+    """What a finished training came to, and what to try next."""
+    train = recipe.train
+    tokens = result.step * train.global_batch * train.seq_len
+    loss = "" if result.loss is None else f", loss {result.loss:.4f}"
+    out = train.outs[0].out
+    return "\n".join(
+        [
+            f"Done: run {recipe.run.name!r}, {result.step:,} steps of {train.global_batch:,} sequences of"
+            f" {train.seq_len:,} tokens ({tokens:,} in all){loss}.",
+            f"Checkpoint {result.checkpoint} and metrics.jsonl lie in {train.output}.",
+            "",
+            "Next:",
+            f"  sluice trace {shlex.quote(out)} --run {shlex.quote(recipe.run.name)} --step {max(result.step - 1, 0)}",
+            f"  sluice export {shlex.quote(train.output)} --to {shlex.quote(train.output.rstrip('/') + '-model')}",
+        ]
+    )

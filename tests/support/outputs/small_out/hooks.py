@@ -1,0 +1,51 @@
+"""What planning, applying and verifying take as functions, for a small OUT."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+
+from lineage.index.output_index import Index
+from lineage.purge.execution import ApplyHooks, PurgeRequest
+from lineage.purge.plan import PlanHooks, PurgeMatch
+from lineage.storage.folder import Folder
+from lineage.store.delta import read_table
+from lineage.verify.problems import VerifyHooks
+from stages.steps.url import named_host, url_key
+from tests.support.outputs.small_out.records import THRESHOLD, similarity
+
+
+def render_plainly(out: Folder) -> bytes:
+    """A report that shows every excerpt and every purge, as the real one does."""
+    with out.open("excerpts.parquet") as file:
+        shown = [f"{row['rule']}: {row['excerpt']}" for row in pq.read_table(file).to_pylist()]
+    shown += [f"purged: {purge_id}" for purge_id in sorted(read_table(out, "purges")["purge_id"].to_pylist())]
+    return ("<html>" + "".join(f"<p>{line}</p>" for line in shown) + "</html>").encode()
+
+
+def stale_report(out: Folder, _index: Index) -> str | None:
+    """What `verify` is told of a report that is not what would be rendered now."""
+    return None if out.read("report.html") == render_plainly(out) else "shows another state"
+
+
+def verify_hooks() -> VerifyHooks:
+    """What proving a small OUT whole needs."""
+    return VerifyHooks(jaccard=similarity, url_key=url_key, stale_report=stale_report)
+
+
+def plan_hooks() -> PlanHooks:
+    """What planning a purge of a small OUT needs."""
+    return PlanHooks(
+        url_key=url_key, named_host=named_host, resembles=lambda left, right: similarity(left, right) >= THRESHOLD
+    )
+
+
+def apply_hooks() -> ApplyHooks:
+    """What applying one needs."""
+    return ApplyHooks(
+        render=render_plainly, drop_cached=lambda _out, _index: None, clean_export=lambda _out, _index, row: row
+    )
+
+
+def ordered(match: PurgeMatch) -> PurgeRequest:
+    """An order to purge what `match` names."""
+    return PurgeRequest(match=match, by="a test", reason="to see it gone")

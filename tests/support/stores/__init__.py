@@ -1,0 +1,1 @@
+"""Disks and servers that are small, fail or lie."""

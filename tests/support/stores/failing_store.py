@@ -1,0 +1,210 @@
+"""A proxy before an object store that fails and lies, by a seeded plan: 500, 503, slow answers, bodies cut short,
+connections reset before the store was asked, and reset after it has done what it was asked (the answer is lost).
+
+A process of its own, as the store is: deltalake waits for it without letting other threads run."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from http.client import HTTPConnection, HTTPMessage
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.support.checkout import ROOT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultPlan:
+    """The shares of requests that go wrong, each way; and outages, which begin at a share of the requests and refuse so
+    many in a row that every retry of a client fails. `first` names what happens to the first requests, one by one."""
+
+    seed: int
+    first: tuple[str, ...] = ()
+    error: float = 0.0
+    busy: float = 0.0
+    slow: float = 0.0
+    cut: float = 0.0
+    reset: float = 0.0
+    lost: float = 0.0
+    outage: float = 0.0
+    outage_requests: int = 0
+    slow_seconds: float = 0.2
+
+
+class Faults:
+    """Draws what happens to each request, and notes what did, a line each."""
+
+    def __init__(self, plan: FaultPlan, notes: Path) -> None:
+        self._plan, self._notes = plan, notes
+        self.slow_seconds = plan.slow_seconds
+        self._lock, self._random, self._left = threading.Lock(), random.Random(plan.seed), 0
+        self._first = list(plan.first)
+
+    def draw(self, method: str, path: str) -> str:
+        with self._lock:
+            kind = self._kind()
+            with open(self._notes, "a") as file:
+                file.write(f"{kind} {method} {path}\n")
+            return kind
+
+    def _kind(self) -> str:
+        if self._first:
+            return self._first.pop(0)
+        if self._left:
+            self._left -= 1
+            return "outage"
+        at = self._random.random()
+        for kind in ("error", "busy", "slow", "cut", "reset", "lost", "outage"):
+            share = getattr(self._plan, kind)
+            if at < share:
+                self._left = self._plan.outage_requests if kind == "outage" else 0
+                return kind
+            at -= share
+        return "fine"
+
+
+class _Proxy(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    store: str
+    faults: Faults
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet."""
+
+    def _answer(self) -> None:
+        body = self._body()
+        kind = self.faults.draw(self.command, self.path)
+        if kind in ("error", "busy", "outage"):
+            self._refuse(*((500, "InternalError") if kind == "error" else (503, "SlowDown")))
+            return
+        if kind == "reset":
+            self._reset()
+            return
+        if kind == "slow":
+            time.sleep(self.faults.slow_seconds)
+        status, headers, answer = self._ask(body)
+        if kind == "lost":
+            self._reset()
+            return
+        self._send(status, headers, answer, cut=kind == "cut" and len(answer) > 1)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _answer
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        pieces = []
+        while length := int(self.rfile.readline().split(b";")[0], 16):
+            pieces.append(self.rfile.read(length))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass  # trailers: the checksum of a body that is not looked at here
+        return b"".join(pieces)
+
+    def _ask(self, body: bytes) -> tuple[int, HTTPMessage, bytes]:
+        store = HTTPConnection(self.store, timeout=300)
+        headers = {
+            name: value
+            for name, value in self.headers.items()
+            if name.lower() not in ("connection", "transfer-encoding", "content-length", "expect")
+        }
+        try:
+            store.request(self.command, self.path, body=body or None, headers=headers | {"Connection": "close"})
+            reply = store.getresponse()
+            return reply.status, reply.headers, reply.read()
+        finally:
+            store.close()
+
+    def _send(self, status: int, headers: HTTPMessage, answer: bytes, cut: bool) -> None:
+        self.send_response_only(status)
+        for name, value in headers.items():
+            if name.lower() not in ("connection", "transfer-encoding", "content-length"):
+                self.send_header(name, value)
+        length = headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(answer))
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        self.wfile.write(answer[: len(answer) // 2] if cut else answer)
+        if cut:
+            self.close_connection = True
+
+    def _refuse(self, status: int, code: str) -> None:
+        told = f"<Error><Code>{code}</Code><Message>on purpose</Message></Error>".encode()
+        text = b"" if self.command == "HEAD" else told
+        self.send_response_only(status)
+        self.send_header("Content-Type", "application/xml")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def _reset(self) -> None:
+        # Closed without lingering, a connection is reset and not ended.
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
+        self.close_connection = True
+        self.wfile = _Nowhere()  # type: ignore[assignment]
+
+
+class _Nowhere:
+    """Where the server's last flush goes once the connection is gone."""
+
+    closed = True
+
+    def write(self, data: bytes) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no news."""
+
+
+@contextmanager
+def failing_store(store: str, plan: FaultPlan, notes: Path) -> Iterator[str]:
+    """The URL behind which the store at URL `store` fails by `plan`; what it did is noted in the file `notes`."""
+    told = [sys.executable, "-m", "tests.support.stores.failing_store", store, repr(asdict(plan)), str(notes)]
+    proxy = subprocess.Popen(told, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert proxy.stdout is not None
+        yield f"http://127.0.0.1:{int(proxy.stdout.readline())}"
+    finally:
+        proxy.kill()
+        proxy.communicate()
+
+
+def noted(notes: Path) -> Counter[str]:
+    """How often each thing happened."""
+    return Counter(line.split()[0] for line in notes.read_text().splitlines())
+
+
+def main() -> None:
+    from ast import literal_eval
+
+    store, plan, notes = sys.argv[1:]
+    faults = Faults(FaultPlan(**literal_eval(plan)), Path(notes))
+    handler = type("Handler", (_Proxy,), {"store": urlsplit(store).netloc, "faults": faults})
+    server = _Server(("127.0.0.1", 0), handler)
+    print(server.server_address[1], flush=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

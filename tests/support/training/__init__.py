@@ -1,0 +1,1 @@
+"""Training runs, layouts, plans and ablations of models small enough for a test."""
