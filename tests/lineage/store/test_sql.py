@@ -342,7 +342,8 @@ def test_a_damaged_file_is_our_damage_and_not_the_users_mistake(tmp_path: Path) 
 @pytest.mark.parametrize("column", ["doc_id", "source", "url", "host", "status", "rule", "shard", "purged"])
 def test_a_filter_on_any_column_finds_what_grouping_finds(out: Folder, column: str) -> None:
     """Files are pruned by what the log says of their columns: a column of which it says nothing must prune none."""
-    for value, num in query(out, f"SELECT {column}, count(*) FROM documents GROUP BY 1").rows:
+    values = query(out, f"SELECT {column}, count(*) FROM documents GROUP BY 1 ORDER BY 1").rows
+    for value, num in values[:: max(1, len(values) // 12)]:  # a question is a process of its own
         literal = f"'{value}'" if isinstance(value, str) else value
         where = f"{column} = {literal}" if value is not None else f"{column} IS NULL"
         assert query(out, f"SELECT count(*) FROM documents WHERE {where}").rows == [(num,)]
