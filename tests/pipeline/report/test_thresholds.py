@@ -70,7 +70,9 @@ def test_every_measured_rule_with_a_threshold_has_its_values(data: ReportData, o
 
 
 def test_the_bars_hold_every_value_once_and_part_at_the_threshold(data: ReportData, out: Folder) -> None:
-    counts = "SELECT rule, count(*), count(*) FILTER (verdict = 'reject') FROM findings WHERE value IS NOT NULL GROUP BY 1"
+    counts = (
+        "SELECT rule, count(*), count(*) FILTER (verdict = 'reject') FROM findings WHERE value IS NOT NULL GROUP BY 1"
+    )
     found = {rule: (num, rejected) for rule, num, rejected in ask(out, counts)}
     for row in data.rules:
         if row.values is None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
+import subprocess
+import sys
+import tempfile
 from html import unescape
 from pathlib import Path
 
@@ -16,7 +20,8 @@ from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
 from tests.support.inputs.tiny_crawl import inputs_of, make_tiny_crawl
-from tests.support.outputs.runs import recipe, run
+from tests.support.outputs.byte_search import everything, of_folder
+from tests.support.outputs.runs import recipe, run, write_recipe
 
 MAILS = 3
 
@@ -120,6 +125,34 @@ def test_a_report_from_before_the_purge_is_a_problem_that_rendering_mends(
 def test_personal_data_of_purged_documents_are_counted_no_more(out: Folder) -> None:
     assert purge(out, "--host", "told.example", "--apply") == 0
     assert "No personal data was found in a kept text." in words_of(out, "edits")
+
+
+def test_neither_the_run_nor_the_purge_leaves_a_word_of_the_text_in_a_temporary_folder(tmp_path: Path) -> None:
+    """Ray's object store, what it spills and the logs of its workers lie outside of OUT, where no purge looks."""
+    rng, sources = random.Random(7), {}
+    for name, last in (("told", "The zyxomma rests on the quillwort until evening comes."), ("others", "")):
+        row = {"id": name, "text": f"{write_article('en', rng, 12).text}\n{last}"}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+        sources[name] = (str(tmp_path / f"{name}.jsonl"),)
+    written = write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), sources))
+    out = Folder(str(tmp_path / "out"))
+    with tempfile.TemporaryDirectory() as temporary:  # short: a socket's path has 107 bytes
+        at = {**os.environ, "TMPDIR": temporary, "RAY_TMPDIR": temporary}
+
+        def command(*arguments: str) -> None:
+            call = [sys.executable, "-m", "pipeline", *arguments]
+            done = subprocess.run(call, env=at, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr[-2000:]
+
+        command("run", str(written))
+        assert any(b"zyxomma" in content for content in everything(of_folder(out)))
+        command("purge", out.url, "--source", "told", "--reason", "takedown", "--by", "test", "--apply")
+        assert not any(b"zyxomma" in content for content in everything(of_folder(out)))
+        left = [path for path in Path(temporary).rglob("*") if path.is_file()]
+        assert any(path.name == "raylet.out" for path in left)
+        assert [
+            path for path in left if any(b"zyxomma" in data for data in everything(iter([path.read_bytes()])))
+        ] == []
 
 
 def test_a_purge_stopped_by_a_full_disk_says_what_to_do_and_the_same_call_says_that_it_finished(
