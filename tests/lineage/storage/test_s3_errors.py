@@ -4,11 +4,8 @@ no secret; and never the answer that a file is not there."""
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tomli_w
@@ -17,6 +14,7 @@ from lineage.storage import folder as storage
 from lineage.storage.folder import Folder, StorageError, without_secrets
 from lineage.storage.s3_client import S3Client
 from pipeline.cli.main import main
+from tests.support.stores.loopback import Handler, serving
 
 SECRET = "wJalrXUtnFEMIsecret"
 ANSWERS = {
@@ -37,31 +35,17 @@ def answering(status: int, code: str, message: str) -> Iterator[str]:
     """The URL of a server with one answer for everything."""
     body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def _answer(self) -> None:
+    class OneAnswer(Handler):
+        def answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            if self.command != "HEAD":
+            if self.sends_body:
                 self.wfile.write(body)
 
-        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _answer
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(OneAnswer) as url:
+        yield url
 
 
 @pytest.fixture

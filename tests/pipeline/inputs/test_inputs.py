@@ -6,10 +6,8 @@ import gzip
 import logging
 import re
 import socket
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ from lineage.storage import folder as storage
 from pipeline.inputs.files import COMMON_CRAWL, Input, list_inputs, open_input
 from pipeline.inputs.http_file import Retries, http_size
 from pipeline.recipe import SourceTable
+from tests.support.stores.loopback import Handler, serving
 
 FAST = Retries(attempts=4, backoff_seconds=0.01)
 DATA = bytes(range(256)) * 2000
@@ -154,17 +153,10 @@ class Web:
     url: str = ""
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class WebHandler(Handler):
     web: Web
 
-    def do_HEAD(self) -> None:
-        self.answer(body=False)
-
-    def do_GET(self) -> None:
-        self.answer(body=True)
-
-    def answer(self, *, body: bool) -> None:
+    def answer(self) -> None:
         web, wanted = self.web, self.headers["Range"]
         web.requests.append((self.command, wanted))
         mishap = web.mishaps.pop(0) if web.mishaps else ""
@@ -179,26 +171,17 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data) - start))
         self.send_header("ETag", '"new"' if mishap == "change" else '"old"')
         self.end_headers()
-        if body:
+        if self.sends_body:
             part = {"drop": (len(data) - start) // 3, "nothing": 0}.get(mishap, len(data))
             self.wfile.write(data[start : start + part])
         self.close_connection = mishap in ("drop", "nothing")
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 @pytest.fixture
 def web() -> Iterator[Web]:
     served = Web(files={"/cc/a.warc.gz": DATA})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("OurHandler", (Handler,), {"web": served}))
-    served.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield served
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(WebHandler, web=served) as served.url:
+        yield served
 
 
 def at(web: Web, path: str = "/cc/a.warc.gz") -> Input:

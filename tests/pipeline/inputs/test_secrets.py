@@ -7,11 +7,9 @@ import gzip
 import json
 import logging
 import random
-import threading
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -29,6 +27,7 @@ from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe import load
 from tests.support.outputs.byte_search import everything, of_folder
 from tests.support.outputs.runs import recipe, summary_of, write_recipe
+from tests.support.stores.loopback import Handler, serving
 
 USER, PASSWORD = "harbourmaster", "s3cr3t-passw0rd"
 FAST = Retries(attempts=1, backoff_seconds=0.01)
@@ -56,28 +55,21 @@ class Vault:
         return [USER.encode(), PASSWORD.encode(), self.signature.encode(), b"AKIAHARBOUR", basic, b"sig-of-"]
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class VaultHandler(Handler):
     vault: Vault
 
-    def do_HEAD(self) -> None:
-        self.answer(body=False)
-
-    def do_GET(self) -> None:
-        self.answer(body=True)
-
-    def answer(self, *, body: bool) -> None:
+    def answer(self) -> None:
         vault, parts = self.vault, urlsplit(self.path)
         data, status = vault.files.get(parts.path), 200
         if parts.path.startswith("/signed/"):
             # As S3 does: what was signed is a GET.
-            known = parse_qs(parts.query).get("X-Amz-Signature") == [vault.signature] and body
+            known = parse_qs(parts.query).get("X-Amz-Signature") == [vault.signature] and self.sends_body
         else:
             told = self.headers.get("Authorization", "").removeprefix("Basic ")
             known = base64.b64decode(told) == f"{USER}:{PASSWORD}".encode()
         if vault.busy:
             status = 503
-        elif not known or (parts.path in vault.closed and self.headers.get("Range") != "bytes=0-0" and body):
+        elif not known or (parts.path in vault.closed and self.headers.get("Range") != "bytes=0-0" and self.sends_body):
             status = 403
         elif data is None:
             status = 404
@@ -93,11 +85,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{end - 1}/{total}")
         self.send_header("ETag", '"one"')
         self.end_headers()
-        if body:
+        if self.sends_body:
             self.wfile.write(content)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 @pytest.fixture
@@ -107,14 +96,8 @@ def vault() -> Iterator[Vault]:
     for path in ("/plain/a.jsonl.gz", "/signed/b.jsonl.gz", "/signed/c.jsonl.gz"):
         rows = [{"id": str(n), "text": write_article("en", rng, 10).text} for n in range(4)]
         served.files[path] = gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode())
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("OurHandler", (Handler,), {"vault": served}))
-    served.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield served
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(VaultHandler, vault=served) as served.url:
+        yield served
 
 
 def plain_recipe(vault: Vault, out: Path, *inputs: str) -> dict[str, Any]:

@@ -8,10 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -23,6 +21,7 @@ from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from tests.support.outputs.runs import recipe, run
 from tests.support.processes.chromium import chromium
+from tests.support.stores.loopback import Handler, serving
 
 HOSTILE = "https://evil.example.org/<script>document.title='stolen'</script>"
 
@@ -71,23 +70,17 @@ def listening() -> Iterator[tuple[str, list[dict[str, str]]]]:
     """Another server on this host: its address, and the headers of each request that it was sent."""
     heard: list[dict[str, str]] = []
 
-    class Listener(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Listener(Handler):
+        protocol_version = "HTTP/1.0"
+
+        def answer(self) -> None:
             heard.append({"path": self.path, **{name.lower(): value for name, value in self.headers.items()}})
             self.send_response(200)
             self.end_headers()
             self.wfile.write(b"<title>heard</title>")
 
-        def log_message(self, *_: object) -> None:
-            """Nothing is printed."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Listener)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/", heard
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(Listener) as url:
+        yield f"{url}/", heard
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+
+from tests.support.stores.loopback import Handler, serving
 
 
 @dataclass
@@ -47,26 +47,16 @@ class Faults:
         return "fine"
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _FailingHandler(Handler):
     root: Path
     faults: Faults
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Quiet."""
-
-    def do_HEAD(self) -> None:
-        self._answer(send_body=False)
-
-    def do_GET(self) -> None:
-        self._answer(send_body=True)
-
-    def _answer(self, send_body: bool) -> None:
+    def answer(self) -> None:
         file = self.root / self.path.split("?")[0].lstrip("/")
         if not file.is_file():
             body = b"<Error><Code>NoSuchKey</Code></Error>"
             self._head(404, len(body))
-            self.wfile.write(body if send_body else b"")
+            self.wfile.write(body if self.sends_body else b"")
             return
         size = file.stat().st_size
         first, last = 0, size - 1
@@ -77,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
         with open(file, "rb") as source:
             source.seek(first)
             body = source.read(last - first + 1)
-        fault = self.faults.draw(file.name) if send_body else "fine"
+        fault = self.faults.draw(file.name) if self.sends_body else "fine"
         if fault == "error":
             self._head(503, 0)
             return
@@ -90,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._head(206 if asked else 200, len(body), f"bytes {first}-{last}/{size}" if asked else None)
         if fault == "short":
             body, self.close_connection = body[: len(body) // 2], True
-        if send_body:
+        if self.sends_body:
             self._send(body)
 
     def _send(self, body: bytes) -> None:
@@ -111,23 +101,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news."""
-
-
 @contextmanager
 def failing_server(root: Path, faults: Faults) -> Iterator[str]:
     """The files below `root` under the URL that is given, until the block ends."""
-    handler = type("Handler", (_Handler,), {"root": root, "faults": faults})
-    server = _Server(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(_FailingHandler, root=root, faults=faults) as url:
+        yield url

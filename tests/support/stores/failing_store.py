@@ -17,12 +17,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from http.client import HTTPConnection, HTTPMessage
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from tests.support.checkout import ROOT
+from tests.support.stores.loopback import Handler, serving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,15 +74,11 @@ class Faults:
         return "fine"
 
 
-class _Proxy(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Proxy(Handler):
     store: str
     faults: Faults
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Quiet."""
-
-    def _answer(self) -> None:
+    def answer(self) -> None:
         body = self._body()
         kind = self.faults.draw(self.command, self.path)
         if kind in ("error", "busy", "outage"):
@@ -99,8 +94,6 @@ class _Proxy(BaseHTTPRequestHandler):
             self._reset()
             return
         self._send(status, headers, answer, cut=kind == "cut" and len(answer) > 1)
-
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _answer
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
@@ -168,14 +161,6 @@ class _Nowhere:
     def close(self) -> None: ...
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news."""
-
-
 @contextmanager
 def failing_store(store: str, plan: FaultPlan, notes: Path) -> Iterator[str]:
     """The URL behind which the store at URL `store` fails by `plan`; what it did is noted in the file `notes`."""
@@ -199,11 +184,9 @@ def main() -> None:
 
     store, plan, notes = sys.argv[1:]
     faults = Faults(FaultPlan(**literal_eval(plan)), Path(notes))
-    handler = type("Handler", (_Proxy,), {"store": urlsplit(store).netloc, "faults": faults})
-    server = _Server(("127.0.0.1", 0), handler)
-    print(server.server_address[1], flush=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    sys.stdin.read()
+    with serving(_Proxy, store=urlsplit(store).netloc, faults=faults) as url:
+        print(urlsplit(url).port, flush=True)
+        sys.stdin.read()
 
 
 if __name__ == "__main__":
