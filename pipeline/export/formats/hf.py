@@ -20,9 +20,7 @@ _ONLY_SPLIT = "train"
 _NAMES = {"source": "dump"}
 """FineWeb names the crawl of a document so."""
 _ORDER = ("text", "id", "dump", "url", "date", "file_path", "offset", "language", "language_score", "metadata")
-_SCHEMA = pa.schema([
-    (name, COLUMNS.field("source" if name == "dump" else name).type) for name in _ORDER
-])  # fmt: skip
+_SCHEMA = pa.schema([(name, COLUMNS.field("source" if name == "dump" else name).type) for name in _ORDER])
 
 
 def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:

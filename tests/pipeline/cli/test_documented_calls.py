@@ -31,8 +31,11 @@ from tests.support.checkout import ROOT
 from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
 from tests.support.outputs.runs import recipe, write_recipe
 
-DOCUMENTS = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
-             *sorted(f"recipes/{path.name}" for path in (ROOT / "recipes").glob("*.toml")))  # fmt: skip
+DOCUMENTS = (
+    "README.md",
+    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+    *sorted(f"recipes/{path.name}" for path in (ROOT / "recipes").glob("*.toml")),
+)
 LINE = re.compile(r"^[ #]*(sluice [a-z].*)$")
 INLINE = re.compile(r"`sluice ([^`]+)`")
 EXPLAINED = re.compile(r"(?: {2,}| +#).*$")

@@ -73,9 +73,15 @@ def test_a_taken_run_name_is_found_before_torch_and_ray_are_loaded(tmp_path: Pat
     other = Folder(str(tmp_path / "other"))
     log = FactLog(other, claim(other))
     fact = RunFact(
-        run="mine", output=other.url, plan_fingerprint="0" * 32, order_version=1, seed=0, seq_len=64, global_batch=2,
+        run="mine",
+        output=other.url,
+        plan_fingerprint="0" * 32,
+        order_version=1,
+        seed=0,
+        seq_len=64,
+        global_batch=2,
         plan="{}",
-    )  # fmt: skip
+    )
     log.add(fact)
     assert commit(log, corpus.outputs)
     code, told, loaded = answer("train", str(train_recipe(tmp_path, data)))

@@ -52,8 +52,9 @@ def out(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
     texts = [write_article("en", rng).text for _ in range(4)] + ["Too few words.", english[0].text]
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
     (folder / "posts.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
-    pq.write_table(pa.table({"text": texts[2:], "url": [f"https://rows.example/{n}" for n in range(4)]}),
-                   folder / "rows.parquet")  # fmt: skip
+    pq.write_table(
+        pa.table({"text": texts[2:], "url": [f"https://rows.example/{n}" for n in range(4)]}), folder / "rows.parquet"
+    )
     sources = {"web": (str(folder / "crawl" / "**" / "*.warc.gz"),), "posts": (str(folder / "posts.jsonl.gz"),)}
     sources["rows"] = (str(folder / "rows.parquet"),)
     run(folder, recipe(str(folder / "out"), sources, language={"keep": ["en"], "prefilter": True}))

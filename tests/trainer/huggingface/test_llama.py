@@ -73,8 +73,10 @@ def test_experts_are_exported_one_by_one_and_come_back_on_any_layout(run: Run, t
     tensors = load_file(tmp_path / "hf" / "model.safetensors")
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert (config["architectures"], config["num_local_experts"], config["num_experts_per_tok"]) == (
-        ["MixtralForCausalLM"], 8, 2
-    )  # fmt: skip
+        ["MixtralForCausalLM"],
+        8,
+        2,
+    )
     assert tensors["model.layers.1.block_sparse_moe.gate.weight"].shape == (8, 64)
     for matrix in ("w1", "w2", "w3"):
         assert tensors[f"model.layers.1.block_sparse_moe.experts.7.{matrix}.weight"].shape == (64, 64)
