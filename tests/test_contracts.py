@@ -105,7 +105,7 @@ def test_a_contract_fails_on_each_import_that_it_forbids(contract: Mapping[str, 
 
 @pytest.mark.parametrize("contract", [c for c in CONTRACTS if c.get("exhaustive")], ids=lambda c: str(c["name"]))
 def test_a_module_that_no_layer_names_breaks_the_contract(contract: Mapping[str, Any], copy: Path) -> None:
-    (copy / contract["containers"][0] / "stray.py").write_text("")
+    (copy / contract["containers"][0].replace(".", "/") / "stray.py").write_text("")
     code, output = lint(copy)
     assert code == 1 and re.search(rf"^{re.escape(contract['name'])} BROKEN", output, re.M), output
     assert "stray" in output
