@@ -80,7 +80,7 @@ def _locked(folder: Folder, wait_seconds: float) -> Iterator[None]:
     descriptor = os.open(folder.url, os.O_RDONLY | os.O_DIRECTORY)
     try:
         deadline = time.monotonic() + wait_seconds
-        while not _try_lock(descriptor):
+        while not try_lock(descriptor):
             if time.monotonic() >= deadline:
                 raise HeldError(
                     f"{folder.url} is held by another process (a run, purge or training commit): wait for it"
@@ -91,7 +91,8 @@ def _locked(folder: Folder, wait_seconds: float) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
+    """Whether this descriptor has its file's lock (flock) now."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

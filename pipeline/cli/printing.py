@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from pipeline.terminal import harmless_json, speaks_unicode
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def print_json(value: Any) -> None:
@@ -20,3 +23,14 @@ def print_json(value: Any) -> None:
 def console() -> Console:
     """Where people read results."""
     return Console(highlight=False)
+
+
+def titled_table(title: str, *columns: str) -> Table:
+    """A table whose first column is words and whose others are figures; without names of columns, two and no head."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=any(columns))
+    for index, column in enumerate(columns or ("", "")):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    return table

@@ -43,9 +43,10 @@ from trainer.parallel.context import ContextOptions, share_rows
 from trainer.parallel.float8 import convert_to_float8
 from trainer.parallel.groups import Groups, Meshes, make_groups, make_meshes
 from trainer.parallel.layout import ParallelLayout
-from trainer.parallel.pipeline import Pipeline, Stage, TiedEnds, rank_of_stage, spans
+from trainer.parallel.pipeline import Pipeline, Stage, TiedEnds, spans
 from trainer.parallel.recompute import RECOMPUTED_PREFIX, recomputed
 from trainer.parallel.tensor import split_tensors
+from trainer.recipe_tables.parallelism import rank_of_stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +230,9 @@ def parallelise_model(
     if groups.pipeline is None:
         return whole(parts=(build(LayerSpan(first=0, end=config.num_layers), None),))
     every = spans(config.num_layers, sizes.pp, table)
-    mine = [index for index in range(len(every)) if rank_of_stage(index, sizes.pp, table) == groups.pipeline.rank()]
+    mine = [
+        index for index in range(len(every)) if rank_of_stage(table.schedule, index, sizes.pp) == groups.pipeline.rank()
+    ]
     stages = [cast(Stage, build(every[index], index)) for index in mine]
     return whole(
         parts=tuple(stages),

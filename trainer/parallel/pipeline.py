@@ -25,7 +25,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from trainer.model.rows import MicroBatch
 from trainer.model.transformer import LayerSpan, Llama
-from trainer.recipe_tables.parallelism import PipelineTable
+from trainer.recipe_tables.parallelism import PipelineTable, rank_of_stage
 
 Pass = Literal["forward", "backward"]
 
@@ -47,13 +47,6 @@ def spans(num_layers: int, num_ranks: int, table: PipelineTable) -> tuple[LayerS
         LayerSpan(first=end - size, end=end, has_embedding=stage == 0, has_output=stage == len(sizes) - 1)
         for stage, (size, end) in enumerate(zip(sizes, ends, strict=True))
     )
-
-
-def rank_of_stage(stage: int, num_ranks: int, table: PipelineTable) -> int:
-    """The pipeline rank that has a stage."""
-    if table.is_v:
-        return min(stage, 2 * num_ranks - 1 - stage)
-    return stage % num_ranks
 
 
 class Stage(nn.Module):
@@ -141,7 +134,9 @@ class Pipeline:
         stages in their order, so some rank can always go on."""
         stream: Tensor | None = None
         for index in sorted(self.stages):
-            before, after = (rank_of_stage(near, self._group.size(), self._table) for near in (index - 1, index + 1))
+            before, after = (
+                rank_of_stage(self._table.schedule, near, self._group.size()) for near in (index - 1, index + 1)
+            )
             if index == 0:
                 stream = micro.rows.inputs_BT
             elif before != self._group.rank():

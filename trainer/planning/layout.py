@@ -10,8 +10,7 @@ from typing import Final, Literal, NamedTuple
 from trainer.model.sizes import ModelConfig
 from trainer.options import TrainTable
 from trainer.parallel.checks import check_layout
-from trainer.planning.schedules import rank_of_stage
-from trainer.recipe_tables.parallelism import ContextTable, Mesh, PipelineTable
+from trainer.recipe_tables.parallelism import ContextTable, Mesh, PipelineTable, rank_of_stage
 
 LARGEST_MICRO_BATCH: Final = 8
 """Sequences of a forward pass where the recipe gives none, as the feed cuts them."""

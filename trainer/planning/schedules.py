@@ -13,13 +13,11 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from trainer.recipe_tables.parallelism import Schedule
+from trainer.recipe_tables.parallelism import Schedule, rank_of_stage
 
 Kind = Literal["F", "B", "I", "W"]
-
-_V_SHAPED: Final = frozenset({"zbv", "dualpipev"})
 
 
 class Action(NamedTuple):
@@ -41,13 +39,6 @@ class PipelinePlan(NamedTuple):
 
 Table = tuple[tuple[Action, ...], ...]
 """The actions of each rank, in order."""
-
-
-def rank_of_stage(schedule: Schedule, stage: int, pp: int) -> int:
-    """The pipeline rank that has a stage."""
-    if schedule in _V_SHAPED:
-        return min(stage, 2 * pp - 1 - stage)
-    return stage % pp
 
 
 def action_table(schedule: Schedule, pp: int, num_stages: int, num_micro_batches: int) -> Table:

@@ -11,6 +11,13 @@ from lineage.recipe import RecipeError, key
 Schedule = Literal["1f1b", "interleaved", "interleaved_zero_bubble", "zbv", "dualpipev", "gpipe"]
 
 
+def rank_of_stage(schedule: Schedule, stage: int, pp: int) -> int:
+    """The pipeline rank that has a stage."""
+    if schedule in ("zbv", "dualpipev"):  # V-shaped: the first rank has the first stage and the last
+        return min(stage, 2 * pp - 1 - stage)
+    return stage % pp
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelTable:
     """`[train.parallel]`: the device mesh. The product of the sizes is the number of processes."""
@@ -51,11 +58,6 @@ class PipelineTable:
     def num_virtual(self) -> int:
         """Stages of a rank."""
         return self.virtual_stages or (1 if self.schedule in ("1f1b", "gpipe") else 2)
-
-    @property
-    def is_v(self) -> bool:
-        """Whether a rank's two stages lie symmetrically, so that the first rank has the last stage too."""
-        return self.schedule in ("zbv", "dualpipev")
 
     @property
     def splits_backward(self) -> bool:

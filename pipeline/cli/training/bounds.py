@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from pipeline.cli.printing import console
+from pipeline.cli.printing import console, titled_table
 
 if TYPE_CHECKING:
     from trainer.planning.roofline import Roofline
@@ -41,18 +41,10 @@ def show(found: Roofline) -> None:
         out.print(table)
 
 
-def _table(title: str, *columns: str) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=any(columns))
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right")
-    return table
-
-
 def _products(found: Roofline) -> Any:
-    table = _table("Products of a GPU in a micro-batch, forward", "product", "shape", "operations a byte", "bound by")
+    table = titled_table(
+        "Products of a GPU in a micro-batch, forward", "product", "shape", "operations a byte", "bound by"
+    )
     for product in found.products:
         shape = f"{product.rows:,.0f} × {product.inner:,} × {product.columns:,.0f}"
         table.add_row(product.name, shape, f"{product.intensity:,.0f}", _bound(found, product.intensity))
@@ -62,7 +54,7 @@ def _products(found: Roofline) -> Any:
 def _exchanges(found: Roofline) -> Any:
     seen = found.layout.config.experts.top_k if found.layout.config.experts else 2
     title = f"Messages of a layer, forward, {seen} experts a token, one expert a GPU"
-    table = _table(title, "experts", "all-to-all, ms", "tensor parallel's all-reduce, ms")
+    table = titled_table(title, "experts", "all-to-all, ms", "tensor parallel's all-reduce, ms")
     for exchange in found.exchanges:
         over = " *" if exchange == found.overtaken else ""
         seconds = f"{exchange.all_to_all_seconds * 1e3:,.3f}{over}"
@@ -73,7 +65,7 @@ def _exchanges(found: Roofline) -> Any:
 
 def _tokens(found: Roofline) -> Any:
     law = found.forecast
-    table = _table("Scaling law: a forecast", "", "tokens", "loss, nats a token")
+    table = titled_table("Scaling law: a forecast", "", "tokens", "loss, nats a token")
     table.add_row("this recipe", f"{law.num_tokens:,}", f"{law.loss:.3f}")
     table.add_row("best for its operations", f"{law.optimal_tokens:,.0f}", f"{law.optimal_loss:.3f}")
     table.caption = _LAW
@@ -82,7 +74,7 @@ def _tokens(found: Roofline) -> Any:
 
 def _reading(found: Roofline) -> Any:
     read = found.reading
-    table = _table("What the loader reads", "", "")
+    table = titled_table("What the loader reads")
     table.add_row("slices of a batch, nodes that read", f"{read.readers:,}, {read.nodes:,}")
     table.add_row("tokens, MB/s in all", f"{read.bytes_per_second / 1e6:,.2f}")
     table.add_row("fetched where shards are remote, times that", f"{read.amplification:,.2f}")

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.arguments import add_json, add_recipe, count
-from pipeline.cli.printing import console, print_json
+from pipeline.cli.printing import console, print_json, titled_table
 from pipeline.cli.training import bounds as bounds_page
 from pipeline.cli.training import layouts
 from pipeline.terminal import visible
@@ -172,19 +172,9 @@ def _counted(numbers: Sequence[int]) -> str:
     return ", ".join(f"{times} × {number}" if times > 1 else str(number) for number, times in runs)
 
 
-def _table(title: str, *columns: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=bool(columns))
-    for index, column in enumerate(columns or ("", "")):
-        table.add_column(column, justify="left" if index == 0 else "right")
-    return table
-
-
 def _memory_table(plan: TrainingPlan) -> Table:
     memory, room = plan.memory, plan.gpu.memory_bytes
-    table = _table("Memory of the fullest GPU", "bucket", "GB", "share")
+    table = titled_table("Memory of the fullest GPU", "bucket", "GB", "share")
     for name in ("parameters", "gradients", "optimizer_states", "activations"):
         size = getattr(memory, name)
         table.add_row(name.replace("_", " "), f"{size / 1e9:,.2f}", f"{size / room:.1%}")
@@ -196,7 +186,7 @@ def _memory_table(plan: TrainingPlan) -> Table:
 
 
 def _traffic_table(plan: TrainingPlan) -> Table:
-    table = _table("Communication of a GPU in a step", "axis", "what", "GPUs", "link", "Gb/s", "GB", "seconds")
+    table = titled_table("Communication of a GPU in a step", "axis", "what", "GPUs", "link", "Gb/s", "GB", "seconds")
     for kind in plan.traffic:
         table.add_row(
             kind.axis,
@@ -214,7 +204,7 @@ def _traffic_table(plan: TrainingPlan) -> Table:
 
 def _step_table(plan: TrainingPlan) -> Table:
     speed = plan.throughput
-    table = _table("A step")
+    table = titled_table("A step")
     table.add_row("time", f"{speed.step_seconds:,.4f} s")
     table.add_row("computing", f"{speed.compute_seconds:,.4f} s")
     table.add_row("communication not hidden", f"{speed.exposed_seconds:,.4f} s")
@@ -228,7 +218,7 @@ def _step_table(plan: TrainingPlan) -> Table:
 
 def _checkpoint_table(plan: TrainingPlan) -> Table:
     saved = plan.checkpoints
-    table = _table("Checkpoints")
+    table = titled_table("Checkpoints")
     table.add_row("size, time to save", f"{saved.num_bytes / 1e9:,.2f} GB, {saved.save_seconds:,.1f} s")
     table.add_row("every (Young)", f"{saved.young_seconds:,.0f} s = {saved.young_steps:,} steps")
     table.add_row("every (availability)", f"{saved.availability_seconds:,.0f} s = {saved.availability_steps:,} steps")
@@ -239,7 +229,7 @@ def _checkpoint_table(plan: TrainingPlan) -> Table:
 
 def _budget_table(plan: TrainingPlan) -> Table:
     budget = plan.budget
-    table = _table("The run")
+    table = titled_table("The run")
     epochs = f" = {budget.epochs:,.2f} epochs" if budget.epochs is not None else ""
     table.add_row("steps, tokens", f"{budget.steps:,}, {budget.num_tokens:,}{epochs}")
     table.add_row("operations", f"{budget.num_flops:.3g}")

@@ -24,10 +24,9 @@ from trainer.planning.schedules import (
     action_table,
     fullest_instants,
     idle_of_useful,
-    rank_of_stage,
     span,
 )
-from trainer.recipe_tables.parallelism import PipelineTable, Schedule
+from trainer.recipe_tables.parallelism import PipelineTable, Schedule, rank_of_stage
 
 IN_TORCH: dict[Schedule, str] = {
     "gpipe": "GPipe",

@@ -21,6 +21,7 @@ from typing import Final
 import numpy as np
 
 from lineage.index.blocks import TOKEN_BYTES
+from lineage.storage.lock import try_lock
 from trainer.data.blocks import Tokens, block_tokens
 from trainer.data.corpus import ShardFile
 
@@ -134,7 +135,7 @@ class CacheFolder:
             with _disk(f"{part} cannot be made"):
                 descriptor = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
             claim = Claim(descriptor, part, block)
-            if not _lock(descriptor):
+            if not try_lock(descriptor):
                 os.close(descriptor)
                 if not wait:
                     return None
@@ -205,17 +206,9 @@ class CacheFolder:
             descriptor = os.open(part, os.O_RDWR)
         except FileNotFoundError:
             return
-        if _lock(descriptor) and _is_at(descriptor, part):
+        if try_lock(descriptor) and _is_at(descriptor, part):
             part.unlink(missing_ok=True)
         os.close(descriptor)
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
