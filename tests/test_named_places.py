@@ -43,3 +43,13 @@ def test_what_a_page_points_to_is_there(page: str, path: str, name: str) -> None
 def test_the_pages_point_to_hundreds_of_places() -> None:
     assert len(POINTERS) > 100
     assert sum(bool(name) for _, _, name in POINTERS) > 20
+
+
+@pytest.mark.parametrize("package", ["pipeline", "stages", "trainer", "lineage"])
+def test_the_tree_of_readme_names_every_folder_and_module_of_a_package(package: str) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    tree = text.partition(f"\n{package}/ ")[2].partition("\n```")[0]
+    mine = re.split(r"\n(?=\w)", tree)[0]
+    there = {f"{path.name}/" for path in (ROOT / package).iterdir() if (path / "__init__.py").exists()}
+    there |= {path.name for path in (ROOT / package).glob("[!_]*.py")}
+    assert there <= set(re.findall(r"\w+(?:\.py|/)", mine))
