@@ -1,26 +1,32 @@
 """Deduplication of up to millions of synthetic documents: time, memory, disk, and what is found of what was planted.
 
-    python -m benchmarks.dedup_scale --documents 1000000 10000000 [--engines local ray_data] [--peer 100000]
+    python -m benchmarks.dedup_scale --documents 1000000 10000000 [--engines local ray_data] [--longer 43]
+        [--rounds-above 100000] [--peer 100000 [--rensa-python PYTHON]]
 
 A tenth of the documents stand in planted clusters: a base text of 24 words, exact copies of it, and copies whose last
 k words are others, so that k of 20 shingles differ and the Jaccard similarity is (20 - k) / (20 + k): .905, .818, .739
 and .667 for k of 1 to 4. Their signatures are those of their texts. The others resemble nothing: their signatures are
-random numbers, and they have no text, for none is compared. Members of a cluster lie in different files.
+random numbers, and they have no text, for none is compared. Members of a cluster lie in different files. `--longer 43`
+makes the planted texts as long as a web page, 864 words, with the same similarities; `--rounds-above 100000` finds
+components by rounds above so many edges, instead of the default.
 
 For each size and engine, in a process of its own: wall and processor time by phase, peak memory of all its processes,
 peak of temporary disk, and by Jaccard how many of the planted pairs at or above the threshold of .8 became near edges
 (recall, beside what the bands promise), and how many edges were planted (precision). `--peer N`: datatrove's MinHash
-stages on N documents of the same kind, each with a text of its own, beside ours on the same texts.
+stages on N documents of the same kind, each with a text of its own, beside ours on the same texts, and beside rensa's
+index in memory where `--rensa-python` names an interpreter that has it.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -38,7 +44,7 @@ from lineage.ids import text_hash
 from lineage.store.tables import KEYS, PART
 from pipeline.cluster.session import ray_session
 from pipeline.cluster.tasks import TaskResources
-from pipeline.dedup.corpus import DedupJob, deduplicate
+from pipeline.dedup.corpus import IN_PROCESS_ROWS, DedupJob, deduplicate
 from pipeline.dedup.exchange import Engine, InProcess, RayData
 from pipeline.dedup.inputs import locators
 from pipeline.parquet.rows import read_rows
@@ -46,8 +52,8 @@ from stages.dedup.bands import I64
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 
-WORDS: Final = 24
 SHINGLES: Final = 20
+"""Of a planted text, times `longer`."""
 PLANTED_SHARE: Final = 0.1
 DOCUMENTS_A_FILE: Final = 100_000
 CLUSTERS: Final = ((0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (0, 1, 2, 3))
@@ -60,8 +66,9 @@ class Plan:
     """Which documents of a corpus are members of which cluster: member m lies in file m mod num_files, and there in row
     (m div num_files) * stride."""
 
-    def __init__(self, num_documents: int) -> None:
-        self.num_documents = num_documents
+    def __init__(self, num_documents: int, longer: int = 1) -> None:
+        self.num_documents, self.longer = num_documents, longer
+        self.num_words = SHINGLES * longer + DedupTable().shingle - 1
         self.num_files = max(4, math.ceil(num_documents / DOCUMENTS_A_FILE))
         self.num_members = int(num_documents * PLANTED_SHARE) // int(_STARTS[-1]) * int(_STARTS[-1])
         self.stride = int(1 / PLANTED_SHARE)
@@ -78,6 +85,13 @@ class Plan:
         _, file, row = locators(nodes)
         member = row // self.stride * self.num_files + file
         return np.where((row % self.stride == 0) & (member < self.num_members), member, -1)
+
+    def text_of(self, member: int) -> str:
+        """A member's text: the words of its cluster, and at their end its own."""
+        cluster, place = cluster_and_place(member)
+        own = CLUSTERS[cluster % len(CLUSTERS)][place] * self.longer
+        words = _words(random.Random(cluster), self.num_words)
+        return " ".join(words[: self.num_words - own] + _words(random.Random(f"own {member}"), own))
 
     def planted_pairs(self, threshold: float) -> Counter[float]:
         """How many pairs of different texts were planted, by their Jaccard, where it reaches the threshold."""
@@ -103,29 +117,20 @@ def cluster_and_place(member: int) -> tuple[int, int]:
     return period * len(CLUSTERS) + kind, rest - int(_STARTS[kind])
 
 
-def text_of(member: int) -> str:
-    """A member's text: the words of its cluster, and at their end its own."""
-    cluster, place = cluster_and_place(member)
-    own = CLUSTERS[cluster % len(CLUSTERS)][place]
-    words = _words(random.Random(cluster), WORDS)
-    return " ".join(words[: WORDS - own] + _words(random.Random(f"own {member}"), own))
-
-
 def _words(rng: random.Random, number: int) -> list[str]:
     return [f"{rng.getrandbits(32):x}" for _ in range(number)]
 
 
-def write_synthetic(root: Path, num_documents: int, table: DedupTable) -> DedupJob:
-    """The corpus of a size below `root`, as a run's units would leave it."""
-    plan, signer = Plan(num_documents), Signer(table)
+def write_synthetic(root: Path, plan: Plan, table: DedupTable) -> None:
+    """The corpus of a plan below `root`, as a run's units would leave it."""
+    signer = Signer(table)
     width = 4 * table.num_perm
-    units = []
     for file in range(plan.num_files):
         num_rows, rng = plan.num_rows(file), np.random.default_rng(file)
         hashes = _cut(rng.bytes(16 * num_rows), 16)
         texts, clean, signed = [""] * num_rows, list(hashes), _cut(rng.bytes(width * num_rows), width)
         for row, member in enumerate(plan.members(file)):
-            text = text_of(member)
+            text = plan.text_of(member)
             signature = signer.signature(text)
             assert signature is not None
             place = row * plan.stride
@@ -143,19 +148,18 @@ def write_synthetic(root: Path, num_documents: int, table: DedupTable) -> DedupJ
             "signature": signed,
         }
         part = {name: pa.nulls(num_rows, PART.field(name).type) for name in PART.names} | {"text": texts}
-        units.append(write_unit(root, file, pa.table(columns, schema=KEYS), pa.table(part, schema=PART)))
-    return job_of(root, units, num_documents, table)
+        write_unit(root, file, pa.table(columns, schema=KEYS), pa.table(part, schema=PART))
 
 
 def _cut(data: bytes, width: int) -> list[bytes]:
     return [data[start : start + width] for start in range(0, len(data), width)]
 
 
-def run_once(root: Path, num_documents: int, engine_name: str) -> None:
+def run_once(root: Path, plan: Plan, engine_name: str, rounds_above: int) -> None:
     """Compare the corpus below `root`, and leave what was measured in `result.json` there."""
-    table = DedupTable(url=False)
-    plan = Plan(num_documents)
-    job = job_of(root, [unit_of(file) for file in range(plan.num_files)], num_documents, table)
+    units = [unit_of(file) for file in range(plan.num_files)]
+    job = job_of(root, units, plan.num_documents, DedupTable(url=False))
+    job = dataclasses.replace(job, in_process_rows=rounds_above)
     if engine_name == "local":
         spent = _timed(job, InProcess())
     else:
@@ -199,11 +203,12 @@ def _found(job: DedupJob, plan: Plan) -> dict[str, Any]:
     }
 
 
-def compare_size(num_documents: int, engines: Sequence[str], scratch: Path) -> None:
+def compare_size(plan: Plan, engines: Sequence[str], rounds_above: int, scratch: Path) -> None:
     """Print a line for each engine."""
+    num_documents = plan.num_documents
     root = scratch / f"corpus-{num_documents}"
     begun = time.process_time()
-    write_synthetic(root, num_documents, DedupTable(url=False))
+    write_synthetic(root, plan, DedupTable(url=False))
     made = time.process_time() - begun
     corpus = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
     print(
@@ -212,9 +217,11 @@ def compare_size(num_documents: int, engines: Sequence[str], scratch: Path) -> N
     for engine in engines:
         shutil.rmtree(root / "work" / "dedup", ignore_errors=True)
         command = [sys.executable, "-m", "benchmarks.dedup_scale", "--run", str(root), engine]
-        cost = measure([*command, "--documents", str(num_documents)], scratch)
+        command += ["--documents", str(num_documents), "--longer", str(plan.longer)]
+        cost = measure([*command, "--rounds-above", str(rounds_above)], scratch)
         told = {
             "documents": num_documents,
+            "words": plan.num_words,
             "engine": engine,
             "wall_s": round(cost.wall_s, 1),
             "cpu_s": round(cost.cpu_s, 1),
@@ -225,14 +232,14 @@ def compare_size(num_documents: int, engines: Sequence[str], scratch: Path) -> N
     shutil.rmtree(root)
 
 
-def compare_with_peer(num_documents: int, scratch: Path) -> None:
-    """datatrove's stages on texts, and ours on the same: processor seconds of signing and of all the rest."""
+def compare_with_peers(plan: Plan, rensa: str | None, scratch: Path) -> None:
+    """datatrove's stages on texts, rensa where an interpreter has it, and ours on the same: processor seconds of
+    signing and of all the rest."""
     from benchmarks.peers.datatrove import duplicate_stages
 
-    plan = Plan(num_documents)
-    rng = random.Random(0)
+    num_documents, rng = plan.num_documents, random.Random(0)
     texts = [
-        text_of(number) if number < plan.num_members else " ".join(_words(rng, WORDS))
+        plan.text_of(number) if number < plan.num_members else " ".join(_words(rng, plan.num_words))
         for number in range(num_documents)
     ]
     filtered = scratch / "filtered"
@@ -240,7 +247,7 @@ def compare_with_peer(num_documents: int, scratch: Path) -> None:
     with (filtered / "00000.jsonl").open("w") as file:
         for number, text in enumerate(texts):
             file.write(json.dumps({"text": text, "id": str(number), "metadata": {"language": "en"}}) + "\n")
-    told: dict[str, Any] = {"documents": num_documents, "words": WORDS}
+    told: dict[str, Any] = {"documents": num_documents, "words": plan.num_words}
     begun = time.process_time()
     job = write_corpus(scratch / "ours", texts, DedupTable(url=False, bands=14, rows=8))
     told["ours_sign_s"] = round(time.process_time() - begun, 1)
@@ -250,6 +257,10 @@ def compare_with_peer(num_documents: int, scratch: Path) -> None:
     told["ours_dropped"] = result.counts["dedup.exact"] + result.counts["dedup.near"]
     told |= _peer_seconds(duplicate_stages(str(filtered), scratch, 1), scratch)
     told["datatrove_dropped"] = num_documents - told.pop("forwarded")
+    if rensa:
+        command = [rensa, "-m", "benchmarks.peers.rensa", str(filtered / "00000.jsonl")]
+        root = Path(__file__).parents[1]
+        told |= json.loads(subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout)
     print(json.dumps(told), flush=True)
 
 
@@ -273,23 +284,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, nargs="*", default=[1_000_000])
     parser.add_argument("--engines", nargs="*", default=["local", "ray_data"], choices=["local", "ray_data"])
+    parser.add_argument("--longer", type=int, default=1, help="how many times as long the planted texts are")
+    parser.add_argument(
+        "--rounds-above", type=int, default=IN_PROCESS_ROWS, help="edges above which components are found by rounds"
+    )
     parser.add_argument("--peer", type=int, nargs="*", default=[], help="documents that datatrove gets too")
+    parser.add_argument("--rensa-python", metavar="PYTHON", help="an interpreter that has rensa, for --peer")
     parser.add_argument(
         "--scratch", type=Path, help="a folder for the corpora: 1 KB a document, and 2 KB while it runs"
     )
     parser.add_argument("--run", nargs=2, metavar=("CORPUS", "ENGINE"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.run:
-        run_once(Path(asked.run[0]), asked.documents[0], asked.run[1])
+        run_once(Path(asked.run[0]), Plan(asked.documents[0], asked.longer), asked.run[1], asked.rounds_above)
         return
-    for sizes, compare in ((asked.documents, None), (asked.peer, compare_with_peer)):
-        for num_documents in sizes:
-            with tempfile.TemporaryDirectory(prefix="sluice-bench-", dir=asked.scratch) as scratch:
-                os.environ["TMPDIR"] = scratch  # what spills counts as temporary disk
-                if compare is None:
-                    compare_size(num_documents, asked.engines, Path(scratch))
-                else:
-                    compare(num_documents, Path(scratch))
+    for num_documents, with_peer in [*((n, False) for n in asked.documents), *((n, True) for n in asked.peer)]:
+        plan = Plan(num_documents, asked.longer)
+        with tempfile.TemporaryDirectory(prefix="sluice-bench-", dir=asked.scratch) as scratch:
+            # What spills counts as temporary disk. This process found its own folder with an earlier size.
+            os.environ["TMPDIR"] = tempfile.tempdir = scratch
+            if with_peer:
+                compare_with_peers(plan, asked.rensa_python, Path(scratch))
+            else:
+                compare_size(plan, asked.engines, asked.rounds_above, Path(scratch))
 
 
 if __name__ == "__main__":

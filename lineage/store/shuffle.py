@@ -2,17 +2,20 @@
 
 Within one process a `Shuffle` holds its rows and spills them to local disk past a bound. Where many processes have rows
 each publishes its share: for each table a file that holds its rows bucket after bucket, each bucket an Arrow stream,
-behind a header of buckets + 1 offsets (int64, little-endian). Who writes a bucket then `gather`s it with two small
-reads of each share, and no process holds more than a share or a bucket.
+behind a header of buckets + 1 offsets (int64, little-endian). When all shares stand, one process makes an index of
+their headers. Who writes a bucket then `gather`s it with one read of the index and one of each share that has rows of
+it, and no process holds more than a share or a bucket.
 """
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +28,14 @@ BUFFER_BYTES: Final = 64 << 20
 
 _KEY_BITS: Final = 63
 _OFFSET_BYTES: Final = 8
+_CONNECTIONS: Final = 16
+"""Requests under way at a time where a bucket is gathered from an object store."""
+
+_INDEXED_AT_ONCE: Final = 1 << 24
+"""Places of buckets in shares that making an index holds at a time: 128 MB of headers."""
+
+Place = TypeVar("Place")
+Read = TypeVar("Read")
 
 
 class Shuffle:
@@ -42,7 +53,8 @@ class Shuffle:
         self._buffer_bytes = buffer_bytes
         self._num_bytes = 0
         self._held: dict[tuple[str, int], list[pa.Table]] = defaultdict(list)
-        self._spilled: dict[tuple[str, int], list[str]] = defaultdict(list)
+        self._spilled: dict[tuple[str, int], list[_Stretch]] = defaultdict(list)
+        self._num_files = 0
 
     def __enter__(self) -> Shuffle:
         return self
@@ -67,7 +79,7 @@ class Shuffle:
 
     def read(self, name: str, bucket: int, schema: pa.Schema) -> pa.Table:
         """The rows of a bucket; those of `schema` without rows if there are none."""
-        pieces = [_read_spilled(path) for path in self._spilled.get((name, bucket), ())]
+        pieces = [_read_spilled(stretch) for stretch in self._spilled.get((name, bucket), ())]
         pieces += self._held.get((name, bucket), ())
         return pa.concat_tables(pieces) if pieces else schema.empty_table()
 
@@ -92,27 +104,60 @@ class Shuffle:
         return names
 
     def _spill(self) -> None:
-        for (name, bucket), pieces in self._held.items():
-            paths = self._spilled[name, bucket]
-            path = f"{self._folder.name}/{name}-{bucket}-{len(paths)}.arrow"
-            rows = pa.concat_tables(pieces)
-            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
-                writer.write_table(rows)
-            paths.append(path)
+        """Put all rows held at the end of a new file: one each time, however many buckets there are."""
+        path = f"{self._folder.name}/{self._num_files}.arrow"
+        self._num_files += 1
+        with pa.OSFile(path, "wb") as sink:
+            for (name, bucket), pieces in self._held.items():
+                begin = sink.tell()
+                rows = pa.concat_tables(pieces)
+                with pa.ipc.new_stream(sink, rows.schema) as writer:
+                    writer.write_table(rows)
+                self._spilled[name, bucket].append(_Stretch(path, begin, sink.tell() - begin))
         self._held.clear()
         self._num_bytes = 0
 
 
-def gather(folder: Folder, name: str, keys: Iterable[str], bucket: int, schema: pa.Schema) -> pa.Table:
+def publish_index(folder: Folder, name: str, keys: Sequence[str], buckets: int) -> None:
+    """Write where each bucket of table `name` lies in the shares with these keys: bucket after bucket, for each share
+    begin and end in bytes (int64, little-endian). So a bucket's place in all shares is one read, and a share without
+    rows of it is not asked."""
+    at_once = max(1, _INDEXED_AT_ONCE // max(1, len(keys)))
+    with folder.writing(_index(name)) as file:
+        for first in range(0, buckets, at_once):
+            num = min(at_once, buckets - first)
+            part = functools.partial(_header, folder, name, first, num)
+            ends = np.array(_of_each(folder, part, keys), dtype="<i8").reshape(len(keys), num + 1)
+            file.write(np.stack((ends[:, :-1], ends[:, 1:]), axis=2).swapaxes(0, 1).tobytes())
+
+
+def _header(folder: Folder, name: str, first: int, num: int, key: str) -> npt.NDArray[np.int64]:
+    """Where `num` buckets from `first` on begin in a share, and where the last of them ends."""
+    read = folder.read_range(_file(name, key), _OFFSET_BYTES * first, _OFFSET_BYTES * (num + 1))
+    return np.frombuffer(read, "<i8")
+
+
+def gather(folder: Folder, name: str, keys: Sequence[str], bucket: int, schema: pa.Schema) -> pa.Table:
     """The rows of one bucket of table `name` out of the shares with these keys, in their order; those of `schema`
-    without rows if there are none."""
-    pieces = []
-    for key in keys:
-        file = _file(name, key)
-        start, end = np.frombuffer(folder.read_range(file, _OFFSET_BYTES * bucket, 2 * _OFFSET_BYTES), "<i8").tolist()
-        if end > start:
-            pieces.append(pa.ipc.open_stream(folder.read_range(file, start, end - start)).read_all())
+    without rows if there are none. `publish_index` was called with the same keys."""
+    length = 2 * _OFFSET_BYTES * len(keys)
+    places = np.frombuffer(folder.read_range(_index(name), length * bucket, length), "<i8").reshape(-1, 2)
+    filled = [(key, begin, end) for key, (begin, end) in zip(keys, places.tolist(), strict=True) if end > begin]
+
+    def rows_of(place: tuple[str, int, int]) -> pa.Table:
+        key, begin, end = place
+        return pa.ipc.open_stream(folder.read_range(_file(name, key), begin, end - begin)).read_all()
+
+    pieces = _of_each(folder, rows_of, filled)
     return pa.concat_tables(pieces) if pieces else schema.empty_table()
+
+
+def _of_each(folder: Folder, read: Callable[[Place], Read], places: Sequence[Place]) -> list[Read]:
+    """What `read` gives for each place, in order; of an object store several at a time."""
+    if not folder.is_remote:
+        return [read(place) for place in places]
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        return list(pool.map(read, places))
 
 
 def bucket_of(keys: npt.NDArray[np.int64], buckets: int) -> npt.NDArray[np.int64]:
@@ -148,10 +193,23 @@ def _as_stream(rows: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def _read_spilled(path: str) -> pa.Table:
-    with pa.OSFile(path, "rb") as source:
-        return pa.ipc.open_file(source).read_all()
+class _Stretch(NamedTuple):
+    """Where rows of a bucket lie in a file of spilled ones, in bytes."""
+
+    path: str
+    begin: int
+    size: int
+
+
+def _read_spilled(stretch: _Stretch) -> pa.Table:
+    with pa.OSFile(stretch.path, "rb") as source:
+        source.seek(stretch.begin)
+        return pa.ipc.open_stream(source.read_buffer(stretch.size)).read_all()
 
 
 def _file(name: str, key: str) -> str:
     return f"{name}-{key}.rows"
+
+
+def _index(name: str) -> str:
+    return f"{name}.index"

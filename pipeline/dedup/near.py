@@ -18,7 +18,7 @@ from pipeline.dedup.exchange import PARTITION
 from pipeline.dedup.inputs import KeysFile, is_earlier, open_slice, ordinals, read_keys, read_texts
 from pipeline.dedup.rows import Context, FileSlice, Reduced, first_documents, ints, positions, prefix, routed
 from stages.dedup.bands import I64, band_keys, band_orders, unpack_signatures
-from stages.dedup.candidates import BandRows, candidate_pairs, collapse_equal_texts, distinct_pairs
+from stages.dedup.candidates import BandRows, candidate_pairs, collapse_equal_texts, distinct_pairs, stands_again
 from stages.dedup.minhash import estimate_floor
 from stages.dedup.shingles import jaccard, shingles
 
@@ -27,21 +27,26 @@ _ESTIMATED_AT_ONCE: Final = 1 << 16
 
 
 def band_rows(context: Context, files: FileSlice) -> pa.Table:
-    """A row for each band of each distinct text of the slice, by bucket."""
+    """A row for each band of each distinct text of a file, by bucket."""
     columns: dict[str, list[I64]] = {name: [] for name in _BAND_COLUMNS}
     for _, table in first_documents(context, files, ["doc_id", "clean_hash", "signature", "num_chars", "captured_at"]):
-        found = _bands_of(context, table.filter(pc.is_valid(table["signature"])))
-        for name, values in columns.items():
-            values.append(getattr(found, name))
+        signed = table.filter(pc.is_valid(table["signature"]))
+        # Only a text that the file holds again has rows to collapse.
+        again = stands_again(prefix(signed, "clean_hash"))
+        repeated = collapse_equal_texts(_bands_of(context, signed.filter(pa.array(again))))
+        for found in (_bands_of(context, signed.filter(pa.array(~again))), repeated):
+            for name, values in columns.items():
+                values.append(getattr(found, name))
     whole = {name: np.concatenate([np.empty(0, np.int64), *values]) for name, values in columns.items()}
     return routed(context.partition_of(whole["key"]), pa.table(whole))
 
 
 def _bands_of(context: Context, table: pa.Table) -> BandRows:
+    """The rows of every band of every document."""
     signatures = unpack_signatures(table["signature"].to_pylist(), context.table)
     times = context.table.bands
     node = np.repeat(ints(table, "node"), times)
-    rows = BandRows(
+    return BandRows(
         key=band_keys(signatures, context.table).ravel(),
         text=np.repeat(prefix(table, "clean_hash"), times),
         k=np.repeat(sort_keys(table["doc_id"].to_pylist()), times),
@@ -50,7 +55,6 @@ def _bands_of(context: Context, table: pa.Table) -> BandRows:
         node=node,
         earlier=is_earlier(node),
     )
-    return collapse_equal_texts(rows)
 
 
 def _preferences(table: pa.Table, keep: Literal["longest", "earliest"]) -> I64:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lineage.storage.folder import Folder
 from pipeline.dedup.exchange import PARTITION
-from pipeline.dedup.inputs import KeysFile, open_slice, ordinals, read_keys
+from pipeline.dedup.inputs import ID, KeysFile, open_slice, ordinals, read_keys
 from pipeline.parquet.rows import read_rows
 from stages.dedup.bands import I64
 from stages.dedup.options import DedupTable
@@ -94,7 +94,10 @@ def prefix(rows: pa.Table, name: str) -> I64:
 
 def halves(rows: pa.Table, name: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
     """A column of 16-byte hashes without nulls as two big-endian integers, which sort as the bytes do."""
-    raw = np.frombuffer(b"".join(rows[name].to_pylist()), ">u8").reshape(-1, 2).astype(np.uint64)
+    column = rows[name].combine_chunks()
+    assert column.type == ID and not column.null_count, f"{name}: {column.type}, {column.null_count} nulls"
+    data = column.buffers()[1] if len(column) else b""
+    raw = np.frombuffer(data, ">u8", 2 * len(column), 16 * column.offset).reshape(-1, 2).astype(np.uint64)
     return np.ascontiguousarray(raw[:, 0]), np.ascontiguousarray(raw[:, 1])
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from lineage.index.output_index import Shard
 from lineage.storage.folder import Folder
 from lineage.store.delta import commit_tables
-from lineage.store.shuffle import Shuffle, gather
+from lineage.store.shuffle import Shuffle, gather, publish_index
 from lineage.store.tables import WRITTEN_ONCE
 from lineage.store.write import (
     TableFile,
@@ -133,6 +133,8 @@ def _in_tasks(
     for share, done in zip(shares, shuffled, strict=True):
         for name in done.tables:
             keys[name] = (*keys.get(name, ()), f"{share.number:05d}")
+    for name, of_table in keys.items():
+        publish_index(state.out.folder(_SHUFFLE), name, of_table, job.buckets[name])
     job = RecordJob(out=job.out, buckets=job.buckets, shares=keys)
     items = [BucketToWrite(table=name, bucket=bucket) for name in sorted(keys) for bucket in range(job.buckets[name])]
     items += [BucketToWrite(table="placements", bucket=at, shards=bucket) for at, bucket in enumerate(buckets)]

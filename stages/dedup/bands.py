@@ -14,6 +14,8 @@ from stages.dedup.shingles import mix
 I64 = npt.NDArray[np.int64]
 
 _ORDER_VALUES: Final = 8
+_HASHED_AT_ONCE: Final = 2048
+"""Signatures whose bands are hashed at a time: a megabyte of them, which the processor's own memory holds."""
 
 
 def unpack_signatures(signatures: list[bytes], table: DedupTable) -> U32:
@@ -30,15 +32,16 @@ def unpack_signatures(signatures: list[bytes], table: DedupTable) -> U32:
 def band_keys(signatures: U32, table: DedupTable) -> I64:
     """The bucket of each band of each signature, shape (num_signatures, bands): a 64-bit hash of (band, its values),
     so that buckets of different bands never meet."""
-    keys = np.empty((len(signatures), table.bands), np.uint64)
     # Texts of Jaccard s agree in one value with probability s, in all r of a band with s^r, in one of b bands at least
-    # with 1 - (1 - s^r)^b: fewer values in a band and more bands both propose
-    # more pairs.
-    for band in range(table.bands):
-        state = np.full(len(signatures), band + 1, np.uint64)
-        for column in range(band * table.rows, (band + 1) * table.rows):
-            state = mix(state ^ signatures[:, column])
-        keys[:, band] = state
+    # with 1 - (1 - s^r)^b: fewer values in a band and more bands both propose more pairs.
+    keys = np.empty((len(signatures), table.bands), np.uint64)
+    for begin in range(0, len(signatures), _HASHED_AT_ONCE):
+        block = signatures[begin : begin + _HASHED_AT_ONCE, : table.bands * table.rows]
+        values = block.reshape(len(block), table.bands, table.rows)
+        state = np.arange(1, table.bands + 1, dtype=np.uint64)
+        for row in range(table.rows):
+            state = mix(state ^ values[:, :, row])
+        keys[begin : begin + len(block)] = state
     return keys.view(np.int64)
 
 
@@ -47,9 +50,7 @@ def band_orders(signatures: U32, table: DedupTable) -> I64:
 
     The members of a bucket agree in the band itself, so the order is that of the low bytes of the eight values after
     it (cyclically): texts that stand side by side are likely to resemble each other, and each band orders anew."""
-    orders = np.zeros((len(signatures), table.bands), np.uint64)
-    for band in range(table.bands):
-        for step in range(_ORDER_VALUES):
-            column = ((band + 1) * table.rows + step) % table.num_perm
-            orders[:, band] = (orders[:, band] << np.uint64(8)) | (signatures[:, column] & np.uint32(255))
-    return orders.view(np.int64)
+    first = table.rows * np.arange(1, table.bands + 1)
+    columns = (first[:, None] + np.arange(_ORDER_VALUES)) % table.num_perm
+    low = (signatures & np.uint32(255)).astype(np.uint8)
+    return low.take(columns.ravel(), axis=1).view(">u8").astype(np.uint64).view(np.int64)

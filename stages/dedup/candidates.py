@@ -48,6 +48,17 @@ def collapse_equal_texts(rows: BandRows) -> BandRows:
     return rows.take(np.flatnonzero(_starts(rows.key) | _starts(rows.text)))
 
 
+def stands_again(values: I64) -> npt.NDArray[np.bool_]:
+    """Where a value stands at another index too."""
+    order = np.argsort(values)
+    ordered = values[order]
+    equal = np.zeros(len(values) + 1, np.bool_)
+    np.equal(ordered[1:], ordered[:-1], out=equal[1:-1])
+    found = np.empty(len(values), np.bool_)
+    found[order] = equal[1:] | equal[:-1]
+    return found
+
+
 def candidate_pairs(rows: BandRows, max_all_pairs: int = MAX_ALL_PAIRS) -> Pairs:
     """The pairs worth comparing among whole buckets, in any order of rows.
 
@@ -55,7 +66,9 @@ def candidate_pairs(rows: BandRows, max_all_pairs: int = MAX_ALL_PAIRS) -> Pairs
     with the one that is kept first (for whose sake those that resemble it are dropped) and with its two neighbours in
     signature order, which is linear in its size. Two documents of earlier runs are never paired: their run compared
     them."""
-    rows = collapse_equal_texts(rows)
+    # Most texts resemble no other and stand alone in all their buckets: a sort by key alone leaves them out, for a
+    # quarter of what sorting whole rows costs.
+    rows = collapse_equal_texts(rows.take(np.flatnonzero(stands_again(rows.key))))
     rows = rows.take(np.lexsort((rows.node, rows.k, rows.key)))
     first, size = _runs(rows.key)
     lefts, rights = [], []

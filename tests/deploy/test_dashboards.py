@@ -43,12 +43,17 @@ def our_labels() -> dict[str, tuple[str, ...]]:
 
 def rays_metrics() -> set[str]:
     """Those that Ray's own dashboards are made of, and those that each node tells of itself."""
+    from ray.data._internal.execution.interfaces.op_runtime_metrics import OpRuntimeMetrics
+
     found = importlib.util.find_spec("ray")
     assert found is not None and found.origin is not None
     modules = Path(found.origin).parent / "dashboard" / "modules"
     panels = (modules / "metrics/dashboards/default_dashboard_panels.py").read_text()
     reporter = (modules / "reporter/reporter_agent.py").read_text()
-    return {*METRIC.findall(panels), *(f"ray_{name}" for name in re.findall(r'"(node_[a-z_]+)": Gauge', reporter))}
+    nodes = {f"ray_{name}" for name in re.findall(r'"(node_[a-z_]+)": Gauge', reporter)}
+    # Of each operator of a Dataset: what the class that counts them says.
+    operators = {f"ray_data_{metric.name}" for metric in OpRuntimeMetrics.get_metrics()}
+    return {*METRIC.findall(panels), *nodes, *operators}
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.name)
@@ -65,12 +70,98 @@ def test_every_metric_of_an_alert_is_exported() -> None:
     assert named and named <= our_labels().keys()
 
 
-def test_prometheus_takes_the_alerts() -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
+def promtool(*arguments: str) -> None:
+    """Carry out a command of Prometheus' own tool that must succeed."""
+    program = shutil.which("promtool")
+    if program is None:
         pytest.skip("no promtool here: it comes with Debian's package prometheus")
-    ended = subprocess.run([promtool, "check", "rules", str(ALERTS)], capture_output=True, text=True, check=False)
+    ended = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def recorded(dashboard: dict[str, Any]) -> dict[str, str]:
+    """Each query of a dashboard, for all runs, by the name of a rule that records it."""
+    queries = [target["expr"].replace("$run", ".+") for panel in dashboard["panels"] for target in panel["targets"]]
+    return {f"panel:{number}": query for number, query in enumerate(queries)}
+
+
+def write_rules(path: Path, rules: dict[str, str]) -> str:
+    """The rules as a file that promtool takes."""
+    group = {"name": "panels", "rules": [{"record": name, "expr": query} for name, query in rules.items()]}
+    path.write_text(yaml.safe_dump({"groups": [group]}))
+    return str(path)
+
+
+def test_prometheus_takes_the_alerts() -> None:
+    promtool("check", "rules", str(ALERTS))
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.name)
+def test_prometheus_takes_every_query_of_a_dashboard(path: Path, tmp_path: Path) -> None:
+    promtool("check", "rules", write_rules(tmp_path / "rules.yaml", recorded(load(path))))
+
+
+def panel(title: str) -> str:
+    """The query of a panel of the data pipeline's dashboard."""
+    (found,) = [p for p in load(ROOT / "deploy/grafana/data.json")["panels"] if p["title"] == title]
+    query: str = found["targets"][0]["expr"]
+    return query
+
+
+def test_panels_by_operator_add_up_datasets_and_name_operators_as_the_engine_does(tmp_path: Path) -> None:
+    stages, model = "read->url->parse", "classifier.edu"
+    rules = {
+        "done": panel("Units done by operator"),
+        "under_way": panel("Units under way by operator"),
+        "workers": panel("Workers by operator"),
+        "time": panel("Time of a unit by operator"),
+        "failed": panel("Failed tries by operator"),
+        "actors": panel("Actors at work by operator"),
+    }
+    counted = {
+        # Two Datasets of one operator, a unit every 10 seconds each; and the input of a Dataset, which is no operator.
+        "num_tasks_finished": {("1", f"MapBatches({stages})_1"): "0+6x30", ("2", f"MapBatches({stages})_1"): "0+6x30"},
+        "task_worker_completion_time_s": {
+            ("1", f"MapBatches({stages})_1"): "0+45x30",
+            ("2", f"MapBatches({stages})_1"): "0+45x30",
+        },
+        "num_tasks_running": {
+            ("1", f"MapBatches({stages})_1"): "3x30",
+            ("2", f"MapBatches({stages})_1"): "4x30",
+            ("1", "Input_0"): "9x30",
+        },
+        "num_tasks_failed": {("1", f"MapBatches({stages})_1"): "2x30"},
+        "num_active_actors": {("1", f"MapBatches({model})_2"): "3x30", ("1", f"MapBatches({stages})_1"): "0x30"},
+        "num_alive_actors": {("1", f"MapBatches({model})_2"): "4x30", ("1", f"MapBatches({stages})_1"): "0x30"},
+    }
+    series = [
+        {"series": f'ray_data_{name}{{dataset="dataset_{dataset}_0",operator="{operator}"}}', "values": values}
+        for name, of_operators in counted.items()
+        for (dataset, operator), values in of_operators.items()
+    ]
+    of_stages = f'{{operator="{stages}"}}'
+    expected = {
+        "done": [(of_stages, 0.2)],
+        "under_way": [(of_stages, 7)],
+        "workers": [(of_stages, 1.5)],
+        "time": [(of_stages, 7.5)],
+        "failed": [(of_stages, 2)],
+        "actors": [(f'{{operator="{model}"}}', 0.75)],
+    }
+    tests = [
+        {
+            "expr": rules[name],
+            "eval_time": "25m",
+            "exp_samples": [{"labels": labels, "value": v} for labels, v in found],
+        }
+        for name, found in expected.items()
+    ]
+    told = {
+        "rule_files": [write_rules(tmp_path / "rules.yaml", {f"panel:{name}": query for name, query in rules.items()})],
+        "tests": [{"interval": "1m", "input_series": series, "promql_expr_test": tests}],
+    }
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(told))
+    promtool("test", "rules", str(tmp_path / "test.yaml"))
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.name)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import urllib.parse
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from lineage.storage.folder import Folder
 from tests.support.checkout import ROOT
@@ -160,3 +162,33 @@ def test_every_metric_of_the_dashboards_is_scraped_from_a_real_run_and_every_que
         assert [gpu["value"][1] for gpu in gpus] == ["37"]
         stopped = cluster.told("jobs", "--stop", job["id"])
         assert stopped["status"] == "STOPPED"
+
+
+def units_done(cluster: RayCluster) -> Counter[str]:
+    """By operator, as docs/engine.md calls it: the tasks that Ray Data counted and the nodes' metrics ports tell of."""
+    files = json.loads((cluster.temp / "prom_metrics_service_discovery.json").read_text())
+    found: Counter[str] = Counter()
+    for place in {target for file in files for target in file["targets"]}:
+        with urllib.request.urlopen(f"http://{place}/metrics", timeout=30) as response:
+            families = list(text_string_to_metric_families(response.read().decode()))
+        for sample in (sample for family in families for sample in family.samples):
+            if sample.name == "ray_data_num_tasks_finished" and (
+                operator := re.fullmatch(r"MapBatches\((.*)\)_[0-9]+", sample.labels["operator"])
+            ):
+                found[operator[1]] += int(sample.value)
+    return found
+
+
+def test_every_operator_of_a_run_has_metrics_under_its_name_that_count_its_units(tmp_path: Path) -> None:
+    (tmp_path / "crawl").mkdir()
+    sources = make_tiny_crawl(tmp_path / "crawl")
+    tokenize, dedup = {"encoding": tiny_tokenizer(tmp_path / "crawl")}, {"engine": "ray_data"}
+    asked = recipe(str(tmp_path / "out"), sources, tokenize=tokenize, dedup=dedup)
+    with ray_cluster(tmp_path, OMP_NUM_THREADS="1", RAY_metrics_report_interval_ms="500") as cluster:
+        cluster.told("submit", "run", str(write_recipe(tmp_path / "recipe.toml", asked)))
+        ran: Counter[str] = Counter()
+        for stats in json.loads((tmp_path / "out" / "run.json").read_text())["datasets"]:
+            ran[stats["operator"]] += stats["num_units"]
+        assert {"dedup.candidates.rows", "dedup.candidates", "tokenize", "write_shards"} <= ran.keys()
+        assert [name for name in ran if name.startswith("read->url->parse->")]
+        wait_until(lambda: units_done(cluster) == ran, f"the metrics say {ran}")

@@ -301,10 +301,12 @@ def test_components_by_rounds_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ray_data_gives_the_same_bytes(tmp_path: Path, small_ray: None) -> None:
+@pytest.mark.parametrize("max_shares", [2, 512])
+def test_ray_data_gives_the_same_bytes(tmp_path: Path, small_ray: None, max_shares: int) -> None:
     corpus = varied_corpus()
     corpus.verdicts(tmp_path / "whole")
-    corpus.verdicts(tmp_path / "ray", RayData(TaskResources()), in_process_rows=0, rows_per_partition=100)
+    engine = RayData(TaskResources(), max_shares=max_shares)
+    corpus.verdicts(tmp_path / "ray", engine, in_process_rows=0, rows_per_partition=100)
     assert (tmp_path / "ray" / "work" / "dedup" / "small-star-1").is_dir()
     assert published(tmp_path / "whole") == published(tmp_path / "ray")
 

@@ -20,7 +20,19 @@ from hypothesis import strategies as st
 from lineage.storage.folder import Folder
 from pipeline.cluster.dataset import DatasetStats
 from pipeline.cluster.tasks import TaskResources
-from pipeline.dedup.exchange import PARTITION, Engine, Exchange, InProcess, RayData, split
+from pipeline.dedup.exchange import (
+    PARTITION,
+    Engine,
+    Exchange,
+    InProcess,
+    RayData,
+    RowsJob,
+    index_shares,
+    into_shares,
+    publish_share,
+    reduce_partition,
+    split,
+)
 
 Task = Sequence[tuple[int, str]]
 
@@ -31,7 +43,6 @@ def rows_of(task: Task) -> pa.Table:
 
 
 def keep(folder: Path, number: int, rows: pa.Table) -> dict[str, int]:
-    assert set(rows[PARTITION].to_pylist()) == {number}
     pq.write_table(rows, folder / f"{number}.parquet")
     return {"rows": len(rows)}
 
@@ -72,13 +83,48 @@ def test_a_single_partition_needs_no_files(tmp_path: Path) -> None:
     assert met(InProcess(), [[]], 1, tmp_path) == {}
 
 
-@given(st.lists(st.integers(-3, 3), max_size=20))
+@given(st.lists(st.integers(-3, 3) | st.sampled_from([65_530, 1 << 40]), max_size=20))
 def test_splitting_loses_and_doubles_nothing(numbers: list[int]) -> None:
     table = pa.table({PARTITION: pa.array(numbers, pa.int64()), "row": pa.array(range(len(numbers)), pa.int64())})
     parts = split(table)
+    assert all(part.column_names == ["row"] for _, part in parts), "every row of a part would have the same number"
     assert [number for number, _ in parts] == sorted(set(numbers))
     rows = sorted((row, number) for number, part in parts for row in part["row"].to_pylist())
     assert rows == list(enumerate(numbers))
+
+
+@given(st.lists(st.integers(), max_size=40), st.integers(1, 12))
+def test_tasks_share_files_in_their_order_and_no_more_files_than_the_bound(tasks: list[int], most: int) -> None:
+    shares = into_shares(tasks, most)
+    assert [task for share in shares for task in share.tasks] == tasks
+    assert len(shares) <= most and all(share.tasks for share in shares)
+    keys = [share.key for share in shares]
+    assert keys == sorted(set(keys))
+    if len(tasks) <= most:
+        assert [share.tasks for share in shares] == [(task,) for task in tasks], "a file of its own for each"
+
+
+@given(TASKS, st.integers(1, 6))
+def test_rows_meet_by_partition_however_many_tasks_share_a_file(
+    tmp_path_factory: pytest.TempPathFactory, tasks: list[Task], most: int
+) -> None:
+    folder = tmp_path_factory.mktemp("met")
+    of_exchange = exchange(folder, tasks, 5)
+    rows = RowsJob(folder=of_exchange.folder.url, read=of_exchange.read, num_partitions=5)
+    for share in reversed(into_shares(tasks, most)):
+        publish_share(rows, share)
+    job = index_shares(of_exchange)
+    assert len(job.keys) <= most
+    counts = {number: reduce_partition(job, number) for number in range(5)}
+    found = {
+        number: Counter(pq.read_table(folder / f"{number}.parquet")["value"].to_pylist())
+        for number, count in counts.items()
+        if count is not None
+    }
+    assert found == expected(tasks)
+    assert {number: count["rows"] for number, count in counts.items() if count} == {
+        number: values.total() for number, values in found.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +140,7 @@ def test_ray_data_brings_the_same_rows_together(tmp_path: Path) -> None:
     for number, (of_case, partitions) in enumerate([(tasks, 7), ([[], []], 3), ([], 3)]):
         folder = tmp_path / str(number)
         folder.mkdir()
-        assert met(RayData(TaskResources()), of_case, partitions, folder) == expected(of_case)
+        assert met(RayData(TaskResources(), max_shares=4), of_case, partitions, folder) == expected(of_case)
 
 
 def told(folder: Path, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import combinations
 
 import numpy as np
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.dedup.bands import band_keys, band_orders, unpack_signatures
-from stages.dedup.candidates import BandRows, candidate_pairs
+from stages.dedup.candidates import BandRows, candidate_pairs, stands_again
 from stages.dedup.options import DedupTable
 
 Row = tuple[int, int, int, int, bool]
@@ -34,6 +34,12 @@ def band_rows(rows: list[Row], order: list[int] | None = None, preference: dict[
 def pairs_of(rows: list[Row], limit: int = 64, order: list[int] | None = None) -> list[tuple[int, int]]:
     found = candidate_pairs(band_rows(rows, order), limit)
     return list(zip(found.a.tolist(), found.b.tolist(), strict=True))
+
+
+@given(st.lists(st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1), max_size=30))
+def test_a_value_stands_again_where_another_index_has_it(values: list[int]) -> None:
+    times = Counter(values)
+    assert stands_again(np.array(values, np.int64)).tolist() == [times[value] > 1 for value in values]
 
 
 @given(ROWS)
@@ -117,3 +123,14 @@ def test_signature_order_goes_by_what_follows_the_band() -> None:
 def test_signatures_of_another_length_are_refused() -> None:
     with pytest.raises(ValueError, match=r"64 values, but dedup\.num_perm = 128"):
         unpack_signatures([bytes(512), bytes(256)], DedupTable())
+
+
+def test_a_signature_has_the_same_bands_and_orders_among_many_and_alone() -> None:
+    table = DedupTable(num_perm=12, bands=3, rows=3)
+    signatures = np.random.default_rng(0).integers(0, 2**32, (5000, 12), dtype=np.uint32)
+    keys, orders = band_keys(signatures, table), band_orders(signatures, table)
+    for place in (0, 1, 2047, 2048, 4999):
+        alone = signatures[place : place + 1]
+        assert (band_keys(alone, table)[0] == keys[place]).all() and (
+            band_orders(alone, table)[0] == orders[place]
+        ).all()
