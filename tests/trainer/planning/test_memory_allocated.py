@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.checkout import ROOT
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.allocated import TwinBatch, peaks, planned_peak
 from tests.support.training.layouts import mesh
@@ -84,3 +85,8 @@ def test_a_twin_allocates_what_is_planned(name: str, corpus: str, tmp_path: Path
     found = peaks(tmp_path, corpus, layout, config, batch)
     planned = planned_peak(layout, config, batch)
     assert max(found) == pytest.approx(planned.total, rel=0.1), planned
+
+
+def test_the_page_of_the_planner_counts_these_layouts() -> None:
+    page = " ".join((ROOT / "docs" / "plan.md").read_text().split())
+    assert f"all {len(FAST | LARGER | WITH_EXPERTS)} layouts tried" in page
