@@ -93,6 +93,7 @@ class StepReporter:
             gradient_norm=norm,
             lr=outcome.lr,
             experts=_expert_load(load) if load else None,
+            pipeline_idle_share=timing.pipeline_idle_share(),
             context_imbalance=context_imbalance if self._table.mesh.cp > 1 else None,
             skipped=STEP_VERDICTS[int(verdict)],
             first_sequence=outcome.step * table.global_batch,

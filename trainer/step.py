@@ -112,7 +112,7 @@ def train_step(
                     torch.autograd.backward(loss)
     else:
         with model.computing_loss():
-            model.pipeline.step(len(batch), functools.cache(share), loss_of, clock.enter)
+            model.pipeline.step(len(batch), functools.cache(share), loss_of, clock.enter, clock.stage_pass)
 
     clock.enter("gradient synchronisation")
     clock.waiting("all-reduce of losses")

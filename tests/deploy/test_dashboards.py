@@ -64,6 +64,13 @@ def test_every_metric_of_a_dashboard_is_exported(path: Path) -> None:
     assert {metric for metric in named if "sluice" in metric} <= our_labels().keys()
 
 
+def test_every_metric_of_ours_is_on_a_dashboard() -> None:
+    shown = {
+        metric for path in DASHBOARDS for expression in expressions(load(path)) for metric in METRIC.findall(expression)
+    }
+    assert our_labels().keys() - shown == set()
+
+
 def test_every_metric_of_an_alert_is_exported() -> None:
     rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
     named = {metric for rule in rules for metric in METRIC.findall(rule["expr"])}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Literal, cast
 
 import torch
@@ -28,6 +29,8 @@ from trainer.model.transformer import LayerSpan, Llama
 from trainer.recipe_tables.parallelism import PipelineTable, rank_of_stage
 
 Pass = Literal["forward", "backward"]
+Timed = Callable[[], AbstractContextManager[None]]
+"""What is entered while a stage computes."""
 
 _TORCH_NAMES: Final = {
     "1f1b": "1F1B",
@@ -83,6 +86,24 @@ class Stage(nn.Module):
         return cast(Tensor, output)
 
 
+class _TimedStage(PipelineStage):
+    """torch's stage, which says when it computes: what lies between is messages and waiting for them."""
+
+    timed: Timed = nullcontext
+
+    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with self.timed():
+            return super().forward_one_chunk(*args, **kwargs)
+
+    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with self.timed():
+            return super().backward_one_chunk(*args, **kwargs)
+
+    def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with self.timed():
+            return super().backward_weight_one_chunk(*args, **kwargs)
+
+
 class Pipeline:
     """This rank's stages, and the schedule that runs them together with the other ranks of `group`.
 
@@ -101,6 +122,7 @@ class Pipeline:
         self._device = next(stages[0].parameters()).device
         self._empty_stream = empty_stream
         self._schedule: Any = None
+        self._timed_stages: Sequence[_TimedStage] = ()
         self._loss_of: Callable[[int, Tensor], Tensor] | None = None
 
     @property
@@ -114,14 +136,22 @@ class Pipeline:
         micro_of: Callable[[int], MicroBatch],
         loss_of: Callable[[MicroBatch, Tensor], Tensor],
         enter: Callable[[Pass], None],
+        timed: Timed = nullcontext,
     ) -> None:
         """Forward, loss and backward of all micro-batches of a step, whose shapes are those of every step. Gradients
-        stay whole until the last one. Collective."""
-        self._loss_of = lambda index, logits: loss_of(micro_of(index), logits)
+        stay whole until the last one. `timed` is entered while a stage of this rank computes. Collective."""
+
+        def timed_loss(index: int, logits: Tensor) -> Tensor:
+            with timed():
+                return loss_of(micro_of(index), logits)
+
+        self._loss_of = timed_loss
         for stage in self.stages.values():
             stage.begin(micro_of, enter)
         if self._schedule is None:
             self._schedule = self._make_schedule(num_micro_batches, micro_of(0))
+        for timed_stage in self._timed_stages:
+            timed_stage.timed = timed
         first = (torch.zeros(num_micro_batches, device=self._device),) if 0 in self.stages else ()
         # Which micro-batch a loss is of comes with its target, which stays on the host.
         target = torch.arange(num_micro_batches) if self.has_output else None
@@ -152,8 +182,8 @@ class Pipeline:
     def _make_schedule(self, num_micro_batches: int, like: MicroBatch) -> Any:
         kind = get_schedule_class(_TORCH_NAMES[self._table.schedule])
         stream = self._empty_stream(like, torch.device("meta")).requires_grad_()
-        stages = [
-            PipelineStage(
+        self._timed_stages = stages = [
+            _TimedStage(
                 stage,
                 index,
                 self._num_stages,

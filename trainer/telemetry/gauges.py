@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trainer.data.figures import LoadFigures
-from trainer.telemetry.step_report import StepReport
+from trainer.telemetry.step_report import ExpertLoad, StepReport
 
 _LOADING: Final = tuple(each.name for each in dataclasses.fields(LoadFigures))
+_EXPERTS: Final = tuple(each.name for each in dataclasses.fields(ExpertLoad))
 
 GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "step": ("the last step's number", ()),
     "loss": ("loss of the last step, nats a token", ()),
     "source_loss": ("loss of the last step by source", ("source",)),
+    "source_tokens": ("counted labels of the last step by source", ("source",)),
     "validation_loss": ("loss on held-out sequences by source", ("source",)),
     "gradient_norm": ("gradient norm before clipping", ()),
     "lr": ("learning rate", ()),
@@ -28,6 +30,9 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "slowest_rank": ("the rank that took longest, by phase", ("phase",)),
     "data_wait_seconds": ("how long the last step waited for data", ()),
     "data_wait_share": ("share of the last step that waited for data", ()),
+    "pipeline_idle_share": ("share of rank 0's pipeline in which none of its stages computes", ()),
+    "context_imbalance": ("attention's work on the fullest context parallel rank over the mean", ()),
+    **{f"expert_{name}": (f"of the last step's experts, over all layers and ranks: {name}", ()) for name in _EXPERTS},
     "skipped": ("batches skipped since the start", ()),
     "checkpoint_age_seconds": ("since a checkpoint was published, or since the start", ()),
     "max_memory_bytes": ("most GPU memory allocated on rank 0", ()),
@@ -63,6 +68,8 @@ def _values(report: StepReport) -> Iterator[Value]:
         "seconds",
         "data_wait_seconds",
         "data_wait_share",
+        "pipeline_idle_share",
+        "context_imbalance",
         "checkpoint_age_seconds",
         "max_memory_bytes",
     ):
@@ -71,6 +78,8 @@ def _values(report: StepReport) -> Iterator[Value]:
             yield Value(name=name, value=float(value))
     for source, loss in report.loss_by_source.items():
         yield Value(name="source_loss", value=loss, labels={"source": source})
+    for source, num_tokens in report.tokens_by_source.items():
+        yield Value(name="source_tokens", value=float(num_tokens), labels={"source": source})
     for source, loss in report.validation_loss.items():
         yield Value(name="validation_loss", value=loss, labels={"source": source})
     for phase, seconds in report.phases.items():
@@ -82,3 +91,6 @@ def _values(report: StepReport) -> Iterator[Value]:
     if report.loading is not None:
         for name in _LOADING:
             yield Value(name=name, value=float(getattr(report.loading, name)))
+    for name in _EXPERTS if report.experts is not None else ():
+        if (figure := getattr(report.experts, name)) is not None:
+            yield Value(name=f"expert_{name}", value=figure)

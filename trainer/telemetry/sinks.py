@@ -50,6 +50,12 @@ def describe(report: StepReport, steps: int) -> str:
     if report.mfu is not None:
         parts.append(f"MFU {report.mfu:.1%}")
     parts.append(f"data wait {report.data_wait_share:.1%}")
+    if report.pipeline_idle_share is not None:
+        parts.append(f"pipeline idle {report.pipeline_idle_share:.1%}")
+    if report.context_imbalance is not None:
+        parts.append(f"attention's fullest rank {report.context_imbalance:.2f} of the mean")
+    if report.experts is not None and report.experts.fullest is not None and report.experts.dropped is not None:
+        parts.append(f"fullest expert {report.experts.fullest:.2f} of the mean, {report.experts.dropped:.1%} dropped")
     if report.slowest is not None:
         phase, times = report.slowest
         parts.append(f"slowest rank {times.slowest_rank} ({phase} {times.most:.2f} s, mean {times.mean:.2f})")
@@ -92,16 +98,22 @@ class TensorBoard:
             "speed/mfu": report.mfu,
             "speed/data_wait_share": report.data_wait_share,
             "speed/data_wait_seconds": report.data_wait_seconds,
+            "parallel/pipeline_idle_share": report.pipeline_idle_share,
+            "parallel/context_imbalance": report.context_imbalance,
+            "memory/max_bytes": report.max_memory_bytes or None,
             "checkpoint/age_seconds": report.checkpoint_age_seconds,
             "faults/skipped": float(report.skipped is not None),
         }
         scalars |= {f"loss/source/{name}": value for name, value in report.loss_by_source.items()}
         scalars |= {f"loss/validation/{name}": value for name, value in report.validation_loss.items()}
+        scalars |= {f"tokens/source/{name}": count for name, count in report.tokens_by_source.items()}
         scalars |= {f"seconds/{name}": value for name, value in report.phases.items()}
         for name, times in report.ranks.items():
             scalars |= {f"ranks/{name}/slowest": times.most, f"ranks/{name}/mean": times.mean}
         if report.loading is not None:
             scalars |= {f"loading/{name}": value for name, value in dataclasses.asdict(report.loading).items()}
+        if report.experts is not None:
+            scalars |= {f"experts/{name}": value for name, value in dataclasses.asdict(report.experts).items()}
         for name, value in scalars.items():
             if value is not None:
                 events.add_scalar(name, value, report.step)

@@ -50,8 +50,9 @@ class StepReport:
     """One step. Seconds, rank 0's own where `ranks` does not say otherwise; losses in nats a token; tokens are counted
     labels. `data_wait_seconds`: from asking for the batch until it was on the device (on a GPU: what the device waited
     for it); `ranks` compares that too, as "data wait". `loading`: of all ranks since this start. Both are there at
-    every tenth step and the last only. `context_imbalance`: attention's work on the fullest context parallel rank over
-    the mean. `checkpoint_age_seconds`: since this start published a checkpoint, or began."""
+    every tenth step and the last only. `pipeline_idle_share`: of the time from rank 0's first pass through a stage to
+    its last, that in which none of its stages computes. `context_imbalance`: attention's work on the fullest context
+    parallel rank over the mean. `checkpoint_age_seconds`: since this start published a checkpoint, or began."""
 
     step: int
     attempt: int
@@ -60,6 +61,7 @@ class StepReport:
     tokens_by_source: Mapping[str, int] = field(default_factory=dict)
     gradient_norm: float | None = None
     lr: float = 0.0
+    pipeline_idle_share: float | None = None
     context_imbalance: float | None = None
     experts: ExpertLoad | None = None
     skipped: str | None = None
@@ -106,6 +108,8 @@ class StepReport:
             "data_wait_share": self.data_wait_share,
             "checkpoint_age_seconds": self.checkpoint_age_seconds,
         }
+        if self.pipeline_idle_share is not None:
+            row["pipeline_idle_share"] = self.pipeline_idle_share
         if self.context_imbalance is not None:
             row["context_imbalance"] = self.context_imbalance
         if self.experts is not None:
@@ -135,6 +139,7 @@ class StepReport:
             tokens_by_source=row["tokens_by_source"],
             gradient_norm=row["grad_norm"],
             lr=row["lr"],
+            pipeline_idle_share=row.get("pipeline_idle_share"),
             context_imbalance=row.get("context_imbalance"),
             experts=ExpertLoad(**row["experts"]) if "experts" in row else None,
             skipped=row.get("reason"),

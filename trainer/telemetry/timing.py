@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Literal, cast
 
 import torch
@@ -18,10 +19,13 @@ PHASES: Final[tuple[Phase, ...]] = (
 class StepTiming:
     """The phase times of one step, to be read when the device has got there."""
 
-    def __init__(self, marks: list[tuple[Phase, Any]], data_came: Any, end: Any) -> None:
+    def __init__(
+        self, marks: list[tuple[Phase, Any]], data_came: Any, end: Any, passes: Sequence[tuple[Any, Any]] = ()
+    ) -> None:
         self._marks = marks
         self._data_came = data_came
         self._end = end
+        self._passes = passes
 
     def seconds(self) -> dict[Phase, float]:
         """Seconds of each phase. On a GPU this waits for the step's last event."""
@@ -36,6 +40,16 @@ class StepTiming:
         """From the step's begin until its batch was there; on a GPU, what the device waited for it."""
         self._wait()
         return _between(self._marks[0][1], self._data_came)
+
+    def pipeline_idle_share(self) -> float | None:
+        """From the begin of this rank's first pass through a stage to the end of its last: the share in which none ran.
+        None without a pipeline. Rank 0 begins first and ends last, so its share is that of the bubble, and of what its
+        messages and slower stages make it wait besides."""
+        if not self._passes:
+            return None
+        self._wait()
+        span = _between(self._passes[0][0], self._passes[-1][1])
+        return 1 - sum(_between(begin, end) for begin, end in self._passes) / span if span else 0.0
 
     def _wait(self) -> None:
         if isinstance(self._end, torch.cuda.Event):
@@ -61,6 +75,7 @@ class PhaseClock:
         self._watcher = watcher
         self._marks: list[tuple[Phase, Any]] = []
         self._data_came: Any = None
+        self._passes: list[tuple[Any, Any]] = []
 
     def enter(self, phase: Phase) -> None:
         """The phase that runs from now until the next `enter` or `end_step`."""
@@ -72,6 +87,13 @@ class PhaseClock:
         """The step's batch is there: what is left of its first phase is the ranks' waiting for each other."""
         self._data_came = self._now()
 
+    @contextmanager
+    def stage_pass(self) -> Iterator[None]:
+        """A pipeline stage of this rank computes: forward, backward, or the gradients of its weights."""
+        begin = self._now()
+        yield
+        self._passes.append((begin, self._now()))
+
     def waiting(self, collective: str) -> None:
         """Name the collective that comes next, for the watchdog."""
         if self._watcher is not None:
@@ -80,7 +102,8 @@ class PhaseClock:
     def end_step(self) -> StepTiming:
         """End the step."""
         marks, self._marks = self._marks, []
-        return StepTiming(marks, self._data_came, self._now())
+        passes, self._passes = self._passes, []
+        return StepTiming(marks, self._data_came, self._now(), passes)
 
     def _now(self) -> Any:
         if not self._on_gpu:

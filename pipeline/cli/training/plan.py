@@ -140,7 +140,8 @@ def _print(plan: TrainingPlan) -> None:
     out.print(
         f"{layout.mesh.num_workers:,} × {plan.gpu.name} ({sizes or 'one process'}), zero {layout.zero},"
         f" {layout.global_batch:,} × {layout.seq_len:,} tokens a step,"
-        f" {layout.num_micro_batches} micro-batches of {layout.micro_batch} a rank\n"
+        f" {layout.num_micro_batches} micro-batch{'es' * (layout.num_micro_batches > 1)} of {layout.micro_batch}"
+        " a rank\n"
     )
     if layout.mesh.pp > 1:
         out.print(

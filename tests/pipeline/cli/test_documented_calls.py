@@ -138,7 +138,19 @@ def values_of(options: object) -> Iterator[str]:
             yield str(options)
 
 
-@pytest.mark.parametrize("call", [call for call in CALLS if call.command == "plan"], ids=str)
+def lasts(call: Call) -> bool:
+    """Whether a plan takes more than a few seconds: a search among hundreds of thousands of layouts."""
+    return {"--search", "train.model=405B"} <= {*call.words}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(call, marks=pytest.mark.slow if lasts(call) else (), id=str(call))
+        for call in CALLS
+        if call.command == "plan"
+    ],
+)
 def test_a_printed_plan_works_without_data(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,7 +227,7 @@ def _write_recipes(folder: Path) -> None:
     plain["tokenize"]["encoding"] = tiny_tokenizer(folder / "crawl")
     plain["quality"] = {"ledger": "all"}
     plain["run"]["keep_text"] = True
-    (folder / "recipes").mkdir()
+    shutil.copytree(ROOT / "recipes" / "sizes", folder / "recipes" / "sizes")
     write_recipe(folder / "recipes" / "crawl.toml", plain)
     for name, least in (("strict", 80), ("loose", 10)):
         write_recipe(folder / f"{name}.toml", {**plain, "quality": {"ledger": "all", "min_words": least}})

@@ -109,14 +109,16 @@ def with_a_gpu(folder: Path) -> dict[str, str]:
 
 
 def training_recipe() -> dict[str, Any]:
+    """A layout that has every figure: a pipeline, shared sequences and experts."""
     table = {
         "data": "s3://bucket/out",
         "output": "s3://bucket/trained",
-        "model": "debug",
+        "model": "moe-debug",
         "seq_len": 64,
         "global_batch": 6,
         "steps": 100_000,
-        "workers": 2,
+        "workers": 4,
+        "parallel": {"pp": 2, "cp": 2},
         "validation": 0.1,
         "eval_every": 10,
         "peak_teraflops": 0.05,
@@ -131,7 +133,11 @@ def test_every_metric_of_the_dashboards_is_scraped_from_a_real_run_and_every_que
     with (
         s3_server("bucket"),
         ray_cluster(
-            tmp_path, OMP_NUM_THREADS="1", RAY_metrics_report_interval_ms="500", **with_a_gpu(tmp_path / "nvml")
+            tmp_path,
+            num_cpus=4,
+            OMP_NUM_THREADS="1",
+            RAY_metrics_report_interval_ms="500",
+            **with_a_gpu(tmp_path / "nvml"),
         ) as cluster,
         prometheus(tmp_path, cluster) as server,
     ):

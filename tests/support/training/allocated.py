@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
@@ -24,7 +25,9 @@ from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.model.sizes import ModelConfig
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import initialise, parallelise_model, settle_buckets
+from trainer.planning import memory as memory_module
 from trainer.planning.layout import PlannedLayout, micro_batches
+from trainer.planning.memory import Memory, layer_activations
 from trainer.processes.runtime import Process
 from trainer.step import train_step
 
@@ -56,6 +59,20 @@ def twin_plan(layout: ParallelLayout, config: ModelConfig, batch: TwinBatch) -> 
         micro_batch=micro_batch,
         num_micro_batches=micro_batches(layout.pipeline, layout.mesh.pp, -(-num_rows // micro_batch)),
     )
+
+
+def planned_peak(layout: ParallelLayout, config: ModelConfig, batch: TwinBatch) -> Memory:
+    """What the plan says of a layout, with what a CPU keeps more than a GPU."""
+    with patch.object(memory_module, "layer_activations", on_a_cpu):
+        return memory_module.memory(twin_plan(layout, config, batch))
+
+
+def on_a_cpu(layout: PlannedLayout, *, sparse: bool = False) -> float:
+    """A layer's activations where norms are not fused, which keeps their inputs scaled too, and attention keeps its
+    mask in float32 for each layer: the only ways in which a CPU keeps more than a GPU."""
+    norms = 2 * layout.config.width / layout.mesh.tp
+    mask = layout.seq_len if layout.mesh.cp == 1 or layout.context.method == "gather" else 0
+    return layer_activations(layout, sparse=sparse) + layout.weight_bytes * layout.tokens * (norms + mask)
 
 
 def peaks(folder: Path, url: str, layout: ParallelLayout, config: ModelConfig, batch: TwinBatch) -> list[int]:

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.checkout import ROOT
 from tests.support.outputs.tiny_corpus import make_corpus
-from tests.support.training.allocated import TwinBatch, peaks, twin_plan
+from tests.support.training.allocated import TwinBatch, peaks, planned_peak
 from tests.support.training.layouts import mesh
 from trainer.model.sizes import Experts, ModelConfig
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.recompute import Recompute
-from trainer.planning import memory as memory_module
-from trainer.planning.layout import PlannedLayout
-from trainer.planning.memory import layer_activations, memory
 from trainer.recipe_tables.parallelism import ContextTable, PipelineTable, Schedule
 
 DENSE = ModelConfig(
@@ -72,14 +70,6 @@ WITH_EXPERTS = {
 }
 
 
-def on_a_cpu(layout: PlannedLayout, *, sparse: bool = False) -> float:
-    """A layer's activations where norms are not fused, which keeps their inputs scaled too, and attention keeps its
-    mask in float32 for each layer: the only ways in which a CPU keeps more than a GPU."""
-    norms = 2 * layout.config.width / layout.mesh.tp
-    mask = layout.seq_len if layout.mesh.cp == 1 or layout.context.method == "gather" else 0
-    return layer_activations(layout, sparse=sparse) + layout.weight_bytes * layout.tokens * (norms + mask)
-
-
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
     return make_corpus(str(tmp_path_factory.mktemp("out")), {"web": [60_000]}).url
@@ -89,12 +79,14 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
     "name",
     [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in (LARGER | WITH_EXPERTS))],
 )
-def test_a_twin_allocates_what_is_planned(
-    name: str, corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_twin_allocates_what_is_planned(name: str, corpus: str, tmp_path: Path) -> None:
     layout, config = (FAST | LARGER | WITH_EXPERTS)[name], SPARSE if name in WITH_EXPERTS else DENSE
-    monkeypatch.setattr(memory_module, "layer_activations", on_a_cpu)
     batch = TwinBatch(micro_batch=1 if layout.mesh.pp > 1 else 2)
     found = peaks(tmp_path, corpus, layout, config, batch)
-    planned = memory(twin_plan(layout, config, batch))
+    planned = planned_peak(layout, config, batch)
     assert max(found) == pytest.approx(planned.total, rel=0.1), planned
+
+
+def test_the_page_of_the_planner_counts_these_layouts() -> None:
+    page = " ".join((ROOT / "docs" / "plan.md").read_text().split())
+    assert f"all {len(FAST | LARGER | WITH_EXPERTS)} layouts tried" in page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -19,8 +20,8 @@ from trainer.recovery.watchdog import RankProgress, diagnose
 from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.metrics_file import JsonLines
 from trainer.telemetry.sinks import describe
-from trainer.telemetry.step_report import OverRanks, StepReport
-from trainer.telemetry.timing import PHASES, PhaseClock
+from trainer.telemetry.step_report import ExpertLoad, OverRanks, StepReport
+from trainer.telemetry.timing import PHASES, PhaseClock, StepTiming
 
 
 @pytest.mark.parametrize(("tokens_per_second", "share"), [(5762, 0.337), (6667, 0.390)])
@@ -62,6 +63,31 @@ def test_what_a_step_waits_for_data_is_a_part_of_its_first_phase() -> None:
     assert 0 < timing.data_wait_seconds() < timing.seconds()["data loading"]
 
 
+def test_a_pipeline_is_idle_between_the_passes_of_its_stages() -> None:
+    # Four passes of one second; waits of two and one seconds between them, and what comes before and after is no part.
+    passes = [(10.0, 11.0), (13.0, 14.0), (14.0, 15.0), (16.0, 17.0)]
+    timing = StepTiming([("data loading", 0.0)], 1.0, 30.0, passes)
+    assert timing.pipeline_idle_share() == pytest.approx(3 / 7)
+
+
+def test_without_a_pipeline_none_is_idle() -> None:
+    clock = PhaseClock(torch.device("cpu"))
+    clock.enter("data loading")
+    clock.data_came()
+    assert clock.end_step().pipeline_idle_share() is None
+
+
+def test_the_passes_of_a_step_are_no_part_of_the_next() -> None:
+    clock = PhaseClock(torch.device("cpu"))
+    with clock.stage_pass():
+        clock.enter("data loading")
+        clock.data_came()
+    assert clock.end_step().pipeline_idle_share() == 0.0
+    clock.enter("data loading")
+    clock.data_came()
+    assert clock.end_step().pipeline_idle_share() is None
+
+
 def test_the_slowest_rank_is_named() -> None:
     assert OverRanks.of([0.1, 0.5, 0.3]) == OverRanks(least=0.1, mean=pytest.approx(0.3), most=0.5, slowest_rank=1)
     ranks = {"forward": OverRanks.of([0.3, 0.3, 0.4]), "data wait": OverRanks.of([0.0, 2.0, 0.1])}
@@ -71,6 +97,7 @@ def test_the_slowest_rank_is_named() -> None:
     assert StepReport(step=3, attempt=1, loss=2.0, ranks=alone).slowest is None
 
 
+EXPERTS = ExpertLoad(fullest=1.5, dropped=0.25, entropy=2.0, balance_loss=1.125, z_loss=4.5)
 LOADING = ReadFigures(hits=90, misses=10, bytes_fetched=12_000_000, damaged_blocks=2, disk_errors=1, evictions=3)
 
 
@@ -97,6 +124,9 @@ def test_a_line_of_the_metrics_file_tells_the_whole_report() -> None:
         tokens_by_source={"web": 7},
         gradient_norm=0.5,
         lr=1e-3,
+        pipeline_idle_share=0.25,
+        context_imbalance=1.5,
+        experts=EXPERTS,
         skipped="spike",
         first_sequence=70,
         last_sequence=76,
@@ -122,6 +152,10 @@ def test_every_gauge_is_set_from_a_report_and_has_its_labels() -> None:
         attempt=2,
         loss=3.5,
         loss_by_source={"web": math.nan, "books": 3.5},
+        tokens_by_source={"web": 7},
+        pipeline_idle_share=0.25,
+        context_imbalance=1.5,
+        experts=EXPERTS,
         gradient_norm=0.5,
         mfu=0.4,
         phases=dict.fromkeys(PHASES, 1.0),
@@ -136,6 +170,32 @@ def test_every_gauge_is_set_from_a_report_and_has_its_labels() -> None:
     assert [value.labels for value in told if value.name == "source_loss"] == [{"source": "books"}]
     (slowest,) = [value for value in told if value.name == "slowest_rank"]
     assert (slowest.value, slowest.labels) == (1.0, {"phase": "data wait"})
+    (dropped,) = [value for value in told if value.name == "expert_dropped"]
+    assert (dropped.value, dropped.labels) == (0.25, {})
+
+
+def test_what_a_step_does_not_have_sets_no_gauge() -> None:
+    without = {value.name for value in values(StepReport(step=3, attempt=1, loss=2.0))}
+    assert not {name for name in without if name.startswith(("expert_", "pipeline_", "context_"))}
+    unknown = dataclasses.replace(EXPERTS, entropy=None)
+    told = {value.name for value in values(StepReport(step=3, attempt=1, loss=2.0, experts=unknown))}
+    assert "expert_fullest" in told and "expert_entropy" not in told
+
+
+def test_the_terminal_tells_of_pipelines_shared_sequences_and_experts() -> None:
+    report = StepReport(
+        step=3,
+        attempt=1,
+        loss=2.0,
+        gradient_norm=1.0,
+        pipeline_idle_share=0.125,
+        context_imbalance=1.5,
+        experts=EXPERTS,
+    )
+    told = describe(report, 9)
+    assert "pipeline idle 12.5%" in told
+    assert "attention's fullest rank 1.50 of the mean" in told
+    assert "fullest expert 1.50 of the mean, 25.0% dropped" in told
 
 
 def test_a_line_is_json_whatever_the_figures() -> None:

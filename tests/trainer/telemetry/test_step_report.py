@@ -102,6 +102,29 @@ def test_tensorboard_shows_what_the_metrics_file_tells(run: Run) -> None:
     assert {"loss/validation/books", "ranks/data wait/slowest", "loading/hit_share"} <= tags
 
 
+def test_a_run_tells_of_its_pipeline_shared_sequences_and_experts(run: Run, tmp_path: Path) -> None:
+    layout = {"pp": 2, "cp": 2}
+    spread = Run(data=run.data, output=tmp_path / "run", changes={"model": "moe-debug", "steps": 3})
+    spread.start(workers=4, parallel=layout)
+    for row in spread.metrics().values():
+        assert 0 < row["pipeline_idle_share"] < 1
+        assert row["context_imbalance"] >= 1
+        assert row["experts"]["fullest"] >= 1
+        assert 0 <= row["experts"]["dropped"] < 1
+    told = said(spread.scratch)
+    assert all(words in told for words in ("pipeline idle", "attention's fullest rank", "fullest expert"))
+    events = EventAccumulator(str(spread.output / "tensorboard"))
+    events.Reload()
+    assert {
+        "parallel/pipeline_idle_share",
+        "parallel/context_imbalance",
+        "experts/fullest",
+        "experts/entropy",
+        "tokens/source/web",
+    } <= set(events.Tags()["scalars"])
+    assert not {"pipeline_idle_share", "context_imbalance", "experts"} & run.metrics()[0].keys()
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_trace_of_the_asked_steps_is_left_by_each_rank(run: Run, rank: int) -> None:
     trace = json.loads(gzip.decompress((run.output / f"profile/rank-{rank:05d}.attempt-1.json.gz").read_bytes()))

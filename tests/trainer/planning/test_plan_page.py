@@ -1,0 +1,76 @@
+"""docs/plan.md says what the planner says today: its figures, reckoned again by the calls that stand beside them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from lineage.recipe import load_recipe
+from tests.support.checkout import ROOT
+from trainer.options import TrainRecipe
+from trainer.planning.plan import plan_training
+from trainer.planning.roofline import roofline
+from trainer.planning.search import search
+
+PAGE = (ROOT / "docs" / "plan.md").read_text()
+PROSE = " ".join(PAGE.split())
+CALL = re.compile(r"^    sluice plan (\S+)((?: --\S+(?: \S+=\S+)?)*)", re.MULTILINE)
+CALLS = [(found[1], shlex.split(found[2])) for found in CALL.finditer(re.sub(r" *\\\n *", " ", PAGE))]
+
+
+def recipe_of(*words: str, searching: bool = False, changes: tuple[str, ...] = ()) -> TrainRecipe:
+    """The recipe of the page's one call with these words, and with `changes`."""
+    (call,) = [call for call in CALLS if {*words} <= {call[0], *call[1]} and searching == ("--search" in call[1])]
+    return load_recipe(ROOT / call[0], TrainRecipe, [*(word for word in call[1] if "=" in word), *changes])
+
+
+def test_the_8b_takes_the_memory_and_reaches_the_share_of_the_peak_that_the_page_says() -> None:
+    plan = plan_training(recipe_of("recipes/sizes/8B.toml"))
+    assert f"it says {plan.memory.total / 2**30:.1f} GiB and {plan.throughput.mfu:.1%} of the peak" in PROSE
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ((), "comes to {0} of the peak at 8,192 tokens and {1} at 131,072 with CP 16"),
+        ((), "does not fit here: it takes {2} GB and {3} GB"),
+        (("train.activation_checkpointing=selective",), "it takes {2} GB and {3} GB, and comes to {0} and {1}."),
+    ],
+)
+def test_the_405b_takes_and_reaches_what_the_page_says(changes: tuple[str, ...], says: str) -> None:
+    found = [
+        plan_training(recipe_of("train.model=405B", f"train.seq_len={length}", changes=changes))
+        for length in (8192, 131072)
+    ]
+    shares, sizes = ([of(plan) for plan in found] for of in (lambda p: p.throughput.mfu, lambda p: p.memory.total))
+    assert says.format(*(f"{share:.1%}" for share in shares), *(f"{size / 1e9:.1f}" for size in sizes)) in PROSE
+    assert {plan.fits for plan in found} == {bool(changes)}
+
+
+@pytest.mark.parametrize(("length", "says"), [(8192, "splits no sequence of 8,192 tokens"), (16384, "over cp = 2")])
+def test_sequences_of_the_8b_are_split_from_the_length_on_that_the_page_says(length: int, says: str) -> None:
+    (first,) = search(recipe_of(f"train.seq_len={length}", "recipes/sizes/8B.toml", searching=True), limit=1).ranked
+    assert first.layout.mesh.cp == (1 if length == 8192 else 2)
+    assert says in PROSE
+    assert first.layout.recompute == "none"
+
+
+@pytest.mark.slow()
+@pytest.mark.parametrize(
+    ("length", "says"),
+    [
+        (8192, "{} layouts of Llama 3 405B on 16,384 GPUs at 8,192 tokens"),
+        (131072, "s of processor time, {} at 131,072"),
+    ],
+)
+def test_a_search_looks_at_as_many_layouts_as_the_page_says(length: int, says: str) -> None:
+    found = search(recipe_of("train.model=405B", f"train.seq_len={length}", searching=True), limit=1)
+    assert says.format(f"{found.num_candidates:,}") in PROSE
+
+
+def test_the_all_to_all_overtakes_at_as_many_experts_as_the_page_says() -> None:
+    found = roofline(load_recipe(ROOT / "recipes" / "train.toml", TrainRecipe))
+    assert found.overtaken is not None
+    assert f"it is longer ({found.overtaken.num_experts} with two experts a token on H100" in PROSE
