@@ -72,6 +72,10 @@ def _is_of_a_store(error: Exception) -> bool:
         "aiobotocore",
         "aiohttp",
         "s3fs",
+        "gcsfs",
+        "google",
+        "azure",
+        "adlfs",
         "urllib3",
         "_internal",
     )

@@ -21,7 +21,7 @@ from lineage.store.sql import query
 from pipeline.demo.pages import Article, drop_words, render_page, write_article
 from pipeline.demo.warcs import DemoPage, write_source
 from tests.support.checkout import ROOT
-from tests.support.runs import fingerprint, recipe, write_recipe
+from tests.support.outputs.runs import fingerprint, recipe, write_recipe
 
 pytestmark = pytest.mark.slow
 PAGE = (ROOT / "docs" / "growing.md").read_text(encoding="utf-8")

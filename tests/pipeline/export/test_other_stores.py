@@ -22,9 +22,9 @@ from pipeline.inputs.files import input_etag, list_inputs, open_input
 from pipeline.inspect.hooks import verify_hooks
 from pipeline.recipe import load
 from tests.pipeline.export.conftest import Corpus
-from tests.support import export_readers as readers
-from tests.support.other_stores import azure_server, google_server, keep_nothing_deleted
-from tests.support.runs import recipe, write_recipe
+from tests.support.outputs import export_readers as readers
+from tests.support.stores.other_stores import azure_server, google_server, keep_nothing_deleted
+from tests.support.outputs.runs import recipe, write_recipe
 
 
 @pytest.fixture(params=["gs", "az"])
