@@ -146,7 +146,7 @@ def _connection(out: Folder, version: int | None, limits: Limits) -> Iterator[du
         if limits.threads:
             connection.execute(f"SET threads = {limits.threads}")
         connection.execute("SET TimeZone = 'UTC'")
-        # The bar goes to stdout, where answers go. In a notebook without ipywidgets there is none, and setting it raises.
+        # It goes to stdout, where answers go. In a notebook without ipywidgets there is none, and setting it raises.
         if connection.execute("SELECT current_setting('enable_progress_bar')").fetchall()[0][0]:
             connection.execute("SET enable_progress_bar = false")
         connection.execute("SET temp_directory = ''")

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.completion import keys_to_set, script
 from pipeline.cli.commands import COMMANDS
+from pipeline.cli.completion import keys_to_set, script
 from pipeline.cli.main import main
 from pipeline.recipe import load
 from tests.support.outputs.runs import recipe, write_recipe

@@ -274,7 +274,7 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "--run": "first-run",
         "--row": "0",
         "--forget-export": "lent",
-        "--where duplicate_of = 'ID'": f"doc_id = '{doc_id}'",
+        "--where duplicate_of = 'ID'": f"doc_id = '{page['doc_id']}'",
         "--tokenizer my.tiktoken": "crawl/tiny.tiktoken",
         "SOURCE": "web",
         "NAME": "log_linear",
