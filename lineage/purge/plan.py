@@ -16,13 +16,11 @@ from lineage.purge.returned import EXCERPTS, files_of, find_returned, finished_p
 from lineage.storage.folder import Folder
 from lineage.store.delta import state
 from lineage.store.lookup import Lookup
+from lineage.store.purged_spans import PROMOTES
 from lineage.store.rows import DocumentRow
 
 PARSED_TEXTS_KIND: Final = "parsed_texts"
 """The kind of match that takes away all texts kept after parse (run.keep_text), and no document."""
-
-PROMOTES: Final = "promote_duplicates"
-"""In the JSON of a match: its targets alone go, and not their text."""
 
 Role = Literal["target", "kept_copy", "twin"]
 _ROLES: Final[tuple[Role, ...]] = ("target", "kept_copy", "twin")

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Final
 
 from lineage.ids import text_hash
-from lineage.purge.plan import PROMOTES
 from lineage.purge.purged_sets import PurgedSets
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
 from lineage.store.lookup import Lookup
+from lineage.store.purged_spans import purges_of_single_copies
 
 BY_ADDRESS: Final = ("doc", "url")
 """Kinds of `match` whose targets stay out by URL too, so that a page that changed does not come back."""
@@ -48,13 +48,14 @@ def _purged_from(out: Folder) -> PurgedSets:
         for kind in ("url", "host")
     }
     doc_ids = sorted({row["doc_id"] for row in purged})
-    by_text = {row["doc_id"] for row in purged if not matches.get(row["purge_id"], {}).get(PROMOTES)}
+    of_single_copies = purges_of_single_copies(out)
+    with_text = {row["doc_id"] for row in purged if row["purge_id"] not in of_single_copies}
     hashes: set[bytes] = set()
     urls = named["url"]
     lookup = Lookup(out)
     for first in range(0, len(doc_ids), _LOOKED_UP_AT_ONCE):
         for row in lookup.documents(doc_ids[first : first + _LOOKED_UP_AT_ONCE]):
-            if row.doc_id in by_text:
+            if row.doc_id in with_text:
                 hashes |= {digest for digest in (row.raw_hash, row.text_hash, row.clean_hash) if digest is not None}
             if row.url is not None and row.doc_id in by_address:
                 urls.add(row.url)
