@@ -162,7 +162,8 @@ def _export_corpus(out: Folder, options: argparse.Namespace) -> int:
 
 
 def _export_checkpoint(output: Folder, options: argparse.Namespace) -> int:
-    from trainer.huggingface.export import export_run, read_card
+    from trainer.huggingface.export import export_run
+    from trainer.huggingface.model_card import read_card
 
     check_outside("--to", options.to)
     if not output.exists("model.json"):
