@@ -83,7 +83,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grown]:
     takedown = ["--reason", "takedown", "--by", "you", "--apply"]
     world.call(["purge", str(world.out("out")), "--url", GONE, *takedown])
     asked = world.ask("out", f"SELECT doc_id FROM documents WHERE url = '{ASKED}'")[0][0]
-    (folder / "takedown.csv").write_text(f"url\n{ASKED}\nhttps://two.example.com/new-1\n")
+    (folder / "takedown.csv").write_text(f"url\n{ASKED}\nhttps://two.example.com/new-48\n")
     world.first_before = fingerprint(str(world.out("out")))
     for line in page_calls():
         if line.startswith("sluice purge") and not world.second_before:
