@@ -16,7 +16,7 @@ $(READY): pyproject.toml setup.py $(COMPILED)
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --upgrade pip
 	@$(PIP) install torch==2.13.0
-	@$(PIP) install --editable '.[mix,dev]'
+	@$(PIP) install --editable '.[train,mix,dev]'
 	@touch $@
 
 demo: $(READY)

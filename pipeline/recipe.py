@@ -49,8 +49,8 @@ class SourceTable:
 
     name: str = key(help="letters, digits, dot, dash, underscore: a folder below shards/ and documents/")
     inputs: tuple[str, ...] = key(
-        help="paths, globs, s3:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the environment), or"
-        " a Common Crawl *.paths.gz list"
+        help="paths, globs, s3://, gs://, az:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the"
+        " environment), or a Common Crawl *.paths.gz list"
     )
     format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = key(
         "auto", help="auto: by the name of each file, or else its first bytes"
@@ -173,10 +173,7 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
     for name, value in (("run.name", recipe.run.name), ("run.output", recipe.run.output)):
         if not value.strip():
             raise RecipeError(f"{name} is empty: give a name, and as output a folder or an s3:// URL")
-    try:
-        is_remote(recipe.run.output)
-    except RecipeError as error:
-        raise RecipeError(f"run.output = {error}") from error
+    _check_output(recipe.run.output)
     places = {"run.output": (recipe.run.output,), "dedup.against": recipe.dedup.against}
     places |= {"purges.honour": recipe.purges.honour}
     places |= {f"source.inputs of {source.name!r}": source.inputs for source in recipe.source}
@@ -192,6 +189,19 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
     if repeated:
         raise RecipeError(f"source.name = {repeated[0]!r} is given twice: each source needs a name of its own")
     return recipe
+
+
+def _check_output(output: str) -> None:
+    """RecipeError where a run cannot leave its output at this place."""
+    try:
+        cannot_be = is_remote(output) and not output.startswith("s3://")
+    except RecipeError as error:
+        raise RecipeError(f"run.output = {error}") from error
+    if cannot_be:
+        raise RecipeError(
+            f"run.output = {without_secrets(output)!r}: an output lies on disk or in s3://; gs:// and az:// hold inputs"
+            " and exports, https:// inputs"
+        )
 
 
 def check_steps_of(recipe: PipelineRecipe) -> None:

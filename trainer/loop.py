@@ -30,8 +30,8 @@ from trainer.checkpoint.state import Saver, load, load_weights, require, restore
 from trainer.checkpoint.store import COMPLETE, Position, checkpoint_name
 from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
-from trainer.huggingface.export import ModelCard, publish_card
 from trainer.huggingface.llama import import_weights
+from trainer.huggingface.model_card import ModelCard, publish_card
 from trainer.joining import Joined, check_together, join
 from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import ModelConfig, model_config

@@ -16,6 +16,7 @@ from lineage.purge.returned import EXCERPTS, files_of, find_returned, finished_p
 from lineage.storage.folder import Folder
 from lineage.store.delta import state
 from lineage.store.lookup import Lookup
+from lineage.store.purged_spans import PROMOTES
 from lineage.store.rows import DocumentRow
 
 PARSED_TEXTS_KIND: Final = "parsed_texts"
@@ -33,16 +34,22 @@ class PurgeError(ValueError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeMatch:
     """How the targets were named: ids in hex for `doc` and `scan`, URLs or hosts as given. `named_by` says what was
-    resolved into these values, as a condition or a list; it is part of the audit row."""
+    resolved into these values, as a condition or a list; it is part of the audit row.
+
+    `promote_duplicates`: these copies alone go. What repeats them stays as it is, and later runs that honour the purge
+    keep these records out and not their text."""
 
     kind: Literal["doc", "url", "host", "scan", "parsed_texts"]
     values: tuple[str, ...]
     named_by: str | None = None
+    promote_duplicates: bool = False
 
     def as_json(self) -> str:
         """The `match` of `purges`."""
-        named_by = {} if self.named_by is None else {"named_by": self.named_by}
-        return json.dumps({"kind": self.kind, "values": list(self.values)} | named_by, ensure_ascii=False)
+        more: dict[str, object] = {} if self.named_by is None else {"named_by": self.named_by}
+        if self.promote_duplicates:
+            more[PROMOTES] = True
+        return json.dumps({"kind": self.kind, "values": list(self.values)} | more, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +141,7 @@ def plan_purge(out: Folder, match: PurgeMatch, hooks: PlanHooks) -> PurgePlan:
     planner = _Planner(out, match, hooks)
     targets = planner.targets()
     roles: dict[bytes, Role] = {row.doc_id: "target" for row in targets}
-    for doc_id, role in planner.copies(targets):
+    for doc_id, role in planner.copies(targets) if not match.promote_duplicates else ():
         roles[doc_id] = min(role, roles.get(doc_id, role), key=_ROLES.index)
     already = {row.doc_id for row in planner.lookup.purged(sorted(roles))}
     returned = planner.returned(already)

@@ -12,6 +12,7 @@ from lineage.purge.purged_sets import PurgedSets
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
 from lineage.store.lookup import Lookup
+from lineage.store.purged_spans import purges_of_single_copies
 
 BY_ADDRESS: Final = ("doc", "url")
 """Kinds of `match` whose targets stay out by URL too, so that a page that changed does not come back."""
@@ -23,9 +24,10 @@ _LOOKED_UP_AT_ONCE: Final = 1024
 def read_purged_sets(
     outs: Sequence[str], normalise: Callable[[str], str], named_host: Callable[[str], str | None]
 ) -> PurgedSets:
-    """What was purged from all these outputs: targets, their twins and kept copies by id and hash, and what the targets
-    were named by. `normalise` gives the URL that two spellings of one share, `named_host` the recorded form of a host
-    that a person names. StoreError if an output has no store."""
+    """What was purged from all these outputs: targets, their twins and kept copies by id and hash (by id alone where a
+    purge took single copies and promotes their duplicates), and what the targets were named by. `normalise` gives the
+    URL that two spellings of one share, `named_host` the recorded form of a host that a person names. StoreError if an
+    output has no store."""
     together = PurgedSets()
     for out in outs:
         together |= _purged_from(Folder(out))
@@ -46,12 +48,15 @@ def _purged_from(out: Folder) -> PurgedSets:
         for kind in ("url", "host")
     }
     doc_ids = sorted({row["doc_id"] for row in purged})
+    of_single_copies = purges_of_single_copies(out)
+    with_text = {row["doc_id"] for row in purged if row["purge_id"] not in of_single_copies}
     hashes: set[bytes] = set()
     urls = named["url"]
     lookup = Lookup(out)
     for first in range(0, len(doc_ids), _LOOKED_UP_AT_ONCE):
         for row in lookup.documents(doc_ids[first : first + _LOOKED_UP_AT_ONCE]):
-            hashes |= {digest for digest in (row.raw_hash, row.text_hash, row.clean_hash) if digest is not None}
+            if row.doc_id in with_text:
+                hashes |= {digest for digest in (row.raw_hash, row.text_hash, row.clean_hash) if digest is not None}
             if row.url is not None and row.doc_id in by_address:
                 urls.add(row.url)
     # The hash of nothing would keep out every page without text.

@@ -30,7 +30,7 @@ import fsspec
 from lineage.recipe import RecipeError
 from lineage.secrets import redact_log, without_secrets
 
-REMOTE_SCHEMES = ("s3", "https", "http")
+REMOTE_SCHEMES = ("s3", "gs", "az", "https", "http")
 SECRET_PREFIX = "SLUICE_SECRET_"
 """Of the variables that a recipe may name in a URL. No others: a recipe of another person could send any."""
 
@@ -50,7 +50,7 @@ def is_remote(url: str) -> bool:
     """Whether `url` lies in an object store or on a web server; RecipeError for a scheme that we do not read."""
     scheme, found, _ = url.partition("://")
     if found and scheme not in (*REMOTE_SCHEMES, "file"):
-        raise RecipeError(f"{url!r}: expected a path, file://, s3:// or https://, and not {scheme}://")
+        raise RecipeError(f"{url!r}: expected a path, file://, s3://, gs://, az:// or https://, not {scheme}://")
     return found != "" and scheme in REMOTE_SCHEMES
 
 
@@ -90,17 +90,19 @@ def join(url: str, *names: str) -> str:
 
 
 def object_store_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The AWS_* and SLUICE_SECRET_* variables of an environment, by name: the settings for the object store, and
-    the credentials for web servers."""
-    return {name: value for name, value in sorted(environment.items()) if name.startswith(("AWS_", SECRET_PREFIX))}
+    """The AWS_*, AZURE_STORAGE_* and SLUICE_SECRET_* variables of an environment, by name: the settings for object
+    stores, and the credentials for web servers."""
+    prefixes = ("AWS_", "AZURE_STORAGE_", SECRET_PREFIX)
+    return {name: value for name, value in sorted(environment.items()) if name.startswith(prefixes)}
 
 
 def filesystem(url: str) -> Any:
     """The fsspec file system that `url` belongs to. S3 takes its endpoint, region and keys from the usual AWS_*
     variables and goes anonymous where there are no keys (or with AWS_NO_SIGN_REQUEST=1). The role of an EC2 instance is
-    asked for with AWS_EC2_METADATA_DISABLED=false."""
+    asked for with AWS_EC2_METADATA_DISABLED=false. gs:// and az:// take what gcsfs and adlfs find in the environment;
+    RecipeError where that package is not installed."""
     scheme = urlsplit(url).scheme if is_remote(url) else "file"
-    if scheme != "s3":
+    if scheme not in ("s3", "gs", "az"):
         return _filesystem(scheme, os.getpid(), False, ())
     # A process may come to other settings (a worker that serves one job after another): they get a client of their own.
     settings = tuple(object_store_settings().items())
@@ -130,6 +132,10 @@ def _filesystem(scheme: str, process: int, anonymous: bool, settings: tuple[tupl
         from lineage.storage.s3_client import S3Client
 
         return S3Client(anon=anonymous, use_listings_cache=False, skip_instance_cache=True, default_block_size=16 << 20)
+    if scheme in ("gs", "az"):
+        from lineage.storage.other_stores import azure_store, google_store
+
+        return google_store() if scheme == "gs" else azure_store()
     if scheme in ("http", "https"):
         return fsspec.filesystem(scheme, skip_instance_cache=True)
     return fsspec.filesystem("file")
@@ -146,6 +152,18 @@ def delta_options(url: str) -> dict[str, str]:
     if _s3_anonymous():
         options["AWS_SKIP_SIGNATURE"] = "true"
     return options
+
+
+def kind_of(url: str) -> str | None:
+    """What lies at a path or URL: "file" or "directory", None if nothing does. A store that fails or refuses raises
+    its error: fsspec's own isfile takes that for "no such file"."""
+    if not is_remote(url):
+        path = local_path(url)
+        return "file" if os.path.isfile(path) else "directory" if os.path.isdir(path) else None
+    try:
+        return str(filesystem(url).info(url)["type"])
+    except FileNotFoundError:
+        return None
 
 
 def split(url: str) -> tuple[Folder, str]:
@@ -262,9 +280,7 @@ class Folder:
 
     def exists(self, name: str) -> bool:
         """Whether `name` is a file here."""
-        if not self.is_remote:
-            return os.path.isfile(self.at(name))
-        return bool(filesystem(self.url).isfile(self.at(name)))
+        return kind_of(self.at(name)) == "file"
 
     def size(self, name: str) -> int:
         """Bytes of `name`; FileNotFoundError if it is not there."""

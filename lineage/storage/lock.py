@@ -45,6 +45,11 @@ class Hold:
         """Renew the right now. It is renewed regularly without this call."""
 
 
+def can_be_held(folder: Folder) -> bool:
+    """Whether `hold` can hold `folder`: on disk and in S3."""
+    return not folder.is_remote or objects.is_s3(folder.url)
+
+
 @contextmanager
 def hold(
     folder: Folder,
@@ -68,7 +73,7 @@ def hold(
         finally:
             lease.release()
     else:
-        raise StorageError(f"{folder.url} can only be read: name a folder on disk or in S3")
+        raise StorageError(f"{folder.url} cannot hold an output: name a folder on disk or in s3://")
 
 
 @contextmanager

@@ -146,7 +146,9 @@ def _connection(out: Folder, version: int | None, limits: Limits) -> Iterator[du
         if limits.threads:
             connection.execute(f"SET threads = {limits.threads}")
         connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("SET enable_progress_bar = false")  # it goes to stdout, where answers go
+        # It goes to stdout, where answers go. In a notebook without ipywidgets there is none, and setting it raises.
+        if connection.execute("SELECT current_setting('enable_progress_bar')").fetchall()[0][0]:
+            connection.execute("SET enable_progress_bar = false")
         connection.execute("SET temp_directory = ''")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET python_enable_replacements = false")

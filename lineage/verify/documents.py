@@ -72,8 +72,9 @@ def shuffle_documents(
 
 
 def _texts_of(rows: pa.Table, purged: PurgedSpans) -> set[bytes]:
-    """The hashes of the purged texts among these rows; nothing is no text."""
-    of_purged = rows.filter(pc.is_in(rows["doc_id"], pa.array(list(purged.doc_ids), rows.schema.field("doc_id").type)))
+    """The hashes of the texts among these rows that were purged with all their copies; nothing is no text."""
+    ids = pa.array(sorted(purged.with_text), rows.schema.field("doc_id").type)
+    of_purged = rows.filter(pc.is_in(rows["doc_id"], ids))
     hashes = {*of_purged["text_hash"].to_pylist(), *of_purged["clean_hash"].to_pylist()}
     return hashes - {None, text_hash("")}
 

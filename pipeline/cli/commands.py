@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "mix": ("pipeline.cli.training.mix", "mixing-weight ablations"),
     "submit": ("pipeline.cli.submit", "the same work as a Ray job on a cluster"),
     "jobs": ("pipeline.cli.jobs", "jobs on a cluster: list, logs, stop"),
+    "completion": ("pipeline.cli.completion", "what the Tab key completes, for bash and zsh"),
 }
 
 

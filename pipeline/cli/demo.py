@@ -24,6 +24,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    import torch  # noqa: F401 - the demo trains, and says at once where it cannot
+
     from pipeline.demo.tour import tour
 
     found = tour(Path(options.out), Console(stderr=options.json, highlight=False), options.pages)

@@ -17,6 +17,9 @@ from pipeline.cli.commands import COMMANDS, near, overview, parse_command
 from pipeline.cli.errors import FailedError
 from pipeline.terminal import prepare, visible, visible_lines
 
+_OF_TRAINING = ("torch", "tensorboard", "safetensors")
+"""What the extra `train` installs: data is made without it."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script."""
@@ -51,6 +54,10 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
         if os.environ.get("SLUICE_TRACEBACK"):
             raise
         return _complain(name, error, 1)
+    except ModuleNotFoundError as error:
+        if error.name not in _OF_TRAINING:
+            raise
+        return _complain(name, f"it needs {error.name}: in Sluice's checkout, pip install '.[train]'", 2)
     except Exception as error:
         if not _is_of_a_store(error) or os.environ.get("SLUICE_TRACEBACK"):
             raise
@@ -72,6 +79,10 @@ def _is_of_a_store(error: Exception) -> bool:
         "aiobotocore",
         "aiohttp",
         "s3fs",
+        "gcsfs",
+        "google",
+        "azure",
+        "adlfs",
         "urllib3",
         "_internal",
     )

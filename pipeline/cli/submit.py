@@ -5,10 +5,11 @@
   sluice submit mix run recipes/train.toml --address http://127.0.0.1:8265
   sluice submit verify s3://bucket/out --address http://127.0.0.1:8265
 
-For run, train, mix, scan, purge, report, verify and export. Inputs and outputs must be URLs, or absolute paths that
-every node sees; the recipe and the files that it names (block lists, models, tokenizers) are shipped, and Sluice's own
-code. The AWS_* and SLUICE_SECRET_* variables of this shell reach the job without appearing in its description. The
-cluster's token is taken from RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token.
+For run, train, mix, scan, purge, report, verify and export; trace, lineage, explain, tune and tokenizer read s3:// from
+here. Inputs and outputs must be URLs, or absolute paths that every node sees; the recipe and the files that it names
+(block lists, models, tokenizers) are shipped, and Sluice's own code. The AWS_*, AZURE_STORAGE_* and SLUICE_SECRET_*
+variables of this shell reach the job without appearing in its description. The cluster's token is taken from
+RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token.
 
 The same submission again is the same job: it attaches. One that failed or was stopped is continued by a new job.
 Ctrl-C detaches and leaves the job running. The exit code is the command's own.

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 
 from lineage.exports.manifest import read_manifest
 from lineage.exports.records import REMOVED, ExportRow, now
 from lineage.index.output_index import Index
 from lineage.purge.erase import erase_old_versions, remove_all_leftovers
+from lineage.storage import other_stores
 from lineage.storage.folder import Folder, StorageError
-from lineage.storage.lock import hold
+from lineage.storage.lock import can_be_held, hold
 from pipeline.export.formats.registry import INDEX_NAMES
 from pipeline.export.process import CLAIM, CorpusExport, clear_work, finished_row, in_process, same_corpus, write_export
 from pipeline.export.request import ExportRequest
@@ -22,13 +24,15 @@ from pipeline.export.units import is_of_units, sources_of
 def clean_export(out: Folder, index: Index, row: ExportRow) -> ExportRow:
     """Bring the export of a row to what `index` says; the row to record. Units that a purge left alone are kept.
 
-    StorageError where the folder is gone or holds something else; HeldError while an export writes to it."""
+    The caller holds the OUT. StorageError where the folder is gone or holds something else, or where its store keeps
+    what is deleted; HeldError while an export writes to it."""
     to = Folder(row.place)
     if not to.is_remote and not os.path.isdir(to.url):
         raise StorageError(f"{to.url} is not there")
     request = ExportRequest.from_json(json.loads(row.options))
     asked = CorpusExport(out=out, to=to, name=row.name, request=request, links=False)
-    with hold(to, "sluice purge"):
+    # The purge holds the OUT, and with it every export of it in a store whose folders cannot be held.
+    with other_stores.clear_errors(to), hold(to, "sluice purge") if can_be_held(to) else nullcontext():
         remove_all_leftovers(to)
         manifest = read_manifest(to)
         if manifest is not None:
@@ -41,6 +45,7 @@ def clean_export(out: Folder, index: Index, row: ExportRow) -> ExportRow:
         else:
             raise StorageError(f"{to.url} holds no export any more")
         erase_old_versions(to, ("",))
+        other_stores.erase(to)
         return left
 
 

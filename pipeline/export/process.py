@@ -13,8 +13,10 @@ makes the same call (clean.py).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from lineage.exports.manifest import (
@@ -30,7 +32,8 @@ from lineage.index.checksums import FileSum
 from lineage.index.output_index import Index, check_outside, read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, is_remote
-from lineage.storage.lock import LEASE_FILE, hold
+from lineage.storage.lock import LEASE_FILE, can_be_held, hold
+from lineage.storage.other_stores import clear_errors
 from pipeline.cluster.session import ray_session
 from pipeline.export.formats.registry import FORMATS, check_request, reads_tokens
 from pipeline.export.request import ExportRequest
@@ -77,19 +80,35 @@ def export(asked: CorpusExport, write_all: WriteAll) -> Done:
     another writes to the folder; StorageError where a file cannot be written, with the first error of a unit."""
     index = read_index(asked.out)
     _check(asked, index)
-    with hold(asked.to, "sluice export"):
+    with clear_errors(asked.to), _alone(asked) as hold_out:
         held = _claimed(asked, index)
         if held is not None and held.version == index.version and (row := _recorded(asked, held)):
             return Done(row=row, was_done=True)
-        _begin(asked, index)
+        with hold_out():
+            _begin(asked, index)
         while True:
             manifest = write_export(asked, index, write_all)
-            with hold(asked.out, "sluice export", _WAIT_SECONDS):
+            with hold_out():
                 newest = read_index(asked.out)
                 if newest.version == index.version:
                     row = record_export(asked.out, finished_row(asked, manifest))
                     return Done(row=row, was_done=False)
             index = newest  # a purge came in between: what it changed is written again
+
+
+@contextmanager
+def _alone(asked: CorpusExport) -> Iterator[Callable[[], AbstractContextManager[object]]]:
+    """Keep other exports and purges out of the folder while the block runs; gives what holds the OUT for a moment.
+
+    A store in which no folder can be held is kept free by holding the OUT all the while: its purges and other exports
+    wait, and an export of another OUT meets the claim."""
+    held = partial(hold, asked.out, "sluice export", _WAIT_SECONDS)
+    if can_be_held(asked.to):
+        with hold(asked.to, "sluice export"):
+            yield held
+    else:
+        with held():
+            yield nullcontext
 
 
 def on_ray(ray: RayTable, reporter: ProgressReporter) -> WriteAll:
@@ -262,30 +281,30 @@ def _recorded(asked: CorpusExport, manifest: Manifest) -> ExportRow | None:
 
 
 def _begin(asked: CorpusExport, index: Index) -> None:
-    """Claim the folder and record that it will hold a copy, before the first byte of one."""
-    with hold(asked.out, "sluice export", _WAIT_SECONDS):
-        rows = read_exports(asked.out)
-        check_name(rows, asked.name, asked.to.url)
-        asked.to.publish(CLAIM, json.dumps(_claim(asked, index), indent=1).encode())
-        if not any(row.is_live and row.name == asked.name for row in rows):
-            record_export(
-                asked.out,
-                ExportRow(
-                    name=asked.name,
-                    format=asked.request.format,
-                    place=asked.to.url,
-                    version=index.version,
-                    at=now(),
-                    num_documents=0,
-                    num_tokens=0,
-                    num_files=0,
-                    bytes=0,
-                    state=BEGUN,
-                    options=json.dumps(asked.request.to_json(), sort_keys=True),
-                    manifest_hash="",
-                    fact=0,
-                ),
-            )
+    """Claim the folder and record that it will hold a copy, before the first byte of one. The caller holds the OUT."""
+    rows = read_exports(asked.out)
+    check_name(rows, asked.name, asked.to.url)
+    if not asked.to.publish_new(CLAIM, json.dumps(_claim(asked, index), indent=1).encode()):
+        _refuse_differences(asked, json.loads(asked.to.read(CLAIM)), _corpus(index))
+    if not any(row.is_live and row.name == asked.name for row in rows):
+        record_export(
+            asked.out,
+            ExportRow(
+                name=asked.name,
+                format=asked.request.format,
+                place=asked.to.url,
+                version=index.version,
+                at=now(),
+                num_documents=0,
+                num_tokens=0,
+                num_files=0,
+                bytes=0,
+                state=BEGUN,
+                options=json.dumps(asked.request.to_json(), sort_keys=True),
+                manifest_hash="",
+                fact=0,
+            ),
+        )
 
 
 def finished_row(asked: CorpusExport, manifest: Manifest) -> ExportRow:

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from lineage.recipe import RecipeError, blamed_on
 from lineage.secrets import without_secrets
-from lineage.storage.folder import filesystem, is_remote, join, local_path, with_environment
+from lineage.storage.folder import filesystem, is_remote, join, kind_of, local_path, with_environment
 from pipeline.inputs.http_file import READING, Retries, http_facts, http_size, open_http
 
 COMMON_CRAWL: Final = "https://data.commoncrawl.org"
@@ -158,12 +158,12 @@ def _list_entry(entry: str, shown: str) -> Iterator[_Listed]:
     if _is_http(url):
         yield _Listed(name=posixpath.basename(urlsplit(url).path) or shown, url=url, shown=shown, size=None)
         return
-    files = filesystem(url)
+    kind = kind_of(url)
     # A name that holds a wildcard but stands for a file is that file.
-    if files.isfile(url):
-        yield _Listed(name=posixpath.basename(url), url=url, shown=url, size=int(files.size(url)))
+    if kind == "file":
+        yield _Listed(name=posixpath.basename(url), url=url, shown=url, size=int(filesystem(url).size(url)))
         return
-    if files.isdir(url):
+    if kind == "directory":
         raise OSError(f"it is a folder: name its files, for example {join(entry, '*.warc.gz')!r}")
     if not any(wildcard in url for wildcard in _WILDCARDS):
         raise FileNotFoundError(url)
@@ -172,7 +172,7 @@ def _list_entry(entry: str, shown: str) -> Iterator[_Listed]:
 
 def _list_glob(url: str) -> Iterator[_Listed]:
     base = _fixed_part(url)
-    scheme = "s3://" if is_remote(url) else ""
+    scheme = f"{urlsplit(url).scheme}://" if is_remote(url) else ""
     found = filesystem(url).glob(url, detail=True)
     num_found = 0
     for path, info in found.items():

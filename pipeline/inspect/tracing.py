@@ -33,7 +33,7 @@ def exposures_of(out: str, doc_ids: Sequence[bytes]) -> list[dict[str, Any]]:
                 steps.setdefault(exposure.run, []).append(exposure.step)
     if not steps:
         return []
-    from trainer.huggingface.export import checkpoints_of
+    from trainer.huggingface.model_card import checkpoints_of
 
     outputs = {run.run: run.output for run in tracer.runs()}
     found = []

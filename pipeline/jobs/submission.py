@@ -32,6 +32,8 @@ from trainer.options import TrainRecipe
 
 SUBMITTABLE: Final = ("run", "train", "mix", "scan", "purge", "report", "verify", "export")
 """Commands that read and write URLs only, besides files small enough to ship."""
+READ_FROM_HERE: Final = ("explain", "lineage", "tokenizer", "trace", "tune")
+"""Commands that read a little of an output and answer the person who calls them."""
 PACKAGES: Final = ("lineage", "stages", "pipeline", "trainer", "sluice")
 MAX_SHIPPED_BYTES: Final = 400_000_000
 """Ray refuses packages above 500 MiB."""
@@ -79,6 +81,8 @@ def make_submission(argv: Sequence[str], parse: ParseCommand, *, ship_project: b
     """`argv` (a sluice command with its arguments) for a cluster. RecipeError where the command cannot run there, the
     recipe is wrong, or a place would not outlive the job."""
     command, *rest = argv or [""]
+    if command in READ_FROM_HERE:
+        raise RecipeError(f"cannot submit {command!r}: it reads s3:// from here, so call sluice {command} itself")
     if command not in SUBMITTABLE:
         raise RecipeError(f"cannot submit {command!r}: expected one of {', '.join(SUBMITTABLE)}")
     options = parse(command, rest)

@@ -50,7 +50,7 @@ def test_an_image_is_pinned_small_and_not_roots(path: Path) -> None:
 @pytest.mark.parametrize("path", CONTAINERS, ids=lambda path: path.name)
 def test_an_image_holds_the_torch_and_all_the_packages_of_the_project(path: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    (torch,) = [line for line in project["project"]["dependencies"] if line.startswith("torch==")]
+    (torch,) = [line for line in project["project"]["optional-dependencies"]["train"] if line.startswith("torch==")]
     told = instructions(path)
     assert any(torch in rest for name, rest in told if name == "RUN")
     copied = {rest.split()[-1] for name, rest in told if name == "COPY" and not rest.startswith("--from")}
@@ -71,7 +71,8 @@ def test_every_library_of_the_project_is_pinned_to_a_version_that_it_allows() ->
     pins = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = [Requirement(line) for line in (*project["dependencies"], *extras["mix"], *extras["models"])]
+    lines = (*project["dependencies"], *extras["train"], *extras["mix"], *extras["models"])
+    wanted = [Requirement(line) for line in lines]
     for requirement in wanted:
         if requirement.name != "torch":  # pinned by the container files, differently for each kind
             assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)], prereleases=True)

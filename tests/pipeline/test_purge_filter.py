@@ -12,6 +12,7 @@ from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
+from sluice.output import open_output
 from tests.support.outputs.runs import recipe, run
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -68,3 +69,48 @@ def test_a_host_is_found_however_a_person_writes_it(tmp_path: Path, capsys: pyte
         assert told["url"] == "https://xn--bcher-kva.example/1"
     assert main(["trace", out, "--host", "other.example"]) == 1
     assert "other.example" in capsys.readouterr().err
+
+
+def test_a_purge_of_one_copy_lets_the_next_run_keep_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = random.Random(9)
+    text, other = (write_article("en", rng).text for _ in range(2))
+    pages = {"https://a.example/1": text, "https://b.example/1": text, "https://c.example/1": other}
+    earlier = str(tmp_path / "earlier")
+    inputs = {"web": (write_pages(tmp_path / "a.jsonl", pages),)}
+    run(tmp_path / "a", recipe(earlier, inputs) | {"run": {"name": "test", "output": earlier, "keep_text": True}})
+    before = ends(earlier)
+    (kept,) = (url for url, become in before.items() if become == "kept" and url != "https://c.example/1")
+    (copy,) = pages.keys() - {kept, "https://c.example/1"}
+    ((doc_id, copy_id),) = query(
+        Folder(earlier),
+        f"SELECT min(doc_id) FILTER (url = '{kept}'), min(doc_id) FILTER (url = '{copy}') FROM documents",
+    ).rows
+    assert main(["purge", earlier, "--doc", str(doc_id), "--promote-duplicates", *BY]) == 0
+    assert "1 documents, and no copy of their texts" in capsys.readouterr().out
+    assert ask_purged(earlier) == {str(doc_id): "target"}
+    assert main(["verify", earlier]) == 0
+    assert open_output(earlier).text(str(copy_id)) == text
+    for name, from_output in (("from-texts", earlier), ("from-inputs", None)):
+        later = str(tmp_path / name)
+        plain = recipe(later, inputs) if from_output else recipe(later, inputs, purges={"honour": [earlier]})
+        run(tmp_path / f"run-{name}", plain, from_output=from_output)
+        assert ends(later) == {kept: "purged", copy: "kept", "https://c.example/1": "kept"}
+
+
+def test_a_text_of_which_one_copy_was_purged_goes_when_all_copies_are(tmp_path: Path) -> None:
+    text = write_article("en", random.Random(10)).text
+    pages = {"https://a.example/1": text, "https://b.example/1": text}
+    earlier, later = str(tmp_path / "earlier"), str(tmp_path / "later")
+    inputs = {"web": (write_pages(tmp_path / "a.jsonl", pages),)}
+    run(tmp_path / "a", recipe(earlier, inputs))
+    ids = [str(row[0]) for row in query(Folder(earlier), "SELECT doc_id FROM documents ORDER BY status").rows]
+    assert main(["purge", earlier, "--doc", ids[1], "--promote-duplicates", *BY]) == 0
+    assert main(["purge", earlier, "--doc", *ids, *BY]) == 0
+    assert set(ask_purged(earlier)) == set(ids)
+    assert main(["verify", earlier]) == 0
+    run(tmp_path / "b", recipe(later, inputs, purges={"honour": [earlier]}))
+    assert ends(later) == dict.fromkeys(pages, "purged")
+
+
+def ask_purged(out: str) -> dict[str, str]:
+    return {str(doc_id): str(role) for doc_id, role in query(Folder(out), "SELECT doc_id, role FROM purged").rows}

@@ -1,65 +1,17 @@
-"""What a run says about its model (`<output>/model.json`), and a checkpoint of it as a Hugging Face folder."""
+"""A checkpoint of a training run as a Hugging Face folder."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import torch
 
-from lineage.index.output_index import TokenizerIdentity
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from trainer.checkpoint.store import Checkpoint, complete_checkpoints
+from trainer.checkpoint.store import Checkpoint
 from trainer.huggingface.llama import Export, export_weights
-from trainer.model.sizes import ModelConfig, from_hugging_face, to_hugging_face
-from trainer.recovery.attempts import attempts
-
-_MODEL: Final = "model.json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCard:
-    """All that an export needs besides the weights. `dtype` is that of the forward pass."""
-
-    config: ModelConfig
-    seq_len: int
-    dtype: str
-    tokenizer: TokenizerIdentity
-    checkpoints: str
-
-
-def publish_card(output: Folder, card: ModelCard) -> None:
-    """Write `model.json`; each start does, since `train.checkpoint.path` and `dtype` may change."""
-    described = to_hugging_face(card.config, seq_len=card.seq_len, end_of_text=card.tokenizer.eot_id, dtype=card.dtype)
-    row = {"config": described, "tokenizer": dataclasses.asdict(card.tokenizer), "checkpoints": card.checkpoints}
-    output.publish(_MODEL, json.dumps(row, indent=2).encode())
-
-
-def read_card(output: Folder) -> ModelCard:
-    """The card of a training run's output; RecipeError where there is none."""
-    if not output.exists(_MODEL):
-        raise RecipeError(f"{output.url} has no {_MODEL}: expected the output of a training run (train.output)")
-    row = json.loads(output.read(_MODEL))
-    described = row["config"]
-    return ModelCard(
-        config=from_hugging_face(described, where=output.at(_MODEL)),
-        seq_len=described["max_position_embeddings"],
-        dtype=described["torch_dtype"],
-        tokenizer=TokenizerIdentity(**row["tokenizer"]),
-        checkpoints=row["checkpoints"],
-    )
-
-
-def checkpoints_of(output: Folder) -> tuple[Checkpoint, ...]:
-    """The complete checkpoints of a training run that are still there, by step; none before its first start."""
-    if not output.exists(_MODEL):
-        return ()
-    return complete_checkpoints(Folder(read_card(output).checkpoints), attempts(output))
+from trainer.huggingface.model_card import checkpoints_of, read_card
 
 
 def export_run(

@@ -6,7 +6,7 @@ the tokenizer.
 
 sluice export OUT --format megatron --to DIR              .bin and .idx: `--data-path DIR/web/00000` in Megatron-LM
 sluice export OUT --format hf --to DIR --split train=0.99,test=0.01
-sluice export OUT --format jsonl --to DIR --name texts    DIR may be on disk or s3://
+sluice export OUT --format jsonl --to DIR --name texts    DIR may be on disk, s3://, gs:// or az://
 
 The export is recorded in the lineage of OUT (view `exports`): a purge of OUT cleans it too, and sluice verify checks
 it. The same call after a kill continues; after a purge it writes again what the purge changed. The bytes depend on OUT
@@ -42,7 +42,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from pipeline.export.request import DTYPES
 
     parser.add_argument("out", metavar="OUT|RUN_OUTPUT", help="the output of a data run, or of a training run")
-    parser.add_argument("--to", required=True, metavar="DIR", help="the folder to write; for a corpus also s3://")
+    parser.add_argument(
+        "--to", required=True, metavar="DIR", help="the folder to write; for a corpus also s3://, gs://, az://"
+    )
     add_json(parser)
     corpus = parser.add_argument_group("of a corpus")
     corpus.add_argument(
@@ -160,7 +162,8 @@ def _export_corpus(out: Folder, options: argparse.Namespace) -> int:
 
 
 def _export_checkpoint(output: Folder, options: argparse.Namespace) -> int:
-    from trainer.huggingface.export import export_run, read_card
+    from trainer.huggingface.export import export_run
+    from trainer.huggingface.model_card import read_card
 
     check_outside("--to", options.to)
     if not output.exists("model.json"):

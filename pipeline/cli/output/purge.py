@@ -10,8 +10,9 @@
   sluice purge OUT --forget-export NAME --reason "handed over" --by you --apply
 
 With a document go its suppressed duplicates by text (twins), and where it was itself suppressed, the copy that was
-kept; no duplicate is promoted in its place (docs/purging.md says why). Tokens become end-of-text ids, so lengths and
-the training order stay; clean texts become null; old files are deleted; the report is made again; an audit row stays.
+kept; no duplicate is promoted in its place (docs/purging.md says why). With --promote-duplicates only the named copies
+go, and the next run may keep a duplicate of each. Tokens become end-of-text ids, so lengths and the training order
+stay; clean texts become null; old files are deleted; the report is made again; an audit row stays.
 Every export of OUT (sluice export) is cleaned too; one that cannot be reached is named, with exit code 1, until a
 later call reaches it or --forget-export says that it is none of yours any more. Killed at any point, or stopped by a
 full disk, the same call finishes it. What was purged before and is there again, out of a backup, goes again with the
@@ -25,7 +26,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from lineage.ids import parse_id
@@ -77,6 +78,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="exports that are not cleaned and not asked for any more",
     )
+    parser.add_argument(
+        "--promote-duplicates",
+        action="store_true",
+        help="only these copies go: their suppressed duplicates stay, and the next run that honours this purge may keep"
+        " one of them (without: the text goes with all its copies, and stays out)",
+    )
     parser.add_argument("--apply", action="store_true", help="carry it out (without: only show the plan)")
     add_json(parser)
 
@@ -89,9 +96,11 @@ def run(options: argparse.Namespace) -> int:
     asked = (options.doc, options.url, options.host, options.scan, options.where, options.source, options.warc)
     if all(given is None for given in asked) and not options.parsed_texts:
         return _only_exports(out, options)
+    if options.promote_duplicates and options.parsed_texts:
+        raise RecipeError("--promote-duplicates: --parsed-texts takes no document, so nothing could be promoted")
     hooks = plan_hooks(out)
     targets = _targets(out, options, hooks)
-    match = targets.match
+    match = replace(targets.match, promote_duplicates=options.promote_duplicates)
     if targets.unknown:
         _print_unknown(options, targets.unknown)
     if not options.apply:
@@ -234,10 +243,16 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
 
 def _print_documents(plan: PurgePlan) -> None:
     roles = Counter({row.doc_id: row.role for row in plan.rows}.values())
-    print(
-        f"{plan.num_documents:,} documents: {roles['target']:,} targets, {roles['twin']:,} suppressed twins,"
-        f" {roles['kept_copy']:,} kept copies of suppressed targets"
-    )
+    if plan.match.promote_duplicates:
+        print(
+            f"{plan.num_documents:,} documents, and no copy of their texts: their suppressed duplicates stay suppressed"
+            " here, and the next run that honours this purge may keep one of each"
+        )
+    else:
+        print(
+            f"{plan.num_documents:,} documents: {roles['target']:,} targets, {roles['twin']:,} suppressed twins,"
+            f" {roles['kept_copy']:,} kept copies of suppressed targets"
+        )
     print(
         f"{plan.num_tokens:,} tokens in {len(plan.shards):,} shards:",
         *(f"{visible(s)}/{n:05d}" for s, n in plan.shards[:20]),

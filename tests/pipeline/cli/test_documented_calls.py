@@ -194,6 +194,8 @@ class World:
             return self.names["offset"] if "--warc" in call.words else "0"
         if call.command == "trace" and before == "--warc":
             return self.names["warc_file"]
+        if before == "--set":
+            return re.sub(r"/data/[a-z0-9-]+", lambda place: self.names.get(place[0], place[0]), word)
         option = before if before.startswith("--") else ""
         return self.names.get(f"{before} {word}", self.names.get(option, self.names.get(word, word)))
 
@@ -272,6 +274,7 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "/data/ledger": "out/crawl",
         "/data/kept": "out/crawl",
         "/data/out80": "out/crawl",
+        "/data/out-2": "out/crawl",
         "/data/texts": "out/crawl",
         "RUN_OUTPUT": "out/first-run",
         "RECIPE": "recipes/train.toml",
@@ -286,6 +289,7 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "--run": "first-run",
         "--row": "0",
         "--forget-export": "lent",
+        "--where duplicate_of = 'ID'": f"doc_id = '{page['doc_id']}'",
         "--tokenizer my.tiktoken": "crawl/tiny.tiktoken",
         "SOURCE": "web",
         "NAME": "log_linear",

@@ -303,6 +303,8 @@ def test_the_folder_of_an_encoder_travels_whole_under_one_name(
 def test_other_commands_are_refused(here: Path) -> None:
     with pytest.raises(RecipeError, match="cannot submit 'demo': expected one of run"):
         make_submission(["demo"], parse_command, ship_project=False)
+    with pytest.raises(RecipeError, match="it reads s3:// from here, so call sluice trace itself"):
+        make_submission(["trace", "s3://bucket/out", "--doc", "0" * 32], parse_command, ship_project=False)
 
 
 def test_a_file_of_ours_is_not_overwritten_by_one_that_is_shipped(here: Path) -> None:
@@ -314,8 +316,9 @@ def test_a_file_of_ours_is_not_overwritten_by_one_that_is_shipped(here: Path) ->
 
 
 def test_keys_travel_in_a_file_of_their_own_and_nowhere_else(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = object_store_settings({"AWS_SECRET_ACCESS_KEY": "hunter2", "RAY_AUTH_TOKEN": "token", "HOME": "/root"})
-    assert settings == {"AWS_SECRET_ACCESS_KEY": "hunter2"}
+    ours = {"AWS_SECRET_ACCESS_KEY": "hunter2", "AZURE_STORAGE_ACCOUNT_NAME": "ours"}
+    settings = object_store_settings({**ours, "RAY_AUTH_TOKEN": "token", "HOME": "/root"})
+    assert settings == ours
     submission = submit_run()
     write_package(submission, settings, here / "package")
     holding = [path for path in (here / "package").rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]

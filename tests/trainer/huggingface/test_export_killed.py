@@ -13,8 +13,9 @@ from tests.support.processes.forked import killed, run_forked, start_forked, wai
 from tests.support.processes.purge_child import Countdown, count_acts
 from tests.support.training.training_runs import Run
 from trainer.checkpoint.store import complete_checkpoints
-from trainer.huggingface.export import export_run, read_card
+from trainer.huggingface.export import export_run
 from trainer.huggingface.llama import Export, export_weights
+from trainer.huggingface.model_card import read_card
 from trainer.processes.runtime import Process
 from trainer.recovery.attempts import attempts
 

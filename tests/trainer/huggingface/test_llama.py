@@ -19,8 +19,9 @@ from tests.support.processes.forked import ChildFailedError
 from tests.support.training.training_runs import Run
 from trainer.checkpoint.state import held_tensors, load
 from trainer.checkpoint.store import CheckpointError
-from trainer.huggingface.export import export_run, read_card
+from trainer.huggingface.export import export_run
 from trainer.huggingface.llama import Export, export_weights
+from trainer.huggingface.model_card import read_card
 from trainer.model.sizes import (
     SIZES,
     Experts,
