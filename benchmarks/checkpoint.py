@@ -59,10 +59,10 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-def state_of(model: str) -> dict[str, Tensor]:
+def state_of(name: str) -> dict[str, Tensor]:
     """All that a run of this model saves, with memory of its own."""
     mesh = Mesh(dp_replicate=1, dp_shard=1, tp=1, pp=1, cp=1, ep=1)
-    config = model_config(model, VOCABULARY)
+    config = model_config(name, VOCABULARY)
     model = parallelise_model(config, ParallelLayout(mesh=mesh), torch.device("cpu"), datetime.timedelta(minutes=5))
     initialise(model, seed=0)
     optimizer = build_optimizer(model.parameters().values(), OptimizerTable())

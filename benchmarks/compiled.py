@@ -91,8 +91,8 @@ def noting(asked: Asked) -> Iterator[None]:
         asked.texts.append(text)
         return split(self, text)
 
-    html_page.markup_bounds = noted_bounds
-    text_view.Windows = lambda solid, lengths: _NotedWindows(asked, solid, lengths)  # type: ignore[assignment,misc]
+    html_page.markup_bounds = noted_bounds  # type: ignore[attr-defined]
+    text_view.Windows = lambda solid, lengths: _NotedWindows(asked, solid, lengths)  # type: ignore[attr-defined,assignment,misc]
     Splitter.split = noted_split  # type: ignore[method-assign]
     try:
         yield
@@ -199,7 +199,7 @@ def measure(crawl: Sequence[Path], extractor: str, before: Any, rounds: int) -> 
 
 def words(texts: Sequence[str], splitter: Any, lengths_of: Callable[[Any], Any]) -> list[object]:
     """What a splitter gives of each text."""
-    found = []
+    found: list[object] = []
     for text in texts:
         split = splitter.split(text)
         found.append((split.counts.num_tokens, split.counts.word_chars, split.solid(), len(lengths_of(split))))

@@ -170,9 +170,9 @@ def run_once(root: Path, plan: Plan, engine_name: str, rounds_above: int) -> Non
 
 def _timed(job: DedupJob, engine: Engine) -> dict[str, Any]:
     begun = time.perf_counter()
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = {}
     for name, spent in phases(job, engine):
-        seconds[name] += spent
+        seconds[name] = seconds.get(name, 0.0) + spent
     return {"compare_s": round(time.perf_counter() - begun, 1), "phases": {k: round(v, 1) for k, v in seconds.items()}}
 
 

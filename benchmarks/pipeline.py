@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 from tokenizers import Tokenizer
@@ -31,7 +32,7 @@ from tokenizers.trainers import BpeTrainer
 from benchmarks.support.enlarge import enlarge, is_english
 from benchmarks.support.measure import Cost, measure
 
-VARIANTS = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "trafilatura": {"parse": {"extractor": "trafilatura", "favor": "precision"}},
     "prefilter": {"parse": {"extractor": "trafilatura", "favor": "precision"}, "language": {"prefilter": True}},
     "resiliparse": {"parse": {"extractor": "resiliparse"}},
@@ -128,6 +129,7 @@ def _cost(side: str, crawl: Path, num_pages: int, tokenizer: Path) -> Cost:
 
 def _our_steps(out: Path) -> dict[str, float]:
     """Seconds of each step over all workers; `other` is reading, hashing and writing."""
+    seconds: dict[str, float]
     (seconds,) = json.loads((out / "run.json").read_text())["seconds"].values()
     together = seconds.pop("all")
     return seconds | {"other": together - sum(seconds.values())}
@@ -169,7 +171,7 @@ def _command(side: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
 
 
 def _ours(variant: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
-    recipe = {
+    recipe: dict[str, Any] = {
         "run": {"name": "bench", "output": str(out)},
         "source": [{"name": "crawl", "inputs": [str(crawl / "*.warc.gz")]}],
         "quality": {

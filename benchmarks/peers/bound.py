@@ -13,7 +13,7 @@ import itertools
 import json
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from benchmarks.peers.plain import WORKERS
@@ -35,7 +35,7 @@ def main(crawl: str, out: str) -> None:
 
 def _take(path: Path) -> dict[str, float]:
     """Seconds of each library over one file, and of `all`."""
-    seconds, started = Counter[str](), time.perf_counter()
+    seconds, started = defaultdict[str, float](float), time.perf_counter()
     pages = pages_of(path)
     while htmls := list(itertools.islice(pages, _TOGETHER)):
         begun = time.perf_counter()

