@@ -75,18 +75,10 @@ def scheme_name(table: DedupTable) -> str:
     return f"{scheme}/perm={table.num_perm}/shingle={table.shingle}"
 
 
-def estimate(left: bytes, right: bytes) -> float:
-    """The Jaccard similarity that two signatures suggest: the share of equal values. ValueError if lengths differ."""
-    if len(left) != len(right):
-        raise ValueError(
-            f"signatures of {len(left)} and {len(right)} bytes cannot be compared: equal num_perm expected"
-        )
-    return float(np.mean(np.frombuffer(left, "<u4") == np.frombuffer(right, "<u4")))
-
-
 def estimate_floor(table: DedupTable) -> float:
-    """The least estimate that is worth an exact comparison: four standard errors, sqrt(s (1 - s) / num_perm), below the
-    threshold, so that about 3 in 100,000 pairs at the threshold are missed."""
+    """The least estimate (the share of equal values of two signatures) that is worth an exact comparison: four standard
+    errors, sqrt(s (1 - s) / num_perm), below the threshold, so that about 3 in 100,000 pairs at the threshold are
+    missed."""
     s = table.threshold
     return s - 4 * math.sqrt(s * (1 - s) / table.num_perm)
 

@@ -278,12 +278,6 @@ def _dependencies(pipeline: PipelinePlan) -> tuple[list[tuple[int, int, int, boo
     return tuple(wanted)
 
 
-def idle_of_useful(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float]) -> float:
-    """Idle time over useful time, of all ranks: what a pipeline costs, uneven stages included."""
-    useful = pipeline.num_micro_batches * (times.forward + times.input + times.weight) * sum(shares)
-    return pipeline.pp * span(pipeline, times, shares) / useful - 1
-
-
 class Fullness(NamedTuple):
     """What a rank has at one instant: of micro-batches whose backward pass is not over; of those among them whose
     gradients of weights are still to come; and gradients that are made."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -23,7 +23,6 @@ from trainer.planning.schedules import (
     PipelinePlan,
     action_table,
     fullest_instants,
-    idle_of_useful,
     span,
 )
 from trainer.recipe_tables.parallelism import PipelineTable, Schedule, rank_of_stage
@@ -81,6 +80,12 @@ def test_every_rank_works_in_the_order_of_torch(
     assert [list(actions) for actions in table] == actions_of_torch(schedule, pp, num_stages, taken)
     for rank, actions in enumerate(table):
         assert {rank_of_stage(schedule, action.stage, pp) for action in actions} == {rank}
+
+
+def idle_of_useful(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float]) -> float:
+    """Idle time over useful time, of all ranks: uneven stages included."""
+    useful = pipeline.num_micro_batches * (times.forward + times.input + times.weight) * sum(shares)
+    return pipeline.pp * span(pipeline, times, shares) / useful - 1
 
 
 @pytest.mark.parametrize(("schedule", "pp", "num_stages"), SIZES)
