@@ -1,5 +1,7 @@
 """Completion of `sluice` by the Tab key: commands, options, their values, files, and the keys of --set.
 
+  sluice completion bash          prints the script that a shell is to read; also for zsh
+
 In the shell that is open; and in every one, with the same line in ~/.bashrc, or below compinit in ~/.zshrc:
   eval "$(sluice completion bash)"
   eval "$(sluice completion zsh)"
