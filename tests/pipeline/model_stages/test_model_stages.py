@@ -209,7 +209,7 @@ def test_a_file_of_a_class_is_given_to_it_and_shapes_the_run(tmp_path, texts) ->
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Raises", r"builtins?\.?KeyError|KeyError at tests\.support\.model_steps, line \d+, in __call__"),
+        ("Raises", r"builtins?\.?KeyError|KeyError at tests\.support\.steps\.model_steps, line \d+, in __call__"),
         ("DropsSome", "gave 0 outcomes for 1 document: expected one for each, in their order"),
         ("GivesTexts", "gave a str: expected the document or its Rejection"),
     ],
