@@ -10,6 +10,7 @@ import argparse
 import importlib
 import json
 import os
+import random
 import re
 import shlex
 import shutil
@@ -27,6 +28,8 @@ from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from pipeline.cli.commands import COMMANDS, parse_command
 from pipeline.cli.main import main
+from pipeline.demo.pages import render_page, write_article
+from pipeline.demo.warcs import DemoPage, write_source
 from tests.support.checkout import ROOT
 from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
 from tests.support.outputs.runs import recipe, write_recipe
@@ -187,7 +190,8 @@ class World:
         if word.startswith("train.data="):
             return "train.data=out/crawl"
         if word.startswith("source.0.inputs="):
-            return 'source.0.inputs=["crawl/*.warc.gz"]'
+            later = re.search(r"/data/(crawl-\d)/", word)
+            return f'source.0.inputs=["{later[1] if later else "crawl"}/*.warc.gz"]'
         if call.command == "export" and before == "--to":
             return f"exported-{abs(hash(call.words))}"
         if before == "--offset":
@@ -226,6 +230,8 @@ def _write_recipes(folder: Path) -> None:
     sources = make_tiny_crawl(folder / "crawl")
     plain = recipe("out/crawl", {"web": ("crawl/*.warc.gz",), "posts": ("crawl/posts-*.jsonl",)})
     assert set(sources) == {"web", "posts"}
+    for name in ("crawl-2", "crawl-3"):
+        _write_later_crawl(folder / name)
     plain["tokenize"]["encoding"] = tiny_tokenizer(folder / "crawl")
     plain["quality"] = {"ledger": "all"}
     plain["run"]["keep_text"] = True
@@ -300,6 +306,18 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "--step 10": "10",
         "--step 200": "12",
     }
+
+
+def _write_later_crawl(folder: Path) -> None:
+    """A few pages of which the first crawl has none."""
+    folder.mkdir()
+    rng = random.Random(folder.name)
+    texts = [write_article("en", rng) for _ in range(4)]
+    pages = [
+        DemoPage(url=f"https://{folder.name}.example.com/{number}", html=render_page(text, "example.com", rng))
+        for number, text in enumerate(texts)
+    ]
+    write_source(folder, "later", pages, 1, rng)
 
 
 def _write_tables(folder: Path) -> None:
