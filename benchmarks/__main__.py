@@ -31,6 +31,7 @@ def main() -> int:
             ["dedup_scale", "--documents", "100000", "--peer", "5000"],
             ["loader"],
             ["training"],
+            ["float8"],
             ["checkpoint"],
             ["model_stage"],
             ["store", "--rows", "1000000"],
