@@ -16,14 +16,16 @@ from tests.support.outputs.runs import recipe, write_recipe
 
 # Every process of a call reads it, Ray's workers too.
 ABSENT = """
-import sys
+from importlib.machinery import PathFinder
 
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("torch", "tensorboard", "safetensors"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+found = PathFinder.find_spec
 
-sys.meta_path.insert(0, Absent())
+def find_spec(name, path=None, target=None):
+    if name.split(".")[0] in ("torch", "tensorboard", "safetensors"):
+        return None
+    return found(name, path, target)
+
+PathFinder.find_spec = staticmethod(find_spec)
 """
 
 

@@ -49,10 +49,13 @@ def test_datasets_loads_a_hugging_face_folder(corpus: Corpus, tmp_path: Path, sp
 def test_datasets_loads_files_of_texts(corpus: Corpus, tmp_path: Path, name: str, files: str, kind: str) -> None:
     datasets = library("datasets")
     corpus.export(tmp_path / name, name)
-    loaded = datasets.load_dataset(
-        kind, data_files=f"{tmp_path}/{name}/*/{files}", split="train", cache_dir=str(tmp_path / "cache")
-    )
-    assert dict(zip(loaded["id"], loaded["text"], strict=True)) == corpus.texts()
+    found = {}
+    for source in ("web", "posts"):  # a column that is null in one source has no type there, and JSON has no schema
+        loaded = datasets.load_dataset(
+            kind, data_files=f"{tmp_path}/{name}/{source}/{files}", split="train", cache_dir=str(tmp_path / "cache")
+        )
+        found |= dict(zip(loaded["id"], loaded["text"], strict=True))
+    assert found == corpus.texts()
 
 
 def test_streaming_reads_mds(corpus: Corpus, tmp_path: Path) -> None:
