@@ -31,7 +31,8 @@ class World:
     def losses(self, pairs: Floats) -> Floats:
         """Nats a token of each source under the conditional probabilities of these pair frequencies."""
         table = pairs.reshape(SYMBOLS, SYMBOLS)
-        return -(self.pairs * np.log(table / table.sum(axis=1, keepdims=True)).ravel()).sum(axis=1)
+        nats: Floats = -(self.pairs * np.log(table / table.sum(axis=1, keepdims=True)).ravel()).sum(axis=1)
+        return nats
 
     def exact(self, weights: Floats) -> float:
         """The target's loss with endless data of this mixture."""
@@ -43,7 +44,8 @@ class World:
     def proxy(self, weights: Floats, tokens: int = 50_000) -> Floats:
         """Losses of a bigram model of so many drawn tokens."""
         mixed = weights @ self.pairs
-        return self.losses(self.rng.multinomial(tokens, mixed / mixed.sum()) + 0.5)
+        counted: Floats = self.rng.multinomial(tokens, mixed / mixed.sum()).astype(np.float64)
+        return self.losses(counted + 0.5)
 
     def swarm(self, num_runs: int) -> tuple[Floats, Floats]:
         """The uniform mixture, corners and drawn ones, as an ablation runs them, and their losses by source."""
@@ -60,6 +62,7 @@ SPACE = Space(
 def chosen(model: str, weights: Floats, losses: Floats) -> Floats:
     """The mixture that a model recommends from these runs."""
     if model == "best":
-        return weights[int(np.argmin(losses @ TARGET))]
+        best: Floats = weights[int(np.argmin(losses @ TARGET))]
+        return best
     swarm = Swarm(sources=SPACE.sources, targets=SPACE.sources, weights=weights, losses=losses)
     return settle(SPACE, swarm, MODELS[model], Goal(target_weights=TARGET).for_model(model))[1]
