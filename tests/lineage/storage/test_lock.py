@@ -88,7 +88,10 @@ def test_waiting_ends_with_a_refusal_if_the_holder_lives(tmp_path: Path) -> None
 
 
 def test_a_web_folder_cannot_be_held() -> None:
-    with pytest.raises(StorageError, match="only be read"), hold(Folder("https://example.org/out"), "me"):
+    with (
+        pytest.raises(StorageError, match="cannot hold an output: name a folder"),
+        hold(Folder("https://example.org/out"), "me"),
+    ):
         pass
 
 

@@ -36,7 +36,7 @@ from lineage.store.delta import (
     table_uri,
 )
 from lineage.store.digest import logical_digest
-from lineage.store.shuffle import Shuffle, bucket_of, gather
+from lineage.store.shuffle import Shuffle, bucket_of, gather, publish_index
 from lineage.store.tables import APPENDED, SORTED_BY, WRITTEN_ONCE
 from lineage.store.write import (
     add_documents,
@@ -113,6 +113,8 @@ def test_rows_shuffled_by_many_and_gathered_bucket_by_bucket_give_the_files_of_o
                     add_documents(shuffle, documents_table(share[start : start + batch]), url_key)
                 for name in shuffle.publish(scratch, f"{number:05d}"):
                     shares.setdefault(name, []).append(f"{number:05d}")
+        for name, keys in shares.items():
+            publish_index(scratch, name, keys, buckets[name])
         found = {
             name: [
                 file
