@@ -83,7 +83,7 @@ def test_a_single_partition_needs_no_files(tmp_path: Path) -> None:
     assert met(InProcess(), [[]], 1, tmp_path) == {}
 
 
-@given(st.lists(st.integers(-3, 3) | st.sampled_from([65_530, 1 << 40]), max_size=20))
+@given(st.lists(st.integers(-3, 3) | st.sampled_from([255, 256, 65_532, 65_533, 1 << 40]), max_size=20))
 def test_splitting_loses_and_doubles_nothing(numbers: list[int]) -> None:
     table = pa.table({PARTITION: pa.array(numbers, pa.int64()), "row": pa.array(range(len(numbers)), pa.int64())})
     parts = split(table)
