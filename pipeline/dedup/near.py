@@ -20,10 +20,13 @@ from pipeline.dedup.rows import Context, FileSlice, Reduced, first_documents, in
 from stages.dedup.bands import I64, band_keys, band_orders, unpack_signatures
 from stages.dedup.candidates import BandRows, candidate_pairs, collapse_equal_texts, distinct_pairs, stands_again
 from stages.dedup.minhash import estimate_floor
+from stages.dedup.options import Keep
 from stages.dedup.shingles import jaccard, shingles
 
 _BAND_COLUMNS: Final = ("key", "text", "k", "order", "preference", "node")
 _ESTIMATED_AT_ONCE: Final = 1 << 16
+_DIGITS: Final = 14
+"""Of a time up to its seconds. A step of one's own may write any text there."""
 
 
 def band_rows(context: Context, files: FileSlice) -> pa.Table:
@@ -57,12 +60,15 @@ def _bands_of(context: Context, table: pa.Table) -> BandRows:
     )
 
 
-def _preferences(table: pa.Table, keep: Literal["longest", "earliest"]) -> I64:
+def _preferences(table: pa.Table, keep: Keep) -> I64:
     """Numbers in the order in which documents are kept: the digits of the time up to seconds, where that decides."""
     if keep == "longest":
         return -ints(table, "num_chars")
-    digits = ("".join(filter(str.isdigit, time[:19])) if time else "" for time in table["captured_at"].to_pylist())
-    return np.array([int(found) if found else np.iinfo(np.int64).max for found in digits], np.int64)
+    sign = -1 if keep == "newest" else 1
+    digits = (
+        "".join(filter(str.isdecimal, time))[:_DIGITS] if time else "" for time in table["captured_at"].to_pylist()
+    )
+    return np.array([sign * int(found) if found else np.iinfo(np.int64).max for found in digits], np.int64)
 
 
 def candidates(_: int, rows: pa.Table) -> Reduced:

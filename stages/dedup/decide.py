@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from stages.dedup.options import DedupTable
+from stages.dedup.options import DedupTable, Keep
 
 _NEVER: Final = "\uffff"
 """Sorts after every date: a document without one is not the earliest."""
@@ -63,7 +63,7 @@ def decide(members: Iterable[ComponentMember], edges: Iterable[NearEdge], table:
     """The decisions on one component's members, those of earlier runs left out; the order given does not matter.
 
     `duplicate_of` is the first kept document, in the order above, with an edge of the first stage that has one."""
-    ordered = sorted(members, key=lambda member: _preference(member, table))
+    ordered = _in_order(members, table.keep)
     component = _Component(ordered, edges, table)
     decisions = []
     for rank, member in enumerate(ordered):
@@ -76,9 +76,23 @@ def decide(members: Iterable[ComponentMember], edges: Iterable[NearEdge], table:
     return decisions
 
 
-def _preference(member: ComponentMember, table: DedupTable) -> tuple[bool, int | str, bytes, int]:
-    preferred = -member.num_chars if table.keep == "longest" else (member.captured_at or _NEVER)
-    return not member.earlier, preferred, member.doc_id, member.node
+def _in_order(members: Iterable[ComponentMember], keep: Keep) -> list[ComponentMember]:
+    """Members as they are taken: each of these sorts leaves equal ones in the order of the one before it."""
+    ordered = sorted(members, key=lambda member: (member.doc_id, member.node))
+    match keep:
+        case "longest":
+            ordered.sort(key=lambda member: -member.num_chars)
+        case "earliest":
+            ordered.sort(key=lambda member: _time(member) or _NEVER)
+        case "newest":
+            ordered.sort(key=_time, reverse=True)
+    ordered.sort(key=lambda member: not member.earlier)
+    return ordered
+
+
+def _time(member: ComponentMember) -> str:
+    """The time of capture without its Z, which sorts after the point of a fraction; nothing where there is none."""
+    return (member.captured_at or "").removesuffix("Z")
 
 
 class _Kept(NamedTuple):

@@ -7,6 +7,9 @@ from typing import Literal
 
 from lineage.recipe import RecipeError, key
 
+Keep = Literal["longest", "earliest", "newest"]
+"""Which of several documents is preferred. One without a time of capture comes after those with one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DedupTable:
@@ -28,8 +31,8 @@ class DedupTable:
         "fast", help="who signs: our own code, or the library datasketch (affine32, SHA-1)"
     )
     threshold: float = key(0.8, above=0, at_most=1, help="verified Jaccard at which two texts are near-duplicates")
-    keep: Literal["longest", "earliest"] = key(
-        "longest", help="which of several stays: the text with most characters, or the first capture"
+    keep: Keep = key(
+        "longest", help="which of several stays: the text with most characters, the first capture, or the last"
     )
     engine: Literal["auto", "local", "ray_data"] = key(
         "auto", help="where documents are compared: this process, or Ray Data tasks; the bytes are the same"

@@ -54,6 +54,24 @@ def test_the_earliest_stays_and_one_without_date_comes_last() -> None:
     assert outcome(members, edges, keep="earliest") == expected
 
 
+def test_the_newest_stays_then_the_least_id_and_one_without_date_comes_last() -> None:
+    dated = [(2, "2023-05-01T00:00:00Z"), (3, "2024-05-01T00:00:00Z"), (4, "2024-05-01T00:00:00Z")]
+    members = [member(1, num_chars=999), *(member(number, captured_at=at) for number, at in dated)]
+    edges = [near(a, b) for a in range(1, 5) for b in range(a + 1, 5)]
+    expected = {3: None} | dict.fromkeys((1, 2, 4), ("dedup.near", 3))
+    assert outcome(members, edges, keep="newest") == expected
+    earlier = member(5, earlier=True)
+    to_earlier = [near(number, 5) for number in range(1, 5)]
+    expected = dict.fromkeys(range(1, 5), ("dedup.near", 5))
+    assert outcome([*members, earlier], to_earlier, keep="newest") == expected
+
+
+def test_fractions_of_a_second_are_told_apart() -> None:
+    members = [member(1, captured_at="2024-05-01T00:00:00.500000Z"), member(2, captured_at="2024-05-01T00:00:00Z")]
+    assert outcome(members, [near(1, 2)], keep="newest") == {1: None, 2: ("dedup.near", 1)}
+    assert outcome(members, [near(1, 2)], keep="earliest") == {2: None, 1: ("dedup.near", 2)}
+
+
 def test_documents_of_earlier_runs_stay_and_get_no_decision() -> None:
     members = [member(1, num_chars=999), member(2, earlier=True), member(3, earlier=True)]
     assert outcome(members, [near(1, 3)]) == {1: ("dedup.near", 3)}
