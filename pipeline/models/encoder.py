@@ -19,12 +19,10 @@ from stages.steps.model_stage import NoRoomError, num_threads
 
 _CHARS_OF_A_TOKEN: Final = 32
 """Characters of a text that are looked at for each token: a page of a megabyte is not tokenized for its first 512."""
-_DIGITS: Final = 4
-"""As a fastText model's scores."""
 
 
 def load_encoder(table: ClassifierTable, on_gpu: bool) -> Callable[[Sequence[str]], list[float]]:
-    """The encoder of a table: a function of texts to their scores, rounded to 4 decimals.
+    """The encoder of a table: a function of texts to their scores.
 
     A score is the label's probability, or what the head gives where it has one output. RecipeError if the folder cannot
     be read as a model, or transformers is not installed; the function raises NoRoomError where a batch does not fit
@@ -109,7 +107,7 @@ class _Encoder:
                     f" {self._table.batch_size}, and run into a new output"
                 ) from error
             for number, score in zip(batch, found, strict=True):
-                scores[number] = round(score, _DIGITS)
+                scores[number] = score
         return scores
 
     def _score(self, tokens: Sequence[list[int]]) -> list[float]:

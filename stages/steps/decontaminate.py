@@ -47,7 +47,7 @@ class DecontaminateStep:
 
     def __call__(self, document: Document, /) -> Outcome:
         overlap = max((match.overlap for match in self._index.match(document.text)), default=0.0)
-        overlap, ratio = round(overlap, 4), self._table.ratio
+        ratio = self._table.ratio
         finding = Finding(
             stage=STAGE,
             rule="decontaminate.overlap",

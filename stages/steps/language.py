@@ -8,7 +8,7 @@ from functools import cached_property
 
 from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome, decide
-from stages.steps.fasttext_model import BUNDLED, FastTextModel, load_model
+from stages.steps.fasttext_model import BUNDLED, NEGLIGIBLE, FastTextModel, load_model
 
 STAGE = "language"
 
@@ -50,7 +50,7 @@ class LanguageStep:
         """The language that decides: the likeliest, or the best wanted one where that is above the threshold."""
         least = self._table.min_score
         # Above one half only the likeliest label can pass, and asking for one is cheaper than for all.
-        found = self._model.scores(text, 1) if least >= 0.5 else self._model.scores(text, -1)
+        found = self._model.scores(text, 1) if least >= 0.5 else self._model.scores(text, -1, min(least, NEGLIGIBLE))
         if not found:
             return None, 0.0
         wanted = (pair for pair in found if pair[0] in self._keep and pair[1] > least)

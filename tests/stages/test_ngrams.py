@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -155,8 +156,8 @@ def test_a_document_that_holds_an_item_is_turned_down_with_the_overlap(make_docu
 def test_the_overlap_must_be_above_the_ratio_and_a_whole_item_always_counts(make_document, benchmark_file):
     words = words_of(QUESTION)
     part = make_document(text=" ".join(words[:20]))
-    share = round(20 / len(words), 4)
-    for ratio, kept in ((share, True), (share - 0.001, False), (1.0, True)):
+    share = 20 / len(words)
+    for ratio, kept in ((share, True), (math.nextafter(share, 0), False), (1.0, True)):
         step = DecontaminateStep(DecontaminateTable(against=(benchmark_file,), ratio=ratio))
         assert isinstance(step(part), Document) == kept
     whole = DecontaminateStep(DecontaminateTable(against=(benchmark_file,), ratio=1.0))(make_document(text=QUESTION))

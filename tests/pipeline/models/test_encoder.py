@@ -20,8 +20,8 @@ from stages.document import Document, Place, Rejection
 from stages.steps.classifier import ClassifierTable
 from tests.support.steps.tiny_encoder import make_encoder
 
-TOLERANCE = 2e-4
-"""Of a score in another batch: the rounding to 4 decimals, and sums in another order."""
+TOLERANCE = 1e-5
+"""Of a score in another batch: sums in another order."""
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_scores_are_the_labels_probabilities_as_transformers_gives_them(folder, 
     assert len(set(scores)) > 30
     for text, score in list(zip(texts, scores, strict=True))[::7]:
         assert score == pytest.approx(float(directly(folder, text).softmax(-1)[1]), abs=TOLERANCE)
-    assert scores == [round(score, 4) for score in scores]
+    assert scores != [round(score, 4) for score in scores]
 
 
 def test_equal_texts_have_scores_equal_to_the_bit_and_in_other_batches_within_the_tolerance(folder, texts) -> None:
