@@ -72,7 +72,9 @@ class Output:
     def texts(self, source: str | None = None) -> Iterator[pa.Table]:
         """The texts that a training reads: kept, deduplicated and not purged, as tables of at most one row group.
 
-        Columns: doc_id (16 bytes), source, text, url, captured_at, language, language_score, metadata (JSON)."""
+        Columns: doc_id (16 bytes), source, text, url, captured_at, language, language_score, metadata (JSON), host,
+        rule_values (JSON; null unless the ledger is kept), and score_<name> for each classifier that turns nothing
+        down."""
         kept_by = {(part.source, part.part): part for part in self._index.dedup}
         for part in self._index.documents:
             kept = kept_by.get((part.source, part.part))
@@ -87,7 +89,9 @@ class Output:
                     taken = table.take(pa.array(rows[low:high] - first))
                     first += table.num_rows
                     if taken.num_rows:
-                        yield taken.add_column(1, "source", pa.repeat(part.source, taken.num_rows))
+                        others = [name for name in taken.column_names if name not in ("doc_id", "source")]
+                        source_column = pa.repeat(part.source, taken.num_rows)
+                        yield taken.select(["doc_id", *others]).add_column(1, "source", source_column)
 
     def sql(self, select: str) -> pa.Table:
         """The answer to a SELECT over the lineage views (documents, placements, step_rules, …), as `sluice lineage`

@@ -60,7 +60,8 @@ class Document:
     it. A payload above `limits.max_document_bytes` is hashed but not held: `payload` is empty and `num_bytes`, the
     payload's true length, says so. `decoded` is what a step before parse made of the payload for those behind it (see
     `stages.html.page`); `answers` is what models that run apart from the other steps gave for it, by the model's name
-    (see `stages.steps.model_stage`). Neither is any part of what the document is.
+    (see `stages.steps.model_stage`). Neither is any part of what the document is. `scores` is what classifiers that
+    turn nothing down gave for its text, as (name, score).
     """
 
     doc_id: bytes
@@ -82,6 +83,7 @@ class Document:
     text_hash: bytes | None = None
     language: str | None = None
     language_score: float | None = None
+    scores: tuple[tuple[str, float], ...] = field(default=())
     edits: tuple[Edit, ...] = field(default=())
     findings: tuple[Finding, ...] = field(default=())
     decoded: object = field(default=None, compare=False, repr=False)

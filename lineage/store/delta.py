@@ -136,15 +136,21 @@ def log_sums(out: Folder) -> LogSums:
         raise StoreError(str(error)) from error
 
 
-def commit_tables(out: Folder, files: Mapping[str, Sequence[TableFile]], only: Collection[str] = ()) -> None:
+def commit_tables(
+    out: Folder,
+    files: Mapping[str, Sequence[TableFile]],
+    only: Collection[str] = (),
+    scores: Sequence[str] = (),
+) -> None:
     """Make the written files the tables of the run at `out`, every table in one commit, tables without files too.
-    With `only`, no other tables.
+    With `only`, no other tables. `scores` are the columns of scores that `documents` has.
 
     Calling it again, after a kill or at once from two processes, changes nothing; StoreError if a table is there
     already with other files."""
-    from lineage.store.tables import APPENDED, WRITTEN_ONCE
+    from lineage.store.tables import APPENDED, WRITTEN_ONCE, with_scores
 
-    for name, schema in {**WRITTEN_ONCE, **APPENDED}.items():
+    written = {**WRITTEN_ONCE, "documents": with_scores(WRITTEN_ONCE["documents"], scores)}
+    for name, schema in {**written, **APPENDED}.items():
         if only and name not in only:
             continue
         given = files.get(name, ()) if name in WRITTEN_ONCE else ()

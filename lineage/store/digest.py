@@ -10,7 +10,7 @@ import pyarrow as pa
 from lineage.ids import add_digests, content_hash, length_prefixed, show_digest
 from lineage.storage.folder import Folder
 from lineage.store.delta import ADVICE, StoreError, arrow_dataset, plain_reason, table_uri
-from lineage.store.tables import WRITTEN_ONCE
+from lineage.store.tables import WRITTEN_ONCE, score_names
 
 _LEFT_OUT: Final = {"inputs": ("file",)}
 """Columns that may differ between runs over the same data: where an input was, on disk or in an object store."""
@@ -24,8 +24,9 @@ def logical_digest(out: Folder) -> dict[str, str]:
 
 
 def _row_hashes(out: Folder, name: str) -> Iterator[int]:
-    columns = [column for column in WRITTEN_ONCE[name].names if column not in _LEFT_OUT.get(name, ())]
     dataset = arrow_dataset(out, name)
+    known = [*WRITTEN_ONCE[name].names, *(score_names(dataset.schema.names) if name == "documents" else ())]
+    columns = [column for column in known if column not in _LEFT_OUT.get(name, ())]
     try:
         for batch in dataset.to_batches(columns=columns):
             as_bytes = [_as_bytes(column) for column in batch.columns]

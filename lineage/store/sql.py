@@ -15,7 +15,7 @@ import math
 import os
 import resource
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -50,7 +50,7 @@ from lineage.store.query import (
     too_large,
     too_slow,
 )
-from lineage.store.tables import APPENDED
+from lineage.store.tables import APPENDED, score_names
 from lineage.store.views import COLUMNS, definition
 
 __all__ = ["Json", "Limits", "QueryError", "QueryResult", "WrongQueryError", "query", "questions", "to_json"]
@@ -138,10 +138,11 @@ def _connection(out: Folder, version: int | None, limits: Limits) -> Iterator[du
     connection = duckdb.connect(":memory:")
     try:
         sums = log_sums(out)
-        for view in COLUMNS:
-            connection.register(f"_{view}", _dataset(out, view, version, sums))
-        for view in COLUMNS:
-            _define(connection, view)
+        tables = {view: _dataset(out, view, version, sums) for view in COLUMNS}
+        for view, table in tables.items():
+            connection.register(f"_{view}", table)
+        for view, table in tables.items():
+            _define(connection, view, score_names(table.schema.names))
         connection.execute(f"SET memory_limit = '{int(limits.memory_gib * 1024)}MiB'")
         if limits.threads:
             connection.execute(f"SET threads = {limits.threads}")
@@ -158,17 +159,17 @@ def _connection(out: Folder, version: int | None, limits: Limits) -> Iterator[du
         connection.close()
 
 
-def _define(connection: duckdb.DuckDBPyConnection, view: str) -> None:
+def _define(connection: duckdb.DuckDBPyConnection, view: str, scores: Sequence[str]) -> None:
     try:
-        connection.execute(definition(view))
+        connection.execute(definition(view, scores))
     except duckdb.BinderException as error:
         raise StoreError(
             f"the lineage table {view!r} lacks a column of its view: {error}. Run sluice verify"
         ) from error
 
 
-def _dataset(out: Folder, name: str, version: int | None, sums: LogSums) -> object:
-    """Table `name` as Arrow data. A version is one of `purges`; `purged` counts where its purge does."""
+def _dataset(out: Folder, name: str, version: int | None, sums: LogSums) -> Any:
+    """Table `name` as an Arrow table or dataset. A version is one of `purges`; `purged` counts where its purge does."""
     if not has_table(out, name):
         return APPENDED[name].empty_table()
     if version is None or name not in ("purges", "purged"):

@@ -9,6 +9,7 @@ and, for SQL, its view (`views.COLUMNS`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import pyarrow as pa
@@ -126,9 +127,13 @@ VERDICTS: Final = pa.schema([
 
 PART: Final = pa.schema([
     ("doc_id", _HASH), ("text", _TEXT), ("url", _TEXT), ("captured_at", _TEXT), ("language", _TEXT),
-    ("language_score", _REAL), ("metadata", _TEXT),
+    ("language_score", _REAL), ("metadata", _TEXT), ("host", _TEXT), ("source", _TEXT), ("rule_values", _TEXT),
 ])  # fmt: skip
-"""documents/<source>/part-NNNNN.parquet: clean texts that survived the filters, rows in (file, offset) order."""
+"""documents/<source>/part-NNNNN.parquet: clean texts that survived the filters, rows in (file, offset) order.
+`rule_values` is a JSON object of what each rule measured, where the recipe says ledger = "all"."""
+
+PART_ADDED_LATER: Final = frozenset({"host", "source", "rule_values"})
+"""Columns that the parts of an OUT of an earlier release lack."""
 
 PARSED_TEXTS: Final = pa.schema([
     ("doc_id", _HASH), ("text", _TEXT), ("url", _TEXT), ("captured_at", _TEXT), ("metadata", _TEXT),
@@ -221,3 +226,17 @@ DICTIONARY: Final = frozenset({
     "source", "host", "warc_file", "charset", "language", "status", "stage", "rule", "kind", "verdict",
 })  # fmt: skip
 """Columns worth a dictionary: everything else is nearly unique (hashes, URLs, offsets)."""
+
+SCORE: Final = "score_"
+"""What the column of a classifier's score begins with."""
+
+
+def score_names(columns: Iterable[str]) -> list[str]:
+    """The columns among these that hold scores."""
+    return [column for column in columns if column.startswith(SCORE)]
+
+
+def with_scores(schema: pa.Schema, columns: Iterable[str]) -> pa.Schema:
+    """`schema` and these columns of scores: `documents` and the parts have one for each classifier of the recipe that
+    turns nothing down."""
+    return pa.schema([*schema, *(pa.field(column, _REAL) for column in columns)])

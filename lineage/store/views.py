@@ -6,6 +6,7 @@ tables themselves are registered under their name with a leading underscore.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 _HASHES: Final = frozenset({
@@ -67,9 +68,9 @@ _SOURCES: Final[dict[str, str]] = {
 }
 
 
-def definition(view: str) -> str:
-    """The CREATE VIEW statement of `view`, one of COLUMNS."""
-    columns = ", ".join(_show(column) for column in COLUMNS[view])
+def definition(view: str, scores: Sequence[str] = ()) -> str:
+    """The CREATE VIEW statement of `view`, one of COLUMNS; of `documents` with these columns of scores, as they are."""
+    columns = ", ".join([*map(_show, COLUMNS[view]), *(f'"{column}"' for column in scores)])
     return f"CREATE VIEW {view} AS SELECT {columns} FROM {_SOURCES.get(view, '_' + view)}"
 
 

@@ -26,7 +26,7 @@ from lineage.ids import content_hash, sort_keys, text_hash
 from lineage.storage.folder import Folder
 from lineage.store.checked import GROUP_ROWS, Bound, CheckedRowGroup, Sums, digest_of, encode_sums, side_name
 from lineage.store.shuffle import Shuffle
-from lineage.store.tables import BOUNDED, DICTIONARY, SORTED_BY, WRITTEN_ONCE
+from lineage.store.tables import BOUNDED, DICTIONARY, SORTED_BY, WRITTEN_ONCE, score_names, with_scores
 
 FOLDER: Final = "lineage"
 """Where the store lies in a run's output."""
@@ -85,7 +85,7 @@ def write_bucket(out: Folder, name: str, bucket: int, rows: pa.Table) -> list[Ta
 
     `rows` may come in any order; columns that are missing are null. Nothing is written for no rows. Writing the same
     rows again replaces the same files with the same bytes."""
-    ordered = _sorted(name, conform(rows, WRITTEN_ONCE[name]))
+    ordered = _sorted(name, conform(rows, schema_of(name, rows)))
     step = 2 * ROWS_PER_BUCKET
     return [_write_file(out, name, bucket, ordered.slice(start, step)) for start in range(0, ordered.num_rows, step)]
 
@@ -184,7 +184,7 @@ def add_rows(shuffle: Shuffle, name: str, rows: pa.Table, bucket: int | None = N
 
 def add_documents(shuffle: Shuffle, rows: pa.Table, url_key: UrlKey) -> None:
     """Rows of `documents`, and of every index table that is derived from them."""
-    rows = conform(rows, WRITTEN_ONCE["documents"])
+    rows = conform(rows, schema_of("documents", rows))
     shuffle.add("documents", rows)
     for name, derived in index_rows(rows, url_key).items():
         shuffle.add(name, derived)
@@ -196,6 +196,12 @@ def write_tables(out: Folder, shuffle: Shuffle) -> dict[str, list[TableFile]]:
     for name, bucket, rows in shuffle.filled():
         files[name].extend(write_bucket(out, name, bucket, rows))
     return files
+
+
+def schema_of(name: str, rows: pa.Table) -> pa.Schema:
+    """The schema of table `name`, which these rows are for: `documents` has the columns of scores that they have."""
+    schema = WRITTEN_ONCE[name]
+    return with_scores(schema, score_names(rows.column_names)) if name == "documents" else schema
 
 
 def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -20,7 +20,16 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import open_table
 from lineage.store.purged_spans import PurgedSpans
 from lineage.store.shuffle import Shuffle
-from lineage.store.tables import DEDUP, DOCUMENTS, EDITS, PART, PLACEMENTS, WRITTEN_ONCE
+from lineage.store.tables import (
+    DEDUP,
+    DOCUMENTS,
+    EDITS,
+    PART,
+    PART_ADDED_LATER,
+    PLACEMENTS,
+    WRITTEN_ONCE,
+    score_names,
+)
 from lineage.store.write import index_rows
 from lineage.verify.problems import Problem, VerifyHooks, guarded
 from lineage.verify.steps import Tally
@@ -111,8 +120,10 @@ def _shuffle_part(out: Folder, source: str, part: int, name: str, shuffle: Shuff
     first = 0
     with out.open(name) as stream:
         file = pq.ParquetFile(stream)
-        if file.schema_arrow.names != PART.names:
-            yield Problem("documents.schema", name, f"columns {file.schema_arrow.names}, expected {PART.names}")
+        columns = file.schema_arrow.names
+        own = [column for column in columns if column not in score_names(columns)]
+        if own not in (PART.names, [column for column in PART.names if column not in PART_ADDED_LATER]):
+            yield Problem("documents.schema", name, f"columns {columns}, expected {PART.names} and scores")
         for batch in file.iter_batches(_BATCH // 16, columns=["doc_id", "text", "metadata"]):
             ids = batch["doc_id"].to_pylist()
             hashes = [None if text is None else text_hash(text) for text in batch["text"].to_pylist()]

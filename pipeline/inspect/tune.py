@@ -186,7 +186,11 @@ def _rules(old: PipelineRecipe, new: PipelineRecipe) -> tuple[list[JudgedRule], 
         side = "above" if table.reject == "above" else "below"
         rules.append(
             JudgedRule(
-                rule=f"classifier.{table.name}", position=position + number, side=side, threshold=table.threshold
+                rule=f"classifier.{table.name}",
+                position=position + number,
+                side=side,
+                threshold=table.threshold,
+                is_off=not table.rejects,
             )
         )
     rules.append(

@@ -68,6 +68,7 @@ def what_to_write(recipe: PipelineRecipe) -> WhatToWrite:
         dedup=comparing(recipe),
         quality=recipe.quality,
         whole_ledger=recipe.quality.ledger == "all",
+        scores=tuple(table.name for table in recipe.classifier if not table.rejects),
         keep_text=recipe.run.keep_text,
         keep_facts=keeps_facts(recipe),
     )

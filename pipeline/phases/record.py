@@ -20,7 +20,7 @@ from lineage.index.output_index import Shard
 from lineage.storage.folder import Folder
 from lineage.store.delta import commit_tables
 from lineage.store.shuffle import Shuffle, gather, publish_index
-from lineage.store.tables import WRITTEN_ONCE
+from lineage.store.tables import SCORE, WRITTEN_ONCE
 from lineage.store.write import (
     TableFile,
     add_documents,
@@ -87,15 +87,16 @@ def write_lineage(
     about = dict.fromkeys(("documents", "findings", "url_index", "warc_index", "cluster_index"), num_rows)
     about |= {"edits": survivors, "placements": survivors, "hash_index": 4 * num_rows}
     buckets = _placement_buckets(shards)
+    scores = [SCORE + table.name for table in state.plan.recipe.classifier if not table.rejects]
     if num_rows <= IN_PROCESS_ROWS:
         started = time.perf_counter()
         with state.reporter.phase("write lineage", 1) as progress:
-            commit_tables(state.out, _in_process(state, about, buckets, small))
+            commit_tables(state.out, _in_process(state, about, buckets, small), scores=scores)
             progress.step(1, f"{num_rows:,} documents")
         state.took("write lineage", started, f"{num_rows:,} documents")
         return
     files = {name: write_bucket(state.out, name, 0, rows) for name, rows in small.items()}
-    commit_tables(state.out, files | _in_tasks(state, about, joined, buckets))
+    commit_tables(state.out, files | _in_tasks(state, about, joined, buckets), scores=scores)
 
 
 def _in_process(

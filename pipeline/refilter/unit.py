@@ -20,6 +20,7 @@ from lineage.index.checksums import DamagedFileError
 from lineage.index.output_index import PartFile
 from lineage.index.parsed_texts import ParsedPart
 from lineage.storage.folder import Folder
+from lineage.store.tables import SCORE, score_names
 from pipeline.parquet.rows import opened
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.read import ReadJob, chain_of, read_counts, read_note
@@ -217,6 +218,8 @@ class _UnitFilter:
         document = _as_read(row) if kept is None else _as_kept(row, kept)
         if "language" in passed:
             document = replace(document, language=row["language"], language_score=row["language_score"])
+        if "classifier" in passed:
+            document = replace(document, scores=_scores(row))
         findings = [finding for finding in self._of(self._findings, row) if finding["stage"] in passed]
         return replace(document, findings=tuple(map(_finding, findings)))
 
@@ -317,6 +320,12 @@ def _as_kept(row: _Row, kept: _Row) -> Document:
         language_score=kept["language_score"],
         edits=tuple(Edit(stage=e["stage"], kind=e["kind"], count=e["count"]) for e in kept["edits"]),
     )
+
+
+def _scores(row: _Row) -> tuple[tuple[str, float], ...]:
+    """What classifiers that turn nothing down gave. One that was not asked, behind a step that did, gave nothing."""
+    columns = score_names(row)
+    return tuple((column.removeprefix(SCORE), row[column]) for column in columns if row[column] is not None)
 
 
 def _finding(row: _Row) -> Finding:

@@ -59,7 +59,8 @@ def sides_of(recipe: PipelineRecipe) -> dict[str, Side]:
     for found in rule_sets(recipe.quality, (recipe.language.keep or ("en",))[0]):
         sides |= {rule.name: rule.side for rule in found.rules if rule.threshold is not None}
     for table in recipe.classifier:
-        sides[f"classifier.{table.name}"] = "above" if table.reject == "above" else "below"
+        if table.rejects:
+            sides[f"classifier.{table.name}"] = "above" if table.reject == "above" else "below"
     return sides
 
 

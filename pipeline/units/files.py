@@ -9,11 +9,13 @@ work/units/<key>/{edits,findings,keys,excerpts}.parquet
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from lineage.ids import add_digests, show_digest, sort_key, text_hash
 from lineage.index.output_index import part_name
@@ -33,15 +35,20 @@ from stages.quality.options import QualityTable
 from stages.reading.options import InputCounts, Unreadable
 from stages.steps.url import url_host, url_key
 
+_OF_DOCUMENT: Final = tuple(name for name in tables.PART.names if name != "rule_values")
+"""Columns of a part that are a document's own."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatToWrite:
     """What the recipe asks of a unit's files: signatures as `dedup` says, the lines that `quality` counts marked in
-    excerpts, every finding, the texts after parse, the facts that a run starts from."""
+    excerpts, every finding, a column for each of these classifiers' scores, the texts after parse, the facts that a run
+    starts from."""
 
     dedup: DedupTable
     quality: QualityTable
     whole_ledger: bool
+    scores: tuple[str, ...]
     keep_text: bool
     keep_facts: bool
 
@@ -193,8 +200,10 @@ class UnitWriter:
         def rows(name: str, schema: Any) -> RowWriter:
             return self._stack.enter_context(RowWriter(out, name, schema))
 
-        self._part = rows(part_name("documents", unit.source, unit.file_index), tables.PART)
-        self._documents = rows(f"{folder}/documents.parquet", tables.DOCUMENTS)
+        scores = [tables.SCORE + name for name in what.scores]
+        part_file = part_name("documents", unit.source, unit.file_index)
+        self._part = rows(part_file, tables.with_scores(tables.PART, scores))
+        self._documents = rows(f"{folder}/documents.parquet", tables.with_scores(tables.DOCUMENTS, scores))
         self._edits = rows(f"{folder}/edits.parquet", tables.EDITS)
         self._findings = rows(f"{folder}/findings.parquet", tables.FINDINGS)
         self._keys = rows(f"{folder}/keys.parquet", tables.KEYS)
@@ -275,7 +284,8 @@ class UnitWriter:
         row = _record_row(document)
         row |= {"clean_hash": clean_hash, "status": "kept", "part": self._unit.file_index, "part_row": part_row}
         self._documents.add(row)
-        self._part.add({name: getattr(document, name) for name in tables.PART.names})
+        part = {name: row[name] if name in row else getattr(document, name) for name in _OF_DOCUMENT}
+        self._part.add(part | {"rule_values": self._rule_values(document)} | _scores(document))
         for edit in document.edits:
             self._edits.add(
                 {"k": row["k"], "doc_id": document.doc_id, "stage": edit.stage, "kind": edit.kind, "count": edit.count}
@@ -300,6 +310,13 @@ class UnitWriter:
             }
         )
         tally.seconds["signature"] = tally.seconds.get("signature", 0.0) + time.perf_counter() - started
+
+    def _rule_values(self, document: Document) -> str | None:
+        """What each rule measured, as JSON; null where the ledger is not kept."""
+        if not self._what.whole_ledger:
+            return None
+        values = {finding.rule: finding.value for finding in document.findings if finding.value is not None}
+        return json.dumps({rule: value if math.isfinite(value) else None for rule, value in values.items()})
 
     def _add_findings(self, document: Document, findings: tuple[Any, ...]) -> None:
         for finding in findings:
@@ -335,7 +352,13 @@ def _record_row(document: Document) -> dict[str, Any]:
         "num_chars": len(document.text),
         "language": document.language,
         "language_score": document.language_score,
+        **_scores(document),
     }
+
+
+def _scores(document: Document) -> dict[str, float]:
+    """The document's columns of scores."""
+    return {tables.SCORE + name: score for name, score in document.scores}
 
 
 def parsed_text_row(document: Document) -> dict[str, Any]:

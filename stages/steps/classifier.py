@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Final, Literal
 
 from lineage.recipe import RecipeError, blamed_on, key
-from stages.document import Document, Finding, Outcome, decide
+from stages.document import Document, Finding, Outcome, weigh
 from stages.fault import Fault
 from stages.steps import model_stage
 from stages.steps.encoder_folder import EncoderConfig, is_folder, read_encoder_config
@@ -34,8 +34,12 @@ class ClassifierTable:
         help="path of a supervised fastText model, or of the folder of a transformers encoder with its head"
     )
     label: str = key(help="the label whose score decides, with or without fastText's __label__")
-    threshold: float = key(help="a score equal to it is kept; 0 to 1, or what a head with one output gives")
-    reject: Literal["above", "below"] = key("above", help="which side of the threshold is turned down")
+    threshold: float | None = key(
+        None, help="a score equal to it is kept; 0 to 1, or what a head with one output gives; required unless `never`"
+    )
+    reject: Literal["above", "below", "never"] = key(
+        "above", help="which side of the threshold is turned down; never: the score is kept as a column score_<name>"
+    )
     max_tokens: int = key(
         512, at_least=1, help="of an encoder: it sees so many tokens of a text's beginning", unit="tokens"
     )
@@ -51,6 +55,17 @@ class ClassifierTable:
         return f"{STAGE}.{self.name}"
 
     @property
+    def rejects(self) -> bool:
+        """Whether it turns documents down; else its score is a column."""
+        return self.reject != "never"
+
+    def turns_down(self, score: float) -> bool:
+        """Whether a document with this score goes."""
+        if self.threshold is None or not self.rejects:
+            return False
+        return score > self.threshold if self.reject == "above" else score < self.threshold
+
+    @property
     def is_encoder(self) -> bool:
         """Whether the model is a folder. RecipeError for a URL of an unknown kind."""
         with blamed_on(f"classifier.model of {self.name!r}"):
@@ -62,7 +77,9 @@ LoadEncoder = Callable[[ClassifierTable, bool], Callable[[Sequence[str]], list[f
 
 
 class ClassifierStep:
-    """Rules: `classifier.<name>`, in the recipe's order; value is the score of the label (0 to 1, 4 decimals)."""
+    """Rules: `classifier.<name>`, in the recipe's order; value is the score of the label (0 to 1).
+
+    A classifier that never turns down gives its score to the document instead."""
 
     stage = STAGE
 
@@ -81,10 +98,12 @@ class ClassifierStep:
         _ = self._models
 
     def __call__(self, document: Document, /) -> Outcome:
+        scores: list[tuple[str, float]] = []
         try:
-            return decide(document, self._findings(document), ledger=self._ledger)
+            found = weigh(self._findings(document, scores), ledger=self._ledger)
         except _ModelFailedError as failure:
             return model_stage.failed(document, STAGE, failure.fault)
+        return found.outcome(replace(document, scores=document.scores + tuple(scores)) if scores else document)
 
     def models(self, position: int) -> tuple[ModelStage, ...]:
         """The encoders, where the step stands at `position` of its chain."""
@@ -101,16 +120,18 @@ class ClassifierStep:
             if table.is_encoder
         )
 
-    def _findings(self, document: Document) -> Iterable[Finding]:
+    def _findings(self, document: Document, scores: list[tuple[str, float]]) -> Iterable[Finding]:
+        """What each classifier finds; the score of one that turns nothing down goes to `scores` too."""
         for table, score_of in self._models:
             score = score_of(document)
-            rejected = score > table.threshold if table.reject == "above" else score < table.threshold
+            if not table.rejects:
+                scores.append((table.name, score))
             yield Finding(
                 stage=STAGE,
                 rule=table.stage,
                 value=score,
                 threshold=table.threshold,
-                rejected=rejected,
+                rejected=table.turns_down(score),
             )
 
     @cached_property
@@ -147,7 +168,7 @@ class _ModelFailedError(Exception):
 
 
 def _fasttext_score(model: FastTextModel, label: str, document: Document) -> float:
-    return dict(model.scores(document.text, -1)).get(label, 0.0)
+    return dict(model.scores(document.text, -1, 0.0)).get(label, 0.0)
 
 
 def _load_answers(
@@ -170,7 +191,19 @@ def check_classifiers(tables: Sequence[ClassifierTable]) -> None:
             raise RecipeError(f"classifier.name = {table.name!r}: expected letters, digits, '_' and '-'")
         if names.count(table.name) > 1:
             raise RecipeError(f"classifier.name = {table.name!r} is given twice: each names a rule of its own")
+        if table.rejects and table.threshold is None:
+            raise RecipeError(
+                f"classifier.threshold of {table.name!r} is missing: expected a number, as reject is {table.reject!r};"
+                ' with reject = "never" the score is a column and turns nothing down'
+            )
         model_stage.check_pool(table, f"classifier.{table.name}")
+    scores = [table.name.lower() for table in tables if not table.rejects]
+    for table in tables:
+        if scores.count(table.name.lower()) > 1:
+            raise RecipeError(
+                f'classifier.name = {table.name!r}: another one with reject = "never" has this name but for capital'
+                " letters, which SQL does not tell apart in the column score_<name>"
+            )
 
 
 def _check_file(table: ClassifierTable) -> None:
@@ -187,7 +220,7 @@ def _check_file(table: ClassifierTable) -> None:
 
 
 def _check_share(table: ClassifierTable) -> None:
-    if not 0 <= table.threshold <= 1:
+    if table.threshold is not None and not 0 <= table.threshold <= 1:
         raise RecipeError(
             f"classifier.threshold = {table.threshold:g} of {table.name!r}: expected 0 to 1, where the scores lie"
         )

@@ -263,6 +263,10 @@ def _check_document(stage: str, given: Document, left: Document) -> None:
     """TypeError or ValueError unless `left` is the given document, and every table can hold it."""
     if any(getattr(left, name) != getattr(given, name) for name in _IDENTITY):
         raise ValueError(f"{stage} gave another document than it was called with: change its text and leave its id")
+    if left.scores != given.scores:
+        raise ValueError(
+            f"{stage} changed `scores`: they are what the recipe's classifiers gave, leave them as they are"
+        )
     for name in _TEXTS:
         _check_text(stage, name, getattr(left, name), optional=name != "text")
     score = left.language_score

@@ -61,6 +61,35 @@ def test_a_score_equal_to_the_threshold_is_kept(make_document, model, reject):
     assert rule(ClassifierStep([at])(make_document(text=BAD))) == "kept"
 
 
+def test_one_that_never_turns_down_gives_each_document_its_score(make_document, model):
+    tables = [
+        ClassifierTable(name="edu", model=model, label="good", reject="never"),
+        ClassifierTable(name="spam", model=model, label="bad", threshold=0.5),
+        ClassifierTable(name="Late", model=model, label="bad", threshold=0.5, reject="never"),
+    ]
+    step = ClassifierStep(tables, ledger=True)
+    kept, turned_down = step(make_document(text=GOOD)), step(make_document(text=BAD))
+    assert isinstance(kept, Document) and isinstance(turned_down, Rejection)
+    assert [name for name, _ in kept.scores] == ["edu", "Late"]
+    assert kept.scores[0][1] > 0.9 and 0 < kept.scores[1][1] < 0.1
+    assert [(f.rule, f.value, f.threshold, f.rejected) for f in kept.findings if f.rule != "classifier.spam"] == [
+        ("classifier.edu", kept.scores[0][1], None, False),
+        ("classifier.Late", kept.scores[1][1], 0.5, False),
+    ]
+    assert turned_down.finding.rule == "classifier.spam"
+    assert [name for name, _ in turned_down.document.scores] == ["edu", "Late"], "with the ledger all are asked"
+    [only] = ClassifierStep(tables)(make_document(text=BAD)).document.scores
+    assert only[0] == "edu", "what is behind the one that decides is not asked"
+
+
+def test_one_that_turns_down_needs_a_threshold_and_columns_need_names_that_sql_tells_apart():
+    with pytest.raises(RecipeError, match=r"classifier\.threshold of 'a' is missing"):
+        check_classifiers([ClassifierTable(name="a", model="m", label="x")])
+    alike = [ClassifierTable(name=name, model="m", label="x", reject="never") for name in ("Edu", "edu")]
+    with pytest.raises(RecipeError, match="capital letters"):
+        check_classifiers(alike)
+
+
 def test_classifiers_are_asked_in_order_and_with_the_ledger_all_of_them(make_document, model):
     tables = [
         ClassifierTable(name="quality", model=model, label="good", threshold=0.5, reject="below"),
