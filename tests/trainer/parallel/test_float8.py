@@ -8,15 +8,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 
 from lineage.recipe import RecipeError
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import run_forked
+from tests.support.training import layouts
 from tests.support.training.layouts import CONFIG, Trained, mesh, train_slice
-from trainer.model.sizes import model_config
+from trainer.model.sizes import ModelConfig, model_config
 from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import ParallelLayout
-from trainer.recipe_tables.parallelism import Float8Table
+from trainer.parallel.mesh import ParallelModel, initialise
+from trainer.processes.runtime import Process
+from trainer.recipe_tables.parallelism import ContextTable, Float8Table
 
 pytest.importorskip("torchao")
 
@@ -55,6 +59,54 @@ def test_rowwise_products_train_as_in_one_process(name: str, corpus: str, alone:
         losses, norms, _ = one.furthest(alone)
         assert losses < 1e-5
         assert norms < 1e-4
+
+
+LAST_BITS = {
+    "pp 2": ParallelLayout(mesh=mesh(pp=2), float8=ROWWISE),
+    "cp 2, ring": ParallelLayout(mesh=mesh(cp=2), context=ContextTable(method="ring"), float8=ROWWISE),
+}
+"""Layouts whose float32 sums run in another order than those of one process."""
+
+
+@pytest.mark.slow
+def test_what_a_last_bit_changes_is_all_that_tells_deep_layouts_apart(corpus: str, tmp_path: Path) -> None:
+    """A value between two float8 numbers goes to the other one for a last bit of it or of its scale."""
+    deep = dataclasses.replace(CONFIG, num_layers=4)
+    one = ParallelLayout(mesh=mesh(), float8=ROWWISE)
+
+    def trained(layout: ParallelLayout, last_bits: int | None = None) -> Trained:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        work = partial(train_with_last_bits, last_bits, corpus, layout, deep)
+        return run_forked(folder, layout.mesh.num_workers, work)[0]
+
+    alone = trained(one)
+    by_last_bits = [trained(one, seed).furthest(alone)[0] for seed in range(3)]
+    assert 1e-5 < max(by_last_bits) < 1e-3
+    exact = ParallelLayout(mesh=mesh())
+    assert trained(exact, 0).furthest(trained(exact))[0] < 1e-6, "float32 hardly sees them"
+    for layout in LAST_BITS.values():
+        assert trained(layout).furthest(alone)[0] < 1e-3
+
+
+def train_with_last_bits(
+    seed: int | None, url: str, layout: ParallelLayout, config: ModelConfig, process: Process
+) -> Trained:
+    """Training whose first weights are each left, or moved by a last bit up or down."""
+    if seed is None:
+        return train_slice(url, layout, config, process)
+
+    def initialise_and_move(model: ParallelModel, of_weights: int) -> None:
+        initialise(model, of_weights)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in model.parameters().values():
+                local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+                local *= 1 + torch.finfo(local.dtype).eps * torch.randint(-1, 2, local.shape, generator=generator)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(layouts, "initialise", initialise_and_move)
+        return train_slice(url, layout, config, process)
 
 
 def test_they_are_float8_and_train(corpus: str, alone: Trained, tmp_path: Path) -> None:
