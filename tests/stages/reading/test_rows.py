@@ -10,9 +10,12 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lineage import ids
 from stages.document import Document
+from stages.reading import jsonl as rows_of_jsonl
 from stages.reading.options import RowFields
 from stages.reading.reader import ReadOptions, Unreadable, detect_format, read_documents, read_one
 
@@ -38,6 +41,32 @@ def test_a_row_without_an_id_is_named_by_its_number() -> None:
     assert first.doc_id == ids.row_doc_id("s", "f.jsonl", "0", "a")
     assert second.doc_id == ids.row_doc_id("s", "f.jsonl", "2", "b")
     assert (second.place.offset, second.place.length) == (15, 13)
+
+
+LINE = st.sampled_from([b"", b"", b" ", b"\t \r", b"\x0b", b'{"text": "a"}', b' {"text": "b"}', b"bad", b"   " * 9])
+
+
+@given(st.lists(LINE, max_size=12), st.booleans(), st.integers(1, 20))
+def test_blank_lines_count_in_number_and_offset_wherever_the_stream_is_cut(
+    lines: list[bytes], has_end: bool, size: int
+) -> None:
+    data = b"\n".join(lines) + b"\n" * has_end
+    wanted, offset = [], 0
+    for number, line in enumerate(data.split(b"\n")):
+        if line.strip():
+            wanted.append((number, offset, len(line) + (offset + len(line) < len(data))))
+        offset += len(line) + 1
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(rows_of_jsonl, "_SPLIT_BYTES", size)
+        found = list(read_documents(io.BytesIO(data), ReadOptions(source="s", file="f.jsonl")))
+    if not data:
+        assert [item.error for item in found if isinstance(item, Unreadable)] == ["the file is empty"]
+        return
+    places = [item.place if isinstance(item, Document) else item for item in found]
+    assert [(place.offset, place.length) for place in places] == [place[1:] for place in wanted]
+    for item, (number, _, _) in zip(found, wanted, strict=True):
+        if isinstance(item, Document):
+            assert item.doc_id == ids.row_doc_id("s", "f.jsonl", str(number), item.text)
 
 
 def test_the_same_rows_in_jsonl_and_parquet_give_the_same_documents() -> None:
