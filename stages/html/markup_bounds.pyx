@@ -40,9 +40,13 @@ def markup_bounds(bytes html not None):
         num_tags += 1
         at += 1  # a bytes object ends in a NUL, which ends a name too: no read below goes past it
         is_end = at[0] == c"/"
-        if not is_end and not _is_letter(at[0]):
+        at += is_end
+        if not _is_letter(at[0]):
             continue
-        code = _code(at + is_end, &is_cut)
+        code = _code(at, &is_cut)
+        while not _ends_name(at[0]):  # a `<` within a name begins no tag
+            num_tags += at[0] == c"<"
+            at += 1
         name = _find(names, code)
         if is_end:
             # What is cut off here may be another name than that of a start tag which looks alike: it ends nothing.
@@ -63,12 +67,16 @@ cdef inline bint _is_letter(unsigned char octet) noexcept nogil:
     return c"a" <= (octet | 0x20) <= c"z"
 
 
+cdef inline bint _ends_name(unsigned char octet) noexcept nogil:
+    return octet in b"\t\n\x0b\x0c\r />\0"
+
+
 cdef inline uint64_t _code(const unsigned char* name, bint* is_cut) noexcept nogil:
     """The first eight bytes of a name, zeros after its end; whether it is longer."""
     cdef uint64_t code = 0
     cdef int place
     for place in range(8):
-        if name[place] in b"\t\n\x0b\x0c\r />\0":
+        if _ends_name(name[place]):
             is_cut[0] = False
             return code
         code |= <uint64_t> name[place] << (8 * place)
