@@ -68,8 +68,8 @@ def _canonical(cleaned: str) -> str:
         parts = urlsplit(canonical)
     except (ValueError, UnicodeError):  # a port or an IPv6 host that is none: compare it as it is
         return cleaned.partition("#")[0]
-    if parts.scheme not in _DEFAULT_PORTS or not parts.netloc:
-        return cleaned.partition("#")[0]
+    if parts.scheme not in _DEFAULT_PORTS or not parts.netloc or _SPACES_AND_CONTROLS.search(parts.netloc):
+        return cleaned.partition("#")[0]  # the last: IDNA makes plain spaces of others, which are no part of a host
     userinfo, at, host = parts.netloc.rpartition("@")
     host = host.removesuffix(_DEFAULT_PORTS[parts.scheme]).rstrip(".")
     return f"https://{userinfo}{at}{host}{parts.path or '/'}{_untracked(parts.query.split('&'))}"

@@ -129,6 +129,8 @@ def test_with_the_ledger_every_rule_leaves_what_it_measured(make_document, tmp_p
         ("https://example.com/A/", "https://example.com/A/"),
         ("https://www.example.com/", "https://www.example.com/"),
         ("https://[::1", "https://[::1"),
+        ("HTTP://\xa0", "HTTP://\xa0"),
+        ("http://a\u3000b.example/c#d", "http://a\u3000b.example/c"),
         ("dns:example.com", "dns:example.com"),
         ("", ""),
     ],
