@@ -12,7 +12,19 @@ import pytest
 # The server binds its port itself and says which: one that was found free before could be another's by then.
 _SERVE = """
 import sys
+import threading
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
+
+# S3 looks at a condition and writes in one act. The server does these one after the other, so others may come between.
+def alone(act, lock=threading.RLock()):
+    def locked(self, *given, **named):
+        with lock:
+            return act(self, *given, **named)
+    return locked
+
+for name in ("put_object", "delete_object"):
+    setattr(S3Response, name, alone(getattr(S3Response, name)))
 server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
 server.start()
 print(server.get_host_and_port()[1], flush=True)
