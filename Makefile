@@ -1,4 +1,5 @@
-# Every target sets up .venv by itself: Python 3.11 with pip and venv, make and gcc are all a fresh machine needs.
+# Every target sets up .venv by itself: Python 3.11 to 3.13 with pip and venv, make and gcc are all a fresh machine
+# needs.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +12,7 @@ COMPILED := $(wildcard stages/*.pyx stages/*/*.pyx)
 
 # torch comes first and by its exact pin: a plain "torch" would pull gigabytes of CUDA.
 $(READY): pyproject.toml setup.py $(COMPILED)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Sluice needs Python 3.11: make PYTHON=/path/to/python3.11")'
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13) and "Sluice needs Python 3.11, 3.12 or 3.13: make PYTHON=/path/to/python3.11")'
 	@echo "Setting up $(VENV): 3 GB, some minutes, once."
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --upgrade pip

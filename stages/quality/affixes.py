@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
-from re import _compiler as compiler  # type: ignore[attr-defined]  # of Python 3.11, which pyproject.toml asks for
+from re import _compiler as compiler  # type: ignore[attr-defined]  # of Python 3.11 to 3.13
 from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any, Final, cast
