@@ -32,6 +32,7 @@ def main() -> int:
             ["loader"],
             ["training"],
             ["float8"],
+            ["layouts", "--rounds", "1", "--only", "one process", "zero 3 over 2", "pp 2, 1f1b"],
             ["checkpoint"],
             ["model_stage"],
             ["store", "--rows", "1000000"],
