@@ -91,7 +91,7 @@ def _child(folder: Path, store: Path, rank: int, world_size: int, work: Work) ->
         "gloo",
         rank=rank,
         world_size=world_size,
-        store=dist.FileStore(str(store), world_size),
+        store=dist.FileStore(str(store), world_size),  # type: ignore[attr-defined]
         timeout=datetime.timedelta(seconds=500),
     )
     try:

@@ -83,7 +83,7 @@ def double(*, zero: Literal[3, 2, 1, 0] = 3, **sizes: int) -> ParallelLayout:
 def shared(
     method: Literal["gather", "ring"], balance: Literal["zigzag", "documents", "none"], **sizes: int
 ) -> ParallelLayout:
-    return dataclasses.replace(double(**sizes), context=ContextTable(method=method, balance=balance))
+    return dataclasses.replace(double(zero=3, **sizes), context=ContextTable(method=method, balance=balance))
 
 
 def dataset(
@@ -113,7 +113,7 @@ def train_plainly(data: Dataset, drawn_in: torch.dtype = torch.float64, config: 
             gradient_norms.append(math.nan)
             continue
         loss = plain_loss(model, data.batch(step))
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         losses.append(loss.item())
         gradient_norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), TABLE.clip)))
         for group in optimizer.param_groups:
@@ -227,4 +227,4 @@ def staged(
     schedule: Schedule, *, recompute: Recompute = "none", virtual: int | None = None, **sizes: int
 ) -> ParallelLayout:
     table = PipelineTable(schedule=schedule, virtual_stages=virtual)
-    return dataclasses.replace(double(**sizes), pipeline=table, recompute=recompute)
+    return dataclasses.replace(double(zero=3, **sizes), pipeline=table, recompute=recompute)
