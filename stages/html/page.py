@@ -74,7 +74,7 @@ def read_page(document: Document, bounds: Bounds) -> HtmlPage:
 
 def _bounds_of(html: str, in_utf8: bytes, num_bytes: int, bounds: Bounds) -> Iterator[Finding]:
     yield _bound("parse.too_large", num_bytes, bounds.num_bytes)
-    tags, deepest = markup_bounds(in_utf8)
+    tags, deepest = markup_bounds(in_utf8, bounds.depth)
     if deepest > bounds.depth:
         # A page of too many tags is turned down in any case: no reason to go through millions of them for its name.
         deepest = depth(html if tags <= bounds.num_tags else html[: _LOOKED_AT_BY_TAG * bounds.num_tags])
