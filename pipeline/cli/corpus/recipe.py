@@ -37,7 +37,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     keys.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="only those that begin so, as in dedup")
     keys.add_argument("--markdown", action="store_true", help="write the page docs/recipe.md instead")
     new = actions.add_parser("new", help="a commented recipe that runs")
-    new.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
+    new.add_argument(
+        "kind",
+        choices=KINDS,
+        metavar="KIND",
+        help="fineweb: pages of a crawl with FineWeb's rules; text: JSONL or Parquet rows; train: a training run; mix:"
+        " an ablation of mixing weights",
+    )
     new.add_argument("--to", metavar="FILE", help="where to write it (stdout); a file that is there stays")
     new.add_argument(
         "--set",

@@ -25,7 +25,8 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
     screen.print(table)
     unreadable = summary.num_unreadable
     screen.print(
-        f"\n{summary.num_records:,} records of {summary.num_files:,} files read"
+        f"\n{_counted(summary.num_records, 'record')} of {_counted(summary.num_files, 'file')} read,"
+        f" {summary.num_documents:,} of them documents"
         f"{f', {unreadable:,} stretches unreadable' if unreadable else ''};"
         f" {_what_is_left(summary)}."
     )
@@ -37,15 +38,24 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
             soft_wrap=True,
         )
     out = visible(summary.output)
-    screen.print(f"\nNext:\n  open {out}/report.html\n  sluice verify {out}", soft_wrap=True, markup=False)
-    screen.print(f'  sluice lineage {out} "SELECT * FROM steps"', soft_wrap=True, markup=False)
-    screen.print(f"  sluice trace {out} --host HOST", soft_wrap=True, markup=False)
+    for line in (
+        "\nNext:",
+        f"  {out}/report.html  # in a browser: what each rule turned down, with examples",
+        f"  sluice verify {out}",
+        f'  sluice lineage {out} "SELECT source, stage, num_in, num_out FROM steps"',
+        f"  sluice export {out} --format hf --to DIR  # or jsonl, parquet, megatron, olmo, …",
+    ):
+        screen.print(line, soft_wrap=True, markup=False)
 
 
 def _what_is_left(summary: RunSummary) -> str:
     if summary.identity["recipe"]["tokenize"].get("off"):
         return f"{summary.num_kept:,} texts, and no tokens (tokenize.off)"
-    return f"{summary.num_tokens:,} tokens in {summary.num_shards:,} shards"
+    return f"{_counted(summary.num_tokens, 'token')} in {_counted(summary.num_shards, 'shard')}"
+
+
+def _counted(num: int, what: str) -> str:
+    return f"{num:,} {what}{'' if num == 1 else 's'}"
 
 
 def _place(stage: str) -> float:

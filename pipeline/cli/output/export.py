@@ -24,14 +24,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lineage.index.output_index import INDEX_FILE, TokenizerIdentity, check_outside
+from lineage.index.output_index import INDEX_FILE, TokenizerIdentity, check_outside, read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from pipeline.cli.arguments import add_json, count
 from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
+
+if TYPE_CHECKING:
+    from lineage.exports.records import ExportRow
 
 _OF_CORPORA = ("format", "source", "split", "name", "dtype", "tokens", "file_documents", "copy", "num_cpus", "address")
 _OF_CHECKPOINTS = ("step", "tokenizer")
@@ -158,7 +163,22 @@ def _export_corpus(out: Folder, options: argparse.Namespace) -> int:
             f" files, {row.bytes:,} bytes, at {row.place}"
         )
     )
+    for line in how_to_read(row, read_index(out).tokenizer):
+        print(visible(line))
     return 0
+
+
+def how_to_read(row: ExportRow, tokenizer: TokenizerIdentity) -> Iterator[str]:
+    """What whoever loads the copy needs to know, a line each."""
+    if row.num_tokens:
+        yield (
+            f"Its tokens are those of {tokenizer.name}: {tokenizer.vocab_size:,} ids, of which {tokenizer.eot_id} ends"
+            " a document."
+        )
+    if row.format == "megatron":
+        yield f"Megatron-LM: --data-path takes a file's path below {row.place} without its .bin."
+    elif row.format == "hf":
+        yield f'Datasets: load_dataset("{row.place}"), a column dump for the source.'
 
 
 def _export_checkpoint(output: Folder, options: argparse.Namespace) -> int:

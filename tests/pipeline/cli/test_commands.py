@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
+from pipeline.cli.commands import parse_command
 from pipeline.cli.corpus.summary import show_summary
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
@@ -192,6 +194,14 @@ def test_the_table_of_a_run_names_stages_in_the_order_in_which_documents_meet_th
     )
     written = io.StringIO()
     show_summary(Console(file=written, width=100), summary)
+    assert (
+        "1 record of 1 file read, 1 of them documents, 1 stretches unreadable; 1 token in 1 shard."
+        in written.getvalue()
+    )
+    offered = [line.split() for line in written.getvalue().splitlines() if line.startswith("  sluice ")]
+    for _, name, *words in offered:  # what it offers to call next can be called
+        parse_command(name, shlex.split(" ".join(words), comments=True))
+    assert [words[1] for words in offered] == ["verify", "lineage", "export"]
     rows = [line.split() for line in written.getvalue().splitlines()]
     assert [row[1] for row in rows if len(row) == 3 and row[2].isdigit()] == [
         "parse.crashed",

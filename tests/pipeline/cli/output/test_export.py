@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lineage.index.output_index import TokenizerIdentity
+from lineage.exports.records import ExportRow
+from lineage.index.output_index import NO_TOKENIZER, TokenizerIdentity
 from lineage.recipe import RecipeError
 from pipeline.cli.main import main
-from pipeline.cli.output.export import tokenizer_files
+from pipeline.cli.output.export import how_to_read, tokenizer_files
 from stages.tokens.tokenizer import load_tokenizer, train_bpe
 from tests.support.outputs.small_out.output import make_small_out
 
@@ -69,6 +72,16 @@ def test_a_wrong_call_is_told_by_its_option(
     assert main(["export", str(tmp_path / "out"), "--to", str(tmp_path / "copy"), *options]) == 2
     assert re.search(told, capsys.readouterr().err)
     assert not (tmp_path / "copy").exists()
+
+
+def test_a_copy_is_told_with_what_its_reader_needs_to_know() -> None:
+    facts: dict[str, Any] = dict.fromkeys(ExportRow.__dataclass_fields__, 0)
+    row = ExportRow(**facts | {"format": "megatron", "place": "/copy", "num_tokens": 7})
+    of_tokens = " ".join(how_to_read(row, TokenizerIdentity(name="mine", hash="", vocab_size=5_000, eot_id=4_999)))
+    assert "tokens are those of mine: 5,000 ids, of which 4999 ends a document" in of_tokens
+    assert "--data-path takes a file's path below /copy without its .bin" in of_tokens
+    of_texts = list(how_to_read(replace(row, format="hf", num_tokens=0), NO_TOKENIZER))
+    assert of_texts == ['Datasets: load_dataset("/copy"), a column dump for the source.']
 
 
 def test_a_folder_that_is_neither_is_told_what_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
