@@ -83,7 +83,7 @@ def double(*, zero: Literal[3, 2, 1, 0] = 3, **sizes: int) -> ParallelLayout:
 def shared(
     method: Literal["gather", "ring"], balance: Literal["zigzag", "documents", "none"], **sizes: int
 ) -> ParallelLayout:
-    return dataclasses.replace(double(zero=3, **sizes), context=ContextTable(method=method, balance=balance))
+    return dataclasses.replace(double(**sizes), context=ContextTable(method=method, balance=balance))  # type: ignore[arg-type]
 
 
 def dataset(
@@ -227,4 +227,4 @@ def staged(
     schedule: Schedule, *, recompute: Recompute = "none", virtual: int | None = None, **sizes: int
 ) -> ParallelLayout:
     table = PipelineTable(schedule=schedule, virtual_stages=virtual)
-    return dataclasses.replace(double(zero=3, **sizes), pipeline=table, recompute=recompute)
+    return dataclasses.replace(double(**sizes), pipeline=table, recompute=recompute)  # type: ignore[arg-type]
