@@ -75,10 +75,7 @@ def parse_id(text: str) -> bytes:
     """The 16 bytes of an id written as 32 hex digits; ValueError says what is wrong with another text."""
     cleaned = text.strip().lower()
     if len(cleaned) != 2 * ID_BYTES or any(character not in "0123456789abcdef" for character in cleaned):
-        raise ValueError(
-            f"{text!r} is not an id: expected 32 hexadecimal digits (a record's own id, as a JSONL row gives it, is the"
-            " column record_id: sluice lineage OUT \"SELECT doc_id FROM documents WHERE record_id = '…'\")"
-        )
+        raise ValueError(f"{text!r} is not an id: expected {2 * ID_BYTES} hexadecimal digits")
     return bytes.fromhex(cleaned)
 
 

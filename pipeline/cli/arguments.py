@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from lineage.ids import parse_id
+
 
 def add_json(parser: argparse._ActionsContainer) -> None:
     """`--json`: one JSON document on stdout, everything else on stderr."""
@@ -39,6 +41,17 @@ def share(text: str) -> float:
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a share from 0 to 1")
     return value
+
+
+def doc_id(text: str) -> bytes:
+    """An option's document id."""
+    try:
+        return parse_id(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{error} (a record's own id, as a JSONL row gives it, is the column record_id: sluice lineage OUT \"SELECT"
+            " doc_id FROM documents WHERE record_id = '…'\")"
+        ) from None
 
 
 def words(text: str) -> str:

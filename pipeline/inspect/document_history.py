@@ -33,10 +33,10 @@ def print_history(console: Console, history: DocumentHistory, limit: int | None 
 
 
 def print_list(
-    console: Console, histories: Sequence[DocumentHistory], limit: int | None = None, num: int | None = None
+    console: Console, out: str, histories: Sequence[DocumentHistory], limit: int | None = None, num: int | None = None
 ) -> None:
-    """Several documents: each one's history if they are few, else a table, a line a document. `num`: how many there
-    are, where `histories` are only the first."""
+    """Several documents of the output at `out`: each one's history if they are few, else a table, a line a document.
+    `num`: how many there are, where `histories` are only the first."""
     count = len(histories) if num is None else num
     if count <= 3:
         for number, history in enumerate(histories):
@@ -57,7 +57,7 @@ def print_list(
     console.print(table)
     if count > len(shown):
         console.print(Text(f"… and {count - len(shown):,} more of {count:,}; --limit N shows more, --json all", "dim"))
-    console.print(Text("sluice trace OUT --doc ID shows one document's whole history", "dim"))
+    console.print(Text(visible(f"sluice trace {out} --doc ID shows one document's whole history"), "dim"))
 
 
 def plain(text: str) -> Text:

@@ -186,8 +186,8 @@ def render(explanation: Explanation, console: Console) -> None:
         console.print(Text(f"not run, there is no text: {', '.join(explanation.not_run)}", style="dim"))
 
 
-def render_recorded(explanation: Explanation, history: DocumentHistory, console: Console) -> None:
-    """Show what the output's lineage has of the document, and where the steps say something else today."""
+def render_recorded(explanation: Explanation, history: DocumentHistory, out: str, console: Console) -> None:
+    """Show what the lineage of the output at `out` has of the document, and where the steps now say something else."""
     row = history.row
     console.print(Line(Text.assemble(("in the output", "bold"), f"  {row.status}"), align="left"))
     if row.status == "rejected":
@@ -203,7 +203,7 @@ def render_recorded(explanation: Explanation, history: DocumentHistory, console:
         console.print(
             Text("  The steps above decide otherwise: their settings, lists, models or versions are others.", "yellow")
         )
-    console.print(Text(f"  sluice trace OUT --doc {row.doc_id.hex()} has its history", style="dim"))
+    console.print(Text(visible(f"  sluice trace {out} --doc {row.doc_id.hex()} has its history"), style="dim"))
 
 
 def agrees(explanation: Explanation, row: DocumentRow) -> bool:

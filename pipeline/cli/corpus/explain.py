@@ -16,10 +16,10 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from lineage.ids import content_hash, parse_id, warc_doc_id
+from lineage.ids import content_hash, warc_doc_id
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path
-from pipeline.cli.arguments import add_json, add_recipe, count
+from pipeline.cli.arguments import add_json, add_recipe, count, doc_id
 from pipeline.cli.printing import console, print_json
 from stages.document import Document, Place
 
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--warc", metavar="FILE", help="a crawl file, on disk or s3://; with --offset. With OUT: where it lies now"
     )
     parser.add_argument("--offset", type=count, metavar="N", help="byte offset of the record's member")
-    parser.add_argument("--doc", metavar="ID", help="a document of OUT: 32 hex digits")
+    parser.add_argument("--doc", type=doc_id, metavar="ID", help="a document of OUT: 32 hex digits")
     parser.add_argument("--url", help="of a document of OUT; or the URL to judge a --file by")
     add_json(parser)
 
@@ -90,7 +90,7 @@ def _explain_recorded(options: argparse.Namespace) -> int:
     if options.file is not None or options.offset is not None:
         raise RecipeError("--file and --offset go with a RECIPE: with OUT the document's place is known")
     out = Folder(options.recipe)
-    history = find_one(make_tracer(options.recipe), doc_id=_id(options.doc), url=options.url)
+    history = find_one(make_tracer(options.recipe), doc_id=options.doc, url=options.url)
     recipe = recipe_of(out, options.overrides)
     found = refetch(out, recipe, history, options.warc)
     source = found.source if options.source is None else _source(recipe, options.source)
@@ -100,15 +100,8 @@ def _explain_recorded(options: argparse.Namespace) -> int:
     else:
         screen = console()
         render(explanation, screen)
-        render_recorded(explanation, history, screen)
+        render_recorded(explanation, history, options.recipe, screen)
     return 0
-
-
-def _id(text: str | None) -> bytes | None:
-    try:
-        return None if text is None else parse_id(text)
-    except ValueError as error:
-        raise RecipeError(f"--doc: {error}") from error
 
 
 def _source(recipe: PipelineRecipe, name: str | None) -> SourceTable:

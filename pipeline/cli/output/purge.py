@@ -29,7 +29,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from lineage.ids import parse_id
 from lineage.index.output_index import read_index
 from lineage.purge.execution import Applied, PurgeRequest, apply, clean_only, unfinished_purge
 from lineage.purge.exports import CleanedExports, check_forgotten, live_exports
@@ -38,7 +37,7 @@ from lineage.purge.sweeps import unswept
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from lineage.store.lookup import Lookup
-from pipeline.cli.arguments import add_json, words
+from pipeline.cli.arguments import add_json, doc_id, words
 from pipeline.cli.errors import FailedError
 from pipeline.cli.printing import print_json
 from pipeline.inspect.tracing import exposures_of
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
     way = parser.add_mutually_exclusive_group()
-    way.add_argument("--doc", nargs="+", metavar="ID", help="document ids: 32 hex digits each")
+    way.add_argument("--doc", type=doc_id, nargs="+", metavar="ID", help="document ids: 32 hex digits each")
     way.add_argument("--url", nargs="+", metavar="URL", help="all documents of these URLs, in any spelling")
     way.add_argument("--host", nargs="+", metavar="HOST", help="all documents of these hosts")
     way.add_argument(
@@ -166,10 +165,7 @@ def _match(options: argparse.Namespace) -> PurgeMatch:
     if options.scan is not None:
         return PurgeMatch(kind="scan", values=tuple(_scanned(options.scan)))
     if options.doc is not None:
-        try:
-            return PurgeMatch(kind="doc", values=tuple(parse_id(text).hex() for text in options.doc))
-        except ValueError as error:
-            raise RecipeError(f"--doc: {error}") from error
+        return PurgeMatch(kind="doc", values=tuple(doc_id.hex() for doc_id in options.doc))
     if options.url is not None:
         return PurgeMatch(kind="url", values=tuple(options.url))
     return PurgeMatch(kind="host", values=tuple(options.host))

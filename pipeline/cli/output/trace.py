@@ -17,7 +17,7 @@ from lineage.ids import parse_id
 from lineage.recipe import RecipeError
 from lineage.trace.document_history import DocumentHistory, documents_json
 from lineage.trace.tracer import Tracer
-from pipeline.cli.arguments import add_json, count
+from pipeline.cli.arguments import add_json, count, doc_id
 from pipeline.cli.printing import console, print_json
 from pipeline.inspect.tracing import make_tracer
 
@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", type=int, help="the corpus as of this version (1 after its run, one more a purge)")
     parser.add_argument("--limit", type=count, help="cut lists to this many entries, and add how many there are")
     way = parser.add_mutually_exclusive_group(required=True)
-    way.add_argument("--doc", metavar="ID", help="a document id: 32 hex digits")
+    way.add_argument("--doc", type=doc_id, metavar="ID", help="a document id: 32 hex digits")
     way.add_argument("--url")
     way.add_argument("--host")
     way.add_argument("--hash", metavar="HEX", help="a raw, text, clean or tokens hash: 32 hex digits")
@@ -49,11 +49,11 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     tracer = make_tracer(options.out, options.version, options.runs)
     if options.doc is not None:
-        history = tracer.by_id(_id(options.doc, "--doc"))
+        history = tracer.by_id(options.doc)
         if options.json:
             print_json(history.as_json(options.limit))
         else:
-            _print([history], options.limit, None)
+            _print(options.out, [history], options.limit, None)
         return 0
     histories, num = _find(tracer, options)
     if options.json:
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         last = tracer.last_of_host(options.host) if is_cut else None
         print_json(documents_json(histories, options.limit, num, last))
     else:
-        _print(histories, options.limit, num)
+        _print(options.out, histories, options.limit, num)
     return 0
 
 
@@ -80,7 +80,7 @@ def _find(tracer: Tracer, options: argparse.Namespace) -> tuple[list[DocumentHis
     if options.host is not None:
         return tracer.by_host(options.host, options.limit)
     if options.hash is not None:
-        return tracer.by_hash(_id(options.hash, "--hash")), None
+        return tracer.by_hash(_hash(options.hash)), None
     if options.warc is not None:
         return tracer.by_place(options.warc, options.offset), None
     if options.shard is not None:
@@ -97,18 +97,18 @@ def parse_shard(text: str) -> tuple[str, int]:
     return source, int(number)
 
 
-def _id(text: str, flag: str) -> bytes:
+def _hash(text: str) -> bytes:
     try:
         return parse_id(text)
-    except ValueError as error:
-        raise RecipeError(f"{flag}: {error}") from error
+    except ValueError:
+        raise RecipeError(f"--hash {text!r}: expected 32 hexadecimal digits") from None
 
 
-def _print(histories: list[DocumentHistory], limit: int | None, num: int | None) -> None:
+def _print(out: str, histories: list[DocumentHistory], limit: int | None, num: int | None) -> None:
     from pipeline.inspect.document_history import print_history, print_list
 
     screen = console()
     if len(histories) == 1:
         print_history(screen, histories[0], limit)
     else:
-        print_list(screen, histories, limit, num)
+        print_list(screen, out, histories, limit, num)

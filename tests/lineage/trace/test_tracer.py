@@ -354,7 +354,7 @@ def test_the_terminal_shows_the_story_without_obeying_what_the_web_wrote(out: Fo
     page = io.StringIO()
     console = Console(file=page, width=200, force_terminal=True)
     print_history(console, hostile)
-    print_list(console, [hostile] * 5, limit=2)
+    print_list(console, "out", [hostile] * 5, limit=2)
     text = page.getvalue()
     assert "duplicate by dedup.near: measured 0.9, threshold 0.8" in text
     assert "\\x1b[31m[bold]red[/bold]\\u202e" in text and "\x1b[31m[bold]" not in text

@@ -192,11 +192,21 @@ def test_trace_shows_the_score_of_a_language_that_passed(out: Folder, answer: An
     assert f"passed: measured {score:g}" in answer("trace", out.url, "--doc", doc_id)[1]
 
 
+@pytest.mark.parametrize("command", ["explain", "trace", "purge"])
+def test_a_name_that_is_no_document_id_is_told_with_where_a_records_own_id_stands(
+    out: Folder, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([command, out.url, "--doc", "post-7"])
+    complaint = capsys.readouterr().err
+    assert "argument --doc: 'post-7' is not an id: expected 32 hexadecimal digits" in complaint
+    assert "SELECT doc_id FROM documents WHERE record_id = " in complaint
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["OUT"], "--doc ID or --url URL"),
-        (["OUT", "--doc", "xyz"], "--doc: "),
         (["OUT", "--doc", "0" * 32, "--file", "page.html"], "--file and --offset go with a RECIPE"),
         (["recipes/crawl.toml", "--doc", "0" * 32], "--doc goes with an output"),
         (["nowhere/out", "--url", "https://example.org/"], "--url goes with an output, and nowhere/out is no folder"),
