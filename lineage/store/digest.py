@@ -25,7 +25,7 @@ def logical_digest(out: Folder) -> dict[str, str]:
 
 def _row_hashes(out: Folder, name: str) -> Iterator[int]:
     dataset = arrow_dataset(out, name)
-    known = [*WRITTEN_ONCE[name].names, *(score_names(dataset.schema.names) if name == "documents" else ())]
+    known = [*WRITTEN_ONCE[name].names, *score_names(dataset.schema.names)]
     columns = [column for column in known if column not in _LEFT_OUT.get(name, ())]
     try:
         for batch in dataset.to_batches(columns=columns):

@@ -200,8 +200,7 @@ def write_tables(out: Folder, shuffle: Shuffle) -> dict[str, list[TableFile]]:
 
 def schema_of(name: str, rows: pa.Table) -> pa.Schema:
     """The schema of table `name`, which these rows are for: `documents` has the columns of scores that they have."""
-    schema = WRITTEN_ONCE[name]
-    return with_scores(schema, score_names(rows.column_names)) if name == "documents" else schema
+    return with_scores(WRITTEN_ONCE[name], score_names(rows.column_names))
 
 
 def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:

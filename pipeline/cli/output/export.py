@@ -170,15 +170,15 @@ def _export_corpus(out: Folder, options: argparse.Namespace) -> int:
 
 def how_to_read(row: ExportRow, tokenizer: TokenizerIdentity) -> Iterator[str]:
     """What whoever loads the copy needs to know, a line each."""
+    from pipeline.export.formats.registry import FORMATS
+
     if row.num_tokens:
         yield (
             f"Its tokens are those of {tokenizer.name}: {tokenizer.vocab_size:,} ids, of which {tokenizer.eot_id} ends"
             " a document."
         )
-    if row.format == "megatron":
-        yield f"Megatron-LM: --data-path takes a file's path below {row.place} without its .bin."
-    elif row.format == "hf":
-        yield f'Datasets: load_dataset("{row.place}"), a column dump for the source.'
+    if to_load := FORMATS[row.format].to_load:
+        yield to_load.format(place=row.place)
 
 
 def _export_checkpoint(output: Folder, options: argparse.Namespace) -> int:

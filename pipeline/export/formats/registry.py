@@ -27,23 +27,34 @@ def _any(_out: Folder, _request: ExportRequest) -> None:
 class Format:
     """`write` writes a unit's files; `index_files` gives what is written once at the end, by name, from all files in
     order of name. `check` raises before anything is written where an OUT cannot be exported so. `reads`: "texts",
-    "tokens" or, where the request says which, "either". `has_splits`: whether it takes --split."""
+    "tokens" or, where the request says which, "either". `has_splits`: whether it takes --split. `to_load`: how whoever
+    reads the copy, at `{place}`, names it, a line that is printed; empty where any reader of such files does."""
 
     reads: str
     write: Callable[[ExportJob, ExportPiece, ExportSink], None]
     index_files: Callable[[ExportJob, Sequence[ExportedFile]], Mapping[str, bytes]] = _none
     has_splits: bool = True
     check: Callable[[Folder, ExportRequest], None] = _any
+    to_load: str = ""
 
 
 FORMATS: Final[dict[str, Format]] = {
     "jsonl": Format(reads="texts", write=jsonl.write),
     "parquet": Format(reads="texts", write=parquet.write),
-    "hf": Format(reads="texts", write=hf.write, index_files=hf.index_files),
+    "hf": Format(
+        reads="texts",
+        write=hf.write,
+        index_files=hf.index_files,
+        to_load='Datasets: load_dataset("{place}"), a column dump for the source.',
+    ),
     "nanochat": Format(reads="texts", write=nanochat.write, has_splits=False),
     "mds": Format(reads="either", write=mds.write, index_files=mds.index_files),
     "litdata": Format(reads="tokens", write=litdata.write, index_files=litdata.index_files),
-    "megatron": Format(reads="tokens", write=megatron.write),
+    "megatron": Format(
+        reads="tokens",
+        write=megatron.write,
+        to_load="Megatron-LM: --data-path takes a file's path below {place} without its .bin.",
+    ),
     "olmo": Format(reads="tokens", write=olmo.write),
     "llmc": Format(reads="tokens", write=llmc.write),
     "warc": Format(reads="texts", write=warc.write, check=warc.check),
