@@ -229,6 +229,30 @@ def test_the_logical_digest_sees_rows_and_not_files(tmp_path: Path, monkeypatch:
     assert {name for name in first if first[name] != other[name]} == {"documents"}
 
 
+def test_scores_are_a_column_of_each_classifier_and_part_of_the_logical_digest(tmp_path: Path) -> None:
+    folders = [Folder(str(tmp_path / name)) for name in "abc"]
+    plain = documents_table()
+    scores = [None if number % 3 else number / NUM for number in range(NUM)]
+    changed = [*scores[:-1], 0.5]
+    tables = [
+        plain,
+        *(plain.append_column("score_edu", pa.array(column, pa.float64())) for column in (scores, changed)),
+    ]
+    for out, documents in zip(folders, tables, strict=True):
+        make_store(out, documents)
+    assert "score_edu" not in store.arrow_dataset(folders[0], "documents").schema.names
+    assert scores_of(store.arrow_dataset(folders[1], "documents").to_table()) == scores_of(tables[1])
+    digests = [logical_digest(out) for out in folders]
+    assert len({digest["documents"] for digest in digests}) == 3
+    assert len({digest["url_index"] for digest in digests}) == 1
+
+
+def scores_of(documents: pa.Table) -> list[float | None]:
+    """The column of scores in order of doc_id."""
+    found: list[float | None] = documents.sort_by("doc_id")["score_edu"].to_pylist()
+    return found
+
+
 def test_a_fact_is_appended_once_however_often_it_is_told(tmp_path: Path) -> None:
     out = Folder(str(tmp_path))
     make_store(out)

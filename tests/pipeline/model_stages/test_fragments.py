@@ -51,6 +51,7 @@ DOCUMENTS = st.builds(
     text_hash=st.one_of(st.none(), st.binary(max_size=16)),
     language=OPTIONAL,
     language_score=NUMBERS,
+    scores=st.lists(st.tuples(TEXTS, st.floats(allow_nan=False)), max_size=2).map(tuple),
     edits=st.lists(st.builds(Edit, stage=TEXTS, kind=TEXTS, count=SMALL), max_size=2).map(tuple),
     findings=st.lists(FINDINGS, max_size=2).map(tuple),
 )

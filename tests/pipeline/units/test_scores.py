@@ -17,9 +17,11 @@ from lineage.store.tables import PART
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
+from pipeline.inspect.tune import tune
 from pipeline.phases import record
+from pipeline.recipe import load
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
-from tests.support.outputs.runs import fingerprint, recipe, run
+from tests.support.outputs.runs import fingerprint, recipe, run, write_recipe
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 STEPS = ["url", "parse", "language", "quality", "classifier", "identity", "dedup.url"]
@@ -115,6 +117,18 @@ def test_a_run_from_parsed_texts_gives_the_same_scores(
         run(tmp_path / f"r-{name}", plain, earlier)
     assert fingerprint(str(tmp_path / "here")) == fingerprint(str(tmp_path / "there"))
     assert ask(tmp_path / "here", "SELECT count(score_english) > 10 FROM documents") == [(True,)]
+
+
+def test_tune_tells_whom_a_classifier_that_turns_nothing_down_lets_through(
+    inputs: Path, out: Path, tmp_path: Path
+) -> None:
+    plain = scoring(inputs, tmp_path / "out")
+    plain["classifier"][1] = {"name": "italian", "model": str(inputs / "model.ftz"), "label": "it", "reject": "never"}
+    (answer,) = tune(str(out), [("never", load(write_recipe(tmp_path / "never.toml", plain)))], num_examples=100)
+    turned_down = ask(out, "SELECT doc_id FROM documents WHERE rule = 'classifier.italian'")
+    gained = {example.doc_id for example in answer.examples if example.outcome == "gained"}
+    assert gained == {doc_id for (doc_id,) in turned_down} and len(gained) == 5
+    assert answer.total.lost == answer.total.open == 0
 
 
 def test_a_purge_keeps_the_columns_and_leaves_nothing_of_the_text(

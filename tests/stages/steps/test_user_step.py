@@ -79,6 +79,12 @@ def test_an_answer_of_another_type_is_said(make_document) -> None:
     assert "GivesTexts gave a str: expected the document or its Rejection" in bad.fault.message
 
 
+def test_a_step_that_changes_what_classifiers_gave_is_told_to_leave_it(make_document) -> None:
+    [bad] = outcomes(make_document, "adds_a_score", "a")
+    assert isinstance(bad, Rejection) and bad.fault is not None
+    assert "adds_a_score changed `scores`" in bad.fault.message
+
+
 def test_a_class_that_cannot_be_made_is_a_wrong_recipe_and_no_fault_of_the_document(make_document) -> None:
     with pytest.raises(RecipeError, match=r"CannotBeMade cannot be made: OSError at .*: the weights are elsewhere"):
         outcomes(make_document, "CannotBeMade", "a")

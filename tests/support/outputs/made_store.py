@@ -135,7 +135,7 @@ def make_store(out: Folder, documents: pa.Table | None = None) -> None:
         add_rows(
             shuffle, "inputs", table_of("inputs", [{"source": "web", "file": out.at("in.warc"), "num_records": NUM}])
         )
-        commit_tables(out, write_tables(out, shuffle))
+        commit_tables(out, write_tables(out, shuffle), scores=tables.score_names(documents.column_names))
 
 
 def purge_rows(purge_id: str, numbers: list[int], before: str, after: str) -> tuple[pa.Table, pa.Table]:

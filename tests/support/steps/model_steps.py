@@ -65,6 +65,11 @@ class CannotBeMade:
         return list(documents)
 
 
+def adds_a_score(document: Document) -> Document:
+    """A function that gives a score of its own, which a step must not."""
+    return replace(document, scores=(*document.scores, ("mine", 1.0)))
+
+
 def reverse_batch(documents: Sequence[Document]) -> list[Outcome]:
     """A function of a batch: each text with how many came together."""
     return [replace(document, text=f"{len(documents)} {document.text}") for document in documents]
