@@ -73,8 +73,8 @@ class Output:
         """The texts that a training reads: kept, deduplicated and not purged, as tables of at most one row group.
 
         Columns: doc_id (16 bytes), source, text, url, captured_at, language, language_score, metadata (JSON), host,
-        rule_values (JSON; null unless the ledger is kept), and score_<name> for each classifier that turns nothing
-        down."""
+        record_id, rule_values (JSON; null unless the ledger is kept), and score_<name> for each classifier that turns
+        nothing down."""
         kept_by = {(part.source, part.part): part for part in self._index.dedup}
         for part in self._index.documents:
             kept = kept_by.get((part.source, part.part))

@@ -127,12 +127,14 @@ VERDICTS: Final = pa.schema([
 
 PART: Final = pa.schema([
     ("doc_id", _HASH), ("text", _TEXT), ("url", _TEXT), ("captured_at", _TEXT), ("language", _TEXT),
-    ("language_score", _REAL), ("metadata", _TEXT), ("host", _TEXT), ("source", _TEXT), ("rule_values", _TEXT),
+    ("language_score", _REAL), ("metadata", _TEXT), ("host", _TEXT), ("source", _TEXT), ("record_id", _TEXT),
+    ("rule_values", _TEXT),
 ])  # fmt: skip
 """documents/<source>/part-NNNNN.parquet: clean texts that survived the filters, rows in (file, offset) order.
+`record_id` is the record's own id: WARC-Record-ID, or what a row's id_field holds.
 `rule_values` is a JSON object of what each rule measured, where the recipe says ledger = "all"."""
 
-PART_ADDED_LATER: Final = frozenset({"host", "source", "rule_values"})
+PART_ADDED_LATER: Final = frozenset({"host", "source", "record_id", "rule_values"})
 """Columns that the parts of an OUT of an earlier release lack."""
 
 PARSED_TEXTS: Final = pa.schema([

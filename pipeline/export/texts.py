@@ -21,7 +21,7 @@ from pipeline.parquet.rows import opened, read_rows
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextRow:
     """A kept document. `id` is its doc_id (32 hex digits); `file_path` and `offset` say where in the input its record
-    begins; `metadata` is a JSON object, as text."""
+    begins; `metadata` is a JSON object, as text; `record_id` is the record's own id, where the input gives one."""
 
     doc_id: bytes
     text: str
@@ -33,6 +33,7 @@ class TextRow:
     file_path: str | None
     offset: int | None
     metadata: str | None
+    record_id: str | None
 
     @property
     def id(self) -> str:
@@ -46,7 +47,7 @@ class TextRow:
 COLUMNS = pa.schema([
     ("id", pa.string()), ("text", pa.string()), ("url", pa.string()), ("date", pa.string()), ("language", pa.string()),
     ("language_score", pa.float64()), ("source", pa.string()), ("file_path", pa.string()), ("offset", pa.int64()),
-    ("metadata", pa.string()),
+    ("metadata", pa.string()), ("record_id", pa.string()),
 ])  # fmt: skip
 
 
@@ -102,6 +103,7 @@ def _of_part(out: Folder, lookup: Lookup, part: PartFile, dedup: PartFile) -> It
                     file_path=file_path,
                     offset=offsets.get(sort_key(doc_id)),
                     metadata=plain["metadata"],
+                    record_id=plain.get("record_id"),
                 )
             first += batch.num_rows
 

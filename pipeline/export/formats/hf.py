@@ -20,7 +20,9 @@ _ONLY_SPLIT = "train"
 _NAMES = {"source": "dump"}
 """FineWeb names the crawl of a document so."""
 _ORDER = ("text", "id", "dump", "url", "date", "file_path", "offset", "language", "language_score", "metadata")
-_SCHEMA = pa.schema([(name, COLUMNS.field("source" if name == "dump" else name).type) for name in _ORDER])
+_ADDED = ("record_id",)
+"""Behind FineWeb's columns."""
+_SCHEMA = pa.schema([(name, COLUMNS.field("source" if name == "dump" else name).type) for name in (*_ORDER, *_ADDED)])
 
 
 def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
@@ -55,5 +57,5 @@ def index_files(_job: ExportJob, files: Sequence[ExportedFile]) -> dict[str, byt
     num = sum(file.num_documents for file in files)
     lines += ["---", "", f"{num:,} documents, deduplicated, from {', '.join(sources) or 'no source'}.", ""]
     lines += ["`id` names a document in the lineage of the corpus; `file_path` and `offset` say where in the crawl its"]
-    lines += ["record begins.", ""]
+    lines += ["record begins, `record_id` what the crawl calls it.", ""]
     return {"README.md": "\n".join(lines).encode()}

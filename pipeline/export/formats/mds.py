@@ -20,7 +20,7 @@ from pipeline.export.units import ExportJob, ExportPiece
 
 _TEXT: Final = {
     "date": "str", "file_path": "str", "id": "str", "language": "str", "language_score": "float64", "metadata": "str",
-    "offset": "int", "source": "str", "text": "str", "url": "str",
+    "offset": "int", "record_id": "str", "source": "str", "text": "str", "url": "str",
 }  # fmt: skip
 """Columns in order of name, as the format wants them. Absent texts are empty, absent numbers NaN and -1: the format has
 no null."""

@@ -180,13 +180,15 @@ def test_rows_say_where_each_text_was_found(corpus: Corpus, tmp_path: Path) -> N
     known = {row["doc_id"].hex(): row for row in read_table(Folder(str(corpus.out)), "documents").to_pylist()}
     for doc_id, row in rows.items():
         record = known[doc_id]
-        assert (row["dump"], row["url"], row["file_path"], row["offset"], row["language"]) == (
+        assert (row["dump"], row["url"], row["file_path"], row["offset"], row["record_id"], row["language"]) == (
             record["source"],
             record["url"],
             record["warc_file"],
             record["warc_offset"],
+            record["record_id"],
             record["language"],
         )
+    assert None not in {row["record_id"] for row in rows.values()}
     configs = readers.read_hf(tmp_path / "hf", "web")["train"] + readers.read_hf(tmp_path / "hf", "posts")["train"]
     assert {row["id"] for row in configs} == rows.keys()
 
