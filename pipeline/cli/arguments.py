@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from lineage.ids import parse_id
+from lineage.recipe import RecipeError
 
 
 def add_json(parser: argparse._ActionsContainer) -> None:
@@ -44,13 +45,13 @@ def share(text: str) -> float:
 
 
 def doc_id(text: str) -> bytes:
-    """An option's document id."""
+    """The document id that --doc gives; RecipeError for what is none."""
     try:
         return parse_id(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"{error} (a record's own id, as a JSONL row gives it, is the column record_id: sluice lineage OUT \"SELECT"
-            " doc_id FROM documents WHERE record_id = '…'\")"
+        raise RecipeError(
+            f"--doc: {error} (a record's own id, as a JSONL row gives it, is the column record_id: sluice lineage OUT"
+            " \"SELECT doc_id FROM documents WHERE record_id = '…'\")"
         ) from None
 
 

@@ -49,7 +49,7 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
             "object_store_memory": _object_store_bytes(),
         }
     try:
-        _start_or_join(address, options)
+        start_or_join(address, options)
     except ConnectionError as error:
         raise ResourceError(f"ray.address = {address!r}: no Ray cluster answers there ({error})") from error
     except ValueError as error:
@@ -122,7 +122,7 @@ class _WithoutListener:
         return self._stream.write(text)
 
 
-def _start_or_join(address: str, options: Mapping[str, Any]) -> None:
+def start_or_join(address: str, options: Mapping[str, Any]) -> None:
     """`ray.init` for "local", or for the cluster at `address` (see `reachable`).
 
     On a machine under load a start can exceed the time that Ray grants its own servers: it is tried once more, and

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from pipeline.cluster.address import on_loopback
+from pipeline.cluster.session import start_or_join
 from tests.support.checkout import ROOT
 
 
@@ -22,16 +23,16 @@ def small_ray() -> Iterator[None]:
     import ray
 
     assert not ray.is_initialized()
+    options = {
+        "num_cpus": 4,
+        "resources": {"data": 1},
+        "object_store_memory": 150_000_000,
+        "include_dashboard": False,
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+    }
     with on_loopback():
-        ray.init(
-            address="local",
-            num_cpus=4,
-            resources={"data": 1},
-            object_store_memory=150_000_000,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+        start_or_join("local", options)
     yield
     ray.shutdown()
 

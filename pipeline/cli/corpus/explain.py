@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--warc", metavar="FILE", help="a crawl file, on disk or s3://; with --offset. With OUT: where it lies now"
     )
     parser.add_argument("--offset", type=count, metavar="N", help="byte offset of the record's member")
-    parser.add_argument("--doc", type=doc_id, metavar="ID", help="a document of OUT: 32 hex digits")
+    parser.add_argument("--doc", metavar="ID", help="a document of OUT: 32 hex digits")
     parser.add_argument("--url", help="of a document of OUT; or the URL to judge a --file by")
     add_json(parser)
 
@@ -90,7 +90,8 @@ def _explain_recorded(options: argparse.Namespace) -> int:
     if options.file is not None or options.offset is not None:
         raise RecipeError("--file and --offset go with a RECIPE: with OUT the document's place is known")
     out = Folder(options.recipe)
-    history = find_one(make_tracer(options.recipe), doc_id=options.doc, url=options.url)
+    wanted = None if options.doc is None else doc_id(options.doc)
+    history = find_one(make_tracer(options.recipe), doc_id=wanted, url=options.url)
     recipe = recipe_of(out, options.overrides)
     found = refetch(out, recipe, history, options.warc)
     source = found.source if options.source is None else _source(recipe, options.source)

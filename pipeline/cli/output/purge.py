@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
     way = parser.add_mutually_exclusive_group()
-    way.add_argument("--doc", type=doc_id, nargs="+", metavar="ID", help="document ids: 32 hex digits each")
+    way.add_argument("--doc", nargs="+", metavar="ID", help="document ids: 32 hex digits each")
     way.add_argument("--url", nargs="+", metavar="URL", help="all documents of these URLs, in any spelling")
     way.add_argument("--host", nargs="+", metavar="HOST", help="all documents of these hosts")
     way.add_argument(
@@ -165,7 +165,7 @@ def _match(options: argparse.Namespace) -> PurgeMatch:
     if options.scan is not None:
         return PurgeMatch(kind="scan", values=tuple(_scanned(options.scan)))
     if options.doc is not None:
-        return PurgeMatch(kind="doc", values=tuple(doc_id.hex() for doc_id in options.doc))
+        return PurgeMatch(kind="doc", values=tuple(doc_id(text).hex() for text in options.doc))
     if options.url is not None:
         return PurgeMatch(kind="url", values=tuple(options.url))
     return PurgeMatch(kind="host", values=tuple(options.host))

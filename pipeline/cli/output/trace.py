@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", type=int, help="the corpus as of this version (1 after its run, one more a purge)")
     parser.add_argument("--limit", type=count, help="cut lists to this many entries, and add how many there are")
     way = parser.add_mutually_exclusive_group(required=True)
-    way.add_argument("--doc", type=doc_id, metavar="ID", help="a document id: 32 hex digits")
+    way.add_argument("--doc", metavar="ID", help="a document id: 32 hex digits")
     way.add_argument("--url")
     way.add_argument("--host")
     way.add_argument("--hash", metavar="HEX", help="a raw, text, clean or tokens hash: 32 hex digits")
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     tracer = make_tracer(options.out, options.version, options.runs)
     if options.doc is not None:
-        history = tracer.by_id(options.doc)
+        history = tracer.by_id(doc_id(options.doc))
         if options.json:
             print_json(history.as_json(options.limit))
         else:
