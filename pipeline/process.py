@@ -18,6 +18,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rich.filesize import decimal
+
 from lineage.index.output_index import Index, Shard
 from lineage.storage.lock import hold
 from pipeline.cluster.session import ray_session
@@ -70,8 +72,8 @@ def run(
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             return read_summary(plan.out)
         state = Run(plan=plan, reporter=reporter)
-        megabytes = sum(unit.input.size for unit in plan.units) / 1e6
-        reporter.say(f"{len(plan.units):,} input files, {megabytes:,.1f} MB; starting Ray, which takes some seconds")
+        size = decimal(sum(unit.input.size for unit in plan.units))
+        reporter.say(f"{len(plan.units):,} input files, {size}; starting Ray, which takes some seconds")
         with ray_session(recipe.ray.address, recipe.ray.num_cpus):
             for stage in RAY_STAGES:  # now, and not when the stage comes
                 check_resources(TaskResources.of(recipe.ray, stage))

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from rich.filesize import decimal
+
 from lineage.exports.manifest import (
     MANIFEST,
     ExportedUnit,
@@ -210,7 +212,7 @@ def _phase(job: ExportJob, pieces: Sequence[ExportPiece]) -> Phase[ExportJob, Ex
 def _note(units: Sequence[ExportedUnit], seconds: float) -> str:
     files = [file for unit in units for file in unit.files]
     num = sum(file.num_documents for file in files)
-    return f"{num:,} documents, {sum(file.bytes for file in files) / 1e6 / seconds:.1f} MB/s"
+    return f"{num:,} documents, {decimal(int(sum(file.bytes for file in files) / seconds))}/s"
 
 
 def _phase_run(job: ExportJob, ray: RayTable, reporter: ProgressReporter) -> Run:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, replace
 from typing import BinaryIO, Final
 
+from rich.filesize import decimal
+
 from lineage.storage.folder import Folder
 from pipeline.cluster.metrics import Rejections, StageFlow, WorkCounts
 from pipeline.inputs.files import open_input
@@ -107,7 +109,7 @@ def _stages(job: ReadJob, units: Sequence[Unit]) -> tuple[str, ...]:
 def read_note(results: Sequence[ReadResult], seconds: float) -> str:
     """In a line: what was read so far, and how fast."""
     documents, size = sum(unit.num_documents for unit in results), sum(unit.num_bytes for unit in results)
-    return f"{documents:,} documents, {size / 1e6 / seconds:.1f} MB/s of input"
+    return f"{documents:,} documents, {decimal(int(size / seconds))}/s of input"
 
 
 def read_counts(recipe: PipelineRecipe) -> Callable[[ReadResult], WorkCounts]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.filesize import decimal
+
 from lineage.ids import content_hash
 from lineage.index.output_index import Index
 from lineage.index.parsed_texts import read_parsed_texts
@@ -31,7 +33,6 @@ from pipeline.report.data import (
     ShardRow,
     ShownCluster,
     StepSpeed,
-    human_bytes,
     human_value,
 )
 from pipeline.report.examples import examples_of_rules, web_link
@@ -144,7 +145,7 @@ def _parsed_texts(out: Folder) -> str:
         return f"The texts that were kept after parse (run.keep_text) were removed by purge {texts.removed}."
     return (
         f"The folder texts/ keeps what parse took from {texts.num_rows:,} documents, rejected ones too"
-        f" ({human_bytes(texts.num_bytes)}). These texts are not scrubbed: they hold all personal data of the pages."
+        f" ({decimal(texts.num_bytes)}). These texts are not scrubbed: they hold all personal data of the pages."
         " Purges reach them; sluice purge OUT --parsed-texts removes them all."
     )
 
@@ -157,7 +158,7 @@ def _totals(ask: _Ask, index: Index, purged: _Purged) -> tuple[tuple[str, str], 
     return (
         ("input files", f"{files:,}"),
         ("records read", f"{records:,}"),
-        ("read", human_bytes(size)),
+        ("read", decimal(size)),
         ("documents", f"{sum(counts.values()):,}"),
         ("rejected", f"{counts.get('rejected', 0):,}"),
         ("duplicates", f"{counts.get('duplicate', 0):,}"),

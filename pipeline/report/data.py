@@ -193,15 +193,6 @@ class ReportData:
     recipe: str
 
 
-def human_bytes(size: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "KB", "MB", "GB", "TB"):
-        if size < 1000 or unit == "TB":
-            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
-        size /= 1000
-    raise AssertionError
-
-
 def human_value(value: float | None) -> str:
     """A measured value for people; empty where a rule measures none."""
     if value is None or math.isnan(value):

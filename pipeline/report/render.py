@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 import jinja2
+from rich.filesize import decimal
 
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
 from pipeline.report.collect import collect, state_of
-from pipeline.report.data import ReportData, human_bytes
+from pipeline.report.data import ReportData
 
 REPORT = "report.html"
 _STATE = re.compile(rb'<meta name="sluice-state" content="([0-9a-f]{32})">')
@@ -33,7 +34,7 @@ def escaping(package: str, folder: str) -> jinja2.Environment:
 def render(data: ReportData) -> str:
     """The page. Everything that came from the crawl is escaped."""
     environment = escaping("pipeline.report", ".")
-    environment.filters["bytes"] = human_bytes
+    environment.filters["bytes"] = decimal
     return environment.get_template("report.html").render(data=data)
 
 

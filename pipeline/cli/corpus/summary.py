@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
@@ -34,7 +35,7 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
         kept = summary.parsed_texts
         screen.print(
             f"texts/ keeps the texts of {kept.num_documents:,} documents after parse, with all personal data in them:"
-            f" {kept.bytes / 1e6:,.1f} MB.",
+            f" {decimal(kept.bytes)}.",
             soft_wrap=True,
         )
     out = visible(summary.output)

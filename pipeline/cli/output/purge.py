@@ -29,6 +29,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from rich.filesize import decimal
+
 from lineage.index.output_index import read_index
 from lineage.purge.execution import Applied, PurgeRequest, apply, clean_only, unfinished_purge
 from lineage.purge.exports import CleanedExports, check_forgotten, live_exports
@@ -214,7 +216,7 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
     if plan.parsed_texts is not None:
         texts = plan.parsed_texts
         print(
-            f"the parsed texts of {texts.num_rows:,} documents, {texts.num_bytes / 1e6:,.1f} MB with what goes with"
+            f"the parsed texts of {texts.num_rows:,} documents, {decimal(texts.num_bytes)} with what goes with"
             " them; no document, clean text or token"
         )
     else:

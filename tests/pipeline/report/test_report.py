@@ -18,7 +18,7 @@ from pipeline.cli.main import main
 from pipeline.demo.crawl import make_crawl
 from pipeline.demo.pages import write_article
 from pipeline.report.compare import compare_words
-from pipeline.report.data import human_bytes, human_value
+from pipeline.report.data import human_value
 from stages.pii.scrub import scrub
 from tests.support.outputs.runs import recipe, run
 
@@ -258,13 +258,6 @@ def test_words_that_differ_are_marked(first: str, second: str, marked: list[str]
     pieces = compare_words(first, second)
     assert "".join(piece for piece, _ in pieces) == second
     assert [piece for piece, differs in pieces if differs] == marked
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 KB"), (5.9e6, "5.9 MB"), (2e16, "20,000.0 TB")]
-)
-def test_bytes_are_written_for_people(size: float, shown: str) -> None:
-    assert human_bytes(size) == shown
 
 
 @pytest.mark.parametrize(
