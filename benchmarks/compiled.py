@@ -2,11 +2,11 @@
 
     python -m benchmarks.compiled CRAWL.warc.gz… [--rounds 5]
 
-A chain of every step runs over the files' pages with each extractor, and what it asks of the three modules is noted
-down. The same is then asked of them and of the earlier code (from the commit before they came, out of git's history),
-in turns, in one process; the answers are compared on the way, and the best of the rounds counts. The memo of words
-begins empty in each round, as in a new process, and is measured once more when it is full of the same texts' words
-(`memo_warm`): a long run lies between the two.
+A chain of every step runs over the files' pages with each extractor, and what it asks of the modules is noted down. The
+same is then asked of them and of the earlier code (from the commit before they came, out of git's history), in turns,
+in one process; the answers are compared on the way, and the best of the rounds counts. The memo of words begins empty
+in each round, as in a new process, and is measured once more when it is full of the same texts' words (`words_warm`): a
+long run lies between the two. `words` is what memo.pyx and affix_loop.pyx save together.
 """
 
 from __future__ import annotations
@@ -128,9 +128,9 @@ def run(crawl: Sequence[Path], extractor: Any, *, prefilter: bool) -> int:
 def earlier(folder: Path) -> Any:
     """The earlier code's modules (markup, windows, words), as a package of another name."""
     (folder / "before").mkdir()
-    for name in ("markup.py", "quality/windows.py", "quality/words.py", "quality/tokens.py"):
+    for name in ("markup.py", "quality/windows.py", "quality/words.py", "quality/tokens.py", "quality/spacy_tokens.py"):
         shown = subprocess.run(["git", "show", f"{_BEFORE}:stages/{name}"], capture_output=True, text=True, check=True)
-        for module in ("windows", "words", "tokens"):
+        for module in ("windows", "words", "tokens", "spacy_tokens"):
             shown.stdout = shown.stdout.replace(f"stages.quality.{module} ", f"before.{module} ")
         (folder / "before" / Path(name).name).write_text(shown.stdout)
     sys.path.insert(0, str(folder))
@@ -174,11 +174,11 @@ def measure(crawl: Sequence[Path], extractor: str, before: Any, rounds: int) -> 
             lambda: [markup_bounds(page, _MAX_DEPTH)[0] for page in asked.pages],
             lambda: [bounds_before(markup, page) for page in asked.pages],
         ),
-        "memo": (
+        "words": (
             lambda: words(asked.texts, fresh.pop(0), lambda split: split.lengths()),
             lambda: words(asked.texts, old_fresh.pop(0), lambda split: split.tokens().lengths),
         ),
-        "memo_warm": (
+        "words_warm": (
             lambda: words(asked.texts, warm, lambda split: split.lengths()),
             lambda: words(asked.texts, old_warm, lambda split: split.tokens().lengths),
         ),
