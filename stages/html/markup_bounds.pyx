@@ -58,13 +58,13 @@ cdef Name[_SLOTS] _KNOWN  # the names that are special or void, in their slots
 
 
 # Why the depth is a bound. A start tag is answered by an end tag of its name if every special element that began
-# between them has ended there too, each by its own end tag and the last first, and the one around both is the same
-# (`</form>` ends the form alone, and not what began in it). Then a parser has nothing open between the two that makes
-# it pass over the end tag, wherever it stands (HTML standard, 13.2.6.4.7, "Any other end tag", the adoption agency,
-# and the scopes, whose borders are special elements). It ends the element that the start tag opened; or one that
-# began earlier, if that one has ended without a tag of its own. So for each name and each moment, of the tags up to
-# then no more are open in the parser than are unanswered here. `most` is the most unanswered ones of a name, and
-# their sum over the names at least the nesting.
+# between them has ended there too, each by its own end tag and the last first, and the one around both is the same.
+# Then a parser has nothing open between the two that makes it pass over the end tag, wherever it stands (HTML
+# standard, 13.2.6.4.7, "Any other end tag", the adoption agency, and the scopes, whose borders are special elements).
+# It ends the element that the start tag opened; or one that began earlier, if that one has ended without a tag of its
+# own. So for each name and each moment, of the tags up to then no more are open in the parser than are unanswered
+# here. `most` is the most unanswered ones of a name, and their sum over the names at least the nesting. One end tag
+# answers nothing: `</form>` ends the form and not what began in it, which stays inside of it in the tree.
 #
 # What makes the sum larger at most: an end tag out of order answers nothing, and none behind it answers a start tag
 # before it; names of more than eight bytes and names without a slot are never answered. What the sum does not know:
@@ -139,7 +139,7 @@ cdef void _end(Nesting* nesting, uint64_t code) noexcept:
             nesting.disorders += 1
             return
         nesting.height -= 1
-    if name.open:
+    if name.open and code != _FORM:
         start = &nesting.starts[name.last]
         if start.within == _within(nesting) and start.disorders == nesting.disorders:
             name.open -= 1
@@ -423,6 +423,7 @@ for _number in range(_NUM_LONG):
 
 cdef uint64_t _SVG = _code(b"svg")
 cdef uint64_t _MATH = _code(b"math")
+cdef uint64_t _FORM = _code(b"form")
 cdef Name* _known
 memset(_KNOWN, 0, sizeof(_KNOWN))
 for _known_name in (*_SPECIAL_NAMES, b"svg", b"math"):

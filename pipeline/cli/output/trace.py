@@ -100,8 +100,8 @@ def parse_shard(text: str) -> tuple[str, int]:
 def _hash(text: str) -> bytes:
     try:
         return parse_id(text)
-    except ValueError:
-        raise RecipeError(f"--hash {text!r}: expected 32 hexadecimal digits") from None
+    except ValueError as error:
+        raise RecipeError(f"--hash: {error}") from error
 
 
 def _print(out: str, histories: list[DocumentHistory], limit: int | None, num: int | None) -> None:
