@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 from lineage.index.blocks import TOKEN_BYTES
 from lineage.index.output_index import Index, shard_of
 from lineage.index.parsed_texts import TEXTS_FILE, ParsedTexts, parsed_text_files
-from lineage.storage.folder import Folder
-from lineage.storage.s3_client import ForbiddenError, UnreachableError
+from lineage.storage.folder import Folder, ForbiddenError, UnreachableError
 from lineage.store.damage import DAMAGE
 from lineage.store.delta import corpus_version, read_table
 from lineage.store.purged_spans import PurgedSpans, read_purged

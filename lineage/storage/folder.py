@@ -46,6 +46,14 @@ class StorageError(OSError):
     """A file or folder cannot be read or written; the message names it and says what to do."""
 
 
+class UnreachableError(StorageError):
+    """The store does not answer, or fails whatever is asked of it."""
+
+
+class ForbiddenError(StorageError, PermissionError):
+    """The store refuses: keys are missing, wrong, or may not do this."""
+
+
 def is_remote(url: str) -> bool:
     """Whether `url` lies in an object store or on a web server; RecipeError for a scheme that we do not read."""
     scheme, found, _ = url.partition("://")

@@ -23,18 +23,10 @@ from botocore.exceptions import (
 from fsspec.asyn import sync_wrapper
 
 from lineage.secrets import without_secrets
-from lineage.storage.folder import StorageError
+from lineage.storage.folder import ForbiddenError, StorageError, UnreachableError
 
 _NO_KEYS = (NoCredentialsError, PartialCredentialsError, ProfileNotFound)
 _BUSY = (errno.EREMOTEIO, errno.EBUSY)
-
-
-class UnreachableError(StorageError):
-    """The store does not answer, or fails whatever is asked of it."""
-
-
-class ForbiddenError(StorageError, PermissionError):
-    """The store refuses: keys are missing, wrong, or may not do this."""
 
 
 class NoBucketError(StorageError, FileNotFoundError):

@@ -9,8 +9,6 @@ by one whose two nodes have a lesser sum, so the rounds end.
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from stages.dedup.bands import I64
 from stages.dedup.candidates import distinct_pairs
@@ -19,6 +17,10 @@ from stages.dedup.shingles import mix
 
 def label_components(a: I64, b: I64) -> tuple[I64, I64]:
     """Every node of the edges (a[i], b[i]), sorted, and the least node of its component."""
+    # Here, since its import takes a third of a second, which the start of every command would wait for.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     nodes, compact = np.unique(np.concatenate((a, b)), return_inverse=True)
     if not len(nodes):
         return nodes, nodes

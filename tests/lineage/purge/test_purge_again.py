@@ -11,8 +11,7 @@ import pytest
 from lineage.index.output_index import read_index
 from lineage.purge.execution import apply
 from lineage.purge.returned import find_returned
-from lineage.storage.folder import Folder
-from lineage.storage.s3_client import UnreachableError
+from lineage.storage.folder import Folder, UnreachableError
 from lineage.store import delta as store
 from lineage.store.checksum_update import update_checksums
 from lineage.store.lookup import Lookup
