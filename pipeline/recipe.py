@@ -105,7 +105,7 @@ shards; join and record the facts."""
 class RayTable:
     """[ray]: where it runs. Nothing here changes a byte of the result."""
 
-    address: str = key("local", help='"local", "auto" or "ray://host:port"')
+    address: str = key("local", help='"local", "auto" or "host:port"')
     num_cpus: int | None = key(None, at_least=1, help="processors to use (all)")
     retries: int = key(2, at_least=0, help="how often a unit whose worker died is tried again")
     unit_cpus: float = key(1.0, above=0, help="processors a unit of work reserves")

@@ -162,7 +162,7 @@ def _check_shares(shares: Mapping[str, float], sources: set[str], empty: set[str
 
 
 class Places(NamedTuple):
-    """Where sequences lie: arrays of one shape. `source` is a place in `Plan.sources`, `start` counts tokens."""
+    """Where sequences lie: arrays of one shape. `source` is a place in `OrderPlan.sources`, `start` counts tokens."""
 
     source: Int64s
     epoch: Int64s

@@ -167,9 +167,9 @@ class _Flow:
         signatures = self.phase(
             "signatures", found.names, near.endpoint_rows, self.bound(near.signatures_of), num_slices
         )
-        likely = self.phase("likely", _compared(found, signatures), near.meeting_rows, self.bound(near.estimated))
+        likely = self.phase("estimated_pairs", _compared(found, signatures), near.pair_rows, self.bound(near.estimated))
         texts = self.phase("shingles", likely.names, near.endpoint_rows, self.bound(near.shingles_of), num_slices)
-        edges = self.phase("near", _compared(likely, texts), near.meeting_rows, self.bound(near.verified))
+        edges = self.phase("near", _compared(likely, texts), near.pair_rows, self.bound(near.verified))
         self.count(found, "capped_buckets")
         self.count(likely, "candidate_pairs", "compared_pairs")
         self.count(edges, "verified_pairs")
@@ -177,7 +177,7 @@ class _Flow:
 
     def components(self, edges: PublishedPartitions) -> PublishedPartitions:
         """The component of every document that shares its URL, its text or a near edge with another."""
-        equal = self.phase("equal", self.slices, graph.equal_rows, graph.stars)
+        equal = self.phase("equal_edges", self.slices, graph.equal_rows, graph.stars)
         names = equal.names + edges.names
         if equal.counts.get("edges", 0) + edges.counts.get("verified_pairs", 0) <= self.job.in_process_rows:
             return self.phase("labels", names, graph.edge_rows, graph.labels, 1)

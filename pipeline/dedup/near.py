@@ -134,7 +134,7 @@ class Compared(NamedTuple):
     is_values: bool
 
 
-def meeting_rows(context: Context, file: Compared) -> pa.Table:
+def pair_rows(context: Context, file: Compared) -> pa.Table:
     """Pairs, and values as rows with b = -1, by the partition where they meet."""
     if file.is_values:
         rows = context.read(file.name)

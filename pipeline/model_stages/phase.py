@@ -25,9 +25,9 @@ from pipeline.cluster.pieces import Ended, PieceOperator, PieceReader, run_piece
 from pipeline.cluster.tasks import ActorResources, TaskResources
 from pipeline.model_stages.work import (
     AskModel,
-    CarryOn,
     CountTries,
     ModelJob,
+    StepsBetween,
     UnitFragment,
     check_device,
     cuts_of,
@@ -155,7 +155,7 @@ def _operators(chain: Chain, actors: Mapping[str, ActorResources]) -> list[Piece
                 found.append(PieceOperator(name=model.name, work=ask, num_deaths=tries, actors=pool))
         if level + 1 < len(cuts):
             name = "->".join(chain.stages[position : cuts[level + 1]])
-            found.append(PieceOperator(name=name, work=CarryOn(level), num_deaths=CountTries(name)))
+            found.append(PieceOperator(name=name, work=StepsBetween(level), num_deaths=CountTries(name)))
     return found
 
 

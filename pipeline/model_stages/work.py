@@ -159,8 +159,8 @@ def check_device(model: str, device: str, settled: str, piece: UnitFragment) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class CarryOn:
-    """The work of the operator between the models of two steps."""
+class StepsBetween:
+    """The work of the operator that carries out the steps between two models."""
 
     level: int
 

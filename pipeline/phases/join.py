@@ -58,8 +58,8 @@ def join_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[JoinJob, UnitToJ
     """The joining of all units, once their groups are cut, or are not to be."""
     first_shard = None if plan.recipe.tokenize.off else _first_shards(plan.out, groups)
     return Phase(
-        name="join facts",
-        operator="join_facts",
+        name="join lineage facts",
+        operator="join_lineage_facts",
         stage="join",
         task=join_unit_task,
         result=JoinResult,

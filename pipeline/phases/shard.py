@@ -59,8 +59,8 @@ class ShardOfGroup:
 def cut_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[ShardJob, Group, CutResult]:
     """The cutting of all groups."""
     return Phase(
-        name="cut groups",
-        operator="cut_groups",
+        name="cut into shards",
+        operator="cut_into_shards",
         stage="cut",
         task=cut_group_task,
         result=CutResult,

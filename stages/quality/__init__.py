@@ -1,1 +1,3 @@
-"""The quality step: step → rule_sets/ (tables of rules) → text_view, words (what they measure)."""
+"""The quality step: step, options → rule_sets/ (tables of rules) → rules, text_view → words, languages, spacy_tokens,
+affixes (how a text is split), characters; offending marks the lines that count against a text.
+"""

@@ -268,7 +268,7 @@ class Interrupting(ProgressReporter):
                 signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("phase", ["read and filter", "join facts"])
+@pytest.mark.parametrize("phase", ["read and filter", "join lineage facts"])
 def test_an_interrupted_run_keeps_its_finished_units_and_the_next_call_ends_it(
     phase: str,
     sources: Sources,
@@ -281,7 +281,7 @@ def test_an_interrupted_run_keeps_its_finished_units_and_the_next_call_ends_it(
     path = write_recipe(tmp_path / "recipe.toml", plain)
     with pytest.raises(KeyboardInterrupt):
         run_recipe(load(path), Interrupting(phase, 1))
-    marker = {"read and filter": "unit.json", "join facts": "final.json"}[phase]
+    marker = {"read and filter": "unit.json", "join lineage facts": "final.json"}[phase]
     assert len(list(out.glob(f"work/units/*/{marker}"))) in (1, 2)
     assert not (out / "index.json").exists()
     continue_and_compare(path, out, undisturbed, monkeypatch)

@@ -217,7 +217,7 @@ def parallelise_model(
     has_experts = config.experts is not None
     meshes = make_meshes(device.type, sizes, shards=layout.zero != 0, has_experts=has_experts, timeout=timeout)
     groups = make_groups(sizes, timeout)
-    build = partial(_part, _Ground(config=config, layout=layout, meshes=meshes, device=device))
+    build = partial(_part, _Build(config=config, layout=layout, meshes=meshes, device=device))
     whole = partial(
         ParallelModel,
         config=config,
@@ -242,7 +242,7 @@ def parallelise_model(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ground:
+class _Build:
     """What all parts of a model are built on."""
 
     config: ModelConfig
@@ -251,9 +251,9 @@ class _Ground:
     device: torch.device
 
 
-def _part(ground: _Ground, span: LayerSpan, stage: int | None) -> nn.Module:
+def _part(build: _Build, span: LayerSpan, stage: int | None) -> nn.Module:
     """A span of the model, split, recomputed, compiled and sharded as the layout says; `stage`: its number."""
-    layout, meshes = ground.layout, ground.meshes
+    layout, meshes = build.layout, build.meshes
     tensor_mesh = meshes.dense["tp"] if layout.mesh.tp > 1 else None
     if layout.overlap.async_tp:
         from torch import _inductor as inductor  # slow to import, and used by nothing else here
@@ -261,7 +261,7 @@ def _part(ground: _Ground, span: LayerSpan, stage: int | None) -> nn.Module:
         # The compiler reads it: a product then begins with the pieces of its operand that have come.
         inductor.config._micro_pipeline_tp = True
     with torch.device("meta"):
-        llama = Llama(ground.config, span, layout.experts).to(layout.weight_dtype)
+        llama = Llama(build.config, span, layout.experts).to(layout.weight_dtype)
     if layout.float8 is not None:
         convert_to_float8(llama, layout.float8, layout.mesh.tp)
     if tensor_mesh is not None:
@@ -274,11 +274,11 @@ def _part(ground: _Ground, span: LayerSpan, stage: int | None) -> nn.Module:
         if layout.compile:
             layers[name].compile(backend=layout.compile_backend)
     root = llama if stage is None else Stage(llama, stage, tensor_mesh)
-    return _data_parallel(root, llama, ground)
+    return _data_parallel(root, llama, build)
 
 
-def _data_parallel(root: nn.Module, model: Llama, ground: _Ground) -> nn.Module:
-    mesh, layout, device = ground.meshes.dense, ground.layout, ground.device
+def _data_parallel(root: nn.Module, model: Llama, build: _Build) -> nn.Module:
+    mesh, layout, device = build.meshes.dense, build.layout, build.device
     if layout.wraps_in_ddp and model.config.experts is None:
         root.to_empty(device=device)
         model.tie()  # moving from meta gave each module a parameter of its own
@@ -291,7 +291,7 @@ def _data_parallel(root: nn.Module, model: Llama, ground: _Ground) -> nn.Module:
     again = layout.zero == 3 and layout.mesh.pp == 1
     for layer in model.model.layers.values():
         if model.config.experts is not None:
-            _shard_experts(cast(Layer, layer).block_sparse_moe, ground, policy, again=again)
+            _shard_experts(cast(Layer, layer).block_sparse_moe, build, policy, again=again)
         shard(layer, reshard_after_forward=again)
     span = model.span
     if not (model.config.tied and span.has_embedding and span.has_output):
@@ -320,10 +320,10 @@ def _gather_ahead(layers: Sequence[FSDPModule], num: int) -> None:
         layer.set_modules_to_backward_prefetch(list(reversed(layers[max(place - num, 0) : place])))
 
 
-def _shard_experts(experts: ExpertLayer, ground: _Ground, policy: MixedPrecisionPolicy, *, again: bool) -> None:
+def _shard_experts(experts: ExpertLayer, build: _Build, policy: MixedPrecisionPolicy, *, again: bool) -> None:
     """Every rank routes tokens of its own, tensor parallel peers too: so the router and what every token passes are
     shared by all ranks of a stage and replica, and each expert by those that have it."""
-    meshes = ground.meshes
+    meshes = build.meshes
     assert meshes.experts is not None
     assert meshes.whole is not None
     shared = () if experts.shared_expert is None else (experts.shared_expert,)

@@ -54,7 +54,7 @@ def test_the_operators_of_a_run_stand_in_ray_datas_own_log_under_the_names_of_th
     assert all(plan.count("TaskPoolMapOperator") == 1 for plan in plans)
     operators = [re.findall(r"MapBatches\((.*?)\)", plan)[0] for plan in plans]
     assert operators[0] == "read->url->parse->language->quality->pii"
-    assert operators[-4:] == ["tokenize", "cut_groups", "write_shards", "join_facts"]
+    assert operators[-4:] == ["tokenize", "cut_into_shards", "write_shards", "join_lineage_facts"]
     compared = operators[1:-4]
     assert compared[:2] == ["dedup.identity.rows", "dedup.identity"]
     assert {"dedup.candidates.rows", "dedup.candidates", "dedup.verdicts"} <= set(compared)
