@@ -8,7 +8,7 @@ later rule set over a text that was edited in between, has never seen it. Duplic
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from lineage.recipe import RecipeError, as_plain
@@ -19,6 +19,7 @@ from pipeline.recipe import PipelineRecipe, check_steps_of, recipe_of
 from stages.chain import build_chain
 from stages.document import STAGES
 from stages.quality.options import threshold_defaults
+from stages.quality.rules import RuleSet
 from stages.quality.step import rule_sets
 
 _SHAPES_MEASURES: Final = frozenset({"c4_min_words_per_line", "c4_max_word_chars", "fineweb_short_line_chars"})
@@ -135,11 +136,13 @@ def _cannot_judge(key: str, old: PipelineRecipe, new: PipelineRecipe) -> str | N
     if key == "quality.rules":
         left = [name for name in old.quality.rules if name in new.quality.rules]
         cut = set(old.quality.rules) - set(new.quality.rules)
-        edits_too_little = bool(cut & _editing(old)) and bool(left)
+        edits_too_little = bool(cut & _editing(old)) and bool(left or _judging_behind_quality(old))
         return None if list(new.quality.rules) == left and not edits_too_little else "the ledger has no such measures"
     if key in ("language.keep", "language.min_score"):
         if old.language.prefilter or min(old.language.min_score, new.language.min_score) < 0.5:
             return "with a prefilter, or a score under 0.5, another language may decide"
+        if old.language.keep[:1] != new.language.keep[:1] and _takes_first_language(old):
+            return "a source without the step `language` takes the words of the first one"
         return None if old.language.keep and new.language.keep else "the ledger has no such rule"
     if key in ("classifier.threshold", "classifier.reject", "decontaminate.ratio"):
         return None
@@ -148,7 +151,24 @@ def _cannot_judge(key: str, old: PipelineRecipe, new: PipelineRecipe) -> str | N
 
 def _editing(recipe: PipelineRecipe) -> set[str]:
     """The rule sets that edit a text which they let pass."""
-    return {found.name for found in rule_sets(recipe.quality, "en") if found.edit is not None}
+    return {found.name for found in _every_rule(recipe) if found.edit is not None}
+
+
+def _every_rule(recipe: PipelineRecipe) -> tuple[RuleSet, ...]:
+    """The rule sets of a language that has all rules: where stop words are off, the ledger has no finding of them."""
+    return rule_sets(replace(recipe.quality, stop_words_off=()), "en")
+
+
+def _judging_behind_quality(recipe: PipelineRecipe) -> list[str]:
+    """The stages that may turn down a text as the rule sets have edited it."""
+    stages = _judging_stages(recipe)
+    return stages[stages.index("quality") + 1 :] if "quality" in stages else []
+
+
+def _takes_first_language(recipe: PipelineRecipe) -> bool:
+    """Whether the rules of a source split every text as the first kept language, since none is identified."""
+    stages = [set(chain) for chain in _chains(recipe)]
+    return any("quality" in chain and "language" not in chain for chain in stages)
 
 
 def _rules(old: PipelineRecipe, new: PipelineRecipe) -> tuple[list[JudgedRule], int | None]:
@@ -163,8 +183,8 @@ def _rules(old: PipelineRecipe, new: PipelineRecipe) -> tuple[list[JudgedRule], 
         JudgedRule(rule="language.low_score", position=position + 1, side="at most", threshold=new.language.min_score)
     )
     position = STAGES.index("quality") * _AT_ONCE
-    thresholds = {rule.name: rule for found_set in rule_sets(new.quality, "en") for rule in found_set.rules}
-    sets = rule_sets(old.quality, "en")
+    thresholds = {rule.name: rule for found_set in _every_rule(new) for rule in found_set.rules}
+    sets = _every_rule(old)
     for number, found_set in enumerate(sets):
         for rule in found_set.rules:
             position += 1
@@ -263,16 +283,21 @@ def _judged_sql(old: PipelineRecipe, new: PipelineRecipe) -> str:
         ELSE 'gained'
       END AS outcome
     FROM documents d LEFT JOIN judged j USING (doc_id)
-    WHERE d.stage IS DISTINCT FROM 'identity'"""
+    WHERE d.stage IS DISTINCT FROM 'identity' AND d.purged IS NULL"""
 
 
 def _judging_stages(recipe: PipelineRecipe) -> list[str]:
     """The stages that may turn a text down once parse has given it, in order; of sources that differ, all."""
-    tables = switching_tables(recipe)
-    chains = [build_chain(source.steps, tables).stages for source in recipe.source]
+    chains = _chains(recipe)
     stages = [stage for chain in chains for stage in chain[chain.index("parse") + 1 :]]
     order = sorted(dict.fromkeys(stages), key=lambda stage: max(c.index(stage) for c in chains if stage in c))
     return [stage for stage in order if stage != "pii" or recipe.pii.action == "drop"]
+
+
+def _chains(recipe: PipelineRecipe) -> list[tuple[str, ...]]:
+    """The stages of each source."""
+    tables = switching_tables(recipe)
+    return [tuple(build_chain(source.steps, tables).stages) for source in recipe.source]
 
 
 def _tuned(

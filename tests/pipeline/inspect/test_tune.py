@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
-from pipeline.inspect.tune import tune
+from pipeline.inspect.tune import Tuned, tune
 from pipeline.recipe import load
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.runs import recipe, run, write_recipe
@@ -172,3 +173,57 @@ def test_an_output_without_the_whole_ledger_is_refused(
     run(tmp_path, plain)
     assert main(["tune", str(tmp_path / "recipe.toml"), "--from", str(tmp_path / "out")]) == 2
     assert 'quality.ledger = "all"' in capsys.readouterr().err
+
+
+def outcomes(answer: Tuned) -> dict[str, set[str]]:
+    return {
+        outcome: {example.doc_id for example in answer.examples if example.outcome == outcome}
+        for outcome in ("lost", "gained", "open")
+    }
+
+
+@pytest.fixture(scope="module")
+def other(crawl: Path) -> dict[str, Any]:
+    """The recipe of another output of the crawl: two languages, one without stop words; texts with personal data
+    go; a source whose language nobody asks for."""
+    found: dict[str, Any] = json.loads((crawl / "plain.json").read_text())
+    found["run"]["output"] = str(crawl / "other")
+    found["language"] = {"keep": ["en", "it"]}
+    found["quality"] = {"ledger": "all", "rules": ["gopher_quality", "c4"], "stop_words_off": ["en"]}
+    found["pii"] = {"action": "drop"}
+    found["source"][1]["steps"] = ["url", "parse", "quality", "pii"]
+    run(crawl, found)
+    return found
+
+
+def test_stop_words_are_judged_where_another_language_has_none(
+    crawl: Path, other: dict[str, Any], tmp_path: Path
+) -> None:
+    changed = {**with_quality(other, min_stop_words=30), "run": {**other["run"], "output": str(tmp_path / "out")}}
+    new = load(write_recipe(tmp_path / "new.toml", changed))
+    (answer,) = tune(str(crawl / "other"), [("new", new)], num_examples=1000)
+    run(tmp_path, changed)
+    before, after = survivors(Folder(str(crawl / "other"))), survivors(Folder(str(tmp_path / "out")))
+    assert before - after == outcomes(answer)["lost"] != set()
+
+
+@pytest.mark.parametrize(("changed", "words"), [
+    ({"quality": {"ledger": "all", "rules": [], "stop_words_off": ["en"]}}, "no such measures"),
+    ({"language": {"keep": ["it", "en"]}}, "takes the words of the first one"),
+])  # fmt: skip
+def test_what_reaches_texts_behind_a_rule_is_refused(
+    crawl: Path, other: dict[str, Any], changed: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RecipeError, match=words):
+        tune(str(crawl / "other"), [("new", load(write_recipe(tmp_path / "new.toml", {**other, **changed})))])
+
+
+def test_what_was_purged_is_not_counted(crawl: Path, other: dict[str, Any], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(crawl / "other", out)
+    recipes = [("same", load(write_recipe(tmp_path / "same.toml", other)))]
+    (before,) = tune(str(out), recipes)
+    doc_id = min(survivors(Folder(str(out))))
+    assert main(["purge", str(out), "--doc", doc_id, "--reason", "r", "--by", "b", "--apply"]) == 0
+    (after,) = tune(str(out), recipes)
+    assert 0 < after.total.before < before.total.before
