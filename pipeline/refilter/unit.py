@@ -339,7 +339,7 @@ def _finding(row: _Row) -> Finding:
 
 
 def _purged(document: Document, stage: str) -> Rejection:
-    return Rejection(document=document, finding=Finding(stage=stage, rule=RULE, rejected=True))
+    return Rejection(document=replace(document, text=""), finding=Finding(stage=stage, rule=RULE, rejected=True))
 
 
 @functools.lru_cache(maxsize=1)

@@ -67,16 +67,17 @@ def state_of(index: Index, purge_ids: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Purged:
-    """What was purged of what was kept: (documents, tokens) by (source, shard)."""
+    """What was purged of what was kept: (documents, tokens) by (source, shard); without a tokenizer there is none."""
 
-    by_shard: Mapping[tuple[str, int], tuple[int, int]]
+    by_shard: Mapping[tuple[str, int | None], tuple[int, int]]
 
     @classmethod
     def of(cls, ask: _Ask) -> _Purged:
         # A document may have been purged again, where a backup had brought it back.
         rows = ask(
-            "SELECT source, shard, count(*), sum(num_tokens)::BIGINT FROM"
-            " (SELECT DISTINCT doc_id, source, shard, num_tokens FROM purged WHERE shard IS NOT NULL) GROUP BY 1, 2"
+            "SELECT source, shard, count(*), sum(num_tokens)::BIGINT FROM (SELECT DISTINCT p.doc_id, d.source, p.shard,"
+            " coalesce(p.num_tokens, 0) AS num_tokens FROM purged p JOIN documents d USING (doc_id)"
+            " WHERE d.status = 'kept') GROUP BY 1, 2"
         )
         return cls(by_shard={(source, shard): (num, tokens) for source, shard, num, tokens in rows})
 

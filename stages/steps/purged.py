@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lineage.ids import text_hash
 from lineage.purge.purged_sets import PurgedSets
@@ -41,7 +41,9 @@ class PurgeFilter:
         return outcome
 
     def _reject(self, document: Document) -> Rejection:
-        return Rejection(document=document, finding=Finding(stage=self.stage, rule=RULE, rejected=True))
+        # Without its text, which the report would show among what the rules turned down.
+        finding = Finding(stage=self.stage, rule=RULE, rejected=True)
+        return Rejection(document=replace(document, text=""), finding=finding)
 
 
 def origin_in(purged: PurgedSets, document: Document) -> bool:

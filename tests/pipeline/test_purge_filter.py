@@ -13,6 +13,7 @@ from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
 from sluice.output import open_output
+from tests.support.outputs.byte_search import everything, of_folder
 from tests.support.outputs.runs import recipe, run
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -57,6 +58,9 @@ def test_hosts_urls_and_texts_purged_from_an_earlier_output_stay_out(tmp_path: P
     inputs = {"web": (write_pages(tmp_path / "b.jsonl", again),)}
     run(tmp_path / "b", recipe(later, inputs, purges={"honour": [earlier]}))
     assert ends(later) == {**dict.fromkeys(again, "purged"), "https://stays.example/1": "kept"}
+    purged = [text[:80].encode() for text in (*texts[5:], texts[3])]
+    held = [part for part in everything(of_folder(Folder(later))) if any(text in part for text in purged)]
+    assert not held, "in the report's examples neither"
 
 
 def test_a_host_is_found_however_a_person_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

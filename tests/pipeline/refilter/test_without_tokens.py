@@ -86,6 +86,12 @@ def test_a_purge_takes_texts_out_and_lets_nothing_of_them_stand(
     pieces = [text[i : i + 250].encode() for i in range(0, len(text) - 250, 250)]
     assert pieces and not [piece for data in everything(of_folder(out)) for piece in pieces if piece in data]
     assert verify(out, verify_hooks(out)).problems == ()
+    (num_left,) = query(
+        out, "SELECT count(*) FROM documents WHERE status = 'kept' AND purged IS NULL AND source = 'web'"
+    ).rows[0]
+    report = out.read("report.html").decode()
+    assert "purged since" in report
+    assert f"What is left: {num_left} documents" in report
     assert main(["purge", out.url, "--doc", str(doc_id), "--reason", "r", "--by", "b", "--apply"]) == 0
 
 
