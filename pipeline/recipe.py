@@ -14,7 +14,7 @@ from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, is_remote
 from stages.chain import DEFAULT_STEPS, check_steps
 from stages.dedup.options import DedupTable
-from stages.pii.options import PiiTable
+from stages.pii.options import PiiTable, check_phone_region
 from stages.quality.options import QualityTable, check_languages, threshold_defaults
 from stages.quality.options import limits as thresholds
 from stages.reading.options import RowFields
@@ -206,12 +206,13 @@ def _check_output(output: str) -> None:
 
 def check_steps_of(recipe: PipelineRecipe) -> None:
     """RecipeError where a source's steps cannot be: their names and order, the classifiers' names, thresholds that the
-    variant has no rule for, languages that a rule has no words for. No file is opened."""
+    variant has no rule for, languages that a rule has no words for, a phone region that is none. No file is opened."""
     for source in recipe.source:
         check_steps(source.steps)
         if "quality" in source.steps and recipe.quality.rules:
             thresholds(recipe.quality)
             check_languages(recipe.quality, recipe.language.keep or ("en",))
+    check_phone_region(recipe.pii)
     check_classifiers(recipe.classifier)
     check_step_tables(recipe.step, [source.steps for source in recipe.source])
 

@@ -35,8 +35,10 @@ _IPV4 = linear(rb"(?:\d{1,3}\.){3}\d{1,3}")
 _IPV6 = linear(rb"[23][0-9A-Fa-f]{3}(?::[0-9A-Fa-f]{0,4}){2,7}(?:(?:\.\d{1,3}){3})?")
 _DIGIT_GROUPS = linear(rb"\d+(?:[ -]\d+)*")
 _CARD_GATE = linear(rb"[2-6](?:[ -]?\d){12}")
-_IBAN_START = linear(rb"[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,29}")
+_IBAN_START = linear(rb"[A-Z]{2}\d{2}")
+_IBAN_REST = {size: re.compile(rb"(?: ?[A-Z0-9]){%d}" % (size - 4)) for size in IBAN_LENGTHS.values()}
 _SSN = linear(rb"\d{3}-\d{2}-\d{4}")
+_COLON: Final = ord(":")
 _DIGITS = frozenset(b"0123456789")
 _ALPHANUMERIC = _DIGITS | frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
 
@@ -55,7 +57,10 @@ def find_ips(data: bytes) -> Iterator[Span]:
     for pattern, joints in ((_IPV4, b"."), (_IPV6, b":.")):
         for match in pattern.finditer(data):
             start, end = match.span()
-            if _stands_alone(data, start, end, joints) and is_public_ip(match[0].decode("ascii")):
+            # IPv6 may end in two colons, and a sentence may put one or two behind it: "at 2606:4700::1111: it answers"
+            while data[end - 1] == _COLON and not is_public_ip(data[start:end].decode("ascii")):
+                end -= 1
+            if _stands_alone(data, start, end, joints) and is_public_ip(data[start:end].decode("ascii")):
                 yield start, end
 
 
@@ -64,11 +69,20 @@ def find_cards(data: bytes) -> Iterator[Span]:
     if not _CARD_GATE.search(data):
         return
     for run in _DIGIT_GROUPS.finditer(data):
-        start, end = run.span()
-        if end - start < 13 or not _stands_alone(data, start, end, b"."):
-            continue
-        groups = [(start + m.start(), start + m.end()) for m in re.finditer(rb"\d+", run[0])]
-        yield from _cards_in_groups(data, groups)
+        start, end = _standing_alone(data, *run.span())
+        if end - start >= 13:
+            groups = [(start + m.start(), start + m.end()) for m in re.finditer(rb"\d+", data[start:end])]
+            yield from _cards_in_groups(data, groups)
+
+
+def _standing_alone(data: bytes, start: int, end: int) -> Span:
+    """A run of digits without what belongs to something else at its ends, up to a space: the 99 of `9.99 4111 …`, the
+    2 of `… 1111 2nd`. Behind a hyphen all of it is something else, as in an identifier (`4f1-4111-…`)."""
+    if _is_joined_before(data, start, b"."):
+        start = data.find(b" ", start, end) + 1 or end
+    if _is_joined_behind(data, end, b"."):
+        end = max(data.rfind(b" ", start, end), start)
+    return start, end
 
 
 def _cards_in_groups(data: bytes, groups: list[Span]) -> Iterator[Span]:
@@ -97,24 +111,14 @@ def find_ibans(data: bytes) -> Iterator[Span]:
     """IBANs, in one piece or in groups with single spaces; what follows one after a space is not part of it."""
     for match in _IBAN_START.finditer(data):
         start = match.start()
-        if start and data[start - 1] in _ALPHANUMERIC:
+        if _is_joined_before(data, start, b""):
             continue
-        wanted = IBAN_LENGTHS.get(match[0][:2].decode("ascii"), 0)
-        end = _end_of_letters(data, start, match.end(), wanted)
-        if end and is_iban(data[start:end].replace(b" ", b"").decode("ascii")):
-            yield start, end
-
-
-def _end_of_letters(data: bytes, start: int, last: int, wanted: int) -> int:
-    """Where `wanted` letters and digits end, counted from `start` over single spaces; 0 if there are fewer up to
-    `last`, or they do not end a word."""
-    position = start
-    while wanted and position < last:
-        wanted -= data[position] != 0x20
-        position += 1
-    if wanted or position == start or (position < len(data) and data[position] in _ALPHANUMERIC):
-        return 0
-    return position
+        size = IBAN_LENGTHS.get(match[0][:2].decode("ascii"))
+        rest = size and _IBAN_REST[size].match(data, match.end())
+        if not rest or _is_joined_behind(data, rest.end(), b""):
+            continue
+        if is_iban((match[0] + rest[0]).replace(b" ", b"").decode("ascii")):
+            yield start, rest.end()
 
 
 def find_ssns(data: bytes) -> Iterator[Span]:
@@ -128,9 +132,18 @@ def find_ssns(data: bytes) -> Iterator[Span]:
 
 def _stands_alone(data: bytes, start: int, end: int, joints: bytes) -> bool:
     """Whether no letter or digit touches the span, nor a digit over one of the joints."""
-    before, after = data[max(start - 2, 0) : start], data[end : end + 2]
-    if before and (before[-1] in _ALPHANUMERIC or (before[-1] in joints and before[0] in _DIGITS and len(before) == 2)):
-        return False
-    return not (
-        after and (after[0] in _ALPHANUMERIC or (after[0] in joints and after[-1] in _DIGITS and len(after) == 2))
+    return not (_is_joined_before(data, start, joints) or _is_joined_behind(data, end, joints))
+
+
+def _is_joined_before(data: bytes, start: int, joints: bytes) -> bool:
+    before = data[max(start - 2, 0) : start]
+    return bool(before) and (
+        before[-1] in _ALPHANUMERIC or (before[-1] in joints and before[0] in _DIGITS and len(before) == 2)
+    )
+
+
+def _is_joined_behind(data: bytes, end: int, joints: bytes) -> bool:
+    after = data[end : end + 2]
+    return bool(after) and (
+        after[0] in _ALPHANUMERIC or (after[0] in joints and after[-1] in _DIGITS and len(after) == 2)
     )

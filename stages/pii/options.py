@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from lineage.recipe import key
+from lineage.recipe import RecipeError, key
 
 KINDS: Final = ("email", "phone", "ip", "credit_card", "iban", "us_ssn", "secret")
 
@@ -19,3 +19,21 @@ class PiiTable:
     phone_region: str = key(
         "US", help="country (ISO 3166) whose national phone formats count; numbers with + count everywhere"
     )
+
+
+def check_phone_region(table: PiiTable) -> None:
+    """RecipeError unless `phone_region` is a country whose national numbers can be told: with any other text the
+    library finds none of them, and says nothing."""
+    region = table.phone_region
+    if region == "US":  # the default needs no list, and the library a moment to be imported
+        return
+    from phonenumbers import SUPPORTED_REGIONS
+
+    if region not in SUPPORTED_REGIONS:
+        meant = region.strip().upper()
+        hint = f"; did you mean {meant!r}?" if meant in SUPPORTED_REGIONS else ""
+        raise RecipeError(
+            f"pii.phone_region = {region!r}: expected a country's two capital letters (ISO 3166), such as 'US', 'GB' or"
+            f" 'DE'{hint}",
+            "pii.phone_region",
+        )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from stages.pii.linear import linear
 
 _MARGIN: Final = 48  # bytes of context on each side: more than the matcher looks at
+_SHORT: Final = 8  # bytes by which that may grow; more digits in a row are a match of their own
 _LONGEST: Final = 4096
 _SEVEN_DIGITS = linear(rb"\d(?:[^0-9A-Za-z\n]{0,6}\d){6,}")  # between two digits up to six bytes: "\u202f(0) "
 # Dates, spans of years and grouped amounts are most of what holds seven digits, and the library takes long over each.
@@ -28,40 +29,75 @@ def find_phones(data: bytes, region: str) -> Iterator[tuple[int, int]]:
     Digits in one piece without `+` are taken for a phone number only after a word such as `tel` or `call`: identifiers
     look the same (FineWeb gave plain phone patterns up for that reason). What begins as a date or with a year and a
     hyphen (`2016-011092`) is none."""
-    for start, end in _windows(data):
-        window = data[start:end].decode("utf-8", "ignore")
-        for match in _matcher()(window, region):
-            if _DATE.match(match.raw_string):
+    for window in _windows(data):
+        text = data[window.start : window.end].decode("utf-8")
+        for match in _matcher()(text, region):
+            begins = window.start + len(text[: match.start].encode("utf-8"))
+            if not window.counts_from <= begins < window.counts_to or _DATE.match(match.raw_string):
                 continue
-            if match.raw_string.isdigit() and not _NAMED.search(window[: match.start]):
-                continue
-            first = start + len(window[: match.start].encode("utf-8"))
-            yield first, first + len(match.raw_string.encode("utf-8"))
+            if match.raw_string.isdigit():
+                before = data[_margin_before(data, begins) : begins].decode("utf-8")
+                if not _NAMED.search(before):
+                    continue
+            yield begins, begins + len(match.raw_string.encode("utf-8"))
 
 
-def _windows(data: bytes) -> Iterator[tuple[int, int]]:
-    """Stretches around every seven digits that could be one number, without overlap and each on whole characters."""
-    begun, ended = -1, -1
+class _Window(NamedTuple):
+    """A stretch of one line for the matcher to look at, of which the numbers that begin within bounds count."""
+
+    start: int
+    end: int
+    counts_from: int
+    counts_to: int
+
+
+def _windows(data: bytes) -> Iterator[_Window]:
+    """Stretches around every seven digits that could be one number. No number holds a line feed, so none reaches over a
+    line's end. Where a line has so many that the stretch would get too long, two windows share the digits on both sides
+    of their border: each sees those whole, and each number counts in one of them."""
+    window: _Window | None = None
+    last_start = last_end = 0  # of the digits before, with what is around them; and where they end themselves
     for match in _SEVEN_DIGITS.finditer(data):
         if _NO_PHONE.fullmatch(match[0]) and data[match.start() - 1 : match.start()] != b"+":
             continue
-        start, end = max(match.start() - _MARGIN, 0), min(match.end() + _MARGIN, len(data))
-        if begun >= 0 and start <= ended and end - begun <= _LONGEST:
-            ended = end
-            continue
-        if begun >= 0:
-            yield _on_characters(data, begun, ended)
-        begun, ended = max(start, ended), end
-    if begun >= 0:
-        yield _on_characters(data, begun, ended)
+        start, end = _around(data, *match.span())
+        if window is None or start > window.end:
+            if window is not None:
+                yield window
+            window = _Window(start, end, start, end)
+        elif end - window.start <= _LONGEST:
+            window = window._replace(end=end, counts_to=end)
+        else:
+            yield window._replace(end=end, counts_to=last_end)
+            window = _Window(last_start, end, last_end, end)
+        last_start, last_end = start, match.end()
+    if window is not None:
+        yield window
 
 
-def _on_characters(data: bytes, start: int, end: int) -> tuple[int, int]:
-    while start < end and data[start] & 0xC0 == 0x80:
-        start += 1
-    while end < len(data) and data[end] & 0xC0 == 0x80:
-        end += 1
-    return start, end
+def _around(data: bytes, start: int, end: int) -> tuple[int, int]:
+    """The span with what stands around it in its line."""
+    first, last = _margin_before(data, start), _margin_behind(data, end)
+    line_begins, line_ends = data.rfind(b"\n", first, start) + 1, data.find(b"\n", end, last)
+    return max(first, line_begins), last if line_ends < 0 else line_ends
+
+
+def _margin_before(data: bytes, position: int) -> int:
+    """Where the context of what stands at `position` begins: between two characters, and in no short piece of
+    digits."""
+    begins = max(position - _MARGIN, 0)
+    least = max(begins - _SHORT, 0)
+    while begins > least and (data[begins] & 0xC0 == 0x80 or data[begins - 1 : begins + 1].isdigit()):
+        begins -= 1
+    return begins
+
+
+def _margin_behind(data: bytes, position: int) -> int:
+    ends = min(position + _MARGIN, len(data))
+    most = min(ends + _SHORT, len(data))
+    while ends < most and (data[ends] & 0xC0 == 0x80 or data[ends - 1 : ends + 1].isdigit()):
+        ends += 1
+    return ends
 
 
 @cache

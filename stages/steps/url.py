@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import unquote, urlsplit
@@ -28,6 +29,7 @@ _PLAIN = re.compile(
 )
 """Most addresses: a host of plain labels, path and query arguments of unreserved characters. No escapes come or go."""
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+_MAX_PASSES = 5  # two for nearly every URL: the second finds nothing to change
 _SPACES_AND_CONTROLS = re.compile(r"[\x00-\x20\x7f]+")
 _NOT_A_WORD = re.compile(r"[\W_]+")
 
@@ -55,14 +57,26 @@ def normalise_url(url: str) -> str:
     """
     plain = _PLAIN.fullmatch(url)
     if plain is None:
-        return _canonical(_SPACES_AND_CONTROLS.sub("", url))
+        return _settled(_SPACES_AND_CONTROLS.sub("", url))
     place, query = plain.groups(default="")
     arguments = sorted(query.split("&"), key=lambda argument: argument.partition("="))
     return f"https://{place}{_untracked(arguments)}"
 
 
+def _settled(cleaned: str) -> str:
+    """`normalise_url` of a URL without white space and control codes.
+
+    For a few hosts the first pass only makes way for a second: what IDNA refuses for its two dots at the end, it takes
+    once they are gone. A URL that never settles is compared as it is."""
+    form = cleaned
+    for _ in range(_MAX_PASSES):
+        before, form = form, _canonical(form)
+        if form == before:
+            return form
+    return cleaned.partition("#")[0]
+
+
 def _canonical(cleaned: str) -> str:
-    """`normalise_url` of a URL without white space and control codes."""
     try:
         canonical: str = canonicalize_url(cleaned)
         parts = urlsplit(canonical)
@@ -152,7 +166,8 @@ class UrlStep:
     @cached_property
     def _hosts(self) -> frozenset[str]:
         with blamed_on("url.block_hosts"):
-            return frozenset(_listed_host(line, file) for file in self._table.block_hosts for line in list_lines(file))
+            lines = ((line, file) for file in self._table.block_hosts for line in list_lines(file))
+            return frozenset(host for line, file in lines for host in _listed_hosts(line, file))
 
     @cached_property
     def _words(self) -> WordList:
@@ -160,13 +175,23 @@ class UrlStep:
             return WordList(line for file in self._table.block_words for line in list_lines(file))
 
 
-def _listed_host(line: str, file: str) -> str:
-    """The host that a line of a block list names: `example.com`, `*.example.com`, `0.0.0.0 example.com`, a URL."""
-    name = line.rsplit(maxsplit=1)[-1].removeprefix("*.").removeprefix(".")
-    host = named_host(name)
-    if host is None:
-        raise RecipeError(f"{file} holds {line!r}: expected a host name, such as example.com")
-    return host
+def _listed_hosts(line: str, file: str) -> Iterator[str]:
+    """The hosts that a line of a block list names: `example.com`, `*.example.com`, a URL, or all that stand behind the
+    address in `0.0.0.0 example.com www.example.org`."""
+    words = line.split()
+    for name in words[1:] if len(words) > 1 and _is_address(words[0]) else words[-1:]:
+        host = named_host(name.removeprefix("*.").removeprefix("."))
+        if host is None:
+            raise RecipeError(f"{file} holds {line!r}: expected a host name, such as example.com")
+        yield host
+
+
+def _is_address(word: str) -> bool:
+    try:
+        ipaddress.ip_address(word)
+    except ValueError:
+        return False
+    return True
 
 
 class WordList:

@@ -122,6 +122,7 @@ rules = ["c4", "c5"]
     ("data", "[dedup]\nbands = 99\n", 8, "dedup.bands = 99"),
     ("data", '[quality]\nvariant = "dolma"\nc4_min_sentences = 3\n', 9, "no such rule"),
     ("data", '[language]\nkeep = ["en", "xx"]\n', None, "language 'xx' is kept"),
+    ("data", '[pii]\nphone_region = "UK"\n', 8, "phone_region = 'UK': expected"),
     ("train", "workers = 3\n[train.parallel]\ntp = 2\n", 10, "train.workers = 3"),
     ("train", "[train.optimizer]\nlr = 0\n", 11, "more than 0"),
 ])  # fmt: skip

@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from phonenumbers import SUPPORTED_REGIONS
 
+from lineage.recipe import RecipeError
 from stages.document import Document, Edit, Rejection
+from stages.pii import phones
 from stages.pii.linear import linear
 from stages.pii.numbers import IBAN_LENGTHS, is_card, is_iban, luhn_holds
-from stages.pii.options import KINDS, PiiTable
+from stages.pii.options import KINDS, PiiTable, check_phone_region
+from stages.pii.phones import find_phones
 from stages.pii.scrub import ANY_OF_GATES, GATES, ORDER, PLACEHOLDERS, scrub
 from stages.pii.step import PiiStep
 
@@ -31,16 +35,25 @@ FOUND = [
     ("ip", "http://93.184.216.34:8080/", "http://<IP>:8080/"),
     ("ip", "[2607:f8b0:4005:805::200e] answered", "[<IP>] answered"),
     ("ip", "2a00:1450:4001:82a:0:0:0:200e", "<IP>"),
+    ("ip", "server at 2606:4700:4700::1111: it answers.", "server at <IP>: it answers."),
+    ("ip", "2606:4700:4700::1111::\n\n  x", "<IP>::\n\n  x"),
+    ("ip", "net 2606:4700:: and 2606:4700::: more", "net <IP> and <IP>: more"),
     ("credit_card", "paid with 4111111111111111 yesterday", "paid with <CREDIT_CARD> yesterday"),
     ("credit_card", "5500-0000-0000-0004", "<CREDIT_CARD>"),
     ("credit_card", "3782 822463 10005", "<CREDIT_CARD>"),
     ("credit_card", "6011 1111 1111 1117 and more", "<CREDIT_CARD> and more"),
     ("credit_card", "no. 12 4111 1111 1111 1111 123", "no. 12 <CREDIT_CARD> 123"),
     ("credit_card", "4222222222222", "<CREDIT_CARD>"),
+    ("credit_card", "Paid 9.99 4111 1111 1111 1111 today.", "Paid 9.99 <CREDIT_CARD> today."),
+    ("credit_card", "Card 4111 1111 1111 1111 2nd try.", "Card <CREDIT_CARD> 2nd try."),
+    ("credit_card", "Q4 4111 1111 1111 1111", "Q4 <CREDIT_CARD>"),
+    ("credit_card", "Q4 4111111111111111 2.50", "Q4 <CREDIT_CARD> 2.50"),
     ("iban", "IBAN DE89 3704 0044 0532 0130 00", "IBAN <IBAN>"),
     ("iban", "GB82WEST12345698765432.", "<IBAN>."),
     ("iban", "DE89370400440532013000 BIC COBADEFFXXX", "<IBAN> BIC COBADEFFXXX"),
     ("iban", "FR14 2004 1010 0505 0001 3M02 606", "<IBAN>"),
+    ("iban", "FY24 BUDGET TRANSFER DE89370400440532013000 DONE", "FY24 BUDGET TRANSFER <IBAN> DONE"),
+    ("iban", "DE12 3456 TO DE89 3704 0044 0532 0130 00", "DE12 3456 TO <IBAN>"),
     ("us_ssn", "SSN 219-09-9999.", "SSN <US_SSN>."),
     ("secret", "key=AKIAIOSFODNN7EXAMPLE", "key=<SECRET>"),
     ("secret", "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "<SECRET>"),
@@ -69,6 +82,8 @@ LEFT = [
     "2024-01-15 12:30:45, 15.01.2024, 1/2/2003, 22.04.2020 10 Uhr, 2016-011092, [13.10.2021, 2021/2022",
     "version 1.2.3.4.5, OID 1.3.6.1.4.1, 10.0.0.1, 192.168.1.1, 127.0.0.1, 224.0.0.1, 999.1.1.1, 203.0.113.7",
     "std::vector a::b fe80::1 ::1 2001:db8::1 12:34:56",
+    "04111111111111111000 x4111-1111-1111-1111 0.4111111111111111 9.41111111-1111-1111 4111 1111 1111 1111.5",
+    "4f1-4111-1111-1111-1111-9, 4111 1111 1111 1111a, 4111-1111-1111-1111-9e, 2 4 41111111 11111111 9",
     "4111111111111112, 4111 1111 1111 1112, 0000000000000000, 1234567812345670",
     "DE89370400440532013001, XX82WEST12345698765432, GB82 WEST",
     "GB82WEST123456987<b>., DE89 3704 0044 0532 é130 00, FR1420041010050\n5000",
@@ -97,6 +112,48 @@ def test_what_only_looks_like_personal_data_stays(text):
 def test_a_national_phone_number_counts_in_its_own_country():
     assert scrub("Ruf 030 901820 an", ["phone"], region="DE").text == "Ruf <PHONE> an"
     assert scrub("Ruf 030 901820 an", ["phone"], region="US").counts == {}
+
+
+@pytest.mark.parametrize("region", ["us", "UK", "XX", "", "ZZ", "001", "U S", " us"])
+def test_a_phone_region_that_is_no_country_is_refused_by_its_value(region):
+    with pytest.raises(RecipeError, match=rf"pii\.phone_region = {region!r}: expected .*'GB'") as refused:
+        check_phone_region(PiiTable(phone_region=region))
+    assert refused.value.key == "pii.phone_region"
+    assert ("did you mean 'US'" in str(refused.value)) == (region.strip() == "us")
+
+
+def test_every_country_of_the_library_may_be_the_phone_region():
+    for region in sorted(SUPPORTED_REGIONS):
+        check_phone_region(PiiTable(phone_region=region))
+
+
+def test_a_list_of_phone_numbers_loses_each_of_them():
+    text = "\n".join(f"+49 30 9018 {number}" for number in range(2000, 2300))
+    assert scrub(text).text == "\n".join(["<PHONE>"] * 300)
+    text = " and ".join(f"+49 30 9018 {number}" for number in range(2000, 2300))
+    assert scrub(text).text == " and ".join(["<PHONE>"] * 300)
+
+
+PHONES = [
+    "+49 30 9018 2406",
+    "(650) 253-0000",
+    "call 6502530000",
+    "+44 (0)20 7946 0958 ext. 12345678",
+    "0032 2 555 12 12",
+]
+NO_PHONES = ["1234567", "15.01.2024", "1.234.567", "no. 7", "12345", "x", "é", "—", "\u3000", "+33\xa01\xa0"]
+PHONE_LINES = st.lists(st.sampled_from(PHONES) | st.sampled_from(NO_PHONES), max_size=12).map(" a ".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(PHONE_LINES, max_size=8), st.integers(min_value=100, max_value=400))
+def test_a_phone_number_is_found_or_not_by_its_own_line_wherever_windows_end(lines, longest):
+    alone = [[line.encode()[start:end] for start, end in find_phones(line.encode(), "US")] for line in lines]
+    text = "\n".join(lines).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(phones, "_LONGEST", longest)
+        found = [text[start:end] for start, end in find_phones(text, "US")]
+    assert found == [number for numbers in alone for number in numbers]
 
 
 def test_where_finds_overlap_the_kind_that_comes_first_in_the_order_counts():
