@@ -121,7 +121,8 @@ def load_recipe(path: str | Path, shape: type[T], overrides: Sequence[str] = ())
 def read_toml(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """The TOML of `path` with the overrides applied; RecipeError if it cannot be read."""
     try:
-        raw = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        # Editors on Windows put a byte order mark first, which TOML does not allow.
+        raw = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise RecipeError(f"no recipe at {path}: give the path of a .toml file") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -149,9 +150,10 @@ def _override(raw: dict[str, Any], override: str) -> None:
     where: Any = raw
     for part in parts[:-1]:
         if isinstance(where, list):
-            if not part.isdigit() or int(part) >= len(where):
+            number = whole_number(part)
+            if number is None or number >= len(where):
                 raise RecipeError(f"--set {override!r}: {part!r} is not an entry of the list (0 to {len(where) - 1})")
-            where = where[int(part)]
+            where = where[number]
         else:
             where = where.setdefault(part, {})
         if not isinstance(where, (dict, list)):
@@ -161,6 +163,12 @@ def _override(raw: dict[str, Any], override: str) -> None:
             f"--set {override!r}: {parts[-2]!r} is a list of tables; name an entry, as in {parts[-2]}.0.key"
         )
     where[parts[-1]] = value
+
+
+def whole_number(text: str) -> int | None:
+    """The number from 0 that a text gives in at most 18 digits, 0 to 9 (so that 64 bits hold it); None for another
+    text. `str.isdigit` alone takes ² too, which `int` refuses, and the digits of every script."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
 def parse_table(shape: type[T], raw: Mapping[str, Any], where: str = "") -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from lineage.ids import parse_id
-from lineage.recipe import RecipeError
+from lineage.recipe import RecipeError, whole_number
 
 
 def add_json(parser: argparse._ActionsContainer) -> None:
@@ -28,9 +28,10 @@ def add_recipe(parser: argparse.ArgumentParser, what: str) -> None:
 
 def count(text: str) -> int:
     """An option's whole number from 0."""
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 0 or more")
-    return int(text)
+    number = whole_number(text)
+    if number is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 0 or more, of at most 18 digits")
+    return number
 
 
 def share(text: str) -> float:

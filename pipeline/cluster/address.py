@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Final
 
+from lineage.recipe import whole_number
+
 _SWITCH: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Off, a node's address is 127.0.0.1 (Ray's default on Windows and macOS). Ray has no other setting for it: the
 address itself, given to `ray.init`, it turns into the machine's outer one (ray 2.60, `resolve_ip_for_localhost`)."""
@@ -54,8 +56,9 @@ def _listens_on_loopback_alone(address: str) -> bool:
 
 def _host_and_port(address: str) -> tuple[str, int]:
     """Both, or an empty host where `address` is nothing of the kind."""
-    host, _, port = address.rpartition(":")
-    return (host.strip("[]"), int(port)) if host and port.isdigit() else ("", 0)
+    host, _, text = address.rpartition(":")
+    port = whole_number(text)
+    return (host.strip("[]"), port) if host and port is not None else ("", 0)
 
 
 def _try_connection(host: str, port: int) -> None:

@@ -21,6 +21,7 @@ from urllib3.exceptions import (
     ResponseError,
 )
 
+from lineage.recipe import whole_number
 from lineage.secrets import redact_log, redacted, without_secrets
 
 _BUSY: Final = (408, 429, 500, 502, 503, 504)
@@ -97,9 +98,10 @@ def http_facts(url: str, retries: Retries | None = None, shown: str | None = Non
         length = response.headers.get("Content-Length", "")
         if response.status != 200:  # 416 where there is no first byte
             length = response.headers.get("Content-Range", "").rpartition("/")[2]
-    if not length.isdigit():
+    size = whole_number(length)
+    if size is None:
         raise OSError(f"{shown}: the server does not state the file's length (Content-Length is {length!r})")
-    return HttpFacts(size=int(length), etag=response.headers.get("ETag", ""))
+    return HttpFacts(size=size, etag=response.headers.get("ETag", ""))
 
 
 class HttpFile(io.RawIOBase):
@@ -180,9 +182,9 @@ class HttpFile(io.RawIOBase):
 
     def _check_version(self, response: urllib3.BaseHTTPResponse, skipped: int) -> None:
         """Remember which file this is, or see that it is still the same one."""
-        length = response.headers.get("Content-Length", "")
-        if length.isdigit():
-            size = int(length) + self._position - skipped
+        length = whole_number(response.headers.get("Content-Length", ""))
+        if length is not None:
+            size = length + self._position - skipped
             version = f"{response.headers.get('ETag')} of {size} bytes"
             if self._version not in (None, version):
                 response.close()

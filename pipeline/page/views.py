@@ -6,6 +6,7 @@ from typing import Any
 
 from lineage.ids import parse_id
 from lineage.index.output_index import read_index
+from lineage.recipe import whole_number
 from lineage.storage.folder import Folder
 from lineage.store.query import answers
 from lineage.trace.document_history import DocumentHistory
@@ -79,8 +80,9 @@ def find_documents(out: Folder, wanted: str, limit: int) -> list[DocumentHistory
             return tracer.by_hash(digest)[:limit]
     if "://" in wanted:
         return tracer.by_url(wanted)[:limit]
-    shard, colon, token = wanted.rpartition(":")
-    source, slash, number = shard.rpartition("/")
-    if colon and slash and number.isdigit() and token.isdigit():
-        return tracer.by_token(source, int(number), int(token))
+    place, _, token_text = wanted.rpartition(":")
+    source, _, shard_text = place.rpartition("/")
+    shard, token = whole_number(shard_text), whole_number(token_text)
+    if source and shard is not None and token is not None:
+        return tracer.by_token(source, shard, token)
     return tracer.by_host(wanted, limit)[0]

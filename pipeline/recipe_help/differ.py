@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from lineage.recipe import RecipeError, as_plain, parse_table, read_toml
 from lineage.storage.folder import Folder, local_path
 from pipeline.recipe import PipelineRecipe, checked
 from pipeline.recipe_help.check import kind_of
-from pipeline.recipe_help.keys import SHAPES, Kind
+from pipeline.recipe_help.keys import SHAPES, Kind, recipe_tables
 from stages.quality.options import limits
+
+_THRESHOLD_TYPES: Final = {
+    key.own_name: int if key.type == "whole number" else float
+    for table in recipe_tables("data")
+    if table.name == "quality"
+    for key in table.keys
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeDifference:
-    """A key and its two values; None where a recipe has none, as of a source that it lacks."""
+    """A key and its two values; None where a recipe has none, as of a source that it lacks. `is_order`: the key is
+    a list of named tables, and the values are their names, those that both have in another order."""
 
     key: str
     a: Any
     b: Any
+    is_order: bool = False
 
 
 def open_recipe(place: str) -> tuple[Kind, Any]:
@@ -37,7 +46,8 @@ def open_recipe(place: str) -> tuple[Kind, Any]:
 
 def differences(a: Any, b: Any) -> list[RecipeDifference]:
     """What differs, by key. Sources, classifiers and steps are matched by name, thresholds of [quality] by their
-    variants' defaults: source.web.limit, quality.min_words. A source that only one has is one difference."""
+    variants' defaults: source.web.limit, quality.min_words. A source that only one has is one difference, and so is
+    another order of those that both have, which makes another run."""
     found: list[RecipeDifference] = []
     _compare(_effective(a), _effective(b), "", found)
     return found
@@ -46,12 +56,17 @@ def differences(a: Any, b: Any) -> list[RecipeDifference]:
 def _effective(recipe: Any) -> dict[str, Any]:
     plain: dict[str, Any] = as_plain(recipe)
     if isinstance(recipe, PipelineRecipe):
-        plain["quality"] |= limits(recipe.quality)
+        # A rule set counts with numbers of either type; people see a threshold as its key is declared.
+        plain["quality"] |= {name: _THRESHOLD_TYPES[name](value) for name, value in limits(recipe.quality).items()}
     return plain
 
 
 def _compare(a: Any, b: Any, where: str, found: list[RecipeDifference]) -> None:
-    a, b = _by_name(a), _by_name(b)
+    names_a, names_b = _names(a), _names(b)
+    if names_a is not None and names_b is not None:
+        if [name for name in names_a if name in names_b] != [name for name in names_b if name in names_a]:
+            found.append(RecipeDifference(key=where, a=names_a, b=names_b, is_order=True))
+        a, b = dict(zip(names_a, a, strict=True)), dict(zip(names_b, b, strict=True))
     if isinstance(a, dict) and isinstance(b, dict):
         for name in sorted(a.keys() | b.keys()):
             _compare(a.get(name), b.get(name), f"{where}.{name}" if where else name, found)
@@ -59,7 +74,9 @@ def _compare(a: Any, b: Any, where: str, found: list[RecipeDifference]) -> None:
         found.append(RecipeDifference(key=where, a=a, b=b))
 
 
-def _by_name(value: Any) -> Any:
-    """A list of named tables as a table of them."""
-    is_named = isinstance(value, list) and bool(value) and all(isinstance(v, dict) and "name" in v for v in value)
-    return {entry["name"]: entry for entry in value} if is_named else value
+def _names(value: Any) -> list[str] | None:
+    """The names of a list of tables, an empty one too; None for another value, and where a name does not say which."""
+    if not isinstance(value, list) or not all(isinstance(entry, dict) and "name" in entry for entry in value):
+        return None
+    names = [entry["name"] for entry in value]
+    return names if len(set(names)) == len(names) else None

@@ -159,18 +159,24 @@ def value_text(plain: Any) -> str:
     if isinstance(plain, bool):
         return str(plain).lower()
     if isinstance(plain, str):
-        return json.dumps(plain, ensure_ascii=False)
+        return _quoted(plain)
     if isinstance(plain, list):
         return f"[{', '.join(map(value_text, plain))}]"
     if isinstance(plain, dict):
-        pairs = ", ".join(f"{_bare_or_quoted(name)} = {value_text(value)}" for name, value in plain.items())
+        pairs = ", ".join(f"{name_text(name)} = {value_text(value)}" for name, value in plain.items())
         return f"{{ {pairs} }}" if pairs else "{}"
     return str(plain)
 
 
-def _bare_or_quoted(name: str) -> str:
+def name_text(name: str) -> str:
+    """A key, or one part of a dotted one, as TOML writes it: bare where it may be."""
     is_bare = name.isascii() and name.replace("-", "a").replace("_", "a").isalnum()
-    return name if is_bare else json.dumps(name, ensure_ascii=False)
+    return name if is_bare else _quoted(name)
+
+
+def _quoted(text: str) -> str:
+    # JSON's escapes are TOML's, but JSON leaves U+007F as it is, which TOML forbids.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def type_text(hint: Any) -> str:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import textwrap
+import tomllib
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lineage.recipe import parse_table, with_overrides
-from pipeline.recipe_help.keys import SHAPES, Kind, RecipeKey, RecipeTable, recipe_tables, value_text
+from lineage.recipe import RecipeError, parse_table, with_overrides
+from pipeline.recipe import differing_keys
+from pipeline.recipe_help.keys import SHAPES, Kind, RecipeKey, RecipeTable, name_text, recipe_tables, value_text
 from pipeline.recipe_help.tables import PARAGRAPHS
 from stages.quality.options import threshold_defaults
 
 _WIDTH: Final = 120
+
+_Entry = tuple[RecipeTable, str, Mapping[str, Any]]
+"""A table, its dotted name as TOML writes it, and what it holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,32 +105,53 @@ TEMPLATES: Final[Mapping[str, Template]] = {
 
 
 def new_recipe(name: str, overrides: Sequence[str] = ()) -> str:
-    """The text of the template `name` with some keys changed; RecipeError where the changed recipe is wrong."""
+    """The text of the template `name` with some keys changed; RecipeError where the changed recipe is wrong, or where
+    the text would not hold each of its values."""
     template = TEMPLATES[name]
     plain = with_overrides(template.tables, overrides)
     parse_table(typing.cast(Any, SHAPES[template.kind]), plain)
     tables = {table.name: table for table in recipe_tables(template.kind)}
     lines = textwrap.wrap(template.comment, _WIDTH - 2)
     lines = [*(f"# {line}" for line in lines), "# A key behind a # has the value that it has when left out."]
-    lines += [line for table, value in plain.items() for line in _of_table(tables, table, value)]
+    written = {key: _entries(tables, key, key, value) for key, value in plain.items()}
+    lines += [f"{key} = {value_text(plain[key])}" for key, entries in written.items() if not entries]
+    lines += [line for entries in written.values() for entry in entries for line in _of_table(tables, *entry)]
     absent = [table.header for name, table in tables.items() if name.split(".")[0] not in plain]
     if absent:
         rest = textwrap.wrap(f"Also: {', '.join(absent)}; see `sluice recipe keys`.", _WIDTH - 2)
         lines += ["", *(f"# {line}" for line in rest)]
-    return "\n".join(lines) + "\n"
+    text = "\n".join(lines) + "\n"
+    _check_holds(text, plain)
+    return text
 
 
-def _of_table(tables: Mapping[str, RecipeTable], name: str, value: Any) -> Iterator[str]:
-    table = tables[name]
-    for entry in value if isinstance(value, list) else [value]:
-        yield ""
-        yield from (f"# {line}" for line in textwrap.wrap(PARAGRAPHS.get((table.recipe, name), ""), _WIDTH - 2))
-        yield table.header
-        inner = [key for key in entry if f"{name}.{key}" in tables and not isinstance(entry[key], str)]
-        for key in table.keys:
-            yield from _of_key(key, entry, name)
-        for key in inner:
-            yield from _of_table(tables, f"{name}.{key}", entry[key])
+def _entries(tables: Mapping[str, RecipeTable], name: str, shown: str, value: Any) -> list[_Entry]:
+    """The tables of which a value consists, `name` and `shown` being its own name; none where it stands in one line:
+    a plain value, an empty list of tables, an empty table of named ones."""
+    if named := tables.get(f"{name}.NAME"):
+        return [(named, f"{shown}.{name_text(chosen)}", entry) for chosen, entry in value.items()]
+    if name not in tables or not isinstance(value, (dict, list)):
+        return []
+    return [(tables[name], shown, entry) for entry in (value if isinstance(value, list) else [value])]
+
+
+def _of_table(
+    tables: Mapping[str, RecipeTable], table: RecipeTable, shown: str, entry: Mapping[str, Any]
+) -> Iterator[str]:
+    yield ""
+    yield from (f"# {line}" for line in textwrap.wrap(PARAGRAPHS.get((table.recipe, table.name), ""), _WIDTH - 2))
+    yield table.header.replace(table.name, shown)
+    within = {key: _entries(tables, f"{table.name}.{key}", f"{shown}.{key}", value) for key, value in entry.items()}
+    for key in table.keys:
+        if not within.get(key.own_name):
+            yield from _of_key(key, entry, table.name)
+    # A list of tables that is empty has neither a key among the table's own nor a header.
+    own_names = {key.own_name for key in table.keys}
+    for name in (name for name, entries in within.items() if not entries and name not in own_names):
+        yield f"{name} = {value_text(entry[name])}"
+    for entries in within.values():
+        for found in entries:
+            yield from _of_table(tables, *found)
 
 
 def _of_key(key: RecipeKey, entry: Mapping[str, Any], table: str) -> Iterator[str]:
@@ -144,6 +170,17 @@ def _of_key(key: RecipeKey, entry: Mapping[str, Any], table: str) -> Iterator[st
         yield from _commented(f"# {key.own_name}: not given", key)
     else:
         yield from _commented(f"#{key.own_name} = {value_text(default)}", key)
+
+
+def _check_holds(text: str, plain: Mapping[str, Any]) -> None:
+    try:
+        text.encode()
+        held = tomllib.loads(text)
+    except ValueError as error:  # a lone surrogate, as of an argument that is not UTF-8
+        raise RecipeError(f"what --set gives cannot be written as TOML: {error}") from error
+    lost = differing_keys(dict(plain), held, ignore=frozenset())
+    if lost:
+        raise RecipeError(f"a value would not be in the file as given: {lost[0].partition(' now and was ')[0]}")
 
 
 def _commented(line: str, key: RecipeKey) -> Iterator[str]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.recipe import RecipeError, as_plain, as_toml, key, load_recipe, parse_table, read_toml
+from lineage.recipe import RecipeError, as_plain, as_toml, key, load_recipe, parse_table, read_toml, whole_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +165,9 @@ WRONG_OVERRIDES = {
     "inner..depth=7": "expected key=value",
     "many.2.depth=1": "'2' is not an entry of the list (0 to 1)",
     "many.one.depth=1": "'one' is not an entry of the list",
+    "many.².depth=1": "'²' is not an entry of the list",
+    "many.١.depth=1": "'١' is not an entry of the list",
+    f"many.{'9' * 5000}.depth=1": "is not an entry of the list",
     "many.depth=1": "name an entry, as in many.0.key",
     "name.first=1": "'name' is a value, not a table",
     "cuont=1": "did you mean 'count'?",
@@ -190,6 +193,21 @@ def test_a_file_that_is_no_recipe_is_named(content: bytes | None, said: str, tmp
     with pytest.raises(RecipeError, match=said) as error:
         read_toml(path)
     assert str(path) in str(error.value)
+
+
+def test_a_file_that_begins_with_a_byte_order_mark_is_read_as_without_one(good_file: Path) -> None:
+    plain = read_toml(good_file)
+    good_file.write_bytes(b"\xef\xbb\xbf" + good_file.read_bytes())
+    assert read_toml(good_file) == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("0", 0), ("007", 7), ("9" * 18, 10**18 - 1)]
+    + [(text, None) for text in ("", "-1", "+1", " 1", "1_0", "²", "١", "①", "9" * 19, "9" * 5000)],
+)
+def test_a_whole_number_is_one_of_ascii_digits_alone(text: str, number: int | None) -> None:
+    assert whole_number(text) == number
 
 
 def test_a_default_is_not_shared_between_recipes() -> None:

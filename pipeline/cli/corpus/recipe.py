@@ -9,7 +9,7 @@
 
 A check looks at keys, values and what they must hold together; it opens neither inputs nor the files that a recipe
 names, which `sluice run` and `sluice train` do before they start Ray. For `diff`, a finished output stands for the
-recipe that it keeps.
+recipe that it keeps; sources, classifiers and steps in another order are a difference, for they make another run.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _check(options: argparse.Namespace) -> int:
     from pipeline.recipe_help.check import check_recipe
 
     try:
-        text = Path(options.file).read_text(encoding="utf-8")
+        text = Path(options.file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{options.file} cannot be read: {error}") from error
     kind, problems = check_recipe(text)
@@ -168,7 +168,8 @@ def _diff(options: argparse.Namespace) -> int:
         return 0
     for difference in found:
         shown = ("not given" if value is None else value_text(value) for value in (difference.a, difference.b))
-        print(visible(f"{difference.key}: {' → '.join(shown)}"))
+        what = "the order differs: " if difference.is_order else ""
+        print(visible(f"{difference.key}: {what}{' → '.join(shown)}"))
     if not found:
         print("no difference")
     return 0

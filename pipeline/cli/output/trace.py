@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 
 from lineage.ids import parse_id
-from lineage.recipe import RecipeError
+from lineage.recipe import RecipeError, whole_number
 from lineage.trace.document_history import DocumentHistory, documents_json
 from lineage.trace.tracer import Tracer
 from pipeline.cli.arguments import add_json, count, doc_id
@@ -91,10 +91,11 @@ def _find(tracer: Tracer, options: argparse.Namespace) -> tuple[list[DocumentHis
 
 def parse_shard(text: str) -> tuple[str, int]:
     """`SOURCE/N` as (source, N)."""
-    source, slash, number = text.rpartition("/")
-    if not slash or not number.isdigit():
+    source, _, number = text.rpartition("/")
+    shard = whole_number(number)
+    if not source or shard is None:
         raise RecipeError(f"--shard {text!r}: expected SOURCE/N, for example web/0")
-    return source, int(number)
+    return source, shard
 
 
 def _hash(text: str) -> bytes:

@@ -240,7 +240,7 @@ def test_a_ray_that_does_not_come_up_twice_is_told_in_two_lines(tmp_path: Path) 
 
 
 def test_what_is_no_host_and_port_is_left_to_ray():
-    for address in ("auto", "local", "session_2026-11-22", "host:", ":6379"):
+    for address in ("auto", "local", "session_2026-11-22", "host:", ":6379", "host:²", "host:١"):
         check_answers(address)
     for address in ("127.0.0.1:99999", "ray://127.0.0.1:99999", "[::1]:99999"):
         with pytest.raises(ConnectionError):

@@ -144,7 +144,8 @@ def test_a_damaged_or_empty_list_is_refused(crawl: Path) -> None:
 
 @dataclass
 class Web:
-    """Files by path, and what happens to requests, in order: "503", "drop" (after a third), "nothing", "change"."""
+    """Files by path, and what happens to requests, in order: "503", "drop" (after a third), "nothing", "change",
+    "no size"."""
 
     files: dict[str, bytes]
     mishaps: list[str] = field(default_factory=list)
@@ -168,13 +169,13 @@ class WebHandler(Handler):
             self.end_headers()
             return
         self.send_response(206 if wanted and web.ranges else 200)
-        self.send_header("Content-Length", str(len(data) - start))
+        self.send_header("Content-Length", "²" if mishap == "no size" else str(len(data) - start))
         self.send_header("ETag", '"new"' if mishap == "change" else '"old"')
         self.end_headers()
         if self.sends_body:
             part = {"drop": (len(data) - start) // 3, "nothing": 0}.get(mishap, len(data))
             self.wfile.write(data[start : start + part])
-        self.close_connection = mishap in ("drop", "nothing")
+        self.close_connection = mishap in ("drop", "nothing", "no size")
 
 
 @pytest.fixture
@@ -196,6 +197,18 @@ def test_a_file_on_a_web_server_is_listed_with_its_size(web: Web) -> None:
 def test_a_missing_file_on_a_web_server_is_an_error_that_names_it(web: Web) -> None:
     with pytest.raises(RecipeError, match=r"there is no file http://.*/cc/b\.warc\.gz"):
         list_inputs(source(f"{web.url}/cc/b.warc.gz"))
+
+
+def test_a_size_of_other_digits_than_0_to_9_is_none_that_a_server_states(web: Web) -> None:
+    web.mishaps = ["no size"]
+    with pytest.raises(OSError, match=r"does not state the file's length \(Content-Length is '²'\)"):
+        http_size(f"{web.url}/cc/a.warc.gz", FAST)
+
+
+def test_a_file_whose_size_a_server_does_not_state_is_read(web: Web) -> None:
+    web.mishaps = ["no size"]
+    with open_input(at(web), FAST) as stream:
+        assert stream.read() == DATA
 
 
 def test_a_paths_list_on_a_web_server_names_files_relative_to_its_base(web: Web) -> None:

@@ -19,6 +19,8 @@ import requests
 
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
+from lineage.trace.tracer import UnknownError
+from pipeline.page.views import find_documents
 from tests.support.outputs.runs import recipe, run
 from tests.support.processes.chromium import chromium
 from tests.support.stores.loopback import Handler, serving
@@ -272,6 +274,12 @@ def test_what_is_unknown_is_a_page_that_says_so(page: tuple[str, str]) -> None:
     answer = session.get(base + "document/" + "0" * 32, timeout=30)
     assert answer.status_code == 404
     assert "no document" in answer.text
+
+
+@pytest.mark.parametrize("wanted", ["forum/²:0", "forum/0:²"])
+def test_what_is_no_token_of_a_shard_is_looked_for_as_a_host(out: str, wanted: str) -> None:
+    with pytest.raises(UnknownError, match="no document of host 'forum'"):
+        find_documents(Folder(out), wanted, 10)
 
 
 def test_two_pages_at_once_do_not_log_each_other_out(out: str) -> None:

@@ -97,6 +97,72 @@ def test_a_source_that_one_recipe_lacks_is_one_difference(tmp_path: Path) -> Non
     assert (key, before) == ("source.more", None)
 
 
+CLASSIFIER = '[[classifier]]\nname = "{}"\nmodel = "a.bin"\nlabel = "high"\nthreshold = 0.4\n'
+SOURCE = '[[source]]\nname = "{}"\ninputs = ["a.jsonl"]\n'
+
+
+@pytest.mark.parametrize(("key", "table"), [("classifier", CLASSIFIER), ("source", SOURCE)])
+def test_tables_in_another_order_are_a_difference(
+    key: str, table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = '[run]\nname = "a"\noutput = "out"\n' + SOURCE.format("web") * (key == "classifier")
+    a, b = (written(tmp_path, kind, text + "".join(map(table.format, kind))) for kind in ("xyz", "zxy"))
+    assert main(["recipe", "diff", str(a), str(b)]) == 0
+    assert capsys.readouterr().out == f'{key}: the order differs: ["x", "y", "z"] → ["z", "x", "y"]\n'
+    assert main(["recipe", "diff", str(a), str(b), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["differences"]
+    assert found == {"key": key, "a": list("xyz"), "b": list("zxy"), "is_order": True}
+
+
+def test_a_table_more_is_no_other_order_of_the_rest(tmp_path: Path) -> None:
+    text = '[run]\nname = "a"\noutput = "out"\n' + SOURCE.format("web")
+    none, one, two = (written(tmp_path, f"f{s}", text + "".join(map(CLASSIFIER.format, s))) for s in ("", "y", "xy"))
+    assert [found.key for found in differences(load(one), load(two))] == ["classifier.x"]
+    assert [found.key for found in differences(load(none), load(two))] == ["classifier.x", "classifier.y"]
+
+
+def test_lists_of_tables_without_names_are_shown_whole_where_their_order_differs(tmp_path: Path) -> None:
+    sides = ['[{out="a"},{out="b"}]', '[{out="b"},{out="a"}]']
+    texts = [new_recipe("train", [f"train.data={data}"]) for data in sides]
+    a, b = (load_recipe(written(tmp_path, f"t{n}", text), TrainRecipe) for n, text in enumerate(texts))
+    assert [found.key for found in differences(a, b)] == ["train.data"]
+
+
+def test_both_values_of_a_threshold_are_shown_as_its_type_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = written(tmp_path, "text")
+    changed = ["quality.min_words=8", "quality.min_word_length=2", "quality.max_top_2_gram=1"]
+    b = written(tmp_path, "changed", new_recipe("text", changed))
+    assert main(["recipe", "diff", str(a), str(b)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "quality.max_top_2_gram: 0.2 → 1.0",
+        "quality.min_word_length: 3.0 → 2.0",
+        "quality.min_words: 50 → 8",
+    ]
+
+
+def test_a_recipe_with_a_byte_order_mark_has_nothing_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, "text", "\ufeff" + new_recipe("text"))
+    assert main(["recipe", "check", str(path)]) == 0
+    capsys.readouterr()
+    path.write_text("\ufeff[run]\nnmae = 1\n[[source]]\n")
+    assert main(["recipe", "check", str(path)]) == 2
+    assert f"{path}:2:1: unknown key 'run.nmae'" in capsys.readouterr().out
+
+
+def test_a_recipe_is_written_with_a_table_of_a_chosen_name_and_a_list_of_tables(tmp_path: Path) -> None:
+    data, train = tmp_path / "n1.toml", tmp_path / "n2.toml"
+    assert main(["recipe", "new", "fineweb", "--set", "ray.stages.read.cpus=2", "--to", str(data)]) == 0
+    assert load(data).ray.stages["read"].cpus == 2
+    outputs = 'train.data=[{out="a"},{out="b",prefix="c"}]'
+    assert main(["recipe", "new", "train", "--set", outputs, "--to", str(train)]) == 0
+    assert [(table.out, table.prefix) for table in load_recipe(train, TrainRecipe).train.outs] == [
+        ("a", ""),
+        ("b", "c"),
+    ]
+
+
 def test_a_data_recipe_and_a_training_recipe_are_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
     both = [str(ROOT / "recipes" / name) for name in ("crawl.toml", "train.toml")]
     assert main(["recipe", "diff", *both]) == 2

@@ -1,0 +1,30 @@
+"""`sluice trace`: what a wrong option is answered with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.main import main
+from pipeline.cli.output.trace import parse_shard
+from tests.support.outputs.small_out.output import make_small_out
+
+
+def test_a_shard_is_a_source_and_a_number() -> None:
+    assert parse_shard("web/12") == ("web", 12)
+
+
+@pytest.mark.parametrize("shard", ["web", "web/", "web/-1", "web/²", "web/١", f"web/{'9' * 5000}"])
+def test_a_shard_of_no_number_is_a_wrong_call(shard: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_small_out(str(tmp_path / "out"))
+    assert main(["trace", str(tmp_path / "out"), "--shard", shard, "--offset", "1"]) == 2
+    assert "expected SOURCE/N, for example web/0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("offset", ["²", "١", "-1", "9" * 5000])
+def test_an_offset_that_is_no_number_is_a_wrong_call(offset: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["trace", "out", "--shard", "web/0", f"--offset={offset}"])
+    assert ended.value.code == 2
+    assert "expected a whole number, 0 or more" in capsys.readouterr().err
