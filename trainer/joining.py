@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from trainer.checkpoint.same_model import check_resumed
 from trainer.checkpoint.store import (
     Checkpoint,
     CheckpointError,
@@ -18,6 +20,7 @@ from trainer.checkpoint.store import (
     read_position,
 )
 from trainer.feed.feed import Feed
+from trainer.model.sizes import ModelConfig
 from trainer.recovery.attempts import Attempt, attempts, begin, claim
 
 
@@ -30,16 +33,18 @@ class Joined:
     position: Position | None = None
 
 
-def join(output: Folder, checkpoints: Folder, data: Feed, control: dist.ProcessGroup) -> Joined:
-    """Claim the next attempt on rank 0, unless the newest checkpoint is another run's, and broadcast it."""
-    shared: list[Joined | CheckpointError | None] = [None]
+def join(output: Folder, checkpoints: Folder, data: Feed, config: ModelConfig, control: dist.ProcessGroup) -> Joined:
+    """Claim the next attempt on rank 0, unless the newest checkpoint is another run's, and broadcast it.
+
+    RecipeError where that was saved of another model, CheckpointError where its order is another."""
+    shared: list[Joined | CheckpointError | RecipeError | None] = [None]
     if dist.get_rank() == 0:
         try:
-            _check_position(_newest(output, checkpoints)[1], data)
+            _check_position(_newest(output, checkpoints)[1], output, data, config)
             number = claim(output)
             newest, position = _newest(output, checkpoints)
-            _check_position(position, data)
-        except CheckpointError as error:
+            _check_position(position, output, data, config)
+        except (CheckpointError, RecipeError) as error:
             shared = [error]
         else:
             first_step, parent = (newest.step, newest.attempt) if newest else (0, None)
@@ -50,7 +55,7 @@ def join(output: Folder, checkpoints: Folder, data: Feed, control: dist.ProcessG
                 delete(checkpoints, name)
             shared = [Joined(attempt=attempt, name=newest.name if newest else None, position=position)]
     dist.broadcast_object_list(shared, src=0, group=control)
-    if isinstance(shared[0], CheckpointError):
+    if isinstance(shared[0], CheckpointError | RecipeError):
         raise shared[0]
     assert shared[0] is not None
     return shared[0]
@@ -61,10 +66,12 @@ def _newest(output: Folder, checkpoints: Folder) -> tuple[Checkpoint | None, Pos
     return (complete[-1], read_position(checkpoints.folder(complete[-1].name))) if complete else (None, None)
 
 
-def _check_position(position: Position | None, data: Feed) -> None:
-    """CheckpointError where a checkpoint's order is not the one that this recipe and data give."""
+def _check_position(position: Position | None, output: Folder, data: Feed, config: ModelConfig) -> None:
+    """RecipeError where a checkpoint's model is not that of this recipe, CheckpointError where its order is not the one
+    that this recipe and data give."""
     if position is None:
         return
+    check_resumed(position, output, config)
     version, fingerprint = data.order_version, data.fingerprint(position.step)
     if (position.order_version, position.plan_fingerprint) != (version, fingerprint):
         raise CheckpointError(

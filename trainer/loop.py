@@ -24,10 +24,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lineage.ids import content_hash
-from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from trainer.checkpoint.state import Saver, load, load_weights, require, restore, training_state
-from trainer.checkpoint.store import COMPLETE, Position, checkpoint_name
+from trainer.checkpoint.same_model import check_begun_from
+from trainer.checkpoint.state import Saver, load_weights, load_whole, restore, training_state
+from trainer.checkpoint.store import Position, checkpoint_name, is_checkpoint
 from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
 from trainer.huggingface.llama import import_weights
@@ -142,7 +142,7 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
         check_overlap(table.overlap, process.device.type)
         if layout.float8 is not None:
             check_float8(layout.float8, process.device)
-        joined = join(output, checkpoints, feed, control)
+        joined = join(output, checkpoints, feed, config, control)
         model = parallelise_model(config, layout, process.device, timeout)
         saver = Saver(checkpoints, output, table.checkpoint, saving)
         watchdog = Watchdog(
@@ -217,7 +217,7 @@ def load_state(run: RunParts) -> None:
         folder = run.checkpoints.folder(joined.name)
         check_together(folder, run.control)
         state = _tensors(run)
-        require(folder, load(folder, state, run.control))
+        load_whole(folder, state, run.control)
         restore(state, run.context.optimizer)
     elif init_from is not None:
         _load_weights_from(run, Folder(init_from))
@@ -234,15 +234,15 @@ def load_state(run: RunParts) -> None:
 
 
 def _load_weights_from(run: RunParts, folder: Folder) -> None:
-    if folder.exists(COMPLETE):
-        load_weights(folder, run.model.parameters(), run.control)
-    elif folder.exists("config.json"):
-        import_weights(folder, run.config, run.model.parameters())
+    for buffer in run.model.buffers().values():
+        buffer.zero_()  # routers' biases begin at zero where the weights come without
+    if is_checkpoint(folder):
+        warnings = check_begun_from(folder, run.config)
+        load_weights(folder, run.model.parameters(), run.model.buffers(), run.control)
+        if run.rank == 0:
+            sys.stderr.writelines(f"{line}\n" for line in warnings)
     else:
-        raise RecipeError(
-            f"train.init_from = {folder.url!r}: expected a checkpoint (with {COMPLETE}) or a folder of "
-            "safetensors (with config.json)"
-        )
+        import_weights(folder, run.config, run.model.parameters())
 
 
 def _model_card(run: RunParts) -> ModelCard:
@@ -294,7 +294,8 @@ def _run_step(run: RunParts, progress: Progress) -> None:
     step = progress.step
     if run.rank == 0:
         run.fence.check()
-    if run.feed.is_listed(step):
+    listed = run.feed.is_listed(step)
+    if listed:
         _pass_over(run, progress, step)
     else:
         seed_step(run.recipe.seed, step, run.model.dp_rank)
@@ -303,7 +304,12 @@ def _run_step(run: RunParts, progress: Progress) -> None:
     saved = progress.last_saved == step + 1
     # On a GPU the figures of this step are still being computed: report the step before, and keep it busy.
     at_rest = bool(validation) or saved or run.model.device.type == "cpu"
-    _report_pending(run, progress, keep=0 if at_rest else 1, validation=validation)
+    if listed:
+        report = run.reporter.listed(step, validation)
+        for sink in run.sinks:
+            sink.write(report)
+    else:
+        _report_pending(run, progress, keep=0 if at_rest else 1, validation=validation)
     if saved:
         for sink in run.sinks:
             sink.flush()
@@ -317,13 +323,11 @@ def seed_step(seed: int, step: int, dp_rank: int) -> None:
 
 
 def _pass_over(run: RunParts, progress: Progress, step: int) -> None:
-    """A batch that the recipe's `skip` names consumes its step and its sequences, unseen."""
+    """A batch that the recipe's `skip` names consumes its step and its sequences, unseen. Steps before it are reported
+    first, so that reports stay in order."""
     _report_pending(run, progress, keep=0)
     run.feed.pass_over(step)
     _note_skip(progress, step, "listed")
-    report = run.reporter.listed(step)
-    for sink in run.sinks:
-        sink.write(report)
     _save_if_due(run, progress, step + 1, None)
 
 
@@ -382,6 +386,7 @@ def _save(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | N
         order_version=run.feed.order_version,
         world_size=run.launch.process.world_size,
         num_skipped_in_row=in_row,
+        model=run.config,
     )
     run.saver.save(_tensors(run), position)
     progress.checkpoint = run.checkpoints.at(checkpoint_name(step, attempt))

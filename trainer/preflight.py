@@ -13,6 +13,7 @@ from typing import Final
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
+from trainer.checkpoint.store import is_checkpoint
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.model.sizes import check_model_name, model_config
@@ -21,6 +22,7 @@ from trainer.order import Order
 from trainer.parallel.checks import check_layout
 from trainer.processes.placement import local_cpus
 from trainer.provenance.facts import check_name
+from trainer.recovery.attempts import attempts
 
 _USEFUL_EPOCHS: Final = 16
 """Passes beyond which repeated data adds almost nothing: Muennighoff et al. 2023 (2305.16264), section 6: the fit has
@@ -46,6 +48,7 @@ def check_recipe(recipe: TrainRecipe) -> list[str]:
     _check_name(recipe, corpus)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
     check_layout(recipe.train, config)
+    _check_init_from(recipe)
     return [*_epochs(make_order(recipe, corpus), recipe.train.steps), *sharing]
 
 
@@ -69,6 +72,12 @@ def _check_name(recipe: TrainRecipe, corpus: Corpus) -> None:
         check_name(recipe.run.name, Folder(recipe.train.output), corpus.outputs)
     except StoreError as error:
         raise RecipeError(f"run.name: {error}", "run.name") from error
+
+
+def _check_init_from(recipe: TrainRecipe) -> None:
+    """A run that has begun goes on from its own checkpoint, and needs that folder no more."""
+    if recipe.train.init_from is not None and not attempts(Folder(recipe.train.output)):
+        is_checkpoint(Folder(recipe.train.init_from))
 
 
 def _epochs(order: Order, steps: int) -> Iterator[str]:

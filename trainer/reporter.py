@@ -111,8 +111,8 @@ class StepReporter:
         )
         return ReadOutcome(report=report, stop=stop > 0)
 
-    def listed(self, step: int) -> StepReport:
-        """The report of a batch that the recipe leaves out."""
+    def listed(self, step: int, validation: dict[str, float]) -> StepReport:
+        """The report of a batch that the recipe leaves out; `validation`: losses, where evaluated after it."""
         size = self._table.global_batch
         return StepReport(
             step=step,
@@ -121,6 +121,7 @@ class StepReporter:
             skipped="listed",
             first_sequence=step * size,
             last_sequence=(step + 1) * size - 1,
+            validation_loss=validation,
         )
 
     def _over_ranks(self, times: dict[str, float]) -> tuple[dict[str, OverRanks], LoadFigures]:

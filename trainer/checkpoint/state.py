@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, cast
@@ -38,6 +38,7 @@ from trainer.options import CheckpointTable
 from trainer.recovery.attempts import FencedOutError, attempts, check_fence
 
 WEIGHTS: Final = "weights."
+BUFFERS: Final = "buffers."
 _MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 
 
@@ -55,7 +56,7 @@ def training_state(
         moments = _moments(optimizer, parameter)
         state[WEIGHTS + name] = parameter.detach()
         state |= {f"optimizer.{kind}.{name}": moments[kind] for kind in _MOMENTS}
-    state |= {f"buffers.{name}": buffer for name, buffer in (buffers or {}).items()}
+    state |= {BUFFERS + name: buffer for name, buffer in (buffers or {}).items()}
     any_parameter = next(iter(parameters.values()))
     state["optimizer.num_updates"] = optimizer.state[any_parameter]["step"]
     state |= {f"spikes.{name}": tensor for name, tensor in spikes.items()}
@@ -146,6 +147,48 @@ class Saver:
             delete(self.folder, entry.name)
 
 
+def load_whole(folder: Folder, state: dict[str, Tensor], group: dist.ProcessGroup | None) -> None:
+    """Read all of a complete checkpoint into `state`; CheckpointError where it lacks a tensor of these, or holds one
+    that no rank asks for. Collective over `group`; None: this process alone."""
+    _check_none_left(folder, state.keys(), group, kinds=("",))
+    _check_none_missing(folder, load(folder, state, group))
+
+
+def load_weights(
+    folder: Folder, parameters: dict[str, nn.Parameter], buffers: dict[str, Tensor], group: dist.ProcessGroup | None
+) -> None:
+    """Read the weights of a complete checkpoint, and what it holds of `buffers`: the others stay as they are, for
+    routers may get a bias later. CheckpointError as of `load_whole`. Collective."""
+    weights = {WEIGHTS + name: parameter.detach() for name, parameter in parameters.items()}
+    state = weights | {BUFFERS + name: buffer for name, buffer in buffers.items()}
+    _check_none_left(folder, state.keys(), group, kinds=(WEIGHTS, BUFFERS))
+    _check_none_missing(folder, load(folder, state, group) & weights.keys())
+
+
+def _check_none_left(
+    folder: Folder, names: Collection[str], group: dist.ProcessGroup | None, kinds: tuple[str, ...]
+) -> None:
+    """A model with fewer layers would otherwise go on without the rest."""
+    held = sorted(name for name in held_tensors(folder) if name.startswith(kinds))
+    taken = torch.tensor([name in names for name in held], dtype=torch.uint8)
+    if group is not None:
+        dist.all_reduce(taken, dist.ReduceOp.MAX, group=group)  # a pipeline's ranks have their stages only
+    left = [name for name, is_taken in zip(held, taken.tolist(), strict=True) if not is_taken]
+    if left:
+        raise CheckpointError(
+            f"checkpoint {folder.url} holds {len(left)} tensors that this model lacks, {left[0]} first: does "
+            "train.model or train.experts.bias_rate differ?"
+        )
+
+
+def _check_none_missing(folder: Folder, missing: Collection[str]) -> None:
+    if missing:
+        raise CheckpointError(
+            f"checkpoint {folder.url} lacks {len(missing)} tensors, {min(missing)} first: does train.model or "
+            "train.experts.bias_rate differ?"
+        )
+
+
 def load(folder: Folder, state: dict[str, Tensor], group: dist.ProcessGroup | None) -> frozenset[str]:
     """Read a complete checkpoint into the tensors of `state`; gives the names that it does not hold. Collective over
     `group`; None: this process alone."""
@@ -172,18 +215,3 @@ def held_tensors(folder: Folder) -> dict[str, TensorStorageMetadata]:
     """Name, shape and dtype of every tensor in a checkpoint."""
     held = CheckpointReader(folder).read_metadata().state_dict_metadata
     return {name: entry for name, entry in held.items() if isinstance(entry, TensorStorageMetadata)}
-
-
-def load_weights(folder: Folder, parameters: dict[str, nn.Parameter], group: dist.ProcessGroup | None) -> None:
-    """Read the weights alone of a complete checkpoint; CheckpointError names one that it lacks. Collective."""
-    missing = load(folder, {WEIGHTS + name: parameter.detach() for name, parameter in parameters.items()}, group)
-    require(folder, missing)
-
-
-def require(folder: Folder, missing: Iterable[str]) -> None:
-    """CheckpointError where weights or moments are missing."""
-    lacking = sorted(missing)
-    if lacking:
-        raise CheckpointError(
-            f"checkpoint {folder.url} lacks {len(lacking)} tensors, {lacking[0]} first: does train.model differ?"
-        )

@@ -12,12 +12,14 @@ import dataclasses
 import json
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from blake3 import blake3
 
 from lineage.ids import ID_BYTES, content_hash
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from trainer.model.sizes import Experts, ModelConfig, RopeScaling
 from trainer.recovery.attempts import Attempt, counts
 
 COMPLETE: Final = "complete.json"
@@ -31,7 +33,8 @@ class CheckpointError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where the run stands with this checkpoint: `step` steps are done. The fingerprint and version are the order's."""
+    """Where the run stands with this checkpoint: `step` steps are done. The fingerprint and version are the order's.
+    `model`: the one that was saved, None in checkpoints of earlier releases."""
 
     step: int
     attempt: int
@@ -39,6 +42,7 @@ class Position:
     order_version: int
     world_size: int = 1
     num_skipped_in_row: int = 0
+    model: ModelConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,20 @@ def complete_checkpoints(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[Ch
     return tuple(found[step] for step in sorted(found))
 
 
+def is_checkpoint(folder: Folder) -> bool:
+    """Whether the folder that `train.init_from` names is a complete checkpoint, or one of safetensors. RecipeError
+    where it is neither."""
+    if folder.exists(COMPLETE):
+        return True
+    if folder.exists("config.json"):
+        return False
+    raise RecipeError(
+        f"train.init_from = {folder.url!r}: expected a checkpoint (with {COMPLETE}) or a folder of safetensors (with"
+        " config.json)",
+        "train.init_from",
+    )
+
+
 def record_sums(folder: Folder, rank: int, sums: dict[str, tuple[int, str]]) -> None:
     """Write down (bytes, hash) of each file that a rank wrote into a checkpoint."""
     folder.publish(f"sums-{rank:05d}.json", json.dumps(sums, sort_keys=True).encode())
@@ -90,7 +108,19 @@ def publish_complete(folder: Folder, position: Position) -> None:
 def read_position(folder: Folder) -> Position:
     """The position that a complete checkpoint records."""
     row = json.loads(folder.read(COMPLETE))
-    return Position(**{field.name: row[field.name] for field in dataclasses.fields(Position)})
+    names = [field.name for field in dataclasses.fields(Position) if field.name != "model"]
+    return Position(**{name: row[name] for name in names}, model=_model(row.get("model")))
+
+
+def _model(row: dict[str, Any] | None) -> ModelConfig | None:
+    if row is None:
+        return None
+    scaling, experts = row.pop("rope_scaling"), row.pop("experts")
+    return ModelConfig(
+        **row,
+        rope_scaling=None if scaling is None else RopeScaling(**scaling),
+        experts=None if experts is None else Experts(**experts),
+    )
 
 
 def check_files(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:

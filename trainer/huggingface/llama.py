@@ -7,6 +7,7 @@ streams file by file from a checkpoint, in one process; import reads only this r
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from trainer.checkpoint.state import WEIGHTS, held_tensors, load
+from trainer.checkpoint.state import BUFFERS, WEIGHTS, held_tensors, load
 from trainer.checkpoint.store import CheckpointError, check_files
 from trainer.model.sizes import ModelConfig, from_hugging_face, to_hugging_face
 from trainer.parallel.mesh import local_part
@@ -56,6 +57,7 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
             "cannot be exported; its checkpoint can be trained on with train.init_from"
         )
     check_files(checkpoint)
+    _refuse_biases(checkpoint)
     held = {name: entry for name, entry in held_tensors(checkpoint).items() if name.startswith(WEIGHTS)}
     sizes = {name.removeprefix(WEIGHTS): entry.size for name, entry in held.items()}
     files = list(_files(sizes, export.dtype.itemsize, file_bytes))
@@ -86,6 +88,19 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
     _publish_json(folder, "config.json", described)
 
 
+def _refuse_biases(checkpoint: Folder) -> None:
+    """RecipeError where routers have a bias: without it tokens would go to other experts."""
+    held = {name: entry for name, entry in held_tensors(checkpoint).items() if name.startswith(BUFFERS)}
+    biases = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in held.items()}
+    load(checkpoint, biases, None)
+    if any(bias.any() for bias in biases.values()):
+        raise RecipeError(
+            f"checkpoint {checkpoint.url} has a bias for each expert (train.experts.bias_rate), and transformers' "
+            "Mixtral has none: it cannot be exported, for its tokens would go to other experts; it can be trained on "
+            "with train.init_from"
+        )
+
+
 def _files(sizes: Mapping[str, torch.Size], itemsize: int, file_bytes: int) -> Iterator[Sequence[str]]:
     """The names of each file: in sorted order, a new file where one would outgrow `file_bytes`."""
     names: list[str] = []
@@ -112,7 +127,7 @@ def import_weights(folder: Folder, config: ModelConfig, parameters: Mapping[str,
     if folder.is_remote:
         raise RecipeError(f"train.init_from = {folder.url!r}: expected a folder on disk; copy the safetensors there")
     described = from_hugging_face(json.loads(folder.read("config.json")), where=folder.at("config.json"))
-    for name in ("num_layers", "width", "num_heads", "num_kv_heads", "head_dim", "hidden", "tied", "experts"):
+    for name in (field.name for field in dataclasses.fields(ModelConfig) if field.name != "vocab_size"):
         if getattr(described, name) != getattr(config, name):
             raise RecipeError(
                 f"train.init_from = {folder.url!r}: its {name} is {getattr(described, name)}, train.model has "

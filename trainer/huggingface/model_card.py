@@ -6,16 +6,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Final
 
 from lineage.index.output_index import TokenizerIdentity
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from trainer.checkpoint.same_model import MODEL_CARD
 from trainer.checkpoint.store import Checkpoint, complete_checkpoints
 from trainer.model.sizes import ModelConfig, from_hugging_face, to_hugging_face
 from trainer.recovery.attempts import attempts
-
-_MODEL: Final = "model.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,17 +31,17 @@ def publish_card(output: Folder, card: ModelCard) -> None:
     """Write `model.json`; each start does, since `train.checkpoint.path` and `dtype` may change."""
     described = to_hugging_face(card.config, seq_len=card.seq_len, end_of_text=card.tokenizer.eot_id, dtype=card.dtype)
     row = {"config": described, "tokenizer": dataclasses.asdict(card.tokenizer), "checkpoints": card.checkpoints}
-    output.publish(_MODEL, json.dumps(row, indent=2).encode())
+    output.publish(MODEL_CARD, json.dumps(row, indent=2).encode())
 
 
 def read_card(output: Folder) -> ModelCard:
     """The card of a training run's output; RecipeError where there is none."""
-    if not output.exists(_MODEL):
-        raise RecipeError(f"{output.url} has no {_MODEL}: expected the output of a training run (train.output)")
-    row = json.loads(output.read(_MODEL))
+    if not output.exists(MODEL_CARD):
+        raise RecipeError(f"{output.url} has no {MODEL_CARD}: expected the output of a training run (train.output)")
+    row = json.loads(output.read(MODEL_CARD))
     described = row["config"]
     return ModelCard(
-        config=from_hugging_face(described, where=output.at(_MODEL)),
+        config=from_hugging_face(described, where=output.at(MODEL_CARD)),
         seq_len=described["max_position_embeddings"],
         dtype=described["torch_dtype"],
         tokenizer=TokenizerIdentity(**row["tokenizer"]),
@@ -53,6 +51,6 @@ def read_card(output: Folder) -> ModelCard:
 
 def checkpoints_of(output: Folder) -> tuple[Checkpoint, ...]:
     """The complete checkpoints of a training run that are still there, by step; none before its first start."""
-    if not output.exists(_MODEL):
+    if not output.exists(MODEL_CARD):
         return ()
     return complete_checkpoints(Folder(read_card(output).checkpoints), attempts(output))

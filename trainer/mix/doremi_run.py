@@ -22,7 +22,7 @@ from torch import Tensor
 
 from lineage.recipe import RecipeError, parse_table
 from lineage.storage.folder import Folder
-from trainer.checkpoint.state import Saver, load, load_weights, require, restore, training_state
+from trainer.checkpoint.state import Saver, load_weights, load_whole, restore, training_state
 from trainer.checkpoint.store import Position
 from trainer.data.dataset import IGNORED
 from trainer.feed.feed import Feed
@@ -76,7 +76,7 @@ def run_job(job: DoremiJob, stop_requested: Callable[[], bool]) -> bool:
     process = join_process_group(1, recipe.train.faults.watchdog_seconds)
     with closing(open_feed(recipe, process)) as data:
         run = _build(job, recipe, process, data)
-        joined = join(run.output, run.checkpoints, data, dist.new_group(backend="gloo"))
+        joined = join(run.output, run.checkpoints, data, run.proxy.config, dist.new_group(backend="gloo"))
         _load_state(run, joined)
         data.start(joined.attempt)
         finished = _run_steps(run, joined.attempt, stop_requested)
@@ -114,12 +114,12 @@ def _build(job: DoremiJob, recipe: TrainRecipe, process: Process, data: Feed) ->
 
 def _load_state(run: DoremiParts, joined: Joined) -> None:
     """The reference's weights; the proxy's state from the newest checkpoint, or its weights from the seed."""
-    load_weights(Folder(run.job.reference), run.reference.parameters(), None)
+    load_weights(Folder(run.job.reference), run.reference.parameters(), run.reference.buffers(), None)
     if joined.position is None or joined.name is None:
         initialise(run.proxy, run.recipe.seed)
         return
     folder, state = run.checkpoints.folder(joined.name), _state(run)
-    require(folder, load(folder, state, None))
+    load_whole(folder, state, None)
     restore(state, run.optimizer)
 
 
@@ -154,6 +154,7 @@ def _save(run: DoremiParts, attempt: Attempt, step: int) -> int:
         attempt=attempt.number,
         plan_fingerprint=run.data.fingerprint(step),
         order_version=run.data.order_version,
+        model=run.proxy.config,
     )
     run.saver.save(_state(run), position)
     run.saver.release()

@@ -40,11 +40,13 @@ class Terminal:
 def describe(report: StepReport, steps: int) -> str:
     """A report on one line."""
     head = f"step {report.step}/{steps}"
+    validation = [f"validation {name} {loss:.4f}" for name, loss in report.validation_loss.items()]
     if report.skipped:
-        return (
-            f"{head}  skipped ({report.skipped}): sequences {report.first_sequence} to {report.last_sequence}; "
+        skipped = (
+            f"skipped ({report.skipped}): sequences {report.first_sequence} to {report.last_sequence}; "
             f"`sluice trace … --step {report.step}` names their documents"
         )
+        return "  ".join([head, skipped, *validation])
     parts = [head, f"loss {report.loss:.4f}", f"norm {report.gradient_norm:.3f}", f"lr {report.lr:.2e}"]
     parts.append(f"{report.tokens_per_second:,.0f} tokens/s")
     if report.mfu is not None:
@@ -61,8 +63,7 @@ def describe(report: StepReport, steps: int) -> str:
         parts.append(f"slowest rank {times.slowest_rank} ({phase} {times.most:.2f} s, mean {times.mean:.2f})")
     if report.loading is not None and report.loading.bytes_fetched:
         parts.append(_describe_loading(report.loading))
-    parts += [f"validation {name} {loss:.4f}" for name, loss in report.validation_loss.items()]
-    return "  ".join(parts)
+    return "  ".join([*parts, *validation])
 
 
 def _describe_loading(loading: LoadFigures) -> str:

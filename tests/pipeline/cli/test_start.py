@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -174,3 +175,14 @@ def test_workers_beyond_the_processors_are_warned_of_or_refused(corpus: str, tmp
         check_recipe(load_recipe(path, TrainRecipe))
     insisted = load_recipe(path, TrainRecipe, [f"ray.num_cpus={16 * there}"])
     assert not [line for line in check_recipe(insisted) if "turns" in line]
+
+
+def test_weights_to_begin_from_that_are_not_there_are_told_before_ray_starts(corpus: str, tmp_path: Path) -> None:
+    path = train_recipe(tmp_path, corpus)
+    absent = load_recipe(path, TrainRecipe, [f'train.init_from="{tmp_path}/step-00000200.attempt-1"'])
+    with pytest.raises(RecipeError, match=r"step-00000200.attempt-1': expected a checkpoint \(with complete\.json\)"):
+        check_recipe(absent)
+    (Path(absent.train.output) / "attempts").mkdir(parents=True)
+    begun = {"first_step": 0, "parent": 0}
+    (Path(absent.train.output) / "attempts" / "1.json").write_text(json.dumps(begun))
+    assert check_recipe(absent), "a run that has begun needs them no more"

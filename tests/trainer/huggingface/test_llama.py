@@ -33,6 +33,14 @@ from trainer.model.sizes import (
 )
 from trainer.model.transformer import Llama
 
+STRETCHED = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
@@ -99,6 +107,15 @@ def test_shared_experts_are_not_exported(run: Run, tmp_path: Path) -> None:
         export_weights(checkpoint, tmp_path, export)
 
 
+def test_a_model_whose_routers_have_moved_biases_is_not_exported(run: Run, tmp_path: Path) -> None:
+    changes = {"model": "moe-debug", "steps": 1, "experts": {"bias_rate": 0.01}}
+    biased = Run(data=run.data, output=tmp_path / "biased", changes=changes)
+    biased.start()
+    with pytest.raises(RecipeError, match=r"has a bias for each expert \(train\.experts\.bias_rate\)"):
+        export_run(Folder(str(biased.output)), tmp_path / "hf")
+    assert not (tmp_path / "hf").exists()
+
+
 def test_a_run_begun_from_a_checkpoint_has_its_weights(run: Run, tmp_path: Path) -> None:
     checkpoint = run.output / "checkpoints" / run.checkpoints()[-1]
     frozen = {"init_from": str(checkpoint), "optimizer": {"lr": 1e-30, "weight_decay": 0.0}, "steps": 1}
@@ -134,6 +151,25 @@ def test_weights_of_another_shape_are_refused_by_name(run: Run, tmp_path: Path) 
     (tmp_path / "hf" / "config.json").write_text(json.dumps(config))
     begun = Run(data=run.data, output=tmp_path / "begun", changes={"init_from": str(tmp_path / "hf"), "steps": 1})
     with pytest.raises(ChildFailedError, match=r"its hidden is 256, train.model has 192"):
+        begun.start()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rope_theta": 10_000.0}, r"its rope_theta is 10000.0, train.model has 500000.0"),
+        ({"rope_scaling": STRETCHED}, r"its rope_scaling is RopeScaling.*, train.model has None"),
+        ({"rms_norm_eps": 1e-6}, r"its norm_eps is 1e-06, train.model has 1e-05"),
+    ],
+)
+def test_weights_that_learnt_other_positions_or_norms_are_refused_by_name(
+    change: dict[str, object], message: str, run: Run, tmp_path: Path
+) -> None:
+    export_run(Folder(str(run.output)), tmp_path / "hf")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text()) | change
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(config))
+    begun = Run(data=run.data, output=tmp_path / "begun", changes={"init_from": str(tmp_path / "hf"), "steps": 1})
+    with pytest.raises(ChildFailedError, match=message):
         begun.start()
 
 

@@ -77,6 +77,7 @@ def measure(ablation: Ablation, name: str, weights: dict[str, float], seeds: ran
     return goal_losses([read_result(ablation, point) for point in points], ablation.goal())
 
 
+@pytest.mark.timeout(2 * 3600)
 def test_the_recommended_mixture_is_measured_to_be_better_than_uniform_and_natural(tmp_path: Path) -> None:
     recipe = write_recipe(make_output(tmp_path / "data"), tmp_path)
     folder = tmp_path / "run" / "mix"

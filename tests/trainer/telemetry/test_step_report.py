@@ -92,6 +92,19 @@ def test_held_out_sequences_are_evaluated_by_source_when_due_and_at_the_end(run:
         assert alone.metrics()[step]["validation_loss"] == pytest.approx(losses, rel=1e-10)
 
 
+def test_held_out_sequences_are_evaluated_after_a_step_that_the_recipe_skips_too(run: Run, tmp_path: Path) -> None:
+    skipping = Run(data=run.data, output=tmp_path / "skipping", changes={"validation": 0.1, "eval_every": 2})
+    skipping.start(steps=6, skip=[[3 * 7, 3 * 7], [5 * 7 + 6, 5 * 7 + 6]])
+    rows = skipping.metrics()
+    assert {step for step, row in rows.items() if row["skipped"]} == {3, 5}
+    assert {step for step, row in rows.items() if "validation_loss" in row} == {1, 3, 5}
+    assert rows[3]["validation_loss"] != rows[1]["validation_loss"]
+    losses = [f"{loss:.4f}" for loss in rows[5]["validation_loss"].values()]
+    last = next(line for line in said(skipping.scratch).splitlines() if line.startswith("step 5/6"))
+    assert "skipped (listed)" in last
+    assert all(loss in last for loss in losses)
+
+
 def test_tensorboard_shows_what_the_metrics_file_tells(run: Run) -> None:
     events = EventAccumulator(str(run.output / "tensorboard"))
     events.Reload()
