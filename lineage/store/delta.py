@@ -275,8 +275,9 @@ def _gather(out: Folder, name: str) -> None:
 
 
 def append_run(out: Folder, row: pa.Table) -> bool:
-    """Record a training run: one row of `training_runs`, again whenever its plan was extended (same run and output,
-    another plan_fingerprint). False if it is recorded already; StoreError if the name belongs to another output.
+    """Record a training run: one row of `training_runs`, again whenever its plan was edited (same run and output,
+    another plan_fingerprint than its newest row has). False if that row says it already; StoreError if the name
+    belongs to another output.
 
     The n-th fact of a run is one transaction: of two that claim a name at once, one wins and the other compares."""
     import pyarrow as pa
@@ -292,7 +293,8 @@ def append_run(out: Folder, row: pa.Table) -> bool:
                     f"run {run!r} is recorded in {out.url} with the output {fact['output']!r}, "
                     f"not {given['output']!r}: give this run another run.name"
                 )
-        if any(fact["plan_fingerprint"] == given["plan_fingerprint"] for fact in known):
+        newest = max(known, key=lambda fact: fact["fact"] or 0, default=None)
+        if newest is not None and newest["plan_fingerprint"] == given["plan_fingerprint"]:
             return False
         numbered = row.drop_columns([name for name in ("fact",) if name in row.column_names])
         numbered = numbered.append_column("fact", pa.array([len(known)], pa.int64()))

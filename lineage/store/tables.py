@@ -79,7 +79,8 @@ TRAINING_RUNS: Final = pa.schema([
     ("seq_len", _INT), ("global_batch", _INT), ("plan", _TEXT), ("fact", _INT),
 ])  # fmt: skip
 """`plan` is the order's whole input as JSON (trainer.order.OrderPlan): with it exposures are computed by inversion. A
-run whose plan was extended has a row for each; the one with the highest `fact` counts (the store numbers them)."""
+run whose plan was edited has a row for each; the one with the highest `fact` counts (the store numbers them). Steps of
+an attempt that died may have followed an earlier one, which their stretch's `weights` tell."""
 
 TRAINING_SEGMENTS: Final = pa.schema([
     ("run", _TEXT), ("attempt", _INT), ("parent_attempt", _INT), ("content_fingerprint", _TEXT), ("weights", _TEXT),

@@ -2,13 +2,20 @@
 
 A run is made of attempts; one that dies is continued by a child from a checkpoint. A step counts as applied if it lies
 on the line of attempts that leads to the newest one, and was not skipped: what a dead attempt did after the checkpoint
-that its child started from is in no model. Each (run, step, row) counts once.
+that its child started from is in no model. Each (run, step, row) of a document counts once.
+
+A mixture that lies ahead may be edited between attempts, so a run can have several plans. What is applied was fed by
+the newest one: an attempt begins from a checkpoint only where both give the same order up to there. What a dead attempt
+did beyond may have followed another, which its stretches' weights tell; where they leave several, all count: too many
+exposures rather than too few.
 """
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -49,13 +56,27 @@ class Exposure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRun:
-    """A run with the latest fact of each of its stretches, by (attempt, first_step)."""
+    """A run with the latest fact of each of its stretches, by (attempt, first_step), and each of its plans, the newest
+    first."""
 
     run: str
-    output: str
-    global_batch: int
-    plan: str
+    plans: tuple[RunRow, ...]
     segments: tuple[SegmentRow, ...]
+
+    @property
+    def output(self) -> str:
+        """Where the run's checkpoints and files lie."""
+        return self.plans[0].output
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences of a batch."""
+        return self.plans[0].global_batch
+
+    @property
+    def plan(self) -> str:
+        """The newest plan, as JSON."""
+        return self.plans[0].plan
 
     @property
     def prefix(self) -> str:
@@ -69,11 +90,12 @@ class TrainingRun:
 
 
 def fold(runs: Iterable[RunRow], segments: Iterable[SegmentRow]) -> list[TrainingRun]:
-    """The runs by name, with the latest fact on each run and each stretch."""
-    latest_run: dict[str, RunRow] = {}
-    for run in runs:
-        if run.run not in latest_run or (run.fact or 0) >= (latest_run[run.run].fact or 0):
-            latest_run[run.run] = run
+    """The runs by name, with the latest fact on each of their plans and each stretch."""
+    plans: dict[str, dict[str, RunRow]] = {}
+    for run in sorted(runs, key=lambda run: run.fact or 0):
+        known = plans.setdefault(run.run, {})
+        known.pop(run.plan_fingerprint, None)  # so that the newest stands last
+        known[run.plan_fingerprint] = run
     latest: dict[tuple[str, int, int], SegmentRow] = {}
     for segment in segments:
         key = (segment.run, segment.attempt, segment.first_step)
@@ -82,12 +104,10 @@ def fold(runs: Iterable[RunRow], segments: Iterable[SegmentRow]) -> list[Trainin
     return [
         TrainingRun(
             run=name,
-            output=run.output,
-            global_batch=run.global_batch,
-            plan=run.plan,
+            plans=tuple(reversed(known.values())),
             segments=tuple(latest[key] for key in sorted(latest) if key[0] == name),
         )
-        for name, run in sorted(latest_run.items())
+        for name, known in sorted(plans.items())
     ]
 
 
@@ -102,28 +122,34 @@ def exposures(
     if not run.segments:
         return []
     there = span._replace(source=run.prefix + span.source)
-    readings = find(run.plan, there, run.num_steps * run.global_batch)
     account = _Account(run, erased_in)
-    rows = []
-    for reading in readings:
-        step, row = divmod(reading.sequence, run.global_batch)
-        found = account.of_step(step)
-        if found is None:
-            continue
-        rows.append(
-            Exposure(
-                run=run.run,
-                attempt=found[0].attempt,
-                step=step,
-                row=row,
-                epoch=reading.epoch,
-                sequence=reading.sequence,
-                first_token=reading.first_token,
-                num_tokens=reading.num_tokens,
-                applied=found[1],
-            )
+    found: dict[tuple[int, int], tuple[_Fed, Reading]] = {}
+    for plan in account.plans():
+        for reading in find(plan.plan, there, run.num_steps * plan.global_batch):
+            place = divmod(reading.sequence, plan.global_batch)
+            fed = account.of_step(place[0], plan)
+            if fed is not None and (place not in found or fed.counts_before(found[place][0])):
+                found[place] = fed, reading
+    return [
+        Exposure(
+            run=run.run,
+            attempt=fed.attempt,
+            step=step,
+            row=row,
+            epoch=reading.epoch,
+            sequence=reading.sequence,
+            first_token=reading.first_token,
+            num_tokens=reading.num_tokens,
+            applied=fed.applied,
         )
-    return rows
+        for (step, row), (fed, reading) in sorted(found.items(), key=lambda item: item[0])
+    ]
+
+
+def plans_of_step(run: TrainingRun, step: int) -> list[RunRow]:
+    """The plans by which `step` was fed, the newest first."""
+    account = _Account(run, frozenset())
+    return [plan for plan in run.plans if account.of_step(step, plan) is not None]
 
 
 def erased_from(purge: PurgeRow, purges: Sequence[PurgeRow]) -> frozenset[str]:
@@ -139,48 +165,109 @@ def erased_from(purge: PurgeRow, purges: Sequence[PurgeRow]) -> frozenset[str]:
     return frozenset(chain) - {purge.content_fingerprint_before}
 
 
+class _Fed(NamedTuple):
+    """The attempt that counts for a step by some plan, whether it lies on the line to the newest attempt there, and
+    whether the step was applied."""
+
+    attempt: int
+    on_line: bool
+    applied: bool
+
+    def counts_before(self, other: _Fed) -> bool:
+        """Whether a row that two plans read counts by this one."""
+        return (self.on_line, self.attempt) > (other.on_line, other.attempt)
+
+
 class _Account:
     """The attempt that counts for each step of a run, of those that read no content in `erased_in`."""
 
     def __init__(self, run: TrainingRun, erased_in: frozenset[str]) -> None:
+        self._run = run
         self._erased_in = erased_in
         self._attempts: dict[int, list[SegmentRow]] = {}
-        for segment in run.segments:
+        for segment in sorted(run.segments, key=lambda segment: segment.attempt, reverse=True):
             self._attempts.setdefault(segment.attempt, []).append(segment)
         self._skipped = {(s.attempt, step) for s in run.segments for step in json.loads(s.skipped_steps or "[]")}
-        self._applied = self._line_of_descent()
+        self._line = self._line_of_descent()
+        self._known: dict[tuple[int, int, bool], Sequence[RunRow]] = {}
 
-    def _line_of_descent(self) -> list[tuple[int, int, int]]:
-        """(attempt, first step, end) of the newest attempt and of each ancestor up to where its child took over."""
-        line: list[tuple[int, int, int]] = []
-        attempt: int | None = max(self._attempts)
+    def _line_of_descent(self) -> dict[int, range]:
+        """The steps of the newest attempt, and of each ancestor up to where its child took over."""
+        line: dict[int, range] = {}
+        attempt = max(self._attempts, default=None)
         end: int | None = None
-        while attempt is not None and attempt in self._attempts and attempt not in [known for known, _, _ in line]:
+        while attempt is not None and attempt in self._attempts and attempt not in line:
             segments = self._attempts[attempt]
             first = min(segment.first_step for segment in segments)
             reached = max(_last(segment) + 1 for segment in segments)
-            line.append((attempt, first, reached if end is None else min(reached, end)))
+            line[attempt] = range(first, reached if end is None else min(reached, end))
             end = first if end is None else min(first, end)
             attempt = next((s.parent_attempt for s in segments if s.parent_attempt is not None), None)
         return line
 
-    def of_step(self, step: int) -> tuple[SegmentRow, bool] | None:
-        """The stretch that counts for `step`, and whether the step was applied; None if there is none."""
-        for attempt, first, end in self._applied:
-            if first <= step < end:
+    def plans(self) -> list[RunRow]:
+        """The run's plans by which any step was fed, the newest first."""
+        used: list[RunRow] = []
+        for attempt, segments in self._attempts.items():
+            for segment in segments:
+                line = self._line.get(attempt, range(0))
+                if segment.first_step in line:
+                    used += self._plans_of(segment, on_line=True)
+                if _last(segment) >= max(segment.first_step, line.stop):
+                    used += self._plans_of(segment, on_line=False)
+        return [plan for plan in self._run.plans if plan in used]
+
+    def of_step(self, step: int, plan: RunRow) -> _Fed | None:
+        """The attempt that counts for `step` among those that `plan` fed; None if there is none."""
+        for on_line in (True, False):
+            for attempt in self._attempts:
+                if (step in self._line.get(attempt, ())) is not on_line:
+                    continue
                 segment = self._segment(attempt, step)
-                if segment is not None:
-                    return segment, (attempt, step) not in self._skipped
-        for attempt in sorted(self._attempts, reverse=True):
-            segment = self._segment(attempt, step)
-            if segment is not None:
-                return segment, False
+                if segment is not None and plan in self._plans_of(segment, on_line=on_line):
+                    return _Fed(attempt, on_line, on_line and (attempt, step) not in self._skipped)
         return None
 
     def _segment(self, attempt: int, step: int) -> SegmentRow | None:
         holding = [s for s in self._attempts[attempt] if s.first_step <= step <= _last(s)]
         found = max(holding, key=lambda segment: segment.first_step, default=None)
         return None if found is None or found.content_fingerprint in self._erased_in else found
+
+    def _plans_of(self, segment: SegmentRow, *, on_line: bool) -> Sequence[RunRow]:
+        """The plans that may have fed the stretch where it is or is not on the line to the newest attempt."""
+        key = (segment.attempt, segment.first_step, on_line)
+        if key not in self._known:
+            agreeing = [plan for plan in self._run.plans if _agrees(plan, segment)] or self._run.plans
+            self._known[key] = agreeing[:1] if on_line else agreeing
+        return self._known[key]
+
+
+def _agrees(plan: RunRow, segment: SegmentRow) -> bool:
+    """Whether the plan's mixture is that of the stretch. What an attempt fed beyond its last checkpoint is written down
+    by the next one: earlier releases drew the last stretch over the beginnings of mixtures there, so those say
+    nothing."""
+    if segment.weights is None:
+        return True
+    told = json.loads(segment.weights)
+    mixtures = _mixtures(plan.plan)
+    sure = min(_last(segment) + 1, segment.last_checkpoint or 0)
+    starts = [step for step in mixtures if segment.first_step < step < sure]
+    begun = [step for step in mixtures if step <= segment.first_step]
+    return all(_same(mixtures[step], told) for step in (*starts, *begun[-1:]))
+
+
+def _same(mixture: Mapping[str, float], told: Mapping[str, float]) -> bool:
+    return mixture.keys() == told.keys() and all(math.isclose(share, told[name]) for name, share in mixture.items())
+
+
+@functools.lru_cache(maxsize=64)
+def _mixtures(plan: str) -> Mapping[int, Mapping[str, float]]:
+    """The share of each source, by the step from which on it holds, rising: the segments of a plan's JSON."""
+    found = {}
+    for segment in json.loads(plan).get("segments", ()):
+        total = sum(segment["counts"].values())
+        found[segment["first_step"]] = {name: count / total for name, count in segment["counts"].items()}
+    return found
 
 
 def _last(segment: SegmentRow) -> int:

@@ -18,7 +18,16 @@ from lineage.store.delta import StoreError
 from lineage.store.lookup import Lookup
 from lineage.store.rows import DocumentRow, EditRow, FindingRow, MemberRow, PurgedRow, RunRow, SegmentRow, Span
 from lineage.trace.document_history import DocumentHistory, DuplicateCluster, PurgeOfDocument, StageDecision
-from lineage.trace.exposure import Exposure, FindReadings, LocateSequences, TrainingRun, erased_from, exposures, fold
+from lineage.trace.exposure import (
+    Exposure,
+    FindReadings,
+    LocateSequences,
+    TrainingRun,
+    erased_from,
+    exposures,
+    fold,
+    plans_of_step,
+)
 
 _AT_ONCE: Final = 256
 _BESIDE: Final = 20
@@ -158,8 +167,10 @@ class Tracer:
             raise UnknownError(f"row {row} of run {run!r}: a batch has rows 0 to {training.global_batch - 1}")
         if self._functions.locate is None:
             raise UnknownError(f"the order of run {run!r} is not at hand, so its steps cannot be traced")
-        rows = range(training.global_batch) if row is None else [row]
-        spans = self._functions.locate(training.plan, [step * training.global_batch + number for number in rows])
+        spans: list[Span] = []
+        for plan in plans_of_step(training, step):
+            rows = range(plan.global_batch) if row is None else [row]
+            spans += self._functions.locate(plan.plan, [step * plan.global_batch + number for number in rows])
         return self.histories(self._read_by(training, spans))
 
     def histories(self, doc_ids: Sequence[bytes]) -> list[DocumentHistory]:

@@ -136,8 +136,9 @@ class ModelConfig:
         return 6.0 * (self.num_whole_parameters + self.experts.top_k * self.num_expert_parameters)
 
     def attention_flops(self, seq_len: int) -> float:
-        """Operations of one layer's attention for a token, forward and backward, at full attention: 12·d·s."""
-        return 12.0 * self.width * seq_len
+        """Operations of one layer's attention for a token, forward and backward, at full attention: 12·H·Q·T for H
+        heads of Q numbers (PaLM, 2204.02311, appendix B)."""
+        return 12.0 * self.num_heads * self.head_dim * seq_len
 
     @property
     def head_flops(self) -> float:
@@ -146,7 +147,7 @@ class ModelConfig:
 
     def flops_per_token(self, seq_len: int) -> float:
         """Floating point operations of forward and backward for a token at full attention over `seq_len`:
-        6·(N − embeddings) + 12·L·d·s (PaLM, 2204.02311, appendix B; experts that a token does not see left out),
+        6·(N − embeddings) + 12·L·H·Q·T (PaLM, 2204.02311, appendix B; experts that a token does not see left out),
         recomputation not counted."""
         return 6.0 * self.num_multiplied_parameters + self.num_layers * self.attention_flops(seq_len)
 

@@ -86,9 +86,9 @@ def utilisation(flops_per_second: float, peak_flops: float) -> float:
 
 
 def mfu(config: ModelConfig, seq_len: int, tokens_per_second: float, peak_flops: float) -> float:
-    """Model FLOPs utilisation of one GPU: (6·(N − embeddings) + 12·L·d·s) · tokens/s ÷ peak.
+    """Model FLOPs utilisation of one GPU: (6·(N − embeddings) + 12·L·H·Q·T) · tokens/s ÷ peak.
 
     N − embeddings counts the parameters that a token is multiplied with (the output matrix is, the input embedding is
-    not), L layers, d width, s sequence length. Recomputation is not counted, nor that documents shorten attention
-    (PaLM, 2204.02311, appendix B). `tokens_per_second` is that of one GPU."""
+    not), L layers, H heads of Q numbers, T sequence length. Recomputation is not counted, nor that documents shorten
+    attention (PaLM, 2204.02311, appendix B). `tokens_per_second` is that of one GPU."""
     return utilisation(config.flops_per_token(seq_len) * tokens_per_second, peak_flops)

@@ -12,12 +12,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from lineage.index.output_index import NotFinishedError
 from lineage.recipe import RecipeError
+from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.model.sizes import PLANNED_KINDS, SIZES, ModelConfig, model_config
 from trainer.options import PlanTable, TrainRecipe, TrainTable
@@ -56,12 +58,13 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The whole run. `ideal_days` without failures and checkpoints; cost in the currency of `plan.price`."""
+    """The whole run. `epochs`: of each source, as training prints them when it starts; None where there are no data.
+    `ideal_days` without failures and checkpoints; cost in the currency of `plan.price`."""
 
     steps: int
     num_tokens: int
     corpus_tokens: int | None
-    epochs: float | None
+    epochs: Mapping[str, float] | None
     num_flops: float
     ideal_days: float
     days: float
@@ -195,7 +198,7 @@ def plan_budget(
         steps=steps,
         num_tokens=num_tokens,
         corpus_tokens=available,
-        epochs=num_tokens / available if available else None,
+        epochs=make_order(recipe, corpus).epochs(steps * layout.global_batch) if corpus is not None else None,
         num_flops=layout.config.flops_per_token(layout.seq_len) * num_tokens,
         ideal_days=ideal / 86400,
         days=seconds / 86400,

@@ -210,16 +210,16 @@ def reading(layout: PlannedLayout, tokens_per_second: float, plan: PlanTable, wi
     """What the processes read at this speed. Data parallel ranks read their own rows, all others the same ones; a node
     fetches each block that it needs once."""
     mesh = layout.mesh
-    nodes = max(1, mesh.num_workers // plan.gpus_per_node)
-    # Pipeline ranks lie furthest apart: only the nodes of the first and last of them read, the same rows.
-    apart = min(nodes, max(1, mesh.dp * mesh.cp * mesh.tp // plan.gpus_per_node))
-    slices = min(mesh.dp, apart)
-    reading_nodes = min(nodes, apart * min(2, mesh.pp))
+    # Pipeline ranks lie furthest apart: only the nodes of the first and last of them read, the same rows. A node that
+    # is partly filled reads too.
+    stage, num = mesh.dp * mesh.cp * mesh.tp, mesh.num_workers
+    reading_nodes = {rank // plan.gpus_per_node for rank in (*range(stage), *range(num - stage, num))}
+    slices = min(mesh.dp, -(-stage // plan.gpus_per_node))
     wanted = tokens_per_second * TOKEN_BYTES
     amplified = read_amplification(slices, layout.global_batch, layout.seq_len, window_blocks)
     return LoaderReading(
         readers=mesh.dp,
-        nodes=reading_nodes,
+        nodes=len(reading_nodes),
         bytes_per_second=wanted,
         amplification=amplified,
         fetched_bytes_per_second_per_node=wanted / slices * amplified,

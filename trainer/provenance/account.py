@@ -10,13 +10,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from lineage.storage.folder import Folder
 from trainer.data.corpus import Corpus
 from trainer.order import OrderPlan
-from trainer.provenance.facts import FactLog, SegmentFact, SweepFact, check_name, commit, run_fact
-from trainer.recovery.attempts import Attempt
+from trainer.provenance.facts import FactLog, RunFact, SegmentFact, SweepFact, check_name, commit, run_fact
+from trainer.recovery.attempts import Attempt, FencedOutError, check_fence
 from trainer.telemetry.metrics_file import read_reports
 
 
@@ -67,7 +68,10 @@ class Account:
         try:
             if self._committing is not None:
                 self._committing.result()
-                commit(self._log, self._changes[-1][1].outputs)
+                # A later attempt commits these facts too, and its plan is the one that must stand last.
+                with suppress(FencedOutError):
+                    check_fence(self._output, self._attempt.number)
+                    commit(self._log, self._changes[-1][1].outputs)
         finally:
             self._worker.shutdown()
 
@@ -103,10 +107,15 @@ class Account:
         return facts
 
     def _closed(self) -> list[SegmentFact]:
-        """The last stretch of each earlier attempt, where it got further than its last fact says."""
+        """The last stretches of each earlier attempt, where it got further than its last fact says."""
         newest: dict[tuple[int, str], SegmentFact] = {}
+        plans: dict[int, str] = {}
+        plan = self._plan.to_json()
         for _, fact in self._log.facts():
-            if isinstance(fact, SegmentFact) and fact.attempt < self._attempt.number:
+            if isinstance(fact, RunFact):
+                plan = fact.plan  # an attempt says first which plan it has
+            elif isinstance(fact, SegmentFact) and fact.attempt < self._attempt.number:
+                plans.setdefault(fact.attempt, plan)
                 before = newest.get((fact.attempt, fact.out))
                 if before is None or fact.first_step >= before.first_step:
                     newest[fact.attempt, fact.out] = fact
@@ -115,9 +124,27 @@ class Account:
         for (attempt, _), fact in newest.items():
             got = reached.get(attempt)
             if got is not None and got.last_step > fact.last_step:
-                skipped = {*fact.skipped_steps, *(step for step in got.skipped if step >= fact.first_step)}
-                closed.append(dataclasses.replace(fact, last_step=got.last_step, skipped_steps=tuple(sorted(skipped))))
+                closed += _continued(fact, got, OrderPlan.from_json(plans[attempt]))
         return closed
+
+
+def _continued(fact: SegmentFact, got: _Reached, plan: OrderPlan) -> list[SegmentFact]:
+    """The stretches from the one of `fact` on, of an attempt with `plan` that got so far: one for each mixture."""
+    later = [segment for segment in plan.segments if fact.first_step < segment.first_step <= got.last_step]
+    starts = [fact.first_step, *(segment.first_step for segment in later)]
+    weights = [fact.weights, *(tuple(segment.weights.items()) for segment in later)]
+    skipped = {*fact.skipped_steps, *got.skipped}
+    return [
+        dataclasses.replace(
+            fact,
+            weights=shares,
+            first_sequence=begin * plan.global_batch,
+            first_step=begin,
+            last_step=end - 1,
+            skipped_steps=tuple(step for step in sorted(skipped) if begin <= step < end),
+        )
+        for begin, end, shares in zip(starts, [*starts[1:], got.last_step + 1], weights, strict=True)
+    ]
 
 
 def _reached(output: Folder) -> dict[int, _Reached]:

@@ -215,12 +215,7 @@ def commit(log: FactLog, outputs: Sequence[CorpusOutput]) -> bool:
 
 
 def _commit_into(out: Folder, facts: list[tuple[int, Fact]]) -> bool:
-    added = False
-    runs = [fact for _, fact in facts if isinstance(fact, RunFact)]
-    for run in runs[-1:]:
-        row = {name: getattr(run, name) for name in TRAINING_RUNS.names if name != "fact"}
-        schema = pa.schema([field for field in TRAINING_RUNS if field.name != "fact"])
-        added |= store.append_run(out, pa.Table.from_pylist([row], schema))
+    added = _commit_plans(out, [fact for _, fact in facts if isinstance(fact, RunFact)])
     newest: dict[tuple[object, ...], tuple[int, SegmentFact | SweepFact]] = {}
     for number, fact in facts:
         if isinstance(fact, SegmentFact) and Folder(fact.out).url == out.url:
@@ -233,6 +228,19 @@ def _commit_into(out: Folder, facts: list[tuple[int, Fact]]) -> bool:
         else:
             table, rows = "cache_sweeps", pa.Table.from_pylist([_sweep_row(fact)], CACHE_SWEEPS)
         added |= store.append(out, table, rows, f"{fact.run}:{table}:{number}")
+    return added
+
+
+def _commit_plans(out: Folder, runs: list[RunFact]) -> bool:
+    """Commit the newest plan, and before it those that the store lacks: it was down while their attempts ran."""
+    added = False
+    schema = pa.schema([field for field in TRAINING_RUNS if field.name != "fact"])
+    newest = runs[-1:]
+    earlier = {run.plan_fingerprint: run for run in runs if run.plan_fingerprint != newest[0].plan_fingerprint}
+    known = {row["plan_fingerprint"] for row in store.read_table(out, "training_runs").to_pylist()} if earlier else ()
+    for run in (*(run for fingerprint, run in earlier.items() if fingerprint not in known), *newest):
+        row = {name: getattr(run, name) for name in schema.names}
+        added |= store.append_run(out, pa.Table.from_pylist([row], schema))
     return added
 
 

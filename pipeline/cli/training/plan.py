@@ -229,10 +229,13 @@ def _checkpoint_table(plan: TrainingPlan) -> Table:
 
 
 def _budget_table(plan: TrainingPlan) -> Table:
+    from rich.markup import escape
+
     budget = plan.budget
     table = titled_table("The run")
-    epochs = f" = {budget.epochs:,.2f} epochs" if budget.epochs is not None else ""
-    table.add_row("steps, tokens", f"{budget.steps:,}, {budget.num_tokens:,}{epochs}")
+    table.add_row("steps, tokens", f"{budget.steps:,}, {budget.num_tokens:,}")
+    for source, epochs in (budget.epochs or {}).items():
+        table.add_row(f"epochs of {escape(source)}", f"{epochs:,.2f}")
     table.add_row("operations", f"{budget.num_flops:.3g}")
     table.add_row("days, without interruptions", f"{budget.days:,.2f}, {budget.ideal_days:,.2f}")
     table.add_row("GPU hours, cost", f"{budget.gpu_hours:,.1f}, {budget.cost:,.2f}")

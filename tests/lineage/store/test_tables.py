@@ -320,6 +320,15 @@ def test_a_run_name_belongs_to_one_output(tmp_path: Path) -> None:
     assert sorted(read_table(out, "training_runs")["fact"].to_pylist()) == [0, 1]
 
 
+def test_of_a_plan_that_was_edited_back_the_newest_row_counts(tmp_path: Path) -> None:
+    from lineage.store.sql import query
+
+    out = Folder(str(tmp_path))
+    make_store(out)
+    assert [append_run(out, run_row(plan=plan)) for plan in ("a", "b", "a", "a")] == [True, True, True, False]
+    assert query(out, "SELECT plan_fingerprint FROM training_runs").rows == [("a",)]
+
+
 def _append_many(url: str, writer: int, together: Barrier) -> None:
     out = Folder(url)
     store.FILES_WORTH_GATHERING = 4  # so that rewriters race too

@@ -97,6 +97,23 @@ def test_sizes_have_the_parameters_that_llama_3_publishes(name: str, billions: f
     assert counted / 1e9 == pytest.approx(billions, abs=5e-4)
 
 
+def test_attention_counts_the_width_of_all_heads_where_it_is_not_the_models() -> None:
+    # Mistral Nemo's shape: 32 heads of 128 make 4096 of a width of 5120.
+    wide = ModelConfig(
+        num_layers=40,
+        width=5120,
+        num_heads=32,
+        num_kv_heads=8,
+        head_dim=128,
+        hidden=14336,
+        vocab_size=131072,
+    )
+    assert wide.attention_flops(131072) == 12 * 32 * 128 * 131072
+    assert wide.flops_per_token(131072) == pytest.approx(327.2e9, rel=1e-3)
+    even = model_config("8B", 128_256)
+    assert even.attention_flops(8192) == 12 * even.width * 8192
+
+
 def test_the_debug_model_is_as_documented() -> None:
     config = model_config("debug", 100_278)
     shape = (config.num_layers, config.width, config.num_heads, config.num_kv_heads, config.vocab_size)

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
 
-from lineage.recipe import RecipeError
+from lineage.recipe import RecipeError, load_recipe
 from pipeline.cli.main import main
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.layouts import dataset, feed_options, staged
-from tests.support.training.plans import mixtral, plan_of, write_recipe
+from tests.support.training.plans import OVER_EIGHT, mixtral, plan_of, write_recipe
+from trainer.data.asked_order import make_order
 from trainer.data.blocks import LocalBlocks
+from trainer.data.corpus import open_corpus
 from trainer.data.dataset import Slice
 from trainer.feed.feed import Feed, FeedSource
 from trainer.model.sizes import model_config
+from trainer.options import TrainRecipe
+from trainer.planning.plan import plan_training
 from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import Schedule
+from trainer.telemetry.sinks import print_epochs
 
 
 def test_a_model_of_experts_has_the_parameters_that_its_paper_says(tmp_path: Path) -> None:
@@ -108,7 +114,37 @@ def test_vocabulary_and_epochs_are_the_datas_where_there_is_some(tmp_path: Path)
     assert plan.vocabulary.size == 256
     assert "tiny" in plan.vocabulary.origin
     assert plan.budget.corpus_tokens == 8096
-    assert plan.budget.epochs == 1000 * 64 * 1024 / 8096
+    # Both have four sequences, and the mixture gives each about half of all that are read.
+    assert plan.budget.epochs == pytest.approx({"web": 1000 * 64 / 2 / 4, "code": 1000 * 64 / 2 / 4}, rel=0.02)
+
+
+def test_the_epochs_of_a_plan_are_those_that_training_prints_when_it_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = make_corpus(str(tmp_path / "out"), {"web": [3000, 1000], "code": [4096]}).url
+    entry = """
+[[train.mixture]]
+weights = { web = 0.9, code = 0.1 }
+[[train.mixture]]
+first_step = 600
+weights = { web = 0.2, code = 0.8 }
+"""
+    path = write_recipe(tmp_path, spread=OVER_EIGHT + entry)
+    changes = [f"train.data={url}", "train.model=debug", "train.seq_len=100", "train.validation=0.1"]
+    recipe = load_recipe(path, TrainRecipe, changes)
+    print_epochs(make_order(recipe, open_corpus(recipe.train.outs)), recipe.train.steps)
+    printed = capsys.readouterr().err
+    assert plan_training(recipe).budget.epochs == make_order(recipe, open_corpus(recipe.train.outs)).epochs(1000 * 64)
+    assert main(["plan", str(path), *(word for change in changes for word in ("--set", change))]) == 0
+    page = capsys.readouterr().out
+    for source in ("code", "web"):
+        epochs = re.search(rf"source {source}: (.*) epochs in 1000 steps", printed)
+        assert epochs is not None
+        assert re.search(rf"epochs of {source} +{float(epochs[1]):,.2f}", page)
+
+
+def test_without_data_a_plan_names_no_epochs(tmp_path: Path) -> None:
+    assert plan_of(tmp_path).budget.epochs is None
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,13 @@ def test_a_pipeline_reads_on_its_first_and_last_nodes(tmp_path: Path) -> None:
     assert plain.bytes_per_second > 0
 
 
+@pytest.mark.parametrize(("workers", "nodes"), [(8, 1), (12, 2), (15, 2), (16, 2), (17, 3)])
+def test_a_node_that_is_only_partly_filled_reads_too(tmp_path: Path, workers: int, nodes: int) -> None:
+    found = roofline_of(tmp_path, f"train.parallel.dp_shard={workers}").reading
+    assert (found.readers, found.nodes) == (workers, nodes)
+    assert (found.amplification > 1) == (nodes > 1)
+
+
 def test_the_command_marks_its_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_recipe(tmp_path)
     assert main(["plan", str(path), "--roofline", "--json"]) == 0
