@@ -15,7 +15,9 @@ from lineage.store.lookup import Lookup
 from lineage.store.purged_spans import purges_of_single_copies
 
 BY_ADDRESS: Final = ("doc", "url")
-"""Kinds of `match` whose targets stay out by URL too, so that a page that changed does not come back."""
+"""Kinds of `match` whose targets stay out by URL too, so that a page that changed does not come back. What a scan, a
+condition, a source or an input file names is of kind `scan`; before that, all but a scan were of kind `doc`, and such
+rows are honoured by URL as ever."""
 
 _EMPTY: Final = text_hash("")
 _LOOKED_UP_AT_ONCE: Final = 1024

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import difflib
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,12 +17,15 @@ from lineage.ids import parse_id
 from lineage.index.output_index import read_index
 from lineage.purge.plan import PlanHooks, PurgeMatch
 from lineage.recipe import RecipeError
-from lineage.storage.folder import Folder, split
+from lineage.secrets import without_secrets
+from lineage.storage.folder import Folder, is_remote, local_path, split
+from lineage.store.delta import read_table
 from lineage.store.lookup import Lookup
 from lineage.store.query import WrongQueryError, query
 from lineage.trace.tracer import UnknownError
 
-_COLUMNS = ("doc_id", "id", "url")
+_ID_COLUMNS: Final = ("doc_id", "id")
+_URL_COLUMN: Final = "url"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,29 +39,35 @@ class PurgeTargets:
 def listed_targets(out: Folder, path: str, hooks: PlanHooks) -> PurgeTargets:
     """The documents that a .txt, .csv or .parquet file lists: by ids, or by URLs in any spelling.
 
-    A text has a name a line; lines that are empty or begin with # do not count. A table has a column doc_id, id or url;
-    a CSV of one column needs no header. RecipeError where the file cannot be read or mixes ids and URLs, UnknownError
-    where the output has none of them."""
-    names = list(dict.fromkeys(_names(path)))
-    if not names:
+    A text has a name a line; lines that are empty or begin with # do not count. A table has a column doc_id, id or url,
+    and with an id and url a row without id is named by its URL; a CSV of one column needs no header. RecipeError where
+    the file cannot be read, a row names nothing or has too many cells, or ids and URLs stand in one column;
+    UnknownError where the output has none of them."""
+    listed = list(dict.fromkeys(_names(path)))
+    if not listed:
         raise RecipeError(f"--from {path}: it lists nothing, expected ids or URLs")
-    are_ids = [_is_id(name) for name in names]
-    if any(are_ids) and not all(are_ids):
-        other = names[are_ids.index(False)]
-        raise RecipeError(f"--from {path}: it lists ids and {other!r}, which is none: give ids or URLs, in two lists")
+    named = [name.value for name in listed if not name.in_place_of_id]
+    others = [value for value in named if not _is_id(value)]
+    if others and len(others) != len(named):
+        raise RecipeError(
+            f"--from {path}: it lists ids and {others[0]!r}, which is none: give ids or URLs, in two lists"
+        )
     lookup = Lookup(out)
-    if all(are_ids):
-        ids = {parse_id(name): name for name in names}
-        there = {row.doc_id for row in lookup.documents(sorted(ids))}
-        known = [doc_id.hex() for doc_id in ids if doc_id in there]
-        unknown = tuple(name for doc_id, name in ids.items() if doc_id not in there)
-    else:
-        known = [name for name in names if _has_url(lookup, name, hooks)]
-        unknown = tuple(name for name in names if name not in set(known))
-    if not known:
-        raise UnknownError(f"--from {path}: none of its {len(names):,} ids or URLs is in {out.url}")
-    kind: Any = "doc" if all(are_ids) else "url"
-    return PurgeTargets(match=PurgeMatch(kind=kind, values=tuple(known), named_by=f"--from {path}"), unknown=unknown)
+    ids = {parse_id(name.value): name.value for name in listed if _is_id(name.value)}
+    there = {row.doc_id for row in lookup.documents(sorted(ids))}
+    of_urls = {name.value: _of_url(lookup, name.value, hooks) for name in listed if not _is_id(name.value)}
+    unknown = [value for doc_id, value in ids.items() if doc_id not in there]
+    unknown += [url for url, found in of_urls.items() if not found]
+    if not there and not any(of_urls.values()):
+        raise UnknownError(f"--from {path}: none of its {len(listed):,} ids or URLs is in {out.url}")
+    named_by = f"--from {path}"
+    if not ids:
+        urls = tuple(url for url, found in of_urls.items() if found)
+        return PurgeTargets(match=PurgeMatch(kind="url", values=urls, named_by=named_by), unknown=tuple(unknown))
+    # A match is of one kind. Its documents stay out by URL as well where they are named by id, so nothing is lost.
+    known = [doc_id for doc_id in ids if doc_id in there] + [doc_id for found in of_urls.values() for doc_id in found]
+    values = tuple(doc_id.hex() for doc_id in dict.fromkeys(known))
+    return PurgeTargets(match=PurgeMatch(kind="doc", values=values, named_by=named_by), unknown=tuple(unknown))
 
 
 def targets_where(out: Folder, condition: str) -> PurgeTargets:
@@ -76,16 +86,66 @@ def targets_of_source(out: Folder, source: str) -> PurgeTargets:
 
 
 def targets_of_file(out: Folder, file: str) -> PurgeTargets:
-    """All documents of an input file: its name as in the column warc_file, or a path that ends in it. RecipeError where
-    no input has that name, or several have."""
-    names = [str(row[0]) for row in query(out, "SELECT DISTINCT warc_file FROM documents ORDER BY 1").rows]
-    found = [name for name in names if file == name] or [name for name in names if file.endswith(f"/{name}")]
-    if len(found) != 1:
-        near = found or difflib.get_close_matches(file, names, n=3) or names[:3]
+    """All documents of one input file: its path or URL as in the view `inputs`, or its name as in the column warc_file.
+
+    A file that several sources read is taken from each. RecipeError where no input is called so, or several are."""
+    rows = query(out, "SELECT DISTINCT source, warc_file FROM documents WHERE warc_file IS NOT NULL ORDER BY ALL").rows
+    names = [(str(source), str(name)) for source, name in rows]
+    # A file without documents has no name there, so the name of another could pass for its own.
+    read = [row for row in read_table(out, "inputs").to_pylist() if row["num_documents"]]
+    inputs = sorted({(row["source"], row["file"]) for row in read})
+    path = _as_input(file)
+    chosen = [place for place in inputs if place[1] == path] if "/" in file else []
+    if not chosen:
+        chosen = _inputs_of_name(out, file, names, inputs)
+    conditions = [_of_input(place, names) for place in chosen]
+    return _by_condition(out, " OR ".join(conditions), named_by=f"--warc {chosen[0][1]}")
+
+
+def _as_input(file: str) -> str:
+    """A path or URL as the view `inputs` would have it."""
+    return without_secrets(file) if is_remote(file) else local_path(file)
+
+
+def _inputs_of_name(
+    out: Folder, name: str, names: Sequence[tuple[str, str]], inputs: Sequence[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """The (source, file) whose documents have a name in the column warc_file."""
+    sources = {source for source, other in names if other == name}
+    found = [place for place in inputs if place[0] in sources and _may_be_called(place[1], name)]
+    files = sorted({file for _, file in found})
+    if len(files) > 1:
+        of = "; ".join(f"{file} (source {source})" for source, file in found)
         raise RecipeError(
-            f"--warc {file!r} names {len(found)} input files of {out.url}, expected one: such as {', '.join(near)}"
+            f"--warc {name!r} names {len(files)} input files of {out.url}, expected one: give its path: {of}"
         )
-    return _by_condition(out, f"warc_file = {_literal(found[0])}", named_by=f"--warc {found[0]}")
+    if not files:
+        last = name.rpartition("/")[2]
+        known = sorted({file for _, file in inputs})
+        near = [file for file in known if _may_be_called(file, last)] or difflib.get_close_matches(name, known, n=3)
+        such = ", ".join(near[:3] or known[:3])
+        raise RecipeError(
+            f"--warc {name!r} names no input file with documents of {out.url}, expected one such as {such}"
+        )
+    return found
+
+
+def _of_input(place: tuple[str, str], names: Sequence[tuple[str, str]]) -> str:
+    """The condition that holds for the documents of an input. Names differ within a source, but a short one may end the
+    path of a file that has a longer one: RecipeError, which says how to choose."""
+    source, file = place
+    found = [name for other, name in names if other == source and _may_be_called(file, name)]
+    conditions = [f"source = {_literal(source)} AND warc_file = {_literal(name)}" for name in found]
+    if len(found) != 1:
+        ways = ", or ".join(f'--where "{condition}"' for condition in conditions) or "--where and the column warc_file"
+        raise RecipeError(f"--warc {file}: it has one of {len(found)} names in source {source!r}: choose with {ways}")
+    return f"({conditions[0]})"
+
+
+def _may_be_called(file: str, name: str) -> bool:
+    """Whether `name` can be what the column warc_file calls an input, or the end of its path."""
+    path = urlsplit(file).path if is_remote(file) else file
+    return file == name or file.endswith("/" + name) or path.endswith("/" + name)
 
 
 def _by_condition(out: Folder, condition: str, *, named_by: str) -> PurgeTargets:
@@ -96,17 +156,18 @@ def _by_condition(out: Folder, condition: str, *, named_by: str) -> PurgeTargets
         raise RecipeError(f"{named_by}: expected a condition over the view documents ({error})") from error
     if not rows:
         raise UnknownError(f"{named_by}: it holds for no document of {out.url}")
-    return PurgeTargets(match=PurgeMatch(kind="doc", values=tuple(str(row[0]) for row in rows), named_by=named_by))
+    # Ids that were found and not named, as those of a scan: `doc` would bar the URL of each from later runs.
+    return PurgeTargets(match=PurgeMatch(kind="scan", values=tuple(str(row[0]) for row in rows), named_by=named_by))
 
 
 def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _has_url(lookup: Lookup, url: str, hooks: PlanHooks) -> bool:
+def _of_url(lookup: Lookup, url: str, hooks: PlanHooks) -> list[bytes]:
     wanted = hooks.url_key(url)
     rows = [] if wanted is None else lookup.by_url_key(wanted)
-    return any(row.url and hooks.url_key(row.url) == wanted for row in rows)
+    return [row.doc_id for row in rows if row.url and hooks.url_key(row.url) == wanted]
 
 
 def _is_id(name: str) -> bool:
@@ -117,7 +178,15 @@ def _is_id(name: str) -> bool:
     return True
 
 
-def _names(path: str) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """An id or URL of a list; `in_place_of_id`: the URL of a row whose id is empty."""
+
+    value: str
+    in_place_of_id: bool = False
+
+
+def _names(path: str) -> list[_Name]:
     folder, name = split(path)
     ending = name.lower().rsplit(".", 1)[-1]
     try:
@@ -128,31 +197,83 @@ def _names(path: str) -> list[str]:
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise RecipeError(f"--from {path} cannot be read: {error}") from error
     if ending == "csv":
-        return _of_rows(path, list(csv.reader(io.StringIO(text))))
+        return _of_rows(path, list(_rows(path, text)))
     lines = (line.strip() for line in text.splitlines())
-    return [line for line in lines if line and not line.startswith("#")]
+    return [_Name(line) for line in lines if line and not line.startswith("#")]
 
 
-def _of_rows(path: str, rows: Sequence[Sequence[str]]) -> list[str]:
-    rows = [[cell.strip() for cell in row] for row in rows if any(cell.strip() for cell in row)]
+def _rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV that are not blank lines, each with the number of its first line."""
+    # Strict: a quote that is not closed would make one cell of all lines that follow.
+    reader = csv.reader(io.StringIO(text), strict=True)
+    line = 1
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if cells not in ([], [""]):
+                yield line, cells
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise RecipeError(
+            f"--from {path}, line {line}: it is no CSV from here: expected lines that end with LF or CRLF, quotes that"
+            f" close, and cells of at most {csv.field_size_limit():,} characters"
+        ) from error
+
+
+def _of_rows(path: str, rows: Sequence[tuple[int, list[str]]]) -> list[_Name]:
     if not rows:
         return []
-    header = [cell.lower() for cell in rows[0]]
-    column = next((header.index(name) for name in _COLUMNS if name in header), None)
-    if column is None:
-        if len(rows[0]) != 1:
-            raise _no_column(path, rows[0])
-        return [row[0] for row in rows]
-    return [row[column] for row in rows[1:] if len(row) > column and row[column]]
+    first = rows[0][1]
+    for line, row in rows:
+        if len(row) > len(first):
+            raise RecipeError(
+                f"--from {path}, line {line}: it has {len(row)} cells and the first row {len(first)}: put a value that"
+                " holds a comma in quotes, or list the values in a .txt file, one a line"
+            )
+    header = [cell.lower() for cell in first]
+    columns = _columns(header)
+    if not columns:
+        if len(first) != 1:
+            raise _no_column(path, first, "; a CSV without header has one column, with a comma in quotes only")
+        return [_Name(row[0]) for _, row in rows]
+    places = [(column, header.index(column)) for column in columns]
+    return [
+        _named(f"{path}, line {line}", [(column, row[at] if at < len(row) else "") for column, at in places])
+        for line, row in rows[1:]
+    ]
 
 
-def _of_table(path: str, table: pa.Table) -> list[str]:
-    column = next((name for name in _COLUMNS if name in table.column_names), None)
-    if column is None:
+def _of_table(path: str, table: pa.Table) -> list[_Name]:
+    columns = _columns(table.column_names)
+    if not columns:
         raise _no_column(path, table.column_names)
-    values = [value for value in table[column].to_pylist() if value is not None]
-    return [value.hex() if isinstance(value, bytes) else str(value) for value in values]
+    rows = table.select(columns).to_pylist()
+    return [
+        _named(f"{path}, row {number}", [(column, _as_text(row[column])) for column in columns])
+        for number, row in enumerate(rows, start=1)
+    ]
 
 
-def _no_column(path: str, names: Sequence[str]) -> RecipeError:
-    return RecipeError(f"--from {path}: expected a column {', '.join(_COLUMNS)}; it has {', '.join(names)}")
+def _columns(header: Sequence[str]) -> list[str]:
+    """The columns that name a row: that of ids, and that of URLs for rows without id."""
+    ids = [name for name in _ID_COLUMNS if name in header]
+    return ids[:1] + [_URL_COLUMN] * (_URL_COLUMN in header)
+
+
+def _named(place: str, cells: Sequence[tuple[str, str]]) -> _Name:
+    for number, (_, value) in enumerate(cells):
+        if value:
+            return _Name(value, in_place_of_id=number > 0)
+    empty = " and ".join(column for column, _ in cells) + (" are empty" if len(cells) > 1 else " is empty")
+    raise RecipeError(f"--from {place}: it names nothing, as {empty}: give an id or URL, or take the row out")
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value.hex() if isinstance(value, bytes) else str(value).strip()
+
+
+def _no_column(path: str, names: Sequence[str], more: str = "") -> RecipeError:
+    wanted = ", ".join((*_ID_COLUMNS, _URL_COLUMN))
+    return RecipeError(f"--from {path}: expected a column {wanted}; it has {', '.join(names)}{more}")

@@ -60,11 +60,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="scan",
         metavar="FILE",
         help="what `sluice scan` found (.json), or a list of ids or URLs: .txt; .csv or .parquet with a column doc_id"
-        " or url; listed ones that OUT has not got are told and passed over",
+        " or url (a row without id goes by its url); listed ones that OUT has not got are told and passed over",
     )
     way.add_argument("--where", metavar="SQL", help="a condition over the view documents of `sluice lineage`")
     way.add_argument("--source", metavar="NAME", help="all documents of a source")
-    way.add_argument("--warc", metavar="FILE", help="all documents of an input file, as the column warc_file names it")
+    way.add_argument(
+        "--warc",
+        metavar="FILE",
+        help="all documents of an input file: its path or URL, or its name in the column warc_file if one input has it",
+    )
     way.add_argument(
         "--parsed-texts",
         action="store_true",
