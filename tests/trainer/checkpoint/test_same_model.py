@@ -13,6 +13,7 @@ import torch
 from lineage.storage.folder import Folder
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import ChildFailedError
+from tests.support.training.rope import LLAMA3_SCALING
 from tests.support.training.training_runs import Run
 from trainer.checkpoint.state import held_tensors, load
 
@@ -29,13 +30,6 @@ SHAPE = {
     "tie_word_embeddings": False,
 }
 FROZEN = {"optimizer": {"lr": 1e-30, "weight_decay": 0.0}, "steps": 1}
-STRETCHED = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
 OTHER_MODELS = {
     "half the layers": ({"num_hidden_layers": 2}, "num_layers is 2, the checkpoint's run has 4"),
     "heads of equal shapes": (
@@ -47,7 +41,7 @@ OTHER_MODELS = {
 }
 OTHER_POSITIONS = {
     "rotary base": ({"rope_theta": 500_000.0}, "rope_theta is 500000.0, the checkpoint's run has 10000.0"),
-    "rotary scaling": ({"rope_scaling": STRETCHED}, "rope_scaling is RopeScaling"),
+    "rotary scaling": ({"rope_scaling": LLAMA3_SCALING}, "rope_scaling is RopeScaling"),
 }
 
 

@@ -16,6 +16,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from tests.support.outputs.tiny_corpus import VOCAB, make_corpus
 from tests.support.processes.forked import ChildFailedError
+from tests.support.training.rope import LLAMA3_SCALING
 from tests.support.training.training_runs import Run
 from trainer.checkpoint.state import held_tensors, load
 from trainer.checkpoint.store import CheckpointError
@@ -32,14 +33,6 @@ from trainer.model.sizes import (
     to_hugging_face,
 )
 from trainer.model.transformer import Llama
-
-STRETCHED = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +151,7 @@ def test_weights_of_another_shape_are_refused_by_name(run: Run, tmp_path: Path) 
     ("change", "message"),
     [
         ({"rope_theta": 10_000.0}, r"its rope_theta is 10000.0, train.model has 500000.0"),
-        ({"rope_scaling": STRETCHED}, r"its rope_scaling is RopeScaling.*, train.model has None"),
+        ({"rope_scaling": LLAMA3_SCALING}, r"its rope_scaling is RopeScaling.*, train.model has None"),
         ({"rms_norm_eps": 1e-6}, r"its norm_eps is 1e-06, train.model has 1e-05"),
     ],
 )
