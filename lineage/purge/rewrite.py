@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -77,6 +77,25 @@ def rewrite_part(out: Folder, part: PartFile, rows: Collection[int]) -> PartFile
 def rewrite_parsed_texts(out: Folder, part: ParsedPart, doc_ids: Collection[bytes]) -> ParsedPart:
     """Publish the next generation of a file of parsed texts with `text` and `metadata` of these documents null; the
     part itself where they are null already."""
+    name = texts_name(part.source, part.part, generation_of(part.file) + 1)
+    erased = erase_parsed_texts(out, part.file, name, doc_ids)
+    assert erased.num_rows == part.num_rows, f"{part.file} has {erased.num_rows} rows, texts.json says {part.num_rows}"
+    if not erased.found:
+        out.remove(name)
+        return part
+    return replace(part, file=name, hash=erased.hash, bytes=out.size(name))
+
+
+class Erased(NamedTuple):
+    """A file of parsed texts that was written again: its BLAKE3-128 in hex, its rows, and whether any row changed."""
+
+    hash: str
+    num_rows: int
+    found: bool
+
+
+def erase_parsed_texts(out: Folder, old: str, new: str, doc_ids: Collection[bytes]) -> Erased:
+    """Publish `new` with the rows of `old`, `text` and `metadata` of these documents null. Both may be one name."""
     purged = pa.array(sorted(doc_ids), pa.binary())
     found = False
 
@@ -91,13 +110,8 @@ def rewrite_parsed_texts(out: Folder, part: ParsedPart, doc_ids: Collection[byte
                 table = table.set_column(table.schema.get_field_index(name), PARSED_TEXTS.field(name), erased)
             yield table
 
-    name = texts_name(part.source, part.part, generation_of(part.file) + 1)
-    digest, num_rows = _rewrite(out, part.file, name, groups)
-    assert num_rows == part.num_rows, f"{part.file} has {num_rows} rows, texts.json says {part.num_rows}"
-    if not found:
-        out.remove(name)
-        return part
-    return replace(part, file=name, hash=digest, bytes=out.size(name))
+    digest, num_rows = _rewrite(out, old, new, groups)
+    return Erased(digest, num_rows, found)
 
 
 def rewrite_dedup(out: Folder, entry: PartFile, doc_ids: Collection[bytes]) -> PartFile:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from lineage.ids import sort_keys, text_hash
 from lineage.index.checksums import read_checksums
 from lineage.index.parsed_texts import TEXTS_FILE, ParsedPart, ParsedTexts, read_parsed_texts
+from lineage.purge.purged_sets import PURGED_RULE
 from lineage.storage.folder import Folder
 from lineage.store.purged_spans import PurgedSpans
 from lineage.store.shuffle import Shuffle
@@ -76,9 +77,10 @@ def _check_bucket(
         if number != wanted:
             message = f"had a text after parse {wanted} times and has it {number} times among the parsed texts"
             yield Problem("texts.document", f"document {doc_id.hex()}", message)
+    honoured = {row["doc_id"] for row in documents if row["rule"] == PURGED_RULE}
     for row in kept:
         where = f"document {row['doc_id'].hex()}"
-        if row["doc_id"] in purged.doc_ids:
+        if row["doc_id"] in purged.doc_ids or row["doc_id"] in honoured:
             if row["text_hash"] is not None or not row["bare"]:
                 yield Problem("purged.parsed_text", where, "was purged; its text is among the parsed texts")
         elif row["text_hash"] != had_text.get((row["doc_id"], row["source"]), row["text_hash"]):

@@ -32,7 +32,7 @@ from pipeline.phases.read import ReadJob, chain_of, named_in_errors, outcomes_of
 from pipeline.plan import Unit
 from pipeline.report.faults import StrictError, fault_of, strict_message
 from pipeline.units.facts import publish_facts
-from pipeline.units.files import ParsedTextsWriter, UnitTally, UnitWriter
+from pipeline.units.files import ParsedTextsWriter, UnitTally, UnitWriter, without_purged
 from pipeline.units.results import CleanPart, ReadResult
 from stages.chain import Chain
 from stages.document import Document, Outcome, Rejection
@@ -190,7 +190,7 @@ def finish_unit(job: ModelJob, unit: Unit) -> ReadResult:
             for outcome in _answered(job, chain, fragment, level, tally.seconds):
                 writer.add(outcome)
     tally.seconds["all"] += time.perf_counter() - started
-    result = tally.result(writer.part, known.read.texts)
+    result = tally.result(writer.part, without_purged(out, known.read.texts, tally))
     if job.read.what.keep_facts:
         result = replace(result, facts=publish_facts(out, unit, result))
     publish_result(out, unit.marker, result)

@@ -24,7 +24,7 @@ from pipeline.phases.steps import step_tables
 from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
 from pipeline.recipe import PipelineRecipe, comparing, keeps_facts
 from pipeline.units.facts import publish_facts
-from pipeline.units.files import UnitTally, UnitWriter, WhatToWrite
+from pipeline.units.files import UnitTally, UnitWriter, WhatToWrite, without_purged
 from pipeline.units.results import ReadResult
 from stages.chain import Chain, StepTables, build_chain
 from stages.document import STAGES, Document, Outcome
@@ -175,7 +175,7 @@ def read_unit(job: ReadJob, unit: Unit) -> ReadResult:
             for outcome in outcomes:
                 writer.add(outcome)
     tally.seconds["all"] = time.perf_counter() - started
-    result = tally.result(writer.part, writer.texts)
+    result = tally.result(writer.part, without_purged(out, writer.texts, tally))
     if job.what.keep_facts:
         result = replace(result, facts=publish_facts(out, unit, result))
     return publish_result(out, unit.marker, result)

@@ -19,6 +19,7 @@ from lineage.ids import text_hash
 from lineage.index.checksums import DamagedFileError
 from lineage.index.output_index import PartFile
 from lineage.index.parsed_texts import ParsedPart
+from lineage.purge.purged_sets import PURGED_RULE
 from lineage.storage.folder import Folder
 from lineage.store.tables import SCORE, score_names
 from pipeline.parquet.rows import opened
@@ -28,11 +29,11 @@ from pipeline.plan import RunPlan, Unit
 from pipeline.refilter.earlier import Refiltering, Start
 from pipeline.report.faults import FaultRow, FaultTally
 from pipeline.units.facts import UnitFacts, publish_facts, read_facts
-from pipeline.units.files import UnitTally, UnitWriter
+from pipeline.units.files import UnitTally, UnitWriter, without_purged
 from pipeline.units.results import ReadResult
 from stages.chain import Chain
 from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
-from stages.steps.purged import RULE, origin_in
+from stages.steps.purged import origin_in
 
 _TOGETHER: Final = 256
 _EXCERPTS: Final = "excerpts.parquet"
@@ -108,7 +109,7 @@ def refilter_unit(job: RefilterJob, item: UnitFromTexts) -> ReadResult:
     with UnitWriter(out, job.read.what, unit, tally) as writer:
         _UnitFilter(job, item, facts, writer, tally).run()
     result = replace(
-        tally.result(writer.part, writer.texts),
+        tally.result(writer.part, without_purged(out, writer.texts, tally)),
         num_records=before.num_records,
         by_type=before.by_type,
         by_mime=before.by_mime,
@@ -339,7 +340,7 @@ def _finding(row: _Row) -> Finding:
 
 
 def _purged(document: Document, stage: str) -> Rejection:
-    return Rejection(document=replace(document, text=""), finding=Finding(stage=stage, rule=RULE, rejected=True))
+    return Rejection(document=replace(document, text=""), finding=Finding(stage=stage, rule=PURGED_RULE, rejected=True))
 
 
 @functools.lru_cache(maxsize=1)

@@ -13,13 +13,15 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 from lineage.ids import add_digests, show_digest, sort_key, text_hash
 from lineage.index.output_index import part_name
 from lineage.index.parsed_texts import texts_name
+from lineage.purge.purged_sets import PURGED_RULE
+from lineage.purge.rewrite import erase_parsed_texts
 from lineage.storage.folder import Folder
 from lineage.store import tables
 from pipeline.parquet.rows import RowWriter
@@ -55,8 +57,9 @@ class WhatToWrite:
 
 @dataclass(slots=True, kw_only=True)
 class UnitTally:
-    """What a unit has counted so far. `rejected` maps (stage, rule) to (number, digest of doc_ids). With `strict` a
-    record on which something was raised is a StrictError."""
+    """What a unit has counted so far. `rejected` maps (stage, rule) to (number, digest of doc_ids). `purged` are the
+    doc_ids of documents that an honoured purge turned down behind parse, by their clean text. With `strict` a record on
+    which something was raised is a StrictError."""
 
     key: str
     source: str
@@ -73,6 +76,7 @@ class UnitTally:
     html_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     faults: FaultTally = field(default_factory=FaultTally)
+    purged: set[bytes] = field(default_factory=set)
     strict: bool = False
 
     @classmethod
@@ -105,7 +109,10 @@ class UnitTally:
         self.digest = add_digests((self.digest, int.from_bytes(document.doc_id, "big")))
 
     def count_rejection(self, rejection: Rejection) -> None:
-        self.count_rejected(rejection.finding.stage, rejection.finding.rule, rejection.document.doc_id)
+        finding, document = rejection.finding, rejection.document
+        self.count_rejected(finding.stage, finding.rule, document.doc_id)
+        if finding.rule == PURGED_RULE and finding.stage != "parse" and document.text_hash is not None:
+            self.purged.add(document.doc_id)
         self._count_fault(rejection)
 
     def count_rejected(self, stage: str, rule: str, doc_id: bytes) -> None:
@@ -187,6 +194,15 @@ class ParsedTextsWriter:
         """Write a row of tables.PARSED_TEXTS."""
         if self._rows is not None:
             self._rows.add(row)
+
+
+def without_purged(out: Folder, texts: UnitFile | None, tally: UnitTally) -> UnitFile | None:
+    """The unit's parsed texts, in the same file, less those of `tally.purged`: a text was written as soon as it was
+    parsed, and the steps behind parse made of it one that an honoured output had purged."""
+    if texts is None or not tally.purged:
+        return texts
+    erased = erase_parsed_texts(out, texts.file, texts.file, tally.purged)
+    return replace(texts, hash=erased.hash, bytes=out.size(texts.file))
 
 
 class UnitWriter:

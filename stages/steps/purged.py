@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lineage.ids import text_hash
-from lineage.purge.purged_sets import PurgedSets
+from lineage.purge.purged_sets import PURGED_RULE, PurgedSets
 from stages.document import Document, Finding, Outcome, Rejection, Step
 from stages.steps.url import normalise_url, url_host
-
-RULE = "purged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +40,7 @@ class PurgeFilter:
 
     def _reject(self, document: Document) -> Rejection:
         # Without its text, which the report would show among what the rules turned down.
-        finding = Finding(stage=self.stage, rule=RULE, rejected=True)
+        finding = Finding(stage=self.stage, rule=PURGED_RULE, rejected=True)
         return Rejection(document=replace(document, text=""), finding=finding)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.support.outputs.byte_search import everything, of_folder
 from tests.support.outputs.runs import recipe, run
 
 pytestmark = pytest.mark.usefixtures("small_ray")
+CLASS_STEP = "tests.support.steps.model_steps:Shout"
 BY = ("--reason", "a takedown", "--by", "a test", "--apply")
 
 
@@ -114,6 +116,31 @@ def test_a_text_of_which_one_copy_was_purged_goes_when_all_copies_are(tmp_path: 
     assert main(["verify", earlier]) == 0
     run(tmp_path / "b", recipe(later, inputs, purges={"honour": [earlier]}))
     assert ends(later) == dict.fromkeys(pages, "purged")
+
+
+@pytest.mark.parametrize("way", ["inputs", "texts", "models"])
+def test_no_text_is_kept_of_what_a_later_step_made_equal_to_a_purged_one(tmp_path: Path, way: str) -> None:
+    article = write_article("en", random.Random(11)).text
+    first, second = f"{article} Write to ann@one.example.", f"{article} Write to bob@two.example."
+    steps = ["url", "parse", "language", *([CLASS_STEP] if way == "models" else []), "pii", "identity", "dedup.exact"]
+
+    def run_over(out: str, url: str, text: str, *, from_output: str | None = None, **tables: dict[str, Any]) -> str:
+        inputs = {"web": (write_pages(tmp_path / "pages.jsonl", {url: text}),)}
+        plain = recipe(str(tmp_path / out), inputs, **tables)
+        plain["source"][0]["steps"] = steps
+        run(tmp_path / f"run-{out}", plain, from_output=from_output)
+        return str(tmp_path / out)
+
+    earlier = run_over("earlier", "https://a.example/1", first)
+    assert main(["purge", earlier, "--host", "a.example", *BY]) == 0
+    keeping = {"keep_text": True}
+    before = run_over("before", "https://b.example/1", second, run=keeping) if way == "texts" else None
+    honour = {"honour": [earlier]}
+    later = run_over("later", "https://b.example/1", second, from_output=before, run=keeping, purges=honour)
+    assert ends(later) == {"https://b.example/1": "purged"}
+    gone = (article[:80].encode(), article[:80].upper().encode())
+    assert not [part for part in everything(of_folder(Folder(later))) if any(text in part for text in gone)]
+    assert main(["verify", later]) == 0
 
 
 def ask_purged(out: str) -> dict[str, str]:
