@@ -141,7 +141,7 @@ def _filesystem(scheme: str, process: int, anonymous: bool, settings: tuple[tupl
 
         return S3Client(anon=anonymous, use_listings_cache=False, skip_instance_cache=True, default_block_size=16 << 20)
     if scheme in ("gs", "az"):
-        from lineage.storage.other_stores import azure_store, google_store
+        from lineage.storage.google_azure import azure_store, google_store
 
         return google_store() if scheme == "gs" else azure_store()
     if scheme in ("http", "https"):

@@ -12,7 +12,7 @@ from lineage.exports.manifest import read_manifest
 from lineage.exports.records import REMOVED, ExportRow, now
 from lineage.index.output_index import Index
 from lineage.purge.erase import erase_old_versions, remove_all_leftovers
-from lineage.storage import other_stores
+from lineage.storage import google_azure
 from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import can_be_held, hold
 from pipeline.export.formats.registry import INDEX_NAMES
@@ -32,7 +32,7 @@ def clean_export(out: Folder, index: Index, row: ExportRow) -> ExportRow:
     request = ExportRequest.from_json(json.loads(row.options))
     asked = CorpusExport(out=out, to=to, name=row.name, request=request, links=False)
     # The purge holds the OUT, and with it every export of it in a store whose folders cannot be held.
-    with other_stores.clear_errors(to), hold(to, "sluice purge") if can_be_held(to) else nullcontext():
+    with google_azure.clear_errors(to), hold(to, "sluice purge") if can_be_held(to) else nullcontext():
         remove_all_leftovers(to)
         manifest = read_manifest(to)
         if manifest is not None:
@@ -45,7 +45,7 @@ def clean_export(out: Folder, index: Index, row: ExportRow) -> ExportRow:
         else:
             raise StorageError(f"{to.url} holds no export any more")
         erase_old_versions(to, ("",))
-        other_stores.erase(to)
+        google_azure.erase(to)
         return left
 
 

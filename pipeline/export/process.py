@@ -34,8 +34,8 @@ from lineage.index.checksums import FileSum
 from lineage.index.output_index import Index, check_outside, read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, is_remote
+from lineage.storage.google_azure import clear_errors
 from lineage.storage.lock import LEASE_FILE, can_be_held, hold
-from lineage.storage.other_stores import clear_errors
 from pipeline.cluster.session import ray_session
 from pipeline.export.formats.registry import FORMATS, check_request, reads_tokens
 from pipeline.export.request import ExportRequest

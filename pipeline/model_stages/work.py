@@ -76,7 +76,7 @@ def read_fragments(job: ModelJob, unit: Unit) -> Iterator[UnitFragment | Ended]:
     stop = cuts_of(chain_of(job.read, unit.source_index))[0]
     with (
         named_in_errors(unit),
-        ParsedTextsWriter(out, unit, is_on=job.read.what.keep_text) as texts,
+        ParsedTextsWriter(out, unit, is_on=job.read.unit_files.keep_text) as texts,
         contextlib.closing(outcomes_of(job.read, unit, tally, texts.keep_document, stop)) as outcomes,
     ):
         for number, some in enumerate(cut(outcomes)):
@@ -184,14 +184,14 @@ def finish_unit(job: ModelJob, unit: Unit) -> ReadResult:
     known = FragmentsResult.from_json(json.loads(out.read(_marker(unit))))
     tally, chain = UnitTally.resumed(known.read, strict=job.read.strict), chain_of(job.read, unit.source_index)
     started, level = time.perf_counter(), len(cuts_of(chain)) - 1
-    what = replace(job.read.what, keep_text=False)  # reading has written the texts after parse
-    with named_in_errors(unit), UnitWriter(out, what, unit, tally) as writer:
+    options = replace(job.read.unit_files, keep_text=False)  # reading has written the texts after parse
+    with named_in_errors(unit), UnitWriter(out, options, unit, tally) as writer:
         for fragment in known.fragments:
             for outcome in _answered(job, chain, fragment, level, tally.seconds):
                 writer.add(outcome)
     tally.seconds["all"] += time.perf_counter() - started
     result = tally.result(writer.part, without_purged(out, known.read.texts, tally))
-    if job.read.what.keep_facts:
+    if job.read.unit_files.keep_facts:
         result = replace(result, facts=publish_facts(out, unit, result))
     publish_result(out, unit.marker, result)
     for name in out.names(unit.folder):

@@ -24,7 +24,7 @@ from pipeline.phases.steps import step_tables
 from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
 from pipeline.recipe import PipelineRecipe, comparing, keeps_facts
 from pipeline.units.facts import publish_facts
-from pipeline.units.files import UnitTally, UnitWriter, WhatToWrite, without_purged
+from pipeline.units.files import UnitFileOptions, UnitTally, UnitWriter, without_purged
 from pipeline.units.results import ReadResult
 from stages.chain import Chain, StepTables, build_chain
 from stages.document import STAGES, Document, Outcome
@@ -45,7 +45,7 @@ class ReadJob:
     formats: tuple[Format, ...]
     fields: tuple[RowFields, ...]
     tables: StepTables
-    what: WhatToWrite
+    unit_files: UnitFileOptions
     strict: bool = False
     """Whether the first exception on a record ends the run."""
     isolation: bool = False
@@ -60,13 +60,13 @@ def read_job(recipe: PipelineRecipe) -> ReadJob:
         formats=tuple(source.format for source in recipe.source),
         fields=tuple(source.row_fields for source in recipe.source),
         tables=step_tables(recipe),
-        what=what_to_write(recipe),
+        unit_files=unit_file_options(recipe),
     )
 
 
-def what_to_write(recipe: PipelineRecipe) -> WhatToWrite:
+def unit_file_options(recipe: PipelineRecipe) -> UnitFileOptions:
     """What the files of a recipe's units hold."""
-    return WhatToWrite(
+    return UnitFileOptions(
         dedup=comparing(recipe),
         quality=recipe.quality,
         whole_ledger=recipe.quality.ledger == "all",
@@ -169,14 +169,14 @@ def read_unit(job: ReadJob, unit: Unit) -> ReadResult:
     out = Folder(job.out)
     tally = tally_of(job, unit)
     started = time.perf_counter()
-    with named_in_errors(unit), UnitWriter(out, job.what, unit, tally) as writer:
-        parsed = writer.keep_document if job.what.keep_text else None
+    with named_in_errors(unit), UnitWriter(out, job.unit_files, unit, tally) as writer:
+        parsed = writer.keep_document if job.unit_files.keep_text else None
         with contextlib.closing(outcomes_of(job, unit, tally, parsed)) as outcomes:
             for outcome in outcomes:
                 writer.add(outcome)
     tally.seconds["all"] = time.perf_counter() - started
     result = tally.result(writer.part, without_purged(out, writer.texts, tally))
-    if job.what.keep_facts:
+    if job.unit_files.keep_facts:
         result = replace(result, facts=publish_facts(out, unit, result))
     return publish_result(out, unit.marker, result)
 

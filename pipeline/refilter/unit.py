@@ -106,7 +106,7 @@ def refilter_unit(job: RefilterJob, item: UnitFromTexts) -> ReadResult:
         num_bytes=before.num_bytes,
         strict=job.read.strict,
     )
-    with UnitWriter(out, job.read.what, unit, tally) as writer:
+    with UnitWriter(out, job.read.unit_files, unit, tally) as writer:
         _UnitFilter(job, item, facts, writer, tally).run()
     result = replace(
         tally.result(writer.part, without_purged(out, writer.texts, tally)),
@@ -120,7 +120,7 @@ def refilter_unit(job: RefilterJob, item: UnitFromTexts) -> ReadResult:
         html_bytes=before.html_bytes,
         faults=_faults(before, tally, start),
     )
-    if job.read.what.keep_facts:
+    if job.read.unit_files.keep_facts:
         result = replace(result, facts=publish_facts(out, unit, result))
     return publish_result(out, unit.marker, result)
 
@@ -160,7 +160,7 @@ class _UnitFilter:
         self._earlier, self._item = Folder(job.earlier), item
         self._writer, self._tally = writer, tally
         self._documents: list[_Row] = facts.documents.to_pylist()
-        ledger = job.read.what.whole_ledger
+        ledger = job.read.unit_files.whole_ledger
         self._findings = _by_document(facts.findings.to_pylist() if ledger else [])
         self._edits = _by_document(facts.edits.to_pylist() if self._start.is_unchanged else [])
         self._num_rows: dict[bytes, int] = defaultdict(int)

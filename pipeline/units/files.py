@@ -42,7 +42,7 @@ _OF_DOCUMENT: Final = tuple(name for name in tables.PART.names if name != "rule_
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhatToWrite:
+class UnitFileOptions:
     """What the recipe asks of a unit's files: signatures as `dedup` says, the lines that `quality` counts marked in
     excerpts, every finding, a column for each of these classifiers' scores, the texts after parse, the facts that a run
     starts from."""
@@ -208,15 +208,15 @@ def without_purged(out: Folder, texts: UnitFile | None, tally: UnitTally) -> Uni
 class UnitWriter:
     """The files of a unit, published together when the block ends well."""
 
-    def __init__(self, out: Folder, what: WhatToWrite, unit: Unit, tally: UnitTally) -> None:
-        self._what, self._unit, self._tally = what, unit, tally
+    def __init__(self, out: Folder, options: UnitFileOptions, unit: Unit, tally: UnitTally) -> None:
+        self._options, self._unit, self._tally = options, unit, tally
         self._stack = contextlib.ExitStack()
         folder = unit.folder
 
         def rows(name: str, schema: Any) -> RowWriter:
             return self._stack.enter_context(RowWriter(out, name, schema))
 
-        scores = [tables.SCORE + name for name in what.scores]
+        scores = [tables.SCORE + name for name in options.scores]
         part_file = part_name("documents", unit.source, unit.file_index)
         self._part = rows(part_file, tables.with_scores(tables.PART, scores))
         self._documents = rows(f"{folder}/documents.parquet", tables.with_scores(tables.DOCUMENTS, scores))
@@ -224,9 +224,9 @@ class UnitWriter:
         self._findings = rows(f"{folder}/findings.parquet", tables.FINDINGS)
         self._keys = rows(f"{folder}/keys.parquet", tables.KEYS)
         self._excerpt_rows = rows(f"{folder}/excerpts.parquet", tables.EXCERPTS)
-        self._excerpts = ExcerptKeeper(partial(offending_lines, what.quality))
-        self._signer = Signer(what.dedup) if what.dedup.near else None
-        self._texts = self._stack.enter_context(ParsedTextsWriter(out, unit, is_on=what.keep_text))
+        self._excerpts = ExcerptKeeper(partial(offending_lines, options.quality))
+        self._signer = Signer(options.dedup) if options.dedup.near else None
+        self._texts = self._stack.enter_context(ParsedTextsWriter(out, unit, is_on=options.keep_text))
 
     def __enter__(self) -> UnitWriter:
         return self
@@ -265,7 +265,7 @@ class UnitWriter:
         self._documents.add(row)
         for excerpt in excerpts:
             self._excerpt_rows.add(excerpt)
-        if self._what.whole_ledger:
+        if self._options.whole_ledger:
             for finding in findings:
                 self._findings.add(finding)
 
@@ -289,7 +289,7 @@ class UnitWriter:
             "threshold": finding.threshold,
         }
         self._documents.add(row)
-        if self._what.whole_ledger:
+        if self._options.whole_ledger:
             self._add_findings(document, (*document.findings, *rejection.findings, finding))
 
     def _add_survivor(self, document: Document) -> None:
@@ -306,7 +306,7 @@ class UnitWriter:
             self._edits.add(
                 {"k": row["k"], "doc_id": document.doc_id, "stage": edit.stage, "kind": edit.kind, "count": edit.count}
             )
-        if self._what.whole_ledger:
+        if self._options.whole_ledger:
             self._add_findings(document, document.findings)
             for finding in document.findings:
                 self._excerpts.offer(document.doc_id, finding, document.text)
@@ -329,7 +329,7 @@ class UnitWriter:
 
     def _rule_values(self, document: Document) -> str | None:
         """What each rule measured, as JSON; null where the ledger is not kept."""
-        if not self._what.whole_ledger:
+        if not self._options.whole_ledger:
             return None
         values = {finding.rule: finding.value for finding in document.findings if finding.value is not None}
         return json.dumps({rule: value if math.isfinite(value) else None for rule, value in values.items()})

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, cast
 
 from stages.document import Document
 from stages.reading import jsonl, parquet, warc
-from stages.reading.hopeless import until_hopeless
+from stages.reading.give_up import until_given_up
 from stages.reading.options import (
     Format,
     InputCounts,
@@ -34,7 +34,7 @@ def read_documents(
     content."""
     counts = InputCounts() if counts is None else counts
     watched = _WatchedStream(stream)
-    for item in until_hopeless(_to_the_end(watched, options, counts), options):
+    for item in until_given_up(_to_the_end(watched, options, counts), options):
         if watched.error is not None:
             raise watched.error
         if isinstance(item, Document):

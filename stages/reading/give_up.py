@@ -14,7 +14,7 @@ _TOO_MANY: Final = 1_000_000
 billions. A file is given up after many if they are twice its documents, and in any case after too many."""
 
 
-def until_hopeless(items: Iterator[Document | Unreadable], options: ReadOptions) -> Iterator[Document | Unreadable]:
+def until_given_up(items: Iterator[Document | Unreadable], options: ReadOptions) -> Iterator[Document | Unreadable]:
     """`items`, at most so many of them unreadable; what the rest of the file holds is one more such stretch."""
     num_documents = num_unreadable = 0
     for item in items:

@@ -24,7 +24,7 @@ from pipeline.recipe import load
 from tests.pipeline.export.conftest import Corpus
 from tests.support.outputs import export_readers as readers
 from tests.support.outputs.runs import recipe, write_recipe
-from tests.support.stores.other_stores import azure_server, google_server, keep_nothing_deleted
+from tests.support.stores.google_azure import azure_server, google_server, keep_nothing_deleted
 
 
 @pytest.fixture(params=["gs", "az"])
