@@ -1,8 +1,9 @@
 """A transformers encoder with its classification head: texts to scores of one label.
 
 The scores of a call are a function of its texts, of the model and of the kind of device: batches are cut from the texts
-in the order of their lengths, and the number of threads is given. A text's score in two different batches differs by
-rounding (the padding changes the order of sums), so whoever wants equal bytes passes the same texts together.
+in the order of their lengths, and the number of threads is given. A text's score in two different batches, and even in
+two rows of one batch, differs by rounding (padding and place change the order of sums). So equal texts of a call are
+scored once, and whoever wants equal bytes passes the same texts together.
 """
 
 from __future__ import annotations
@@ -93,28 +94,27 @@ class _Encoder:
         import torch
 
         starts = [text[: self._max_tokens * _CHARS_OF_A_TOKEN] for text in texts]
-        tokens = self._tokenizer(starts, truncation=True, max_length=self._max_tokens)["input_ids"]
-        order = sorted(range(len(texts)), key=lambda number: (len(tokens[number]), number))
-        scores = [0.0] * len(texts)
-        for first in range(0, len(order), self._table.batch_size):
-            batch = order[first : first + self._table.batch_size]
+        encoded = self._tokenizer(starts, truncation=True, max_length=self._max_tokens)["input_ids"]
+        tokens = [tuple(of_text) for of_text in encoded]
+        distinct = sorted(dict.fromkeys(tokens), key=len)
+        scores: dict[tuple[int, ...], float] = {}
+        for first in range(0, len(distinct), self._table.batch_size):
+            batch = distinct[first : first + self._table.batch_size]
             try:
-                found = self._score([tokens[number] for number in batch])
+                scores.update(zip(batch, self._score(batch), strict=True))
             except torch.OutOfMemoryError as error:
                 raise NoRoomError(
                     f"{self._table.stage} has no room on the GPU for {len(batch)} texts of"
-                    f" {max(len(tokens[number]) for number in batch)} tokens: set classifier.batch_size lower than"
+                    f" {len(batch[-1])} tokens: set classifier.batch_size lower than"
                     f" {self._table.batch_size}, and run into a new output"
                 ) from error
-            for number, score in zip(batch, found, strict=True):
-                scores[number] = score
-        return scores
+        return [scores[of_text] for of_text in tokens]
 
-    def _score(self, tokens: Sequence[list[int]]) -> list[float]:
+    def _score(self, tokens: Sequence[tuple[int, ...]]) -> list[float]:
         """The scores of one batch, (B,)."""
         import torch
 
-        batch_BT = self._tokenizer.pad({"input_ids": list(tokens)}, return_tensors="pt").to(self._device)
+        batch_BT = self._tokenizer.pad({"input_ids": list(map(list, tokens))}, return_tensors="pt").to(self._device)
         with torch.inference_mode():
             logits_BL = self._model(**batch_BT).logits.double()
         if not bool(torch.isfinite(logits_BL).all()):

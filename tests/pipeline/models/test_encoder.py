@@ -79,6 +79,7 @@ def test_scores_are_the_labels_probabilities_as_transformers_gives_them(folder, 
 def test_equal_texts_have_scores_equal_to_the_bit_and_in_other_batches_within_the_tolerance(folder, texts) -> None:
     scores = load_encoder(table(folder), False)(texts)
     assert load_encoder(table(folder), False)(texts) == scores
+    assert load_encoder(table(folder), False)([*texts, *texts[::-1]]) == [*scores, *scores[::-1]]
     for size in (1, 5, 64):
         others = load_encoder(table(folder, batch_size=size), False)(texts)
         assert others == pytest.approx(scores, abs=TOLERANCE)

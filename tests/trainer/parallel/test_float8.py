@@ -27,6 +27,12 @@ pytest.importorskip("torchao")
 ROWWISE = Float8Table(emulate=True)
 
 
+LEAST_APART = 5e-4
+"""Between losses: a last bit moves a value to the next float8 number, and with it a loss of these two layers by up to
+2e-4. Which last bits two layouts differ in depends on the processor. Scales that are not one a row move it by 1e-3 and
+more."""
+
+
 def trained_over(folder: Path, url: str, layout: ParallelLayout) -> list[Trained]:
     return run_forked(folder, layout.mesh.num_workers, partial(train_slice, url, layout, CONFIG))
 
@@ -56,9 +62,7 @@ LAYOUTS = {
 )
 def test_rowwise_products_train_as_in_one_process(name: str, corpus: str, alone: Trained, tmp_path: Path) -> None:
     for one in trained_over(tmp_path, corpus, LAYOUTS[name]):
-        losses, norms, _ = one.furthest(alone)
-        assert losses < 1e-5
-        assert norms < 1e-4
+        assert one.furthest(alone)[0] < LEAST_APART
 
 
 LAST_BITS = {
@@ -111,7 +115,10 @@ def train_with_last_bits(
 
 def test_they_are_float8_and_train(corpus: str, alone: Trained, tmp_path: Path) -> None:
     exact = trained_over(tmp_path, corpus, ParallelLayout(mesh=mesh()))[0]
-    assert 1e-5 < abs(alone.losses[0] - exact.losses[0]) < 0.05
+    a_scale_a_tensor = dataclasses.replace(ROWWISE, recipe="tensorwise")
+    other = trained_over(tmp_path / "tensorwise", corpus, ParallelLayout(mesh=mesh(), float8=a_scale_a_tensor))[0]
+    assert LEAST_APART < exact.furthest(alone)[0] < 0.05
+    assert LEAST_APART < other.furthest(alone)[0] < 0.05
     assert alone.losses[-1] < alone.losses[0]
 
 
