@@ -25,12 +25,11 @@ from torch import Tensor
 
 from lineage.ids import content_hash
 from lineage.storage.folder import Folder
-from trainer.checkpoint.same_model import check_begun_from
-from trainer.checkpoint.state import Saver, load_weights, load_whole, restore, training_state
-from trainer.checkpoint.store import Position, checkpoint_name, is_checkpoint
+from trainer.checkpoint.state import Saver, load_whole, restore, training_state
+from trainer.checkpoint.store import Position, checkpoint_name
 from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
-from trainer.huggingface.llama import import_weights
+from trainer.first_weights import load_first_weights
 from trainer.huggingface.model_card import ModelCard, publish_card
 from trainer.joining import Joined, check_together, join
 from trainer.model.optimizer import build_optimizer
@@ -39,7 +38,7 @@ from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout, check_overlap
 from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import parallel_layout
-from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model, settle_buckets
+from trainer.parallel.mesh import ParallelModel, parallelise_model, settle_buckets
 from trainer.processes.runtime import Process, collective_timeout
 from trainer.recovery.attempts import Fence, record_failure
 from trainer.recovery.faults import SkipCounter, SpikeWindow
@@ -212,17 +211,15 @@ def _step_context(
 
 def load_state(run: RunParts) -> None:
     """Weights and moments, from the newest checkpoint, from `init_from`, or from the seed; then the feed begins."""
-    joined, init_from = run.joined, run.recipe.train.init_from
+    joined = run.joined
     if joined.position is not None and joined.name is not None:
         folder = run.checkpoints.folder(joined.name)
         check_together(folder, run.control)
         state = _tensors(run)
         load_whole(folder, state, run.control)
         restore(state, run.context.optimizer)
-    elif init_from is not None:
-        _load_weights_from(run, Folder(init_from))
     else:
-        initialise(run.model, run.recipe.seed)
+        load_first_weights(run.model, run.recipe, run.control)
     run.model.weights_changed()
     settle_buckets(run.model, run.feed.num_rows, run.recipe.train.seq_len)
     run.feed.start(joined.attempt)
@@ -231,18 +228,6 @@ def load_state(run: RunParts) -> None:
         if (float8 := run.model.layout.float8) is not None:
             sys.stderr.write("\n".join(float8_products(run.config, float8, run.model.layout.mesh.tp)) + "\n")
         publish_card(run.output, _model_card(run))
-
-
-def _load_weights_from(run: RunParts, folder: Folder) -> None:
-    for buffer in run.model.buffers().values():
-        buffer.zero_()  # routers' biases begin at zero where the weights come without
-    if is_checkpoint(folder):
-        warnings = check_begun_from(folder, run.config)
-        load_weights(folder, run.model.parameters(), run.model.buffers(), run.control)
-        if run.rank == 0:
-            sys.stderr.writelines(f"{line}\n" for line in warnings)
-    else:
-        import_weights(folder, run.config, run.model.parameters())
 
 
 def _model_card(run: RunParts) -> ModelCard:

@@ -19,6 +19,8 @@ Role = Literal["natural", "uniform", "corner", "drawn", "replicate", "held_out"]
 _NEAR: Final = 0.02
 """Two mixtures nearer than this (total variation) teach the same."""
 _TRIES: Final = 2000
+_ROUNDING: Final = 1e-6
+"""Of a sequence: what a bound times the block may be off by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +78,24 @@ def _candidates(space: Space, table: MixTable, seed: int) -> Iterator[tuple[Role
 
 
 def snap(mixture: Floats, space: Space, mixture_block: int) -> Floats:
-    """The mixture in whole sequences of the block; shares below one sequence become 0. ValueError where such a share
-    has a floor."""
+    """The mixture in whole sequences of the block, within the bounds where any are; shares below one sequence become 0.
+    ValueError where such a share has a floor."""
     kept = np.where((mixture * mixture_block < 1.0) & (space.lower == 0), 0.0, mixture)
-    counts = quantise(dict(zip(space.sources, kept.tolist(), strict=True)), mixture_block)
-    return np.array([count for _, count in counts], dtype=np.float64) / mixture_block
+    quantised = quantise(dict(zip(space.sources, kept.tolist(), strict=True)), mixture_block)
+    counts = np.array([count for _, count in quantised], dtype=np.float64)
+    return _within(counts, kept / kept.sum() * mixture_block, space, mixture_block) / mixture_block
+
+
+def _within(counts: Floats, quotas: Floats, space: Space, mixture_block: int) -> Floats:
+    """Whole numbers (sources,) of the block that rounding put past floors and caps, moved between them: what that takes
+    or leaves goes one by one to where it is nearest to the quotas. As they are where no whole numbers lie between."""
+    least = np.ceil(space.lower * mixture_block - _ROUNDING)
+    most = np.floor(space.upper * mixture_block + _ROUNDING)
+    if (least > most).any() or least.sum() > mixture_block or most.sum() < mixture_block:
+        return counts
+    moved: Floats = np.clip(counts, least, most)
+    while missing := mixture_block - moved.sum():
+        step = np.sign(missing)
+        gains = np.where(moved != (most if step > 0 else least), (quotas - moved) * step, -np.inf)
+        moved[int(np.argmax(gains))] += step
+    return moved

@@ -13,6 +13,7 @@ from lineage.storage.folder import Folder
 from trainer.checkpoint.store import complete_checkpoints
 from trainer.mix.design import Point, snap
 from trainer.mix.proxies import Ablation, mixture_block
+from trainer.mix.space import Space
 from trainer.recovery.attempts import attempts
 
 ANSWER: Final = "doremi.json"
@@ -47,7 +48,7 @@ def doremi_job(ablation: Ablation, reference: Point) -> tuple[DoremiJob, Folder]
     is another run; everything else is fixed by the design."""
     table, space = ablation.table.doremi, ablation.space
     is_open = space.upper > 0
-    even = snap(is_open / is_open.sum(), space, mixture_block(ablation.recipe, ablation.table))
+    even = snap(is_open / is_open.sum(), _without_bounds(space), mixture_block(ablation.recipe, ablation.table))
     point = Point(
         name=f"doremi-{table.step_size:g}-{table.smoothing:g}",
         role="uniform",
@@ -80,4 +81,8 @@ def trainable(ablation: Ablation, answer: Answer) -> dict[str, float]:
     that is only evaluated."""
     space = ablation.space
     weights = np.array([answer.weights.get(source, 0.0) for source in space.sources])
-    return space.named(snap(weights, replace(space, lower=np.zeros(len(weights))), ablation.goal().mixture_block))
+    return space.named(snap(weights, _without_bounds(space), ablation.goal().mixture_block))
+
+
+def _without_bounds(space: Space) -> Space:
+    return replace(space, lower=np.zeros(len(space.sources)), upper=np.where(space.upper > 0, 1.0, 0.0))

@@ -27,16 +27,17 @@ from trainer.checkpoint.store import Position
 from trainer.data.dataset import IGNORED
 from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
+from trainer.first_weights import load_first_weights
 from trainer.joining import Joined, join
 from trainer.mix.doremi import averaged, mean_excess, update
 from trainer.mix.doremi_job import ANSWER, Answer, DoremiJob
 from trainer.mix.swarm import Floats
 from trainer.model.optimizer import build_optimizer, learning_rate
-from trainer.model.rows import DeviceRows
+from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe, TrainTable
 from trainer.parallel.layout import parallel_layout
-from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model
+from trainer.parallel.mesh import ParallelModel, parallelise_model
 from trainer.processes.runtime import Process, collective_timeout, join_process_group, stop_on_sigterm
 from trainer.recovery.attempts import Attempt, Fence
 from trainer.recovery.faults import TrainingStoppedError
@@ -48,7 +49,8 @@ _SHOWN: Final = 200
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoremiParts:
     """What the run is made of, from its first step to its last. `history` (steps, sources) and `excess` (sources,) are
-    written in place and kept in checkpoints; `number`: the feed's number of each source of the job."""
+    written in place and kept in checkpoints; `number`: the feed's number of each source of the job; `control`: a gloo
+    group."""
 
     job: DoremiJob
     recipe: TrainRecipe
@@ -56,6 +58,7 @@ class DoremiParts:
     data: Feed
     output: Folder
     checkpoints: Folder
+    control: dist.ProcessGroup
     proxy: ParallelModel
     reference: ParallelModel
     optimizer: torch.optim.Optimizer
@@ -76,7 +79,7 @@ def run_job(job: DoremiJob, stop_requested: Callable[[], bool]) -> bool:
     process = join_process_group(1, recipe.train.faults.watchdog_seconds)
     with closing(open_feed(recipe, process)) as data:
         run = _build(job, recipe, process, data)
-        joined = join(run.output, run.checkpoints, data, run.proxy.config, dist.new_group(backend="gloo"))
+        joined = join(run.output, run.checkpoints, data, run.proxy.config, run.control)
         _load_state(run, joined)
         data.start(joined.attempt)
         finished = _run_steps(run, joined.attempt, stop_requested)
@@ -102,6 +105,7 @@ def _build(job: DoremiJob, recipe: TrainRecipe, process: Process, data: Feed) ->
         data=data,
         output=output,
         checkpoints=checkpoints,
+        control=dist.new_group(backend="gloo"),
         proxy=proxy,
         reference=reference,
         optimizer=build_optimizer(proxy.parameters().values(), table.optimizer),
@@ -113,10 +117,10 @@ def _build(job: DoremiJob, recipe: TrainRecipe, process: Process, data: Feed) ->
 
 
 def _load_state(run: DoremiParts, joined: Joined) -> None:
-    """The reference's weights; the proxy's state from the newest checkpoint, or its weights from the seed."""
+    """The reference's weights; the proxy's state from the newest checkpoint, or those that its run begins with."""
     load_weights(Folder(run.job.reference), run.reference.parameters(), run.reference.buffers(), None)
     if joined.position is None or joined.name is None:
-        initialise(run.proxy, run.recipe.seed)
+        load_first_weights(run.proxy, run.recipe, run.control)
         return
     folder, state = run.checkpoints.folder(joined.name), _state(run)
     load_whole(folder, state, None)
@@ -125,7 +129,7 @@ def _load_state(run: DoremiParts, joined: Joined) -> None:
 
 def _state(run: DoremiParts) -> dict[str, Tensor]:
     own = {"doremi.history": run.history, "doremi.excess": run.excess}
-    return training_state(run.proxy.parameters(), run.optimizer, {}) | own
+    return training_state(run.proxy.parameters(), run.optimizer, {}, run.proxy.buffers()) | own
 
 
 def _run_steps(run: DoremiParts, attempt: Attempt, stop_requested: Callable[[], bool]) -> bool:
@@ -177,7 +181,7 @@ def _measure(run: DoremiParts, micro_batches: Sequence[DeviceRows]) -> Floats:
     for micro in micro_batches:
         counted = micro.labels_BT != IGNORED
         number = micro.sources_B[:, None].expand_as(counted)
-        losses = (token_losses(model, micro) for model in (run.proxy, run.reference))
+        losses = (token_losses(model, model.micro_batch(micro)) for model in (run.proxy, run.reference))
         tokens.append(torch.stack([*(loss[counted].double() for loss in losses), number[counted].double()]))
     proxy, reference, number = torch.cat(tokens, dim=1).cpu().numpy()
     # The mixture holds no other source than those that are weighed.
@@ -186,19 +190,21 @@ def _measure(run: DoremiParts, micro_batches: Sequence[DeviceRows]) -> Floats:
 
 
 def _descend(run: DoremiParts, step: int, micro_batches: Sequence[DeviceRows], weights: Floats) -> None:
-    """One update on Σ weight · mean loss of the source's tokens in the batch."""
+    """One update on Σ weight · mean loss of the source's tokens in the batch; experts are evened out as in any run."""
     share = torch.zeros(len(run.data.sources), dtype=torch.float32, device=run.process.device)
     share[run.number] = torch.from_numpy(weights).to(share)
     counts = torch.zeros_like(share)
-    for micro in micro_batches:
-        counts.index_add_(0, micro.sources_B, (micro.labels_BT != IGNORED).sum(-1).to(counts.dtype))
+    for rows in micro_batches:
+        counts.index_add_(0, rows.sources_B, (rows.labels_BT != IGNORED).sum(-1).to(counts.dtype))
     scale = share / counts.clamp_min(1)
-    total = 0.0
-    for index, micro in enumerate(micro_batches):
+    total, routings = 0.0, []
+    for index, rows in enumerate(micro_batches):
+        micro = run.proxy.micro_batch(rows, 1 / counts.sum().clamp_min(1))
         with run.proxy.synchronise(index == len(micro_batches) - 1):
-            loss = (token_losses(run.proxy, micro).sum(-1) * scale[micro.sources_B]).sum()
+            loss = (token_losses(run.proxy, micro).sum(-1) * scale[rows.sources_B]).sum()
             torch.autograd.backward(loss)
             total += float(loss.detach())
+        routings += [micro.routing] if micro.routing is not None else []
     if not np.isfinite(total):
         raise TrainingStoppedError(f"the proxy's loss is {total} at step {step}: lower mix.proxy.lr")
     run.proxy.clip_gradients(run.table.optimizer.clip)
@@ -206,6 +212,9 @@ def _descend(run: DoremiParts, step: int, micro_batches: Sequence[DeviceRows], w
         group["lr"] = learning_rate(step, run.table.steps, run.table.optimizer)
     run.optimizer.step()
     run.optimizer.zero_grad(set_to_none=True)
+    routed = run.proxy.expert_figures(routings)
+    if routed is not None:
+        run.proxy.balance_experts(routed, verdict=torch.zeros_like(scale[0]))
 
 
 def _answer(run: DoremiParts) -> Answer:
@@ -221,13 +230,12 @@ def _answer(run: DoremiParts) -> Answer:
     )
 
 
-def token_losses(model: ParallelModel, micro: DeviceRows) -> Tensor:
+def token_losses(model: ParallelModel, micro: MicroBatch) -> Tensor:
     """The loss of each token, (B, T) in float32; 0 where the label is ignored."""
-    logits_BTV = model.forward(model.micro_batch(micro)).float()
-    losses = F.cross_entropy(
-        logits_BTV.flatten(0, 1), micro.labels_BT.flatten(), reduction="none", ignore_index=IGNORED
-    )
-    return losses.view(micro.labels_BT.shape)
+    labels_BT = micro.rows.labels_BT
+    logits_BTV = model.forward(micro).float()
+    losses = F.cross_entropy(logits_BTV.flatten(0, 1), labels_BT.flatten(), reduction="none", ignore_index=IGNORED)
+    return losses.view(labels_BT.shape)
 
 
 def main(arguments: Sequence[str]) -> int:

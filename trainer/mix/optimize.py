@@ -104,7 +104,7 @@ def bounded(space: Space, goal: Goal) -> Space:
     """The space with each share at most what `max_epochs` of its source give under the budget."""
     if not goal.budget_tokens:
         return space
-    upper = np.minimum(space.upper, goal.max_epochs * space.tokens / goal.budget_tokens)
+    upper = np.minimum(space.upper, goal.max_epochs * space.epoch_tokens / goal.budget_tokens)
     check_bounds(space.sources, space.lower, upper, f"{goal.max_epochs:g} epochs under {goal.budget_tokens:,} tokens")
     return replace(space, upper=upper)
 
@@ -180,7 +180,7 @@ def divergence(weights: Floats, prior: Floats) -> Floats:
 
 
 def _epochs(weights: Floats, space: Space, goal: Goal) -> Floats:
-    epochs: Floats = weights * goal.budget_tokens / np.maximum(space.tokens, 1.0)
+    epochs: Floats = weights * goal.budget_tokens / np.maximum(space.epoch_tokens, 1.0)
     return epochs
 
 

@@ -25,6 +25,7 @@ from trainer.mix.space import Space, make_space
 from trainer.mix.swarm import Floats, Swarm
 from trainer.model.sizes import model_config
 from trainer.options import CheckpointTable, MixtureTable, PlanTable, ResourcesTable, TrainRayTable, TrainRecipe
+from trainer.ordering.geometry import Geometry
 from trainer.recipe_tables.mixing import MixTable
 from trainer.recipe_tables.parallelism import ParallelTable
 from trainer.telemetry.metrics_file import read_reports
@@ -131,7 +132,7 @@ def open_ablation(recipe: TrainRecipe) -> Ablation:
     if recipe.train.validation == 0:
         raise RecipeError("train.validation = 0: mixtures are judged by validation loss; hold out some, such as 0.05")
     corpus = open_corpus(recipe.train.outs)
-    space = make_space(_tokens(corpus), recipe.mix)
+    space = make_space(_tokens(corpus), recipe.mix, _epoch_tokens(corpus, recipe))
     try:
         config = model_config(recipe.mix.proxy.model, corpus.tokenizer.vocab_size)
     except RecipeError as error:
@@ -148,6 +149,12 @@ def open_ablation(recipe: TrainRecipe) -> Ablation:
 
 def _tokens(corpus: Corpus) -> dict[str, int]:
     return {source: sum(lengths) for source, lengths in corpus.lengths.items()}
+
+
+def _epoch_tokens(corpus: Corpus, recipe: TrainRecipe) -> dict[str, int]:
+    geometry = Geometry(list(corpus.lengths.values()), recipe.train.seq_len, recipe.train.validation)
+    fed = (geometry.num_train * recipe.train.seq_len).tolist()
+    return dict(zip(corpus.lengths, fed, strict=True))
 
 
 def _steps(recipe: TrainRecipe, table: MixTable) -> int:

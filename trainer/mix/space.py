@@ -21,10 +21,12 @@ R_STAR: Final = 15.39
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
     """All arrays have one entry a source, (sources,). `prior`: share of the tokens there are, 0 for a source that is
-    only evaluated; `tokens`: how many there are."""
+    only evaluated; `tokens`: how many there are; `epoch_tokens`: how many an epoch feeds, as the run counts them: whole
+    sequences, without those held out."""
 
     sources: tuple[str, ...]
     tokens: Floats
+    epoch_tokens: Floats
     prior: Floats
     lower: Floats
     upper: Floats
@@ -38,22 +40,23 @@ class Space:
         return {source: float(share) for source, share in zip(self.sources, weights, strict=True)}
 
 
-def make_space(tokens: Mapping[str, int], table: MixTable) -> Space:
-    """The space that `[mix]` leaves over sources with these numbers of tokens. RecipeError for an unknown source, or
-    caps and floors that no mixture meets."""
+def make_space(tokens: Mapping[str, int], table: MixTable, epoch_tokens: Mapping[str, int] | None = None) -> Space:
+    """The space that `[mix]` leaves over sources with these numbers of tokens; an epoch feeds `epoch_tokens` of them
+    (None: all). RecipeError for an unknown source, or caps and floors that no mixture meets."""
     sources = tuple(sorted(tokens))
     for where, names in (("caps", table.caps), ("floors", table.floors), ("targets", table.targets)):
         for name in names:
             if name not in tokens:
                 raise RecipeError(f"mix.{where}.{name}: train.data has no such source, only {', '.join(sources)}")
     counts = np.array([tokens[source] for source in sources], dtype=np.float64)
-    upper = np.array([table.caps.get(source, 1.0) for source in sources]) * (counts > 0)
+    fed = np.array([(epoch_tokens or tokens)[source] for source in sources], dtype=np.float64)
+    upper = np.array([table.caps.get(source, 1.0) for source in sources]) * (fed > 0)
     lower = np.array([table.floors.get(source, 0.0) for source in sources])
     if (upper > 0).sum() < 2:
         raise RecipeError("mix.caps leaves fewer than two sources to train on: there is nothing to decide")
     check_bounds(sources, lower, upper, "mix.caps and mix.floors")
     prior = counts * (upper > 0)
-    return Space(sources=sources, tokens=counts, prior=prior / prior.sum(), lower=lower, upper=upper)
+    return Space(sources=sources, tokens=counts, epoch_tokens=fed, prior=prior / prior.sum(), lower=lower, upper=upper)
 
 
 def check_bounds(sources: tuple[str, ...], lower: Floats, upper: Floats, what: str) -> None:

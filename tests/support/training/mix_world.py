@@ -55,7 +55,12 @@ class World:
 
 
 SPACE = Space(
-    sources=tuple("abcde"), tokens=np.full(5, 1e9), prior=np.full(5, 0.2), lower=np.zeros(5), upper=np.ones(5)
+    sources=tuple("abcde"),
+    tokens=np.full(5, 1e9),
+    epoch_tokens=np.full(5, 1e9),
+    prior=np.full(5, 0.2),
+    lower=np.zeros(5),
+    upper=np.ones(5),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import subprocess
@@ -12,12 +13,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 
+from lineage.recipe import as_toml, parse_table
+from lineage.storage.folder import Folder
 from pipeline.cli.main import main
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.mix_world import TARGET, World
+from trainer.checkpoint.state import held_tensors, load
+from trainer.checkpoint.store import complete_checkpoints
+from trainer.loop import LaunchContext, train
 from trainer.mix.doremi import averaged, mean_excess, update
+from trainer.mix.doremi_job import DoremiJob, read_answer
+from trainer.mix.doremi_run import run_job
 from trainer.mix.swarm import Floats
+from trainer.options import TrainRecipe
+from trainer.processes.runtime import join_process_group
+from trainer.recovery.attempts import attempts
 
 UNIFORM = np.full(5, 0.2)
 
@@ -105,6 +118,65 @@ runs = 5
 {mixing}proxy = {{tokens = 4600, lr = 3e-3}}
 """)
     return path
+
+
+class TestProxy:
+    """Of a job whose reference is a checkpoint: the proxy is a run like the others."""
+
+    def job(self, folder: Path, reference: str | None = None, **train: Any) -> tuple[DoremiJob, Folder]:
+        """A job of twelve steps, of the model with experts, in `folder`; its output."""
+        corpus = make_corpus(str(folder / "out"), {"web": [9000], "books": [6000]}).url
+        table = {
+            "data": corpus,
+            "output": str(folder / "run"),
+            "model": "moe-debug",
+            "seq_len": 32,
+            "global_batch": 6,
+            "steps": 12,
+            "experts": {"bias_rate": 0.01},
+            "optimizer": {"lr": 3e-3, "warmup_steps": 1},
+            "checkpoint": {"every": 4},
+            "mixture": [{"weights": {"books": 0.5, "web": 0.5}}],
+            **train,
+        }
+        recipe = parse_table(TrainRecipe, {"run": {"name": f"doremi-{folder.name}"}, "train": table})
+        job = DoremiJob(
+            recipe=as_toml(recipe), reference=reference or "", sources=("books", "web"), step_size=1.0, smoothing=1e-3
+        )
+        return job, Folder(recipe.train.output)
+
+    def reference(self, folder: Path) -> str:
+        """The last checkpoint of an ordinary run."""
+        job, _ = self.job(folder)
+        process = join_process_group(1, 600)
+        result = train(parse_table(TrainRecipe, tomllib.loads(job.recipe)), LaunchContext(process=process))
+        dist.destroy_process_group()
+        return result.checkpoint
+
+    def test_a_stopped_one_goes_on_with_the_biases_of_its_routers(self, tmp_path: Path) -> None:
+        reference, answers = self.reference(tmp_path / "reference"), []
+        for name in ("whole", "stopped"):
+            job, output = self.job(tmp_path / name, reference)
+            if name == "stopped":
+                asked = itertools.count()
+                assert not run_job(job, lambda: next(asked) == 6)  # noqa: B023 - called within this turn
+            assert run_job(job, lambda: False)
+            answers.append(read_answer(output))
+            checkpoints = output.folder("checkpoints")
+            newest = checkpoints.folder(complete_checkpoints(checkpoints, attempts(output))[-1].name)
+            held = held_tensors(newest).items()
+            biases = {tensor: torch.zeros(entry.size) for tensor, entry in held if tensor.startswith("buffers.")}
+            load(newest, biases, None)
+            assert len(biases) > 1 and all(bias.abs().max() > 0.01 for bias in biases.values())
+        assert answers[0] == answers[1]
+
+    def test_it_begins_with_the_weights_that_the_recipe_names(self, tmp_path: Path) -> None:
+        """With those of the reference nothing is in excess in the first step."""
+        reference = self.reference(tmp_path / "reference")
+        job, output = self.job(tmp_path / "proxy", reference, init_from=reference, steps=1)
+        assert run_job(job, lambda: False)
+        answer = read_answer(output)
+        assert answer is not None and answer.excess == {"books": 0.0, "web": 0.0}
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html.parser
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,12 @@ from pipeline.report.charts import Axes, spanning, ticks
 from pipeline.report.mix import as_plain, render_mix
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.measured_ablation import finished, law, write_recipe
+from trainer.data.asked_order import make_order
+from trainer.data.corpus import open_corpus
 from trainer.mix.models import least_runs
 from trainer.mix.proxies import Ablation
 from trainer.mix.report import MixReport, make_report
+from trainer.options import MixtureTable
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +86,17 @@ class TestFigures:
         num = len(ablation.points)
         assert (report.cost.num_runs, report.cost.tokens, report.cost.seconds) == (num, num * ablation.tokens, num * 2)
         assert report.cost.flops == ablation.flops_per_token * report.cost.tokens
-        assert report.choice.epochs["web"] == pytest.approx(report.choice.weights["web"] * 100 * 8 * 32 / 50_000)
+
+    def test_epochs_are_those_that_a_run_of_the_recommended_mixture_tells(
+        self, corpus: str, ablation: Ablation, report: MixReport
+    ) -> None:
+        train = ablation.recipe.train
+        mixture = (MixtureTable(weights=report.choice.weights),)
+        order = make_order(replace(ablation.recipe, train=replace(train, mixture=mixture)), open_corpus(train.outs))
+        blocks = 5  # after whole ones the shares are exact
+        told = order.epochs(blocks * train.order.mixture_block)
+        share = blocks * train.order.mixture_block / (train.steps * train.global_batch)
+        assert {source: epochs * share for source, epochs in report.choice.epochs.items()} == pytest.approx(told)
 
 
 class _Page(html.parser.HTMLParser):
