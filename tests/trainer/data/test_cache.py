@@ -159,6 +159,22 @@ def test_a_block_that_another_process_wrote_wrongly_is_fetched_again(local: Corp
     reader.close()
 
 
+def test_a_block_that_another_process_wrote_anew_is_checked_again(local: Corpus, tmp_path: Path) -> None:
+    """Two runs share a folder: what one has fetched the other may drop, and write again on a disk that fails."""
+    shard = local.sources["a"][0]
+    key, right = key_of(shard, 3), LocalBlocks().block(shard, 3)
+    reader, other = CachedBlocks(local, order_of(local), WHOLE, options_of(tmp_path)), CacheFolder(str(tmp_path), 0)
+    assert np.array_equal(reader.block(shard, 3), right)
+    other.remove(key)
+    claim = other.claim(key, lambda: False)
+    assert claim is not None
+    reader.at(0)
+    claim.publish(b"\0" * 280_000)
+    assert np.array_equal(reader.block(shard, 3), right)
+    assert reader.figures.damaged_blocks == 1
+    reader.close()
+
+
 def test_blocks_that_the_index_does_not_name_are_dropped_at_the_start(local: Corpus, tmp_path: Path) -> None:
     kept, purged = key_of(local.sources["a"][1], 3), f"{'ab' * 16}-00000-280000"
     for key in (kept, purged):

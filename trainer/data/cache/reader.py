@@ -83,7 +83,6 @@ class CachedBlocks:
         self._open: dict[str, Tokens] = {}
         self._streamed: OrderedDict[str, Tokens] = OrderedDict()
         self._most_streamed = max(2, options.prefetch_blocks)
-        self._checked: set[str] = set()
         self._in_hand: set[BlockAt] = set()
         self._lock = threading.Lock()
         self._wake, self._closed = threading.Condition(), False
@@ -140,18 +139,17 @@ class CachedBlocks:
                 _log.info("dropped %d blocks from %s that the index does not name", dropped, self._folder.path)
 
     def _find(self, shard: ShardFile, number: int, key: str) -> Tokens | None:
-        """The block if it is in the folder, checked unless this process wrote it; a damaged one is dropped."""
+        """The block if it is in the folder, checked: another process may have dropped and written it anew since this
+        one last looked. A damaged one is dropped."""
         try:
             tokens = self._folder.open(key)
             if tokens is None:
                 return None
-            if key not in self._checked:
-                expected = expected_digest(shard, number, self.figures, self._is_closed)
-                if block_digest(tokens.data.cast("B")) != expected:
-                    self.figures.count("damaged_blocks")
-                    self._folder.remove(key)
-                    return None
-                self._checked.add(key)
+            expected = expected_digest(shard, number, self.figures, self._is_closed)
+            if block_digest(tokens.data.cast("B")) != expected:
+                self.figures.count("damaged_blocks")
+                self._folder.remove(key)
+                return None
         except DiskError as error:
             self._note_disk_error(error)
             return None
@@ -202,7 +200,6 @@ class CachedBlocks:
                 return False, data
             claim.publish(data)
             published = True
-            self._checked.add(key)
             return True, None
         finally:
             if not published:
