@@ -60,7 +60,9 @@ class Finder:
         texts = [text for _, text in self._variants]
         self._index = NgramIndex(texts, ngram, encode)
         self._ngram, self._table = ngram, table
-        self._hashes: dict[bytes, int] = {text_hash(text): number for number, text in self._variants}
+        self._hashes: dict[bytes, list[int]] = {}
+        for number, text in self._variants:
+            self._hashes.setdefault(text_hash(text), []).append(number)
         self._signer = Signer(table)
         self._shingles = [shingles(text, table.shingle) for text in texts]
         self._sizes = sorted(len(found) for found in self._shingles)
@@ -82,8 +84,10 @@ class Finder:
 
     @property
     def skipped(self) -> tuple[int, ...]:
-        """Items too short to be looked for."""
-        return tuple(sorted({self._variants[place][0] for place in self._index.skipped}))
+        """Items too short to be looked for, as they are and as our own steps would have left them."""
+        short = set(self._index.skipped)
+        looked_for = {number for place, (number, _) in enumerate(self._variants) if place not in short}
+        return tuple(sorted({number for number, _ in self._variants} - looked_for))
 
     def ngrams_in(self, text: str, tokens: Tokens | None = None) -> npt.NDArray[np.int64]:
         """The numbers of the items' n-grams that a text holds."""
@@ -142,8 +146,7 @@ class Finder:
         return found
 
     def _equal(self, text: str) -> list[Evidence]:
-        item = self._hashes.get(text_hash(text))
-        return [] if item is None else [self._whole(item, "exact", 1.0, text)]
+        return [self._whole(item, "exact", 1.0, text) for item in self._hashes.get(text_hash(text), ())]
 
     def _whole(self, item: int, kind: Kind, overlap: float, text: str) -> Evidence:
         return Evidence(
