@@ -179,7 +179,12 @@ def _listed_hosts(line: str, file: str) -> Iterator[str]:
     """The hosts that a line of a block list names: `example.com`, `*.example.com`, a URL, or all that stand behind the
     address in `0.0.0.0 example.com www.example.org`."""
     words = line.split()
-    for name in words[1:] if len(words) > 1 and _is_address(words[0]) else words[-1:]:
+    names = words[1:] if len(words) > 1 and _is_address(words[0]) else words
+    if len(names) > 1 and names == words:
+        raise RecipeError(
+            f"{file} holds {line!r}: expected one host name, such as example.com, or an address and the hosts behind it"
+        )
+    for name in names:
         host = named_host(name.removeprefix("*.").removeprefix("."))
         if host is None:
             raise RecipeError(f"{file} holds {line!r}: expected a host name, such as example.com")

@@ -102,6 +102,14 @@ def test_a_list_that_is_not_there_is_a_wrong_recipe():
         UrlStep(UrlTable(block_hosts=("/nowhere/hosts.txt",)), 10**6).prepare()
 
 
+@pytest.mark.parametrize(
+    "line", ["spam.example www.spam.example", "spam.example malware", "block 0.0.0.0 spam.example"]
+)
+def test_a_line_of_several_hosts_without_an_address_is_a_wrong_recipe(tmp_path, line):
+    with pytest.raises(RecipeError, match=r"url\.block_hosts.*one host name"):
+        UrlStep(UrlTable(block_hosts=(a_list(tmp_path, line),)), 10**6).prepare()
+
+
 def test_with_the_ledger_every_rule_leaves_what_it_measured(make_document, tmp_path):
     table = UrlTable(block_hosts=(a_list(tmp_path, "x.example"),), block_words=(a_list(tmp_path, "w", name="w.txt"),))
     outcome = UrlStep(table, 10, ledger=True)(make_document(url="https://x.example/w", num_bytes=11))
