@@ -6,7 +6,8 @@ names its input files in their generation, so a unit whose inputs a purge rewrot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -71,6 +72,20 @@ class Manifest(JsonRecord):
     def num_bytes(self) -> int:
         of_units = sum(file.bytes for unit in self.units for file in unit.files)
         return of_units + sum(file.bytes for file in self.index_files)
+
+
+def is_of_units(name: str, sources: Iterable[str]) -> bool:
+    """Whether `name` is one that a unit of these sources may have written, in any format and split."""
+    of_source = "|".join(map(re.escape, sorted(sources)))
+    return re.search(rf"(^|/|shard-|validation-)({of_source})[/_-]([a-z][a-z0-9_]*[_-])?\d{{5,}}\D", name) is not None
+
+
+def strays(folder: Folder, manifest: Manifest) -> list[str]:
+    """Files of units in the export's folder that its manifest does not name, such as the last chunk of a unit before a
+    purge made it smaller. They may hold texts."""
+    named, sources = manifest.files(), {unit.unit.rpartition("/")[0] for unit in manifest.units}
+    found = (name for name in folder.names() if name not in named and not name.startswith("work/"))
+    return [name for name in found if is_of_units(name, sources)]
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

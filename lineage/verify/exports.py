@@ -1,14 +1,14 @@
 """Verify, part 7: every recorded export is where it was written, whole, and of this version of the corpus.
 
 Every file of an export was made from files of the OUT in a known generation, and its hash was taken as it was written:
-an export of this version with the right hashes holds no purged text.
+an export of this version with the right hashes, and without files of an earlier state, holds no purged text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lineage.exports.manifest import MANIFEST, read_manifest
+from lineage.exports.manifest import MANIFEST, read_manifest, strays
 from lineage.exports.records import BEGUN, ExportRow, read_exports
 from lineage.index.checksums import hash_file
 from lineage.index.output_index import Index
@@ -26,14 +26,13 @@ def check_exports(out: Folder, index: Index, notes: list[Problem]) -> Iterator[P
 def _check(out: Folder, index: Index, row: ExportRow, notes: list[Problem]) -> Iterator[Problem]:
     where, to = f"export {row.name}", Folder(row.place)
     if row.version != index.version:
-        yield Problem(
-            "export.stale",
-            where,
-            f"{row.place} holds version {row.version} of the corpus, which has version {index.version}: it may hold"
-            f" purged documents. {_ways_out(out, row)}",
-        )
+        yield _stale(out, index, row, row.version)
         return
     if row.state == BEGUN:
+        # Where a copy was forgotten, and is taken up again, its files may be older than the row.
+        earlier = read_manifest(to)
+        if earlier is not None and earlier.version != index.version:
+            yield _stale(out, index, row, earlier.version)
         message = f"{row.place} was begun and is not finished: the same `sluice export` call continues it"
         notes.append(Problem("export.unfinished", where, message))
         return
@@ -46,6 +45,20 @@ def _check(out: Folder, index: Index, row: ExportRow, notes: list[Problem]) -> I
         return
     for name, digest in manifest.files().items():
         yield from guarded("export.file", to.at(name), _check_file(to, name, digest))
+    for name in strays(to, manifest):
+        message = (
+            "the manifest does not name it: it may hold purged documents. The same `sluice export` call removes it"
+        )
+        yield Problem("export.extra", to.at(name), message)
+
+
+def _stale(out: Folder, index: Index, row: ExportRow, version: int) -> Problem:
+    return Problem(
+        "export.stale",
+        f"export {row.name}",
+        f"{row.place} holds version {version} of the corpus, which has version {index.version}: it may hold"
+        f" purged documents. {_ways_out(out, row)}",
+    )
 
 
 def _check_file(to: Folder, name: str, digest: str) -> Iterator[Problem]:

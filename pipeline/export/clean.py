@@ -3,12 +3,11 @@ finished is removed."""
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import nullcontext
 from dataclasses import replace
 
-from lineage.exports.manifest import read_manifest
+from lineage.exports.manifest import is_of_units, read_manifest
 from lineage.exports.records import REMOVED, ExportRow, now
 from lineage.index.output_index import Index
 from lineage.purge.erase import erase_old_versions, remove_all_leftovers
@@ -18,7 +17,7 @@ from lineage.storage.lock import can_be_held, hold
 from pipeline.export.formats.registry import INDEX_NAMES
 from pipeline.export.process import CLAIM, CorpusExport, clear_work, finished_row, in_process, same_corpus, write_export
 from pipeline.export.request import ExportRequest
-from pipeline.export.units import is_of_units, sources_of
+from pipeline.export.units import sources_of
 
 
 def clean_export(out: Folder, index: Index, row: ExportRow) -> ExportRow:
@@ -29,8 +28,6 @@ def clean_export(out: Folder, index: Index, row: ExportRow) -> ExportRow:
     to = Folder(row.place)
     if not to.is_remote and not os.path.isdir(to.url):
         raise StorageError(f"{to.url} is not there")
-    request = ExportRequest.from_json(json.loads(row.options))
-    asked = CorpusExport(out=out, to=to, name=row.name, request=request, links=False)
     # The purge holds the OUT, and with it every export of it in a store whose folders cannot be held.
     with google_azure.clear_errors(to), hold(to, "sluice purge") if can_be_held(to) else nullcontext():
         remove_all_leftovers(to)
@@ -38,6 +35,9 @@ def clean_export(out: Folder, index: Index, row: ExportRow) -> ExportRow:
         if manifest is not None:
             if (manifest.name, manifest.format) != (row.name, row.format) or not same_corpus(manifest, index):
                 raise StorageError(f"{to.url} holds another export, {manifest.name!r}")
+            # By the manifest's own options: what an earlier release recorded of them has lost the order of the splits.
+            request = ExportRequest.from_json(manifest.options)
+            asked = CorpusExport(out=out, to=to, name=row.name, request=request, links=False)
             # A purge touches few units, so they are written in this process.
             left = finished_row(asked, write_export(asked, index, in_process))
         elif to.exists(CLAIM):

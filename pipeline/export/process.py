@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from lineage.exports.manifest import (
     Manifest,
     encode_manifest,
     read_manifest,
+    strays,
 )
 from lineage.exports.records import BEGUN, FINISHED, ExportRow, check_name, now, read_exports, record_export
 from lineage.ids import content_hash
@@ -40,7 +41,7 @@ from pipeline.cluster.session import ray_session
 from pipeline.export.formats.registry import FORMATS, check_request, reads_tokens
 from pipeline.export.request import ExportRequest
 from pipeline.export.sink import ExportSink
-from pipeline.export.units import ExportJob, ExportPiece, is_of_units, shard_pieces, sources_of, text_pieces, up_to_date
+from pipeline.export.units import ExportJob, ExportPiece, shard_pieces, sources_of, text_pieces, up_to_date
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
@@ -85,6 +86,7 @@ def export(asked: CorpusExport, write_all: WriteAll) -> Done:
     with clear_errors(asked.to), _alone(asked) as hold_out:
         held = _claimed(asked, index)
         if held is not None and held.version == index.version and (row := _recorded(asked, held)):
+            _remove_strays(asked.to, None, held)  # a backup may have brought some back
             return Done(row=row, was_done=True)
         with hold_out():
             _begin(asked, index)
@@ -170,7 +172,7 @@ def write_export(asked: CorpusExport, index: Index, write_all: WriteAll) -> Mani
         units=units,
         index_files=_write_index_files(job, asked.to, units),
     )
-    _remove_strays(asked.to, manifest, {piece.source for piece in pieces})
+    _remove_strays(asked.to, before, manifest)
     asked.to.publish(MANIFEST, encode_manifest(manifest))
     clear_work(asked.to)
     return manifest
@@ -262,7 +264,7 @@ def _claimed(asked: CorpusExport, index: Index) -> Manifest | None:
 
 def _refuse_differences(asked: CorpusExport, held: Mapping[str, Any], corpus: str) -> None:
     """RecipeError unless the folder holds the export that is asked for, of whatever version of the corpus."""
-    ours, theirs = asked.request.to_json(), ExportRequest.from_json(held["options"]).to_json()
+    ours, theirs = asdict(asked.request), asdict(ExportRequest.from_json(held["options"]))
     found = [f"{key} = {theirs[key]!r}, not {ours[key]!r}" for key in ours if ours[key] != theirs[key]]
     if held["name"] != asked.name:
         found.insert(0, f"its name is {held['name']!r}, not {asked.name!r}")
@@ -302,7 +304,7 @@ def _begin(asked: CorpusExport, index: Index) -> None:
                 num_files=0,
                 bytes=0,
                 state=BEGUN,
-                options=json.dumps(asked.request.to_json(), sort_keys=True),
+                options=json.dumps(asked.request.to_json()),
                 manifest_hash="",
                 fact=0,
             ),
@@ -322,7 +324,7 @@ def finished_row(asked: CorpusExport, manifest: Manifest) -> ExportRow:
         num_files=len(manifest.files()),
         bytes=manifest.num_bytes,
         state=FINISHED,
-        options=json.dumps(dict(manifest.options), sort_keys=True),
+        options=json.dumps(dict(manifest.options)),
         manifest_hash=content_hash(encode_manifest(manifest)).hex(),
         fact=0,
     )
@@ -337,13 +339,12 @@ def _write_index_files(job: ExportJob, to: Folder, units: Sequence[ExportedUnit]
     return tuple(sums)
 
 
-def _remove_strays(to: Folder, manifest: Manifest, sources: set[str]) -> None:
-    """Remove what units of an earlier state wrote and those of this one did not, such as the last chunk of a unit that
-    a purge made smaller. It may hold texts."""
-    named = manifest.files()
-    for name in to.names():
-        if name not in named and not name.startswith("work/") and is_of_units(name, sources):
-            to.remove(name)
+def _remove_strays(to: Folder, before: Manifest | None, manifest: Manifest) -> None:
+    """Remove what units of an earlier state wrote and those of this one did not; and the index of a split that has no
+    document any more, which would name files that are gone."""
+    gone = before.files().keys() - manifest.files().keys() if before is not None else set()
+    for name in sorted({*strays(to, manifest), *gone}):
+        to.remove(name)
 
 
 def clear_work(to: Folder) -> None:

@@ -20,9 +20,10 @@ _SPLIT_KEY: Final = blake3(b"sluice export split").digest()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
     """Two exports of one corpus with equal requests have equal bytes. `split`: (name, share) pairs whose shares sum to
-    1, none: everything is one split without a name. `dtype`: one of DTYPES, of token formats. `tokens`: tokens instead
-    of texts, for formats that can hold both. `file_documents`: how many rows of documents/ one file takes at most,
-    unless one part has more. `sources`: of these sources only, none: of all."""
+    1, in an order that says which documents each gets; none: everything is one split without a name. `dtype`: one of
+    DTYPES, of token formats. `tokens`: tokens instead of texts, for formats that can hold both. `file_documents`: how
+    many rows of documents/ one file takes at most, unless one part has more. `sources`: of these sources only, none: of
+    all."""
 
     format: str
     split: tuple[tuple[str, float], ...] = ()
@@ -36,6 +37,7 @@ class ExportRequest:
         return not self.sources or source in self.sources
 
     def to_json(self) -> dict[str, Any]:
+        """Whoever writes it keeps its order, which is that of the splits."""
         return {**asdict(self), "split": dict(self.split), "sources": list(self.sources)}
 
     @classmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -120,12 +119,6 @@ def shard_pieces(index: Index, request: ExportRequest) -> list[ExportPiece]:
 def _inputs(request: ExportRequest, made_from: Sequence[tuple[str, str]]) -> str:
     plain = [RULES, request.to_json(), list(made_from)]
     return content_hash(json.dumps(plain, sort_keys=True, ensure_ascii=True).encode()).hex()
-
-
-def is_of_units(name: str, sources: Iterable[str]) -> bool:
-    """Whether `name` is one that a unit of these sources may have written, in any format and split."""
-    of_source = "|".join(map(re.escape, sorted(sources)))
-    return re.search(rf"(^|/|shard-|validation-)({of_source})[/_-]([a-z][a-z0-9_]*[_-])?\d{{5,}}\D", name) is not None
 
 
 def sources_of(index: Index) -> set[str]:

@@ -151,6 +151,37 @@ def test_an_export_made_after_a_purge_equals_one_that_the_purge_cleaned(
         assert cleaned == fresh
 
 
+def test_a_document_stays_in_its_split_when_a_purge_writes_its_unit_again(
+    corpus: Corpus, tmp_path: Path, everywhere: Callable[[Path], dict[str, bytes]]
+) -> None:
+    split = (("train", 0.7), ("test", 0.3))
+    corpus.export(tmp_path / "cleaned", "hf", split=split)
+    assert purge(corpus, "--doc", *sorted(corpus.texts())[:5]) == 0
+    corpus.export(tmp_path / "fresh", "hf", split=split)
+    cleaned, fresh = everywhere(tmp_path / "cleaned"), everywhere(tmp_path / "fresh")
+    del cleaned[MANIFEST], fresh[MANIFEST]
+    assert cleaned == fresh and {row.options for row in read_exports(Folder(str(corpus.out)))} == {
+        '{"format": "hf", "split": {"train": 0.7, "test": 0.3}, "dtype": "auto", "tokens": false,'
+        ' "file_documents": 30, "sources": []}'
+    }
+    assert corpus.export(tmp_path / "fresh", "hf", split=split).was_done
+    with pytest.raises(ValueError, match="holds another export"):  # its documents lie otherwise
+        corpus.export(tmp_path / "fresh", "hf", split=split[::-1])
+
+
+@pytest.mark.parametrize("name", ["mds", "litdata"])
+def test_a_split_of_which_every_document_was_purged_has_no_index(corpus: Corpus, tmp_path: Path, name: str) -> None:
+    split = (("train", 0.97), ("test", 0.03))
+    request = corpus.asked(tmp_path / "copy", name, split=split).request
+    doc_ids = [doc_id for doc_id in corpus.texts() if request.split_of(bytes.fromhex(doc_id)) == "test"]
+    corpus.export(tmp_path / "copy", name, split=split)
+    assert doc_ids and (tmp_path / "copy" / "test" / "index.json").exists()
+    assert purge(corpus, "--doc", *doc_ids) == 0
+    files = {str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*") if path.is_file()}
+    assert not [file for file in files if file.startswith("test/")] and "train/index.json" in files
+    assert problems(corpus) == []
+
+
 def test_a_copy_out_of_reach_is_named_until_it_is_back(
     corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -295,6 +326,41 @@ def test_verify_names_what_became_of_a_copy(corpus: Corpus, tmp_path: Path) -> N
     assert problems(corpus) == ["export.missing"]
     shutil.move(tmp_path / "backup", tmp_path / "copy")
     assert problems(corpus) == ["export.changed"]
+
+
+def test_a_file_of_a_unit_that_a_backup_brought_back_is_named_and_removed_by_the_same_export(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    split = (("train", 0.97), ("test", 0.03))
+    asked = corpus.asked(tmp_path / "copy", "jsonl", split=split)
+    doc_ids = [doc_id for doc_id in corpus.texts() if asked.request.split_of(bytes.fromhex(doc_id)) == "test"]
+    export(asked, in_process)
+    old = {path: path.read_bytes() for path in (tmp_path / "copy").glob("*/test-*")}
+    assert old and purge(corpus, "--doc", *doc_ids) == 0 and problems(corpus) == []
+    (tmp_path / "copy" / "notes.txt").write_text("of another")
+    for path, data in old.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+    assert problems(corpus) == ["export.extra"] * len(old)
+    assert export(asked, in_process).was_done and problems(corpus) == []
+    assert not any(path.exists() for path in old) and (tmp_path / "copy" / "notes.txt").exists()
+
+
+def test_a_forgotten_copy_that_is_begun_again_is_stale_until_it_is_of_this_version(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    def fail(_job: ExportJob, _pieces: Any) -> Any:
+        raise OSError("the machine went down")
+
+    corpus.export(tmp_path / "copy", "jsonl")
+    assert purge(corpus, "--forget-export", "copy") == 0
+    doc_id = sorted(corpus.texts())[0]
+    assert purge(corpus, "--doc", doc_id) == 0 and problems(corpus) == []
+    with pytest.raises(OSError, match="went down"):
+        export(corpus.asked(tmp_path / "copy", "jsonl"), fail)
+    assert states(corpus) == {"copy": BEGUN} and problems(corpus) == ["export.stale"]
+    corpus.export(tmp_path / "copy", "jsonl")
+    assert problems(corpus) == [] and doc_id not in dict(readers.read_jsonl(tmp_path / "copy"))
 
 
 def test_a_copy_that_came_back_from_a_backup_is_cleaned_by_the_same_export(corpus: Corpus, tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ def test_every_line_of_jsonl_is_strict_json(corpus: Corpus, tmp_path: Path) -> N
 
 
 def test_names_of_units_are_told_from_other_files() -> None:
-    from pipeline.export.units import is_of_units
+    from lineage.exports.manifest import is_of_units
 
     piece = ExportPiece(source="web", number=3, inputs="")
     for name in (
