@@ -7,7 +7,7 @@ later rule set over a text that was edited in between, has never seen it. Duplic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -136,13 +136,15 @@ def _cannot_judge(key: str, old: PipelineRecipe, new: PipelineRecipe) -> str | N
     if key == "quality.rules":
         left = [name for name in old.quality.rules if name in new.quality.rules]
         cut = set(old.quality.rules) - set(new.quality.rules)
-        edits_too_little = bool(cut & _editing(old)) and bool(left or _judging_behind_quality(old))
+        edits_too_little = bool(cut & _editing(old)) and bool(left or _judged_behind_quality(old))
         return None if list(new.quality.rules) == left and not edits_too_little else "the ledger has no such measures"
     if key in ("language.keep", "language.min_score"):
         if old.language.prefilter or min(old.language.min_score, new.language.min_score) < 0.5:
             return "with a prefilter, or a score under 0.5, another language may decide"
         if old.language.keep[:1] != new.language.keep[:1] and _takes_first_language(old):
             return "a source without the step `language` takes the words of the first one"
+        if key == "language.keep" and _may_name_languages(old):
+            return "a step of your own may have named the language that lineage has"
         return None if old.language.keep and new.language.keep else "the ledger has no such rule"
     if key in ("classifier.threshold", "classifier.reject", "decontaminate.ratio"):
         return None
@@ -159,16 +161,20 @@ def _every_rule(recipe: PipelineRecipe) -> tuple[RuleSet, ...]:
     return rule_sets(replace(recipe.quality, stop_words_off=()), "en")
 
 
-def _judging_behind_quality(recipe: PipelineRecipe) -> list[str]:
-    """The stages that may turn down a text as the rule sets have edited it."""
-    stages = _judging_stages(recipe)
-    return stages[stages.index("quality") + 1 :] if "quality" in stages else []
+def _judged_behind_quality(recipe: PipelineRecipe) -> bool:
+    """Whether a step may turn down a text as the rule sets have edited it."""
+    return any(_may_turn_down(stage, recipe) for chain in _chains(recipe) for stage in _behind(chain, "quality"))
 
 
 def _takes_first_language(recipe: PipelineRecipe) -> bool:
     """Whether the rules of a source split every text as the first kept language, since none is identified."""
     stages = [set(chain) for chain in _chains(recipe)]
     return any("quality" in chain and "language" not in chain for chain in stages)
+
+
+def _may_name_languages(recipe: PipelineRecipe) -> bool:
+    """Whether a step of the user's may have given a document another language than the step `language` did."""
+    return any(":" in stage for chain in _chains(recipe) for stage in _behind(chain, "language"))
 
 
 def _rules(old: PipelineRecipe, new: PipelineRecipe) -> tuple[list[JudgedRule], int | None]:
@@ -178,7 +184,8 @@ def _rules(old: PipelineRecipe, new: PipelineRecipe) -> tuple[list[JudgedRule], 
     position = STAGES.index("language") * _AT_ONCE
     wanted = ", ".join(f"'{name}'" for name in new.language.keep)
     if old.language.keep:
-        rules.append(JudgedRule(rule="language.not_kept", position=position, side=f"NOT IN ({wanted})"))
+        side = None if new.language.keep == old.language.keep else f"NOT IN ({wanted})"
+        rules.append(JudgedRule(rule="language.not_kept", position=position, side=side))
     rules.append(
         JudgedRule(rule="language.low_score", position=position + 1, side="at most", threshold=new.language.min_score)
     )
@@ -248,29 +255,32 @@ def _judged_sql(old: PipelineRecipe, new: PipelineRecipe) -> str:
     """A SELECT with a row for each document: its outcome (kept, lost, gained, open, rejected) and deciding rules.
 
     `now` and `before` are the positions of the first rules that reject under the new and the old recipe. Rules of other
-    stages keep their verdicts; their position is that of their stage."""
+    stages keep their verdicts; their position is that of their stage. A record that two sources have read is a document
+    of each, under one id: to each belong the findings of the stages that its source has."""
     rules, edit_ends = _rules(old, new)
     rejects = " ".join(f"WHEN '{rule.rule}' THEN {_condition(rule)}" for rule in rules)
     positions = " ".join(f"WHEN '{rule.rule}' THEN {rule.position}" for rule in rules)
     stages = " ".join(f"WHEN '{stage}' THEN {number * _AT_ONCE}" for number, stage in enumerate(STAGES))
     thresholds = " ".join(f"WHEN '{r.rule}' THEN {float(r.threshold)!r}" for r in rules if r.threshold is not None)
-    last = _judging_stages(new)[-1:] or ["parse"]
+    chains = _chains_by_source(old)
+    met = _pairs((source, stage) for source, chain in chains.items() for stage in chain)
+    last = _pairs((source, stage) for source, chain in chains.items() for stage in _last(chain, new))
     # A text that was turned down before an edit was measured without it by the rule sets behind it.
     unedited = "false" if edit_ends is None else f"coalesce(j.before <= {edit_ends} AND d.stage = 'quality', false)"
     beyond = "false" if edit_ends is None else f"coalesce(j.now > {edit_ends}, true)"
     return f"""
     WITH found AS (
-      SELECT f.doc_id, f.rule, f.value, d.language,
+      SELECT f.doc_id, d.source, f.rule, f.value, d.language,
         coalesce(CASE f.rule {rejects} ELSE f.verdict = 'reject' END, false) AS rejects,
         f.verdict = 'reject' AS rejected,
         CASE f.rule {positions} ELSE CASE f.stage {stages} ELSE 0 END END AS position,
         CASE f.rule {thresholds} ELSE f.threshold END AS threshold
       FROM findings f JOIN documents d USING (doc_id)
-      WHERE d.stage IS DISTINCT FROM 'identity'
+      WHERE d.stage IS DISTINCT FROM 'identity' AND (d.source, f.stage) IN ({met})
     ), judged AS (
-      SELECT doc_id, min(position) FILTER (rejects) AS now, min(position) FILTER (rejected) AS before,
+      SELECT doc_id, source, min(position) FILTER (rejects) AS now, min(position) FILTER (rejected) AS before,
         arg_min({{'rule': rule, 'value': value, 'threshold': threshold}}, position) FILTER (rejects) AS by
-      FROM found GROUP BY doc_id
+      FROM found GROUP BY doc_id, source
     )
     SELECT d.doc_id, d.url, d.host, d.language, d.rule AS old_rule, d.value AS old_value, d.threshold AS old_threshold,
       j.by.rule AS new_rule, j.by.value AS new_value, j.by.threshold AS new_threshold,
@@ -279,25 +289,57 @@ def _judged_sql(old: PipelineRecipe, new: PipelineRecipe) -> str:
         WHEN j.doc_id IS NULL THEN 'rejected'
         WHEN {unedited} AND {beyond} THEN 'open'
         WHEN j.now IS NOT NULL THEN 'rejected'
-        WHEN d.stage <> '{last[0]}' THEN 'open'
+        WHEN (d.source, d.stage) NOT IN ({last}) THEN 'open'
         ELSE 'gained'
       END AS outcome
-    FROM documents d LEFT JOIN judged j USING (doc_id)
+    FROM documents d LEFT JOIN judged j USING (doc_id, source)
     WHERE d.stage IS DISTINCT FROM 'identity' AND d.purged IS NULL"""
 
 
 def _judging_stages(recipe: PipelineRecipe) -> list[str]:
     """The stages that may turn a text down once parse has given it, in order; of sources that differ, all."""
     chains = _chains(recipe)
-    stages = [stage for chain in chains for stage in chain[chain.index("parse") + 1 :]]
+    stages = [stage for chain in chains for stage in _behind(chain, "parse")]
     order = sorted(dict.fromkeys(stages), key=lambda stage: max(c.index(stage) for c in chains if stage in c))
-    return [stage for stage in order if stage != "pii" or recipe.pii.action == "drop"]
+    return [stage for stage in order if _may_turn_down(stage, recipe)]
+
+
+def _may_turn_down(stage: str, recipe: PipelineRecipe) -> bool:
+    """Whether a stage behind parse is there for more than to change a text or to give it a score."""
+    if stage == "quality":
+        return bool(recipe.quality.rules)
+    if stage == "classifier":
+        return any(table.rejects for table in recipe.classifier)
+    return stage != "pii" or recipe.pii.action == "drop"
+
+
+def _behind(chain: tuple[str, ...], stage: str) -> tuple[str, ...]:
+    """The stages behind `stage`; none where the chain does not have it."""
+    return chain[chain.index(stage) + 1 :] if stage in chain else ()
+
+
+def _last(chain: tuple[str, ...], recipe: PipelineRecipe) -> list[str]:
+    """The stages from parse on behind which no other may turn a text down."""
+    return [
+        stage
+        for stage in ("parse", *_behind(chain, "parse"))
+        if not any(_may_turn_down(later, recipe) for later in _behind(chain, stage))
+    ]
 
 
 def _chains(recipe: PipelineRecipe) -> list[tuple[str, ...]]:
     """The stages of each source."""
+    return list(_chains_by_source(recipe).values())
+
+
+def _chains_by_source(recipe: PipelineRecipe) -> dict[str, tuple[str, ...]]:
     tables = switching_tables(recipe)
-    return [tuple(build_chain(source.steps, tables).stages) for source in recipe.source]
+    return {source.name: tuple(build_chain(source.steps, tables).stages) for source in recipe.source}
+
+
+def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
+    """(source, stage) as SQL."""
+    return ", ".join(f"('{source}', '{stage}')" for source, stage in pairs)
 
 
 def _tuned(

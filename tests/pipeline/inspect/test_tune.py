@@ -227,3 +227,60 @@ def test_what_was_purged_is_not_counted(crawl: Path, other: dict[str, Any], tmp_
     assert main(["purge", str(out), "--doc", doc_id, "--reason", "r", "--by", "b", "--apply"]) == 0
     (after,) = tune(str(out), recipes)
     assert 0 < after.total.before < before.total.before
+
+
+@pytest.fixture(scope="module")
+def own(crawl: Path) -> dict[str, Any]:
+    """The recipe of an output of four sources with steps of their own: posts that meet one of the user's before and
+    behind `quality`, with another language than `language` gave them; one crawl read twice, with a rule and without."""
+    steps = "tests.support.steps.judging_steps:"
+    found: dict[str, Any] = json.loads((crawl / "plain.json").read_text())
+    found["run"]["output"] = str(crawl / "own")
+    found["quality"] = {"ledger": "all", "rules": ["gopher_quality"], "max_words": 200}
+    web = [str(crawl / "web-*.warc.gz")]
+    found["source"] = [
+        {
+            "name": "before",
+            "inputs": [str(crawl / "posts-9.jsonl")],
+            "steps": ["parse", "language", f"{steps}name_regions", f"{steps}drop_a_third", "quality", "pii"],
+        },
+        {
+            "name": "behind",
+            "inputs": [str(crawl / "posts-[0-2].jsonl")],
+            "steps": ["parse", "language", "quality", f"{steps}drop_a_third", "pii"],
+        },
+        {"name": "judged", "inputs": web, "steps": ["parse", "language", "quality"]},
+        {"name": "unjudged", "inputs": web, "steps": ["parse", "language"]},
+    ]
+    run(crawl, found)
+    return found
+
+
+def test_without_a_change_nothing_is_lost_or_gained_whatever_steps_a_source_has(
+    crawl: Path, own: dict[str, Any], tmp_path: Path
+) -> None:
+    (answer,) = tune(str(crawl / "own"), [("same", load(write_recipe(tmp_path / "same.toml", own)))])
+    assert (answer.total.lost, answer.total.gained, answer.total.open) == (0, 0, 0)
+    assert answer.total.before == len(survivors(Folder(str(crawl / "own"))))
+
+
+def test_what_is_gained_has_met_every_step_of_its_own_source(crawl: Path, own: dict[str, Any], tmp_path: Path) -> None:
+    changed = {**with_quality(own, max_words=5000, min_words=3), "run": {**own["run"], "output": str(tmp_path / "out")}}
+    recipes = [("new", load(write_recipe(tmp_path / "new.toml", changed)))]
+    (answer,) = tune(str(crawl / "own"), recipes, num_examples=1000)
+    run(tmp_path, changed)
+    sources = dict(query(Folder(str(crawl / "own")), "SELECT doc_id, source FROM documents").rows)
+    after = survivors(Folder(str(tmp_path / "out")))
+    told = outcomes(answer)
+    assert {sources[doc_id] for doc_id in told["open"]} == {"behind"}
+    assert {sources[doc_id] for doc_id in told["gained"]} >= {"before"}
+    assert told["gained"] <= after
+    assert after - survivors(Folder(str(crawl / "own"))) - told["gained"] <= told["open"]
+
+
+def test_the_languages_that_are_kept_are_not_judged_where_another_step_may_have_named_them(
+    crawl: Path, own: dict[str, Any], tmp_path: Path
+) -> None:
+    changed = {**own, "language": {"keep": ["en", "de"]}}
+    with pytest.raises(RecipeError, match=r"language\.keep differs.*a step of your own"):
+        tune(str(crawl / "own"), [("new", load(write_recipe(tmp_path / "new.toml", changed)))])
