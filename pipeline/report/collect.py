@@ -129,7 +129,7 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         ),
         raised=tuple(map(_raised, summary.faults)),
         purges=tuple(purges),
-        speeds=_speeds(funnels[0].steps if funnels else (), summary),
+        speeds=_speeds(funnels[0], summary) if funnels else (),
         phases=tuple((phase.name, phase.seconds, phase.note) for phase in summary.phases),
         capped_buckets=summary.dedup.get("capped_buckets", 0),
         parsed_texts=_parsed_texts(out),
@@ -194,7 +194,7 @@ def _funnel_of(
     index: Index,
     purged: _Purged,
 ) -> Funnel:
-    size = sum(value[0] for key, value in lost.items() if key[0] == source)
+    size = bytes_in = sum(value[0] for key, value in lost.items() if key[0] == source)
     chars = sum(value[1] for key, value in lost.items() if key[0] == source)
     rows = []
     for stage, num_in, num_out, num_rejected in steps:
@@ -216,6 +216,9 @@ def _funnel_of(
     return Funnel(
         source=source,
         steps=tuple(rows),
+        num_in=rows[0].num_in,
+        num_out=rows[-1].num_out,
+        bytes_in=bytes_in,
         num_shards=len(shards),
         num_tokens=sum(shard.num_tokens for shard in shards),
         num_purged=num_purged,
@@ -224,12 +227,11 @@ def _funnel_of(
 
 
 def _joined(funnels: Sequence[Funnel]) -> Funnel:
-    """The funnel of all sources together; a source passes a stage that it does not have untouched."""
-    stages = max((tuple(step.stage for step in funnel.steps) for funnel in funnels), key=len)
-    stages += tuple(dict.fromkeys(s.stage for f in funnels for s in f.steps if s.stage not in stages))
+    """The funnel of all sources together. A line is the sum over the sources that have the stage, so that what one line
+    lets out need not be what the next takes in."""
     by_stage = [{step.stage: step for step in funnel.steps} for funnel in funnels]
     rows = []
-    for stage in stages:
+    for stage in _merged([[step.stage for step in funnel.steps] for funnel in funnels]):
         met = [steps[stage] for steps in by_stage if stage in steps]
         rows.append(
             FunnelRow(
@@ -245,11 +247,25 @@ def _joined(funnels: Sequence[Funnel]) -> Funnel:
     return Funnel(
         source=ALL_SOURCES,
         steps=tuple(rows),
+        num_in=sum(f.num_in for f in funnels),
+        num_out=sum(f.num_out for f in funnels),
+        bytes_in=sum(f.bytes_in for f in funnels),
         num_tokens=sum(f.num_tokens for f in funnels),
         num_shards=sum(f.num_shards for f in funnels),
         num_purged=sum(f.num_purged for f in funnels),
         num_tokens_purged=sum(f.num_tokens_purged for f in funnels),
     )
+
+
+def _merged(chains: Sequence[Sequence[str]]) -> list[str]:
+    """The stages of all sources, each behind those that a source meets before it. Where two sources meet two stages in
+    turned order, it is that of the first."""
+    merged: list[str] = []
+    while heads := [chain[0] for chain in chains if chain]:
+        behind = {stage for chain in chains for stage in chain[1:]}
+        merged.append(next((stage for stage in heads if stage not in behind), heads[0]))
+        chains = [[stage for stage in chain if stage != merged[-1]] for chain in chains]
+    return merged
 
 
 def _is_whole(row: Mapping[str, Any]) -> bool:
@@ -375,20 +391,21 @@ def _purged_of(ask: _Ask, doc_ids: Sequence[str]) -> set[str]:
     return {row[0] for row in rows}
 
 
-def _speeds(steps: Sequence[FunnelRow], summary: RunSummary) -> tuple[StepSpeed, ...]:
-    """What each step took of the time of all units of work, and what else they did."""
+def _speeds(funnel: Funnel, summary: RunSummary) -> tuple[StepSpeed, ...]:
+    """What each step took of the time of all units of work, and what else they did. `funnel` is that of all sources."""
     seconds: dict[str, float] = defaultdict(float)
     for of_source in summary.seconds.values():
         for name, value in of_source.items():
             seconds[name] += value
-    timed = [step for step in steps if step.stage in seconds]
+    timed = [step for step in funnel.steps if step.stage in seconds]
     if not timed:
         return ()
     entries = [(step.stage, step.num_in, step.bytes_in, seconds[step.stage]) for step in timed]
     if "signature" in seconds:
-        entries.append(("signatures", timed[-1].num_out, timed[-1].bytes_out, seconds["signature"]))
+        compared = next(step for step in funnel.steps if step.stage == "identity")
+        entries.append(("signatures", compared.num_in, compared.bytes_in, seconds["signature"]))
     rest = seconds["all"] - sum(entry[-1] for entry in entries)
-    entries.append(("reading and writing", steps[0].num_in, steps[0].bytes_in, max(0.0, rest)))
+    entries.append(("reading and writing", funnel.num_in, funnel.bytes_in, max(0.0, rest)))
     return tuple(
         StepSpeed(stage=stage, num=num, num_bytes=size, seconds=took, share=took / max(seconds["all"], took, 1e-9))
         for stage, num, size, took in entries

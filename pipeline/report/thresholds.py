@@ -80,12 +80,14 @@ def values_of_rules(ask: _Ask, recipe: PipelineRecipe) -> dict[tuple[str, str], 
 
 
 def _found_sql(share: float) -> str:
-    """The findings of the documents that are looked at: `alone` where no other rule turned the document down."""
-    least = "" if share == 1.0 else f" AND doc_id < '{int(share * 2**64):016x}'"
+    """The findings of the documents that are looked at: `alone` where no other rule turned the document down. Records
+    that are equal share an id: a rule that turned each of them down is still one rule."""
+    least = "" if share == 1.0 else f" WHERE doc_id < '{int(share * 2**64):016x}'"
     return (
-        "WITH found AS (SELECT stage, rule, value, threshold, count(*) FILTER (verdict = 'reject')"
-        " OVER (PARTITION BY doc_id) - (verdict = 'reject')::INT = 0 AS alone, verdict"
-        f" FROM findings WHERE true{least})"
+        "WITH rejecting AS (SELECT doc_id, count(DISTINCT (stage, rule)) AS num FROM findings WHERE verdict = 'reject'"
+        " GROUP BY doc_id),"
+        " found AS (SELECT stage, rule, value, threshold, coalesce(num, 0) - (verdict = 'reject')::INT = 0 AS alone"
+        f" FROM findings LEFT JOIN rejecting USING (doc_id){least})"
     )
 
 

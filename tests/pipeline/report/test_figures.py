@@ -1,0 +1,95 @@
+"""The report's figures where sources have steps of their own, and records repeat: they are what lineage counts."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from typing import Any
+
+import pytest
+
+from lineage.index.output_index import read_index
+from lineage.storage.folder import Folder
+from lineage.store.sql import query
+from pipeline.demo.pages import write_article
+from pipeline.report.collect import collect
+from pipeline.report.data import ReportData
+from tests.support.inputs.tiny_crawl import make_tiny_crawl
+from tests.support.outputs.runs import recipe, run
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Folder:
+    """A run with the whole ledger over posts of every length, and over pages of which each lies in two files and of
+    which only the address is looked at before they are parsed."""
+    request.getfixturevalue("small_ray")
+    folder = tmp_path_factory.mktemp("figures")
+    sources = make_tiny_crawl(folder)
+    for file in sorted(folder.glob("web-*.warc.gz")):
+        shutil.copy(file, folder / f"web-copy-{file.name}")
+    rng = random.Random(5)
+    texts = [write_article("en", rng, 1 + number % 9).text for number in range(30)]
+    (folder / "posts-9.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    steps = ["parse", "language", "quality", "pii", "identity", "dedup.exact", "dedup.near"]
+    plain = recipe(str(folder / "out"), sources, quality={"ledger": "all", "min_words": 150, "max_words": 250})
+    plain["source"][0]["steps"] = ["url", "parse", "tests.support.steps.judging_steps:drop_a_third", "quality"]
+    plain["source"][1]["steps"] = steps
+    run(folder, plain)
+    return Folder(str(folder / "out"))
+
+
+@pytest.fixture(scope="module")
+def data(out: Folder) -> ReportData:
+    return collect(out, read_index(out))
+
+
+def ask(out: Folder, sql: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in query(out, sql).rows]
+
+
+def test_the_funnel_of_all_sources_begins_with_every_document_and_ends_with_the_kept_ones(
+    data: ReportData, out: Folder
+) -> None:
+    together = data.funnels[0]
+    assert [(together.num_in,)] == ask(out, "SELECT count(*) FROM documents")
+    assert [(together.num_out,)] == ask(out, "SELECT count(*) FROM documents WHERE status = 'kept'")
+    assert [(together.bytes_in,)] == ask(out, "SELECT sum(warc_length)::BIGINT FROM documents")
+    page = out.read("report.html").decode()
+    first = page.index("What is left:")
+    assert page[first:].startswith(f"What is left: {together.num_out:,} documents")
+
+
+def test_the_stages_of_all_sources_stand_in_the_order_in_which_each_source_meets_them(data: ReportData) -> None:
+    together, *funnels = [[step.stage for step in funnel.steps] for funnel in data.funnels]
+    assert len(funnels) == 2
+    for stages in funnels:
+        assert [stage for stage in together if stage in stages] == stages
+
+
+def test_the_speeds_are_of_the_documents_that_were_read_and_of_those_that_were_compared(
+    data: ReportData, out: Folder
+) -> None:
+    of = {speed.stage: (speed.num, speed.num_bytes) for speed in data.speeds}
+    assert [of["reading and writing"]] == ask(out, "SELECT count(*), sum(warc_length)::BIGINT FROM documents")
+    assert [of["signatures"]] == ask(
+        out, "SELECT count(*), sum(warc_length)::BIGINT FROM documents WHERE status <> 'rejected'"
+    )
+
+
+def test_a_record_that_lies_in_two_files_counts_twice_at_every_threshold(data: ReportData, out: Folder) -> None:
+    rejecting: dict[str, set[str]] = {}
+    for doc_id, rule in ask(out, "SELECT doc_id, rule FROM findings WHERE verdict = 'reject'"):
+        rejecting.setdefault(doc_id, set()).add(rule)
+    rule = "gopher_quality.too_many_words"
+    measured = ask(out, f"SELECT doc_id, value FROM findings WHERE rule = '{rule}'")
+    assert len({doc_id for doc_id, _ in measured}) < len(measured)
+    [values] = [row.values for row in data.rules if row.rule == rule]
+    assert values is not None
+    told = {float(option.threshold.replace(",", "")): option.num_kept for option in values.options}
+    kept = {
+        threshold: sum(value <= threshold and rejecting.get(doc_id, set()) <= {rule} for doc_id, value in measured)
+        for threshold in told
+    }
+    assert told == kept
+    assert len(set(told.values())) > 2
