@@ -10,7 +10,8 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +29,8 @@ from trainer.provenance.account import Account
 from trainer.provenance.batches import BatchRecorder, Recorded, recorded
 from trainer.provenance.facts import sweep_fact
 from trainer.recovery.attempts import Attempt
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 _LARGEST_MICRO_BATCH: Final = 8
@@ -143,18 +146,7 @@ class Feed:
 
         Other ranks may still read what they hold of the old content, so the account changes at the next `commit` only:
         until then lineage lists too many exposures rather than too few."""
-        try:
-            ready = self._take(step)
-        except FileNotFoundError:
-            # A purge publishes its new shards and their index before it deletes the old shards, so an index read now
-            # names files that are there. The order is a function of the shards' lengths, which a purge keeps: `step`
-            # has the same places. Only this rank changes its content here; a collective would hang, since no other
-            # rank knows of it.
-            now = reopen(self._dataset.corpus)
-            if now.outputs == self._dataset.corpus.outputs:
-                raise
-            self.take(now)
-            ready = self._take(step)
+        ready = self._across_a_purge(partial(self._take, step))
         if ready.copied is not None:
             stream = torch.cuda.current_stream(self._options.device)
             stream.wait_event(ready.copied)
@@ -164,11 +156,13 @@ class Feed:
         return self._cut(ready.rows)
 
     def validation(self) -> Iterator[Sequence[DeviceRows]]:
-        """The held-out sequences, source by source, in as many micro-batches on every rank."""
+        """The held-out sequences, source by source, in as many micro-batches on every rank. A shard that is gone is met
+        as in `micro_batches`."""
         for source in range(self.num_sources):
             held = int(self._order.num_validation[source])
             for first in range(0, held, self._order.plan.global_batch):
-                yield self._cut(self._to_device(self._dataset.validation(source, first)))
+                batch = self._across_a_purge(partial(self._held_out, source, first))
+                yield self._cut(self._to_device(batch))
 
     def commit(self, step: int, skipped_steps: Sequence[int]) -> None:
         """Make durable what is recorded of the steps below `step`; every rank calls this before each checkpoint.
@@ -229,6 +223,24 @@ class Feed:
         self._counted_before = self.counted()
         self._dataset.close()
         self._dataset = self._dataset.reading(corpus, self._source.open_reader(corpus))
+
+    def _held_out(self, source: int, first: int) -> Batch:
+        return self._dataset.validation(source, first)
+
+    def _across_a_purge(self, read: Callable[[], T]) -> T:
+        """What `read` gives; where a shard is gone, what it gives of the content as the indexes name it now."""
+        try:
+            return read()
+        except FileNotFoundError:
+            # A purge publishes its new shards and their index before it deletes the old shards, so an index read now
+            # names files that are there. The order is a function of the shards' lengths, which a purge keeps: a step
+            # has the same places. Only this rank changes its content here; a collective would hang, since no other
+            # rank knows of it.
+            now = reopen(self._dataset.corpus)
+            if now.outputs == self._dataset.corpus.outputs:
+                raise
+            self.take(now)
+            return read()
 
     def _take(self, step: int) -> _Ready:
         wanted = range(step, step + self._options.prefetch_batches)

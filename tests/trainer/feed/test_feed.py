@@ -135,6 +135,18 @@ def test_a_purge_between_two_checkpoints_is_met_where_a_block_is_missing(tmp_pat
     assert before.dataset.corpus == after.dataset.corpus
 
 
+def test_a_purge_before_an_evaluation_is_met_where_a_shard_is_gone(tmp_path: Path) -> None:
+    write_output(tmp_path / "out", SHARDS)
+    recipe = recipe_of(str(tmp_path / "out"), tmp_path / "run")
+    feed = open_feed(recipe, process())
+    purge_tokens(tmp_path / "out", "web", 1, 0, 3_000)
+    held_out = [micro.inputs_BT.numpy() for batch in feed.validation() for micro in batch]
+    assert sum(map(len, held_out)) > 30
+    for inputs in held_out:
+        assert np.all((inputs == EOT) | np.isin(inputs, SHARDS["web"][0]))
+    feed.close()
+
+
 def test_a_cache_too_small_for_the_order_is_an_error_of_the_recipe(tmp_path: Path) -> None:
     write_output(tmp_path / "out", SHARDS)
     cache = CacheTable(dir=str(tmp_path / "cache"), max_bytes=1000, prefetch_blocks=1)
