@@ -78,18 +78,20 @@ def _candidates(space: Space, table: MixTable, seed: int) -> Iterator[tuple[Role
 
 
 def snap(mixture: Floats, space: Space, mixture_block: int) -> Floats:
-    """The mixture in whole sequences of the block, within the bounds where any are; shares below one sequence become 0.
-    ValueError where such a share has a floor."""
-    kept = np.where((mixture * mixture_block < 1.0) & (space.lower == 0), 0.0, mixture)
-    quantised = quantise(dict(zip(space.sources, kept.tolist(), strict=True)), mixture_block)
-    counts = np.array([count for _, count in quantised], dtype=np.float64)
-    return _within(counts, kept / kept.sum() * mixture_block, space, mixture_block) / mixture_block
+    """The mixture in whole sequences of the block, within the bounds where any are; shares below one sequence become 0,
+    or one where they have a floor. ValueError where the block is shorter than the sources need."""
+    small = mixture * mixture_block < 1.0
+    ones = (small & (space.lower > 0)).astype(np.float64)
+    kept, left = np.where(small, 0.0, mixture), mixture_block - int(ones.sum())
+    quantised = quantise(dict(zip(space.sources, kept.tolist(), strict=True)), left)
+    counts = ones + np.array([count for _, count in quantised], dtype=np.float64)
+    return _within(counts, ones + kept / kept.sum() * left, space, mixture_block) / mixture_block
 
 
 def _within(counts: Floats, quotas: Floats, space: Space, mixture_block: int) -> Floats:
     """Whole numbers (sources,) of the block that rounding put past floors and caps, moved between them: what that takes
     or leaves goes one by one to where it is nearest to the quotas. As they are where no whole numbers lie between."""
-    least = np.ceil(space.lower * mixture_block - _ROUNDING)
+    least = np.maximum(np.ceil(space.lower * mixture_block - _ROUNDING), 0.0) + 0.0  # no -0.0, which a recipe shows
     most = np.floor(space.upper * mixture_block + _ROUNDING)
     if (least > most).any() or least.sum() > mixture_block or most.sum() < mixture_block:
         return counts

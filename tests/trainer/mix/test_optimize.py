@@ -69,7 +69,7 @@ class TestDesign:
     def test_a_source_with_cap_0_is_never_trained_on(self) -> None:
         table = MixTable(runs=8, caps={"code": 0.0})
         points = make_design(make_space(TOKENS, table), table, 0, 200)
-        assert {point.weights["code"] for point in points} == {0.0}
+        assert {str(point.weights["code"]) for point in points} == {"0.0"}
 
     @pytest.mark.parametrize("block", [7, 16, 64])
     def test_rounding_to_whole_sequences_keeps_to_caps_and_floors(self, block: int) -> None:
@@ -79,6 +79,10 @@ class TestDesign:
             books, code, web = snap(mixture, space, block)
             assert web <= 0.48 and books <= 0.36 and code >= 0.17
             assert books + code + web == pytest.approx(1.0)
+
+    def test_a_floor_below_one_sequence_is_one_sequence(self) -> None:
+        space = make_space(TOKENS, MixTable(floors={"code": 0.0005}))
+        assert snap(np.array([0.6, 0.0005, 0.3995]), space, 10) == pytest.approx([0.5, 0.1, 0.4])
 
     def test_bounds_that_no_whole_sequences_meet_give_the_nearest_ones(self) -> None:
         space = make_space(TOKENS, MixTable(caps={"web": 0.34, "books": 0.34, "code": 0.34}))
