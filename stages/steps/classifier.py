@@ -77,7 +77,8 @@ LoadEncoder = Callable[[ClassifierTable, bool], Callable[[Sequence[str]], list[f
 
 
 class ClassifierStep:
-    """Rules: `classifier.<name>`, in the recipe's order; value is the score of the label (0 to 1).
+    """Rules: `classifier.<name>`, in the recipe's order; value is the score of the label (0 to 1, or what an encoder's
+    head with one output gives).
 
     A classifier that never turns down gives its score to the document instead."""
 

@@ -34,7 +34,7 @@ def build_optimizer(parameters: Iterable[nn.Parameter], table: OptimizerTable) -
 
 def learning_rate(step: int, steps: int, table: OptimizerTable) -> float:
     """The rate of step `step` of `steps`: linear warm-up, then cosine (Loshchilov, 1608.03983) or stable and a linear
-    decay (Hu et al., 2404.06395), down to lr·min_lr_ratio at the last step."""
+    decay (Hu et al., 2404.06395), down to lr·min_lr_ratio at the last step where the decay has two steps or more."""
     if step < table.warmup_steps:
         return table.lr * (step + 1) / table.warmup_steps
     floor = table.lr * table.min_lr_ratio
