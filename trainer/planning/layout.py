@@ -39,17 +39,17 @@ class Part:
         return self.num_dense + self.num_sparse
 
 
-class Shards(NamedTuple):
+class ShardCounts(NamedTuple):
     """How many GPUs share one copy of the weights and their moments, and of routed experts."""
 
     weights: int
     experts: int
 
 
-def shards_of(zero: Zero, num_copies: int, tp: int, ep: int) -> Shards:
+def shards_of(zero: Zero, num_copies: int, tp: int, ep: int) -> ShardCounts:
     """The shards of a ZeRO level, where `num_copies` GPUs, dp_shard x cp of them, have the same weights."""
     peers = num_copies * tp // ep
-    return Shards(1, 1) if zero == 0 else Shards(num_copies, peers)
+    return ShardCounts(1, 1) if zero == 0 else ShardCounts(num_copies, peers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class PlannedLayout:
     prefetch_layers: int = 1
 
     @property
-    def shards(self) -> Shards:
+    def shards(self) -> ShardCounts:
         """How many GPUs share a copy of what."""
         mesh = self.mesh
         return shards_of(self.zero, mesh.dp_shard * mesh.cp, mesh.tp, mesh.ep)

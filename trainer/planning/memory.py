@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from trainer.planning.layout import Part, PlannedLayout, Recompute, Shards
-from trainer.planning.schedules import Fullness, PipelinePlan, instants_of_rank
+from trainer.planning.layout import Part, PlannedLayout, Recompute, ShardCounts
+from trainer.planning.schedules import HeldAtInstant, PipelinePlan, instants_of_rank
 
 
 def zero_bytes(num_parameters: float, num_gpus: int, stage: Literal[0, 1, 2, 3]) -> float:
@@ -109,7 +109,7 @@ def sharded_bytes(layout: PlannedLayout, part: Part) -> tuple[float, float]:
     return bytes_in_shards(owned_parameters(layout, part), layout.weight_bytes, layout.shards)
 
 
-def bytes_in_shards(owned: tuple[float, float], weight_bytes: int, shards: Shards) -> tuple[float, float]:
+def bytes_in_shards(owned: tuple[float, float], weight_bytes: int, shards: ShardCounts) -> tuple[float, float]:
     """The same of owned parameters."""
     whole, experts = owned
     return (
@@ -320,7 +320,7 @@ def stage_messages(layout: PlannedLayout, rank: int) -> float:
 
 def _instants(
     layout: PlannedLayout, rank: int, layers: tuple[float, ...], made: tuple[float, ...]
-) -> tuple[Fullness, ...]:
+) -> tuple[HeldAtInstant, ...]:
     return instants_of_rank(_pipeline_plan(layout), rank, layers, layers, made)
 
 

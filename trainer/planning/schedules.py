@@ -278,7 +278,7 @@ def _dependencies(pipeline: PipelinePlan) -> tuple[list[tuple[int, int, int, boo
     return tuple(wanted)
 
 
-class Fullness(NamedTuple):
+class HeldAtInstant(NamedTuple):
     """What a rank has at one instant: of micro-batches whose backward pass is not over; of those among them whose
     gradients of weights are still to come; and gradients that are made."""
 
@@ -289,7 +289,7 @@ class Fullness(NamedTuple):
 
 def fullest_instants(
     actions: Sequence[Action], kept: Sequence[float], between: Sequence[float], made: Sequence[float]
-) -> tuple[Fullness, ...]:
+) -> tuple[HeldAtInstant, ...]:
     """The fullest instants of a rank before it has made any gradients, and after each of its stages has begun to: that
     with the most, where what is between counts half (see `trainer.planning.memory.split_backward_bytes`), and that with
     the most between.
@@ -312,7 +312,7 @@ def fullest_instants(
                 waiting -= between[stage]
             if stage not in begun:
                 begun.add(stage)
-                instants += [Fullness(*fullest, gradients), Fullness(*longest, gradients)]
+                instants += [HeldAtInstant(*fullest, gradients), HeldAtInstant(*longest, gradients)]
                 gradients += made[stage]
                 most, fullest, longest = alive + waiting / 2, (alive, waiting), (alive, waiting)
             continue
@@ -320,13 +320,13 @@ def fullest_instants(
             most, fullest = alive + waiting / 2, (alive, waiting)
         if waiting > longest[1]:
             longest = (alive, waiting)
-    instants += [Fullness(*fullest, gradients), Fullness(*longest, gradients)]
+    instants += [HeldAtInstant(*fullest, gradients), HeldAtInstant(*longest, gradients)]
     return tuple(dict.fromkeys(instants))
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def instants_of_rank(
     pipeline: PipelinePlan, rank: int, kept: tuple[float, ...], between: tuple[float, ...], made: tuple[float, ...]
-) -> tuple[Fullness, ...]:
+) -> tuple[HeldAtInstant, ...]:
     """`fullest_instants` of one rank's actions, without those of the others."""
     return fullest_instants(_actions(*pipeline, rank), kept, between, made)
