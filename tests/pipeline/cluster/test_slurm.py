@@ -113,3 +113,9 @@ def test_the_script_runs_a_command_on_an_allocation_and_leaves_nothing_behind(
     wrong = ("sbatch", "--wait", f"--output={log}", str(SCRIPT), "run", str(tmp_path / "missing.toml"))
     assert subprocess.run(wrong, timeout=600, check=False).returncode == 2
     shutil.rmtree(ray)
+
+    monkeypatch.setenv("SLUICE_RAY_PORT", "10500")  # among those of its workers, which Ray refuses
+    impossible = ("sbatch", "--wait", f"--output={log}", str(SCRIPT), "run", str(path))
+    assert subprocess.run(impossible, timeout=600, check=False).returncode == 1
+    assert "ray start has ended with 1 before all nodes had joined" in log.read_text()
+    assert not list(tmp_path.glob(".sluice-*")), "the token is gone"

@@ -33,7 +33,7 @@ _DEAD_SOON = {
     "RAY_health_check_failure_threshold": "3", "RAY_health_check_initial_delay_ms": "500",
 }  # fmt: skip
 """A node that does not answer counts as dead after a second or two instead of fifteen."""
-_PORT_NUMBERS = itertools.cycle(random.Random(os.getpid()).sample(range(12_000, 32_000), 20_000))
+_PORT_NUMBERS = itertools.cycle(random.Random(os.getpid()).sample(range(20_000, 32_000), 12_000))
 _HEAD_ID = "f" * 51 + "00000"
 _FAKE = {
     "RAY_FAKE_CLUSTER": "1", "RAY_enable_autoscaler_v2": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1",
@@ -52,8 +52,9 @@ def wait_until(ready: Callable[[], bool], what: str) -> None:
 
 
 def free_ports(num: int) -> list[int]:
-    """Ports that nobody listens on, below those that the system gives away: until Ray, which has to be told its ports,
-    binds them, neither another server's port 0 nor a connection can come to be there. The next call gives others."""
+    """Ports that nobody listens on, above those of Ray's workers and below those that the system gives away: until Ray,
+    which has to be told its ports, binds them, neither another server's port 0 nor a connection can come to be there.
+    The next call gives others."""
     found: list[int] = []
     while len(found) < num:
         port = next(_PORT_NUMBERS)
