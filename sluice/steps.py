@@ -18,6 +18,8 @@ from pipeline.recipe import PipelineRecipe
 from sluice.running import load_recipe
 from stages.chain import Chain, build_chain
 from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
+from stages.reading.charset import decode_text
+from stages.reading.headers import charset_of, mime_type
 
 _FINDING_COLUMNS = pa.schema([
     ("kept", pa.bool_()), ("stage", pa.string()), ("rule", pa.string()), ("value", pa.float64()),
@@ -85,17 +87,26 @@ class Steps:
         yield from map(_judged, self._chain.run(([document] for document in documents), {}))
 
     def judge_html(self, page: bytes, *, url: str | None = None, content_type: str = "text/html") -> Judged:
-        """What the steps make of a page as a server sent it: its main text is found first, by the recipe's [parse]."""
+        """What the steps make of a page as a server sent it: its main text is found first, by the recipe's [parse].
+
+        `content_type` is the header, which may name the charset; what it calls text and not HTML is read as it is."""
+        mime, hint = mime_type(content_type) or "", charset_of(content_type)
+        is_html = "html" in mime or not mime.startswith("text/")
+        fits = len(page) <= self._max_bytes
+        text, charset = decode_text(page, hint, is_html=False) if fits and not is_html else ("", None)
         document = Document(
             doc_id=warc_doc_id("", url or "", page),
             source=self.source,
             place=Place(file="memory", offset=0, length=len(page)),
             raw_hash=content_hash(page),
             num_bytes=len(page),
-            payload=page if len(page) <= self._max_bytes else b"",
-            is_html=True,
+            payload=page if fits else b"",
+            is_html=is_html,
             content_type=content_type,
+            charset_hint=hint,
             url=url,
+            charset=charset,
+            text=text,
         )
         return _judged(self._chain(document))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
@@ -22,8 +23,14 @@ from lineage.ids import tokens_hash
 from lineage.index.output_index import NotFinishedError
 from lineage.trace.tracer import UnknownError
 from pipeline.cli.main import main
+from pipeline.phases.steps import step_tables
 from sluice.output import PurgedError
+from stages.chain import build_chain
+from stages.document import Rejection
+from stages.reading.options import ReadOptions
+from stages.reading.reader import read_one
 from tests.support.checkout import ROOT
+from tests.support.inputs.make_warc import http, record
 from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
 from tests.support.outputs.runs import recipe, write_recipe
 from tests.support.outputs.tiny_corpus import make_corpus
@@ -111,6 +118,20 @@ def test_steps_find_the_text_of_a_page_and_judge_its_url(crawl: Path, output: sl
     assert blocked.stage == "url"
     with pytest.raises(sluice.RecipeError, match="the recipe has 'web', 'posts'"):
         sluice.Steps(crawl / "recipe.toml", source="books")
+
+
+@pytest.mark.parametrize("content_type", ["text/html; charset=iso-8859-1", "text/plain; charset=iso-8859-1"])
+def test_a_page_is_read_by_the_header_that_a_server_sent_as_in_a_run(crawl: Path, content_type: str) -> None:
+    sentence = "He said that the café by the harbour was naïve über alles in the weather of that day"
+    text = sentence if "plain" in content_type else f"<html><body><article><p>{sentence}</p></article></body></html>"
+    page = text.encode("iso-8859-1")
+    data = record(http(page, content_type), "page")
+    read = read_one(io.BytesIO(data), 0, ReadOptions(source="web", file="a.warc"))
+    loaded = sluice.load_recipe(crawl / "recipe.toml", ["language.min_score=0.0"])
+    made = build_chain(loaded.source[0].steps, step_tables(loaded))(read)
+    document = made.document if isinstance(made, Rejection) else made
+    judged = sluice.Steps(loaded).judge_html(page, url=read.url, content_type=content_type)
+    assert judged.text == document.text == sentence
 
 
 def test_steps_on_a_batch_give_the_verdicts_of_the_single_texts(crawl: Path) -> None:
