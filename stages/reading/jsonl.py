@@ -45,9 +45,10 @@ class _Line:
 
 
 def looks_like_jsonl(stream: BinaryIO) -> bool:
-    """Whether a stream, decompressed, begins with an object."""
+    """Whether a stream, decompressed, begins with an object, with or without a byte-order mark before it."""
     try:
-        return next(read_through(Cursor(stream)), b"").lstrip()[:1] == b"{"
+        begin = next(read_through(Cursor(stream)), b"").removeprefix(codecs.BOM_UTF8)
+        return begin.lstrip()[:1] == b"{"
     except DamagedError:
         return False
 

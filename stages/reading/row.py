@@ -38,13 +38,15 @@ def document_from_row(row: Mapping[str, Any], number: int, place: Place, options
     """The document that a row describes; BadRowError if it has no text.
 
     Without a given id (a text or a whole number) the row is named by its `number`, from 0. Every other field goes into
-    `metadata` as JSON. A text above `max_document_bytes` is hashed but not held."""
+    `metadata` as JSON, an `id` or `url` that is of another kind too. A text above `max_document_bytes` is hashed but
+    not held."""
     fields = options.fields
     text = _text(row, fields.text)
     data = text.data if isinstance(text, LongText) else memoryview(text.encode("utf-8", "surrogatepass"))
     given = _field(row, fields.id, _ID, (str, int), key="source.id_field", expected="a text or a whole number")
     url = _field(row, fields.url, _URL, (str,), key="source.url_field", expected="a text")
     name = None if given is None or given == "" else str(given)
+    used = {fields.text: text, fields.id or _ID: given, fields.url or _URL: url}
     return Document(
         doc_id=ids.row_doc_id(options.source, options.file, str(number) if name is None else name, data),
         source=options.source,
@@ -55,7 +57,7 @@ def document_from_row(row: Mapping[str, Any], number: int, place: Place, options
         record_id=_storable(name),
         url=_storable(url),
         captured_at=_captured_at(row, fields.date),
-        metadata=_metadata(row, (fields.text, fields.id or _ID, fields.url or _URL)),
+        metadata=_metadata(row, _taken(row, used)),
         charset="utf-8",
         text=text if isinstance(text, str) and len(data) <= options.max_document_bytes else "",
     )
@@ -148,6 +150,12 @@ def _kind(value: Any) -> str:
 
 def _iso(value: Any) -> str | None:
     return iso_date(value.isoformat() if isinstance(value, date) else value if isinstance(value, str) else None)
+
+
+def _taken(row: Mapping[str, Any], used: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fields that are no metadata: those `used` in a column of their own, and what is null. An id that is an
+    object, as databases export it, and a list of URLs are in no column."""
+    return tuple(name for name, value in used.items() if value is not None or row.get(name) is None)
 
 
 def _metadata(row: Mapping[str, Any], taken: tuple[str, ...]) -> str | None:

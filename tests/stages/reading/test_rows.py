@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import re
+from collections.abc import Callable
 from datetime import datetime
 
 import pyarrow as pa
@@ -168,6 +170,25 @@ def test_fields_may_be_named_and_lie_in_other_fields(data: bytes) -> None:
     assert document.captured_at == "2026-01-02T00:00:00Z"
     assert document.doc_id == ids.row_doc_id("s", "f", "7", "Text.")
     assert json.loads(document.metadata or "") == {"id": "usual", "meta": {"at": "2026-01-02", "page": {}, "n": 1}}
+
+
+def test_an_id_and_a_url_of_another_kind_are_metadata_like_all_other_fields() -> None:
+    row = {"text": "Text.", "id": {"oid": "5f1b"}, "url": ["https://a.org/", "https://b.org/"]}
+    for data in (json.dumps(row).encode(), as_parquet(row)):
+        (document,) = read_documents(io.BytesIO(data), ReadOptions(source="s", file="f"))
+        assert isinstance(document, Document)
+        assert (document.record_id, document.url) == (None, None)
+        assert json.loads(document.metadata or "{}") == {"id": row["id"], "url": row["url"]}
+    used = {"text": "Text.", "id": 7, "url": None}
+    (document,) = read_documents(io.BytesIO(json.dumps(used).encode()), ReadOptions(source="s", file="f"))
+    assert isinstance(document, Document) and document.metadata is None
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_rows_behind_a_byte_order_mark_are_known_by_their_first_bytes(pack: Callable[[bytes], bytes]) -> None:
+    data = pack(b'\xef\xbb\xbf{"text": "one"}\n{"text": "two"}\n')
+    found = list(read_documents(io.BytesIO(data), ReadOptions(source="s", file="posts.txt")))
+    assert [document.text for document in found if isinstance(document, Document)] == ["one", "two"]
 
 
 def test_a_field_whose_whole_name_has_a_dot_goes_before_a_nested_one() -> None:
