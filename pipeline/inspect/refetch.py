@@ -104,7 +104,7 @@ def _read(place: str, row: DocumentRow, options: ReadOptions) -> Document | None
     assert row.warc_offset is not None
     try:
         with _open(place, options) as stream:
-            return read_one(stream, row.warc_offset, options)
+            return read_one(stream, row.warc_offset, options, row.doc_id)
     except FileNotFoundError as error:
         raise RefetchError(
             f"there is no file {place} any more, from which the run read document {row.doc_id.hex()}: --warc FILE says"

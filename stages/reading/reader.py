@@ -83,13 +83,17 @@ class _WatchedStream:
         return getattr(self._stream, name)
 
 
-def read_one(stream: BinaryIO, offset: int, options: ReadOptions) -> Document:
+def read_one(stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None) -> Document:
     """The document at byte `offset` of a WARC (of a JSONL file: of its decompressed bytes; of a Parquet file: the
     row), the same as `read_documents` gives there. ValueError says what is there instead.
 
-    Of several records in one compressed member it is the first document."""
-    readers = {"warc": warc.read_warc_at, "jsonl": jsonl.read_jsonl_at, "parquet": parquet.read_parquet_at}
-    found = readers[detect_format(stream, options)](stream, offset, options)
+    Of several records in one compressed member it is the document with `doc_id`, else the first."""
+    kind = detect_format(stream, options)
+    if kind == "warc":
+        found = warc.read_warc_at(stream, offset, options, doc_id)
+    else:
+        readers = {"jsonl": jsonl.read_jsonl_at, "parquet": parquet.read_parquet_at}
+        found = readers[kind](stream, offset, options)
     if isinstance(found, Unreadable):
         raise ValueError(f"{options.file} at offset {offset} cannot be read: {found.error}")
     return found

@@ -57,18 +57,25 @@ def read_warc(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> It
             kind = _kind(first)
 
 
-def read_warc_at(stream: BinaryIO, offset: int, options: ReadOptions) -> Document | Unreadable:
-    """The document at `offset` (the first, where a member holds several), or the Unreadable that begins there.
-    ValueError if another record does."""
+def read_warc_at(
+    stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None
+) -> Document | Unreadable:
+    """The document at `offset` (where a member holds several, that of `doc_id`, else the first), or the Unreadable that
+    begins there. ValueError if another record does."""
     cursor, counts = Cursor(stream), InputCounts()
     learn_dictionary(cursor)
     cursor.seek(offset)
+    first: Document | Unreadable | None = None
     try:
         with unreadable_for_any_error():
             for item in _read_unit(cursor, options, counts):
-                return item
+                if doc_id is None or (isinstance(item, Document) and item.doc_id == doc_id):
+                    return item
+                first = first or item
     except UnreadableError as error:
-        return _unreadable(error, options, offset, 0)
+        first = first or _unreadable(error, options, offset, 0)
+    if first is not None:
+        return first
     found = ", ".join(f"type {kind}" for kind in counts.by_type)
     raise ValueError(f"{options.file} at offset {offset}: a record of {found}, which is no document")
 

@@ -134,6 +134,7 @@ def _document(options: argparse.Namespace, source: SourceTable, max_bytes: int) 
                 reading = ReadOptions(
                     source=source.name,
                     file=os.path.basename(path),
+                    format=source.format,
                     fields=source.row_fields,
                     max_document_bytes=max_bytes,
                 )

@@ -26,7 +26,8 @@ from pipeline.inspect.tracing import make_tracer
 from pipeline.phases.steps import step_tables
 from pipeline.recipe import recipe_of
 from stages.chain import build_chain
-from tests.support.outputs.runs import recipe, run
+from tests.support.inputs.make_warc import good, member
+from tests.support.outputs.runs import recipe, run, write_recipe
 
 Answer = Callable[..., tuple[int, str, str]]
 
@@ -163,6 +164,30 @@ def test_a_crawl_file_that_moved_is_named_and_one_that_changed_is_refused(out: F
         refetch(out, settings, history, str(moved))
     with pytest.raises(RefetchError, match=r"--warc FILE says where it lies now"):
         refetch(out, settings, history, str(tmp_path / "gone.warc.gz"))
+
+
+def test_records_that_share_a_compressed_member_are_each_found_again(tmp_path: Path, answer: Answer) -> None:
+    names = ("one", "two", "three")
+    (tmp_path / "whole.warc.gz").write_bytes(member(b"".join(map(good, names))))
+    run(tmp_path, recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "whole.warc.gz"),)}))
+    for name in names:
+        code, said, complaint = answer(
+            "explain", str(tmp_path / "out"), "--url", f"https://example.org/{name}", "--json"
+        )
+        assert code == 0, complaint
+        assert f"The keeper of {name} wrote" in json.loads(said)["text"]
+
+
+def test_a_source_says_how_a_file_of_any_name_is_read(tmp_path: Path, answer: Answer) -> None:
+    (tmp_path / "posts.warc").write_text(json.dumps({"text": "A few words of a post."}) + "\n")
+    plain = recipe(str(tmp_path / "out"), {"posts": (str(tmp_path / "posts.warc"),)})
+    plain["source"][0]["format"] = "jsonl"
+    path = write_recipe(tmp_path / "recipe.toml", plain)
+    code, said, complaint = answer(
+        "explain", str(path), "--warc", str(tmp_path / "posts.warc"), "--offset", "0", "--json"
+    )
+    assert code == 0, complaint
+    assert json.loads(said)["text"] == "A few words of a post."
 
 
 @pytest.mark.parametrize(
