@@ -345,9 +345,16 @@ def _weight(column: pa.Array) -> int:
         children: list[int] = [_weight(child) for child in column.flatten()]
         return sum(children) + _NESTED_BYTES * len(column) * int(kind.num_fields)
     if _is_list(kind):
-        values = column.flatten()
+        values = _entries(column) if pa.types.is_map(kind) else column.flatten()
         return _weight(values) + _NESTED_BYTES * len(values)
     return int(column.nbytes)
+
+
+def _entries(column: pa.MapArray) -> pa.StructArray:
+    """The keys and values of a column of maps, which pyarrow's `flatten` is not for."""
+    offsets = column.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    return column.values.slice(first, last - first)
 
 
 def _is_binary(kind: pa.DataType) -> bool:

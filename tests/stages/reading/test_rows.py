@@ -184,6 +184,22 @@ def test_an_id_and_a_url_of_another_kind_are_metadata_like_all_other_fields() ->
     assert isinstance(document, Document) and document.metadata is None
 
 
+def test_maps_are_metadata_wherever_they_lie() -> None:
+    tags = pa.map_(pa.string(), pa.string())
+    plain = [
+        {"text": "one", "tags": [("k", "v")], "more": [[("a", "b")], []]},
+        {"text": "two", "tags": None, "more": []},
+    ]
+    schema = pa.schema([("text", pa.string()), ("tags", tags), ("more", pa.list_(tags))])
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(plain, schema=schema), sink)
+    found = list(read_documents(io.BytesIO(sink.getvalue()), ReadOptions(source="s", file="f.parquet")))
+    assert [json.loads(each.metadata or "") for each in found if isinstance(each, Document)] == [
+        {"tags": [["k", "v"]], "more": [[["a", "b"]], []]},
+        {"tags": None, "more": []},
+    ]
+
+
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_rows_behind_a_byte_order_mark_are_known_by_their_first_bytes(pack: Callable[[bytes], bytes]) -> None:
     data = pack(b'\xef\xbb\xbf{"text": "one"}\n{"text": "two"}\n')
