@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from pipeline.inspect.tracing import make_tracer
 from pipeline.parquet.rows import opened, read_rows, read_texts
 
 _TOKEN_BYTES: Final = 4
+_Read = TypeVar("_Read")
 
 
 class PurgedError(LookupError):
@@ -33,8 +34,8 @@ def open_output(out: str) -> Output:
 
 
 class Output:
-    """A finished output, as it was when it was opened. What is read is compared with its checksums: a damaged file is
-    an error that names it (DamagedFileError)."""
+    """A finished output, as it was when it was opened; `text` and `tokens` look up what a purge has moved since. What
+    is read is compared with its checksums: a damaged file is an error that names it (DamagedFileError)."""
 
     def __init__(self, out: str) -> None:
         self._folder = Folder(out)
@@ -129,8 +130,13 @@ class Output:
         row = self._row(doc_id)
         if row.part is None or row.part_row is None:
             raise LookupError(f"document {row.doc_id.hex()} was {row.status} by {row.rule}: no text of it is kept")
-        (part,) = (p for p in self._index.documents if (p.source, p.part) == (row.source, row.part))
-        found = read_texts(self._folder, part.file, [row.part_row])
+        part_row = row.part_row
+
+        def read(index: Index) -> dict[int, str]:
+            (part,) = (p for p in index.documents if (p.source, p.part) == (row.source, row.part))
+            return read_texts(self._folder, part.file, [part_row])
+
+        found = self._at_last(read)
         if row.part_row not in found:
             raise PurgedError(f"document {row.doc_id.hex()} was purged")
         return found[row.part_row]
@@ -141,18 +147,33 @@ class Output:
         row = self._row(doc_id)
         if row.shard is None or row.start is None or row.num_tokens is None:
             raise LookupError(f"document {row.doc_id.hex()} was {row.status} by {row.rule}: it has no tokens")
-        (shard,) = (s for s in self._index.shards if (s.source, s.shard) == (row.source, row.shard))
-        with self._folder.open(shard.file) as stream:
-            stream.seek(row.start * _TOKEN_BYTES)
-            tokens = np.frombuffer(stream.read(row.num_tokens * _TOKEN_BYTES), "<u4").astype(np.uint32)
+        begin, length = row.start * _TOKEN_BYTES, row.num_tokens * _TOKEN_BYTES
+
+        def read(index: Index) -> tuple[str, bytes]:
+            (shard,) = (s for s in index.shards if (s.source, s.shard) == (row.source, row.shard))
+            with self._folder.open(shard.file) as stream:
+                stream.seek(begin)
+                return shard.file, stream.read(length)
+
+        file, data = self._at_last(read)
+        tokens = np.frombuffer(data, "<u4").astype(np.uint32)
         if tokens_hash(tokens) == row.tokens_hash:
             return tokens
         if Lookup(self._folder).purged([row.doc_id]):
             raise PurgedError(f"document {row.doc_id.hex()} was purged")
         raise DamagedFileError(
-            f"{self._folder.at(shard.file)} is damaged: the tokens of document {row.doc_id.hex()} do not have their"
+            f"{self._folder.at(file)} is damaged: the tokens of document {row.doc_id.hex()} do not have their"
             " hash. Run sluice verify, and restore the file from a copy"
         )
+
+    def _at_last(self, read: Callable[[Index], _Read]) -> _Read:
+        """What `read` gives for the index as it was opened, or as it is now where a file of that one is gone: a purge
+        publishes what it has written anew under another name."""
+        try:
+            return read(self._index)
+        except FileNotFoundError:
+            self._index = read_index(self._folder)
+            return read(self._index)
 
     def _row(self, doc_id: str | bytes) -> DocumentRow:
         """The facts of a document; of several records with its id, of the one that is not a repetition."""

@@ -200,12 +200,18 @@ def test_what_was_purged_is_gone_from_every_way_in(crawl: Path, tmp_path: Path) 
     out = str(tmp_path / "out")
     sluice.run(crawl / "recipe.toml", [f"run.output={out}"])
     doc_id = next(iter(sluice.open_output(out).texts()))["doc_id"][0].as_py()
-    text = sluice.open_output(out).text(doc_id)
+    before = sluice.open_output(out)
+    text = before.text(doc_id)
+    placed = next(table for table in before.placements() if doc_id in table["doc_id"].to_pylist())
+    beside = next(other for other in placed["doc_id"].to_pylist() if other != doc_id)
+    was = before.text(beside), before.tokens(beside).tolist()
+    opened = [sluice.open_output(out), sluice.open_output(out)]
     assert main(["purge", out, "--doc", doc_id.hex(), "--reason", "test", "--by", "me", "--apply"]) == 0
     after = sluice.open_output(out)
-    for read in (after.text, after.tokens):
+    for read in (after.text, after.tokens, opened[0].text, opened[1].tokens):
         with pytest.raises(PurgedError):
             read(doc_id)
+    assert (before.text(beside), before.tokens(beside).tolist()) == was, "its files have other names by now"
     assert text not in [row["text"] for table in after.texts() for row in table.to_pylist()]
 
 
