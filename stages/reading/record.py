@@ -181,7 +181,8 @@ def _strip_brackets(uri: str | None) -> str | None:
 def iso_date(value: str | None) -> str | None:
     """A date as ISO-8601 UTC, whole seconds unless it gives fractions; None if it is not a date."""
     try:
-        date = datetime.fromisoformat((value or "").strip())
+        # RFC 3339 (section 5.6) has a lower-case t and z too, which Python has not.
+        date = datetime.fromisoformat((value or "").strip().upper())
         date = date.astimezone(UTC) if date.tzinfo else date.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         return None

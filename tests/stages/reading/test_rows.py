@@ -184,6 +184,20 @@ def test_an_id_and_a_url_of_another_kind_are_metadata_like_all_other_fields() ->
     assert isinstance(document, Document) and document.metadata is None
 
 
+@pytest.mark.parametrize(
+    ("given", "recorded"),
+    [
+        ("2026-01-31t12:00:00z", "2026-01-31T12:00:00Z"),
+        ("2026-01-31 12:00:00.5+02:00", "2026-01-31T10:00:00.500000Z"),
+        ("2026-01-31", "2026-01-31T00:00:00Z"),
+        ("Sat, 31 Jan 2026 12:00:00 GMT", None),
+    ],
+)
+def test_dates_of_rfc_3339_are_read_in_either_case(given: str, recorded: str | None) -> None:
+    (document,) = jsonl(json.dumps({"text": "a", "date": given}).encode())
+    assert document.captured_at == recorded
+
+
 def test_maps_are_metadata_wherever_they_lie() -> None:
     tags = pa.map_(pa.string(), pa.string())
     plain = [
