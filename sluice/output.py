@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 from typing import Final, TypeVar
 
 import numpy as np
@@ -99,7 +100,7 @@ class Output:
         gives it: ids as hex. QueryError where it is wrong or needs more than 4 GiB or 300 seconds."""
         answer = query(self._folder, select)
         columns = list(zip(*answer.rows, strict=True)) or [()] * len(answer.columns)
-        return pa.table([pa.array(column) for column in columns], names=list(answer.columns))
+        return pa.table([_array(column) for column in columns], names=list(answer.columns))
 
     def placements(self, source: str | None = None) -> Iterator[pa.Table]:
         """Where the tokens of each kept document lie, a table for each shard in the shard's order.
@@ -181,6 +182,17 @@ class Output:
         if not found:
             raise LookupError(f"no document {_id_of(doc_id).hex()} in {self.url}")
         return min(found, key=lambda row: row.stage == "identity")
+
+
+def _array(values: Sequence[object]) -> pa.Array:
+    """A column of an answer. Whole numbers beyond int64, as hash() and sum() give them, are uint64 or decimal."""
+    try:
+        return pa.array(values)
+    except OverflowError:
+        fits = all(value is None or (isinstance(value, int) and 0 <= value < 1 << 64) for value in values)
+        if fits:
+            return pa.array(values, pa.uint64())
+        return pa.array([Decimal(value) if isinstance(value, int) else value for value in values])
 
 
 def _id_of(doc_id: str | bytes) -> bytes:

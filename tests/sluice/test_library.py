@@ -196,6 +196,11 @@ def test_a_rejected_document_has_neither_text_nor_tokens(output: sluice.Output) 
         output.tokens(doc_id)
 
 
+def test_whole_numbers_of_any_size_are_answers(output: sluice.Output) -> None:
+    (row,) = output.sql(f"SELECT {2**64 - 1}::UBIGINT AS h, -{2**100}::HUGEINT AS s, 7 AS n").to_pylist()
+    assert row == {"h": 2**64 - 1, "s": -(2**100), "n": 7}
+
+
 def test_what_was_purged_is_gone_from_every_way_in(crawl: Path, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     sluice.run(crawl / "recipe.toml", [f"run.output={out}"])
