@@ -74,6 +74,10 @@ def _check(options: argparse.Namespace) -> None:
         raise RecipeError(
             f"{name} goes with an output, and {options.recipe} is no folder: sluice explain OUT {name} {value}"
         )
+    if options.url is not None and options.warc is not None:
+        raise RecipeError("--url goes with --file: a record of --warc has a URL of its own")
+    if options.offset is not None and options.file is not None:
+        raise RecipeError("--offset goes with --warc: a --file is read as a whole")
     if not has_page:
         raise RecipeError("expected --file HTML or --warc FILE --offset N; or OUT with --doc ID or --url URL")
 

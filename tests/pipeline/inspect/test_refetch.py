@@ -234,6 +234,11 @@ def test_a_name_that_is_no_document_id_is_told_with_where_a_records_own_id_stand
         (["OUT"], "--doc ID or --url URL"),
         (["OUT", "--doc", "0" * 32, "--file", "page.html"], "--file and --offset go with a RECIPE"),
         (["recipes/crawl.toml", "--doc", "0" * 32], "--doc goes with an output"),
+        (
+            ["recipes/crawl.toml", "--warc", "a.warc", "--offset", "0", "--url", "https://a.org/"],
+            "--url goes with --file",
+        ),
+        (["recipes/crawl.toml", "--file", "a.html", "--offset", "0"], "--offset goes with --warc"),
         (["nowhere/out", "--url", "https://example.org/"], "--url goes with an output, and nowhere/out is no folder"),
         (["recipes/crawl.toml"], "expected --file HTML or --warc FILE --offset N"),
     ],
