@@ -106,6 +106,11 @@ def _copy(url: str, stream: BinaryIO, row: TextRow, records: _Records) -> None:
     assert row.offset is not None
     options = ReadOptions(source=row.source, file=row.file_path or "", max_document_bytes=1 << 31)
     if read_one(stream, row.offset, options).doc_id != row.doc_id:
+        if read_one(stream, row.offset, options, row.doc_id).doc_id == row.doc_id:
+            raise StorageError(
+                f"{url} at offset {row.offset}: document {row.id} lies behind other records in one compressed member,"
+                " of which --format warc finds the first alone: choose another format"
+            )
         raise StorageError(
             f"{url} at offset {row.offset} holds another record than document {row.id} came from: put the crawl file"
             " back as it was"

@@ -169,13 +169,17 @@ def test_a_crawl_file_that_moved_is_named_and_one_that_changed_is_refused(out: F
 def test_records_that_share_a_compressed_member_are_each_found_again(tmp_path: Path, answer: Answer) -> None:
     names = ("one", "two", "three")
     (tmp_path / "whole.warc.gz").write_bytes(member(b"".join(map(good, names))))
-    run(tmp_path, recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "whole.warc.gz"),)}))
+    plain = recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "whole.warc.gz"),)})
+    plain["source"][0]["steps"] = ["url", "parse", "identity"]
+    run(tmp_path, plain)
     for name in names:
         code, said, complaint = answer(
             "explain", str(tmp_path / "out"), "--url", f"https://example.org/{name}", "--json"
         )
         assert code == 0, complaint
         assert f"The keeper of {name} wrote" in json.loads(said)["text"]
+    code, _, complaint = answer("export", str(tmp_path / "out"), "--format", "warc", "--to", str(tmp_path / "copy"))
+    assert code == 1 and "lies behind other records in one compressed member" in complaint
 
 
 def test_a_source_says_how_a_file_of_any_name_is_read(tmp_path: Path, answer: Answer) -> None:
