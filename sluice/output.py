@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import Final, TypeVar
 
@@ -29,14 +30,19 @@ class PurgedError(LookupError):
     """The document was purged: its text and tokens are gone."""
 
 
+class ChangedOutputError(RuntimeError):
+    """A purge has replaced files of the output since it was opened: open it again."""
+
+
 def open_output(out: str) -> Output:
     """The output of a finished run, at a path or an s3:// URL. NotFinishedError where there is none."""
     return Output(out)
 
 
 class Output:
-    """A finished output, as it was when it was opened; `text` and `tokens` look up what a purge has moved since. What
-    is read is compared with its checksums: a damaged file is an error that names it (DamagedFileError)."""
+    """A finished output, as it was when it was opened; `text` and `tokens` look up what a purge has moved since, and
+    `texts` and `placements` raise ChangedOutputError there. What is read is compared with its checksums: a damaged file
+    is an error that names it (DamagedFileError)."""
 
     def __init__(self, out: str) -> None:
         self._folder = Folder(out)
@@ -82,8 +88,9 @@ class Output:
             kept = kept_by.get((part.source, part.part))
             if source not in (None, part.source) or kept is None:
                 continue
-            rows = np.sort(read_rows(self._folder, kept.file, ["part_row"], kept.hash)["part_row"].to_numpy())
-            with opened(self._folder, part.file, part.hash) as file:
+            with self._as_opened():
+                rows = np.sort(read_rows(self._folder, kept.file, ["part_row"], kept.hash)["part_row"].to_numpy())
+            with self._as_opened(), opened(self._folder, part.file, part.hash) as file:
                 first = 0
                 for group in range(file.num_row_groups):
                     table = file.read_row_group(group)
@@ -103,12 +110,14 @@ class Output:
         return pa.table([_array(column) for column in columns], names=list(answer.columns))
 
     def placements(self, source: str | None = None) -> Iterator[pa.Table]:
-        """Where the tokens of each kept document lie, a table for each shard in the shard's order.
+        """Where the tokens of each kept document lie, a table for each shard in the shard's order. A purged one keeps
+        its place, in which all tokens are end-of-text; the view placements of `sql` says which.
 
         Columns: doc_id, source, shard, start, num_tokens (in tokens, end-of-text included), tokens_hash."""
         for shard in self._index.shards:
             if source in (None, shard.source):
-                table = read_rows(self._folder, shard.index_file, None, shard.index_hash)
+                with self._as_opened():
+                    table = read_rows(self._folder, shard.index_file, None, shard.index_hash)
                 table = table.add_column(1, "source", pa.repeat(shard.source, table.num_rows))
                 yield table.add_column(2, "shard", pa.repeat(pa.scalar(shard.shard, pa.int64()), table.num_rows))
 
@@ -175,6 +184,20 @@ class Output:
         except FileNotFoundError:
             self._index = read_index(self._folder)
             return read(self._index)
+
+    @contextmanager
+    def _as_opened(self) -> Iterator[None]:
+        """Tells a file that a purge has replaced from one that is lost."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            version = read_index(self._folder).version
+            if version == self._index.version:
+                raise
+            raise ChangedOutputError(
+                f"{self.url} was opened at version {self._index.version}, and a purge has made version {version} of it:"
+                " open it again"
+            ) from error
 
     def _row(self, doc_id: str | bytes) -> DocumentRow:
         """The facts of a document; of several records with its id, of the one that is not a repetition."""

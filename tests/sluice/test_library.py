@@ -24,7 +24,7 @@ from lineage.index.output_index import NotFinishedError
 from lineage.trace.tracer import UnknownError
 from pipeline.cli.main import main
 from pipeline.phases.steps import step_tables
-from sluice.output import PurgedError
+from sluice.output import ChangedOutputError, PurgedError
 from stages.chain import build_chain
 from stages.document import Rejection
 from stages.reading.options import ReadOptions
@@ -210,13 +210,15 @@ def test_what_was_purged_is_gone_from_every_way_in(crawl: Path, tmp_path: Path) 
     placed = next(table for table in before.placements() if doc_id in table["doc_id"].to_pylist())
     beside = next(other for other in placed["doc_id"].to_pylist() if other != doc_id)
     was = before.text(beside), before.tokens(beside).tolist()
-    opened = [sluice.open_output(out), sluice.open_output(out)]
+    opened = [sluice.open_output(out) for _ in range(3)]
     assert main(["purge", out, "--doc", doc_id.hex(), "--reason", "test", "--by", "me", "--apply"]) == 0
     after = sluice.open_output(out)
     for read in (after.text, after.tokens, opened[0].text, opened[1].tokens):
         with pytest.raises(PurgedError):
             read(doc_id)
     assert (before.text(beside), before.tokens(beside).tolist()) == was, "its files have other names by now"
+    with pytest.raises(ChangedOutputError, match="a purge has made version 2 of it: open it again"):
+        list(opened[2].texts())
     assert text not in [row["text"] for table in after.texts() for row in table.to_pylist()]
 
 
