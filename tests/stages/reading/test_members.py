@@ -55,7 +55,17 @@ def test_a_flipped_bit_never_gives_other_content_than_zlib_does(content: bytes, 
         theirs: tuple[bytes, bytes] | None = inflater.decompress(bytes(packed)), inflater.unused_data
     except zlib.error:
         theirs = None
-    assert ours == (theirs if inflater.eof else None)
+    if inflater.eof:
+        assert ours == theirs
+    else:  # isal takes some sets of codes that zlib refuses, such as the one below; the checksum stands for the content
+        assert ours in (None, (content, b""))
+
+
+def test_codes_of_distances_that_zlib_refuses_give_the_content_of_the_checksum() -> None:
+    packed = bytes.fromhex("1f8b0800a10c056b02ffedc1010d000000c2a0f74fedec8114000000000000000000c00d742edad556280000")
+    with pytest.raises(zlib.error, match="invalid distances set"):
+        zlib.decompress(packed, 31)
+    assert inflate(packed) == (bytes(10326), b"")
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 2, 7, 100])
