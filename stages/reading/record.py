@@ -34,6 +34,8 @@ DOCUMENT_TYPES: Final = frozenset({"response", "resource", "conversion"})
 _VERSION = re.compile(rb"WARC/[01]\.\d{1,3}[ \t]*\r?\n")
 _OTHER_VERSION = re.compile(rb"(WARC/\d{1,4}\.\d{1,4})\r?\n")
 _LONGEST_FIRST_LINE: Final = 64
+_DATE_AND_TIME = re.compile(r"[0-9W-]{7,10}(?:[T ].*)?")
+"""Python takes any character between date and time, so that 20260131123 would be eleven at night."""
 
 
 class MalformedError(UnreadableError):
@@ -180,9 +182,12 @@ def _strip_brackets(uri: str | None) -> str | None:
 
 def iso_date(value: str | None) -> str | None:
     """A date as ISO-8601 UTC, whole seconds unless it gives fractions; None if it is not a date."""
+    # RFC 3339 (section 5.6) has a lower-case t and z too, which Python has not.
+    text = (value or "").strip().upper()
+    if not _DATE_AND_TIME.fullmatch(text):
+        return None
     try:
-        # RFC 3339 (section 5.6) has a lower-case t and z too, which Python has not.
-        date = datetime.fromisoformat((value or "").strip().upper())
+        date = datetime.fromisoformat(text)
         date = date.astimezone(UTC) if date.tzinfo else date.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         return None
