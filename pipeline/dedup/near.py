@@ -49,6 +49,7 @@ def _bands_of(context: Context, table: pa.Table) -> BandRows:
     signatures = unpack_signatures(table["signature"].to_pylist(), context.table)
     times = context.table.bands
     node = np.repeat(ints(table, "node"), times)
+    earlier = is_earlier(node)
     return BandRows(
         key=band_keys(signatures, context.table).ravel(),
         text=np.repeat(prefix(table, "clean_hash"), times),
@@ -56,7 +57,8 @@ def _bands_of(context: Context, table: pa.Table) -> BandRows:
         order=band_orders(signatures, context.table).ravel(),
         preference=np.repeat(_preferences(table, context.table.keep), times),
         node=node,
-        earlier=is_earlier(node),
+        earlier=earlier,
+        stays=earlier,
     )
 
 
@@ -74,7 +76,8 @@ def _preferences(table: pa.Table, keep: Keep) -> I64:
 def candidates(_: int, rows: pa.Table) -> Reduced:
     """The pairs that the partition's buckets propose."""
     columns = {name: ints(rows, name) for name in _BAND_COLUMNS}
-    pairs = candidate_pairs(BandRows(**columns, earlier=is_earlier(columns["node"])))
+    earlier = is_earlier(columns["node"])
+    pairs = candidate_pairs(BandRows(**columns, earlier=earlier, stays=earlier))
     return Reduced(pa.table({"a": pairs.a, "b": pairs.b}), {"capped_buckets": pairs.num_capped})
 
 

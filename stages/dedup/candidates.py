@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -18,7 +18,8 @@ MAX_ALL_PAIRS: Final = 64
 class BandRows:
     """Entries of buckets, parallel arrays: bucket `key`, `text` (a prefix of the clean hash: equal texts have equal
     ones), `k` (prefix of the doc_id), place in the signature `order`, `preference` (the least is kept first), `node`
-    (the document, unique) and whether it is a document of an `earlier` run."""
+    (the document, unique), whether it is a document of an `earlier` run, and whether its text `stays` because one of
+    them has it."""
 
     key: I64
     text: I64
@@ -27,6 +28,7 @@ class BandRows:
     preference: I64
     node: I64
     earlier: npt.NDArray[np.bool_]
+    stays: npt.NDArray[np.bool_]
 
     def take(self, rows: npt.NDArray[np.intp]) -> BandRows:
         return BandRows(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
@@ -43,9 +45,14 @@ class Pairs:
 
 
 def collapse_equal_texts(rows: BandRows) -> BandRows:
-    """One row for each (bucket, text), sorted by them: that of the least document, one of this run if there is any."""
-    rows = rows.take(np.lexsort((rows.node, rows.k, rows.earlier, rows.text, rows.key)))
-    return rows.take(np.flatnonzero(_starts(rows.key) | _starts(rows.text)))
+    """One row for each (bucket, text), sorted by them: that of the document kept first, if possible one of this run.
+    The text stays if any of its rows says so."""
+    rows = rows.take(np.lexsort((rows.node, rows.k, rows.preference, rows.earlier, rows.text, rows.key)))
+    # A text is kept as early as its most preferred copy: under another one's preference a large bucket would pair all
+    # with a text that is itself dropped, and what resembles the kept one would pass.
+    first = np.flatnonzero(_starts(rows.key) | _starts(rows.text))
+    stays = np.logical_or.reduceat(rows.stays, first) if len(first) else rows.stays
+    return replace(rows.take(first), stays=stays)
 
 
 def stands_again(values: I64) -> npt.NDArray[np.bool_]:
@@ -94,7 +101,7 @@ def _linear_pairs(
         # All pairs of a bucket cost the square of its size, and one boilerplate page can fill a bucket.
         run = np.arange(begin, begin + members)
         ranked = run[np.argsort(rows.order[begin : begin + members], kind="stable")]
-        kept_first = min(run, key=lambda row: (not rows.earlier[row], rows.preference[row], row))
+        kept_first = min(run, key=lambda row: (not rows.stays[row], rows.preference[row], row))
         others = run[run != kept_first]
         lefts += [np.full(members - 1, begin), np.full(members - 1, kept_first), ranked[:-1]]
         rights += [run[1:], others, ranked[1:]]

@@ -221,6 +221,38 @@ def test_what_only_earlier_documents_share_does_not_widen_a_cluster(tmp_path: Pa
     assert (row["duplicate_of"], row["cluster_id"]) == (near.doc_id, min(new.doc_id, near.doc_id))
 
 
+def boilerplate(number: int | None = None) -> str:
+    """A page, or one of hundreds that resemble it: they differ from it in one word."""
+    found = random_words("boilerplate", 104)
+    if number is not None:
+        found[10 + number % 85] = f"v{number}"
+    return " ".join(found)
+
+
+def test_what_resembles_an_earlier_text_goes_also_where_the_new_crawl_holds_that_text_again(tmp_path: Path) -> None:
+    old = Doc(text=boilerplate(), name="old")
+    docs = [Doc(text=boilerplate(number)) for number in range(400)]
+    for name, new in (("without", docs), ("with", [*docs, replace(old, name="again")])):
+        before = write_earlier(tmp_path / f"before-{name}", [old], DedupTable())
+        rows = one_file(new, earlier=(before,)).verdicts(tmp_path / name)
+        assert {row["duplicate_of"] for row in rows} == {old.doc_id}, name
+        assert len(rows) == len(new)
+
+
+@pytest.mark.parametrize("keep", ["earliest", "newest"])
+def test_the_kept_text_drops_all_that_resembles_it_however_many_copies_of_it_there_are(
+    tmp_path: Path, keep: Any
+) -> None:
+    kept, others = ("2020", "2024") if keep == "earliest" else ("2024", "2020")
+    docs = [
+        Doc(text=boilerplate(number), captured_at=f"2021-01-01T00:00:{number % 60:02}Z") for number in range(400)
+    ] + [Doc(text=boilerplate(), captured_at=f"{others}-01-01T00:00:00Z", name=f"copy {copy}") for copy in range(30)]
+    docs.append(Doc(text=boilerplate(), captured_at=f"{kept}-01-01T00:00:00Z", name="kept"))
+    rows = one_file(docs, table=DedupTable(keep=keep)).verdicts(tmp_path)
+    assert [row["doc_id"] for row in rows if row["status"] == "kept"] == [docs[-1].doc_id]
+    assert {row["duplicate_of"] for row in rows[:-1]} == {docs[-1].doc_id}
+
+
 def test_a_text_purged_since_drops_nothing_that_only_resembles_it(tmp_path: Path) -> None:
     left, right = pair_at(0.95, "purged")
     for purged, expected in (([], ["dedup.near"]), ([0], [])):

@@ -28,7 +28,8 @@ def band_rows(rows: list[Row], order: list[int] | None = None, preference: dict[
     key, text, k, place, earlier, node = zip(*chosen, strict=True) if chosen else ((),) * 6
     wanted = [(preference or {}).get(number, 0) for number in node]
     columns = {"key": key, "text": text, "k": k, "order": place, "preference": wanted, "node": node}
-    return BandRows(**{n: np.array(v, np.int64) for n, v in columns.items()}, earlier=np.array(earlier, np.bool_))
+    of_earlier = np.array(earlier, np.bool_)
+    return BandRows(**{n: np.array(v, np.int64) for n, v in columns.items()}, earlier=of_earlier, stays=of_earlier)
 
 
 def pairs_of(rows: list[Row], limit: int = 64, order: list[int] | None = None) -> list[tuple[int, int]]:
