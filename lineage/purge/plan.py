@@ -16,7 +16,7 @@ from lineage.purge.returned import EXCERPTS, files_of, find_returned, finished_p
 from lineage.storage.folder import Folder
 from lineage.store.delta import state
 from lineage.store.lookup import Lookup
-from lineage.store.purged_spans import PROMOTES
+from lineage.store.purged_spans import PROMOTES, read_purged
 from lineage.store.rows import DocumentRow
 
 PARSED_TEXTS_KIND: Final = "parsed_texts"
@@ -148,6 +148,9 @@ def plan_purge(out: Folder, match: PurgeMatch, hooks: PlanHooks) -> PurgePlan:
     for doc_id, role in returned.items():
         roles.setdefault(doc_id, role)
     already -= returned.keys()
+    if already and not match.promote_duplicates:
+        # What went as a single copy is honoured without its hashes: only a purge of the text keeps that out.
+        already &= read_purged(out).with_text
     rows = [
         PlannedRow(
             doc_id=row.doc_id,

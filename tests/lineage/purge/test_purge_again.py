@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from lineage.storage.folder import Folder, UnreachableError
 from lineage.store import delta as store
 from lineage.store.checksum_update import update_checksums
 from lineage.store.lookup import Lookup
-from lineage.store.purged_spans import PurgedSpans
+from lineage.store.purged_spans import PurgedSpans, read_purged
 from lineage.trace.tracer import Functions, Tracer
 from lineage.verify.output import verify
 from stages.steps.url import named_host, normalise_url
@@ -191,3 +192,14 @@ def test_nobody_concludes_that_nothing_came_back_from_a_store_that_does_not_answ
     purged = PurgedSpans(frozenset({b"d" * 16}), {("web", 0): {(b"d" * 16, 0, 4)}})
     with pytest.raises(UnreachableError, match="does not answer"):
         list(find_returned(Folder("s3://plain/out"), 0, purged, [name]))
+
+
+def test_a_single_copy_that_went_is_purged_again_where_its_text_is_to_go(template: SmallOut, out: Folder) -> None:
+    victim = template.named["original"]
+    match = by_doc(victim)
+    assert purge(out, replace(match, promote_duplicates=True)).purge_id is not None
+    assert victim.doc_id not in read_purged(out).with_text
+    assert purge(out, match).purge_id is not None
+    assert victim.doc_id in read_purged(out).with_text, "later runs keep its text out by its hashes"
+    assert_whole(out)
+    assert purge(out, match).purge_id is None
