@@ -40,7 +40,7 @@ _FOOTER_END: Final = 8
 _NESTED_BYTES: Final = 16
 """What a value within a list, map or struct counts for, besides its own bytes."""
 _BAD_DATA = (pa.ArrowException, OSError, ValueError, OverflowError, LookupError)
-"""What pyarrow raises for damaged pages and for values that Python cannot hold: broken UTF-8, an unknown time zone."""
+"""What pyarrow raises for damaged pages and for values that Python cannot hold, such as broken UTF-8."""
 _MALLOC = re.compile(r"(?:malloc|realloc) of size (\d+) failed")
 
 
@@ -281,7 +281,7 @@ class _Rows:
         if weight > MAX_OTHER_BYTES:
             raise BadRowError(f"its other fields take {weight} bytes: expected at most {MAX_OTHER_BYTES}")
         try:
-            row = {name: column[index].as_py() for name, column in batch.rest.items()}
+            row = {name: _plain_value(column[index]) for name, column in batch.rest.items()}
             _put(row, self._path, self._text(batch.texts[index]))
         except _BAD_DATA as error:
             raise BadRowError(f"a value that cannot be read: {type(error).__name__}") from error
@@ -333,6 +333,19 @@ def _put(row: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
             return
         row = row[part]
     row[path[-1]] = value
+
+
+def _plain_value(scalar: pa.Scalar) -> Any:
+    """The value in Python; a date or instant that Python has none for (a year above 9999, as tables end what has no
+    end, or an unknown time zone) as a text, in UTC: a row is not lost for it."""
+    try:
+        return scalar.as_py()
+    except (ArithmeticError, ValueError, LookupError):
+        if pa.types.is_timestamp(scalar.type):
+            return scalar.cast(pa.timestamp(scalar.type.unit)).cast(pa.string()).as_py()
+        if pa.types.is_date(scalar.type):
+            return scalar.cast(pa.string()).as_py()
+        raise
 
 
 def _weight(column: pa.Array) -> int:

@@ -103,6 +103,24 @@ def test_dates_bytes_and_missing_numbers_of_parquet_are_kept_as_json() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("column", "metadata"),
+    [
+        (pa.array([253402300800000], pa.timestamp("ms")), "10000-01-01 00:00:00.000"),
+        (pa.array([253402300799000], pa.timestamp("ms", "Asia/Tokyo")), "9999-12-31 23:59:59.000"),
+        (pa.array([1769860800000], pa.timestamp("ms", "Mars/Phobos")), "2026-01-31 12:00:00.000"),
+        (pa.array([2932897], pa.date32()), "10000-01-01"),
+        (pa.array([2**63 - 1], pa.timestamp("us")), f"<value out of range: {2**63 - 1}>"),
+    ],
+)
+def test_a_row_is_not_lost_for_a_date_that_python_has_not(column: pa.Array, metadata: str) -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"text": ["a"], "valid_until": column}), sink)
+    (document,) = read_documents(io.BytesIO(sink.getvalue()), ReadOptions(source="s", file="f.parquet"))
+    assert isinstance(document, Document)
+    assert json.loads(document.metadata or "") == {"valid_until": metadata}
+
+
 def test_a_text_that_is_too_long_is_hashed_but_not_held() -> None:
     (document,) = jsonl(json.dumps({"text": "x" * 101}).encode(), max_document_bytes=100)
     assert (document.text, document.num_bytes) == ("", 101)
