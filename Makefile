@@ -28,7 +28,7 @@ test: $(READY)
 	$(BIN)/pytest -n 2 --dist loadfile
 
 test-all: test
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow -n 2 --dist loadfile
 
 check: $(READY)
 	$(BIN)/ruff check .
