@@ -41,8 +41,8 @@ def open_output(out: str) -> Output:
 
 class Output:
     """A finished output, as it was when it was opened; `text` and `tokens` look up what a purge has moved since, and
-    `texts` and `placements` raise ChangedOutputError there. What is read is compared with its checksums: a damaged file
-    is an error that names it (DamagedFileError)."""
+    `texts` and `placements` raise ChangedOutputError there. A source that it does not have is a ValueError. What is
+    read is compared with its checksums: a damaged file is an error that names it (DamagedFileError)."""
 
     def __init__(self, out: str) -> None:
         self._folder = Folder(out)
@@ -71,7 +71,12 @@ class Output:
     def document_files(self, source: str | None = None) -> list[str]:
         """The Parquet files of clean texts, for DuckDB, Polars, pandas and `datasets`. They hold every text that
         survived the filters, duplicates too: `texts` leaves these out."""
+        self._check_source(source)
         return [self._folder.at(part.file) for part in self._index.documents if source in (None, part.source)]
+
+    def _check_source(self, source: str | None) -> None:
+        if source is not None and source not in self.sources:
+            raise ValueError(f"source {source!r}: the output has {', '.join(map(repr, self.sources))}")
 
     def lineage_table(self, name: str) -> str:
         """Where a Delta table of the lineage store lies, such as documents or placements."""
@@ -83,6 +88,7 @@ class Output:
         Columns: doc_id (16 bytes), source, text, url, captured_at, language, language_score, metadata (JSON), host,
         record_id, rule_values (JSON; null unless the ledger is kept), and score_<name> for each classifier that turns
         nothing down."""
+        self._check_source(source)
         kept_by = {(part.source, part.part): part for part in self._index.dedup}
         for part in self._index.documents:
             kept = kept_by.get((part.source, part.part))
@@ -114,6 +120,7 @@ class Output:
         its place, in which all tokens are end-of-text; the view placements of `sql` says which.
 
         Columns: doc_id, source, shard, start, num_tokens (in tokens, end-of-text included), tokens_hash."""
+        self._check_source(source)
         for shard in self._index.shards:
             if source in (None, shard.source):
                 with self._as_opened():

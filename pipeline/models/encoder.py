@@ -73,6 +73,17 @@ def _loaded(table: ClassifierTable, folder: str) -> tuple[Any, Any]:
     return tokenizer, model
 
 
+def _num_positions(model: Any) -> int | None:
+    """The tokens that a model has positions for; None if it sets no bound. RoBERTa and its kind number them from behind
+    the position of padding, so that the first rows of their table are no token's."""
+    positions: int | None = getattr(model.config, "max_position_embeddings", None)
+    for name, module in model.named_modules():
+        padding = getattr(module, "padding_idx", None)
+        if positions is not None and padding is not None and name.endswith("position_embeddings"):
+            return positions - int(padding) - 1
+    return positions
+
+
 def _in_one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
@@ -86,8 +97,7 @@ class _Encoder:
         self._label = config.labels.index(table.label)
         self._tokenizer = tokenizer
         self._model = model.eval().to(device)
-        room = getattr(model.config, "max_position_embeddings", None) or table.max_tokens
-        self._max_tokens = min(table.max_tokens, room, tokenizer.model_max_length)
+        self._max_tokens = min(table.max_tokens, _num_positions(model) or table.max_tokens, tokenizer.model_max_length)
 
     def __call__(self, texts: Sequence[str]) -> list[float]:
         """The score of each text."""

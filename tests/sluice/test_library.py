@@ -175,6 +175,13 @@ def test_placements_tile_the_shards_and_agree_with_the_store(output: sluice.Outp
     assert sum(found["num_tokens"].to_pylist()) == output.index.num_tokens
 
 
+def test_a_source_that_the_output_does_not_have_is_an_error_that_names_those_it_has(output: sluice.Output) -> None:
+    for read in (output.texts, output.placements, output.document_files):
+        with pytest.raises(ValueError, match=f"source 'typo': the output has '{output.sources[0]}'"):
+            list(read("typo"))
+        assert list(read(output.sources[0]))
+
+
 def test_histories_by_id_and_by_url(output: sluice.Output) -> None:
     row = output.sql("SELECT doc_id, url FROM documents WHERE status = 'kept' AND url IS NOT NULL LIMIT 1").to_pylist()[
         0

@@ -105,6 +105,28 @@ def test_only_the_beginning_of_a_text_is_looked_at(folder) -> None:
     assert short == long
 
 
+def test_a_model_of_robertas_kind_has_fewer_positions_than_rows_of_them(tmp_path: Path) -> None:
+    folder = make_encoder(tmp_path)
+    config = transformers.RobertaConfig(
+        vocab_size=json.loads((tmp_path / "config.json").read_text())["vocab_size"],
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=34,
+        pad_token_id=0,
+        id2label={0: "low", 1: "high"},
+        label2id={"low": 0, "high": 1},
+    )
+    transformers.RobertaForSequenceClassification(config).save_pretrained(folder, safe_serialization=True)
+    tokenizer = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    del tokenizer["model_max_length"]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    begin = "the page of words " * 100
+    short, long = load_encoder(table(folder, max_tokens=34), False)([begin, begin + "and more " * 1000])
+    assert short == long
+
+
 def document(text: str) -> Document:
     place = Place(file="a.jsonl", offset=0, length=1)
     return Document(doc_id=bytes(16), source="web", place=place, raw_hash=b"", text=text)
