@@ -25,8 +25,8 @@ from stages.dedup.shingles import jaccard, shingles
 
 _BAND_COLUMNS: Final = ("key", "text", "k", "order", "preference", "node")
 _ESTIMATED_AT_ONCE: Final = 1 << 16
-_DIGITS: Final = 14
-"""Of a time up to its seconds. A step of one's own may write any text there."""
+_DIGITS: Final = 20
+"""Of a time up to its microseconds. A step of one's own may write any text there."""
 
 
 def band_rows(context: Context, files: FileSlice) -> pa.Table:
@@ -63,14 +63,25 @@ def _bands_of(context: Context, table: pa.Table) -> BandRows:
 
 
 def _preferences(table: pa.Table, keep: Keep) -> I64:
-    """Numbers in the order in which documents are kept: the digits of the time up to seconds, where that decides."""
+    """Numbers in the order in which documents are kept: those of no time of capture last, where that decides."""
     if keep == "longest":
         return -ints(table, "num_chars")
     sign = -1 if keep == "newest" else 1
-    digits = (
-        "".join(filter(str.isdecimal, time))[:_DIGITS] if time else "" for time in table["captured_at"].to_pylist()
-    )
-    return np.array([sign * int(found) if found else np.iinfo(np.int64).max for found in digits], np.int64)
+    moments = map(_moment, table["captured_at"].to_pylist())
+    return np.array([np.iinfo(np.int64).max if found is None else sign * found for found in moments], np.int64)
+
+
+def _moment(time: str | None) -> int | None:
+    """A number in the order of times, to the microsecond: in any coarser one a large bucket would pair all with a text
+    that is itself dropped for a sooner one, and what resembles the kept one would pass."""
+    digits = "".join(filter(str.isdecimal, time or ""))[:_DIGITS]
+    if not digits:
+        return None
+    digits = digits.ljust(_DIGITS, "0")
+    # A date of eight digits times a day's microseconds still fits into 63 bits; twenty digits would not.
+    hours = int(digits[:8]) * 24 + int(digits[8:10])
+    seconds = (hours * 60 + int(digits[10:12])) * 60 + int(digits[12:14])
+    return seconds * 1_000_000 + int(digits[14:])
 
 
 def candidates(_: int, rows: pa.Table) -> Reduced:

@@ -253,6 +253,16 @@ def test_the_kept_text_drops_all_that_resembles_it_however_many_copies_of_it_the
     assert {row["duplicate_of"] for row in rows[:-1]} == {docs[-1].doc_id}
 
 
+@pytest.mark.parametrize("keep", ["earliest", "newest"])
+def test_the_kept_text_drops_all_that_resembles_it_within_one_second_too(tmp_path: Path, keep: Any) -> None:
+    first, last = "2021-01-01T00:00:00Z", "2021-01-01T00:00:00.999999Z"
+    docs = [Doc(text=boilerplate(number), captured_at=f"2021-01-01T00:00:00.{number + 1:06}Z") for number in range(400)]
+    docs.append(Doc(text=boilerplate(), captured_at=first if keep == "earliest" else last))
+    rows = one_file(docs, table=DedupTable(keep=keep)).verdicts(tmp_path)
+    assert [row["doc_id"] for row in rows if row["status"] == "kept"] == [docs[-1].doc_id]
+    assert {row["duplicate_of"] for row in rows[:-1]} == {docs[-1].doc_id}
+
+
 def test_a_text_purged_since_drops_nothing_that_only_resembles_it(tmp_path: Path) -> None:
     left, right = pair_at(0.95, "purged")
     for purged, expected in (([], ["dedup.near"]), ([0], [])):
