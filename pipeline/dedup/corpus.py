@@ -1,7 +1,8 @@
 """Deduplication of a whole corpus: identity, then one graph of equal URLs, equal texts and resembling texts.
 
-    keys ─identity─▶ first documents ─bands─▶ candidate pairs ─signatures─▶ likely pairs ─shingles─▶ near edges
-                          └──────── equal URLs and texts ─▶ stars ─┴─▶ components ─▶ decisions ─▶ verdicts by group
+    keys ─identity─▶ first documents ─bands─▶ shared buckets ─▶ candidate pairs ─signatures─▶ likely pairs
+                          │                                                     near edges ◀─shingles─┘
+                          └─ equal URLs and texts ─▶ stars ─┴─▶ components ─▶ decisions ─▶ verdicts by group
 
 Each arrow is a phase: an exchange whose partitions publish a file each and whose marker, published last, says that it
 need not run again. The verdicts depend on the keys, texts and options alone, not on engine, partitions or order.
@@ -163,7 +164,12 @@ class _Flow:
     def near_edges(self) -> PublishedPartitions:
         """Pairs of texts whose Jaccard reaches the threshold."""
         num_slices = len(self.slices)
-        found = self.phase("candidates", self.slices, near.band_rows, near.candidates)
+        buckets = self.phase("buckets", self.slices, near.bucket_rows, near.shared_buckets)
+        by_slice = self.phase(
+            "buckets-by-slice", buckets.names, near.shared_bucket_rows, near.buckets_of_slice, num_slices
+        )
+        shared = [near.SharedSlice(self.slices[number], name) for number, name in by_slice.files.items()]
+        found = self.phase("candidates", shared, near.band_rows, near.candidates)
         signatures = self.phase(
             "signatures", found.names, near.endpoint_rows, self.bound(near.signatures_of), num_slices
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,7 +20,7 @@ from pipeline.dedup.inputs import KeysFile, is_earlier, open_slice, ordinals, re
 from pipeline.dedup.rows import Context, FileSlice, Reduced, first_documents, ints, positions, prefix, routed
 from stages.dedup.bands import I64, band_keys, band_orders, unpack_signatures
 from stages.dedup.candidates import BandRows, candidate_pairs, collapse_equal_texts, distinct_pairs, stands_again
-from stages.dedup.minhash import estimate_floor
+from stages.dedup.minhash import U32, estimate_floor
 from stages.dedup.options import Keep
 from stages.dedup.shingles import jaccard, shingles
 
@@ -29,33 +30,86 @@ _DIGITS: Final = 20
 """Of a time up to its microseconds. A step of one's own may write any text there."""
 
 
-def band_rows(context: Context, files: FileSlice) -> pa.Table:
-    """A row for each band of each distinct text of a file, by bucket."""
+def bucket_rows(context: Context, files: FileSlice) -> pa.Table:
+    """The buckets that the texts of a slice lie in, each once, or twice where several of them do."""
+    found = [np.empty(0, np.int64)]
+    for _, table in first_documents(context, files, ["signature"]):
+        found.append(_keys_of(context, table.filter(pc.is_valid(table["signature"]))).ravel())
+    keys = np.sort(np.concatenate(found))
+    # Another text of the bucket in this slice is all that the third row of it would say.
+    keys = keys[np.concatenate((np.ones(min(2, len(keys)), np.bool_), keys[2:] != keys[:-2]))]
+    slices = pa.array(np.full(len(keys), files.number, np.int16))
+    return routed(context.partition_of(keys), pa.table({"key": keys, "slice": slices}))
+
+
+def shared_buckets(_: int, rows: pa.Table) -> Reduced:
+    """The buckets that hold more than one text, for each slice that has one of these: no other proposes a pair, and
+    most texts resemble none."""
+    shared = rows.filter(pa.array(stands_again(ints(rows, "key"))))
+    slices, keys = distinct_pairs(shared["slice"].to_numpy().astype(np.int64), ints(shared, "key"))
+    return Reduced(pa.table({"slice": slices, "key": keys}), {})
+
+
+def shared_bucket_rows(context: Context, name: str) -> pa.Table:
+    """Shared buckets, by slice."""
+    rows = context.read(name, ["slice", "key"])
+    return routed(ints(rows, "slice"), rows.select(["key"]))
+
+
+def buckets_of_slice(_: int, rows: pa.Table) -> Reduced:
+    """A slice's shared buckets, sorted."""
+    return Reduced(pa.table({"key": np.sort(ints(rows, "key"))}), {})
+
+
+class SharedSlice(NamedTuple):
+    """A slice of files and the published buckets that its texts share with others."""
+
+    files: FileSlice
+    buckets: str
+
+
+def band_rows(context: Context, shared: SharedSlice) -> pa.Table:
+    """A row for each shared band of each distinct text of a file, by bucket."""
     columns: dict[str, list[I64]] = {name: [] for name in _BAND_COLUMNS}
-    for _, table in first_documents(context, files, ["doc_id", "clean_hash", "signature", "num_chars", "captured_at"]):
+    buckets = ints(context.read(shared.buckets), "key")
+    names = ["doc_id", "clean_hash", "signature", "num_chars", "captured_at"]
+    for _, table in first_documents(context, shared.files, names):
         signed = table.filter(pc.is_valid(table["signature"]))
+        keys = _keys_of(context, signed)
+        is_shared = (positions(buckets, keys.ravel()) >= 0).reshape(keys.shape)
+        chosen = np.flatnonzero(is_shared.any(axis=1))
+        signed, keys, is_shared = signed.take(pa.array(chosen)), keys[chosen], is_shared[chosen]
         # Only a text that the file holds again has rows to collapse.
         again = stands_again(prefix(signed, "clean_hash"))
-        repeated = collapse_equal_texts(_bands_of(context, signed.filter(pa.array(again))))
-        for found in (_bands_of(context, signed.filter(pa.array(~again))), repeated):
+        alone = _bands_of(context, signed.filter(pa.array(~again)), keys[~again], is_shared[~again])
+        repeated = _bands_of(context, signed.filter(pa.array(again)), keys[again], is_shared[again])
+        for found in (alone, collapse_equal_texts(repeated)):
             for name, values in columns.items():
                 values.append(getattr(found, name))
     whole = {name: np.concatenate([np.empty(0, np.int64), *values]) for name, values in columns.items()}
     return routed(context.partition_of(whole["key"]), pa.table(whole))
 
 
-def _bands_of(context: Context, table: pa.Table) -> BandRows:
-    """The rows of every band of every document."""
-    signatures = unpack_signatures(table["signature"].to_pylist(), context.table)
-    times = context.table.bands
-    node = np.repeat(ints(table, "node"), times)
+def _keys_of(context: Context, signed: pa.Table) -> I64:
+    """The bucket of each band of each document, shape (num_documents, bands)."""
+    return band_keys(_unpacked(context, signed), context.table)
+
+
+def _unpacked(context: Context, signed: pa.Table) -> U32:
+    return unpack_signatures(signed["signature"].to_pylist(), context.table)
+
+
+def _bands_of(context: Context, signed: pa.Table, keys: I64, is_shared: npt.NDArray[np.bool_]) -> BandRows:
+    """The rows of every document's shared bands; `keys` and `is_shared` have the shape (num_documents, bands)."""
+    row, _ = np.nonzero(is_shared)
+    node = ints(signed, "node")[row]
     earlier = is_earlier(node)
     return BandRows(
-        key=band_keys(signatures, context.table).ravel(),
-        text=np.repeat(prefix(table, "clean_hash"), times),
-        k=np.repeat(sort_keys(table["doc_id"].to_pylist()), times),
-        order=band_orders(signatures, context.table).ravel(),
-        preference=np.repeat(_preferences(table, context.table.keep), times),
+        key=keys[is_shared],
+        text=prefix(signed, "clean_hash")[row],
+        k=sort_keys(signed["doc_id"].to_pylist())[row],
+        order=band_orders(_unpacked(context, signed), context.table)[is_shared],
+        preference=_preferences(signed, context.table.keep)[row],
         node=node,
         earlier=earlier,
         stays=earlier,

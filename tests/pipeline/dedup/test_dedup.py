@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,8 @@ from pipeline.cluster.tasks import TaskResources
 from pipeline.dedup.corpus import deduplicate, runs_in_one_process
 from pipeline.dedup.exchange import Counts, Exchange, InProcess, RayData
 from pipeline.dedup.inputs import DedupUnit
+from pipeline.dedup.near import bucket_rows
+from pipeline.dedup.rows import Context, FileSlice
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
 from tests.support.inputs.dedup_corpus import (
@@ -175,6 +178,33 @@ def test_files_without_documents_are_no_trouble(tmp_path: Path) -> None:
     rows = Corpus(files={(0, 0): [], (0, 1): [Doc(text="a b"), Doc(text="a b", url="u")]}).verdicts(tmp_path / "one")
     assert [row["status"] for row in rows].count("kept") == 1
     assert Corpus(files={}).verdicts(tmp_path / "none") == []
+
+
+def test_only_files_whose_texts_share_a_bucket_are_asked_for_candidates(tmp_path: Path) -> None:
+    """Most texts resemble none: their bands are not moved, and a file of such texts is not read again."""
+    left, right = pair_at(0.95, "shared")
+    alone = [Doc(text=" ".join(random_words(number, 60))) for number in range(12)]
+    files = {(0, 0): [*alone[:3], Doc(text=left)], (0, 1): alone[3:6], (0, 2): [Doc(text=right), *alone[6:9]]}
+    files |= {(0, 3): alone[9:], (0, 4): [Doc(text="word " * 70), Doc(text="word " * 80)]}
+    job = Corpus(files=files).job(tmp_path, rows_per_partition=1)
+    result = deduplicate(job)
+    assert (result.counts["candidate_pairs"], result.counts["verified_pairs"]) == (2, 2)
+    asked = {name for name in job.work.folder("dedup").names("buckets-by-slice") if name.endswith(".parquet")}
+    assert asked == {f"buckets-by-slice/0000{number}.parquet" for number in (0, 2, 4)}
+    rows = [task for name in asked for task in pq.read_table(job.work.at(f"dedup/{name}"))["key"].to_pylist()]
+    assert 3 <= len(rows) <= 16 * 3 and len(set(rows)) < len(rows)
+
+
+def test_a_bucket_of_many_texts_of_one_file_is_moved_as_two_rows(tmp_path: Path) -> None:
+    docs = [Doc(text=boilerplate(number)) for number in range(300)]
+    job = one_file(docs).job(tmp_path)
+    deduplicate(job)
+    context = Context(
+        table=job.table, folder=job.work.folder("dedup"), num_partitions=1, slice_starts=(0,), group_starts=(0,)
+    )
+    keys = bucket_rows(context, FileSlice(0, None))["key"].to_pylist()
+    assert max(Counter(keys).values()) == 2
+    assert len(keys) < 300 * job.table.bands / 2
 
 
 # Earlier outputs.
