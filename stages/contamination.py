@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lineage.ids import text_hash
-from stages.dedup.bands import band_keys, unpack_signatures
+from stages.dedup.bands import band_keys
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
@@ -73,7 +73,7 @@ class Finder:
         buckets: dict[int, list[int]] = {}
         for place, signature in signed:
             if signature is not None:
-                for key in band_keys(unpack_signatures([signature], self._table), self._table)[0].tolist():
+                for key in band_keys(np.frombuffer(signature, "<u4")[None], self._table)[0].tolist():
                     buckets.setdefault(key, []).append(place)
         return buckets
 
@@ -137,7 +137,7 @@ class Finder:
         signature = self._signer.signature(text)
         if signature is None:
             return []
-        keys = band_keys(unpack_signatures([signature], self._table), self._table)[0].tolist()
+        keys = band_keys(np.frombuffer(signature, "<u4")[None], self._table)[0].tolist()
         found = []
         for place in sorted({place for key in keys for place in self._buckets.get(key, ())}):
             similarity = jaccard(own, self._shingles[place])

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from lineage.ids import sort_keys
 from pipeline.dedup.exchange import PARTITION
 from pipeline.dedup.inputs import KeysFile, is_earlier, open_slice, ordinals, read_keys, read_texts
-from pipeline.dedup.rows import Context, FileSlice, Reduced, first_documents, ints, positions, prefix, routed
+from pipeline.dedup.rows import Context, FileSlice, Reduced, are_among, first_documents, ints, positions, prefix, routed
 from stages.dedup.bands import I64, band_keys, band_orders, unpack_signatures
 from stages.dedup.candidates import BandRows, candidate_pairs, collapse_equal_texts, distinct_pairs, stands_again
 from stages.dedup.minhash import U32, estimate_floor
@@ -76,7 +76,7 @@ def band_rows(context: Context, shared: SharedSlice) -> pa.Table:
     for _, table in first_documents(context, shared.files, names):
         signed = table.filter(pc.is_valid(table["signature"]))
         keys = _keys_of(context, signed)
-        is_shared = (positions(buckets, keys.ravel()) >= 0).reshape(keys.shape)
+        is_shared = are_among(buckets, keys)
         chosen = np.flatnonzero(is_shared.any(axis=1))
         signed, keys, is_shared = signed.take(pa.array(chosen)), keys[chosen], is_shared[chosen]
         # Only a text that the file holds again has rows to collapse.
@@ -96,7 +96,7 @@ def _keys_of(context: Context, signed: pa.Table) -> I64:
 
 
 def _unpacked(context: Context, signed: pa.Table) -> U32:
-    return unpack_signatures(signed["signature"].to_pylist(), context.table)
+    return unpack_signatures(signed["signature"], context.table)
 
 
 def _bands_of(context: Context, signed: pa.Table, keys: I64, is_shared: npt.NDArray[np.bool_]) -> BandRows:
@@ -220,7 +220,7 @@ def pair_rows(context: Context, file: Compared) -> pa.Table:
 def estimated(context: Context, _: int, rows: pa.Table) -> Reduced:
     """The pairs whose signatures do not rule the threshold out."""
     pairs = _Pairs(rows)
-    signatures = unpack_signatures(pairs.values.to_pylist(), context.table)
+    signatures = unpack_signatures(pairs.values, context.table)
     likely = np.zeros(len(pairs.a), np.bool_)
     floor = estimate_floor(context.table)
     for begin in range(0, len(likely), _ESTIMATED_AT_ONCE):

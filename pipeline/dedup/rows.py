@@ -107,3 +107,14 @@ def positions(sorted_values: I64, wanted: I64) -> I64:
         return np.full(len(wanted), -1)
     found = np.minimum(np.searchsorted(sorted_values, wanted), len(sorted_values) - 1)
     return np.where(sorted_values[found] == wanted, found, -1)
+
+
+def are_among(sorted_hashes: I64, wanted: I64) -> npt.NDArray[np.bool_]:
+    """Whether each wanted hash, in an array of any shape, is one of the sorted distinct ones."""
+    # Most are not: their low bits say so, for a fifth of what a binary search costs.
+    low_bits = (1 << (8 * len(sorted_hashes)).bit_length()) - 1
+    occupied = np.zeros(low_bits + 1, np.bool_)
+    occupied[sorted_hashes & low_bits] = True
+    found: npt.NDArray[np.bool_] = occupied[wanted & low_bits]
+    found[found] = positions(sorted_hashes, wanted[found]) >= 0
+    return found

@@ -6,6 +6,8 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from stages.dedup.minhash import U32
 from stages.dedup.options import DedupTable
@@ -18,15 +20,21 @@ _HASHED_AT_ONCE: Final = 2048
 """Signatures whose bands are hashed at a time: a megabyte of them, which the processor's own memory holds."""
 
 
-def unpack_signatures(signatures: list[bytes], table: DedupTable) -> U32:
-    """Signatures as an array of shape (len(signatures), num_perm); ValueError where one has another num_perm."""
-    wrong = next((s for s in signatures if len(s) != 4 * table.num_perm), None)
-    if wrong is not None:
+def unpack_signatures(signatures: pa.Array | pa.ChunkedArray, table: DedupTable) -> U32:
+    """Signatures (binary, without nulls) as an array of shape (len(signatures), num_perm); ValueError where one has
+    another num_perm."""
+    width = 4 * table.num_perm
+    lengths = pc.binary_length(signatures).to_numpy(zero_copy_only=False)
+    if wrong := lengths[lengths != width].tolist():
         raise ValueError(
-            f"a signature of {len(wrong) // 4} values, but dedup.num_perm = {table.num_perm}: runs that are compared"
+            f"a signature of {wrong[0] // 4} values, but dedup.num_perm = {table.num_perm}: runs that are compared"
             " (dedup.against) must have the same num_perm, shingle and scheme"
         )
-    return np.frombuffer(b"".join(signatures), "<u4").astype(np.uint32).reshape(-1, table.num_perm)
+    # The values lie one behind the other in Arrow's buffer: a bytes object for each would cost more than hashing it.
+    whole = signatures.cast(pa.binary(width))
+    whole = whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
+    values = np.frombuffer(whole.buffers()[1], "<u4", len(whole) * table.num_perm, whole.offset * width)
+    return values.astype(np.uint32, copy=False).reshape(-1, table.num_perm)
 
 
 def band_keys(signatures: U32, table: DedupTable) -> I64:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from itertools import combinations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,7 +124,7 @@ def test_signature_order_goes_by_what_follows_the_band() -> None:
 
 def test_signatures_of_another_length_are_refused() -> None:
     with pytest.raises(ValueError, match=r"64 values, but dedup\.num_perm = 128"):
-        unpack_signatures([bytes(512), bytes(256)], DedupTable())
+        unpack_signatures(pa.array([bytes(512), bytes(256)]), DedupTable())
 
 
 def test_a_signature_has_the_same_bands_and_orders_among_many_and_alone() -> None:

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from datasketch import MinHash
 from fastwarc.warc import ArchiveIterator, WarcRecordType
@@ -95,7 +96,7 @@ def test_the_estimate_is_without_bias(scheme: str, similarity: float) -> None:
         sides = [" ".join(shared + [f"{chosen.randrange(10**9)}" for _ in range(604 - len(shared))]) for _ in "ab"]
         left, right = (signer.signature(side) for side in sides)
         assert left is not None and right is not None
-        values = unpack_signatures([left, right], signer.table)
+        values = unpack_signatures(pa.array([left, right]), signer.table)
         errors.append(float(np.mean(values[0] == values[1])) - jaccard(shingles(sides[0], 5), shingles(sides[1], 5)))
     standard_error = (similarity * (1 - similarity) / 128 / len(errors)) ** 0.5
     assert abs(float(np.mean(errors))) < 4.5 * standard_error

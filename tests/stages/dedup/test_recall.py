@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from stages.dedup.bands import band_keys, unpack_signatures
@@ -37,7 +38,7 @@ def planted(request: pytest.FixtureRequest) -> Planted:
         pairs = [planted_pair(similarity, seed) for seed in range(NUM_PAIRS)]
         signatures = [signer.signature(text) or b"" for pair in pairs for text in pair]
         exact = [jaccard(shingles(left, table.shingle), shingles(right, table.shingle)) for left, right in pairs]
-        found[similarity] = unpack_signatures(signatures, table), exact
+        found[similarity] = unpack_signatures(pa.array(signatures), table), exact
     return found
 
 
