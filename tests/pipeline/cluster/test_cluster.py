@@ -16,10 +16,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from tests.support.inputs.tiny_crawl import inputs_of, make_tiny_crawl, tiny_tokenizer
 from tests.support.outputs.runs import fingerprint, recipe, run, s3_server, write_recipe
 from tests.support.processes.ray_nodes import Node, RayCluster, ray_cluster, wait_until
+from tests.support.steps.tiny_encoder import make_encoder
 
 pytestmark = pytest.mark.slow
 
@@ -176,6 +178,35 @@ def test_a_run_outlives_its_submitter_and_gives_the_bytes_of_one_machine(
     assert third.stdout == json.loads(cluster.sluice("jobs", "--logs", job, "--json").stdout)["logs"]
     assert ids(cluster, job) == [job]
     assert os.environ["AWS_ENDPOINT_URL"] not in cluster.answer("/api/jobs/")
+
+
+def test_a_model_on_the_other_node_judges_as_it_does_on_one_machine(
+    cluster: RayCluster, worker: Node, world: World, tmp_path: Path
+) -> None:
+    """Reading has both nodes and leaves its fragments in the store; the actors have the second node alone."""
+    for file in "ab":
+        about = ("pills" if number % 9 == 0 else "pages" for number in range(600))
+        rows = [
+            json.dumps({"text": f"text {n} of {file} is about {what} {'and words ' * (n % 23)}"})
+            for n, what in enumerate(about)
+        ]
+        Folder(f"{BUCKET}/texts").publish(f"{file}.jsonl", "\n".join(rows).encode())
+    (tmp_path / "encoder").mkdir()
+    model = {"name": "edu", "model": make_encoder(tmp_path / "encoder"), "label": "high", "threshold": 0.5}
+
+    def judged(name: str, **actors: Any) -> dict[str, Any]:
+        texts = {"texts": (f"{BUCKET}/texts/*.jsonl",)}
+        plain = recipe(f"{BUCKET}/{name}", texts, tokenize={"shard_tokens": 8_000, "encoding": world.tokenizer})
+        plain["source"][0]["steps"] = ["parse", "classifier", "identity"]
+        return plain | {"classifier": [model | actors]}
+
+    run(tmp_path / "here", judged("judged-here"))
+    assert 0 < sum(part.num_rows for part in read_index(f"{BUCKET}/judged-here").documents) < 1200
+    there = judged("judged-there", resources={"data": 0.5}, num_cpus=0.0, actors=[2, 2])
+    assert cluster.told("submit", "run", str(write_recipe(tmp_path / "there.toml", there)))["status"] == "SUCCEEDED"
+    assert fingerprint(f"{BUCKET}/judged-there") == fingerprint(f"{BUCKET}/judged-here")
+    summary = json.loads(Folder(f"{BUCKET}/judged-there").read("run.json"))
+    assert any("MapBatches(classifier.edu)" in line for of in summary["datasets"] for line in of["lines"])
 
 
 def test_a_training_on_two_nodes_outlives_its_submitter_and_is_fed_the_same_batches(
