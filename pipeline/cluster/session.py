@@ -18,6 +18,7 @@ from lineage.recipe import RecipeError
 from pipeline.cluster.address import reachable
 from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
 from pipeline.cluster.environment import set_ray_environment
+from pipeline.cluster.local_services import without_cluster_actors, without_cluster_processes
 
 _log = logging.getLogger(__name__)
 
@@ -56,10 +57,9 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
         raise RecipeError(f'ray.address = {address!r}: expected "local", "auto" or "host:port" ({error})') from error
     with _ray_prints_to_log():
         try:
-            yield
+            with without_cluster_actors() if address == "local" else contextlib.nullcontext():
+                yield
         finally:
-            if address == "local":
-                _kill_autoscaler()
             ray.shutdown()
 
 
@@ -153,7 +153,8 @@ def _start(options: Mapping[str, Any]) -> Exception | None:
 
     before = _ray_children()
     try:
-        ray.init(address="local", **options)
+        with without_cluster_processes():
+            ray.init(address="local", **options)
     except (ValueError, TypeError):
         raise  # an option that Ray does not take: another try gives the same
     except Exception as error:  # noqa: BLE001 - Ray raises Exception itself where its servers do not come up
@@ -165,16 +166,6 @@ def _start(options: Mapping[str, Any]) -> Exception | None:
                 os.waitpid(pid, 0)
         return error
     return None
-
-
-def _kill_autoscaler() -> None:
-    """Kill the autoscaler of a local Ray, which has no nodes to add.
-
-    Ray ends its servers one after another and the autoscaler after the one that it reports its end to, so each shutdown
-    would wait a second for it and then kill it."""
-    for pid in _ray_children():
-        if b"/ray/autoscaler/" in _command_line(pid):
-            _kill(pid)
 
 
 def _kill(pid: int) -> None:
