@@ -42,7 +42,8 @@ TEXTS: Final = pa.schema([
 
 DUPLICATES: Final = pa.schema([
     ("k", pa.int64()), *((name, DOCUMENTS.field(name).type) for name in (
-        "doc_id", "source", "url", "clean_hash", "stage", "similarity", "threshold", "duplicate_of", "part", "part_row",
+        "doc_id", "source", "url", "clean_hash", "stage", "similarity", "threshold", "duplicate_of", "cluster_id",
+        "part", "part_row",
     ))
 ])  # fmt: skip
 """A duplicate, `k` being that of the document it repeats."""

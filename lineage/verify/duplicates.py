@@ -63,6 +63,9 @@ def _edge(row: dict[str, Any], message: str) -> Problem:
 
 
 def _check_edge(row: dict[str, Any], other: dict[str, Any], hooks: VerifyHooks) -> Iterator[Problem]:
+    if row["cluster_id"] != other["cluster_id"]:
+        message = f"its cluster_id is not that of {other['doc_id'].hex()}, which it repeats"
+        yield Problem("documents.cluster", f"document {row['doc_id'].hex()}", message)
     if row["stage"] == "dedup.url":
         keys = [hooks.url_key(side["url"]) if side["url"] else None for side in (row, other)]
         if keys[0] is None or keys[0] != keys[1]:

@@ -210,6 +210,14 @@ def wrong_facts() -> Iterator[tuple[str, str, str, str, object, str]]:
     yield "a status that is none", "near", "documents", "status", "lost", "documents.status"
     yield "a key that lookups miss", "original", "documents", "k", 5, "documents.k"
     yield "a cluster not named by its least", "original", "documents", "cluster_id", b"\xff" * 16, "documents.cluster"
+    yield (
+        "a cluster that its kept document is not in",
+        "near",
+        "documents",
+        "cluster_id",
+        bytes(16),
+        "documents.cluster",
+    )
     yield "dedup state of another text", "original", "dedup", "clean_hash", b"2" * 16, "dedup.document"
 
 
