@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from lineage.recipe import RecipeError
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import run_forked
 from tests.support.training import layouts
-from tests.support.training.layouts import CONFIG, Trained, mesh, train_slice
+from tests.support.training.layouts import CONFIG, Trained, apart, mesh, train_slice
 from trainer.model.sizes import ModelConfig, model_config
 from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import ParallelLayout
@@ -63,6 +64,58 @@ LAYOUTS = {
 def test_rowwise_products_train_as_in_one_process(name: str, corpus: str, alone: Trained, tmp_path: Path) -> None:
     for one in trained_over(tmp_path, corpus, LAYOUTS[name]):
         assert one.furthest(alone)[0] < LEAST_APART
+
+
+EXACT_SUMS = {
+    "ddp 2": ({"zero": 0}, {"dp_replicate": 2}),
+    "fsdp 4": ({}, {"dp_shard": 4}),
+    "tp 2": ({}, {"tp": 2}),
+    "fsdp 2, tp 2": ({}, {"dp_shard": 2, "tp": 2}),
+    "cp 2": ({}, {"cp": 2}),
+    "cp 2, ring": ({"context": ContextTable(method="ring")}, {"cp": 2}),
+    "pp 2": ({}, {"pp": 2}),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name != "tp 2" else ()) for name in EXACT_SUMS]
+)
+def test_with_sums_in_float64_rowwise_losses_are_those_of_one_process(name: str, corpus: str, tmp_path: Path) -> None:
+    """The same values go to float8 in every layout, so nothing but the last bits of float32 tells layouts apart."""
+    options, sizes = EXACT_SUMS[name]
+    # A weight's gradient has a scale a micro-batch, and a micro-batch of a pipeline is one row.
+    rows = 1 if "pp" in sizes else 2
+
+    def trained(layout: ParallelLayout) -> list[Trained]:
+        work = partial(train_with_exact_sums, rows, corpus, layout, CONFIG)
+        return run_forked(tmp_path / str(layout.mesh.num_workers), layout.mesh.num_workers, work)
+
+    alone = trained(ParallelLayout(mesh=mesh(), dtype=torch.float64, float8=ROWWISE))[0]
+    layout = ParallelLayout(mesh=mesh(**sizes), dtype=torch.float64, float8=ROWWISE, **options)  # type: ignore[arg-type]
+    for one in trained(layout):
+        assert max(map(apart, one.losses, alone.losses)) < 1e-10
+        assert max(map(apart, one.norms, alone.norms)) < 1e-7
+
+
+def train_with_exact_sums(
+    rows: int, url: str, layout: ParallelLayout, config: ModelConfig, process: Process
+) -> Trained:
+    """Training in micro-batches of so many rows, whose float8 products are summed in float64; torchao emulates them in
+    float32."""
+    from torchao.float8.float8_ops import FLOAT8_OPS_TABLE
+
+    of_layout = layouts.feed_options
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(FLOAT8_OPS_TABLE, torch.ops.aten.mm.default, product_in_float64)
+        patched.setattr(
+            layouts, "feed_options", lambda *given: dataclasses.replace(of_layout(*given), micro_batch=rows)
+        )
+        return train_slice(url, layout, config, process)
+
+
+def product_in_float64(_: object, operands: tuple[Any, Any], options: object = None) -> torch.Tensor:
+    left, right = (one._data.double() / one._scale.double() for one in operands)
+    return torch.mm(left, right).to(operands[0]._orig_dtype)
 
 
 LAST_BITS = {
