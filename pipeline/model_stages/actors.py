@@ -22,6 +22,8 @@ def plan_actors(models: Sequence[ModelStage], ray: RayTable, say: Callable[[str]
 
     A model that asks for GPUs where there are none runs on processors, and where no processor would be left for
     reading the actors reserve none; both is said."""
+    if not models:
+        return {}
     any_gpu = ray.grows or num_gpus() > 0
     found: dict[str, ActorResources] = {}
     for model in models:
@@ -43,7 +45,7 @@ def plan_actors(models: Sequence[ModelStage], ray: RayTable, say: Callable[[str]
         check_actors(actors, grows=ray.grows)
         found[model.name] = actors
     reserved = sum(actors.cpus * actors.fewest for actors in found.values())
-    if found and not ray.grows and reserved + TaskResources.of(ray, "read").cpus > num_cpus():
+    if not ray.grows and reserved + TaskResources.of(ray, "read").cpus > num_cpus():
         say(f"{', '.join(found)}: shares the {num_cpus()} processors with reading, which needs one of them.")
         return {name: replace(actors, cpus=0.0) for name, actors in found.items()}
     return found

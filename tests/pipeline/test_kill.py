@@ -37,6 +37,7 @@ from tests.support.processes.killed_runs import (
     command,
     end_sessions,
     kill_on_the_way,
+    next_files,
     wait_for,
 )
 from tests.support.steps import dying_steps
@@ -230,6 +231,34 @@ def test_a_run_killed_at_every_new_file_gives_the_same_bytes(
     assert driver.returncode == 0, (tmp_path / "log.txt").read_text()
     print(f"drivers killed: {drivers.total()} {dict(drivers)}, workers killed: {workers.total()} {dict(workers)}")
     assert all(drivers[phase] + workers[phase] for phase in ("compare", "tokenize", "shard", "join", "record"))
+    check_whole(out, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_every_file_of_a_distributed_exchange_gives_the_same_bytes(
+    address: str, sources: Sources, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    """By turns the driver, and the workers where any are at work: the driver goes on then."""
+    out, seen, killed = tmp_path / "out", set[Path](), Counter[str]()
+    options = {"dedup": {"engine": "ray_data"}, "ray": {"address": address, "retries": 20}}
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, **options))
+    while True:
+        with command(path) as driver:
+            while fresh := next_files(out, "work/dedup/*/*/*.json", seen, driver):
+                seen |= fresh
+                at_work = busy_workers() if killed["driver"] > killed["workers"] else []
+                for pid in at_work:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                killed["workers" if at_work else "driver"] += 1
+                if not at_work:
+                    break
+            else:
+                break
+        assert driver.returncode == -signal.SIGKILL
+    assert driver.returncode == 0, (tmp_path / "log.txt").read_text()
+    print(f"kills inside exchanges: {dict(killed)}")
+    assert killed.total() >= 10
     check_whole(out, undisturbed)
 
 

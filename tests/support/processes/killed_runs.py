@@ -91,6 +91,18 @@ def follow(moments: list[tuple[str, Moment]], out: Path, driver: subprocess.Pope
     return None
 
 
+def next_files(out: Path, pattern: str, seen: set[Path], driver: subprocess.Popen[bytes]) -> set[Path]:
+    """The files matching `pattern` that come next, besides those that were `seen`; none where the call ended before."""
+    deadline = time.monotonic() + DEADLINE
+    while driver.poll() is None:
+        with contextlib.suppress(FileNotFoundError):  # a folder that is removed while it is listed
+            if fresh := {path for path in out.glob(pattern) if not path.name.startswith(".")} - seen:
+                return fresh
+        assert time.monotonic() < deadline, "no other file came"
+        time.sleep(0.002)
+    return set()
+
+
 def busy_workers() -> list[int]:
     """The processes below this one that carry a unit of work out."""
     known = processes()
