@@ -121,9 +121,9 @@ class Lookup:
         return next(self._rows("url_index", ListedRow, f"{where} ORDER BY {order}" + _limit(1), needs))
 
     def num_of_host(self, host: str) -> int:
-        """How many document records a host has."""
+        """How many documents a host has."""
         where = f"k = {_name_key(host)} AND host = {_text(host)}"
-        return int(next(self._select("url_index", ("count(*)",), where, _with_key(_name_key(host))))[0])
+        return int(next(self._select("url_index", ("count(DISTINCT doc_id)",), where, _with_key(_name_key(host))))[0])
 
     def at_spans(self, spans: Sequence[Span]) -> list[list[PlacementRow]]:
         """For each span of a shard the placements that any of its tokens belong to, in order."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from lineage.store.delta import StoreError
 from lineage.store.rows import PurgeRow, RunRow, SegmentRow, Span
 
 
@@ -79,9 +80,10 @@ class TrainingRun:
         return self.plans[0].plan
 
     @property
-    def prefix(self) -> str:
-        """What the run puts before this output's source names."""
-        return next((segment.prefix for segment in self.segments if segment.prefix), "")
+    def prefixes(self) -> tuple[str, ...]:
+        """What the run puts before this output's source names; several where an attempt that saved nothing had
+        another."""
+        return tuple(dict.fromkeys(segment.prefix or "" for segment in self.segments))
 
     @property
     def num_steps(self) -> int:
@@ -90,10 +92,17 @@ class TrainingRun:
 
 
 def fold(runs: Iterable[RunRow], segments: Iterable[SegmentRow]) -> list[TrainingRun]:
-    """The runs by name, with the latest fact on each of their plans and each stretch."""
+    """The runs by name, with the latest fact on each of their plans and each stretch. StoreError where two runs have
+    one name, as of two outputs that were given together."""
     plans: dict[str, dict[str, RunRow]] = {}
     for run in sorted(runs, key=lambda run: run.fact or 0):
         known = plans.setdefault(run.run, {})
+        other = next((plan.output for plan in known.values() if plan.output != run.output), None)
+        if other is not None:
+            raise StoreError(
+                f"{other} and {run.output} are both runs called {run.run!r}: expected a name for each; trace one"
+                " at a time"
+            )
         known.pop(run.plan_fingerprint, None)  # so that the newest stands last
         known[run.plan_fingerprint] = run
     latest: dict[tuple[str, int, int], SegmentRow] = {}
@@ -121,15 +130,16 @@ def exposures(
     named instead."""
     if not run.segments:
         return []
-    there = span._replace(source=run.prefix + span.source)
-    account = _Account(run, erased_in)
     found: dict[tuple[int, int], tuple[_Fed, Reading]] = {}
-    for plan in account.plans():
-        for reading in find(plan.plan, there, run.num_steps * plan.global_batch):
-            place = divmod(reading.sequence, plan.global_batch)
-            fed = account.of_step(place[0], plan)
-            if fed is not None and (place not in found or fed.counts_before(found[place][0])):
-                found[place] = fed, reading
+    for prefix in run.prefixes:
+        there = span._replace(source=prefix + span.source)
+        account = _Account(run, erased_in, prefix)
+        for plan in account.plans():
+            for reading in find(plan.plan, there, run.num_steps * plan.global_batch):
+                place = divmod(reading.sequence, plan.global_batch)
+                fed = account.of_step(place[0], plan)
+                if fed is not None and (place not in found or fed.counts_before(found[place][0])):
+                    found[place] = fed, reading
     return [
         Exposure(
             run=run.run,
@@ -153,16 +163,24 @@ def plans_of_step(run: TrainingRun, step: int) -> list[RunRow]:
 
 
 def erased_from(purge: PurgeRow, purges: Sequence[PurgeRow]) -> frozenset[str]:
-    """The content fingerprints that a corpus has had since `purge`: those that the chain of purges leads to from it."""
-    after = {p.content_fingerprint_before: p.content_fingerprint_after for p in purges}
-    chain = []
-    fingerprint: str | None = purge.content_fingerprint_after
-    while fingerprint is not None and fingerprint not in chain:
-        chain.append(fingerprint)
-        fingerprint = after.get(fingerprint)
+    """The content fingerprints that a corpus has had since `purge`: those that purges lead to from it.
+
+    A purge of files beside the index leads nowhere, and two lead from one content where a backup was laid over it in
+    between."""
+    after: dict[str, set[str]] = {}
+    for each in purges:
+        if each.content_fingerprint_after is not None:
+            after.setdefault(each.content_fingerprint_before, set()).add(each.content_fingerprint_after)
+    left = [purge.content_fingerprint_after]
+    reached: set[str] = set()
+    while left:
+        fingerprint = left.pop()
+        if fingerprint is not None and fingerprint not in reached:
+            reached.add(fingerprint)
+            left += after.get(fingerprint, ())
     if purge.content_fingerprint_after == purge.content_fingerprint_before:
-        return frozenset(chain)  # only files beside the index held it
-    return frozenset(chain) - {purge.content_fingerprint_before}
+        return frozenset(reached)  # only files beside the index held it
+    return frozenset(reached) - {purge.content_fingerprint_before}
 
 
 class _Fed(NamedTuple):
@@ -179,11 +197,13 @@ class _Fed(NamedTuple):
 
 
 class _Account:
-    """The attempt that counts for each step of a run, of those that read no content in `erased_in`."""
+    """The attempt that counts for each step of a run, of those that read no content in `erased_in`, and with `prefix`
+    no other one."""
 
-    def __init__(self, run: TrainingRun, erased_in: frozenset[str]) -> None:
+    def __init__(self, run: TrainingRun, erased_in: frozenset[str], prefix: str | None = None) -> None:
         self._run = run
         self._erased_in = erased_in
+        self._prefix = prefix
         self._attempts: dict[int, list[SegmentRow]] = {}
         for segment in sorted(run.segments, key=lambda segment: segment.attempt, reverse=True):
             self._attempts.setdefault(segment.attempt, []).append(segment)
@@ -231,7 +251,9 @@ class _Account:
     def _segment(self, attempt: int, step: int) -> SegmentRow | None:
         holding = [s for s in self._attempts[attempt] if s.first_step <= step <= _last(s)]
         found = max(holding, key=lambda segment: segment.first_step, default=None)
-        return None if found is None or found.content_fingerprint in self._erased_in else found
+        if found is None or found.content_fingerprint in self._erased_in:
+            return None
+        return found if self._prefix in (None, found.prefix or "") else None
 
     def _plans_of(self, segment: SegmentRow, *, on_line: bool) -> Sequence[RunRow]:
         """The plans that may have fed the stretch where it is or is not on the line to the newest attempt."""

@@ -127,15 +127,25 @@ class Tracer:
         return self._histories_of(self._lookup.by_hashes([digest]), f"document with the hash {digest.hex()}")
 
     def by_host(self, host: str, limit: int | None = None) -> tuple[list[DocumentHistory], int]:
-        """The documents of a host in order of URL, the first `limit` of them, and how many records it has."""
+        """The documents of a host in order of URL, the first `limit` of them, and how many it has."""
         name = self._functions.named_host(host)
-        listed = self._lookup.host(name, None if limit is None else max(limit, 1)) if name else []
-        if not name or not listed:
+        if not name or not self._lookup.host(name, 1):
             raise UnknownError(f"no document of host {name or host!r} in {self._out.url}")
-        ids = list(dict.fromkeys(row.doc_id for row in listed))
+        ids, num = self._distinct(name, limit)
         histories = {history.doc_id: history for history in self.histories(ids)}
-        num = len(listed) if limit is None or len(listed) < limit else self._lookup.num_of_host(name)
         return [histories[doc_id] for doc_id in ids], num
+
+    def _distinct(self, host: str, limit: int | None) -> tuple[list[bytes], int]:
+        """The first `limit` ids of a host in order of URL, and how many it has: a document may have several records."""
+        asked = None if limit is None else max(limit, 1)
+        while True:
+            listed = self._lookup.host(host, asked)
+            ids = list(dict.fromkeys(row.doc_id for row in listed))
+            if asked is None or len(listed) < asked:
+                return ids[:limit], len(ids)
+            if limit is not None and len(ids) >= limit:
+                return ids[:limit], self._lookup.num_of_host(host)
+            asked *= 2
 
     def last_of_host(self, host: str) -> DocumentHistory:
         """The last of the documents that `by_host` gives without a limit."""
@@ -171,7 +181,15 @@ class Tracer:
         for plan in plans_of_step(training, step):
             rows = range(plan.global_batch) if row is None else [row]
             spans += self._functions.locate(plan.plan, [step * plan.global_batch + number for number in rows])
-        return self.histories(self._read_by(training, spans))
+        found = self.histories(self._read_by(training, spans))
+        if self._functions.find is None:
+            return found
+        # What was purged before the step ran stood there as end-of-text.
+        return [
+            history
+            for history in found
+            if any(e.run == run and e.step == step and row in (None, e.row) for e in history.exposures)
+        ]
 
     def histories(self, doc_ids: Sequence[bytes]) -> list[DocumentHistory]:
         """The histories of documents, in the order given; UnknownError names one that is not there."""
@@ -197,9 +215,10 @@ class Tracer:
     def _read_by(self, run: TrainingRun, spans: Iterable[Span]) -> list[bytes]:
         """The ids of the documents of this output (a run may read several) that `spans` hold, in that order."""
         here = [
-            span._replace(source=span.source.removeprefix(run.prefix))
+            span._replace(source=span.source.removeprefix(prefix))
             for span in spans
-            if span.source.startswith(run.prefix)
+            for prefix in run.prefixes
+            if span.source.startswith(prefix)
         ]
         return [placement.doc_id for placements in self._lookup.at_spans(here) for placement in placements]
 
@@ -213,7 +232,7 @@ class Tracer:
     def _joined(self, rows: list[DocumentRow]) -> list[DocumentHistory]:
         ids = [row.doc_id for row in rows]
         edits = _grouped(self._lookup.edits(ids))
-        findings = _grouped(self._lookup.findings(ids))
+        findings = _grouped(dict.fromkeys(self._lookup.findings(ids)))  # a record that was met twice left them twice
         purged = _grouped(self._lookup.purged(ids))
         members: dict[bytes, list[MemberRow]] = {}
         for member in self._lookup.members(row.cluster_id for row in rows if row.cluster_id is not None):

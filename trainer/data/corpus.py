@@ -57,7 +57,14 @@ def open_corpus(tables: Sequence[DataTable]) -> Corpus:
     indexes = [(table, Folder(table.out), read_index(Folder(table.out))) for table in tables]
     sources: dict[str, tuple[ShardFile, ...]] = {}
     first = indexes[0][2].tokenizer
+    urls: set[str] = set()
     for table, folder, index in indexes:
+        if folder.url in urls:
+            raise ValueError(
+                f"train.data names {folder.url} twice: lineage tells once what a run read of an output; a larger share"
+                " of its sources is set by [[train.mixture]]"
+            )
+        urls.add(folder.url)
         if not index.has_tokens:
             raise ValueError(
                 f"{folder.url} holds texts and no tokens (tokenize.off): tokenize it into a new output with"

@@ -22,7 +22,7 @@ from lineage.store.shuffle import Shuffle, bucket_of
 from lineage.store.sql import query
 from lineage.store.write import add_documents, table_buckets, write_tables
 from lineage.trace.document_history import documents_json
-from lineage.trace.exposure import erased_from
+from lineage.trace.exposure import erased_from, fold
 from lineage.trace.tracer import Functions, Tracer, UnknownError
 from pipeline.inspect.document_history import print_history, print_list
 from stages.steps.url import named_host
@@ -346,6 +346,50 @@ def test_contents_since_a_purge_follow_the_chain_of_purges(own: Folder) -> None:
     assert erased_from(purges["p1"], every) == {"f1", "f2"}
     assert erased_from(purges["p2"], every) == {"f2"}
     assert erased_from(purges["p3"], every) == {"f2"}  # it took files beside the index: that content held nothing
+
+
+def test_a_purge_of_files_beside_the_index_hides_no_purge_before_it(own: Folder) -> None:
+    train(own, segment_row(0, 0, 19), *(segment_row(0, s, s + 19, content_fingerprint=f"f{s // 20}") for s in (20, 40)))
+    purge(own, "p1", [2], "f0", "f1")
+    purge(own, "p2", [3], "f1", "f1")
+    purge(own, "p3", [1], "f1", "f2")
+    assert {e.step for e in tracer(own).by_id(doc_id(2)).exposures} == {0}
+
+
+def test_two_purges_of_one_content_as_after_a_backup_both_count(own: Folder) -> None:
+    purge(own, "p1", [2], "f0", "f1")
+    purge(own, "p2", [1], "f1", "f2")
+    purge(own, "p3", [3], "f1", "f3")
+    purges = Lookup(own).purges()
+    (first,) = (row for row in purges if row.purge_id == "p1")
+    for order in (purges, purges[::-1]):
+        assert erased_from(first, order) == {"f1", "f2", "f3"}
+
+
+def test_a_step_lists_no_document_that_was_purged_before_it_ran(own: Folder) -> None:
+    train(own, segment_row(0, 0, 19), segment_row(0, 20, 59, content_fingerprint="f1"))
+    purge(own, "p1", [1], "f0", "f1")
+    listed = {step: doc_id(1) in {h.doc_id for h in tracer(own).by_step("first", step)} for step in (0, 20, 40)}
+    assert listed == {0: True, 20: False, 40: False}
+    assert doc_id(1) not in {h.doc_id for h in tracer(own).by_step("first", 20, 0)}
+
+
+def test_a_host_lists_documents_and_not_records(tmp_path: Path) -> None:
+    out = Folder(str(tmp_path))
+    again = document(1) | {"status": "duplicate", "stage": "identity", "warc_file": "later.warc", "shard": None}
+    make_store(out, table_of("documents", [again, *(document(n) for n in range(NUM))]))
+    urls = sorted(f"https://host1.example/page/{n}" for n in range(NUM) if n % 4 == 1)
+    assert urls[0] == document(1)["url"], "the record that came twice is cut within"
+    for limit in (1, 2, 3, 15, 16, 99, None):
+        histories, num = tracer(out).by_host("host1.example", limit)
+        assert ([history.row.url for history in histories], num) == (urls[:limit], len(urls)), limit
+
+
+def test_runs_of_two_outputs_with_one_name_are_refused(own: Folder) -> None:
+    train(own, segment_row(0, 0, 9))
+    other = replace(tracer(own).runs()[0].plans[0], output="/elsewhere")
+    with pytest.raises(StoreError, match="/elsewhere are both runs called 'first'"):
+        fold([*tracer(own).runs()[0].plans, other], ())
 
 
 def test_the_terminal_shows_the_story_without_obeying_what_the_web_wrote(out: Folder) -> None:

@@ -363,7 +363,7 @@ def test_two_outputs_each_get_their_own_facts_with_their_prefix(tmp_path: Path) 
     fed = recorded_rows(tmp_path / "run")
     for out, prefix in zip(outs, ("x/", "y/"), strict=True):
         (run,) = fold(*facts_of(out))
-        assert run.prefix == prefix
+        assert run.prefixes == (prefix,)
         told = {(e.step, e.row) for e in exposures(run, Span("web", 0, 100, 500), find_readings)}
         held = [row for row in fed if row["source"] == f"{prefix}web"]
         assert told == {(r["step"], r["row"]) for r in held if r["start"] < 600 and r["start"] + r["num_tokens"] > 100}
@@ -419,3 +419,33 @@ def test_where_one_rank_meets_a_purge_first_the_stretch_ends_at_the_next_checkpo
     latest = {(s.attempt, s.first_step): s for s in sorted(facts_of(out)[1], key=lambda s: s.fact or 0)}
     assert [(key, s.last_step) for key, s in latest.items()] == [((1, 0), 19), ((1, 20), 29)]
     assert latest[1, 20].content_fingerprint == open_corpus([DataTable(out=str(out))]).outputs[0].content_fingerprint
+
+
+def test_rows_of_an_attempt_are_told_by_its_own_prefix(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    write_output(tmp_path / "out", SHARDS, store=True)
+    for number, prefix in ((1, "a-"), (2, "")):  # the first dies before it has saved anything
+        corpus = open_corpus([DataTable(out=str(tmp_path / "out"), prefix=prefix)])
+        options = dataclasses.replace(OPTIONS, mixture=())
+        ranks = feeds(corpus, tmp_path / "run", options)
+        run_steps(ranks, tmp_path / "run", Attempt(number=number, first_step=0, parent=None), 9 if prefix else 10)
+        for feed in ranks:
+            feed.close()
+    (run,) = fold(*facts_of(tmp_path / "out"))
+    assert run.prefixes == ("a-", "")
+    fed = {(row["step"], row["row"]) for row in recorded_rows(tmp_path / "run") if row["attempt"] == 2}
+    told = {
+        (e.step, e.row)
+        for source, shards in SHARDS.items()
+        for shard, tokens in enumerate(shards)
+        for e in exposures(run, Span(source, shard, 0, len(tokens)), find_readings)
+        if e.applied
+    }
+    assert told == fed and len(fed) == 80
+
+
+def test_an_output_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    write_output(tmp_path / "out", SHARDS)
+    tables = [DataTable(out=str(tmp_path / "out"), prefix=prefix) for prefix in ("a-", "b-")]
+    with pytest.raises(ValueError, match=r"train.data names .*out twice: .*\[\[train.mixture\]\]"):
+        open_corpus(tables)
