@@ -288,7 +288,7 @@ def _run_step(run: RunParts, progress: Progress) -> None:
     validation = _validate(run, step)
     saved = progress.last_saved == step + 1
     # On a GPU the figures of this step are still being computed: report the step before, and keep it busy.
-    at_rest = bool(validation) or saved or run.model.device.type == "cpu"
+    at_rest = bool(validation) or saved or not _computes_behind(run.model.device)
     if listed:
         report = run.reporter.listed(step, validation)
         for sink in run.sinks:
@@ -299,6 +299,11 @@ def _run_step(run: RunParts, progress: Progress) -> None:
         for sink in run.sinks:
             sink.flush()
         run.saver.release()
+
+
+def _computes_behind(device: torch.device) -> bool:
+    """Whether a step has returned before its figures are there."""
+    return device.type != "cpu"
 
 
 def seed_step(seed: int, step: int, dp_rank: int) -> None:
@@ -354,11 +359,12 @@ def _save_if_due(run: RunParts, progress: Progress, step: int, outcome: StepOutc
 
 
 def _save(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | None = None) -> None:
-    """Begin a checkpoint of `step` steps; `outcome` is that of the last one where its report is still to come."""
+    """Begin a checkpoint of `step` steps; `outcome` is that of the last one where its report is still to come, as that
+    of the one before it may be on a GPU."""
     skipped, in_row = list(progress.skipped), progress.skips.num_in_row
-    if outcome is not None:
-        reason = run.reporter.reason(outcome)
-        skipped += [outcome.step] if reason else []
+    for unreported in (*(pending for pending, _ in progress.pending), *([] if outcome is None else [outcome])):
+        reason = run.reporter.reason(unreported)
+        skipped += [unreported.step] if reason else []
         in_row = in_row + 1 if reason else 0
     if run.rank == 0:
         run.fence.check()  # what follows writes facts of the run

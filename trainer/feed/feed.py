@@ -138,7 +138,8 @@ class Feed:
     def pass_over(self, step: int) -> None:
         """Batch `step` is skipped unseen; only the record of batches takes note of it."""
         if self._recorder is not None:
-            self._recorder.add(recorded(self._dataset.batch(step), self._order))
+            batch = self._across_a_purge(lambda: self._dataset.batch(step))
+            self._recorder.add(recorded(batch, self._order))
 
     def micro_batches(self, step: int) -> Sequence[DeviceRows]:
         """This rank's rows of batch `step`. A shard that is gone, as after a purge, makes the feed read the indexes

@@ -7,6 +7,7 @@ import queue
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -145,6 +146,19 @@ def test_a_purge_before_an_evaluation_is_met_where_a_shard_is_gone(tmp_path: Pat
     for inputs in held_out:
         assert np.all((inputs == EOT) | np.isin(inputs, SHARDS["web"][0]))
     feed.close()
+
+
+def test_a_purge_before_a_listed_step_is_met_where_its_batch_is_recorded(tmp_path: Path) -> None:
+    write_output(tmp_path / "out", SHARDS, store=True)
+    recipe = recipe_of(str(tmp_path / "out"), tmp_path / "run", record_batches=True)
+    feed = open_feed(recipe, process())
+    feed.start(Attempt(number=1, first_step=0, parent=None))
+    purge_tokens(tmp_path / "out", "web", 1, 0, 3_000)
+    for step in range(8):
+        feed.pass_over(step)
+    feed.close()
+    rows = [row for path in (tmp_path / "run").glob("batches/*.parquet") for row in pq.read_table(path).to_pylist()]
+    assert {row["step"] for row in rows} == set(range(8))
 
 
 def test_a_cache_too_small_for_the_order_is_an_error_of_the_recipe(tmp_path: Path) -> None:

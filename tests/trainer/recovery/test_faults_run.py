@@ -14,9 +14,12 @@ from lineage.storage.folder import Folder
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import ChildFailedError, run_forked, said, start_forked, wait
 from tests.support.training.training_runs import Run
+from trainer import loop
+from trainer.checkpoint.store import read_position
 from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
+from trainer.provenance.facts import read_facts
 from trainer.recovery import watchdog
 from trainer.recovery.attempts import claim
 from trainer.recovery.watchdog import EXIT_HUNG, Watchdog
@@ -109,6 +112,25 @@ def train_until_stopped(recipe: TrainRecipe, process: Process) -> TrainingResult
         return process.rank == 1 and len(asked) == 6
 
     return train(recipe, LaunchContext(process=process, stop_requested=stop_requested))
+
+
+def train_with_figures_behind(recipe: TrainRecipe, process: Process) -> TrainingResult:
+    """As on a GPU: a step's figures are read while the next one runs."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(loop, "_computes_behind", lambda device: True)
+        return train(recipe, LaunchContext(process=process))
+
+
+@pytest.mark.parametrize(("skipped", "in_row"), [([6], 0), ([6, 7], 2), ([5, 7], 1)])
+def test_a_checkpoint_counts_a_skipped_step_whose_report_is_still_to_come(
+    run: Run, skipped: list[int], in_row: int
+) -> None:
+    recipe = run.recipe({"faults": {"nan_at_step": skipped, "max_skips": 3}})
+    (ended,) = run_forked(run.scratch, 1, partial(train_with_figures_behind, recipe))
+    assert [step for step, row in run.metrics().items() if row["skipped"]] == skipped
+    facts = read_facts([str(run.output)])
+    assert {step for fact in facts.segments for step in json.loads(fact.skipped_steps or "[]")} == set(skipped)
+    assert read_position(Folder(ended.checkpoint)).num_skipped_in_row == in_row
 
 
 def test_only_the_last_checkpoints_and_the_multiples_are_kept(run: Run) -> None:
