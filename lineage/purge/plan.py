@@ -239,7 +239,7 @@ class _Planner:
         rows = {
             row.doc_id: row
             for row in self.lookup.documents(sorted({member.doc_id for member in members}))
-            if row.stage != "identity"
+            if row.cluster_id is not None  # else a repeated record, or what another source's steps turned down
         }
         repeating: dict[bytes, list[DocumentRow]] = {}
         for row in rows.values():

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -18,7 +19,8 @@ import pytest
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from pipeline.cli.main import main
-from pipeline.demo.pages import write_article
+from pipeline.demo.pages import drop_words, render_page, write_article
+from pipeline.demo.warcs import DemoPage, write_source
 from tests.support.inputs.tiny_crawl import inputs_of, make_tiny_crawl
 from tests.support.outputs.byte_search import everything, of_folder
 from tests.support.outputs.runs import recipe, run, write_recipe
@@ -221,3 +223,33 @@ def test_a_list_and_a_condition_are_carried_out_and_the_audit_says_how_they_were
     assert named == {f"--from {listed}", "--where url LIKE 'https://told.example/%'"}
     assert main(["verify", out.url]) == 0
     assert main(["purge", out.url, "--where", "hots = 'a'", *asked]) == 2
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_copies_are_found_where_another_source_turned_the_same_records_down(
+    names: tuple[str, str], tmp_path: Path, small_ray: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = random.Random(3)
+    article = write_article("en", rng)
+    near = replace(article, paragraphs=drop_words(article.paragraphs, rng, 3))
+    pages = [
+        DemoPage(url=f"https://web.example.com/{number}", html=render_page(told, "web.example.com", rng))
+        for number, told in enumerate((article, near))
+    ]
+    write_source(tmp_path, "web", pages, 1, rng)
+    keeps, rejects = names
+    inputs = (str(tmp_path / "web-*.warc.gz"),)
+    plain = recipe(str(tmp_path / "out"), dict.fromkeys(names, inputs), quality={"min_words": 9000, "ledger": "all"})
+    plain["source"][names.index(keeps)]["steps"] = ["url", "parse", "language"]
+    run(tmp_path, plain)
+    out = str(tmp_path / "out")
+    found = query(Folder(out), "SELECT source, status, doc_id FROM documents").rows
+    assert {str(status) for source, status, _ in found if source == rejects} == {"rejected"}
+    of = {str(status): str(doc_id) for source, status, doc_id in found if source == keeps}
+    for asked, roles in ((of["kept"], ["target", "twin"]), (of["duplicate"], ["kept_copy", "target"])):
+        assert main(["purge", out, "--doc", asked, "--reason", "x", "--by", "me", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (sorted(document["role"] for document in told["documents"]), told["elsewhere"]) == (roles, [])
+    assert main(["trace", out, "--doc", of["kept"], "--json"]) == 0
+    decided = [(each["stage"], each["rule"]) for each in json.loads(capsys.readouterr().out)["decisions"]]
+    assert ("url", "url.too_long") in decided and len(set(decided)) == len(decided)
