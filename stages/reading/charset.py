@@ -1,4 +1,4 @@
-"""Bytes to text: HTTP header, then byte-order mark or <meta>, then strict UTF-8, then a detector, in this fixed order.
+"""Bytes to text: byte-order mark, HTTP header, <meta>, strict UTF-8, then a detector, in this fixed order.
 
 A charset that is named counts if it is known and the bytes fit it: a few misfits are replaced by U+FFFD, more of them
 mean that the name lies, and the next source is asked. Only charsets of the web are known (https://encoding.spec.whatwg.org),
@@ -78,10 +78,11 @@ _LABELS: Final = _labels()
 
 
 def _candidates(payload: bytes, hint: str | None, is_html: bool) -> Iterator[str]:
+    # Before the header, as browsers do (Encoding Standard, "decode"): `utf-16` there tells no order of bytes.
+    yield from (name for mark, name in _MARKS if payload.startswith(mark))
     named = known_charset(hint)
     if named:
         yield named
-    yield from (name for mark, name in _MARKS if payload.startswith(mark))
     declared = _META.search(payload[:_META_BYTES]) if is_html else None
     if declared:
         named = known_charset((declared[1] or declared[2]).decode("ascii", "replace"))

@@ -33,9 +33,12 @@ def decode(value: bytes) -> str:
         return value.decode("latin-1")
 
 
+_LISTS: Final = frozenset({"content-encoding", "transfer-encoding"})
+
+
 def header_fields(block: bytes) -> dict[str, str]:
-    """The fields of a header block without its first line, by lower-case name; the first of a repeated name counts.
-    A line that begins with white space continues the one before it."""
+    """The fields of a header block without its first line, by lower-case name; the first of a repeated name counts, but
+    codings of a body add up (RFC 9110, 5.3). A line that begins with white space continues the one before it."""
     fields: dict[str, str] = {}
     last: list[bytes] = []
     for line in block.split(b"\n")[1:]:
@@ -50,8 +53,13 @@ def header_fields(block: bytes) -> dict[str, str]:
 
 def _add_field(fields: dict[str, str], lines: list[bytes]) -> None:
     name, colon, value = b" ".join(lines).partition(b":")
-    if colon:
-        fields.setdefault(decode(name).strip().lower(), decode(value).strip())
+    if not colon:
+        return
+    field, content = decode(name).strip().lower(), decode(value).strip()
+    if field in _LISTS and field in fields:
+        fields[field] += f",{content}"
+    else:
+        fields.setdefault(field, content)
 
 
 def parse_http_head(block: bytes) -> HttpHead | None:

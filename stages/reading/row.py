@@ -197,7 +197,8 @@ def _finite(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {field: _finite(item) for field, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list) else value
+    # An entry of an Arrow map is a tuple.
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _as_json(value: Any) -> str:

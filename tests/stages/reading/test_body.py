@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.reading.body import BodyTooLongError, decode_body
+from stages.reading.headers import parse_http_head
 
 
 def chunked(body: bytes, size: int) -> bytes:
@@ -76,3 +77,15 @@ def test_any_bytes_give_a_body_within_the_bound_or_are_refused(payload: bytes, n
             decode_body(payload, name, limit)
     else:
         assert decode_body(payload, name, limit) == whole
+
+
+def test_codings_that_several_lines_name_add_up_and_of_other_fields_the_first_counts() -> None:
+    lines = [
+        "Transfer-Encoding: gzip",
+        "Content-Type: text/html",
+        "transfer-encoding: chunked",
+        "Content-Type: text/plain",
+    ]
+    head = parse_http_head("\r\n".join(["HTTP/1.1 200 OK", *lines, ""]).encode())
+    assert head is not None
+    assert (head.encoding, head.content_type) == ("gzip,chunked", "text/html")

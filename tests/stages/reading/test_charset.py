@@ -30,6 +30,10 @@ RUSSIAN = "Съешь же ещё этих мягких французских �
         (b"\xef\xbb\xbfmark", None, "mark", "utf-8"),
         (b"\xff\xfem\0a\0", None, "ma", "utf-16-le"),
         (b"\xfe\xff\0m\0a", None, "ma", "utf-16-be"),
+        # A byte-order mark goes before the header, which says nothing of the order.
+        ("wörter".encode("utf-16"), "utf-16", "wörter", "utf-16-le"),
+        (b"\xfe\xff" + "wörter".encode("utf-16-be"), "utf-16", "wörter", "utf-16-be"),
+        (b"\xef\xbb\xbf" + "Café".encode(), "iso-8859-1", "Café", "utf-8"),
         # The header goes before the page.
         (b'<meta charset="windows-1252">' + POLISH.encode("cp1250"), "windows-1250", POLISH, "cp1250"),
         # A header that is unknown, or lies, is passed over.

@@ -235,6 +235,18 @@ def test_maps_are_metadata_wherever_they_lie() -> None:
     ]
 
 
+def test_numbers_that_json_lacks_are_null_wherever_they_lie_in_a_row() -> None:
+    by_name = pa.map_(pa.string(), pa.float64())
+    schema = pa.schema([("text", pa.string()), ("m", by_name), ("more", pa.list_(by_name))])
+    values = [("k", float("nan")), ("l", 1.5)]
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist([{"text": "one", "m": values, "more": [values]}], schema=schema), sink)
+    (found,) = read_documents(io.BytesIO(sink.getvalue()), ReadOptions(source="s", file="f.parquet"))
+    assert isinstance(found, Document)
+    pairs = [["k", None], ["l", 1.5]]
+    assert json.loads(found.metadata or "") == {"m": pairs, "more": [pairs]}
+
+
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_rows_behind_a_byte_order_mark_are_known_by_their_first_bytes(pack: Callable[[bytes], bytes]) -> None:
     data = pack(b'\xef\xbb\xbf{"text": "one"}\n{"text": "two"}\n')
