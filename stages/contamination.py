@@ -16,6 +16,7 @@ from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
 from stages.ngrams import ElementKind, Encode, NgramIndex, Tokens, character_spans
+from stages.pii.options import PiiTable
 from stages.pii.scrub import scrub
 from stages.steps.parse import clean_text
 
@@ -53,10 +54,10 @@ class Finder:
         items: Sequence[str],
         ngram: Literal["13w", "8t"],
         table: DedupTable,
-        kinds: Sequence[str],
+        pii: PiiTable,
         encode: Encode | None = None,
     ) -> None:
-        self._variants = [(number, text) for number, item in enumerate(items) for text in _variants(item, kinds)]
+        self._variants = [(number, text) for number, item in enumerate(items) for text in _variants(item, pii)]
         texts = [text for _, text in self._variants]
         self._index = NgramIndex(texts, ngram, encode)
         self._ngram, self._table = ngram, table
@@ -159,7 +160,7 @@ class Finder:
         )
 
 
-def _variants(item: str, kinds: Sequence[str]) -> list[str]:
+def _variants(item: str, pii: PiiTable) -> list[str]:
     text, _ = clean_text(item)
-    scrubbed = scrub(text, kinds).text
+    scrubbed = scrub(text, pii.kinds, pii.phone_region).text
     return [text] if scrubbed == text else [text, scrubbed]

@@ -3,8 +3,8 @@
 Two schemes. `13w`: 13-grams of lower-cased words without punctuation (GPT-3, 2005.14165 appendix C). `8t`: 8-grams of
 tokens (Tülu 3, 2411.15124 section 3.2, and Llama 3, 2407.21783 section 4.2, use 8). An item's *overlap* with a
 document is the share of the item's words or tokens that lie in an n-gram which both have (Tülu 3). An item shorter than
-an n-gram counts as found, overlap 1, where all its words stand in a row; one of fewer than 5 words says nothing and is
-skipped.
+an n-gram of words, or than two of tokens, counts as found, overlap 1, where all its words stand in a row; fewer than 5
+words say nothing.
 
 Hashes of windows (a window is the n elements from one place on) find candidates; words and tokens are then compared
 themselves, so no crafted collision makes a match and nothing depends on the process's hash seed.
@@ -13,6 +13,7 @@ themselves, so no crafted collision makes a match and nothing depends on the pro
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,6 +31,8 @@ Encode = Callable[[str], Tokens]
 NGRAM_SIZES: Final = {"13w": 13, "8t": 8}
 LEAST_WORDS: Final = 5
 _NOT_A_LETTER = re.compile(r"[^\w\s]|_")
+_POINTS = re.compile("[\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+"""Points of Hebrew and Arabic, and variation selectors, which are no part of a word."""
 _NOT_SPACE = re.compile(r"\S+")
 _BASE: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio; odd, so that no word's bits are lost
 _MOST_PLACES: Final = 16  # of one n-gram in a document; more would let a repeated line cost its square
@@ -52,14 +55,25 @@ class NgramMatch:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text as GPT-3 compared them: lower case, punctuation gone, split at white space."""
+    """The words of a text as GPT-3 compared them: lower case, punctuation gone, split at white space.
+
+    The vowel signs of scripts such as Devanagari and Thai are no punctuation. The points of Hebrew and Arabic go, since
+    most texts leave them out."""
     words = (part if part.isalnum() else _without_punctuation(part) for part in text.lower().split())
     return [word for word in words if word]
 
 
 @lru_cache(maxsize=1 << 16)
 def _without_punctuation(part: str) -> str:
-    return _NOT_A_LETTER.sub("", part)
+    if part.isascii():
+        return _NOT_A_LETTER.sub("", part)
+    word = "".join(char for char in part if char.isalnum() or _is_sign(char))
+    return word if any(map(str.isalnum, word)) else ""
+
+
+def _is_sign(char: str) -> bool:
+    """Whether it is a mark that tells words apart."""
+    return unicodedata.category(char) in ("Mn", "Mc") and not _POINTS.match(char)
 
 
 def character_spans(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -104,11 +118,12 @@ class NgramIndex:
         """The items that share an n-gram with `text`, by item number; `ignore[k]` leaves n-gram k out (then nothing
         that is common to many documents counts)."""
         element_kind: ElementKind = "words" if self._encode is None else "tokens"
-        found = self._windows.match(self._elements(text, tokens), element_kind, ignore)
-        return sorted([*found, *self.match_short(text)], key=lambda match: match.item)
+        found = {match.item: match for match in self._windows.match(self._elements(text, tokens), element_kind, ignore)}
+        found |= {match.item: match for match in self.match_short(text)}
+        return [found[item] for item in sorted(found)]
 
     def match_short(self, text: str) -> list[NgramMatch]:
-        """The items of fewer elements than an n-gram that stand in `text` as a whole."""
+        """The items of few elements that stand in `text` as a whole."""
         if not self._whole:
             return []
         words = words_of(text)
@@ -123,7 +138,7 @@ class NgramIndex:
     def _sort_out(
         self, items: Sequence[str]
     ) -> tuple[dict[int, Sequence[object]], dict[int, Sequence[str]], list[int]]:
-        """Items with n-grams as elements, shorter ones as words, and the numbers of those that are too short."""
+        """Items with n-grams as elements, those of few elements as words, and the numbers of those that are neither."""
         long_items: dict[int, Sequence[object]] = {}
         short_items: dict[int, Sequence[str]] = {}
         skipped: list[int] = []
@@ -131,9 +146,12 @@ class NgramIndex:
             elements, words = self._elements(text), words_of(text)
             if len(elements) >= self.size:
                 long_items[item] = elements
-            elif len(words) >= LEAST_WORDS:
+            # Within a text an item's first and last tokens are others: they take a space or a full stop in. So an item
+            # of few tokens may have none of its n-grams there, and is looked for as words too.
+            few = len(elements) < (self.size if self._encode is None else 2 * self.size)
+            if few and len(words) >= LEAST_WORDS:
                 short_items[item] = words
-            else:
+            elif item not in long_items:
                 skipped.append(item)
         return long_items, short_items, skipped
 

@@ -35,7 +35,9 @@ from pipeline.recipe import recipe_of
 from stages.contamination import Evidence, Finder, Kind
 from stages.dedup.options import DedupTable
 from stages.ngrams import ElementKind, Tokens
+from stages.pii.options import PiiTable
 from stages.steps.decontaminate import read_items
+from stages.steps.parse import clean_text
 
 COMMON_IN = 10
 """An n-gram that stands in more documents than this is common and counts for nothing (GPT-3, appendix C)."""
@@ -66,7 +68,7 @@ class ScanJob:
     items: tuple[str, ...]
     ngram: Literal["13w", "8t"]
     dedup: DedupTable
-    kinds: tuple[str, ...]
+    pii: PiiTable
     encoding: str
     common: tuple[int, ...] = ()
 
@@ -149,7 +151,7 @@ class ScanEvidence(JsonRecord):
 @functools.lru_cache(maxsize=2)
 def _finder(job: ScanJob) -> Finder:
     encode = kept_tokenizer(job.encoding).encode if job.ngram == "8t" else None
-    return Finder(job.items, job.ngram, job.dedup, job.kinds, encode)
+    return Finder(job.items, job.ngram, job.dedup, job.pii, encode)
 
 
 def _common_mask(finder: Finder, job: ScanJob) -> npt.NDArray[np.bool_]:
@@ -268,7 +270,7 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanE
         items=tuple(items),
         ngram=request.ngram,
         dedup=recipe.dedup,
-        kinds=recipe.pii.kinds,
+        pii=recipe.pii,
         encoding=recipe.tokenize.encoding,
     )
     finder = _finder(job)
@@ -354,7 +356,7 @@ def _second_pass(
 def _control(finder: Finder, job: ScanJob, request: ScanRequest) -> ControlCount:
     """How many texts of the control file, which are known to be clean, would have been called contaminated."""
     assert request.control is not None
-    texts = read_items(request.control, request.field)
+    texts = [clean_text(text)[0] for text in read_items(request.control, request.field)]
     ignore = _common_mask(finder, job)
     flagged = sum(1 for text in texts if finder.find(text, ignore))
     return ControlCount(file=request.control, num=len(texts), flagged=flagged, rate=flagged / max(1, len(texts)))

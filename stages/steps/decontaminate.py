@@ -12,6 +12,7 @@ from typing import Literal
 from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome, decide
 from stages.ngrams import Encode, NgramIndex
+from stages.steps.parse import clean_text
 from stages.steps.textfiles import read_named_file
 
 STAGE = "decontaminate"
@@ -66,7 +67,8 @@ class DecontaminateStep:
 def benchmark_index(table: DecontaminateTable, encode: Encode | None) -> NgramIndex:
     """The index of all items of the table's files; RecipeError if a file has none that can be looked for."""
     with blamed_on("decontaminate.against"):
-        items = [item for file in table.against for item in read_items(file, table.field)]
+        # As parse leaves texts: composed, with line feeds. Another form of the same item would not be found in them.
+        items = [clean_text(item)[0] for file in table.against for item in read_items(file, table.field)]
     index = NgramIndex(items, table.ngram, encode)
     if len(index.skipped) == len(items):
         raise RecipeError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from stages import ngrams
 from stages.document import Document, Rejection
 from stages.ngrams import NgramIndex, character_spans, words_of
 from stages.steps.decontaminate import DecontaminateStep, DecontaminateTable, read_items
+from stages.steps.parse import clean_text
 
 QUESTION = (
     "A train leaves the station at noon and travels west at sixty miles an hour; "
@@ -189,3 +191,35 @@ def test_a_benchmark_of_which_nothing_can_be_looked_for_is_a_wrong_recipe(tmp_pa
     (tmp_path / "b.jsonl").write_text('{"text": "yes"}\n{"text": "no"}')
     with pytest.raises(RecipeError, match="nothing would be compared"):
         DecontaminateStep(DecontaminateTable(against=(str(tmp_path / "b.jsonl"),))).prepare()
+
+
+def test_vowel_signs_tell_words_apart_and_points_do_not():
+    assert words_of("बाल बोल, बूल!") == ["बाल", "बोल", "बूल"]
+    assert words_of("كِتَابٌ שָׁלוֹם") == ["كتاب", "שלום"]
+    assert words_of("I ❤️ it, 👍🏽 café") == ["i", "it", "café"]
+    (item,) = NgramIndex(["राम ने सीता को फल दिया"], "13w").match("फिर राम ने सीता को फल दिया था")
+    assert item.overlap == 1
+    assert not NgramIndex(["राम ने सीता को फल दिया"], "13w").match("फिर रमा ना सोता का फल दिया था")
+
+
+def encode_words(text: str) -> np.ndarray:
+    """A toy encoding: a token for each word with the space before it."""
+    return np.array([sum(map(ord, word)) for word in re.findall(r"\s?\S+", text)], dtype=np.uint32)
+
+
+def test_an_item_of_few_tokens_is_found_though_its_first_one_is_another_within_a_text():
+    item = "What is the capital city of France, please?"
+    assert len(encode_words(item)) == 8
+    (match,) = NgramIndex([item], "8t", encode_words).match(f"Q: {item} A: see below.")
+    assert (match.overlap, match.element_kind) == (1, "words")
+    assert not NgramIndex([item], "8t", encode_words).match("Q: What is the capital city of Spain, please? A: none.")
+
+
+@pytest.mark.parametrize("item", [QUESTION.replace(" at ", "\r\nat\u0301 "), "\ud83d " + QUESTION])
+@pytest.mark.parametrize("ngram", ["13w", "8t"])
+def test_an_item_is_looked_for_as_parse_leaves_texts(make_document, tmp_path, item, ngram):
+    (tmp_path / "b.jsonl").write_text(json.dumps({"text": item}))
+    step = DecontaminateStep(DecontaminateTable(against=(str(tmp_path / "b.jsonl"),), ngram=ngram), lambda: encode)
+    text, _ = clean_text(item)
+    outcome = step(make_document(text=f"{FILLER}\n{text}"))
+    assert isinstance(outcome, Rejection) and outcome.finding.value == 1
