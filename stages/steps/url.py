@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import unquote, urlsplit
 
+import regex
 from w3lib.url import canonicalize_url
 
 from lineage.ids import content_hash
@@ -31,7 +33,11 @@ _PLAIN = re.compile(
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _MAX_PASSES = 5  # two for nearly every URL: the second finds nothing to change
 _SPACES_AND_CONTROLS = re.compile(r"[\x00-\x20\x7f]+")
-_NOT_A_WORD = re.compile(r"[\W_]+")
+_NO_PART_OF_A_URL = re.compile(r"\A[\x00-\x20\x7f]+|[\x00-\x20\x7f]+\Z|[\t\n\r]+")
+"""As browsers take them out; a space within is written %20."""
+_LAST_DOTS = re.compile(r"\.+(?=(?::\d*)?\Z)")
+_DOTS = ".。．｡"  # IDNA takes each of them for a full stop
+_NOT_A_WORD = regex.compile(r"[^\p{L}\p{N}\p{M}]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +63,14 @@ def normalise_url(url: str) -> str:
     """
     plain = _PLAIN.fullmatch(url)
     if plain is None:
-        return _settled(_SPACES_AND_CONTROLS.sub("", url))
+        return _settled(_NO_PART_OF_A_URL.sub("", url))
     place, query = plain.groups(default="")
     arguments = sorted(query.split("&"), key=lambda argument: argument.partition("="))
     return f"https://{place}{_untracked(arguments)}"
 
 
 def _settled(cleaned: str) -> str:
-    """`normalise_url` of a URL without white space and control codes.
+    """`normalise_url` of a URL without white space and control codes at its ends.
 
     For a few hosts the first pass only makes way for a second: what IDNA refuses for its two dots at the end, it takes
     once they are gone. A URL that never settles is compared as it is."""
@@ -85,7 +91,7 @@ def _canonical(cleaned: str) -> str:
     if parts.scheme not in _DEFAULT_PORTS or not parts.netloc or _SPACES_AND_CONTROLS.search(parts.netloc):
         return cleaned.partition("#")[0]  # the last: IDNA makes plain spaces of others, which are no part of a host
     userinfo, at, host = parts.netloc.rpartition("@")
-    host = host.removesuffix(_DEFAULT_PORTS[parts.scheme]).rstrip(".")
+    host = _LAST_DOTS.sub("", host.removesuffix(_DEFAULT_PORTS[parts.scheme]))
     return f"https://{userinfo}{at}{host}{parts.path or '/'}{_untracked(parts.query.split('&'))}"
 
 
@@ -105,12 +111,12 @@ def url_host(url: str | None) -> str | None:
     if not url:
         return None
     try:
-        host = urlsplit(url.strip()).hostname
+        host = urlsplit(url.strip().replace("\\", "/")).hostname  # browsers take both for slashes
     except ValueError:
         return None
     if not host:
         return None
-    host = host.rstrip(".")
+    host = unquote(host).lower().rstrip(_DOTS)
     if not host.isascii():
         try:
             host = host.encode("idna").decode("ascii")
@@ -200,7 +206,7 @@ def _is_address(word: str) -> bool:
 
 
 class WordList:
-    """Words and phrases that are looked for as whole words: runs of letters and digits, case ignored."""
+    """Words and phrases that are looked for as whole words: runs of letters, digits and marks, case ignored."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         entries = {" ".join(_words_of(line)) for line in lines} - {""}
@@ -219,4 +225,5 @@ class WordList:
 
 
 def _words_of(text: str) -> list[str]:
-    return [word for word in _NOT_A_WORD.split(text.casefold()) if word]
+    composed = unicodedata.normalize("NFC", text.casefold())
+    return [word for word in _NOT_A_WORD.split(composed) if word]

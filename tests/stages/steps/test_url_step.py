@@ -141,6 +141,10 @@ def test_with_the_ledger_every_rule_leaves_what_it_measured(make_document, tmp_p
         ("https://example.com/%7euser/%c3%a9", "https://example.com/~user/%C3%A9"),
         ("https://bücher.example/ä", "https://xn--bcher-kva.example/%C3%A4"),
         (" https://example.com/a\n", "https://example.com/a"),
+        ("https://example.com/new york", "https://example.com/new%20york"),
+        ("https://example.com/a?b=1 1", "https://example.com/a?b=1+1"),
+        ("https://example.com/a\tb\r\nc", "https://example.com/abc"),
+        ("http://example.com.:8080/a", "https://example.com:8080/a"),
         ("https://example.com/A/", "https://example.com/A/"),
         ("https://www.example.com/", "https://www.example.com/"),
         ("https://[::1", "https://[::1"),
@@ -182,10 +186,37 @@ def test_normalising_never_raises_and_twice_is_once(url):
     )
 )
 def test_a_plain_url_is_what_the_long_way_makes_of_it(url):
-    assert normalise_url(url) == url_module._settled(url_module._SPACES_AND_CONTROLS.sub("", url))
+    assert normalise_url(url) == url_module._settled(url_module._NO_PART_OF_A_URL.sub("", url))
 
 
-@given(st.one_of(st.text(), st.text(alphabet="ab:/?#%.é[]@").map(lambda tail: "http://" + tail)))
+@given(st.one_of(st.text(), st.text(alphabet="ab:/?#%.é[]@。．").map(lambda tail: "http://" + tail)))
 def test_a_host_is_found_or_none_whatever_the_url(url):
     host = url_host(url)
     assert host is None or (host == host.lower() and not host.endswith("."))
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://spam.com。/x", "spam.com"),
+        ("http://Spam.com．:80/x", "spam.com"),
+        ("http://ex%61mple.com/", "example.com"),
+        ("http://a.com\\b.com/", "a.com"),
+        ("http://[::1]:80/", "::1"),
+    ],
+)
+def test_a_host_is_the_one_that_a_browser_goes_to(url, host):
+    assert url_host(url) == host
+
+
+@pytest.mark.parametrize(
+    ("line", "url", "expected"),
+    [
+        ("कि", "https://x.in/का-घर", "kept"),
+        ("कि", "https://x.in/कि-घर", "url.blocked_word"),
+        ("café", "https://x.example/cafe%CC%81", "url.blocked_word"),
+    ],
+)
+def test_marks_are_parts_of_listed_words(make_document, tmp_path, line, url, expected):
+    step = UrlStep(UrlTable(block_words=(a_list(tmp_path, line),)), 10**6)
+    assert verdict(step(make_document(url=url))) == expected
