@@ -17,13 +17,16 @@ Finder = Callable[[bytes], Iterator[Span]]
 # Letters of two-byte scripts (Latin, Greek, Cyrillic: U+00C0 to U+053F) may stand in an address (RFC 6531); those of
 # three bytes may not, since Chinese and Japanese have no space that marks where an address begins.
 _WIDE = rb"[\xc3-\xd4][\x80-\xbf]"
-_ATOM = rb"(?:[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]|" + _WIDE + rb")+"
+# Without / ? = &, which RFC 5322 allows: what stands before them is nearly always a URL (`…/@handle`, `…?mail=`).
+_FIRST = rb"(?:[A-Za-z0-9_]|" + _WIDE + rb")"
+_ATOM = rb"(?:[A-Za-z0-9!#$%'*+^_`{|}~-]|" + _WIDE + rb")"
 _LABEL = rb"(?:[A-Za-z0-9-]|" + _WIDE + rb")+"
 _EMAIL = linear(
-    _ATOM
-    + rb"(?:\."
+    _FIRST
     + _ATOM
-    + rb")*@"
+    + rb"*(?:\."
+    + _ATOM
+    + rb"+)*@"
     + rb"(?:"
     + _LABEL
     + rb"\.)+(?:xn--[A-Za-z0-9-]+|(?:[A-Za-z]|"
@@ -44,7 +47,8 @@ _ALPHANUMERIC = _DIGITS | frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 
 
 def find_emails(data: bytes) -> Iterator[Span]:
-    """Mail addresses (dot-atoms of RFC 5322 at a host name); `icon@2x.png` is a file."""
+    """Mail addresses (dot-atoms of RFC 5322 at a host name; they begin with a letter, a digit or `_`); `icon@2x.png` is
+    a file."""
     if b"@" not in data:
         return
     for match in _EMAIL.finditer(data):

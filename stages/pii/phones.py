@@ -20,7 +20,10 @@ _NO_PHONE = linear(
     rb"|\d{1,3}(?:[.,]\d{3}){2,4}(?:[.,]\d\d)?"
 )
 _DATE = re.compile(r"\W*(?:\d{1,2}[./]\d{1,2}[./](?:1[5-9]|20)\d\d|(?:19|20)\d\d-\d)")
-_NAMED = re.compile(r"(?:tel|phone|fon|call|fax|mobile?|cell|whats ?app|sms|text)\w*[\s.:#)-]{0,6}$", re.IGNORECASE)
+# "phone" and "fon" also within a word (smartphone, Diensttelefon); "hotel" and "context" name no number.
+_NAMED = re.compile(
+    r"(?:phone|fon|\b(?:tel|call|fax|mobile?|cell|whats ?app|sms|text))\w*[\s.:#)-]{0,6}$", re.IGNORECASE
+)
 
 
 def find_phones(data: bytes, region: str) -> Iterator[tuple[int, int]]:

@@ -57,6 +57,9 @@ FOUND = [
     ("us_ssn", "SSN 219-09-9999.", "SSN <US_SSN>."),
     ("secret", "key=AKIAIOSFODNN7EXAMPLE", "key=<SECRET>"),
     ("secret", "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "<SECRET>"),
+    ("email", "http://site.com/page?email=john@x.com&b=1", "http://site.com/page?email=<EMAIL>&b=1"),
+    ("email", "write to 'john@x.com', o'brien@x.com", "write to '<EMAIL>', <EMAIL>"),
+    ("phone", "Diensttelefon 6502530000, tel. 6502530001", "Diensttelefon <PHONE>, tel. <PHONE>"),
     ("secret", "ghp_" + "a1B2" * 9, "<SECRET>"),
     ("secret", "github_pat_" + "A" * 22 + "_" + "b" * 59, "<SECRET>"),
     ("secret", "glpat-" + "x" * 20, "<SECRET>"),
@@ -77,6 +80,8 @@ FOUND = [
 
 LEFT = [
     "@user liked it, icon@2x.png, a@b, user@localhost, x@1.2.3",
+    "https://medium.com/@john.doe/my-post-123, https://www.threads.net/@john.doe",
+    "hotel 6502530000, context 6502530000, recall 6502530000",
     "in 2019-2024, 1,234,567 people, 3.14159265358979, 12345678901234567890",
     "id 6502530000 and order 1234567890123456",
     "2024-01-15 12:30:45, 15.01.2024, 1/2/2003, 22.04.2020 10 Uhr, 2016-011092, [13.10.2021, 2021/2022",
