@@ -7,6 +7,8 @@ from array import array
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, Protocol, TypeVar, cast
 
+import regex
+
 from stages.quality.windows import Windows
 from stages.quality.words import Counts, Split, Splitter
 
@@ -15,9 +17,11 @@ T = TypeVar("T")
 
 _PARAGRAPH_BREAK: Final = re.compile(r"\n{2,}")
 
-_UAX29_WORD: Final = re.compile(
-    r"[^\W_](?:\w|[\u0300-\u036f]|(?<=[^\W\d_])[':.\u00b7\u2019](?=[^\W\d_])|(?<=\d)[',.;\u2019](?=\d))*"
+_UAX29_WORD: Final = regex.compile(
+    r"[\p{L}\p{N}](?:[\p{L}\p{N}\p{Pc}]|[\p{M}\u00ad\u200c\u200d\u2060]"
+    r"|(?<=\p{L}\p{M}*)[':.\u00b7\u2019](?=\p{L})|(?<=\d)[',.;\u2019](?=\d))*"
 )
+"""Marks, soft hyphens and joiners part no word (rule WB4)."""
 
 
 class Reader(Protocol[T_co]):
@@ -68,7 +72,8 @@ def whitespace_words(view: TextView) -> list[str]:
 def uax29_words(view: TextView) -> list[str]:
     """Words between the word boundaries of Unicode's UAX #29 that begin with a letter or a digit; scripts without
     spaces are not cut."""
-    return _UAX29_WORD.findall(view.text)
+    words: list[str] = _UAX29_WORD.findall(view.text)
+    return words
 
 
 def windows(view: TextView) -> Windows:

@@ -9,6 +9,8 @@ import pytest
 from stages.document import Document, Finding, Rejection
 from stages.quality.options import QualityTable, Variant
 from stages.quality.step import quality_step
+from stages.quality.text_view import TextView, uax29_words
+from stages.quality.words import Splitter
 from tests.support.inputs.quality_texts import exactly, filler, fillers, gopher_words, judge, verdict
 
 VARIANTS: tuple[Variant, ...] = ("datatrove", "paper", "dclm", "dolma")
@@ -299,3 +301,16 @@ def test_every_rule_of_every_variant_can_be_measured_on_any_text(variant: Varian
         findings = (judged.finding, *judged.findings) if isinstance(judged, Rejection) else judged.findings
         names = [finding.rule for finding in findings]
         assert sorted(names) == sorted(rule.name for rules in step.rule_sets["en"] for rule in rules.rules)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("किताब की कीमत", ["किताब", "की", "कीमत"]),
+        ("ex\u00adample of e\u0301t\u200ca", ["ex\u00adample", "of", "e\u0301t\u200ca"]),
+        ("don't 3,000.5 a_b x: y", ["don't", "3,000.5", "a_b", "x", "y"]),
+        ("שָׁלוֹם كِتَابٌ", ["שָׁלוֹם", "كِتَابٌ"]),
+    ],
+)
+def test_dclm_s_words_end_at_the_boundaries_of_uax_29(text: str, words: list[str]) -> None:
+    assert uax29_words(TextView(text, Splitter("en"))) == words
