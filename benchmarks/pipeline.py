@@ -45,11 +45,10 @@ Round = tuple[dict[str, Cost], dict[str, Cost]]
 """What each side took at the small size, and at the large one."""
 
 _IDLE = """
-import time, ray
-from pipeline.cluster.address import on_loopback
-with on_loopback():
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
-time.sleep(5)
+import time
+from pipeline.cluster.session import ray_session
+with ray_session("local", num_cpus=2):
+    time.sleep(5)
 """
 
 

@@ -164,12 +164,14 @@ def _operator(name: str, shared: Any, retries: int) -> Callable[[pa.Table], pa.T
         attempt = attempt_number()
         if attempt > retries:
             return outcome_row(number, attempt, Died(attempt))
-        function, job, isolate, settings = ray.get(shared)
-        os.environ.update(settings)
         try:
+            function, job, isolate, settings = ray.get(shared)  # raises what importing the function's module raises
+            os.environ.update(settings)
             isolated = job if isolate is None or attempt == 0 else isolate(job)
             return outcome_row(number, attempt, Succeeded(function(isolated, pickle.loads(item))))
-        except Exception as error:  # noqa: BLE001 - raised again by the driver; Ray Data would wrap it and log it
+        except Exception as error:  # raised again by the driver; Ray Data would wrap it and log it
+            if isinstance(error, ray.exceptions.RayError) and not isinstance(error, ray.exceptions.RaySystemError):
+                raise  # an object that went with its node: the try after this one may have it
             return outcome_row(number, attempt, Raised(picklable(error)))
 
     carry_out.__name__ = carry_out.__qualname__ = operator_name(name)

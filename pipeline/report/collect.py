@@ -174,8 +174,9 @@ def _funnels(ask: _Ask, index: Index, purged: _Purged) -> tuple[Funnel, ...]:
     lost: dict[tuple[str, str], tuple[int, int]] = {
         (source, stage): (size or 0, chars or 0)
         for source, stage, size, chars in ask(
-            "SELECT source, coalesce(stage, ''), sum(warc_length)::BIGINT, sum(num_chars)::BIGINT FROM documents"
-            " GROUP BY 1, 2"
+            # A row of Parquet has no length of its own, and takes one place.
+            "SELECT source, coalesce(stage, ''), sum(warc_length) FILTER (warc_length > 1)::BIGINT,"
+            " sum(num_chars)::BIGINT FROM documents GROUP BY 1, 2"
         )
     }
     steps: dict[str, list[tuple[Any, ...]]] = defaultdict(list)

@@ -21,8 +21,9 @@ class FunnelRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Funnel:
-    """The steps of a source (or of all), how many documents and stored bytes came to the first of them and how many
-    documents the last one let out, and what went into its shards; some of it may have been purged since."""
+    """The steps of a source (or of all), how many documents and stored bytes (0 of Parquet, whose rows have no length)
+    came to the first of them and how many documents the last one let out, and what went into its shards; some of it may
+    have been purged since."""
 
     source: str
     steps: tuple[FunnelRow, ...]

@@ -34,7 +34,7 @@ def escaping(package: str, folder: str) -> jinja2.Environment:
 def render(data: ReportData) -> str:
     """The page. Everything that came from the crawl is escaped."""
     environment = escaping("pipeline.report", ".")
-    environment.filters["bytes"] = decimal
+    environment.filters["bytes"] = lambda size: decimal(size) if size else "–"
     return environment.get_template("report.html").render(data=data)
 
 

@@ -13,6 +13,7 @@ is used, and what its lineage has of the document, duplicates too, stands below.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -125,6 +126,20 @@ def _explain(document: Document, recipe: PipelineRecipe, source: SourceTable) ->
     return explain(document, build_chain(source.steps, with_whole_ledger(step_tables(recipe))))
 
 
+def _input_name(path: str, source: SourceTable) -> str:
+    """What a run of the source calls this file, on which the ids of rows depend; its base name where it reads no such
+    file."""
+    from pipeline.inputs.files import list_inputs
+
+    if not is_remote(path):
+        wanted = os.path.realpath(local_path(path))
+        with contextlib.suppress(RecipeError, OSError):  # the inputs of a recipe need not be there to explain a page
+            for found in list_inputs(source):
+                if not is_remote(found.url) and os.path.realpath(local_path(found.url)) == wanted:
+                    return found.name
+    return os.path.basename(path)
+
+
 def _document(options: argparse.Namespace, source: SourceTable, max_bytes: int) -> Document:
     from stages.reading.options import ReadOptions
     from stages.reading.reader import read_one
@@ -137,7 +152,7 @@ def _document(options: argparse.Namespace, source: SourceTable, max_bytes: int) 
             if options.warc is not None:
                 reading = ReadOptions(
                     source=source.name,
-                    file=os.path.basename(path),
+                    file=_input_name(path, source),
                     format=source.format,
                     fields=source.row_fields,
                     max_document_bytes=max_bytes,

@@ -167,3 +167,19 @@ def test_a_name_that_ray_cannot_carry_is_spelt_out() -> None:
     ended: list[DatasetStats] = []
     list(run_units(double, 2, [1], TaskResources(), operator="größe", ended=ended.append))
     assert any("MapBatches(gr\\xf6\\xdfe)" in line for line in ended[0].lines)
+
+
+class CannotBeLoaded:
+    """As a job whose module has a fault that only a worker meets."""
+
+    def __reduce__(self):  # type: ignore[no-untyped-def]
+        return fail_to_load, ()
+
+
+def fail_to_load() -> None:
+    raise NameError("name 'regexp' is not defined")
+
+
+def test_what_a_worker_meets_as_it_loads_the_job_ends_the_run_as_it_is() -> None:
+    with pytest.raises(Exception, match="name 'regexp' is not defined"):
+        list(run_units(double, CannotBeLoaded(), [1], TaskResources(), operator="double"))  # type: ignore[arg-type]
