@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Final
 
+from lineage.index.output_index import check_outside
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
@@ -38,10 +39,12 @@ class MissingShardError(FileNotFoundError):
 def check_recipe(recipe: TrainRecipe) -> list[str]:
     """Lines that the user should read before the run: how many epochs it sees, and what looks like a mistake.
 
-    RecipeError for a model that is none, a layout that does not fit it, a run.name that belongs to another output,
-    sizes or a mixture that do not fit the data, and far more workers than this machine has processors;
-    NotFinishedError where train.data is no output, MissingShardError where a shard of it is gone."""
+    RecipeError for a model that is none, an output within that of a data run, a layout that does not fit the model, a
+    run.name that belongs to another output, sizes or a mixture that do not fit the data, and far more workers than this
+    machine has processors; NotFinishedError where train.data is no output, MissingShardError where a shard of it is
+    gone."""
     check_model_name(recipe.train.model)
+    check_outside("train.output", recipe.train.output, is_folder=True)
     sharing = list(_sharing(recipe))
     corpus = open_corpus(recipe.train.outs)
     _check_shards(corpus)

@@ -171,22 +171,31 @@ def publish_index(folder: Folder, index: Index) -> None:
     folder.publish(INDEX_FILE, encode_index(index))
 
 
+_NO_INDEX: Final = (
+    f"no {INDEX_FILE} in {{}}: the path is wrong, or the run is not finished (the same `sluice run` continues it)"
+)
+
+
 def read_index(out: Folder | str) -> Index:
     """The index of an OUT; NotFinishedError if it has none, DamagedFileError if a byte of it is not as written."""
     folder = out if isinstance(out, Folder) else Folder(out)
     try:
         data = folder.read(INDEX_FILE)
     except FileNotFoundError as error:
-        raise NotFinishedError(
-            f"no {INDEX_FILE} in {folder.url}: the path is wrong, or the run is not finished (the same `sluice run` "
-            "continues it)"
-        ) from error
+        raise NotFinishedError(_NO_INDEX.format(folder.url)) from error
     return decode_index(data, folder.at(INDEX_FILE))
 
 
-def check_outside(flag: str, target: str) -> None:
-    """RecipeError if `target`, which the option `flag` names to be written, lies under a finished output."""
-    folder, _ = split(target)
+def check_finished(out: Folder) -> None:
+    """NotFinishedError if an OUT has no index, by one request."""
+    if not out.exists(INDEX_FILE):
+        raise NotFinishedError(_NO_INDEX.format(out.url))
+
+
+def check_outside(flag: str, target: str, *, is_folder: bool = False) -> None:
+    """RecipeError if `target`, which the option or key `flag` names to be written, lies under a finished output, or is
+    one itself where it `is_folder`."""
+    folder = Folder(target) if is_folder else split(target)[0]
     while not (folder.exists(INDEX_FILE) and folder.exists("checksums.json")):
         parent, name = split(folder.url)
         if not name or parent.url.endswith(":/"):

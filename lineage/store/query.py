@@ -64,7 +64,11 @@ class QueryResult:
     rows: list[tuple[Json, ...]]
 
     def objects(self) -> list[dict[str, Json]]:
-        """The rows as objects, in query order."""
+        """The rows as objects, in query order. WrongQueryError where two columns have one name: an object would hold
+        the last of them alone."""
+        twice = next((name for name in self.columns if self.columns.count(name) > 1), None)
+        if twice is not None:
+            raise WrongQueryError(f"two columns are called {twice!r}: name them with AS, or take --csv")
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from lineage.index.output_index import check_finished
 from lineage.recipe import RecipeError, as_plain
 from lineage.storage.folder import Folder
 from lineage.store.sql import QueryResult, questions
@@ -93,6 +94,7 @@ def tune(out: str, recipes: Sequence[tuple[str, PipelineRecipe]], num_examples: 
 
     RecipeError where the output has no whole ledger, or a recipe differs in a key that the ledger cannot judge."""
     folder = Folder(out)
+    check_finished(folder)
     old = recipe_of(folder)
     if old.quality.ledger != "all":
         raise RecipeError(

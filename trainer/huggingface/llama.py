@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +78,9 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
             for stored, tensor in _as_stored(name, state[WEIGHTS + name])
         }
         with folder.writing(file) as unpublished:
+            mode = os.stat(unpublished.name).st_mode
             save_file(tensors, unpublished.name, metadata={"format": "pt"})
+            os.chmod(unpublished.name, stat.S_IMODE(mode))  # it has put a file of its own there, for its owner alone
         where |= dict.fromkeys(tensors, file)
     if len(files) > 1:
         total = sum(size.numel() * export.dtype.itemsize for size in sizes.values())

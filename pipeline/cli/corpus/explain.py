@@ -18,6 +18,7 @@ import os
 from typing import TYPE_CHECKING
 
 from lineage.ids import content_hash, warc_doc_id
+from lineage.index.output_index import check_finished
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path
 from pipeline.cli.arguments import add_json, add_recipe, count, doc_id
@@ -95,6 +96,7 @@ def _explain_recorded(options: argparse.Namespace) -> int:
     if options.file is not None or options.offset is not None:
         raise RecipeError("--file and --offset go with a RECIPE: with OUT the document's place is known")
     out = Folder(options.recipe)
+    check_finished(out)
     wanted = None if options.doc is None else doc_id(options.doc)
     history = find_one(make_tracer(options.recipe), doc_id=wanted, url=options.url)
     recipe = recipe_of(out, options.overrides)

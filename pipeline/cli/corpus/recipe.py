@@ -127,7 +127,7 @@ def _new(options: argparse.Namespace) -> int:
     elif options.to is None:
         sys.stdout.write(text)
     else:
-        command = "train" if options.kind in ("train", "mix") else "run"
+        command = {"train": "train", "mix": "mix run"}.get(options.kind, "run")
         print(f"Wrote {options.to}. Next: sluice recipe check {options.to}, then sluice {command} {options.to}")
     return 0
 

@@ -17,6 +17,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
+from lineage.index.output_index import check_finished
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.cli.arguments import add_json
@@ -40,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.serve == (options.sql is not None):
         raise RecipeError("give either a SELECT or --serve")
+    check_finished(Folder(options.out))
     if options.serve:
         from pipeline.page.serve import serve
 
@@ -48,10 +50,11 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         result = query(Folder(options.out), options.sql, options.version)
+        objects = result.objects() if options.json else []
     except WrongQueryError as error:
         raise RecipeError(str(error)) from error
     if options.json:
-        print_json(result.objects())
+        print_json(objects)
     elif options.csv:
         _print_csv(result.columns, result.rows)
     else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 
 from lineage.index.output_index import check_outside, read_index
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from pipeline.cli.arguments import add_json
 from pipeline.cli.printing import print_json
@@ -29,6 +30,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from stages.tokens.tokenizer import load_tokenizer, train_bpe
 
+    if not options.to.endswith(".tiktoken"):
+        raise RecipeError(
+            f"--to {options.to}: expected a name that ends in .tiktoken, by which a recipe knows its kind"
+        )
     check_outside("--to", options.to)
     out, (folder, name) = Folder(options.out), split(options.to)
     texts = (found.text for part in read_index(out).documents for found in clean_texts(out, part))

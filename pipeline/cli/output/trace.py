@@ -14,7 +14,9 @@ from __future__ import annotations
 import argparse
 
 from lineage.ids import parse_id
+from lineage.index.output_index import check_finished
 from lineage.recipe import RecipeError, whole_number
+from lineage.storage.folder import Folder
 from lineage.trace.document_history import DocumentHistory, documents_json
 from lineage.trace.tracer import Tracer
 from pipeline.cli.arguments import add_json, count, doc_id
@@ -47,6 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     _check(options)
+    check_finished(Folder(options.out))
     tracer = make_tracer(options.out, options.version, options.runs)
     if options.doc is not None:
         history = tracer.by_id(doc_id(options.doc))

@@ -277,9 +277,11 @@ def _compared(options: argparse.Namespace) -> tuple[tuple[DataTable, ...], list[
 
 
 def _dsir(options: argparse.Namespace) -> None:
+    from lineage.index.output_index import check_outside
     from lineage.storage.folder import split
     from pipeline.inspect.likeness import choose_documents
 
+    check_outside("--to", options.to)
     summary, rows = choose_documents(*_compared(options), options.keep, options.seed)
     folder, name = split(options.to)
     folder.publish(name, "".join(json.dumps(row) + "\n" for row in rows).encode())

@@ -55,10 +55,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from lineage.recipe import load_recipe
+    from lineage.recipe import RecipeError, load_recipe
     from trainer.options import TrainRecipe
     from trainer.planning.plan import plan_training
 
+    if options.limit < 1:
+        raise RecipeError(f"--limit {options.limit}: expected at least 1")
     recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
     if options.search:
         from trainer.planning.search import search
@@ -68,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
             print_json(layouts.as_json(found))
         else:
             layouts.show(found)
-        return 0 if found.ranked else 1
+        return 0
     if options.roofline:
         from trainer.planning.roofline import roofline
 

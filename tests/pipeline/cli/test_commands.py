@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
+import tomli_w
 from rich.console import Console
 
 from lineage.storage.folder import Folder
@@ -98,6 +100,9 @@ def answered(call: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, 
     (["trace", "OUT", "--run", "r", "--step", "3", "--offset", "0"], ("--offset", "--warc or --shard")),
     (["scan", "OUT", "--against", "b.jsonl", "--to", "OUT/s.json"], ("--to", "elsewhere")),
     (["tokenizer", "train", "OUT", "--vocab", "300", "--to", "OUT/t.tiktoken"], ("--to", "finished output")),
+    (["tokenizer", "train", "OUT", "--vocab", "300", "--to", "/tmp/t.json"], ("/tmp/t.json", ".tiktoken")),
+    (["lineage", "OUT", "SELECT 1 a, 2 a", "--json"], ("'a'", "AS")),
+    (["plan", "recipes/train.toml", "--search", "--limit", "0"], ("--limit 0", "at least 1")),
     (["purge", "OUT", "--from", "/no-such-scan.json", "--by", "me", "--reason", "r"], (" /no-such-scan.json",)),
     (["demo", "--pages", "10"], ("10 pages", "at least")),
 ])  # fmt: skip
@@ -107,6 +112,34 @@ def test_a_wrong_call_ends_with_2_and_says_what_was_expected(
     code, told = answered([part.replace("OUT", out) for part in call], capsys)
     assert code == 2
     assert not [word for word in words if word not in told]
+
+
+def test_an_output_without_its_index_is_not_answered_for(
+    out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(out, tmp_path / "out")
+    (tmp_path / "out" / "index.json").unlink()
+    there, plain = str(tmp_path / "out"), str(tmp_path / "out" / "recipe.toml")
+    for call in (
+        ["trace", there, "--doc", "0" * 32],
+        ["lineage", there, "SELECT 1"],
+        ["explain", there, "--doc", "0" * 32],
+        ["tune", plain, "--from", there],
+    ):
+        code, told = answered(call, capsys)
+        assert (code, "the run is not finished" in told) == (1, True), call
+
+
+def test_a_training_does_not_write_into_a_finished_output(
+    out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for output in (out, f"{out}/training"):
+        path = tmp_path / "train.toml"
+        train = {"data": out, "output": output, "model": "debug", "seq_len": 64, "global_batch": 2, "steps": 1}
+        path.write_text(tomli_w.dumps({"run": {"name": "t"}, "train": train}))
+        code, told = answered(["train", str(path)], capsys)
+        assert (code, f"train.output {output} lies under {out}" in told) == (2, True)
+    assert main(["verify", out]) == 0
 
 
 @pytest.mark.parametrize(("table", "words"), [

@@ -55,6 +55,7 @@ def test_an_exported_folder_holds_the_weights_under_the_names_of_transformers(ru
     assert tensors["model.layers.1.self_attn.k_proj.weight"].shape == (32, 64)
     assert set(tensors) == {name for name, _ in Llama(model_config("debug", VOCAB)).named_parameters()}
     assert (tmp_path / "tokenizer.model").read_bytes() == b"ranks"
+    assert len({path.stat().st_mode for path in tmp_path.iterdir() if path.is_file()}) == 1
 
 
 def test_a_run_begun_from_an_export_has_its_weights_on_any_layout(run: Run, tmp_path: Path) -> None:
