@@ -10,7 +10,7 @@ cadence, days and cost.
 
 Nothing is started and no GPU is needed. Where train.data has no finished output yet, the vocabulary is that of the
 model's config.json, or Llama 3's 128,256 for a named size. Every figure is an estimate; its formula and source stand in
-trainer/planning. The exit is 0 also where the model does not fit.
+trainer/planning. The exit is 0 also where the model does not fit, and 1 where --search finds no layout that does.
 
 --search keeps the model, seq_len, global_batch, dtype, [train.context] and the number of processes, and tries every
 mesh, micro-batch of 1, 2, 4 or 8, pipeline schedule, recomputation and ZeRO level. What does not fit, leaves a node
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
             print_json(layouts.as_json(found))
         else:
             layouts.show(found)
-        return 0
+        return 0 if found.ranked else 1
     if options.roofline:
         from trainer.planning.roofline import roofline
 
