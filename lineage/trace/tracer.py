@@ -129,9 +129,9 @@ class Tracer:
     def by_host(self, host: str, limit: int | None = None) -> tuple[list[DocumentHistory], int]:
         """The documents of a host in order of URL, the first `limit` of them, and how many it has."""
         name = self._functions.named_host(host)
-        if not name or not self._lookup.host(name, 1):
+        ids, num = self._distinct(name, limit) if name else ([], 0)
+        if not num:
             raise UnknownError(f"no document of host {name or host!r} in {self._out.url}")
-        ids, num = self._distinct(name, limit)
         histories = {history.doc_id: history for history in self.histories(ids)}
         return [histories[doc_id] for doc_id in ids], num
 

@@ -15,6 +15,9 @@ END_OF_HEADERS = re.compile(rb"\r?\n[ \t]*\r?\n")
 _STATUS_LINE = re.compile(rb"HTTP/\d+(?:\.\d+)?[ \t]+(\d{3})(?!\d)", re.IGNORECASE)
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([^\s\"';,]{1,60})", re.IGNORECASE)
 
+_LISTS: Final = frozenset({"content-encoding", "transfer-encoding"})
+_MOST_CODINGS: Final = 100  # characters; a hostile head repeats a line fifty thousand times
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpHead:
@@ -31,9 +34,6 @@ def decode(value: bytes) -> str:
         return value.decode("utf-8")
     except UnicodeDecodeError:
         return value.decode("latin-1")
-
-
-_LISTS: Final = frozenset({"content-encoding", "transfer-encoding"})
 
 
 def header_fields(block: bytes) -> dict[str, str]:
@@ -56,8 +56,8 @@ def _add_field(fields: dict[str, str], lines: list[bytes]) -> None:
     if not colon:
         return
     field, content = decode(name).strip().lower(), decode(value).strip()
-    if field in _LISTS and field in fields:
-        fields[field] += f",{content}"
+    if field in _LISTS and len(fields.get(field, "")) < _MOST_CODINGS:
+        fields[field] = f"{fields[field]},{content}" if field in fields else content
     else:
         fields.setdefault(field, content)
 
@@ -73,7 +73,7 @@ def parse_http_head(block: bytes) -> HttpHead | None:
     return HttpHead(
         status=int(line[1]),
         content_type=fields.get("content-type"),
-        encoding=",".join(coding for coding in named if coding and coding != "identity")[:100] or None,
+        encoding=",".join(coding for coding in named if coding and coding != "identity")[:_MOST_CODINGS] or None,
     )
 
 
