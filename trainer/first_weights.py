@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from lineage.storage.folder import Folder
 from trainer.checkpoint.same_model import check_begun_from
-from trainer.checkpoint.state import load_weights
+from trainer.checkpoint.state import check_together, load_weights
 from trainer.checkpoint.store import is_checkpoint
 from trainer.huggingface.llama import import_weights
 from trainer.options import TrainRecipe
@@ -24,6 +24,7 @@ def load_first_weights(model: ParallelModel, recipe: TrainRecipe, group: dist.Pr
     for buffer in model.buffers().values():
         buffer.zero_()  # routers' biases begin at zero where the weights come without
     if is_checkpoint(folder):
+        check_together(folder, group)
         warnings = check_begun_from(folder, model.config)
         load_weights(folder, model.parameters(), model.buffers(), group)
         if dist.get_rank() == 0:

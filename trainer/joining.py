@@ -14,7 +14,7 @@ from trainer.checkpoint.store import (
     CheckpointError,
     Position,
     abandoned,
-    check_files,
+    claim_folder,
     complete_checkpoints,
     delete,
     read_position,
@@ -34,12 +34,14 @@ class Joined:
 
 
 def join(output: Folder, checkpoints: Folder, data: Feed, config: ModelConfig, control: dist.ProcessGroup) -> Joined:
-    """Claim the next attempt on rank 0, unless the newest checkpoint is another run's, and broadcast it.
+    """Claim the next attempt on rank 0, unless the checkpoints are another run's, and broadcast it.
 
-    RecipeError where that was saved of another model, CheckpointError where its order is another."""
+    RecipeError where the newest was saved of another model or their folder belongs to another run, CheckpointError
+    where its order is another."""
     shared: list[Joined | CheckpointError | RecipeError | None] = [None]
     if dist.get_rank() == 0:
         try:
+            claim_folder(checkpoints, output)
             _check_position(_newest(output, checkpoints)[1], output, data, config)
             number = claim(output)
             newest, position = _newest(output, checkpoints)
@@ -80,18 +82,3 @@ def _check_position(position: Position | None, output: Folder, data: Feed, confi
             "Data, seed, seq_len, global_batch, validation, window and past mixtures must stay; give a changed run "
             "another train.output"
         )
-
-
-def check_together(folder: Folder, control: dist.ProcessGroup) -> None:
-    """`check_files`, each rank its part; what one rank finds, all raise."""
-    rank, world_size = dist.get_rank(control), dist.get_world_size(control)
-    found: list[CheckpointError | None] = [None] * world_size
-    mine = None
-    try:
-        check_files(folder, part=rank, num_parts=world_size)
-    except CheckpointError as error:
-        mine = error
-    dist.all_gather_object(found, mine, group=control)
-    for damaged in found:
-        if damaged is not None:
-            raise damaged

@@ -25,13 +25,13 @@ from torch import Tensor
 
 from lineage.ids import content_hash
 from lineage.storage.folder import Folder
-from trainer.checkpoint.state import Saver, load_whole, restore, training_state
+from trainer.checkpoint.state import Saver, check_together, held_tensors, load_whole, restore, training_state
 from trainer.checkpoint.store import Position, checkpoint_name
 from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
 from trainer.first_weights import load_first_weights
 from trainer.huggingface.model_card import ModelCard, publish_card
-from trainer.joining import Joined, check_together, join
+from trainer.joining import Joined, join
 from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import ModelConfig, model_config
 from trainer.options import TrainRecipe
@@ -215,8 +215,11 @@ def load_state(run: RunParts) -> None:
     if joined.position is not None and joined.name is not None:
         folder = run.checkpoints.folder(joined.name)
         check_together(folder, run.control)
-        state = _tensors(run)
-        load_whole(folder, state, run.control)
+        state, spikes = _tensors(run), run.context.spikes
+        held = held_tensors(folder).get("spikes.losses")  # of another size where train.faults.spike_window was changed
+        held_N = torch.zeros_like(spikes.losses) if held is None else spikes.losses.new_zeros(held.size)
+        load_whole(folder, state | {"spikes.losses": held_N}, run.control)
+        spikes.take_over(held_N)
         restore(state, run.context.optimizer)
     else:
         load_first_weights(run.model, run.recipe, run.control)
@@ -379,6 +382,20 @@ def _save(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | N
         num_skipped_in_row=in_row,
         model=run.config,
     )
+    _wait_for_storage(run, step)
     run.saver.save(_tensors(run), position)
     progress.checkpoint = run.checkpoints.at(checkpoint_name(step, attempt))
     progress.last_saved = step
+
+
+def _wait_for_storage(run: RunParts, step: int) -> None:
+    """Until the checkpoint before is published. That may take longer than any step: its writers have a limit of their
+    own, and the watchdog rests."""
+    if run.rank == 0 and run.saver.is_writing:
+        sys.stderr.write(
+            f"step {step}: waits until the checkpoint before is written; its storage is slower than"
+            f" train.checkpoint.every = {run.recipe.train.checkpoint.every}\n"
+        )
+    run.watchdog.rest()
+    run.saver.wait()
+    run.watchdog.at(step - 1, "checkpoint")

@@ -46,7 +46,7 @@ class OptimizerTable:
     """`[train.optimizer]`: AdamW and its schedule."""
 
     lr: float = key(3e-4, above=0, help="peak learning rate")
-    betas: tuple[float, float] = key((0.9, 0.95), at_least=0, at_most=1, help="AdamW's betas")
+    betas: tuple[float, float] = key((0.9, 0.95), at_least=0, at_most=0.9999999, help="AdamW's betas, below 1")
     weight_decay: float = key(0.1, at_least=0, help="none on norms")
     warmup_steps: int = key(100, at_least=0, help="steps of linear warm-up")
     schedule: Literal["cosine", "wsd"] = key("cosine", help="cosine, or warm-up, stable, decay")
@@ -92,7 +92,9 @@ class FaultsTable:
     spike_sigma: float = key(6.0, above=0, help="a loss this many standard deviations above the window is a spike")
     spike_window: int = key(128, at_least=2, help="steps of that window")
     max_skips: int = key(5, at_least=1, help="batches skipped in a row before the run stops")
-    watchdog_seconds: float = key(600.0, above=0, help="a step longer than this names the hung rank and stops")
+    watchdog_seconds: float = key(
+        600.0, above=0, at_most=1e7, help="a step longer than this names the hung rank and stops"
+    )
     nan_at_step: int | tuple[int, ...] = key(
         (), at_least=0, help="for tests: steps whose loss becomes NaN, in every attempt"
     )

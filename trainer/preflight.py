@@ -14,7 +14,7 @@ from lineage.index.output_index import check_outside
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
-from trainer.checkpoint.store import is_checkpoint
+from trainer.checkpoint.store import check_owner, is_checkpoint
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.model.sizes import check_model_name, model_config
@@ -40,9 +40,9 @@ def check_recipe(recipe: TrainRecipe) -> list[str]:
     """Lines that the user should read before the run: how many epochs it sees, and what looks like a mistake.
 
     RecipeError for a model that is none, an output within that of a data run, a layout that does not fit the model, a
-    run.name that belongs to another output, sizes or a mixture that do not fit the data, and far more workers than this
-    machine has processors; NotFinishedError where train.data is no output, MissingShardError where a shard of it is
-    gone."""
+    run.name that is not the output's, checkpoints of another run, sizes or a mixture that do not fit the data, and far
+    more workers than this machine has processors; NotFinishedError where train.data is no output, MissingShardError
+    where a shard of it is gone."""
     check_model_name(recipe.train.model)
     check_outside("train.output", recipe.train.output, is_folder=True)
     sharing = list(_sharing(recipe))
@@ -52,6 +52,8 @@ def check_recipe(recipe: TrainRecipe) -> list[str]:
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
     check_layout(recipe.train, config)
     _check_init_from(recipe)
+    if recipe.train.checkpoint.path is not None:
+        check_owner(Folder(recipe.train.checkpoint.path), Folder(recipe.train.output))
     return [*_epochs(make_order(recipe, corpus), recipe.train.steps), *sharing]
 
 

@@ -189,6 +189,7 @@ def evaluate(context: StepContext, batches: Iterable[Sequence[DeviceRows]]) -> t
             counted_B = (micro.rows.labels_BT != IGNORED).sum(-1)
             totals[0].index_add_(0, rows.sources_B, loss_B.to(totals.dtype))
             totals[1].index_add_(0, rows.sources_B, counted_B.to(totals.dtype))
+    model.reshard()  # a checkpoint may be the next thing
     context.clock.waiting("all-reduce of validation losses")
     dist.all_reduce(totals, group=model.groups.loss)
     return totals[0], totals[1]

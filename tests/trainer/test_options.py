@@ -64,6 +64,8 @@ def test_sizes_of_the_mesh_that_are_not_given_are_filled_in(
         (("train.skip=[[5, 4]]",), r"train\.skip = \[5, 4\]"),
         (("train.profile=[9, 3]",), r"train\.profile = \[9, 3\]"),
         (("train.seq_len=4194304",), r"train\.seq_len = 4194304: expected at most 2097152"),
+        (("train.optimizer.betas=[0.9, 1.0]",), r"train\.optimizer\.betas\[1\] = 1\.0"),
+        (("train.faults.watchdog_seconds=1e300",), r"train\.faults\.watchdog_seconds = 1e\+300"),
         (("train.nonsense=1",), "train.nonsense"),
     ],
 )

@@ -28,6 +28,7 @@ from trainer.checkpoint.files import CheckpointReader, CheckpointWriter
 from trainer.checkpoint.store import (
     CheckpointError,
     Position,
+    check_files,
     checkpoint_name,
     complete_checkpoints,
     delete,
@@ -52,7 +53,10 @@ def training_state(
     (then `restore`). Of a pipeline's rank those of its stages. Random states are not among them: each step begins with
     one that follows from the seed, the step and the data parallel rank. `buffers`: what else training changes."""
     state: dict[str, Tensor] = {}
+    optimised = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     for name, parameter in parameters.items():
+        # Of any other tensor, as a gathered copy, the moments would be new and zero.
+        assert parameter in optimised, f"{name} is not what the optimizer updates"
         moments = _moments(optimizer, parameter)
         state[WEIGHTS + name] = parameter.detach()
         state |= {f"optimizer.{kind}.{name}": moments[kind] for kind in _MOMENTS}
@@ -97,6 +101,11 @@ class Saver:
     def age_seconds(self) -> float:
         """Since this saver last published a checkpoint, or was made. On the group's first rank: it publishes."""
         return time.monotonic() - self._published_at
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint is still under way."""
+        return self._pending is not None and not self._pending.done()
 
     def save(self, state: dict[str, Tensor], position: Position) -> None:
         """Begin to save; the one before is finished first."""
@@ -163,6 +172,22 @@ def load_weights(
     state = weights | {BUFFERS + name: buffer for name, buffer in buffers.items()}
     _check_none_left(folder, state.keys(), group, kinds=(WEIGHTS, BUFFERS))
     _check_none_missing(folder, load(folder, state, group) & weights.keys())
+
+
+def check_together(folder: Folder, group: dist.ProcessGroup) -> None:
+    """`check_files`, each rank its part; what one rank finds, all raise. What is loaded goes through it first: torch's
+    reader does not notice a flipped bit."""
+    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+    found: list[CheckpointError | None] = [None] * world_size
+    mine = None
+    try:
+        check_files(folder, part=rank, num_parts=world_size)
+    except CheckpointError as error:
+        mine = error
+    dist.all_gather_object(found, mine, group=group)
+    for damaged in found:
+        if damaged is not None:
+            raise damaged
 
 
 def _check_none_left(

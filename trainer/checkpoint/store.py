@@ -1,5 +1,6 @@
 """Checkpoints as files: which are complete and part of the run, whether they are intact, which may go. No torch here.
 
+<path>/run.json                                   which run they are of, where <path> is not within its output
 <path>/step-00000100.attempt-2/__0_0.distcp, …   the ranks' pieces
                                .metadata         which tensor lies where
                                sums-00000.json   each rank's files, with size and hash
@@ -23,6 +24,8 @@ from trainer.model.sizes import Experts, ModelConfig, RopeScaling
 from trainer.recovery.attempts import Attempt, counts
 
 COMPLETE: Final = "complete.json"
+OWNER: Final = "run.json"
+"""In a folder of its own, which run the checkpoints are of."""
 METADATA: Final = ".metadata"
 _NAME: Final = re.compile(r"step-(\d{8,})\.attempt-(\d+)")
 
@@ -72,6 +75,33 @@ def complete_checkpoints(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[Ch
         if counts(entry.step, entry.attempt, begun) and (known is None or known.attempt < entry.attempt):
             found[entry.step] = entry
     return tuple(found[step] for step in sorted(found))
+
+
+def claim_folder(checkpoints: Folder, output: Folder) -> None:
+    """Make a folder of checkpoints that lies apart from the run's output that run's own, once and for all. RecipeError
+    as of `check_owner`; of two runs that claim it at once one gets it."""
+    if not _lies_in(checkpoints, output):
+        checkpoints.publish_new(OWNER, json.dumps({"output": output.url}).encode())
+        check_owner(checkpoints, output)
+
+
+def check_owner(checkpoints: Folder, output: Folder) -> None:
+    """RecipeError where the checkpoints are those of another run: each would go on from the other's, and delete
+    them."""
+    if _lies_in(checkpoints, output) or not checkpoints.exists(OWNER):
+        return
+    owner = json.loads(checkpoints.read(OWNER))["output"]
+    if owner != output.url:
+        raise RecipeError(
+            f"train.checkpoint.path = {checkpoints.url!r} holds the checkpoints of the run with the output {owner!r},"
+            f" not {output.url!r}: give this run a folder of its own; where that output was moved here, remove"
+            f" {checkpoints.at(OWNER)}",
+            "train.checkpoint.path",
+        )
+
+
+def _lies_in(checkpoints: Folder, output: Folder) -> bool:
+    return checkpoints.url.startswith(f"{output.url}/")
 
 
 def is_checkpoint(folder: Folder) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from trainer.parallel.mesh import local_part
 
 INDEX: Final = "model.safetensors.index.json"
 _SINGLE: Final = "model.safetensors"
+_WEIGHTS_FILE: Final = re.compile(r"model(-\d{5,}-of-\d{5,})?\.safetensors")
 _FILE_BYTES: Final = 4 << 30
 _STACKED: Final = ".experts.w"
 """In the names of parameters that hold a matrix of every expert, one upon the other."""
@@ -65,6 +67,9 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
     files = list(_files(sizes, export.dtype.itemsize, file_bytes))
     folder = Folder(str(target))
     folder.remove("config.json")  # of an earlier export: the folder is not complete from here on
+    for name in folder.names():
+        if name == INDEX or _WEIGHTS_FILE.fullmatch(name):
+            folder.remove(name)  # an index of other files would be read before these
     where: dict[str, str] = {}
     for number, names in enumerate(files):
         file = _SINGLE if len(files) == 1 else f"model-{number + 1:05d}-of-{len(files):05d}.safetensors"

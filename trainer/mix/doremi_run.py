@@ -22,7 +22,7 @@ from torch import Tensor
 
 from lineage.recipe import RecipeError, parse_table
 from lineage.storage.folder import Folder
-from trainer.checkpoint.state import Saver, load_weights, load_whole, restore, training_state
+from trainer.checkpoint.state import Saver, check_together, load_weights, load_whole, restore, training_state
 from trainer.checkpoint.store import Position
 from trainer.data.dataset import IGNORED
 from trainer.feed.feed import Feed
@@ -118,11 +118,14 @@ def _build(job: DoremiJob, recipe: TrainRecipe, process: Process, data: Feed) ->
 
 def _load_state(run: DoremiParts, joined: Joined) -> None:
     """The reference's weights; the proxy's state from the newest checkpoint, or those that its run begins with."""
-    load_weights(Folder(run.job.reference), run.reference.parameters(), run.reference.buffers(), None)
+    reference = Folder(run.job.reference)
+    check_together(reference, run.control)
+    load_weights(reference, run.reference.parameters(), run.reference.buffers(), None)
     if joined.position is None or joined.name is None:
         load_first_weights(run.proxy, run.recipe, run.control)
         return
     folder, state = run.checkpoints.folder(joined.name), _state(run)
+    check_together(folder, run.control)
     load_whole(folder, state, None)
     restore(state, run.optimizer)
 

@@ -178,6 +178,14 @@ class ParallelModel:
         with torch.no_grad():
             return self.forward(micro) if self.pipeline is None else self.pipeline.forward(micro)
 
+    def reshard(self) -> None:
+        """Give back what passes without a backward behind them have gathered: until then `parameters` would be those
+        whole copies in the compute dtype, of which the optimizer knows nothing."""
+        for part in self.parts:
+            for module in part.modules():
+                if isinstance(module, FSDPModule):
+                    module.reshard()
+
     def computing_loss(self) -> AbstractContextManager[None]:
         """Wraps the loss and its backward: without it a split vocabulary would be gathered."""
         return cast(Any, loss_parallel()) if self.layout.mesh.tp > 1 else contextlib.nullcontext()

@@ -42,6 +42,17 @@ class SpikeWindow:
         self.num_seen += accepted
         return verdict.to(torch.float32)
 
+    def take_over(self, losses_N: Tensor) -> None:
+        """Go on from a window that held `num_seen` losses in `losses_N`, be it of another size: the newest stay."""
+        if losses_N.numel() == self.losses.numel():
+            self.losses.copy_(losses_N)
+            return
+        num_seen, size = int(self.num_seen), self.losses.numel()
+        oldest_first = losses_N[:num_seen] if num_seen < len(losses_N) else losses_N.roll(-(num_seen % len(losses_N)))
+        kept = oldest_first[-size:]
+        self.losses[: len(kept)] = kept
+        self.num_seen.fill_(len(kept))
+
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint keeps: loading writes into these tensors."""
         return {"losses": self.losses, "num_seen": self.num_seen}

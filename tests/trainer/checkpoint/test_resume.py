@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import shutil
@@ -14,12 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from lineage.ids import tokens_hash
+from lineage.recipe import RecipeError
 from tests.support.outputs.synthetic import EOT, made_up_tokens, purge_tokens, write_output
 from tests.support.outputs.tiny_corpus import make_corpus
-from tests.support.processes.forked import run_forked
+from tests.support.processes.forked import ChildFailedError, run_forked
 from tests.support.training.training_runs import Run
 from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
+from trainer.preflight import check_recipe
 from trainer.processes.runtime import Process
 from trainer.provenance.facts import read_facts
 
@@ -102,6 +105,46 @@ def hashes_of_last_checkpoint(run: Run) -> dict[str, list[int | str]]:
     """Size and hash of every rank's tensors."""
     complete = json.loads((run.output / "checkpoints" / run.checkpoints()[-1] / "complete.json").read_text())
     return {name: entry for name, entry in complete["files"].items() if name.endswith(".distcp")}
+
+
+# A step that `skip` lists, between an evaluation and a checkpoint: nothing has resharded what evaluating gathered.
+EVALUATED: dict[str, Any] = {"validation": 0.1, "eval_every": 3, "skip": [[21, 21]], "steps": 8, "optimizer": {"lr": 1e-2}}
+GATHERED_BY_EVALUATING: dict[str, dict[str, Any]] = {
+    "zero 1": {"workers": 2, "zero": 1},
+    "zero 2": {"workers": 2, "zero": 2},
+    "zero 3, untied": {"workers": 2},
+    "pp": {"parallel": {"pp": 2}},
+}
+
+
+@pytest.mark.parametrize("layout", GATHERED_BY_EVALUATING)
+def test_a_checkpoint_right_after_an_evaluation_holds_weights_and_moments(
+    layout: str, corpus: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(NAMES | WIDE))
+    changes = EVALUATED | {"model": str(tmp_path)} | GATHERED_BY_EVALUATING[layout]
+    whole = Run(data=corpus, output=tmp_path / "whole", changes=changes)
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=changes)
+    run.start_and_kill(5)  # goes on from the checkpoint after the listed step
+    results = run_forked(
+        run.scratch, 2, partial(train_until_sixth_step, run.recipe())
+    )  # the last step before this stop
+    assert [(result.step, result.finished) for result in results] == [(6, False)] * 2
+    assert run.start().finished
+    check_identical(run, whole)
+    assert hashes_of_last_checkpoint(run) == hashes_of_last_checkpoint(whole) != {}
+
+
+def train_until_sixth_step(recipe: TrainRecipe, process: Process) -> TrainingResult:
+    """Asked to stop in the step that an evaluation follows."""
+    done: list[int] = [4]
+
+    def stop_requested() -> bool:
+        done[0] += 1
+        return done[0] == 6
+
+    return train(recipe, LaunchContext(process=process, stop_requested=stop_requested))
 
 
 @pytest.mark.slow
@@ -204,6 +247,35 @@ def test_a_finished_run_started_with_more_steps_goes_on(corpus: str, whole: Run,
     again = run.start(optimizer={"lr": 3e-3, "warmup_steps": 3, "min_lr_ratio": 1.0})
     assert (again.step, again.attempt) == (STEPS, 2)
     assert run.sequences() == whole.sequences()
+
+
+def test_a_folder_of_checkpoints_is_one_runs_alone(corpus: str, tmp_path: Path) -> None:
+    """Another run would go on from them, and delete them."""
+    apart = {"steps": 4, "checkpoint": {"every": 2, "keep": 1, "path": str(tmp_path / "checkpoints")}}
+    first, second = (Run(data=corpus, output=tmp_path / name, changes=apart) for name in ("first", "second"))
+    assert first.start().finished
+    kept = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    with pytest.raises(
+        ChildFailedError, match=r"train\.checkpoint\.path = .* holds the checkpoints of the run with the"
+    ):
+        second.start()
+    with pytest.raises(RecipeError, match=r"train\.checkpoint\.path"):
+        check_recipe(second.recipe())
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == kept
+    assert not (second.output / "attempts").exists()
+    assert (first.start(steps=6).attempt, first.start(steps=6).step) == (2, 6)
+
+
+def test_an_output_keeps_the_name_of_its_run(tmp_path: Path) -> None:
+    """Its later attempts go on from the earlier ones, and only under one name does trace know what those read."""
+    write_output(tmp_path / "out", {"web": [made_up_tokens(3_000, 7)]}, store=True)
+    run = Run(data=str(tmp_path / "out"), output=tmp_path / "run", changes={"steps": 2})
+    assert run.start().finished
+    recipe = run.recipe({"steps": 4})
+    renamed = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, name="another"))
+    with pytest.raises(RecipeError, match=r"is the output of the run '.*run', not 'another'"):
+        check_recipe(renamed)
+    assert run.start(steps=4).finished
 
 
 def test_a_run_resumed_after_a_purge_reads_end_of_text_there_and_the_same_elsewhere(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,35 @@ def test_a_large_export_is_split_and_indexed(run: Run, tmp_path: Path) -> None:
         with safe_open(tmp_path / file, framework="pt") as held:
             assert name in held.keys()  # noqa: SIM118 (not a dict)
     assert all(file.stat().st_size < 110_000 for file in tmp_path.glob("*.safetensors"))
+
+
+def test_an_export_over_a_larger_one_leaves_nothing_of_it(run: Run, tmp_path: Path) -> None:
+    """An index of the other's files would be read before the new weights."""
+    card = read_card(Folder(str(run.output)))
+    export = Export(config=card.config, seq_len=32, end_of_text=249, dtype=torch.float32, tokenizer_files={})
+    checkpoint = Folder(str(run.output)).folder(f"checkpoints/{run.checkpoints()[-1]}")
+    export_weights(checkpoint, tmp_path / "again", export, file_bytes=100_000)
+    (tmp_path / "again" / "notes.txt").write_text("somebody's own")
+    for name in ("again", "fresh"):
+        export_weights(checkpoint, tmp_path / name, export)
+    assert {path.name for path in (tmp_path / "again").iterdir()} == {
+        *(path.name for path in (tmp_path / "fresh").iterdir()),
+        "notes.txt",
+    }
+    export_weights(checkpoint, tmp_path / "again", export, file_bytes=100_000)
+    assert not (tmp_path / "again" / "model.safetensors").exists()
+
+
+def test_a_run_is_not_begun_from_a_damaged_checkpoint(run: Run, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    shutil.copytree(run.output / "checkpoints" / run.checkpoints()[-1], checkpoint)
+    piece = min(checkpoint.glob("*.distcp"))
+    data = bytearray(piece.read_bytes())
+    data[len(data) // 2] ^= 1
+    piece.write_bytes(data)
+    begun = Run(data=run.data, output=tmp_path / "begun", changes={"init_from": str(checkpoint), "workers": 2})
+    with pytest.raises(ChildFailedError, match="has other bytes"):
+        begun.start()
 
 
 def test_weights_of_another_shape_are_refused_by_name(run: Run, tmp_path: Path) -> None:

@@ -70,6 +70,27 @@ def test_the_window_forgets_the_oldest_loss() -> None:
     assert window.losses.tolist() == expected
 
 
+@given(
+    losses=st.lists(st.floats(1, 2), max_size=40),
+    size=st.integers(2, 12),
+    now=st.integers(2, 12),
+    more=st.integers(0, 3),
+)
+def test_a_window_of_another_size_takes_over_the_newest_losses(
+    losses: list[float], size: int, now: int, more: int
+) -> None:
+    """And then judges like one that never saw others."""
+    before, after = window_of(losses, size, math.inf), window_of([], now, math.inf)
+    after.num_seen.copy_(before.num_seen)
+    after.take_over(before.losses)
+    expected = window_of(losses[-min(size, now) :], now, math.inf)
+    for loss in (3.0 + number for number in range(more)):
+        judge(after, loss)
+        judge(expected, loss)
+    assert after.losses.tolist() == expected.losses.tolist() or size == now
+    assert sorted(after.losses.tolist()) == sorted(expected.losses.tolist())
+
+
 def test_skips_that_do_not_follow_each_other_do_not_stop_a_run() -> None:
     counter = SkipCounter(2)
     for step, reason in enumerate(["spike", None, "spike", None]):

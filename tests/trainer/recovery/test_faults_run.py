@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,9 @@ from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import ChildFailedError, run_forked, said, start_forked, wait
 from tests.support.training.training_runs import Run
 from trainer import loop
-from trainer.checkpoint.store import read_position
+from trainer.checkpoint import state
+from trainer.checkpoint.state import Saver
+from trainer.checkpoint.store import Position, read_position
 from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
@@ -90,6 +93,12 @@ def test_the_window_of_spikes_goes_on_across_a_restart(run: Run, corpus: str, tm
     assert {plain.metrics()[step]["reason"] for step in spikes} == {"spike"}
     assert set(spikes) & {8, 9, 10, 11}  # an empty window would have let these pass
     assert run.losses() == plain.losses()
+
+
+def test_a_run_goes_on_with_another_window_of_spikes(run: Run) -> None:
+    run.start(steps=4, faults={"spike_window": 8})
+    assert run.start(faults={"spike_window": 2}).finished
+    assert run.start(steps=10, faults={"spike_window": 64}).finished
 
 
 def test_a_stop_saves_a_checkpoint_and_the_next_start_goes_on(run: Run, corpus: str, tmp_path: Path) -> None:
@@ -207,6 +216,41 @@ def test_the_watchdog_names_the_rank_that_hangs_and_the_collective(run: Run) -> 
     assert "rank 1 is hung in step 2, data loading; others wait in step 2 in the all-reduce of label counts" in said(
         run.scratch
     )
+
+
+def test_storage_that_is_slower_than_the_steps_between_two_checkpoints_is_waited_for(run: Run) -> None:
+    recipe = run.recipe({"checkpoint": {"every": 2}, "faults": {"watchdog_seconds": 1800.0}})
+    codes = wait(start_forked(run.scratch, 1, partial(train_with_slow_storage, recipe)))
+    assert codes == [0], said(run.scratch)
+    assert "waits until the checkpoint before is written; its storage is slower than" in said(run.scratch)
+    assert len(run.checkpoints()) == 3
+
+
+def train_with_slow_storage(recipe: TrainRecipe, process: Process) -> TrainingResult:
+    """The first checkpoint is published an hour after the second one is due, and once the watchdog has looked twice."""
+    waits, looks = threading.Event(), list[int]()
+    wait_for_storage, publish = Saver.wait, state.publish_complete
+
+    def saver_wait(self: Saver) -> None:
+        if self.is_writing:
+            waits.set()
+        wait_for_storage(self)
+
+    def publish_complete(folder: Folder, position: Position) -> None:
+        waits.wait()
+        while len(looks) < 2:
+            time.sleep(0.01)
+        publish(folder, position)
+
+    def monotonic() -> float:
+        if waits.is_set() and threading.current_thread() is not threading.main_thread():
+            looks.append(1)
+        return time.monotonic() + (3600.0 if waits.is_set() else 0.0)
+
+    Saver.wait = saver_wait  # type: ignore[method-assign]
+    state.publish_complete = publish_complete
+    watchdog.time = SimpleNamespace(monotonic=monotonic, sleep=time.sleep)  # type: ignore[assignment]
+    return train(recipe, LaunchContext(process=process))
 
 
 def train_and_hang(recipe: TrainRecipe, process: Process) -> TrainingResult:
