@@ -207,11 +207,12 @@ class Output:
             ) from error
 
     def _row(self, doc_id: str | bytes) -> DocumentRow:
-        """The facts of a document; of several records with its id, of the one that is not a repetition."""
+        """The facts of a document. Of several records with its id, of the one that is kept, else of one that has a text
+        and is no repetition: another source may have turned the same record down."""
         found = Lookup(self._folder).documents([_id_of(doc_id)])
         if not found:
             raise LookupError(f"no document {_id_of(doc_id).hex()} in {self.url}")
-        return min(found, key=lambda row: row.stage == "identity")
+        return min(found, key=lambda row: (row.status != "kept", row.part_row is None, row.stage == "identity"))
 
 
 def _array(values: Sequence[object]) -> pa.Array:

@@ -44,8 +44,8 @@ class ExportedUnit(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest(JsonRecord):
-    """A whole export. `corpus` is the order_fingerprint of its OUT, which outlives purges; `version` that of the corpus
-    which it holds; `index_files` are what the format needs besides the units' files."""
+    """A whole export. `corpus` is what its OUT is known by, which outlives purges; `version` that of the corpus which
+    it holds; `index_files` are what the format needs besides the units' files."""
 
     name: str
     format: str

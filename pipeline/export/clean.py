@@ -33,7 +33,7 @@ def clean_export(out: Folder, index: Index, row: ExportRow) -> ExportRow:
         remove_all_leftovers(to)
         manifest = read_manifest(to)
         if manifest is not None:
-            if (manifest.name, manifest.format) != (row.name, row.format) or not same_corpus(manifest, index):
+            if (manifest.name, manifest.format) != (row.name, row.format) or not same_corpus(manifest, out, index):
                 raise StorageError(f"{to.url} holds another export, {manifest.name!r}")
             # By the manifest's own options: what an earlier release recorded of them has lost the order of the splits.
             request = ExportRequest.from_json(manifest.options)

@@ -46,6 +46,7 @@ from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
 from pipeline.recipe import PipelineRecipe, RayTable, RunTable
+from pipeline.report.run_summary import read_summary
 
 CLAIM: Final = "work/export.json"
 """Says in an unfinished folder which export it will hold."""
@@ -167,7 +168,7 @@ def write_export(asked: CorpusExport, index: Index, write_all: WriteAll) -> Mani
         name=asked.name,
         format=asked.request.format,
         options=asked.request.to_json(),
-        corpus=_corpus(index),
+        corpus=_corpus(asked.out, index),
         version=index.version,
         units=units,
         index_files=_write_index_files(job, asked.to, units),
@@ -224,21 +225,26 @@ def _phase_run(job: ExportJob, ray: RayTable, reporter: ProgressReporter) -> Run
     return Run(plan=plan, reporter=reporter)
 
 
-def _corpus(index: Index) -> str:
+def _corpus(out: Folder, index: Index) -> str:
     """What an export is made of, for the time of all purges."""
-    return f"{index.order_fingerprint} {index.tokenizer.hash}"
+    if index.has_tokens:
+        return f"{index.order_fingerprint} {index.tokenizer.hash}"
+    # Parts of texts do not say which of them are kept, and what does is rewritten by purges; what its run is a function
+    # of stays.
+    identity = json.dumps(read_summary(out).identity, sort_keys=True)
+    return f"{index.order_fingerprint} {content_hash(identity.encode()).hex()}"
 
 
-def same_corpus(manifest: Manifest, index: Index) -> bool:
+def same_corpus(manifest: Manifest, out: Folder, index: Index) -> bool:
     """Whether an export was made of this OUT, before or after whatever purges."""
-    return manifest.corpus == _corpus(index)
+    return manifest.corpus == _corpus(out, index)
 
 
 def _claim(asked: CorpusExport, index: Index) -> dict[str, object]:
     return {
         "name": asked.name,
         "options": asked.request.to_json(),
-        "corpus": _corpus(index),
+        "corpus": _corpus(asked.out, index),
     }
 
 
@@ -258,17 +264,24 @@ def _claimed(asked: CorpusExport, index: Index) -> Manifest | None:
                 " empty this one"
             )
         return None
-    _refuse_differences(asked, held, _corpus(index))
+    _refuse_differences(asked, held, _corpus(asked.out, index), is_known=manifest is None or _is_known(asked))
     return manifest
 
 
-def _refuse_differences(asked: CorpusExport, held: Mapping[str, Any], corpus: str) -> None:
-    """RecipeError unless the folder holds the export that is asked for, of whatever version of the corpus."""
+def _is_known(asked: CorpusExport) -> bool:
+    """Whether lineage has an export of this name and place: it is recorded before its manifest is written. A copy of
+    the OUT made before that, or a run of the same recipe, has none: its purges would not meet those of the OUT."""
+    return any((row.name, row.place) == (asked.name, asked.to.url) for row in read_exports(asked.out))
+
+
+def _refuse_differences(asked: CorpusExport, held: Mapping[str, Any], corpus: str, *, is_known: bool = True) -> None:
+    """RecipeError unless the folder holds the export that is asked for, of whatever version of the corpus, and
+    `is_known` to the OUT."""
     ours, theirs = asdict(asked.request), asdict(ExportRequest.from_json(held["options"]))
     found = [f"{key} = {theirs[key]!r}, not {ours[key]!r}" for key in ours if ours[key] != theirs[key]]
     if held["name"] != asked.name:
         found.insert(0, f"its name is {held['name']!r}, not {asked.name!r}")
-    if held["corpus"] != corpus:
+    if held["corpus"] != corpus or not is_known:
         found.insert(0, "it is of another output")
     if found:
         raise RecipeError(
@@ -289,7 +302,7 @@ def _begin(asked: CorpusExport, index: Index) -> None:
     rows = read_exports(asked.out)
     check_name(rows, asked.name, asked.to.url)
     if not asked.to.publish_new(CLAIM, json.dumps(_claim(asked, index), indent=1).encode()):
-        _refuse_differences(asked, json.loads(asked.to.read(CLAIM)), _corpus(index))
+        _refuse_differences(asked, json.loads(asked.to.read(CLAIM)), _corpus(asked.out, index))
     if not any(row.is_live and row.name == asked.name for row in rows):
         record_export(
             asked.out,

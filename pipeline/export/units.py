@@ -37,8 +37,8 @@ class ExportJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportPiece:
-    """A unit of work: consecutive parts of a source with what dedup/ says of each, or one shard. `is_last` is of the
-    whole export."""
+    """A unit of work: consecutive parts of a source with what dedup/ says of each, or one shard. `is_last`: no later
+    one of the whole export has a text."""
 
     source: str
     number: int
@@ -71,7 +71,7 @@ class ExportPiece:
 
 def text_pieces(index: Index, request: ExportRequest) -> list[ExportPiece]:
     """Consecutive parts of a source, at most `file_documents` rows of them or one part. A purge keeps the rows of every
-    part, and so the pieces."""
+    part, and so the pieces; it may make an earlier one the last that has a text, which is written again then."""
     dedup = {(entry.source, entry.part): entry for entry in index.dedup}
     groups: list[list[PartFile]] = []
     for part in (entry for entry in index.documents if request.takes(entry.source)):
@@ -89,13 +89,15 @@ def text_pieces(index: Index, request: ExportRequest) -> list[ExportPiece]:
         parts = tuple((part, dedup[part.source, part.part]) for part in group)
         made_from = [(entry.file, entry.hash) for pair in parts for entry in pair]
         pieces.append((source, number, parts, made_from))
+    with_texts = [at for at, (_, _, parts, _) in enumerate(pieces) if any(kept.num_rows for _, kept in parts)]
+    last_at = max(with_texts, default=-1)
     return [
         ExportPiece(
             source=source,
             number=number,
             parts=parts,
-            inputs=_inputs(request, made_from),
-            is_last=at == len(pieces) - 1,
+            inputs=_inputs(request, made_from, is_last=at == last_at),
+            is_last=at == last_at,
         )
         for at, (source, number, parts, made_from) in enumerate(pieces)
     ]
@@ -110,14 +112,14 @@ def shard_pieces(index: Index, request: ExportRequest) -> list[ExportPiece]:
             number=shard.shard,
             shard=shard,
             inputs=_inputs(request, [(shard.file, shard.hash), (shard.index_file, shard.index_hash)]),
-            is_last=at == len(shards) - 1,
         )
-        for at, shard in enumerate(shards)
+        for shard in shards
     ]
 
 
-def _inputs(request: ExportRequest, made_from: Sequence[tuple[str, str]]) -> str:
-    plain = [RULES, request.to_json(), list(made_from)]
+def _inputs(request: ExportRequest, made_from: Sequence[tuple[str, str]], *, is_last: bool = False) -> str:
+    # The mark is on the last unit only, so that an export of an earlier release keeps all the others.
+    plain = [RULES, request.to_json(), list(made_from), *(["last"] if is_last else [])]
     return content_hash(json.dumps(plain, sort_keys=True, ensure_ascii=True).encode()).hex()
 
 

@@ -1,4 +1,4 @@
-"""How the clean texts of a training recipe's data compare to a target: shares of sources (EM), documents (DSIR)."""
+"""How the kept texts of a training recipe's data compare to a target: shares of sources (EM), documents (DSIR)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from pipeline.parquet.rows import clean_texts
+from pipeline.parquet.rows import clean_texts, read_rows
 from stages.steps.decontaminate import read_items
 from trainer.mix.dsir import (
     BUCKETS,
@@ -29,7 +29,7 @@ from trainer.options import DataTable
 
 
 class Text(NamedTuple):
-    """A clean text, its id and its source with the prefix of `train.data`."""
+    """A kept text, its id and its source with the prefix of `train.data`."""
 
     source: str
     doc_id: str
@@ -53,12 +53,17 @@ class Likeness:
 
 
 def texts_of(outs: tuple[DataTable, ...]) -> Iterator[Text]:
-    """Every clean text that was not purged, part by part."""
+    """The texts that a training reads, part by part: kept, deduplicated and not purged."""
     for table in outs:
         folder = Folder(table.out)
-        for part in read_index(folder).documents:
+        index = read_index(folder)
+        kept_by = {(part.source, part.part): part for part in index.dedup}
+        for part in index.documents:
+            kept = kept_by[part.source, part.part]
+            rows = set(read_rows(folder, kept.file, ["part_row"], kept.hash)["part_row"].to_pylist())
             for found in clean_texts(folder, part):
-                yield Text(table.prefix + part.source, found.doc_id.hex(), found.text)
+                if found.row in rows:
+                    yield Text(table.prefix + part.source, found.doc_id.hex(), found.text)
 
 
 def target_texts(file: str, field: str) -> list[str]:
@@ -93,7 +98,7 @@ def choose_documents(
         raw += features(text.text)
         names.append((text.source, text.doc_id))
     if not 0 < keep <= len(names):
-        raise RecipeError(f"--keep {keep}: train.data has {len(names)} clean texts, expected 1 to that many")
+        raise RecipeError(f"--keep {keep}: train.data has {len(names)} kept texts, expected 1 to that many")
     weights, lengths = log_weights((text.text for text in texts_of(outs)), log_ratio(wanted, raw))
     chosen = gumbel_top_k(weights, keep, seed)
     by_source: dict[str, int] = {}

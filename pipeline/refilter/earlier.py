@@ -40,24 +40,20 @@ class EarlierRun:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """Where the documents of a source begin: `stages` are the steps of its chain, of which the first `num_unchanged`
-    are those of the earlier run. A document that these let pass starts before `stages[first]`: with the text after
-    parse, or where `first` is past the last step with the clean text. Only that one is there where the earlier run
-    kept no texts after parse (`has_texts`)."""
+    are those of the earlier run. A document that these let pass starts before `stages[first]` with the text after
+    parse; `first` may be past the last step. Where `is_unchanged`, the earlier run had these steps and no others, and
+    its clean texts are those of this run. Only these are there where it kept no texts after parse (`has_texts`)."""
 
     stages: tuple[str, ...]
     num_unchanged: int
     first: int
+    is_unchanged: bool
     has_texts: bool
 
     @property
     def parse(self) -> int:
         """The place of parse: the text after it is what is kept."""
         return self.stages.index("parse")
-
-    @property
-    def is_unchanged(self) -> bool:
-        """Whether every step is: then the clean texts of the earlier run are those of this one."""
-        return self.first == len(self.stages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,14 +172,19 @@ def _start(source: str, plan: RunPlan, earlier: EarlierRun) -> Start:
             " its inputs, without --from"
         )
     stages, num_unchanged = names[1:], num_same - 1  # without READING
+    is_unchanged = num_same == len(ours) == len(theirs)
     first = num_unchanged
-    if num_unchanged < len(stages):
+    if not is_unchanged:
         behind_parse = range(stages.index("parse") + 1, num_unchanged)
         first = next((i for i in behind_parse if edits_text(stages[i], plan.recipe)), num_unchanged)
-    if first < len(stages) and not earlier.texts.kept:
+    if not is_unchanged and not earlier.texts.kept:
+        if num_unchanged < len(stages):
+            why = f"and the step {stages[first]} of source {source!r} would have to judge others"
+        else:
+            why = f"behind the step {theirs[num_same].stage}, which source {source!r} has no more"
         raise RecipeError(
-            f"--from {earlier.out.url}: it was made without run.keep_text, so only its clean texts are there, and the"
-            f" step {stages[first]} of source {source!r} would have to judge others: run the recipe from its inputs"
+            f"--from {earlier.out.url}: it was made without run.keep_text, so only its clean texts are there, {why}:"
+            " run the recipe from its inputs"
         )
     of_user = [stage for stage in stages[first:] if ":" in stage]
     if of_user:
@@ -197,7 +198,13 @@ def _start(source: str, plan: RunPlan, earlier: EarlierRun) -> Start:
             f"source.steps of {source!r}: {encoders[0].stage} is an encoder, which a run from an earlier output does"
             " not ask again: run the recipe from its inputs"
         )
-    return Start(stages=stages, num_unchanged=num_unchanged, first=first, has_texts=earlier.texts.kept)
+    return Start(
+        stages=stages,
+        num_unchanged=num_unchanged,
+        first=first,
+        is_unchanged=is_unchanged,
+        has_texts=earlier.texts.kept,
+    )
 
 
 def record_reuse(run: Run, refiltering: Refiltering) -> None:

@@ -112,7 +112,8 @@ def _with_hashes(value: Any, files: Mapping[str, str]) -> Any:
 
 
 def first_changed(ours: Sequence[StepKey], theirs: Sequence[StepKey]) -> int:
-    """How many steps from the first on are unchanged: the place among `ours` of the first that is another."""
+    """How many steps from the first on are unchanged: the place among `ours` of the first that is another, or the end
+    of the shorter list."""
     same = 0
     for mine, other in zip(ours, theirs, strict=False):
         if (mine.stage, mine.key) != (other.stage, other.key):

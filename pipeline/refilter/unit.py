@@ -27,7 +27,7 @@ from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.read import ReadJob, chain_of, read_counts, read_note
 from pipeline.plan import RunPlan, Unit
 from pipeline.refilter.earlier import Refiltering, Start
-from pipeline.report.faults import FaultRow, FaultTally
+from pipeline.report.faults import READING, FaultRow, FaultTally
 from pipeline.units.facts import UnitFacts, publish_facts, read_facts
 from pipeline.units.files import UnitTally, UnitWriter, without_purged
 from pipeline.units.results import ReadResult
@@ -128,8 +128,8 @@ def refilter_unit(job: RefilterJob, item: UnitFromTexts) -> ReadResult:
 def _faults(before: ReadResult, tally: UnitTally, start: Start) -> tuple[FaultRow, ...]:
     """What was raised where the documents' rejections are taken over, and what was raised now."""
     together = FaultTally()
-    changed = start.stages[start.num_unchanged :]
-    for row in (*(row for row in before.faults if row.stage not in changed), *tally.faults.sorted()):
+    unchanged = (READING, *start.stages[: start.num_unchanged])
+    for row in (*(row for row in before.faults if row.stage in unchanged), *tally.faults.sorted()):
         together.add(row)
     return tuple(together.sorted())
 

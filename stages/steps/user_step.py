@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
+import math
 import os
 import sys
 import sysconfig
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from lineage.recipe import RecipeError, key
-from stages.document import Document, Finding, Outcome, Rejection
+from stages.document import Document, Edit, Finding, Outcome, Rejection
 from stages.fault import Fault
 from stages.steps import model_stage
 from stages.steps.model_stage import Answer, ModelStage
@@ -30,6 +32,8 @@ _TEXTS = ("text", "url", "record_id", "captured_at", "metadata", "charset", "lan
 """Fields of a Document that a column of texts takes; all but `text` may be None."""
 _IDENTITY = ("doc_id", "source", "place", "raw_hash")
 """Fields of a Document that say which one it is: a user's function leaves them."""
+_MOST_WHOLE: Final = 2**53
+"""A double holds every whole number up to this."""
 _LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _OURS: Final = ("lineage", "stages", "pipeline", "trainer", "sluice")
 _OF_CLASSES: Final = ("files", "num_cpus", *model_stage.WHERE_IT_RUNS)
@@ -269,16 +273,60 @@ def _check_document(stage: str, given: Document, left: Document) -> None:
         )
     for name in _TEXTS:
         _check_text(stage, name, getattr(left, name), optional=name != "text")
-    score = left.language_score
-    if score is not None and not isinstance(score, (int, float)):
-        raise TypeError(f"{stage} gave language_score a {type(score).__name__}: expected a number or None")
+    if left.metadata != given.metadata and left.metadata is not None:
+        _check_metadata(stage, left.metadata)
+    _check_number(stage, "language_score", left.language_score)
+    if left.edits != given.edits:
+        _check_tuple(stage, "edits", left.edits, Edit)
+        for edit in left.edits:
+            _check_edit(stage, edit)
+    if left.findings != given.findings:
+        _check_tuple(stage, "findings", left.findings, Finding)
+        for finding in left.findings:
+            _check_text(stage, "stage of a finding", finding.stage, optional=False)
+            _check_finding(stage, finding)
+
+
+def _check_metadata(stage: str, metadata: str) -> None:
+    """Exports give it as a part of their own JSON, in UTF-8."""
+    try:
+        plain = json.loads(metadata)
+        json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{stage} gave metadata that is no strict JSON: {type(error).__name__}") from error
+    if not isinstance(plain, dict):
+        raise ValueError(f"{stage} gave metadata that is a {type(plain).__name__}: expected a JSON object")
+
+
+def _check_edit(stage: str, edit: Edit) -> None:
+    _check_text(stage, "stage of an edit", edit.stage, optional=False)
+    _check_text(stage, "kind of an edit", edit.kind, optional=False)
+    if not isinstance(edit.count, int) or isinstance(edit.count, bool):
+        raise TypeError(f"{stage} gave count of an edit a {type(edit.count).__name__}: expected a whole number")
+    _check_number(stage, "count of an edit", edit.count)
 
 
 def _check_finding(stage: str, finding: Finding) -> None:
-    _check_text(stage, "rule", finding.rule, optional=False)
-    for name, value in (("value", finding.value), ("threshold", finding.threshold)):
-        if value is not None and not isinstance(value, (int, float)):
-            raise TypeError(f"{stage} gave {name} of its finding a {type(value).__name__}: expected a number or None")
+    _check_text(stage, "rule of a finding", finding.rule, optional=False)
+    _check_number(stage, "value of a finding", finding.value)
+    _check_number(stage, "threshold of a finding", finding.threshold)
+
+
+def _check_tuple(stage: str, name: str, values: object, kind: type) -> None:
+    if not isinstance(values, tuple) or not all(isinstance(value, kind) for value in values):
+        raise TypeError(f"{stage} gave {name} that are no tuple of {kind.__name__}")
+
+
+def _check_number(stage: str, name: str, value: object) -> None:
+    """Tables hold doubles, and JSON has no other numbers than finite ones."""
+    if value is None:
+        return
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"{stage} gave {name} a {type(value).__name__}: expected a number or None")
+    if not (math.isfinite(value) if isinstance(value, float) else abs(value) <= _MOST_WHOLE):
+        raise ValueError(
+            f"{stage} gave {name} a number that no table holds: expected a finite one, a whole one of at most 2**53"
+        )
 
 
 def _check_text(stage: str, name: str, value: object, *, optional: bool) -> None:

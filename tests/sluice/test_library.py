@@ -203,6 +203,30 @@ def test_a_rejected_document_has_neither_text_nor_tokens(output: sluice.Output) 
         output.tokens(doc_id)
 
 
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_a_document_that_another_source_turned_down_has_its_text_and_tokens(
+    names: tuple[str, str], crawl: Path, tmp_path: Path
+) -> None:
+    from stages.tokens.tokenizer import load_tokenizer
+
+    keeps, rejects = names
+    inputs = dict.fromkeys(names, (str(crawl / "web-*.warc.gz"),))
+    encoding = str(crawl / "tiny.tiktoken")
+    plain = recipe(str(tmp_path / "out"), inputs, quality={"min_words": 9000}, tokenize={"encoding": encoding})
+    keeping = next(source for source in plain["source"] if source["name"] == keeps)
+    keeping["steps"] = ["url", "parse", "identity", "dedup.exact"]
+    sluice.run(write_recipe(tmp_path / "recipe.toml", plain))
+    output = sluice.open_output(str(tmp_path / "out"))
+    found = output.sql("SELECT doc_id, source, status FROM documents").to_pylist()
+    status = {row["doc_id"]: row["status"] for row in found if row["source"] == keeps}
+    assert {row["status"] for row in found if row["source"] == rejects} == {"rejected"}
+    assert set(status.values()) == {"kept", "duplicate"}
+    for doc_id, state in status.items():
+        text = output.text(doc_id)
+        if state == "kept":
+            assert output.tokens(doc_id).tolist()[:-1] == load_tokenizer(encoding).encode(text).tolist()
+
+
 def test_whole_numbers_of_any_size_are_answers(output: sluice.Output) -> None:
     (row,) = output.sql(f"SELECT {2**64 - 1}::UBIGINT AS h, -{2**100}::HUGEINT AS s, 7 AS n").to_pylist()
     assert row == {"h": 2**64 - 1, "s": -(2**100), "n": 7}

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from lineage.recipe import RecipeError
 from trainer.mix.swarm import Floats
 
 BUCKETS: Final = 10_000
@@ -22,7 +23,8 @@ _WORD: Final = re.compile(r"\w+|[^\w\s]+")
 @lru_cache(maxsize=1 << 20)
 def bucket(ngram: str) -> int:
     """The bucket of a word or of two words with a space between: the whole SHA-256 as an integer modulo BUCKETS."""
-    return int(hashlib.sha256(ngram.encode()).hexdigest(), 16) % BUCKETS
+    # A line of JSON may hold half of a surrogate pair, which strict UTF-8 has no bytes for.
+    return int(hashlib.sha256(ngram.encode("utf-8", "surrogatepass")).hexdigest(), 16) % BUCKETS
 
 
 def features(text: str) -> Floats:
@@ -39,7 +41,12 @@ def unigrams(text: str) -> Floats:
 
 
 def log_ratio(target: Floats, raw: Floats) -> Floats:
-    """log(p + 1e-8) − log(q + 1e-8) by bucket, from summed counts of the target and of the whole, (BUCKETS,)."""
+    """log(p + 1e-8) − log(q + 1e-8) by bucket, from summed counts of the target and of the whole, (BUCKETS,).
+
+    RecipeError where one of them has no word."""
+    for what, counts in (("the target", target), ("train.data", raw)):
+        if not counts.any():
+            raise RecipeError(f"{what} has no word: texts are compared by their words")
     p, q = target / target.sum(), raw / raw.sum()
     ratio: Floats = np.log(p + _SMOOTHING) - np.log(q + _SMOOTHING)
     return ratio

@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from trainer.ordering.geometry import Geometry
 from trainer.recipe_tables.mixing import MixTable
 from trainer.recipe_tables.parallelism import ParallelTable
 from trainer.telemetry.metrics_file import read_reports
+
+_DESIGN: Final = "design.json"
 
 
 class AblationError(RuntimeError):
@@ -168,19 +171,30 @@ def mixture_block(recipe: TrainRecipe, table: MixTable) -> int:
 
 def write_design(ablation: Ablation) -> bool:
     """Publish the design once; whether it was new. RecipeError where another one is there already."""
-    recipes = [as_toml(ablation.proxy(point)) for point in ablation.points]
-    fingerprint = content_hash(json.dumps([ablation.order_fingerprints, recipes]).encode()).hex()
-    folder = ablation.folder
-    if folder.exists("design.json"):
-        if json.loads(folder.read("design.json"))["fingerprint"] != fingerprint:
-            raise RecipeError(
-                f"{folder.at('design.json')} is of another design: the recipe, [mix] or the data changed since. "
-                "Restore them, or take another train.output and run.name"
-            )
+    if _is_designed(ablation):
         return False
-    design = {"fingerprint": fingerprint, "points": [asdict(point) for point in ablation.points]}
-    folder.publish("design.json", json.dumps(design, indent=1).encode())
+    design = {"fingerprint": _fingerprint(ablation), "points": [asdict(point) for point in ablation.points]}
+    ablation.folder.publish(_DESIGN, json.dumps(design, indent=1).encode())
     return True
+
+
+def _is_designed(ablation: Ablation) -> bool:
+    """Whether its design is published. RecipeError where another one is."""
+    folder = ablation.folder
+    if not folder.exists(_DESIGN):
+        return False
+    if json.loads(folder.read(_DESIGN))["fingerprint"] != _fingerprint(ablation):
+        raise RecipeError(
+            f"{folder.at(_DESIGN)} is of another design: the recipe, [mix] or the data changed since. "
+            "Restore them, or take another train.output and run.name"
+        )
+    return True
+
+
+def _fingerprint(ablation: Ablation) -> str:
+    """What its runs are a function of."""
+    recipes = [as_toml(ablation.proxy(point)) for point in ablation.points]
+    return content_hash(json.dumps([ablation.order_fingerprints, recipes]).encode()).hex()
 
 
 def pending(ablation: Ablation) -> tuple[Point, ...]:
@@ -219,9 +233,10 @@ def _result_file(point: Point) -> str:
 
 
 def results(ablation: Ablation) -> tuple[ProxyResult, ...]:
-    """Every result. AblationError while runs are pending."""
+    """Every result. AblationError while runs are pending, RecipeError where those that are there are of another
+    design."""
     left = pending(ablation)
-    if left:
+    if not _is_designed(ablation) or left:
         raise AblationError(f"{len(left)} of {len(ablation.points)} runs are not done: call `sluice mix run` first")
     return tuple(read_result(ablation, point) for point in ablation.points)
 

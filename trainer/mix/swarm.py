@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,10 +64,14 @@ def read_swarm(weights: str, losses: str) -> Swarm:
     are renormalised. RecipeError where a file cannot be read, rows do not fit, or weights do not sum to one."""
     sources, runs, shares = _read(weights)
     targets, measured, values = _read(losses)
-    if set(runs) != set(measured) or len(runs) != len(measured):
+    for path, named in ((weights, runs), (losses, measured)):
+        run, times = Counter(named).most_common(1)[0]
+        if times > 1:
+            raise RecipeError(f"{path}: run {run} is there {times} times. Each run needs one row in each file")
+    if set(runs) != set(measured):
         odd = sorted(set(runs) ^ set(measured))[:3]
         raise RecipeError(
-            f"{weights} has {len(runs)} runs, {losses} has {len(measured)}; not in both: {', '.join(odd) or 'repeats'}."
+            f"{weights} has {len(runs)} runs, {losses} has {len(measured)}; not in both: {', '.join(odd)}."
             " Each run needs one row in each file"
         )
     rows = {run: row for row, run in enumerate(measured)}

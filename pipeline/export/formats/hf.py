@@ -17,6 +17,7 @@ from pipeline.export.texts import COLUMNS, TextRow, write_texts
 from pipeline.export.units import ExportJob, ExportPiece
 
 _ONLY_SPLIT = "train"
+_OF_ALL = "default"
 _NAMES = {"source": "dump"}
 """FineWeb names the crawl of a document so."""
 _ORDER = ("text", "id", "dump", "url", "date", "file_path", "offset", "language", "language_score", "metadata")
@@ -43,17 +44,18 @@ def _columns(row: TextRow) -> dict[str, Any]:
 
 def index_files(_job: ExportJob, files: Sequence[ExportedFile]) -> dict[str, bytes]:
     """README.md: its first lines are YAML that `datasets` and the Hub read. One configuration of all sources, and one
-    of each where there are several."""
+    of each where there are several. That of a source named as the one of all is `_default`, which names no source."""
     sources = sorted({file.file.split("/")[1] for file in files})
     splits = sorted({file.split or _ONLY_SPLIT for file in files}, key=lambda name: (name != _ONLY_SPLIT, name))
-    configs = {"default": "*"} | ({source: source for source in sources} if len(sources) > 1 else {})
+    own = {"_default" if source == _OF_ALL else source: source for source in sources} if len(sources) > 1 else {}
+    configs = {_OF_ALL: "*"} | own
     lines = ["---", "configs:"]
     for config, folder in configs.items():
         lines += [f"- config_name: {json.dumps(config)}", "  data_files:"]
         for split in splits:
             if folder == "*" or any(file.file.startswith(f"data/{folder}/{split}-") for file in files):
                 path = json.dumps(f"data/{folder}/{split}-*.parquet")
-                lines += [f"  - split: {split}", f"    path: {path}"]
+                lines += [f"  - split: {json.dumps(split)}", f"    path: {path}"]
     num = sum(file.num_documents for file in files)
     lines += ["---", "", f"{num:,} documents, deduplicated, from {', '.join(sources) or 'no source'}.", ""]
     lines += ["`id` names a document in the lineage of the corpus; `file_path` and `offset` say where in the crawl its"]

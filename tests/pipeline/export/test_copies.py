@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import shutil
 import subprocess
@@ -20,14 +21,16 @@ import zstandard
 from lineage.exports.manifest import MANIFEST
 from lineage.exports.records import BEGUN, FINISHED, FORGOTTEN, REMOVED, read_exports
 from lineage.index.checksums import hash_file, read_checksums
-from lineage.index.output_index import NotFinishedError, read_index
-from lineage.storage.folder import Folder
+from lineage.index.output_index import NO_TOKENIZER, NotFinishedError, make_index, publish_index, read_index
+from lineage.purge.rewrite import rewrite_dedup
+from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import LEASE_FILE, hold
 from lineage.storage.objects import versions
 from lineage.store.delta import read_table
 from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.cli.main import main
+from pipeline.export.clean import clean_export
 from pipeline.export.process import CLAIM, export, in_process
 from pipeline.export.units import ExportJob
 from pipeline.inspect.hooks import verify_hooks
@@ -180,6 +183,60 @@ def test_a_split_of_which_every_document_was_purged_has_no_index(corpus: Corpus,
     files = {str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*") if path.is_file()}
     assert not [file for file in files if file.startswith("test/")] and "train/index.json" in files
     assert problems(corpus) == []
+
+
+def test_nanochat_validates_with_the_last_unit_that_has_a_text(
+    corpus: Corpus, tmp_path: Path, everywhere: Callable[[Path], dict[str, bytes]]
+) -> None:
+    corpus.export(tmp_path / "cleaned", "nanochat")
+    last = sorted(path.name for path in (tmp_path / "cleaned").glob("*.parquet"))[-1].removeprefix("validation-")
+    of_last = [pq.read_table(tmp_path / "cleaned" / f"{split}-{last}")["id"] for split in ("shard", "validation")]
+    assert purge(corpus, "--doc", *(doc_id for ids in of_last for doc_id in ids.to_pylist())) == 0
+    corpus.export(tmp_path / "fresh", "nanochat")
+    cleaned, fresh = everywhere(tmp_path / "cleaned"), everywhere(tmp_path / "fresh")
+    del cleaned[MANIFEST], fresh[MANIFEST]
+    assert cleaned == fresh and not [name for name in fresh if last in name]
+    assert sorted(fresh)[-1].startswith("validation-")
+    training, validation = readers.read_nanochat(tmp_path / "fresh")
+    assert sorted(training + validation) == sorted(corpus.texts().values())
+    assert 0 < len(validation) < len(training)
+    assert problems(corpus) == []
+
+
+def texts_only(corpus: Corpus, to: Path, threshold: float, num_dropped: int) -> Corpus:
+    """The corpus as a run without tokens leaves it whose dedup.threshold keeps fewer documents of its first part."""
+    shutil.copytree(corpus.out, to)
+    out, index = Folder(str(to)), read_index(str(to))
+    first, *others = index.dedup
+    dropped = pq.read_table(to / first.file)["doc_id"].to_pylist()[:num_dropped]
+    dedup = [rewrite_dedup(out, first, dropped) if dropped else first, *others]
+    publish_index(out, make_index(NO_TOKENIZER, (), index.documents, dedup))
+    summary = json.loads(out.read("run.json"))
+    summary["identity"]["recipe"]["dedup"]["threshold"] = threshold
+    out.publish("run.json", json.dumps(summary).encode())
+    return replace(corpus, out=to)
+
+
+def test_an_export_of_texts_is_that_of_one_output(corpus: Corpus, tmp_path: Path) -> None:
+    ours = texts_only(corpus, tmp_path / "ours", 0.8, 0)
+    theirs = texts_only(corpus, tmp_path / "theirs", 0.6, 10)
+    ours.export(tmp_path / "copy", "jsonl")
+    with pytest.raises(ValueError, match=r"holds another export .*of another output"):
+        theirs.export(tmp_path / "copy", "jsonl")
+    assert states(theirs) == {} and len(dict(readers.read_jsonl(tmp_path / "copy"))) == len(corpus.texts())
+    shutil.rmtree(tmp_path / "copy")
+    theirs.export(tmp_path / "copy", "jsonl")
+    out = Folder(str(ours.out))
+    with pytest.raises(StorageError, match="holds another export"):
+        clean_export(out, read_index(out), read_exports(out)[0])
+    assert len(dict(readers.read_jsonl(tmp_path / "copy"))) == len(corpus.texts()) - 10
+
+
+def test_an_export_of_a_copied_output_is_not_taken_over_unless_it_is_recorded(corpus: Corpus, tmp_path: Path) -> None:
+    shutil.copytree(corpus.out, tmp_path / "another")
+    corpus.export(tmp_path / "copy", "jsonl")
+    with pytest.raises(ValueError, match=r"holds another export .*of another output"):
+        replace(corpus, out=tmp_path / "another").export(tmp_path / "copy", "jsonl")
 
 
 def test_a_copy_out_of_reach_is_named_until_it_is_back(
@@ -384,11 +441,12 @@ def test_sql_shows_each_export_once_and_checksums_cover_its_facts(corpus: Corpus
 
 
 def test_an_output_of_an_earlier_release_gains_the_table_with_its_first_export(corpus: Corpus, tmp_path: Path) -> None:
-    from lineage.store.checksum_update import update_checksums
+    from lineage.store.checksum_update import cover_output
 
     shutil.rmtree(corpus.out / "lineage" / "exports")
     out = Folder(str(corpus.out))
-    update_checksums(out)
+    out.remove("checksums.json")
+    cover_output(out, read_index(out))
     assert query(out, "SELECT * FROM exports").rows == [] and problems(corpus) == []
     assert purge(corpus, "--doc", sorted(corpus.texts())[0]) == 0
     corpus.export(tmp_path / "copy", "jsonl")

@@ -15,16 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from fastwarc.warc import ArchiveIterator as FastwarcIterator
 from hypothesis import given
 from hypothesis import strategies as st
 from warcio.archiveiterator import ArchiveIterator as WarcioIterator
 
-from lineage.exports.manifest import MANIFEST
+from lineage.exports.manifest import MANIFEST, ExportedFile
 from lineage.index.output_index import Shard, read_index
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
 from pipeline.export.formats.chunks import encode_chunk
+from pipeline.export.formats.hf import index_files
 from pipeline.export.formats.megatron import encode_index
 from pipeline.export.process import export, in_process
 from pipeline.export.request import ExportRequest, parse_split
@@ -208,6 +210,26 @@ def test_splits_share_the_documents_out_and_alike_in_every_format(corpus: Corpus
         assert of_tokens == found[name]
         assert {sample["id"] for sample in readers.read_mds(tmp_path / "mds" / name)} == found[name]
     assert dict(readers.read_megatron(tmp_path / "megatron")) == corpus.tokens()
+
+
+def test_a_source_named_default_hides_no_other_and_splits_may_be_words_of_yaml() -> None:
+    files = [
+        ExportedFile(
+            file=f"data/{source}/{split}-00000.parquet", hash="", bytes=1, split=split, num_documents=1, num_tokens=0
+        )
+        for source in ("default", "web")
+        for split in ("on", "null")
+    ]
+    job = ExportJob(out="", to="", request=ExportRequest(format="hf"), vocab_size=0, links=False)
+    head = index_files(job, files)["README.md"].decode().split("---\n")[1]
+    read = {
+        entry["config_name"]: {one["split"]: one["path"] for one in entry["data_files"]}
+        for entry in yaml.safe_load(head)["configs"]
+    }
+    assert read == {
+        name: {split: f"data/{folder}/{split}-*.parquet" for split in ("on", "null")}
+        for name, folder in {"default": "*", "_default": "default", "web": "web"}.items()
+    }
 
 
 @pytest.mark.parametrize("name", ["jsonl", "mds", "megatron", "litdata"])

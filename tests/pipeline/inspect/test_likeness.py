@@ -23,18 +23,25 @@ TEXTS = {
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> str:
+    """Of an output whose sources have three kept texts each, a purged one and two copies of the last."""
     out = Folder(str(tmp_path / "out"))
-    parts = []
+    parts: dict[str, list[PartFile]] = {"documents": [], "dedup": []}
     for source, texts in TEXTS.items():
         ids = [content_hash(text.encode()) for text in texts]
-        table = pa.table({"doc_id": pa.array([*ids, b"\0" * 16]), "text": pa.array([*texts, None])})
-        data = io.BytesIO()
-        pq.write_table(table, data)
-        file = f"documents/{source}/part-00000.parquet"
-        out.publish(file, data.getvalue())
-        parts.append(PartFile(source=source, part=0, file=file, num_rows=4, hash=content_hash(data.getvalue()).hex()))
+        rows = [*texts[:2], None, texts[2], texts[2], texts[2]]
+        tables = {
+            "documents": {"doc_id": [*ids[:2], b"\0" * 16, ids[2], b"\1" * 16, b"\1" * 16], "text": rows},
+            "dedup": {"part_row": [0, 1, 3], "doc_id": ids},
+        }
+        for name, columns in tables.items():
+            data = io.BytesIO()
+            pq.write_table(pa.table(columns), data)
+            file = f"{name}/{source}/part-00000.parquet"
+            out.publish(file, data.getvalue())
+            digest, num_rows = content_hash(data.getvalue()).hex(), len(columns["doc_id"])
+            parts[name].append(PartFile(source=source, part=0, file=file, num_rows=num_rows, hash=digest))
     tokenizer = TokenizerIdentity(name="tiny", hash="00" * 16, vocab_size=250, eot_id=249)
-    publish_index(out, make_index(tokenizer, [], parts, []))
+    publish_index(out, make_index(tokenizer, [], **parts))
     path = tmp_path / "recipe.toml"
     path.write_text(
         f'[run]\nname = "r"\n[train]\ndata = [{{out = "{out.url}", prefix = "x-"}}]\noutput = "{tmp_path}/run"\n'
@@ -78,7 +85,7 @@ def test_more_documents_than_there_are_and_an_empty_target_are_refused(
 ) -> None:
     to = str(tmp_path / "chosen.jsonl")
     assert main(["mix", "dsir", recipe, "--against", target, "--keep", "7", "--to", to]) == 2
-    assert "6 clean texts" in capsys.readouterr().err
+    assert "6 kept texts" in capsys.readouterr().err
     (tmp_path / "empty.jsonl").write_text("")
     assert main(["mix", "em", recipe, "--against", str(tmp_path / "empty.jsonl")]) == 2
     assert "holds no text" in capsys.readouterr().err

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import random
 from pathlib import Path
 
 import pytest
 
+from pipeline.demo.pages import write_article
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.parsed_texts import EDITING, recipe
 from tests.support.outputs.runs import run
+
+CONTACT = "Whoever wants to read the minutes of the meeting writes to jane.doe@mailbox.example and waits for an answer."
+"""The last line of three posts: what the step pii changes."""
 
 
 @pytest.fixture(scope="session")
 def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("crawl")
     make_tiny_crawl(folder)
+    texts = [f"{write_article('en', random.Random(number), 10).text}\n{CONTACT}" for number in range(3)]
+    rows = [json.dumps({"id": str(number), "text": text}) for number, text in enumerate(texts)]
+    (folder / "posts-3.jsonl").write_text("".join(f"{row}\n" for row in rows))
     return folder
 
 

@@ -55,10 +55,18 @@ CHANGES: dict[str, tuple[str, Tables]] = {
     "a rule that edits": ("editing", {**EDITING, "quality": {**EDITING["quality"], "c4_min_words_per_line": 8}}),
     "what comes behind an edit": ("editing", {**EDITING, "pii": {"kinds": ["email"]}}),
     "duplicates of edited texts": ("editing", {**EDITING, "dedup": {"near": False}}),
+    "the last step is off": ("plain", {"pii": {"kinds": []}}),
+    "the last step is off, behind an edit": ("editing", {**EDITING, "pii": {"kinds": []}}),
 }
 
 
-FAST = ("a threshold of quality", "only what counts as a duplicate", "a rule that edits", "what comes behind an edit")
+FAST = (
+    "a threshold of quality",
+    "only what counts as a duplicate",
+    "a rule that edits",
+    "what comes behind an edit",
+    "the last step is off, behind an edit",
+)
 
 
 @pytest.mark.parametrize(
@@ -119,3 +127,21 @@ def test_what_steps_raised_is_told_again(crawl: Path, tmp_path: Path, monkeypatc
     found = run(tmp_path / "b", made(here, 0.9), first)
     assert found["faults"] == run(tmp_path / "c", made(there, 0.9))["faults"] != []
     assert fingerprint(here) == fingerprint(there)
+
+
+def test_what_a_step_raised_that_is_gone_is_not_told(
+    crawl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+    first, here = str(tmp_path / "first"), str(tmp_path / "here")
+    steps = ["url", "parse", "language", "pii", "identity", "dedup.near"]
+    failing = [*steps[:4], "tests.support.steps.failing_steps:fail_on_seven", *steps[4:]]
+
+    def made(out: str, of_source: list[str]) -> dict[str, Any]:
+        plain = recipe(crawl, out, {"limits": {"max_bad_records": 1.0}})
+        return {**plain, "source": [{**source, "steps": of_source} for source in plain["source"]]}
+
+    assert run(tmp_path / "a", made(first, failing))["faults"]
+    assert run(tmp_path / "b", made(here, steps), first)["faults"] == []
+    sql = "SELECT count(*) FROM documents WHERE rule LIKE '%error'"
+    assert query(Folder(first), sql).rows != query(Folder(here), sql).rows == [(0,)]

@@ -67,6 +67,8 @@ def test_a_tokenizer_may_follow_where_no_texts_were_kept_either(
     assert fingerprint(out) == fingerprint(there)
     with pytest.raises(RecipeError, match=r"only its clean texts are there, and the step quality"):
         run(tmp_path / "d", recipe(crawl, str(tmp_path / "d"), {"quality": {"min_words": 9}}, without), first)
+    with pytest.raises(RecipeError, match=r"only its clean texts are there, behind the step pii, which source 'web'"):
+        run(tmp_path / "d", recipe(crawl, str(tmp_path / "d"), without, {"pii": {"kinds": []}}), first)
     with pytest.raises(RecipeError, match=r"run\.keep_text = true, and .* kept no texts after parse"):
         run(tmp_path / "e", recipe(crawl, str(tmp_path / "e"), EDITING), first)
     assert verify(Folder(first), verify_hooks(Folder(first))).problems == ()

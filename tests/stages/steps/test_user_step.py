@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 
 from lineage.recipe import RecipeError
 from stages.chain import StepTables, build_chain
-from stages.document import Document, Outcome, Rejection
+from stages.document import Document, Edit, Finding, Outcome, Rejection, reject
 from stages.steps.user_step import StepTable, UserStep, check_step_tables
+from tests.support.steps import model_steps
 
 OWN = "tests.support.steps.model_steps"
 
@@ -83,6 +85,47 @@ def test_a_step_that_changes_what_classifiers_gave_is_told_to_leave_it(make_docu
     [bad] = outcomes(make_document, "adds_a_score", "a")
     assert isinstance(bad, Rejection) and bad.fault is not None
     assert "adds_a_score changed `scores`" in bad.fault.message
+
+
+EDIT, FINDING = Edit(stage="mine", kind="cut", count=1), Finding(stage="mine", rule="seen")
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (lambda d: replace(d, metadata="seen"), "gave metadata that is no strict JSON"),
+        (lambda d: replace(d, metadata='{"a": NaN}'), "gave metadata that is no strict JSON"),
+        (lambda d: replace(d, metadata='{"a": "\\ud83d"}'), "gave metadata that is no strict JSON"),
+        (lambda d: replace(d, metadata="[" * 100_000), "gave metadata that is no strict JSON"),
+        (lambda d: replace(d, metadata='["a"]'), "gave metadata that is a list: expected a JSON object"),
+        (lambda d: replace(d, language_score=float("nan")), "gave language_score a number that no table holds"),
+        (lambda d: replace(d, language_score="high"), "gave language_score a str"),
+        (lambda d: reject(d, "", "mine", 2**64, 1), "gave value of a finding a number that no table holds"),
+        (lambda d: reject(d, "", "mine", 1, 10**400), "gave threshold of a finding a number that no table"),
+        (lambda d: d.with_text("b", replace(EDIT, count=1.5)), "gave count of an edit a float"),
+        (lambda d: d.with_text("b", replace(EDIT, count=2**63)), "gave count of an edit a number that no table holds"),
+        (lambda d: d.with_text("b", replace(EDIT, kind=None)), "gave kind of an edit a NoneType: expected a text"),
+        (lambda d: replace(d, edits=[EDIT]), "gave edits that are no tuple of Edit"),
+        (lambda d: replace(d, findings=("seen",)), "gave findings that are no tuple of Finding"),
+        (lambda d: d.with_findings(replace(FINDING, value=2**64)), "gave value of a finding"),
+        (lambda d: d.with_findings(replace(FINDING, stage=None)), "gave stage of a finding a NoneType"),
+    ],
+)
+def test_what_no_table_or_export_can_hold_is_a_fault_of_the_document(make_document, monkeypatch, step, said) -> None:
+    monkeypatch.setattr(model_steps, "adds_a_score", step)
+    [bad] = outcomes(make_document, "adds_a_score", "a")
+    assert isinstance(bad, Rejection) and bad.fault is not None
+    assert bad.finding.rule == f"{OWN}:adds_a_score.error" and said in bad.fault.message
+
+
+def test_what_tables_and_exports_can_hold_is_kept(make_document, monkeypatch) -> None:
+    def step(document: Document) -> Document:
+        changed = replace(document, metadata='{"a": 1e9}', language_score=1)
+        return changed.with_text("b", EDIT).with_findings(replace(FINDING, value=2**53, threshold=True))
+
+    monkeypatch.setattr(model_steps, "adds_a_score", step)
+    [kept] = outcomes(make_document, "adds_a_score", "a")
+    assert isinstance(kept, Document) and kept.edits[-1] == EDIT and kept.findings[-1].value == 2**53
 
 
 def test_a_class_that_cannot_be_made_is_a_wrong_recipe_and_no_fault_of_the_document(make_document) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,15 @@ import pytest
 from lineage.recipe import RecipeError, as_toml, load_recipe, parse_table
 from tests.support.outputs.tiny_corpus import make_corpus
 from trainer.mix.ablation import AblationLaunch, run_ablation
-from trainer.mix.proxies import AblationError, open_ablation, pending, results, swarm_of, write_design
+from trainer.mix.proxies import (
+    AblationError,
+    ProxyResult,
+    open_ablation,
+    pending,
+    results,
+    swarm_of,
+    write_design,
+)
 from trainer.options import TrainRecipe
 
 
@@ -57,6 +66,28 @@ def test_a_design_is_published_once_and_another_is_refused(corpus: str, tmp_path
         write_design(open_ablation(recipe(corpus, tmp_path, SMALL | {"replicates": 2})))
     with pytest.raises(AblationError, match="5 of 5 runs are not done"):
         results(ablation)
+
+
+def test_results_of_another_design_are_refused(corpus: str, tmp_path: Path) -> None:
+    ablation = open_ablation(recipe(corpus, tmp_path, SMALL))
+    write_design(ablation)
+    for point in ablation.points:
+        result = ProxyResult(
+            name=point.name,
+            role=point.role,
+            weights=point.weights,
+            seed=point.seed,
+            losses={"books": 3.0, "web": 4.0},
+            tokens=ablation.tokens,
+            seconds=1.0,
+            order_fingerprints=ablation.order_fingerprints,
+        )
+        ablation.folder.publish(f"results/{point.name}.json", json.dumps(asdict(result)).encode())
+    assert len(results(ablation)) == 5
+    with pytest.raises(RecipeError, match="of another design"):
+        results(open_ablation(recipe(corpus, tmp_path, SMALL | {"proxy": {"tokens": 4000, "lr": 1e-3}})))
+    with pytest.raises(RecipeError, match="of another design"):
+        results(open_ablation(recipe(corpus, tmp_path, SMALL, seq_len=64)))
 
 
 def test_recipes_that_cannot_be_ablated_are_refused(corpus: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from lineage.recipe import RecipeError
 from trainer.mix.dsir import (
     bucket,
     effective_sample_size,
@@ -15,6 +16,7 @@ from trainer.mix.dsir import (
     length_effect,
     log_ratio,
     log_weights,
+    unigrams,
 )
 from trainer.mix.em import fit_mixture, smoothed
 
@@ -28,6 +30,16 @@ def test_a_text_is_its_lower_cased_words_and_pairs() -> None:
     counts = features("Alice went")
     assert counts.sum() == 3
     assert counts[6720] == counts[114] == counts[bucket("went")] == 1
+
+
+def test_a_lone_surrogate_is_counted_like_any_text() -> None:
+    assert features("abc \ud83d def").sum() == unigrams("abc \ud83d def").sum() + 2 == 5
+
+
+@pytest.mark.parametrize(("target", "raw", "what"), [(" \n", "a b", "the target"), ("a", " ", r"train\.data")])
+def test_texts_without_a_word_have_no_ratio(target: str, raw: str, what: str) -> None:
+    with pytest.raises(RecipeError, match=f"{what} has no word"):
+        log_ratio(features(target), features(raw))
 
 
 def test_a_weight_is_the_sum_of_its_log_ratios() -> None:

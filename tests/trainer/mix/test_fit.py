@@ -143,6 +143,8 @@ class TestTables:
             (("a,b\n0.5,0.5\n1,0\n0.4,0.4\n", "x\n1\n2\n3\n"), "weights of run 2 sum to 0.8, expected 1"),
             (("a,b\n0.5,0.5\n1.5,-0.5\n", "x\n1\n2\n"), "has the share -0.5"),
             (("a,b\n0.5,0.5\n1,0\n", "x\n1\n2\n3\n"), "2 runs"),
+            (("run,a,b\n1,1,0\n1,0,1\n2,1,0\n", "run,x\n1,1\n1,2\n2,3\n"), "w.csv: run 1 is there 2 times"),
+            (("run,a,b\n1,1,0\n2,0,1\n", "run,x\n1,1\n2,2\n2,3\n"), "l.csv: run 2 is there 2 times"),
             (("a,b\n0.5,0.5\n1,0\n0,1\n", "y\n1\n2\n3\n"), "no run has this target; expected one of y"),
             (("a,b\n0.5,0.5\n1,0\n0,1\n", "ax,bx\n1,1\n2,2\n3,3\n"), "2 targets have this"),
             (("a,b\n0.5,0.5\n1,zero\n", "x\n1\n2\n"), "expected numbers"),
