@@ -21,9 +21,10 @@ from lineage.secrets import recordable, redacted, without_secrets
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path, with_environment
 from lineage.storage.lock import LEASE_FILE
 from pipeline.inputs.files import Input, input_etag, input_size, list_inputs
-from pipeline.recipe import PipelineRecipe, differing_keys
+from pipeline.recipe import MAX_FILES, PipelineRecipe, check_output, comparing, differing_keys, recipe_of
 from pipeline.report.run_summary import read_summary
 from stages.chain import files_of
+from stages.dedup.minhash import scheme_name
 from stages.steps.model_stage import WHERE_IT_RUNS
 from stages.steps.user_step import CodeFile, function_files
 
@@ -95,8 +96,16 @@ def make_plan(
     probes: Mapping[str, Any],
     from_output: str | None = None,
 ) -> RunPlan:
-    """The plan of a run over these inputs of each source, of which `probes` tell what they hold, by source and name."""
+    """The plan of a run over these inputs of each source, of which `probes` tell what they hold, by source and name.
+
+    RecipeError where there are too many, or where an earlier output is not there or cannot be compared with. The places
+    of `dedup.against` are absolute in the plan: purges and `verify` look there later, from any working folder."""
+    _check_numbers(recipe, inputs)
+    check_output(Folder(recipe.run.output).url)  # with the working folder, where the recipe names a path from there
+    against = tuple(_absolute(url) for url in recipe.dedup.against)
+    recipe = replace(recipe, dedup=replace(recipe.dedup, against=against))
     outputs = {name: output_identity(name, key) for name, key in sorted(_named_outputs(recipe).items())}
+    _check_comparable(recipe)
     if from_output is not None:
         outputs[f"--from {from_output}"] = output_identity(from_output, "--from")
     identity = {
@@ -130,6 +139,32 @@ def make_plan(
         key=key,
         from_output=from_output,
     )
+
+
+def _check_numbers(recipe: PipelineRecipe, inputs: Sequence[Sequence[Input]]) -> None:
+    for source, of_source in zip(recipe.source, inputs, strict=True):
+        if len(of_source) > MAX_FILES:
+            raise RecipeError(
+                f"source.inputs of {source.name!r}: {len(of_source):,} files, expected at most {MAX_FILES:,}: make"
+                " several sources, or several runs joined by dedup.against"
+            )
+
+
+def _check_comparable(recipe: PipelineRecipe) -> None:
+    """RecipeError where an earlier output was not signed as this run signs: no text of it would be found near."""
+    ours = comparing(recipe)
+    for url in ours.against:
+        theirs = comparing(recipe_of(Folder(url)))
+        if ours.near and not theirs.near:
+            raise RecipeError(
+                f"dedup.against: {without_secrets(url)} was made without dedup.near, so it holds no signatures, and"
+                " this run compares near texts: set dedup.near = false, or name an output that was made with dedup.near"
+            )
+        if scheme_name(theirs) != scheme_name(ours):
+            raise RecipeError(
+                f"dedup.against: {without_secrets(url)} was signed as {scheme_name(theirs)}, this run as"
+                f" {scheme_name(ours)}: give both the same dedup.scheme, num_perm and shingle"
+            )
 
 
 def _label(found: Input) -> str:
@@ -193,8 +228,22 @@ def own_code(recipe: PipelineRecipe) -> list[CodeFile]:
 
 
 def _named_outputs(recipe: PipelineRecipe) -> dict[str, str]:
-    """Every earlier output that the recipe names, and the key that names it."""
-    return dict.fromkeys(recipe.purges.honour, "purges.honour") | dict.fromkeys(recipe.dedup.against, "dedup.against")
+    """The place of every earlier output that the recipe names, and the key that names it."""
+    named = {"purges.honour": recipe.purges.honour, "dedup.against": recipe.dedup.against}
+    return {_absolute(url): key for key, urls in named.items() for url in urls}
+
+
+def _absolute(url: str) -> str:
+    return url if is_remote(url) else local_path(url)
+
+
+def _with_absolute_places(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """What an earlier release recorded of a run, as it is recorded now. Relative places were relative to the working
+    folder, which is taken to be this one."""
+    recipe, outputs = identity["recipe"], identity["outputs"]
+    against = [_absolute(url) for url in recipe["dedup"]["against"]]
+    placed = {name if name.startswith("--from ") else _absolute(name): held for name, held in outputs.items()}
+    return {**identity, "recipe": recipe | {"dedup": recipe["dedup"] | {"against": against}}, "outputs": placed}
 
 
 def places_with_credentials(plan: RunPlan) -> list[str]:
@@ -286,7 +335,7 @@ def check_same_run(plan: RunPlan) -> bool:
 
 def _refuse_differences(plan: RunPlan, recorded: Mapping[str, Any], *, compare_versions: bool) -> None:
     ours = json.loads(json.dumps(plan.identity))
-    recorded = recordable(recorded)  # an earlier release wrote credentials down
+    recorded = _with_absolute_places(recordable(recorded))  # an earlier release wrote credentials down
     found = differing_keys(ours["recipe"], recorded["recipe"])
     for what in ("inputs", "files", "outputs", *(["versions"] if compare_versions else [])):
         found += _differing_entries(what, ours[what], recorded[what])

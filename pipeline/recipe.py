@@ -7,11 +7,11 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from lineage.recipe import RecipeError, key, load_recipe, parse_table, with_overrides
 from lineage.secrets import without_secrets
-from lineage.storage.folder import Folder, is_remote
+from lineage.storage.folder import Folder, is_remote, not_for_tables
 from stages.chain import DEFAULT_STEPS, check_steps
 from stages.dedup.options import DedupTable
 from stages.pii.options import PiiTable, check_phone_region
@@ -25,6 +25,11 @@ from stages.steps.parse import ParseTable
 from stages.steps.url import UrlTable
 from stages.steps.user_step import StepTable, check_step_tables
 from stages.tokens.tokenizer import TokenizeTable
+
+MAX_SOURCES: Final = 1 << 9
+MAX_FILES: Final = 1 << 22
+"""Sources of a recipe, and input files of a source: a document's number while documents are compared
+(`pipeline/dedup/inputs.py`) has room for no more."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -164,6 +169,11 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
     """The recipe itself, if its sources make sense; else RecipeError."""
     if not recipe.source:
         raise RecipeError("source: a data recipe needs at least one [[source]] with a name and inputs")
+    if len(recipe.source) > MAX_SOURCES:
+        raise RecipeError(
+            f"source: {len(recipe.source):,} [[source]] tables, expected at most {MAX_SOURCES:,}: put files of one kind"
+            " into one source, or make several runs joined by dedup.against"
+        )
     for source in recipe.source:
         if not _NAME.fullmatch(source.name):
             raise RecipeError(f"source.name = {source.name!r}: expected letters, digits, '.', '-' or '_', at most 100")
@@ -173,7 +183,7 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
     for name, value in (("run.name", recipe.run.name), ("run.output", recipe.run.output)):
         if not value.strip():
             raise RecipeError(f"{name} is empty: give a name, and as output a folder or an s3:// URL")
-    _check_output(recipe.run.output)
+    check_output(recipe.run.output)
     places = {"run.output": (recipe.run.output,), "dedup.against": recipe.dedup.against}
     places |= {"purges.honour": recipe.purges.honour}
     places |= {f"source.inputs of {source.name!r}": source.inputs for source in recipe.source}
@@ -191,7 +201,7 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
     return recipe
 
 
-def _check_output(output: str) -> None:
+def check_output(output: str) -> None:
     """RecipeError where a run cannot leave its output at this place."""
     try:
         cannot_be = is_remote(output) and not output.startswith("s3://")
@@ -201,6 +211,11 @@ def _check_output(output: str) -> None:
         raise RecipeError(
             f"run.output = {without_secrets(output)!r}: an output lies on disk or in s3://; gs:// and az:// hold inputs"
             " and exports, https:// inputs"
+        )
+    if mark := not_for_tables(output):
+        raise RecipeError(
+            f"run.output = {without_secrets(output)!r}: lineage tables cannot lie there because of {mark!r}: name a"
+            " place without it"
         )
 
 

@@ -18,6 +18,7 @@ from lineage.store.delta import state
 from lineage.store.lookup import Lookup
 from lineage.store.purged_spans import PROMOTES, read_purged
 from lineage.store.rows import DocumentRow
+from lineage.trace.earlier import NotOpenedError
 
 PARSED_TEXTS_KIND: Final = "parsed_texts"
 """The kind of match that takes away all texts kept after parse (run.keep_text), and no document."""
@@ -71,11 +72,12 @@ class PlannedRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
     """A document that lies in an earlier output, the first found that repeats it, and where; `out` is None where it was
-    not found."""
+    not found. It may then lie in one that is `not_opened`."""
 
     doc_id: bytes
     repeated_by: bytes
     out: str | None
+    not_opened: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +124,8 @@ def _nowhere(_doc_id: bytes) -> str | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanHooks:
     """What planning needs from higher layers: the BLAKE3-128 of a normalised URL; the recorded form of a host that a
-    person names; whether two clean texts count as near copies; which earlier output holds a document."""
+    person names; whether two clean texts count as near copies; which earlier output holds a document (NotOpenedError:
+    none that could be opened)."""
 
     url_key: Callable[[str], bytes | None]
     named_host: Callable[[str], str | None]
@@ -280,9 +283,15 @@ class _Planner:
         return {row.doc_id: cast(Role, row.role) for row in self.lookup.purged(ids)}
 
     def _name_elsewhere(self, doc_id: bytes, repeated_by: bytes) -> None:
-        if doc_id not in self.elsewhere:
+        if doc_id in self.elsewhere:
+            return
+        found: str | None = None
+        not_opened: tuple[str, ...] = ()
+        try:
             found = self._hooks.find_elsewhere(doc_id)
-            self.elsewhere[doc_id] = Elsewhere(doc_id=doc_id, repeated_by=repeated_by, out=found)
+        except NotOpenedError as error:
+            not_opened = tuple(error.reasons)
+        self.elsewhere[doc_id] = Elsewhere(doc_id=doc_id, repeated_by=repeated_by, out=found, not_opened=not_opened)
 
     def _copies(self, row: DocumentRow, kept: DocumentRow) -> bool:
         """Whether `row` repeats `kept` by text; by URL alone counts only where the purge names URLs."""

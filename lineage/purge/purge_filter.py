@@ -23,21 +23,28 @@ _EMPTY: Final = text_hash("")
 _LOOKED_UP_AT_ONCE: Final = 1024
 
 
+def _any(_url: str) -> bool:
+    return True
+
+
 def read_purged_sets(
-    outs: Sequence[str], normalise: Callable[[str], str], named_host: Callable[[str], str | None]
+    outs: Sequence[str],
+    normalise: Callable[[str], str],
+    named_host: Callable[[str], str | None],
+    names_page: Callable[[str], bool] = _any,
 ) -> PurgedSets:
     """What was purged from all these outputs: targets, their twins and kept copies by id and hash (by id alone where a
     purge took single copies and promotes their duplicates), and what the targets were named by. `normalise` gives the
-    URL that two spellings of one share, `named_host` the recorded form of a host that a person names. StoreError if an
-    output has no store."""
+    URL that two spellings of one share, `named_host` the recorded form of a host that a person names; a document's URL
+    keeps nothing out unless `names_page`. StoreError if an output has no store."""
     together = PurgedSets()
     for out in outs:
-        together |= _purged_from(Folder(out))
+        together |= _purged_from(Folder(out), names_page)
     hosts = {host for name in together.hosts if (host := named_host(name))}
     return replace(together, urls=frozenset(map(normalise, together.urls)), hosts=frozenset(hosts))
 
 
-def _purged_from(out: Folder) -> PurgedSets:
+def _purged_from(out: Folder, names_page: Callable[[str], bool]) -> PurgedSets:
     matches = {row["purge_id"]: json.loads(row["match"]) for row in read_table(out, "purges").to_pylist()}
     purged = read_table(out, "purged").select(["purge_id", "doc_id", "role"]).to_pylist()
     by_address = {
@@ -59,7 +66,7 @@ def _purged_from(out: Folder) -> PurgedSets:
         for row in lookup.documents(doc_ids[first : first + _LOOKED_UP_AT_ONCE]):
             if row.doc_id in with_text:
                 hashes |= {digest for digest in (row.raw_hash, row.text_hash, row.clean_hash) if digest is not None}
-            if row.url is not None and row.doc_id in by_address:
+            if row.url is not None and row.doc_id in by_address and names_page(row.url):
                 urls.add(row.url)
     # The hash of nothing would keep out every page without text.
     return PurgedSets(

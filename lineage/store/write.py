@@ -37,6 +37,9 @@ ROWS_PER_BUCKET: Final = 1 << 20
 _MAGIC: Final = b"PAR1"
 """What a Parquet file begins with; its first row group comes next, and each other right after the one before."""
 
+_WIDE: Final = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+"""Arrow types with 64-bit offsets, by those with 32-bit ones."""
+
 _EMPTY_TEXT: Final = text_hash("")
 _INDEXED_HASHES: Final = ("raw_hash", "text_hash", "clean_hash", "tokens_hash")
 
@@ -216,7 +219,11 @@ def _sorted(name: str, rows: pa.Table) -> pa.Table:
     """In the table's order; ties are broken by the other columns, so equal sets of rows give equal files."""
     leading = SORTED_BY[name]
     keys = [*leading, *(column for column in rows.column_names if column not in leading)]
-    return rows.take(pc.sort_indices(rows, sort_keys=[(column, "ascending") for column in keys])).combine_chunks()
+    order = pc.sort_indices(rows, sort_keys=[(column, "ascending") for column in keys])
+    # All rows of a host are in one bucket, and their URLs may be more than the 2 GiB that 32-bit offsets reach. Parquet
+    # knows no offsets: the files are the same.
+    wide = pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in rows.schema])
+    return rows.cast(wide).take(order).combine_chunks()
 
 
 def _write_file(out: Folder, name: str, bucket: int, rows: pa.Table) -> TableFile:

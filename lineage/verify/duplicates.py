@@ -19,6 +19,7 @@ from lineage.storage.folder import Folder
 from lineage.store.purged_spans import PurgedSpans
 from lineage.store.shuffle import Shuffle
 from lineage.store.tables import DOCUMENTS
+from lineage.trace.earlier import NotOpenedError
 from lineage.verify.documents import DUPLICATES
 from lineage.verify.problems import Problem, VerifyHooks, guarded
 
@@ -34,7 +35,10 @@ _EXACT: Final = 1e-9
 
 
 def check_edges(shuffle: Shuffle, index: Index, purged: PurgedSpans, hooks: VerifyHooks) -> Iterator[Problem]:
-    """Every duplicate against the kept document that it names."""
+    """Every duplicate against the kept document that it names; what lies in an earlier output that cannot be opened
+    counts as there, and that output is a problem."""
+    not_opened: dict[str, str] = {}
+    num_unknown = 0
     ordinals = {(entry.source, entry.part): ordinal for ordinal, entry in enumerate(index.documents)}
     for bucket in range(shuffle.num_buckets("documents")):
         kept = {
@@ -46,7 +50,12 @@ def check_edges(shuffle: Shuffle, index: Index, purged: PurgedSpans, hooks: Veri
         for row in shuffle.read("duplicates", bucket, DUPLICATES).to_pylist():
             other = kept.get(row["duplicate_of"])
             if other is None:
-                if not hooks.known_elsewhere(row["duplicate_of"]):
+                try:
+                    is_known = hooks.known_elsewhere(row["duplicate_of"])
+                except NotOpenedError as error:
+                    is_known, not_opened = True, error.reasons
+                    num_unknown += 1
+                if not is_known:
                     yield _edge(row, f"{row['duplicate_of'].hex()} is not kept")
                 continue
             yield from _check_edge(row, other, hooks)
@@ -56,6 +65,9 @@ def check_edges(shuffle: Shuffle, index: Index, purged: PurgedSpans, hooks: Veri
                     if place in ordinals:
                         requests.append(_request(row, side["part_row"], ordinals[place]))
         shuffle.add("requests", pa.Table.from_pylist(requests, schema=_REQUESTS))
+    for out, reason in not_opened.items():
+        message = f"cannot be opened, so {num_unknown:,} duplicates of what it may hold are not checked: {reason}"
+        yield Problem("duplicates.earlier", out, message)
 
 
 def _edge(row: dict[str, Any], message: str) -> Problem:

@@ -50,8 +50,9 @@ def _as_it_should_be(_out: Folder, _index: Index) -> str | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyHooks:
     """What `verify` needs from higher layers: the Jaccard similarity of two clean texts as the run measured it, the
-    BLAKE3-128 of a normalised URL, whether an earlier output that the run compared with holds a document, and what the
-    report of an output shows otherwise than its store and index (None: nothing)."""
+    BLAKE3-128 of a normalised URL, whether an earlier output that the run compared with holds a document
+    (NotOpenedError: none that could be opened), and what the report of an output shows otherwise than its store and
+    index (None: nothing)."""
 
     jaccard: Callable[[str, str], float]
     url_key: Callable[[str], bytes | None] = _no_url

@@ -17,17 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lineage.index.output_index import read_index
-from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.parquet.rows import opened, read_rows
-from pipeline.recipe import recipe_of
+from pipeline.recipe import MAX_FILES, MAX_SOURCES
 from stages.dedup.bands import I64
-from stages.dedup.minhash import scheme_name
 from stages.dedup.options import DedupTable
 
 _ROW_BITS: Final = 31
-_FILE_BITS: Final = 22
-_SOURCE_BITS: Final = 9
+_FILE_BITS: Final = (MAX_FILES - 1).bit_length()
+_SOURCE_BITS: Final = (MAX_SOURCES - 1).bit_length()
 _EARLIER: Final = 1 << (_SOURCE_BITS + _FILE_BITS)
 
 ID: Final = pa.binary(16)
@@ -73,9 +71,8 @@ class KeysFile:
 
 
 def unit_file(unit: DedupUnit, work: Folder, out: Folder) -> KeysFile:
-    """The keys file of a unit; ValueError where there are more sources or files than node numbers can hold."""
-    _check_fits("sources in a recipe", unit.source_index, _SOURCE_BITS)
-    _check_fits("files in a source", unit.file_index, _FILE_BITS)
+    """The keys file of a unit."""
+    assert unit.source_index < MAX_SOURCES and unit.file_index < MAX_FILES, "the plan lets no more pass"
     return KeysFile(
         ordinal=unit.source_index << _FILE_BITS | unit.file_index,
         keys_folder=work.url,
@@ -99,16 +96,10 @@ def earlier_file(file: EarlierFile, number: int) -> KeysFile:
 
 
 def earlier_files(table: DedupTable) -> tuple[tuple[EarlierFile, ...], int]:
-    """The files of the finished outputs to compare with, and how many documents they hold; RecipeError where one was
-    signed in another way."""
+    """The files of the finished outputs to compare with, and how many documents they hold."""
     files, num_rows = [], 0
     for url in table.against:
-        index, signed = read_index(url), scheme_name(recipe_of(Folder(url)).dedup)
-        if signed != scheme_name(table):
-            raise RecipeError(
-                f"dedup.against: {url} was signed as {signed}, this run as {scheme_name(table)}: give both the same"
-                " dedup.scheme, num_perm and shingle"
-            )
+        index = read_index(url)
         parts = {(part.source, part.part): part.file for part in index.documents}
         for entry in index.dedup:
             own = ((entry.part, parts[entry.source, entry.part]),)

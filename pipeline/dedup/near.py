@@ -77,8 +77,10 @@ def band_rows(context: Context, shared: SharedSlice) -> pa.Table:
         signed = table.filter(pc.is_valid(table["signature"]))
         keys = _keys_of(context, signed)
         is_shared = are_among(buckets, keys)
-        chosen = np.flatnonzero(is_shared.any(axis=1))
-        signed, keys, is_shared = signed.take(pa.array(chosen)), keys[chosen], is_shared[chosen]
+        chosen = is_shared.any(axis=1)
+        # A filter goes chunk by chunk. To take rows would put all signatures of the file into one array, whose 32-bit
+        # offsets end at 2 GiB.
+        signed, keys, is_shared = signed.filter(pa.array(chosen)), keys[chosen], is_shared[chosen]
         # Only a text that the file holds again has rows to collapse.
         again = stands_again(prefix(signed, "clean_hash"))
         alone = _bands_of(context, signed.filter(pa.array(~again)), keys[~again], is_shared[~again])
@@ -185,8 +187,9 @@ def _fetched(context: Context, number: int, rows: pa.Table, what: Literal["signa
 
 def _signatures(file: KeysFile, wanted: I64) -> pa.Array:
     table = read_keys(file, ["signature"])
-    chosen = np.searchsorted(ints(table, "node"), wanted)
-    return table["signature"].combine_chunks().cast(pa.large_binary()).take(pa.array(chosen))
+    chosen = np.zeros(len(table), np.bool_)
+    chosen[np.searchsorted(ints(table, "node"), wanted)] = True
+    return table["signature"].filter(pa.array(chosen)).cast(pa.large_binary()).combine_chunks()
 
 
 def _shingles(context: Context, file: KeysFile, wanted: I64) -> pa.Array:

@@ -52,8 +52,9 @@ def members(context: Context, number: int, rows: pa.Table) -> Reduced:
         here = slice(*np.searchsorted(ordinal, [file.ordinal, file.ordinal + 1]))
         if here.start < here.stop:
             table = read_keys(file, _DECIDING)
-            table = table.take(pa.array(np.searchsorted(ints(table, "node"), node[here])))
+            # Before rows are taken: the signatures of a file may be more than the 2 GiB that one array of them holds.
             table = table.append_column("has_words", pc.is_valid(table["signature"])).drop_columns(["signature"])
+            table = table.take(pa.array(np.searchsorted(ints(table, "node"), node[here])))
             table = table.append_column("label", pa.array(label[here]))
             tables.append(table.append_column("b", pa.array(np.full(len(table), _NO_NODE))))
     return Reduced(pa.concat_tables(tables, promote_options="default"), {})

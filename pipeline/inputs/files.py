@@ -12,10 +12,12 @@ import gzip
 import logging
 import os
 import posixpath
+import stat
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast
 from urllib.parse import urlsplit
@@ -173,18 +175,37 @@ def _list_entry(entry: str, shown: str) -> Iterator[_Listed]:
 def _list_glob(url: str) -> Iterator[_Listed]:
     base = _fixed_part(url)
     scheme = f"{urlsplit(url).scheme}://" if is_remote(url) else ""
+    asked_for = [part for part in url.removeprefix(base).split("/") if part.startswith(".")]
     found = filesystem(url).glob(url, detail=True)
     num_found = 0
     for path, info in found.items():
         full = scheme + path.removeprefix(scheme)
         name = full.removeprefix(base + "/")
-        # As in a shell, a wildcard does not match a leading dot: temporary files of writers are no inputs.
-        hidden = any(part.startswith(".") for part in name.split("/")) and "/." not in url
-        if info["type"] == "file" and not hidden:
+        if _is_hidden(name, asked_for):
+            continue
+        size = _size_of_link(full) if info.get("islink") else int(info["size"]) if info["type"] == "file" else None
+        if size is not None:
             num_found += 1
-            yield _Listed(name=name, url=full, shown=full, size=int(info["size"]))
+            yield _Listed(name=name, url=full, shown=full, size=size)
     if not num_found:
         raise OSError("the pattern matches no file")
+
+
+def _is_hidden(name: str, asked_for: Sequence[str]) -> bool:
+    """Whether a part of the name has a leading dot that none of these parts of the pattern has. As in a shell, a
+    wildcard does not match a leading dot: temporary files of writers are no inputs."""
+    hidden = [part for part in name.split("/") if part.startswith(".")]
+    return not all(any(fnmatchcase(part, pattern) for pattern in asked_for) for part in hidden)
+
+
+def _size_of_link(path: str) -> int | None:
+    """The bytes of the file that a link on disk leads to, None where it leads to anything else. The caches of Hugging
+    Face, git-annex and DVC are links. OSError if it leads nowhere: what was not fetched must not be left out."""
+    try:
+        target = os.stat(path)
+    except FileNotFoundError as error:
+        raise OSError(f"{path} is a link to {os.readlink(path)}, which is not there") from error
+    return target.st_size if stat.S_ISREG(target.st_mode) else None
 
 
 def _fixed_part(pattern: str) -> str:

@@ -74,12 +74,18 @@ class HttpFacts:
     etag: str
 
 
-def open_http(url: str, retries: Retries | None = None, shown: str | None = None) -> io.BufferedReader:
+def open_http(
+    url: str, retries: Retries | None = None, shown: str | None = None, size: int | None = None
+) -> io.BufferedReader:
     """`url` as a stream. FileNotFoundError if the server says there is no such file, OSError if it stays out of
     reach or the file changes while it is read: their messages call it `shown`, by default the URL without credentials.
 
+    `size` is what the file had when the run was planned. Data that end before it are a dropped connection; OSError if
+    the server states another size or gives more. Without it, and where no answer states a size, the end of the
+    connection is the end of the file.
+
     What stands before @ is sent as basic authentication."""
-    return io.BufferedReader(HttpFile(url, retries or Retries(), shown), _BUFFER_BYTES)
+    return io.BufferedReader(HttpFile(url, retries or Retries(), shown, size), _BUFFER_BYTES)
 
 
 def http_size(url: str, retries: Retries | None = None, shown: str | None = None) -> int:
@@ -107,11 +113,11 @@ def http_facts(url: str, retries: Retries | None = None, shown: str | None = Non
 class HttpFile(io.RawIOBase):
     """The raw stream below `open_http`. A read after a dropped connection goes on by a Range request."""
 
-    def __init__(self, url: str, retries: Retries, shown: str | None = None) -> None:
+    def __init__(self, url: str, retries: Retries, shown: str | None = None, planned: int | None = None) -> None:
         self._url, self._retries = url, retries
         self._shown = shown or without_secrets(url)
         self._position = 0
-        self._size: int | None = None
+        self._size = self._planned = planned
         self._version: str | None = None
         self._response: urllib3.BaseHTTPResponse | None = None
         self._connect()
@@ -154,6 +160,8 @@ class HttpFile(io.RawIOBase):
         data: bytes = response.read(limit, decode_content=False) if response else b""
         if not data and self._size is not None and self._position < self._size:
             raise ProtocolError(f"the server gives nothing of the bytes up to {self._size}")
+        if data and self._planned is not None and self._position + len(data) > self._planned:
+            raise self._changed("more")
         return data
 
     def close(self) -> None:
@@ -181,15 +189,33 @@ class HttpFile(io.RawIOBase):
         return response
 
     def _check_version(self, response: urllib3.BaseHTTPResponse, skipped: int) -> None:
-        """Remember which file this is, or see that it is still the same one."""
-        length = whole_number(response.headers.get("Content-Length", ""))
-        if length is not None:
-            size = length + self._position - skipped
+        """Remember which file this is, or see that it is still the same one, and that which was planned."""
+        size = _stated_size(response, self._position - skipped)
+        if size is not None:
             version = f"{response.headers.get('ETag')} of {size} bytes"
             if self._version not in (None, version):
                 response.close()
                 raise OSError(f"{self._shown} changed while it was read: was {self._version}, is {version}")
+            if self._planned not in (None, size):
+                response.close()
+                raise self._changed(f"{size:,}")
             self._size, self._version = size, version
+
+    def _changed(self, size: str) -> OSError:
+        return OSError(
+            f"{self._shown} changed after this run was planned: it had {self._planned:,} bytes and has {size}. Put back"
+            " what it held and make the same call again, or run into a new output"
+        )
+
+
+def _stated_size(response: urllib3.BaseHTTPResponse, start: int) -> int | None:
+    """Bytes of the whole file, as an answer whose first byte is that at `start` states them. A server may answer a
+    range by a piece of it (RFC 9110, section 15.3.7): then Content-Length is the piece's."""
+    total = whole_number(response.headers.get("Content-Range", "").rpartition("/")[2])
+    if response.status == 206 and total is not None:
+        return total
+    length = whole_number(response.headers.get("Content-Length", ""))
+    return None if length is None else start + length
 
 
 def _request(

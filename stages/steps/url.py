@@ -35,6 +35,8 @@ _MAX_PASSES = 5  # two for nearly every URL: the second finds nothing to change
 _SPACES_AND_CONTROLS = re.compile(r"[\x00-\x20\x7f]+")
 _NO_PART_OF_A_URL = re.compile(r"\A[\x00-\x20\x7f]+|[\x00-\x20\x7f]+\Z|[\t\n\r]+")
 """As browsers take them out; a space within is written %20."""
+_BARE_HOST = re.compile(r"(?:(?:[\w-]+\.)+(?:[^\W\d_]{2,}|xn--[\w-]+)|(?:\d{1,3}\.){3}\d{1,3})\.?(?::\d*)?(?=[/?]|\Z)")
+"""A host in front of a URL without a scheme, as crawls' tables have them: with a dot, and no file or version number."""
 _LAST_DOTS = re.compile(r"\.+(?=(?::\d*)?\Z)")
 _DOTS = ".。．｡"  # IDNA takes each of them for a full stop
 _NOT_A_WORD = regex.compile(r"[^\p{L}\p{N}\p{M}]+")
@@ -102,8 +104,32 @@ def _untracked(arguments: Iterable[str]) -> str:
 
 
 def url_key(url: str) -> bytes:
-    """What URLs are compared by: the BLAKE3-128 of the normal form."""
-    return content_hash(normalise_url(url).encode("utf-8", "surrogatepass"))
+    """What a URL is looked up by: the BLAKE3-128 of the normal form."""
+    return _hashed(normalise_url(url))
+
+
+def page_key(url: str | None) -> bytes | None:
+    """What documents are compared by as copies of one page: the `url_key`, None where the URL names no page."""
+    form = normalise_url(url or "")
+    return _hashed(form) if _has_host(form) else None
+
+
+def names_page(url: str) -> bool:
+    """Whether a URL has a host, with a scheme before it or without. " ", "#top", "N/A" and "https://" have none:
+    documents that share one of these are no copies of one page."""
+    return _has_host(normalise_url(url))
+
+
+def _hashed(form: str) -> bytes:
+    return content_hash(form.encode("utf-8", "surrogatepass"))
+
+
+def _has_host(form: str) -> bool:
+    try:
+        host = urlsplit(form).hostname or ""
+    except ValueError:
+        return False
+    return bool(host.strip() or _BARE_HOST.match(form))
 
 
 def url_host(url: str | None) -> str | None:
@@ -126,9 +152,11 @@ def url_host(url: str | None) -> str | None:
 
 
 def named_host(name: str) -> str | None:
-    """The host, as `url_host` gives it, that a person names by `Example.com`, `example.com.` or a URL of it; None where
-    it is none."""
+    """The host, as `url_host` gives it, that a person names by `Example.com`, `example.com.`, an address (of IPv6 in
+    brackets or without) or a URL of it; None where it is none."""
     name = name.strip()
+    if _is_address(name) and ":" in name:
+        name = f"[{name}]"  # as a URL must have an IPv6 address
     return url_host(name if "://" in name else f"http://{name}")
 
 

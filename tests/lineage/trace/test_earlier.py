@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from lineage.purge.sweeps import unswept
 from lineage.storage.folder import Folder
 from lineage.store import tables
 from lineage.store.delta import append
-from lineage.trace.earlier import find_in
+from lineage.trace.earlier import NotOpenedError, find_in
 from tests.support.outputs.small_out.output import make_small_out
 
 
@@ -21,6 +22,16 @@ def test_the_output_that_kept_a_document_is_found(tmp_path: Path) -> None:
     assert find(two.named["original"].doc_id) == two.folder.url
     assert find(two.named["exact"].doc_id) is None, "it was a duplicate there"
     assert find(b"0" * 16) is None
+
+
+def test_an_output_that_is_not_there_is_named_where_no_other_kept_the_document(tmp_path: Path) -> None:
+    small, gone = make_small_out(str(tmp_path / "out")), str(tmp_path / "gone")
+    find = find_in([gone, small.folder.url])
+    assert find(small.named["original"].doc_id) == small.folder.url
+    for _ in range(2):
+        with pytest.raises(NotOpenedError, match=f"{gone} cannot be opened") as raised:
+            find(b"0" * 16)
+        assert list(raised.value.reasons) == [gone]
 
 
 def sweep(out: Folder, host: str, fingerprint: str, at: str) -> None:

@@ -19,7 +19,6 @@ from lineage.store.tables import VERDICTS
 from pipeline.cluster.tasks import TaskResources
 from pipeline.dedup.corpus import deduplicate, runs_in_one_process
 from pipeline.dedup.exchange import Counts, Exchange, InProcess, RayData
-from pipeline.dedup.inputs import DedupUnit
 from pipeline.dedup.near import bucket_rows
 from pipeline.dedup.rows import Context, FileSlice
 from stages.dedup.options import DedupTable
@@ -448,13 +447,6 @@ def test_a_finished_job_says_the_same_again_without_work(tmp_path: Path) -> None
 
 
 # Bounds.
-
-
-def test_more_sources_than_node_numbers_hold_are_refused(tmp_path: Path) -> None:
-    unit = DedupUnit(source_index=512, file_index=0, keys="k", part="p")
-    job = replace(one_file([Doc(text="a")]).job(tmp_path), units=(unit,))
-    with pytest.raises(ValueError, match="more than 512 sources"):
-        deduplicate(job)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pytest
 from lineage.storage.folder import Folder
 from lineage.store.tables import DEDUP, KEYS
 from pipeline.dedup.inputs import (
+    DedupUnit,
     EarlierFile,
     KeysFile,
     earlier_file,
@@ -23,6 +24,7 @@ from pipeline.dedup.inputs import (
     read_texts,
     unit_file,
 )
+from pipeline.recipe import MAX_FILES, MAX_SOURCES
 from tests.support.inputs.dedup_corpus import Doc, one_file
 
 
@@ -53,6 +55,12 @@ def test_nodes_say_where_their_documents_lie(tmp_path: Path) -> None:
     assert [column.tolist() for column in locators(nodes)] == [[0] * 9, [0] * 9, list(range(9))]
     assert not is_earlier(nodes).any()
     assert read_texts(file, nodes[[0, 7, 8]]) == ["text 0", "text 7", "text 8"]
+
+
+def test_the_last_file_of_the_last_source_has_numbers_of_its_own() -> None:
+    last = DedupUnit(source_index=MAX_SOURCES - 1, file_index=MAX_FILES - 1, keys="k", part="p")
+    file = unit_file(last, Folder("work"), Folder("out"))
+    assert not file.earlier and earlier_file(EarlierFile(out="o", dedup="d", parts=()), 0).ordinal == file.ordinal + 1
 
 
 def test_keys_and_texts_of_two_runs_are_refused(tmp_path: Path) -> None:

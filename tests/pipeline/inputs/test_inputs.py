@@ -15,7 +15,7 @@ import pytest
 from lineage.recipe import RecipeError
 from lineage.storage import folder as storage
 from pipeline.inputs.files import COMMON_CRAWL, Input, list_inputs, open_input
-from pipeline.inputs.http_file import Retries, http_size
+from pipeline.inputs.http_file import Retries, http_size, open_http
 from pipeline.recipe import SourceTable
 from tests.support.stores.loopback import Handler, serving
 
@@ -55,6 +55,33 @@ def test_a_glob_names_files_below_its_fixed_part_sorted_with_their_sizes(crawl: 
 
 def test_globs_reach_down_whole_trees(crawl: Path) -> None:
     assert names(crawl.parent / "**" / "*.warc.gz") == [f"crawl/{n}.warc.gz" for n in ("a/1", "a/2", "b/1", "b/2")]
+
+
+def test_a_link_to_a_file_is_that_file(crawl: Path) -> None:
+    (crawl / "b" / "3.warc.gz").symlink_to("../a/2.warc.gz")
+    (crawl / "b" / "folder.warc.gz").symlink_to(crawl / "a", target_is_directory=True)
+    found = list_inputs(source(crawl / "b" / "*.warc.gz"))
+    assert [(f.name, f.size) for f in found] == [("1.warc.gz", 3), ("2.warc.gz", 4), ("3.warc.gz", 2)]
+    assert open_input(found[2]).read() == bytes(2)
+
+
+def test_a_link_to_nothing_is_an_error_that_names_it(crawl: Path) -> None:
+    (crawl / "b" / ".tmp-3.warc.gz").symlink_to("gone")
+    assert len(names(crawl / "*" / "*.warc.gz")) == 4
+    (crawl / "b" / "3.warc.gz").symlink_to("../objects/3")
+    with pytest.raises(RecipeError, match=r"crawl/b/3\.warc\.gz is a link to \.\./objects/3, which is not there"):
+        names(crawl / "*" / "*.warc.gz")
+
+
+def test_hidden_names_are_listed_only_where_the_pattern_asks_for_them(tmp_path: Path) -> None:
+    for name in (".cache/c/a", ".cache/c/.part", ".cache/.c/b", ".cache/.c/.part", ".cache/.d/e"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    assert names(tmp_path / ".cache" / "*" / "*") == ["c/a"]
+    assert names(tmp_path / ".cache" / "**") == ["c/a"]
+    assert names(tmp_path / ".c*" / "c" / ".p*") == [".cache/c/.part"]
+    assert names(tmp_path / ".cac*" / ".c" / "*") == [".cache/.c/b"]
+    assert names(tmp_path / ".cache" / "*" / ".p*") == ["c/.part"]
 
 
 def test_a_file_named_outright_goes_by_its_own_name(crawl: Path) -> None:
@@ -145,7 +172,7 @@ def test_a_damaged_or_empty_list_is_refused(crawl: Path) -> None:
 @dataclass
 class Web:
     """Files by path, and what happens to requests, in order: "503", "drop" (after a third), "nothing", "change",
-    "no size"."""
+    "no size", "cut" (after a third, and no size), "piece" (a third, as the answer's range says)."""
 
     files: dict[str, bytes]
     mishaps: list[str] = field(default_factory=list)
@@ -168,14 +195,19 @@ class WebHandler(Handler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
+        third = (len(data) - start) // 3
         self.send_response(206 if wanted and web.ranges else 200)
-        self.send_header("Content-Length", "²" if mishap == "no size" else str(len(data) - start))
+        if mishap == "piece":
+            self.send_header("Content-Range", f"bytes {start}-{start + third - 1}/{len(data)}")
+        if mishap != "cut":
+            size = third if mishap == "piece" else len(data) - start
+            self.send_header("Content-Length", "²" if mishap == "no size" else str(size))
         self.send_header("ETag", '"new"' if mishap == "change" else '"old"')
         self.end_headers()
         if self.sends_body:
-            part = {"drop": (len(data) - start) // 3, "nothing": 0}.get(mishap, len(data))
+            part = {"drop": third, "cut": third, "piece": third, "nothing": 0}.get(mishap, len(data))
             self.wfile.write(data[start : start + part])
-        self.close_connection = mishap in ("drop", "nothing", "no size")
+        self.close_connection = mishap in ("drop", "cut", "nothing", "no size")
 
 
 @pytest.fixture
@@ -276,6 +308,39 @@ def test_a_file_that_has_become_shorter_is_an_error(web: Web) -> None:
         web.files["/cc/a.warc.gz"] = DATA[:1]
         with pytest.raises(OSError, match=r"broke off at byte 170666"):
             stream.read()
+
+
+@pytest.mark.parametrize(("mishap", "ranges"), [("cut", True), ("cut", False), ("piece", True)])
+def test_what_a_file_of_known_size_lacks_is_asked_for_again(web: Web, mishap: str, ranges: bool) -> None:
+    web.ranges, web.mishaps = ranges, [mishap, mishap]
+    with open_http(f"{web.url}/cc/a.warc.gz", FAST, size=len(DATA)) as stream:
+        assert stream.read() == DATA
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_file_that_ends_before_its_known_size_is_an_error(web: Web, ranges: bool) -> None:
+    web.ranges, web.mishaps = ranges, ["cut"] + ["nothing"] * 50 if ranges else ["cut"] * 50
+    with (
+        open_http(f"{web.url}/cc/a.warc.gz", FAST, size=len(DATA)) as stream,
+        pytest.raises(OSError, match="reading broke off at byte 170666"),
+    ):
+        stream.read()
+
+
+@pytest.mark.parametrize("size", [len(DATA) - 1, len(DATA) + 1])
+def test_a_file_of_another_size_than_was_planned_is_an_error_that_tells_both(web: Web, size: int) -> None:
+    says = rf"a\.warc\.gz changed after this run was planned: it had {size:,} bytes and has {len(DATA):,}\. Put back"
+    with pytest.raises(OSError, match=says):
+        open_http(f"{web.url}/cc/a.warc.gz", FAST, size=size)
+
+
+def test_a_file_that_goes_on_behind_its_known_size_is_an_error(web: Web) -> None:
+    web.mishaps = ["no size"]
+    with (
+        open_http(f"{web.url}/cc/a.warc.gz", FAST, size=len(DATA) - 1) as stream,
+        pytest.raises(OSError, match=r"it had 511,999 bytes and has more\."),
+    ):
+        stream.read()
 
 
 def test_a_server_that_cannot_be_reached_is_an_error_that_says_so() -> None:

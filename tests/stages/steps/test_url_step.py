@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lineage.recipe import RecipeError
 from stages.document import Document, Outcome, Rejection
 from stages.steps import url as url_module
-from stages.steps.url import UrlStep, UrlTable, normalise_url, url_host
+from stages.steps.url import UrlStep, UrlTable, named_host, normalise_url, page_key, url_host, url_key
 
 
 def verdict(outcome: Outcome) -> str:
@@ -50,6 +50,10 @@ def test_a_payload_over_the_bound_is_turned_down_with_its_length(make_document, 
         ("https://star.example/", "url.blocked_host"),
         ("https://bücher.example/", "url.blocked_host"),
         ("https://xn--bcher-kva.example/", "url.blocked_host"),
+        ("https://[2001:db8::1]/x", "url.blocked_host"),
+        ("https://[2001:db8::2]:8080/x", "url.blocked_host"),
+        ("https://[::3]/x", "url.blocked_host"),
+        ("https://2001/x", "kept"),
         ("https://[::1", "kept"),
         ("not a url", "kept"),
         (None, "kept"),
@@ -67,6 +71,8 @@ def test_a_listed_host_is_blocked_with_its_subdomains(make_document, tmp_path, u
         "::1 third.example ip6-localhost",
         "*.star.example",
         "bücher.example",
+        "2001:db8::1",
+        "0.0.0.0 [2001:DB8::2]  ::3",
     )
     step = UrlStep(UrlTable(block_hosts=(lists,)), 10**6)
     assert verdict(step(make_document(url=url))) == expected
@@ -187,6 +193,39 @@ def test_normalising_never_raises_and_twice_is_once(url):
 )
 def test_a_plain_url_is_what_the_long_way_makes_of_it(url):
     assert normalise_url(url) == url_module._settled(url_module._NO_PART_OF_A_URL.sub("", url))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", " ", "#top", "?a=b", "N/A", "n.a.", "None", "-", "/a", "v1.2", "data/file.jsonl", "localhost/a"),
+        *("https://", "http://.", "https:///a", "https://?a=b", "https://user@/a", "https://[::1", "HTTP://\xa0"),
+        *("about:blank", "mailto:a@example.com", "urn:uuid:1"),
+    ],
+)
+def test_a_url_without_a_host_names_no_page(url):
+    assert page_key(url) is None
+    assert url_key(url)  # it is looked up by all the same
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("http://example.com", "http://localhost/a", "https://[::1]/", "ftp://example.com/a", "s3://bucket/a"),
+        *("example.com", "example.com/a b", "Example.com.?a=b", "example.com:8080/a", "//example.com/a", "10.0.0.1/a"),
+        *("пример.рф/a", "xn--e1afmkfd.xn--p1ai/a"),
+    ],
+)
+def test_a_url_with_a_host_names_a_page_with_a_scheme_or_without(url):
+    assert page_key(url) == url_key(url)
+
+
+@pytest.mark.parametrize("address", ["2001:db8::1", "::1", "2001:DB8:0::1", "::ffff:10.0.0.1"])
+def test_an_ipv6_host_is_named_with_brackets_and_without(address):
+    host = url_host(f"http://[{address}]/a")
+    assert host == address.lower()
+    for name in (address, f" {address} ", f"[{address}]", f"[{address}]:8080", f"https://[{address}]/b"):
+        assert named_host(name) == host
 
 
 @given(st.one_of(st.text(), st.text(alphabet="ab:/?#%.é[]@。．").map(lambda tail: "http://" + tail)))
