@@ -12,13 +12,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 from rich.filesize import decimal
 
 from lineage.storage.folder import Folder
 from pipeline.cluster.metrics import Rejections, StageFlow, WorkCounts
 from pipeline.inputs.files import open_input
+from pipeline.inputs.http_file import READING, open_http
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.steps import step_tables
 from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
@@ -207,6 +208,7 @@ def outcomes_of(
             format=job.formats[unit.source_index],
             fields=job.fields[unit.source_index],
             max_document_bytes=job.tables.max_document_bytes,
+            size=unit.input.size,
         )
         batches = _batches(read_documents(stream, options, tally.counts), tally)
         yield from chain.run(batches, tally.seconds, parsed, stop)
@@ -224,8 +226,13 @@ def named_in_errors(unit: Unit) -> Iterator[None]:
 
 
 def _open_planned(job: ReadJob, unit: Unit) -> BinaryIO:
+    """The unit's input as a stream; one on a web server is held to the size that it was planned with. (Files and
+    object stores state theirs when they are opened.)"""
+    found = unit.input
     try:
-        return open_input(unit.input)
+        if found.url.startswith(("http://", "https://")):
+            return cast(BinaryIO, open_http(found.address, READING, found.url, found.size))
+        return open_input(found)
     except FileNotFoundError as error:
         check_unchanged(job.key, unit)
         raise InputChangedError(f"{unit.input.url} was gone for a moment: make the same call again") from error

@@ -13,6 +13,8 @@ from stages.document import error_rule
 
 _MOST_SHOWN: Final = 5
 _ENOUGH_TO_STOP: Final = 100
+_READ_TO_STOP: Final = 0.5
+"""The share of the input's bytes that must be read before a run stops: files of one kind may come first."""
 
 
 class TooManyBadRecordsError(RuntimeError):
@@ -30,13 +32,15 @@ def faults_of(read: Iterable[ReadResult]) -> list[FaultRow]:
 
 @dataclass(slots=True)
 class BadRecords:
-    """Bad records among those read so far: unreadable stretches, and documents on which a step raised."""
+    """Bad records among those read so far: about as many as unreadable stretches hold, and documents on which a step
+    raised. `most_in_a_byte` are those of the file that has most records for its bytes."""
 
     num: int = 0
     num_documents: int = 0
     num_bytes: int = 0
     num_unreadable: int = 0
     num_raised: int = 0
+    most_in_a_byte: float = 0.0
 
     @classmethod
     def of(cls, read: Iterable[ReadResult]) -> BadRecords:
@@ -47,27 +51,38 @@ class BadRecords:
 
     def add(self, unit: ReadResult) -> None:
         """Count one unit's."""
-        self.num += unit.num_records + len(unit.unreadable)
+        num_unreadable = _num_unreadable(unit)
+        num = unit.num_records + num_unreadable
+        self.num += num
         self.num_documents += unit.num_documents
         self.num_bytes += unit.num_bytes
-        self.num_unreadable += len(unit.unreadable)
+        self.num_unreadable += num_unreadable
         self.num_raised += num_raised(unit)
+        self.most_in_a_byte = max(self.most_in_a_byte, num / max(unit.num_bytes, 1))
 
     @property
     def num_bad(self) -> int:
         return self.num_unreadable + self.num_raised
 
-    def hopeless(self, allowed: float, share_read: float) -> bool:
-        """Whether a step raises on most documents, and on more than are allowed even if all that is left were good: as
-        far as the share of the input's bytes that is read foretells how many records there are."""
-        allowed_in_all = allowed * self.num / max(share_read, 1e-12)
-        most = self.num_raised > self.num_documents / 2
-        return most and self.num_raised >= _ENOUGH_TO_STOP and self.num_raised > allowed_in_all
+    def hopeless(self, allowed: float, num_bytes: int) -> bool:
+        """Whether half of the input's `num_bytes` is read, a step raises on most documents so far, and on more than are
+        allowed even if what is left held good records alone, as many in a byte as any file so far.
+
+        Files end in no fixed order, so a run that ends past its limit may stop early or at its end. One that would end
+        within it stops early only where what is left has more records in a byte than any file read before."""
+        if self.num_bytes < _READ_TO_STOP * num_bytes or self.num_raised < _ENOUGH_TO_STOP:
+            return False
+        num_left = max(num_bytes - self.num_bytes, 0) * self.most_in_a_byte
+        return self.num_raised > self.num_documents / 2 and self.num_raised > allowed * (self.num + num_left)
 
 
 def num_raised(unit: ReadResult) -> int:
     """On how many documents of a unit a step raised."""
     return sum(count.num for count in unit.rejected if count.rule == error_rule(count.stage))
+
+
+def _num_unreadable(unit: ReadResult) -> int:
+    return sum(stretch.num_records for stretch in unit.unreadable)
 
 
 def check_bad_records(read: Sequence[ReadResult], allowed: float) -> None:
@@ -76,12 +91,6 @@ def check_bad_records(read: Sequence[ReadResult], allowed: float) -> None:
     bad = BadRecords.of(read)
     forgiven = 1 if allowed > 0 and bad.num_bad < bad.num else 0
     if bad.num_bad > max(allowed * bad.num, forgiven):
-        raise TooManyBadRecordsError(_too_many(read, bad, allowed))
-
-
-def stop_if_hopeless(read: Sequence[ReadResult], bad: BadRecords, allowed: float, share_read: float) -> None:
-    """TooManyBadRecordsError as soon as a step raises on so many documents that reading on is in vain."""
-    if bad.hopeless(allowed, share_read):
         raise TooManyBadRecordsError(_too_many(read, bad, allowed))
 
 
@@ -100,7 +109,8 @@ class BadRecordWatch:
         """TooManyBadRecordsError or StrictError."""
         self._bad.add(unit)
         self._read.append(unit)
-        stop_if_hopeless(self._read, self._bad, self.allowed, share_read=self._bad.num_bytes / max(1, self.num_bytes))
+        if self._bad.hopeless(self.allowed, self.num_bytes):
+            raise TooManyBadRecordsError(_too_many(self._read, self._bad, self.allowed))
         if self.strict:
             stop_at_first([unit])
 
@@ -136,8 +146,8 @@ def announcement(read: Iterable[ReadResult]) -> list[str]:
 
 
 def first_unreadable(read: Sequence[ReadResult]) -> list[str]:
-    """The files with most unreadable stretches, a line each: how many, and why the first of them is."""
-    worst = sorted((unit for unit in read if unit.unreadable), key=lambda unit: -len(unit.unreadable))
+    """The files with most unreadable records, a line each: how many stretches, and why the first of them is."""
+    worst = sorted((unit for unit in read if unit.unreadable), key=_num_unreadable, reverse=True)
     shown = []
     for unit in worst[:_MOST_SHOWN]:
         first = unit.unreadable[0]

@@ -12,7 +12,7 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -35,7 +35,7 @@ from stages.document import Document, Outcome, Rejection
 from stages.quality.offending import offending_lines
 from stages.quality.options import QualityTable
 from stages.reading.options import InputCounts, Unreadable
-from stages.steps.url import url_host, url_key
+from stages.steps.url import page_key, url_host
 
 _OF_DOCUMENT: Final = tuple(name for name in tables.PART.names if name != "rule_values")
 """Columns of a part that are a document's own."""
@@ -58,7 +58,8 @@ class UnitFileOptions:
 @dataclass(slots=True, kw_only=True)
 class UnitTally:
     """What a unit has counted so far. `rejected` maps (stage, rule) to (number, digest of doc_ids). `purged` are the
-    doc_ids of documents that an honoured purge turned down behind parse, by their clean text. With `strict` a record on
+    doc_ids of documents that an honoured purge turned down behind parse, by their clean text. `longest` is the length
+    of the document that takes most of the file. With `strict` a record on
     which something was raised is a StrictError."""
 
     key: str
@@ -69,6 +70,7 @@ class UnitTally:
     counts: InputCounts = field(default_factory=InputCounts)
     unreadable: list[Unreadable] = field(default_factory=list)
     num_documents: int = 0
+    longest: int = 0
     digest: int = 0
     rejected: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     num_survivors: int = 0
@@ -105,6 +107,7 @@ class UnitTally:
 
     def count(self, document: Document) -> None:
         self.num_documents += 1
+        self.longest = max(self.longest, document.place.length)
         self.html_bytes += document.num_bytes
         self.digest = add_digests((self.digest, int.from_bytes(document.doc_id, "big")))
 
@@ -122,6 +125,17 @@ class UnitTally:
     def count_unreadable(self, stretch: Unreadable) -> None:
         self.unreadable.append(stretch)
         self._count_fault(stretch)
+
+    def _stretches(self) -> Iterator[UnreadableStretch]:
+        """What was unreadable. Where the reader cannot tell how many records a stretch holds, it is one if it is no
+        longer than a document of the file, and else as many as the rest of the file has in as many bytes."""
+        good = (self.counts.end or 0) - sum(stretch.length for stretch in self.unreadable)
+        for each in self.unreadable:
+            num = each.num_records
+            if num is None:
+                is_long = each.length > self.longest and good > 0
+                num = max(1, each.length * self.counts.num_records // good) if is_long else 1
+            yield UnreadableStretch(each.offset, each.length, each.error, num)
 
     def _count_fault(self, item: Rejection | Unreadable) -> None:
         row = fault_of(item)
@@ -143,7 +157,7 @@ class UnitTally:
             by_type=self.counts.by_type,
             by_mime=self.counts.by_mime,
             by_status=self.counts.by_status,
-            unreadable=tuple(UnreadableStretch(u.offset, u.length, u.error) for u in self.unreadable),
+            unreadable=tuple(self._stretches()),
             num_documents=self.num_documents,
             digest=show_digest(self.digest),
             rejected=tuple(
@@ -321,7 +335,7 @@ class UnitWriter:
                 "num_chars": len(document.text),
                 "captured_at": document.captured_at,
                 "clean_hash": clean_hash,
-                "url_key": url_key(document.url) if document.url else None,
+                "url_key": page_key(document.url),
                 "signature": self._signer.signature(document.text) if self._signer else None,
             }
         )

@@ -25,11 +25,13 @@ class RuleCount(NamedTuple):
 
 
 class UnreadableStretch(NamedTuple):
-    """`length` bytes (rows of a Parquet file) from `offset` that hold no whole record, and why."""
+    """`length` bytes (rows of a Parquet file) from `offset` that hold no whole record, why, and about how many records
+    are lost with them."""
 
     offset: int
     length: int
     error: str
+    num_records: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,13 @@ class DamagedError(UnreadableError):
     """The compressed bytes cannot be decoded any further: they are damaged, or the file ends inside them."""
 
 
+class RefutedError(DamagedError):
+    """A compressed member was decoded to its end, and its checksum says that it held something else. `start`: where the
+    member's content begins in that of the file."""
+
+    start = 0
+
+
 class Cursor:
     """Reads a seekable stream forward and counts its position. `dictionary`: what the file's zstd frames were
     compressed with, if anything."""

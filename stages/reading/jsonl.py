@@ -14,8 +14,8 @@ from blake3 import blake3
 
 from lineage import ids
 from stages.document import Document, Place
-from stages.reading.content import Cursor, DamagedError
-from stages.reading.members import read_through
+from stages.reading.content import Cursor, DamagedError, RefutedError
+from stages.reading.members import is_compressed, read_through
 from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError, unreadable_for_any_error
 from stages.reading.row import MAX_OTHER_BYTES, BadRowError, document_from_row, document_of_long_row
 
@@ -34,7 +34,8 @@ _VALUE = re.compile(rb'"[^"]*"?|[\[{,]')
 @dataclass(frozen=True, slots=True)
 class _Line:
     """A line's number from 0, its offset and length (with the line end) in bytes, and its bytes. A line that is too
-    long to hold has the hash of its bytes instead; what cannot be read at all has the reason."""
+    long to hold has the hash of its bytes instead; what cannot be read at all has the reason. Behind damage no more of
+    the file is read: `read_to` is the byte of the file that reading came to. What `is_refuted` was given out before."""
 
     number: int
     offset: int
@@ -42,6 +43,8 @@ class _Line:
     data: bytes = b""
     raw_hash: bytes | None = None
     error: str | None = None
+    read_to: int | None = None
+    is_refuted: bool = False
 
 
 def looks_like_jsonl(stream: BinaryIO) -> bool:
@@ -56,8 +59,13 @@ def looks_like_jsonl(stream: BinaryIO) -> bool:
 def read_jsonl(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
     """A document for each line that is not blank; one whose text is too long for `max_document_bytes` has none, and one
     that is longer than such a row can be is not even parsed. Offsets count bytes of the decompressed stream; behind
-    damaged compression nothing is read, as its offsets would be unknown."""
-    for line in _lines(stream, options):
+    damaged compression nothing is read, as its offsets would be unknown.
+
+    Rows are given out before the end of their compressed member, however long it is. Where its checksum refutes them
+    then, one stretch reaches from the member's first byte to the last that was read of it."""
+    cursor = Cursor(stream)
+    counts.end = None if is_compressed(cursor) else options.size
+    for line in _lines(cursor, options):
         if line.error is None and line.raw_hash is None and not line.data.strip():
             continue
         place = Place(file=options.file, offset=line.offset, length=line.length)
@@ -66,11 +74,27 @@ def read_jsonl(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> I
                 document = _read_line(line, place, options)
         except UnreadableError as error:
             yield Unreadable(
-                file=options.file, offset=line.offset, length=line.length, error=str(error), fault=error.fault
+                file=options.file,
+                offset=line.offset,
+                length=line.length,
+                error=str(error),
+                num_records=_num_lost(line, options, counts),
+                fault=error.fault,
             )
         else:
             counts.add_row()
             yield document
+
+
+def _num_lost(line: _Line, options: ReadOptions, counts: InputCounts) -> int:
+    """About how many rows are lost with a line. Where reading ends at it, they are those that are refuted and what is
+    left of the file, which has as many to a byte as what was read."""
+    num = 0
+    if line.is_refuted and line.length:
+        num += counts.num_records * line.length // (line.offset + line.length)
+    if line.read_to and options.size is not None:
+        num += counts.num_records * (options.size - line.read_to) // line.read_to
+    return max(1, num)
 
 
 def read_jsonl_at(stream: BinaryIO, offset: int, options: ReadOptions) -> Document | Unreadable:
@@ -81,13 +105,13 @@ def read_jsonl_at(stream: BinaryIO, offset: int, options: ReadOptions) -> Docume
     raise ValueError(f"{options.file}: no line with a document begins at byte {offset} of its decompressed content")
 
 
-def _lines(stream: BinaryIO, options: ReadOptions) -> Iterator[_Line]:
-    """The lines of a stream. Blank ones may be left out, and count in number and offset: half a gigabyte of them, which
+def _lines(cursor: Cursor, options: ReadOptions) -> Iterator[_Line]:
+    """The lines of a file. Blank ones may be left out, and count in number and offset: half a gigabyte of them, which
     16 kB of zstd hold, takes seconds so, and minutes one by one."""
-    number = offset = 0
+    number = offset = read_to = 0
     held = _Held(options.max_document_bytes)
     try:
-        for piece in _small_pieces(stream):
+        for piece in _small_pieces(cursor):
             at = 0
             while True:
                 if not held.num_bytes and piece[at : at + 1].isspace():
@@ -103,8 +127,14 @@ def _lines(stream: BinaryIO, options: ReadOptions) -> Iterator[_Line]:
                 number, offset, at = number + 1, offset + held.num_bytes, end
                 held = _Held(options.max_document_bytes)
             held.add(piece[at:])
+            read_to = cursor.position
+    except RefutedError as error:
+        message = f"{error}; the rows that were read of it are not what was compressed"
+        length = offset + held.num_bytes - error.start
+        yield _Line(number, error.start, length, error=message, read_to=read_to, is_refuted=True)
+        return
     except DamagedError as error:
-        yield _Line(number, offset, held.num_bytes, error=str(error))
+        yield _Line(number, offset, held.num_bytes, error=str(error), read_to=read_to)
         return
     if held.num_bytes:
         yield held.line(number, offset)
@@ -112,8 +142,8 @@ def _lines(stream: BinaryIO, options: ReadOptions) -> Iterator[_Line]:
         yield _Line(0, 0, 0, error="the file is empty")
 
 
-def _small_pieces(stream: BinaryIO) -> Iterator[bytes]:
-    for piece in read_through(Cursor(stream)):
+def _small_pieces(cursor: Cursor) -> Iterator[bytes]:
+    for piece in read_through(cursor):
         for at in range(0, len(piece), _SPLIT_BYTES):
             yield piece[at : at + _SPLIT_BYTES]
 

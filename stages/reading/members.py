@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import zstandard
 from isal import igzip_lib, isal_zlib
 
-from stages.reading.content import READ_BYTES, Cursor, DamagedError
+from stages.reading.content import READ_BYTES, Cursor, DamagedError, RefutedError
 
 PIECE_BYTES: Final = 1 << 20
 GZIP_MAGIC: Final = b"\x1f\x8b\x08"
@@ -52,7 +52,7 @@ class GzipMember:
             try:
                 piece = self._inflater.decompress(data, PIECE_BYTES)
             except igzip_lib.IsalError as error:  # type: ignore[misc]  # its stub calls it a value
-                raise DamagedError(f"damaged gzip member: {error}") from error
+                raise _damage("gzip member", error) from error
             if self._inflater.eof:
                 self._ended = True
                 self._cursor.unread(self._inflater.unused_data)
@@ -83,12 +83,18 @@ class ZstdMember:
             try:
                 piece: bytes = self._frame.decompress(data)
             except zstandard.ZstdError as error:
-                raise DamagedError(f"damaged zstd frame: {error}") from error
+                raise _damage("zstd frame", error) from error
             if self._frame.eof:
                 self._cursor.unread(self._frame.unused_data)
             if piece:
                 return piece
         return b""
+
+
+def _damage(what: str, error: Exception) -> DamagedError:
+    # Neither library has a type or number for it.
+    kind = RefutedError if "checksum" in str(error) else DamagedError
+    return kind(f"damaged {what}: {error}")
 
 
 def open_member(cursor: Cursor) -> GzipMember | ZstdMember | None:
@@ -131,13 +137,38 @@ def learn_dictionary(cursor: Cursor) -> None:
         cursor.dictionary = None
 
 
+def is_compressed(cursor: Cursor) -> bool:
+    """Whether a compressed member begins at the cursor, or a zstd frame that holds no content: pzstd writes one before
+    each of its frames, the seekable format one at the end."""
+    return open_member(cursor) is not None or _SKIPPABLE.match(cursor.peek(4)) is not None
+
+
 def read_through(cursor: Cursor) -> Iterator[bytes]:
-    """The content of all members of a file one after another, or the file itself where it is not compressed."""
-    if open_member(cursor) is None:
+    """The content of all members of a file one after another, or the file itself where it is not compressed. Bytes of
+    zero behind a member are padding, as they are to gzip."""
+    if not is_compressed(cursor):
         yield from iter(cursor.read, b"")
         return
+    position = 0
     while cursor.peek(1):
+        if skip_frame(cursor):
+            continue
         member = open_member(cursor)
         if member is None:
             raise DamagedError(f"no compressed member begins at byte {cursor.position} of the file")
-        yield from iter(member.more, b"")
+        start = position
+        try:
+            for piece in iter(member.more, b""):
+                position += len(piece)
+                yield piece
+        except RefutedError as error:
+            error.start = start
+            raise
+        _skip_padding(cursor)
+
+
+def _skip_padding(cursor: Cursor) -> None:
+    while data := cursor.read():
+        if behind := data.lstrip(b"\0"):
+            cursor.unread(behind)
+            return

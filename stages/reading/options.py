@@ -36,7 +36,7 @@ class ReadOptions:
     """How to read one input file.
 
     `file` is its relative name, as it stands in the tables. `size` is its length in bytes where that is known; it
-    is only used to name the end of a damaged file. `fields` are for JSONL and Parquet."""
+    is only used for how much the rest of a damaged file is. `fields` are for JSONL and Parquet."""
 
     source: str
     file: str
@@ -48,13 +48,18 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """A stretch of an input that holds no whole record: `length` bytes (rows of a Parquet file) from `offset`. It has a
-    `fault` where reading raised what no reader expects."""
+    """A stretch of an input that holds no whole record: `length` bytes (rows of a Parquet file) from `offset`. The
+    length is 0 where it is not known, as that of the rest of a compressed JSONL file is not: `error` says then that no
+    more of the file is read.
+
+    `num_records` is about how many records are lost; None where only the length tells. It has a `fault` where reading
+    raised what no reader expects."""
 
     file: str
     offset: int
     length: int
     error: str
+    num_records: int | None = None
     fault: Fault | None = None
 
 
@@ -81,11 +86,16 @@ def unreadable_for_any_error() -> Iterator[None]:
 @dataclass(slots=True)
 class InputCounts:
     """What was read of one input file. `num_records` is the sum of each of `by_type`, and for WARC of `by_mime` and
-    `by_status`; a stretch that could not be read counts in `num_unreadable` alone."""
+    `by_status`; a stretch that could not be read counts in `num_unreadable` alone.
+
+    `end` is where the file ends, in the unit of its places, once that is known (it never is for compressed JSONL);
+    `by_row` says that places are numbers of rows."""
 
     num_records: int = 0
     num_documents: int = 0
     num_unreadable: int = 0
+    end: int | None = None
+    by_row: bool = False
     by_type: dict[str, int] = field(default_factory=dict)
     by_mime: dict[str, int] = field(default_factory=dict)
     by_status: dict[str, int] = field(default_factory=dict)

@@ -56,8 +56,10 @@ def read_parquet(stream: BinaryIO, options: ReadOptions, counts: InputCounts) ->
     except (*_BAD_DATA, IndexError) as broken:
         _raise_if_not_damage(broken, meter)
         file, places, num_rows, error = None, [], 0, f"not a whole Parquet file: {str(broken)[:200]}"
+    else:
+        counts.end, counts.by_row = num_rows, True
     if error is not None:
-        yield Unreadable(file=options.file, offset=0, length=num_rows, error=error)
+        yield Unreadable(file=options.file, offset=0, length=num_rows, error=error, num_records=num_rows or None)
         return
     yield from _Rows(file, places, meter, options, counts).read()
 
@@ -252,7 +254,8 @@ class _Rows:
             self._meter.next_batch()
 
     def _unreadable(self, start: int, stop: int, error: str) -> Unreadable:
-        return Unreadable(file=self._options.file, offset=start, length=stop - start, error=error)
+        num_rows = stop - start
+        return Unreadable(file=self._options.file, offset=start, length=num_rows, error=error, num_records=num_rows)
 
     def _columns(self, batch: pa.RecordBatch) -> _Columns:
         """The columns of a batch; one of _BAD_DATA where its numbers point out of a dictionary."""
@@ -272,7 +275,9 @@ class _Rows:
             with unreadable_for_any_error():
                 document = document_from_row(self._plain_row(batch, index), number, place, self._options)
         except UnreadableError as error:
-            return Unreadable(file=self._options.file, offset=number, length=1, error=str(error), fault=error.fault)
+            return Unreadable(
+                file=self._options.file, offset=number, length=1, error=str(error), num_records=1, fault=error.fault
+            )
         self._counts.add_row()
         return document
 

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, cast
 
 from stages.document import Document
 from stages.reading import jsonl, parquet, warc
-from stages.reading.give_up import until_given_up
+from stages.reading.give_up import rest_of_file, until_given_up
 from stages.reading.options import (
     Format,
     InputCounts,
@@ -27,14 +27,15 @@ _PARQUET_MAGIC = b"PAR1"
 def read_documents(
     stream: BinaryIO, options: ReadOptions, counts: InputCounts | None = None
 ) -> Iterator[Document | Unreadable]:
-    """The documents and unreadable stretches of a seekable stream, in the order of their place.
+    """The documents and unreadable stretches of a seekable stream, in the order of their place. (A compressed member of
+    JSONL that its checksum refutes is a stretch behind the rows that were read of it.)
 
     Memory is bounded by a few MiB and `max_document_bytes`, whatever the file holds. Exceptions come from the stream
     alone (and MemoryError): wrong content is an Unreadable, never an exception, and a stream that fails is never wrong
     content."""
     counts = InputCounts() if counts is None else counts
     watched = _WatchedStream(stream)
-    for item in until_given_up(_to_the_end(watched, options, counts), options):
+    for item in until_given_up(_to_the_end(watched, options, counts), options, counts):
         if watched.error is not None:
             raise watched.error
         if isinstance(item, Document):
@@ -55,13 +56,7 @@ def _to_the_end(watched: _WatchedStream, options: ReadOptions, counts: InputCoun
                 end = place.offset + place.length
                 yield item
     except UnreadableError as error:
-        yield Unreadable(
-            file=options.file,
-            offset=end,
-            length=0,
-            error=f"nothing more of the file is read: {error}",
-            fault=error.fault,
-        )
+        yield rest_of_file(end, f"nothing more of the file is read: {error}", options, counts, error.fault)
 
 
 class _WatchedStream:

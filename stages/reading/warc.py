@@ -37,7 +37,7 @@ _NEXT_OF_ANY = re.compile(b"|".join(pattern.pattern for pattern in (_NEXT_RECORD
 
 def read_warc(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
     """The documents and unreadable stretches of a WARC file, which together with the counted records tile it."""
-    cursor = Cursor(stream)
+    cursor, counts.end = Cursor(stream), options.size
     if not cursor.peek(1):
         yield Unreadable(file=options.file, offset=0, length=0, error="the file is empty")
     learn_dictionary(cursor)

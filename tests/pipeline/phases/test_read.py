@@ -28,9 +28,11 @@ from stages.quality.options import QualityTable
 from stages.reading.options import InputCounts, ReadOptions
 from stages.reading.reader import read_documents
 from stages.steps.language import LanguageTable
+from stages.steps.url import url_key
 from tests.support.inputs.make_warc import http, member, page, record
 from tests.support.inputs.tiny_crawl import inputs_of, make_tiny_crawl
 from tests.support.outputs.runs import recipe, write_recipe
+from tests.support.stores.loopback import Handler, serving
 
 HOSTILE = (
     b"<div>" * 5_000 + b"deep" + b"</div>" * 5_000,
@@ -155,6 +157,17 @@ def test_a_marker_counts_what_the_files_of_its_unit_hold(planned: RunPlan) -> No
         assert ReadResult.from_json(json.loads((folder / "unit.json").read_bytes())) == result
 
 
+def test_documents_whose_url_names_no_page_have_no_key_to_share(tmp_path: Path) -> None:
+    rows = [{"text": f"row {n}", "url": url} for n, url in enumerate(("N/A", "#top", "https://", "example.com/a"))]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    plain = recipe(str(tmp_path / "out"), {"rows": (str(tmp_path / "rows.jsonl"),)})
+    plain["source"][0]["steps"] = ["parse", "dedup.url"]
+    plan = plan_run(load(write_recipe(tmp_path / "recipe.toml", plain)))
+    do_unit(plan)
+    keys = pq.read_table(Path(plan.out.url, plan.units[0].folder, "keys.parquet"))["url_key"].to_pylist()
+    assert keys == [None, None, None, url_key("example.com/a")]
+
+
 def test_a_unit_whose_input_vanished_says_so_and_leaves_nothing(planned: RunPlan) -> None:
     os.remove(planned.units[0].input.url)
     with pytest.raises(InputChangedError, match=r"is gone.*Put it back"):
@@ -197,6 +210,46 @@ def test_a_unit_whose_input_changes_says_so_and_publishes_nothing(
         job = replace(job, steps=tuple(steps))
     with pytest.raises(InputChangedError, match=r"posts-0\.jsonl changed after this run was planned"):
         read_unit(job, unit)
+    assert not [file for file in Path(plan.out.url).rglob("*") if file.is_file()]
+
+
+def test_a_unit_whose_file_is_given_up_records_all_that_is_left_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stages.reading.give_up._MANY", 10)
+    (tmp_path / "rows.jsonl").write_bytes(b"nonsense\n" * 50)
+    plain = recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "rows.jsonl"),)})
+    plan = plan_run(load(write_recipe(tmp_path / "recipe.toml", plain)))
+    result = read_unit(replace(read_job(plan.recipe), key=plan.key), plan.units[0])
+    assert [(each.offset, each.length) for each in result.unreadable[-2:]] == [(81, 9), (90, 360)]
+
+
+class HalfHandler(Handler):
+    """States a file's whole size and gives the first half of its lines, as behind a proxy that breaks off."""
+
+    data: bytes
+
+    def answer(self) -> None:
+        self.send_response(200)
+        if self.sends_body:
+            self.close_connection = True
+        else:
+            self.send_header("Content-Length", str(len(self.data)))
+        self.end_headers()
+        if self.sends_body:
+            self.wfile.write(self.data[: self.data.index(b"\n", len(self.data) // 2) + 1])
+
+
+def test_a_unit_whose_server_gives_half_of_the_file_says_so_and_publishes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.inputs.http_file.time.sleep", lambda seconds: None)
+    data = b"".join(b'{"text": "row %d"}\n' % number for number in range(100))
+    with serving(HalfHandler, data=data) as url:
+        plain = recipe(str(tmp_path / "out"), {"web": (f"{url}/rows.jsonl",)})
+        plan = plan_run(load(write_recipe(tmp_path / "recipe.toml", plain)))
+        with pytest.raises(OSError, match=r"rows\.jsonl: reading broke off at byte \d+"):
+            read_unit(replace(read_job(plan.recipe), key=plan.key), plan.units[0])
     assert not [file for file in Path(plan.out.url).rglob("*") if file.is_file()]
 
 

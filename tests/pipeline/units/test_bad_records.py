@@ -20,9 +20,6 @@ from pipeline.inspect.hooks import verify_hooks
 from pipeline.phases.read import read_job, read_unit
 from pipeline.plan import plan_run
 from pipeline.recipe import load
-from pipeline.units.bad_records import BadRecords as Bad
-from pipeline.units.bad_records import TooManyBadRecordsError, check_bad_records, stop_if_hopeless
-from pipeline.units.results import CleanPart, ReadResult, RuleCount, UnreadableStretch
 from stages.reading import record
 from stages.reading.reader import ReadOptions, Unreadable, read_documents
 from tests.support.checkout import ROOT
@@ -221,74 +218,3 @@ class Broken(io.BytesIO):
 def test_a_stream_that_fails_is_never_taken_for_damaged_content(name: str) -> None:
     with pytest.raises(OSError, match="the connection broke off"):
         list(read_documents(Broken(b"PAR1" + bytes(1 << 20) + b"PAR1"), ReadOptions(source="s", file=name)))
-
-
-def unit(num: int, *, unreadable: int = 0, raised: int = 0) -> ReadResult:
-    """What a unit of `num` documents counted."""
-    return ReadResult(
-        key="key",
-        source="web",
-        file="a.warc.gz",
-        url="/crawl/a.warc.gz",
-        num_bytes=num,
-        num_records=num,
-        by_type={"response": num},
-        by_mime={"text/html": num},
-        by_status={"200": num},
-        unreadable=(UnreadableStretch(7, 1, "damaged"),) * unreadable,
-        num_documents=num,
-        digest="0",
-        rejected=(RuleCount("parse", "parse.error", raised, "0"),),
-        num_survivors=num - raised,
-        num_chars=num,
-        html_bytes=num,
-        faults=(),
-        seconds={},
-        part=CleanPart(file="documents/web/part-00000.parquet", num_rows=num - raised, hash="0"),
-    )
-
-
-@pytest.mark.parametrize(
-    ("counted", "allowed", "stops"),
-    [
-        (unit(99, unreadable=1), 0.01, False),
-        (unit(98, unreadable=2), 0.01, True),
-        (unit(100, raised=1), 0.01, False),
-        (unit(100, raised=2), 0.01, True),
-        (unit(99, unreadable=1, raised=1), 0.01, True),
-        (unit(5, unreadable=1), 0.01, False),
-        (unit(5, unreadable=1), 0.0, True),
-        (unit(0, unreadable=1), 0.01, True),
-        (unit(0, unreadable=1), 1.0, False),
-        (unit(1, raised=1), 0.01, True),
-    ],
-)
-def test_unreadable_records_and_errors_of_steps_count_against_one_share(
-    counted: ReadResult, allowed: float, stops: bool
-) -> None:
-    if not stops:
-        check_bad_records([counted], allowed)
-        return
-    with pytest.raises(TooManyBadRecordsError, match="records are bad"):
-        check_bad_records([counted], allowed)
-
-
-@pytest.mark.parametrize(
-    ("raised", "allowed", "share_read", "stops"),
-    [
-        (120, 0.01, 0.1, True),
-        (90, 0.01, 0.1, False),  # not most of them
-        (120, 0.01, 0.001, False),  # too little is read: if the rest is good, the share holds
-        (120, 0.5, 0.5, False),
-        (120, 0.5, 1.0, True),
-    ],
-)
-def test_a_run_whose_step_raises_on_most_documents_stops_before_all_is_read(
-    raised: int, allowed: float, share_read: float, stops: bool
-) -> None:
-    read = [unit(100, raised=raised // 2), unit(100, raised=raised - raised // 2)]
-    if not stops:
-        stop_if_hopeless(read, Bad.of(read), allowed, share_read)
-        return
-    with pytest.raises(TooManyBadRecordsError, match="raised on 120 of 200"):
-        stop_if_hopeless(read, Bad.of(read), allowed, share_read)

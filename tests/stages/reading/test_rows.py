@@ -8,10 +8,12 @@ import json
 import re
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -357,3 +359,69 @@ def test_the_format_is_told_by_the_name_or_else_by_the_first_bytes(name: str, da
 
 def test_a_format_that_is_named_goes_before_the_name() -> None:
     assert detect_format(io.BytesIO(), ReadOptions(source="s", file="a.jsonl", format="wet")) == "warc"
+
+
+ROWS = b"".join(b'{"text": "row %d"}\n' % number for number in range(50))
+
+
+def skippable(content: bytes) -> bytes:
+    """A zstd frame without content (RFC 8878, 3.1.2), as pzstd and the seekable format write them."""
+    return b"\x5e\x2a\x4d\x18" + len(content).to_bytes(4, "little") + content
+
+
+@pytest.mark.parametrize("name", ["f.jsonl.zst", "f"])
+def test_zstd_frames_without_content_are_passed_over(name: str) -> None:
+    frames = [zstandard.ZstdCompressor().compress(half) for half in (ROWS[:400], ROWS[400:])]
+    pzstd = b"".join(skippable(len(frame).to_bytes(4, "little")) + frame for frame in frames)
+    for data in (pzstd, b"".join(frames) + skippable(bytes(9))):
+        found = list(read_documents(io.BytesIO(data), ReadOptions(source="s", file=name)))
+        assert [item.text for item in found if isinstance(item, Document)] == [f"row {number}" for number in range(50)]
+        assert len(found) == 50
+
+
+def test_a_frame_without_content_that_is_cut_off_is_unreadable() -> None:
+    data = zstandard.ZstdCompressor().compress(ROWS) + skippable(bytes(9))[:-1]
+    *rows, last = read_documents(io.BytesIO(data), ReadOptions(source="s", file="f.jsonl.zst"))
+    assert len(rows) == 50
+    assert isinstance(last, Unreadable)
+    assert last.error == "the file ends inside a zstd frame"
+
+
+@pytest.mark.parametrize("num_zeros", [1, 512, 200_000])
+def test_zeros_behind_a_gzip_member_are_padding_as_they_are_to_gzip(num_zeros: int) -> None:
+    padded = gzip.compress(ROWS.rstrip(b"\n")) + bytes(num_zeros)
+    assert len(jsonl(padded)) == 50
+    items = list(read_documents(io.BytesIO(padded), ReadOptions(source="s", file="f.jsonl")))
+    assert len(items) == 50
+    more = padded + gzip.compress(b"\n" + ROWS)
+    assert len(jsonl(more)) == len(gzip.decompress(more).splitlines()) == 100
+    *_, last = read_documents(io.BytesIO(padded + b"no member"), ReadOptions(source="s", file="f.jsonl"))
+    assert isinstance(last, Unreadable)
+    assert last.error == f"no compressed member begins at byte {len(padded)} of the file"
+
+
+@pytest.mark.parametrize(
+    ("compress", "said"),
+    [
+        (partial(gzip.compress, compresslevel=0), "damaged gzip member: Error -6 Incorrect checksum found"),
+        (zstandard.ZstdCompressor(level=-100_000, write_checksum=True).compress, "data doesn't match checksum"),
+    ],
+    ids=["gzip", "zstd"],
+)
+def test_rows_of_a_member_that_its_checksum_refutes_lie_in_an_unreadable_stretch(
+    compress: Callable[[bytes], bytes], said: str
+) -> None:
+    rows = b"".join(b'{"text": "row %07d"}\n' % number for number in range(100_000))
+    packed = compress(rows).replace(b"row 0000007", b"row 0000009")  # stored as it is
+    data = compress(ROWS) + packed + compress(ROWS)
+    options = ReadOptions(source="s", file="f.jsonl.gz", size=len(data))
+    *found, last = read_documents(io.BytesIO(data), options)
+    assert isinstance(last, Unreadable)
+    given = [item for item in found if isinstance(item, Document)]
+    assert len(given) == len(found) > 90_000
+    assert said in last.error
+    assert last.error.endswith("the rows that were read of it are not what was compressed")
+    assert last.offset == len(ROWS)
+    end = given[-1].place
+    assert end.offset + end.length <= last.offset + last.length <= len(ROWS + rows)
+    assert last.num_records == pytest.approx(len(given) - 50, rel=0.1)
