@@ -26,7 +26,7 @@ from lineage.ids import content_hash, sort_keys
 from lineage.index.output_index import TokenizerIdentity, make_index, publish_index
 from lineage.purge.plan import PlanHooks, PurgeMatch, plan_purge
 from lineage.storage.folder import Folder
-from lineage.store.checksum_update import update_checksums
+from lineage.store.checksum_update import cover_output
 from lineage.store.delta import append, commit_tables, state
 from lineage.store.shuffle import Shuffle
 from lineage.store.tables import DOCUMENTS, PLACEMENTS, PURGED
@@ -147,8 +147,9 @@ def build(out: Folder, rows: int, scratch: str) -> list[dict[str, object]]:
         add_rows(shuffle, "steps", pa.table({"source": ["web"], "stage": ["quality"], "position": [0]}))
         commit_tables(out, write_tables(out, shuffle))
     none = TokenizerIdentity(name="synthetic", hash="", vocab_size=1, eot_id=0)
-    publish_index(out, make_index(none, shards=(), documents=(), dedup=()))
-    update_checksums(out)
+    index = make_index(none, shards=(), documents=(), dedup=())
+    cover_output(out, index)
+    publish_index(out, index)
     return samples
 
 

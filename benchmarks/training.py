@@ -31,7 +31,7 @@ from lineage.index.blocks import BLOCK_TOKENS
 from lineage.index.output_index import make_index, publish_index
 from lineage.recipe import as_toml, parse_table
 from lineage.storage.folder import Folder
-from lineage.store.checksum_update import update_checksums
+from lineage.store.checksum_update import cover_output
 from lineage.store.delta import commit_tables
 from tests.support.outputs.synthetic import EOT, TOKENIZER, made_up_tokens, write_shard
 from trainer.model.attention import attend_here, document_mask, kernel_for
@@ -70,7 +70,7 @@ def make_data(out: Folder, vocabulary: int) -> None:
     shard = write_shard(out, "web", 0, made_up_tokens(4 * BLOCK_TOKENS, mean_document=MEAN_DOCUMENT))
     index = make_index(dataclasses.replace(TOKENIZER, vocab_size=vocabulary), [shard], (), ())
     commit_tables(out, {})
-    update_checksums(out, index)
+    cover_output(out, index)
     publish_index(out, index)
 
 

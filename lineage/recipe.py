@@ -19,13 +19,16 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import tomli_w
 
 from lineage.secrets import redacted
 
 T = TypeVar("T")
+
+_MAX_DEPTH: Final = 50
+"""Tables and lists within each other. No recipe comes near, and Python's recursion ends far above."""
 
 
 class RecipeError(ValueError):
@@ -122,12 +125,33 @@ def read_toml(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]
     """The TOML of `path` with the overrides applied; RecipeError if it cannot be read."""
     try:
         # Editors on Windows put a byte order mark first, which TOML does not allow.
-        raw = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+        raw = parse_toml(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise RecipeError(f"no recipe at {path}: give the path of a .toml file") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecipeError) as error:
         raise RecipeError(f"{path} cannot be read as TOML: {error}") from error
     return with_overrides(raw, overrides)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text; TOMLDecodeError where it is none, RecipeError for numbers and nesting beyond all
+    bounds."""
+    too_deep = f"its tables and lists are nested too deep: expected at most {_MAX_DEPTH} within each other"
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError as error:  # of `int`, which by default takes no more than 4,300 digits
+        raise RecipeError("it has a number of thousands of digits: expected one that 64 bits hold") from error
+    except RecursionError as error:
+        raise RecipeError(too_deep) from error
+    inner: list[Any] = [raw]
+    for _ in range(_MAX_DEPTH):
+        members = (value.values() if isinstance(value, dict) else value for value in inner)
+        inner = [item for of_one in members for item in of_one if isinstance(item, (dict, list))]
+    if inner:
+        raise RecipeError(too_deep)
+    return raw
 
 
 def with_overrides(raw: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -144,8 +168,8 @@ def _override(raw: dict[str, Any], override: str) -> None:
     if not equals or not all(parts):
         raise RecipeError(f"--set {override!r}: expected key=value, for example --set run.seed=7")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = parse_toml(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecipeError):
         value = text
     where: Any = raw
     for part in parts[:-1]:
@@ -174,7 +198,7 @@ def whole_number(text: str) -> int | None:
 def parse_table(shape: type[T], raw: Mapping[str, Any], where: str = "") -> T:
     """`raw` as a `shape`; `where` is the table's dotted name, for errors."""
     if not isinstance(raw, Mapping):
-        raise RecipeError(f"{where or 'recipe'} = {raw!r}: expected a table", where or None)
+        raise RecipeError(f"{where or 'recipe'} = {_shorten(raw)}: expected a table", where or None)
     hints = _hints(typing.cast(Any, shape))
     fields = {field.name: field for field in dataclasses.fields(shape)}  # type: ignore[arg-type]
     faults = _Faults()
@@ -210,7 +234,10 @@ def _dotted(where: str, name: str) -> str:
 
 
 def _shorten(value: Any) -> str:
-    text = redacted(repr(value))
+    try:
+        text = redacted(repr(value))
+    except ValueError:  # a number that was written with 0x, 0o or 0b, and has too many digits to be written without
+        text = hex(value) if isinstance(value, int) else "a list or table of numbers of thousands of digits"
     return text if len(text) <= 80 else text[:77] + "..."
 
 
@@ -266,6 +293,8 @@ def _convert_tuple(arguments: tuple[Any, ...], value: Any, where: str, bounds: M
 
 def _convert_scalar(hint: Any, value: Any, where: str, bounds: Mapping[str, Any]) -> Any:
     names = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise RecipeError(f"{where} = {_shorten(value)}: expected a number that 64 bits hold", where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, hint) or (hint is not bool and isinstance(value, bool)):

@@ -67,11 +67,11 @@ def run(
     if places := places_with_credentials(plan):
         more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
         reporter.say(f"The credentials of {places[0]}{more} are used, and recorded nowhere.")
-    with hold(plan.out, "sluice run"):
+    with hold(plan.out, "sluice run") as held:
         if check_same_run(plan):
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             return read_summary(plan.out)
-        state = Run(plan=plan, reporter=reporter)
+        state = Run(plan=plan, reporter=reporter, held=held)
         size = decimal(sum(unit.input.size for unit in plan.units))
         reporter.say(f"{len(plan.units):,} input files, {size}; starting Ray, which takes some seconds")
         with ray_session(recipe.ray.address, recipe.ray.num_cpus):
@@ -160,7 +160,8 @@ def publish(
 ) -> RunSummary:
     """7. What the run came to."""
     summary = summarise(state, index, documents, joined, compared)
+    state.held.check()
     if keeps_facts(state.recipe):
         publish_parsed_texts(state.plan, documents)
-    publish_output(state.plan, index, summary)
+    publish_output(state, index, summary)
     return summary

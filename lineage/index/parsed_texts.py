@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from lineage.index.checksums import seal, unseal_format
+from lineage.index.checksums import FileSum, seal, unseal_format
 from lineage.index.output_index import part_name
 from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
@@ -52,6 +52,11 @@ class ParsedTexts:
     def files(self) -> dict[str, str]:
         """The hash (hex) of every file of texts, by name."""
         return {part.file: part.hash for part in self.parts if self.kept}
+
+    def sums(self) -> list[FileSum]:
+        """The sum of every file of texts and facts, as it was written."""
+        texts = [FileSum(file=part.file, hash=part.hash, bytes=part.bytes) for part in self.parts if self.kept]
+        return texts + [FileSum(file=part.facts, hash=part.facts_hash, bytes=part.facts_bytes) for part in self.parts]
 
     @property
     def num_rows(self) -> int:

@@ -32,12 +32,18 @@ def refuse_if_bytes_would_stay(out: Folder) -> None:
     out.publish(_PROBE, b"a purge tries whether versions can be deleted")
     out.remove(_PROBE)
     try:
-        objects.delete_versions(out, objects.versions(out, _PROBE))
+        found = list(objects.versions(out, _PROBE))
+        objects.delete_versions(out, found)
     except OSError as error:
         raise PurgeError(
             f"the bucket of {out.url} keeps old versions and they cannot be deleted ({error}): the purge would leave "
             "the texts there, so it does not begin. Give this identity s3:DeleteObjectVersion, or lift the object lock"
         ) from error
+    if not any(version.name == _PROBE for version in found):
+        raise PurgeError(
+            f"the bucket of {out.url} keeps old versions and does not list them: the purge would leave the texts "
+            "there, so it does not begin. Give this identity s3:ListBucketVersions"
+        )
 
 
 def erase_old_versions(out: Folder, text_bearing: Sequence[str] = _TEXT_BEARING) -> None:

@@ -27,8 +27,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lineage.ids import sort_key
+from lineage.index.checksums import CHECKSUMS_FILE, read_checksums, sum_file
 from lineage.index.output_index import Index, PartFile, Shard, make_index, publish_index, read_index
-from lineage.index.parsed_texts import TEXTS_FILE, parsed_text_files
+from lineage.index.parsed_texts import FOLDER, TEXTS_FILE, parsed_text_files, read_parsed_texts
 from lineage.purge.erase import erase_old_versions, refuse_if_bytes_would_stay, remove_leftovers
 from lineage.purge.exports import CleanedExports, CleanExport, check_forgotten, clean_exports
 from lineage.purge.parsed_texts import clean_parsed_texts, remove_parsed_texts
@@ -186,7 +187,7 @@ class _Purge:
         if intent is None:
             self._out.remove_tree(PURGE_FOLDER)
             return None
-        self.finish(intent)
+        self.finish(intent, resumed=True)
         return intent
 
     def begin(self, plan: PurgePlan, order: PurgeRequest) -> _Intent:
@@ -212,8 +213,9 @@ class _Purge:
         self._out.publish(_INTENT, json.dumps(asdict(intent), indent=1).encode())
         return intent
 
-    def finish(self, intent: _Intent) -> None:
-        """Do all that is left to do; doing it again is harmless."""
+    def finish(self, intent: _Intent, *, resumed: bool = False) -> None:
+        """Do all that is left to do; doing it again is harmless. What an earlier call may have rewritten counts as
+        rewritten where it is `resumed`."""
         with self._out.open(_ROWS) as file:
             rows = pq.read_table(file, schema=_PLANNED)
         doc_ids = set(rows["doc_id"].to_pylist())
@@ -224,12 +226,13 @@ class _Purge:
             index = self._rewrite(index, rows, intent.version_after)
         if intent.removes_parsed_texts:
             remove_parsed_texts(self._out, intent.purge_id)
+            texts_changed = True
         else:
-            clean_parsed_texts(self._out, rows.to_pylist())
+            texts_changed = clean_parsed_texts(self._out, rows.to_pylist())
         # A generation that a backup left behind may have been written anew under its name.
         for name in sorted(set(intent.old_files) - index.files().keys() - parsed_text_files(self._out).keys()):
             self._out.remove(name)
-        drop_excerpts(self._out, _EXCERPTS, doc_ids)
+        excerpts_changed = drop_excerpts(self._out, _EXCERPTS, doc_ids)
         self._hooks.drop_cached(self._out, index)
         # The new report lists this purge, so it is rendered after the row of `purges`. That row states that every text
         # is gone, so the old report, which shows some, is removed before it.
@@ -239,12 +242,27 @@ class _Purge:
         self._held.check()
         append(self._out, "purges", _purge_row(intent, rows, index), f"purge:{intent.purge_id}")
         self._out.publish(_REPORT, self._hooks.render(self._out))
-        update_checksums(self._out, index, rewritten=(_EXCERPTS, _REPORT, TEXTS_FILE))
+        changed = [_REPORT]
+        changed += [_EXCERPTS] if excerpts_changed or resumed else []
+        changed += [TEXTS_FILE] if texts_changed or (resumed and self._out.exists(TEXTS_FILE)) else []
+        self._update_checksums(intent, changed)
         # The intent goes first: rows without it are thrown away by the next call.
         self._out.remove(_INTENT)
         self._out.remove_tree(PURGE_FOLDER)
         if not self._out.is_remote and not os.listdir(self._out.at(WORK)):
             os.rmdir(self._out.at(WORK))
+
+    def _update_checksums(self, intent: _Intent, changed: list[str]) -> None:
+        """Cover what the purge wrote: the `changed` files, its rows, and parsed texts as texts.json names them."""
+        if not self._out.exists(CHECKSUMS_FILE):
+            return  # sums taken now of what was lost would vouch for any damage
+        written, removed = [sum_file(self._out, name) for name in changed], set(intent.old_files)
+        texts = read_parsed_texts(self._out)
+        if texts is not None:
+            covered = (entry.file for entry in read_checksums(self._out).files)
+            removed |= {name for name in covered if name.startswith(f"{FOLDER}/") and name != TEXTS_FILE}
+            written += texts.sums()
+        update_checksums(self._out, written, removed, appended=("purged", "purges"))
 
     def clean_exports(self, forget: Collection[str]) -> CleanedExports:
         """Bring every recorded copy to the corpus as it is now."""

@@ -10,12 +10,12 @@ from lineage.purge.rewrite import rewrite_parsed_texts
 from lineage.storage.folder import Folder
 
 
-def clean_parsed_texts(out: Folder, rows: Iterable[Mapping[str, Any]]) -> None:
+def clean_parsed_texts(out: Folder, rows: Iterable[Mapping[str, Any]]) -> bool:
     """Take the planned rows of `documents` out of the parsed texts, rejected ones too; then no other generation is
-    left. Doing it again is harmless."""
+    left. Doing it again is harmless. False if texts.json names the same files as before."""
     texts = read_parsed_texts(out)
     if texts is None or not texts.kept:
-        return
+        return False
     wanted: dict[tuple[str, str], set[bytes]] = {}
     for row in rows:
         wanted.setdefault((row["source"], row["warc_file"]), set()).add(row["doc_id"])
@@ -23,9 +23,11 @@ def clean_parsed_texts(out: Folder, rows: Iterable[Mapping[str, Any]]) -> None:
         rewrite_parsed_texts(out, part, wanted[part.source, part.name]) if (part.source, part.name) in wanted else part
         for part in texts.parts
     ]
-    if tuple(parts) != texts.parts:
+    is_changed = tuple(parts) != texts.parts
+    if is_changed:
         publish_texts(out, parts, removed=texts.removed)
     _remove_all_but(out, {name for part in parts for name in (part.file, part.facts)})
+    return is_changed
 
 
 def remove_parsed_texts(out: Folder, purge_id: str) -> None:

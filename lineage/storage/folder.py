@@ -37,6 +37,9 @@ SECRET_PREFIX = "SLUICE_SECRET_"
 _TEMPORARY = ".tmp-"
 for _name in ("fsspec", "fsspec.http", "fsspec.generic"):
     logging.getLogger(_name).addFilter(redact_log)
+_NO_PLACE_OF_TABLES = r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f]"
+_NO_URL_OF_TABLES = _NO_PLACE_OF_TABLES + r"|[#?]|//|/\.{1,2}(?=/|\Z)"
+"""What deltalake's URLs have another meaning for: it would look for tables elsewhere than we do."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """The system's numbers for a disk that is full and a quota that is used up."""
@@ -95,6 +98,14 @@ def local_path(url: str) -> str:
 def join(url: str, *names: str) -> str:
     """`url` with names below it."""
     return "/".join([url.rstrip("/"), *(name.strip("/") for name in names)])
+
+
+def not_for_tables(url: str) -> str | None:
+    """What in the path or URL of an output keeps lineage tables from lying there; None where nothing does."""
+    remote = is_remote(url)
+    pattern = _NO_URL_OF_TABLES if remote else _NO_PLACE_OF_TABLES
+    found = re.search(pattern, url.partition("://")[2].rstrip("/") if remote else url)
+    return found and found[0]
 
 
 def object_store_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

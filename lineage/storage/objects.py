@@ -31,8 +31,15 @@ def is_s3(url: str) -> bool:
 
 
 def _bucket_and_key(url: str) -> tuple[str, str]:
-    parts = urlsplit(url)
-    return parts.netloc, parts.path.lstrip("/")
+    # Not split as a URL: a key may hold # and ?.
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+    return bucket, key
+
+
+def _bucket_and_prefix(folder: Folder) -> tuple[str, str]:
+    """The bucket, and what the keys of all objects in `folder` begin with: nothing where it is the whole bucket."""
+    bucket, key = _bucket_and_key(folder.url)
+    return bucket, f"{key}/" if key else ""
 
 
 def _call(url: str, operation: str, **arguments: Any) -> Any:
@@ -116,14 +123,14 @@ class Version:
 
 def versions(folder: Folder, under: str) -> Iterator[Version]:
     """Every version of every object whose name begins with `under`, delete markers included."""
-    bucket, prefix = _bucket_and_key(folder.url)
+    bucket, prefix = _bucket_and_prefix(folder)
     more: dict[str, str] = {}
     while True:
-        page = _call(folder.url, "list_object_versions", Bucket=bucket, Prefix=f"{prefix}/{under}", **more)
+        page = _call(folder.url, "list_object_versions", Bucket=bucket, Prefix=prefix + under, **more)
         for kind in ("Versions", "DeleteMarkers"):
             for entry in page.get(kind, []):
                 yield Version(
-                    name=entry["Key"].removeprefix(f"{prefix}/"),
+                    name=entry["Key"].removeprefix(prefix),
                     version_id=entry["VersionId"],
                     is_latest=entry["IsLatest"],
                     is_marker=kind == "DeleteMarkers",
@@ -135,9 +142,9 @@ def versions(folder: Folder, under: str) -> Iterator[Version]:
 
 def delete_versions(folder: Folder, doomed: Iterable[Version]) -> None:
     """Delete these versions for good; StorageError names one that the bucket keeps (object lock, no permission)."""
-    bucket, prefix = _bucket_and_key(folder.url)
+    bucket, prefix = _bucket_and_prefix(folder)
     for version in doomed:
-        key = f"{prefix}/{version.name}"
+        key = prefix + version.name
         try:
             _call(folder.url, "delete_object", Bucket=bucket, Key=key, VersionId=version.version_id)
         except OSError as error:
@@ -149,7 +156,12 @@ def delete_versions(folder: Folder, doomed: Iterable[Version]) -> None:
 
 def abort_uploads(folder: Folder, under: str) -> None:
     """End every multipart upload under a name beginning with `under`: its parts are bytes that no listing shows."""
-    bucket, prefix = _bucket_and_key(folder.url)
-    uploads = _call(folder.url, "list_multipart_uploads", Bucket=bucket, Prefix=f"{prefix}/{under}").get("Uploads", [])
-    for upload in uploads:
-        _call(folder.url, "abort_multipart_upload", Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+    bucket, prefix = _bucket_and_prefix(folder)
+    more: dict[str, str] = {}
+    while True:
+        page = _call(folder.url, "list_multipart_uploads", Bucket=bucket, Prefix=prefix + under, **more)
+        for upload in page.get("Uploads", []):
+            _call(folder.url, "abort_multipart_upload", Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+        if not page.get("IsTruncated"):
+            return
+        more = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}

@@ -1,12 +1,15 @@
-"""Keeping checksums.json true: at the end of a run, after a purge, and after a commit of training facts.
+"""Keeping checksums.json true: at the end of a run, after a purge, and after a commit of facts.
 
 A writer of an OUT holds it (lineage.storage.lock) and updates the checksums before it releases the lock. A writer
-killed in between leaves facts newer than their checksums; the next update takes them in, and `verify` accepts them if
-they are whole."""
+killed in between leaves facts newer than their checksums; the next commit to their table takes them in, and `verify`
+accepts them if they are whole.
+
+Only what a writer wrote, removed or appended to changes in checksums.json. So whatever else was damaged, lost or put
+there meanwhile stays what `verify` names it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from lineage.index.checksums import (
@@ -18,7 +21,7 @@ from lineage.index.checksums import (
     read_checksums,
     sum_file,
 )
-from lineage.index.output_index import INDEX_FILE, Index, read_index
+from lineage.index.output_index import INDEX_FILE, Index
 from lineage.storage.folder import Folder
 from lineage.store.delta import has_table, state
 from lineage.store.tables import APPENDED, WRITTEN_ONCE
@@ -28,38 +31,46 @@ WORK: Final = "work"
 """Where unfinished work lies: nothing in it is part of an OUT."""
 
 
-def update_checksums(out: Folder, index: Index | None = None, rewritten: Collection[str] = ()) -> Checksums:
-    """Publish the checksums of everything under `out` that its index does not cover.
+def cover_output(out: Folder, index: Index, rewritten: Collection[str] = ()) -> Checksums:
+    """Publish the checksums of everything under `out` that `index` does not cover, before a run publishes that.
 
-    Before index.json is published, give the `index` that will be. Sums taken before are kept, but for the names in
-    `rewritten` and for files of another size: so damage done meanwhile is not taken for the right content."""
+    Of a call that was killed sums may be there. They are kept, but for the names in `rewritten`."""
     known = {entry.file: entry for entry in read_checksums(out).files} if out.exists(CHECKSUMS_FILE) else {}
-    sums = []
-    for name in files_outside_index(out, index or read_index(out)):
-        before = known.get(name)
-        if before is None or name in rewritten or _is_pointer(name) or before.bytes != out.size(name):
-            before = _named_sum(out, name) or sum_file(out, name)
-        sums.append(before)
-    checksums = Checksums(files=tuple(sums), tables=tuple(table_sums(out)))
-    out.publish(CHECKSUMS_FILE, encode_checksums(checksums))
-    return checksums
+    kept = {name: entry for name, entry in known.items() if name not in rewritten}
+    found = (name for name in files_outside_index(out, index) if name not in kept)
+    return _publish(out, kept | {name: _sum(out, name) for name in found}, dict(_table_sums(out)))
+
+
+def update_checksums(
+    out: Folder, written: Iterable[FileSum] = (), removed: Collection[str] = (), appended: Collection[str] = ()
+) -> Checksums:
+    """Publish the checksums again: without the files that the caller `removed`, with the sums of those that it has
+    `written`, and with what is new in the folders of the tables that were `appended` to. Nothing else is listed or
+    read, however large the OUT is. StorageError if it has no checksums yet."""
+    known = read_checksums(out)
+    sums = {entry.file: entry for entry in known.files if entry.file not in removed}
+    sums |= {entry.file: entry for entry in written}
+    tables = {entry.table: entry for entry in known.tables}
+    for table in appended:
+        names = out.names(f"{FOLDER}/{table}")
+        new = [name for name in names if name not in sums]
+        if any(".checkpoint." in name for name in new):
+            # With each checkpoint of its log, and at no other time, Delta overwrites the file that names the newest.
+            new += [name for name in names if name.endswith("/_delta_log/_last_checkpoint")]
+        sums |= {name: _sum(out, name) for name in new}
+        tables[table] = _table_sum(out, table)
+    return _publish(out, sums, tables)
 
 
 def update_table_checksums(out: Folder, tables: Collection[str]) -> Checksums:
-    """`update_checksums` after nothing but appends to `tables`: only their folders are listed and only new files are
-    read, however large the OUT is. StorageError if it has no checksums yet."""
-    known = read_checksums(out)
-    folders = tuple(f"{FOLDER}/{name}/" for name in tables)
-    sums = {entry.file: entry for entry in known.files if not entry.file.startswith(folders)}
-    before = {entry.file: entry for entry in known.files if entry.file.startswith(folders)}
-    for name in (name for folder in folders for name in out.names(folder.rstrip("/"))):
-        entry = None if _is_pointer(name) else before.get(name)
-        sums[name] = entry or _named_sum(out, name) or sum_file(out, name)
-    table_sums_now = {entry.table: entry for entry in known.tables}
-    table_sums_now |= {name: _table_sum(out, name) for name in tables}
+    """`update_checksums` after nothing but appends to `tables`."""
+    return update_checksums(out, appended=tables)
+
+
+def _publish(out: Folder, sums: Mapping[str, FileSum], tables: Mapping[str, TableSum]) -> Checksums:
     checksums = Checksums(
         files=tuple(sums[name] for name in sorted(sums)),
-        tables=tuple(table_sums_now[name] for name in sorted(table_sums_now)),
+        tables=tuple(tables[name] for name in sorted(tables)),
     )
     out.publish(CHECKSUMS_FILE, encode_checksums(checksums))
     return checksums
@@ -71,11 +82,11 @@ def files_outside_index(out: Folder, index: Index) -> list[str]:
     return [name for name in out.names() if name not in covered and not name.startswith(f"{WORK}/")]
 
 
-def table_sums(out: Folder) -> Iterator[TableSum]:
-    """Every lineage table as it stands, in order of name."""
-    for name in sorted({**WRITTEN_ONCE, **APPENDED}):
+def _table_sums(out: Folder) -> Iterator[tuple[str, TableSum]]:
+    """Every lineage table as it stands, by name."""
+    for name in {**WRITTEN_ONCE, **APPENDED}:
         if has_table(out, name):
-            yield _table_sum(out, name)
+            yield name, _table_sum(out, name)
 
 
 def _table_sum(out: Folder, name: str) -> TableSum:
@@ -90,12 +101,7 @@ def named_hash(name: str) -> str | None:
     return digest if is_data and len(digest) == 32 and set(digest) <= set("0123456789abcdef") else None
 
 
-def _named_sum(out: Folder, name: str) -> FileSum | None:
-    """The sum of a table's data file, taken from its name: ten billion documents are not read again for it."""
+def _sum(out: Folder, name: str) -> FileSum:
+    """The sum of a file; of a table's data file from its name: ten billion documents are not read again for it."""
     digest = named_hash(name)
-    return None if digest is None else FileSum(file=name, hash=digest, bytes=out.size(name))
-
-
-def _is_pointer(name: str) -> bool:
-    """Whether Delta overwrites this file in place, possibly with as many bytes."""
-    return name.endswith("/_delta_log/_last_checkpoint")
+    return sum_file(out, name) if digest is None else FileSum(file=name, hash=digest, bytes=out.size(name))

@@ -115,9 +115,9 @@ KEYS: Final = pa.schema([
     ("num_chars", _INT), ("captured_at", _TEXT), ("url_key", _HASH), ("clean_hash", _HASH), ("signature", _HASH),
 ])  # fmt: skip
 """Unit file: a row for each document that survived the filters, in (offset) order. `url_key` is the BLAKE3-128 of the
-normalised URL (null without URL); `signature` the MinHash as num_perm uint32 (or uint64) little-endian, null where
-dedup.near is off or the text has no shingle. The locator of a text is (source_index, file_index, part_row):
-sources in recipe order, files of a source in sorted name order."""
+normalised URL (null where there is none or it names no page); `signature` the MinHash as num_perm uint32 (or uint64)
+little-endian, null where dedup.near is off or the text has no shingle. The locator of a text is (source_index,
+file_index, part_row): sources in recipe order, files of a source in sorted name order."""
 
 VERDICTS: Final = pa.schema([
     ("doc_id", _HASH), ("source_index", pa.int32()), ("file_index", pa.int32()), ("part_row", _INT),

@@ -20,8 +20,7 @@ NUM_STEPS = 12
 
 
 def dedup_job(plan: RunPlan, read: Sequence[ReadResult]) -> DedupJob:
-    """The survivors of all units and the documents of earlier outputs; RecipeError where one was signed in another
-    way."""
+    """The survivors of all units and the documents of earlier outputs."""
     table = comparing(plan.recipe)
     earlier, num_earlier = earlier_files(table)
     units = (

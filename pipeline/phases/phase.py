@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
+from lineage.storage.lock import Hold
 from pipeline.cluster.dataset import DatasetStats, run_units
 from pipeline.cluster.metrics import PhaseMetrics, WorkCounts
 from pipeline.cluster.tasks import TaskResources
@@ -33,11 +34,12 @@ Result = TypeVar("Result", bound=JsonRecord)
 
 @dataclass(slots=True)
 class Run:
-    """A run under way: its plan, the time that its phases took, what Ray Data counted of each Dataset that ended, the
-    kind of device of each model."""
+    """A run under way: its plan, the right to write its output, the time that its phases took, what Ray Data counted of
+    each Dataset that ended, the kind of device of each model."""
 
     plan: RunPlan
     reporter: ProgressReporter
+    held: Hold = field(default_factory=Hold)
     phases: list[PhaseTime] = field(default_factory=list)
     datasets: list[DatasetStats] = field(default_factory=list)
     devices: dict[str, str] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from lineage.index.parsed_texts import ParsedPart, publish_texts
 from lineage.purge.erase import remove_leftovers
 from lineage.recipe import as_plain, as_toml
 from lineage.secrets import recordable
-from lineage.store.checksum_update import update_checksums
+from lineage.store.checksum_update import cover_output
 from pipeline.dedup.corpus import DedupResult
 from pipeline.phases.join import merge_excerpts
 from pipeline.phases.phase import Run
@@ -124,15 +124,21 @@ def publish_parsed_texts(plan: RunPlan, read: Sequence[ReadResult]) -> None:
     publish_texts(plan.out, parts, kept=plan.recipe.run.keep_text)
 
 
-def publish_output(plan: RunPlan, index: Index, summary: RunSummary) -> None:
-    """Publish everything that readers open after the tables are committed, index.json last; then remove work/."""
-    out = plan.out
-    out.publish(EXCERPTS, merge_excerpts(out, plan.units))
-    out.publish(RECIPE, as_toml(recordable(as_plain(plan.recipe))).encode())
+def publish_output(state: Run, index: Index, summary: RunSummary) -> None:
+    """Publish everything that readers open after the tables are committed, index.json last; then remove work/.
+
+    HeldError where the output is no longer held: another may have finished it meanwhile, and purged it."""
+    out = state.out
+    out.publish(EXCERPTS, merge_excerpts(out, state.plan.units))
+    out.publish(RECIPE, as_toml(recordable(as_plain(state.recipe))).encode())
     out.publish(RUN_FILE, encode_summary(summary))
-    out.publish(REPORT, render_output(out, index))
+    report = render_output(out, index)
+    state.held.check()
+    out.publish(REPORT, report)
     # A killed call may have left another run.json or report of the same size: their sums must not be taken over.
-    update_checksums(out, index, rewritten=(EXCERPTS, RECIPE, RUN_FILE, REPORT))
+    cover_output(out, index, rewritten=(EXCERPTS, RECIPE, RUN_FILE, REPORT))
     remove_leftovers(out, also=("lineage/",))
+    state.held.check()
     publish_index(out, index)
+    state.held.check()
     clear_work(out)

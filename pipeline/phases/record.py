@@ -91,12 +91,16 @@ def write_lineage(
     if num_rows <= IN_PROCESS_ROWS:
         started = time.perf_counter()
         with state.reporter.phase("write lineage", 1) as progress:
-            commit_tables(state.out, _in_process(state, about, buckets, small), scores=scores)
+            files = _in_process(state, about, buckets, small)
+            state.held.check()
+            commit_tables(state.out, files, scores=scores)
             progress.step(1, f"{num_rows:,} documents")
         state.took("write lineage", started, f"{num_rows:,} documents")
         return
     files = {name: write_bucket(state.out, name, 0, rows) for name, rows in small.items()}
-    commit_tables(state.out, files | _in_tasks(state, about, joined, buckets), scores=scores)
+    files |= _in_tasks(state, about, joined, buckets)
+    state.held.check()
+    commit_tables(state.out, files, scores=scores)
 
 
 def _in_process(

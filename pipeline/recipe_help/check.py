@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lineage.recipe import RecipeError, parse_table
+from lineage.recipe import RecipeError, parse_table, parse_toml
 from pipeline.recipe import PipelineRecipe, check_steps_of, checked
 from pipeline.recipe_help.keys import SHAPES, Kind
-from pipeline.recipe_help.positions import TextPosition, dotted, key_positions
+from pipeline.recipe_help.positions import TextPosition, dotted, key_positions, position_of
 from trainer.model.sizes import check_model_name
 from trainer.options import TrainRecipe
 
 _AT: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|(end of document))\)")
+_EXCESS: Final = re.compile(r"\d(?:_?\d){4300}|(?:\[\s*){50}")
 _LEADING_KEY: Final = re.compile(r"(?:unknown key ')?([A-Za-z_][\w-]*(?:\.[\w-]+|\[\d+\])+)")
 
 
@@ -44,9 +45,11 @@ def check_recipe(text: str) -> tuple[Kind | None, list[RecipeProblem]]:
 
     Keys, types, bounds and what keys must hold together; neither inputs nor the files that it names are looked at."""
     try:
-        raw = tomllib.loads(text)
+        raw = parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         return None, [_of_toml(text, error)]
+    except RecipeError as error:
+        return None, [RecipeProblem(message=str(error), key=None, position=_position_of_excess(text))]
     places = {dotted(path): position for path, position in key_positions(text).items()}
     try:
         kind = kind_of(raw)
@@ -67,6 +70,12 @@ def _of_toml(text: str, error: tomllib.TOMLDecodeError) -> RecipeProblem:
     if found and found[1]:
         position = TextPosition(line=int(found[1]), column=int(found[2]))
     return RecipeProblem(message=f"not TOML: {_AT.sub('', str(error))}", key=None, position=position)
+
+
+def _position_of_excess(text: str) -> TextPosition | None:
+    """Where a number of thousands of digits, or a list of lists that are nested too deep, begins."""
+    found = _EXCESS.search(text)
+    return position_of(text, found.start()) if found else None
 
 
 def _faults(kind: Kind, raw: dict[str, Any]) -> list[RecipeError]:

@@ -83,6 +83,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "int from bool": ({"count": True}, "count = True: expected a whole number"),
     "float": ({"share": "half"}, "share = 'half': expected a number"),
     "float from bool": ({"share": True}, "share = True: expected a number"),
+    "int beyond 64 bits": ({"count": 1 << 63}, "count = 9223372036854775808: expected a number that 64 bits hold"),
+    "float from int beyond 64 bits": ({"share": -(10**400)}, "share = -1000000000"),
+    "int of thousands of digits": ({"count": 1 << 20_000}, "count = 0x1000000000"),
+    "list of an int of thousands of digits": (
+        {"name": [1 << 20_000]},
+        "name = a list or table of numbers of thousands",
+    ),
+    "table that is an int of thousands of digits": ({"inner": 1 << 20_000}, "inner = 0x1000000000"),
     "bool": ({"on": 1}, "on = 1: expected true or false"),
     "too small": ({"count": 0}, "count = 0: expected at least 1"),
     "too large": ({"count": 11}, "count = 11: expected at most 10"),
@@ -171,6 +179,8 @@ WRONG_OVERRIDES = {
     "many.depth=1": "name an entry, as in many.0.key",
     "name.first=1": "'name' is a value, not a table",
     "cuont=1": "did you mean 'count'?",
+    f"count={'9' * 5000}": "count = '9999999999",
+    f"count={'[' * 3000}": "count = '[[[[[[[[[[",
     "count=x": "count = 'x': expected a whole number",
 }
 
@@ -184,7 +194,14 @@ def test_a_wrong_override_is_refused(override: str, said: str, good_file: Path) 
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"name = ", "cannot be read as TOML"), (b'name = "\xff"', "cannot be read as TOML"), (None, "no recipe at")],
+    [
+        (b"name = ", "cannot be read as TOML"),
+        (b'name = "\xff"', "cannot be read as TOML"),
+        (b"count = " + b"9" * 5000, "cannot be read as TOML: it has a number of thousands of digits"),
+        (b"words = " + b"[" * 3000 + b"]" * 3000, "cannot be read as TOML: its tables and lists are nested too deep"),
+        (b"a" + b".a" * 600 + b" = 1", "cannot be read as TOML: its tables and lists are nested too deep"),
+        (None, "no recipe at"),
+    ],
 )
 def test_a_file_that_is_no_recipe_is_named(content: bytes | None, said: str, tmp_path: Path) -> None:
     path = tmp_path / "recipe.toml"

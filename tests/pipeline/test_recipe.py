@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from lineage.recipe import RecipeError, as_plain, as_toml
 from lineage.storage.folder import Folder
+from lineage.store.delta import commit_tables, read_table
 from pipeline.plan import plan_run
 from pipeline.recipe import differing_keys, load, recipe_of
 from stages.document import STAGES
@@ -90,6 +93,47 @@ def test_names_that_could_leave_their_folder_are_refused(name: str, path: Path) 
     escaped = name.replace("\\", "\\\\").replace("\n", "\\n")
     with pytest.raises(RecipeError, match=r"source\.name = "):
         load(path, [f'source.0.name="{escaped}"'])
+
+
+@pytest.mark.parametrize(
+    ("output", "mark"),
+    [
+        *(
+            ("s3://bucket/run#1", "#"),
+            ("s3://bucket/a?b", "?"),
+            ("s3://bucket/a%20b", "%20"),
+            ("s3://bucket/a\\b", "\\"),
+        ),
+        *(
+            ("s3://bucket/a//b", "//"),
+            ("s3://bucket/../b", "/.."),
+            ("/tmp/a%2Fb/out", "%2F"),
+            ("a\\b", "\\"),
+            ("a\tb", "\t"),
+        ),
+    ],
+)
+def test_a_place_where_lineage_tables_would_lie_elsewhere_is_no_output(output: str, mark: str, path: Path) -> None:
+    with pytest.raises(RecipeError, match=rf"run\.output = .*because of {re.escape(repr(mark))}"):
+        load(path, [f"run.output={json.dumps(output)}"])
+
+
+def test_nor_is_one_that_such_a_working_folder_leads_to(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a%20b").mkdir()
+    (tmp_path / "a%20b" / "a.jsonl").write_text('{"text": "a"}\n')
+    monkeypatch.chdir(tmp_path / "a%20b")
+    with pytest.raises(RecipeError, match=r"run\.output = .*because of '%20'"):
+        plan_run(load(path, ['source.0.inputs=["a.jsonl"]']))
+
+
+@pytest.mark.parametrize("name", ["a b", "ü", "日本", "100%", "a:b", "it's", "[a]*", "#1", "what?"])
+def test_any_other_name_on_disk_has_its_lineage_tables(name: str, path: Path, tmp_path: Path) -> None:
+    out = Folder(load(path, [f"run.output={json.dumps(str(tmp_path / name))}"]).run.output)
+    commit_tables(out, {}, only=("purges",))
+    assert read_table(out, "purges").num_rows == 0
+    assert [table.split("/")[:2] for table in out.names()] == [["lineage", "purges"]]
 
 
 def test_two_sources_need_two_names(path: Path) -> None:

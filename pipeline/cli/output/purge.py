@@ -281,10 +281,11 @@ def _print_unfinished(options: argparse.Namespace, applied: Applied | None) -> b
 def _print_elsewhere(plan: PurgePlan) -> None:
     for entry in plan.elsewhere:
         doc_id, out = entry.doc_id.hex(), visible(entry.out or "OUT")
-        print(
-            f"{doc_id} lies in {out if entry.out else 'an earlier output'}: purge it there with"
-            f" sluice purge {out} --doc {doc_id} --reason … --by … --apply"
-        )
+        place = out if entry.out else "an earlier output"
+        if entry.not_opened:
+            place += f" (maybe in what cannot be opened: {visible(', '.join(entry.not_opened))})"
+        call = f"sluice purge {out} --doc {doc_id} --reason … --by … --apply"
+        print(f"{doc_id} lies in {place}: purge it there with {call}")
 
 
 def _print_exports(out: Folder, exports: CleanedExports | None) -> None:
@@ -334,6 +335,10 @@ def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str,
             }
             for row in plan.rows
         ],
-        "elsewhere": [{"doc_id": entry.doc_id.hex(), "out": entry.out} for entry in plan.elsewhere],
+        "elsewhere": [
+            {"doc_id": entry.doc_id.hex(), "out": entry.out}
+            | ({"not_opened": list(entry.not_opened)} if entry.not_opened else {})
+            for entry in plan.elsewhere
+        ],
         "exposures": exposures,
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from lineage.index.checksums import CHECKSUMS_FILE, sum_file
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
@@ -29,7 +30,8 @@ def run(options: argparse.Namespace) -> int:
         page = render_output(out, index)
         if not out.exists(REPORT) or out.read(REPORT) != page:
             out.publish(REPORT, page)
-            update_checksums(out, rewritten=[REPORT])
+            if out.exists(CHECKSUMS_FILE):  # sums taken now of what was lost would vouch for any damage
+                update_checksums(out, [sum_file(out, REPORT)])
     if options.json:
         print_json({"report": out.at(REPORT), "bytes": len(page)})
     else:

@@ -16,6 +16,7 @@ from lineage.purge.purge_filter import read_purged_sets
 from lineage.storage.folder import Folder
 from lineage.storage.lock import HeldError, hold
 from lineage.store import delta as store
+from lineage.trace.earlier import find_in
 from lineage.verify.output import verify
 from stages.steps.url import named_host, normalise_url
 from tests.support.outputs.byte_search import of_folder
@@ -182,6 +183,13 @@ def test_a_copy_in_an_earlier_output_is_named(tmp_path: Path) -> None:
     ]
 
 
+def test_an_earlier_output_that_is_gone_is_named_and_stops_no_purge(tmp_path: Path) -> None:
+    near, gone = make_records()[1]["near"], str(tmp_path / "gone")
+    small = make_small_out(str(tmp_path / "out"), tamper=of_an_earlier_output(near))
+    (entry,) = plan_purge(small.folder, by_doc(near), replace(plan_hooks(), find_elsewhere=find_in([gone]))).elsewhere
+    assert (entry.doc_id, entry.out, entry.not_opened) == (b"7" * 16, None, (gone,))
+
+
 def test_what_repeats_a_copy_in_an_earlier_output_with_the_target_goes_too(tmp_path: Path) -> None:
     named = make_records()[1]
     near, same_url = named["near"], named["same_url"]
@@ -210,6 +218,14 @@ def test_a_later_run_gets_what_to_keep_out(template: SmallOut, out: Folder) -> N
     assert text_hash("") not in sets.hashes, "every empty page would be purged"
     assert sets.hosts == {"host1.example"} and normalise_url(url_original.url or "") not in sets.urls
     assert not any(url.startswith("http://host1.") for url in sets.urls), "a host is not purged page by page"
+
+
+def test_a_url_that_names_no_page_keeps_nothing_out_unless_it_was_named(template: SmallOut, out: Folder) -> None:
+    original, other = template.named["original"], template.named["url_original"]
+    purge(out, by_doc(original))
+    purge(out, PurgeMatch(kind="url", values=(other.url or "",)))
+    sets = read_purged_sets([out.url], normalise_url, named_host, lambda _url: False)
+    assert sets.urls == {normalise_url(other.url or "")} and original.doc_id in sets.doc_ids
 
 
 def test_a_purge_waits_for_no_one_unless_told(template: SmallOut, out: Folder) -> None:

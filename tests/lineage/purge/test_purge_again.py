@@ -7,9 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
+from lineage.index.checksums import sum_file
 from lineage.index.output_index import read_index
+from lineage.purge import execution
 from lineage.purge.execution import apply
 from lineage.purge.returned import find_returned
 from lineage.storage.folder import Folder, UnreachableError
@@ -147,8 +150,51 @@ def test_verify_names_a_report_that_does_not_show_the_last_purge(template: Small
     purge(out, by_doc(next(record for record in template.records if record.status == "kept")))
     assert_whole(out)
     out.publish("report.html", page)
-    update_checksums(out, rewritten=["report.html"])
+    update_checksums(out, [sum_file(out, "report.html")])
     assert problems_of(out) == {("report.stale", "report.html")}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_purge_vouches_for_no_damage_that_it_found(
+    template: SmallOut, out: Folder, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    log = "lineage/edits/_delta_log/00000000000000000000.json"
+    out.publish("recipe.toml", out.read("recipe.toml")[:6])
+    out.publish(log, out.read(log) + b"\n")
+    out.remove("run.json")
+    out.publish("notes.txt", b"none of ours")
+    damage = {
+        ("file.hash", "recipe.toml"),
+        ("file.hash", log),
+        ("file.missing", "run.json"),
+        ("file.extra", "notes.txt"),
+    }
+    assert problems_of(out) >= damage
+    match = by_doc(template.named["original"])
+    if killed:
+        with monkeypatch.context() as patched:
+            patched.setattr(execution, "update_checksums", out_of_memory)
+            with pytest.raises(MemoryError):
+                purge(out, match)
+    assert purge(out, match).purge_id is not None
+    assert problems_of(out) == damage
+
+
+def test_a_purge_leaves_the_sum_of_excerpts_that_it_did_not_rewrite(template: SmallOut, out: Folder) -> None:
+    shown = pq.read_table(out.at("excerpts.parquet"))
+    pq.write_table(shown.slice(1), out.at("excerpts.parquet"))
+    purge(out, by_doc(next(record for record in template.records if record.status == "kept")))
+    assert ("file.hash", "excerpts.parquet") in problems_of(out)
+
+
+def test_a_purge_makes_no_new_checksums_where_they_were_lost(template: SmallOut, out: Folder) -> None:
+    out.remove("checksums.json")
+    purge(out, by_doc(template.named["original"]))
+    assert "checksums.damaged" in {check for check, _ in problems_of(out)}
+
+
+def out_of_memory(*_: object, **__: object) -> None:
+    raise MemoryError
 
 
 class FullDisk:

@@ -105,6 +105,13 @@ def test_a_lease_is_exclusive_and_goes_when_it_is_given_back(bucket: Folder) -> 
         assert bucket.names() == [LEASE_FILE]
 
 
+@pytest.mark.parametrize("name", ["run#1", "a?b", "a b", "ü"])
+def test_a_lease_lies_in_its_folder_whatever_that_is_called(bucket: Folder, name: str) -> None:
+    folder, namesake = Folder(f"s3://plain/{name}"), Folder("s3://plain/run")
+    with hold(folder, "one"), hold(namesake, "another"):
+        assert folder.names() == [LEASE_FILE]
+
+
 def test_a_dead_holder_s_lease_is_taken_over_when_it_is_old(bucket: Folder) -> None:
     child = start_holder(bucket, lease_seconds=2)
     child.send_signal(signal.SIGKILL)

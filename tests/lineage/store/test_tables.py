@@ -127,6 +127,37 @@ def test_rows_shuffled_by_many_and_gathered_bucket_by_bucket_give_the_files_of_o
     assert data_files(many) == data_files(one)
 
 
+@pytest.mark.parametrize("name", ["documents", "url_index", "hash_index", "edits"])
+def test_the_width_of_offsets_in_memory_changes_no_byte(tmp_path: Path, name: str) -> None:
+    schema = WRITTEN_ONCE[name]
+    rows = write.conform(documents_table(), schema)
+    kept = pa.table({field.name: column_of(field, rows) for field in schema}, schema=schema)
+    (file,) = write_bucket(Folder(str(tmp_path)), name, 0, kept)
+    keys = [*SORTED_BY[name], *(column for column in schema.names if column not in SORTED_BY[name])]
+    narrow = kept.sort_by([(key, "ascending") for key in keys]).combine_chunks()
+    assert file.path == f"00000-{content_hash(write.encode(narrow)).hex()}.parquet"
+
+
+def column_of(field: pa.Field, rows: pa.Table) -> pa.ChunkedArray:
+    """The column of made rows, or numbers where they have none: the columns of other tables."""
+    made = rows[field.name]
+    if made.null_count < len(made):
+        return made
+    numbers = pa.array(np.arange(len(made)) % 7)
+    return numbers.cast(pa.string()).cast(field.type) if pa.types.is_binary(field.type) else numbers.cast(field.type)
+
+
+@pytest.mark.slow
+def test_a_host_whose_urls_are_more_than_two_gigabytes_is_written(tmp_path: Path) -> None:
+    """They are null and have bytes all the same, so that only memory is needed: 2 GiB."""
+    num, size = 1024, 1 << 16
+    buffers = [pa.py_buffer(bytes(num // 8)), pa.py_buffer(np.arange(num + 1, dtype="<i4") * size)]
+    urls = pa.Array.from_buffers(pa.string(), num, [*buffers, pa.py_buffer(bytes(num * size))], null_count=num)
+    columns = {"k": np.zeros(33 * num, np.int64), "url": pa.chunked_array([urls] * 33)}
+    files = write_bucket(Folder(str(tmp_path)), "url_index", 0, pa.table(columns))
+    assert [file.num_rows for file in files] == [33 * num]
+
+
 def test_each_file_is_sorted_within_its_bucket_and_named_by_its_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,8 +19,9 @@ from lineage.index.output_index import NotFinishedError, encode_index
 from lineage.storage.folder import Folder
 from lineage.store import delta as store
 from lineage.store import tables
-from lineage.store.checksum_update import update_checksums
+from lineage.store.checksum_update import update_table_checksums
 from lineage.store.shuffle import Shuffle
+from lineage.trace.earlier import find_in
 from lineage.verify.output import verify
 from lineage.verify.problems import Problem
 from tests.support.outputs.small_out.hooks import verify_hooks
@@ -166,7 +167,7 @@ def facts(name: str) -> pa.Table:
 def test_facts_newer_than_their_checksums_hold_and_a_dropped_or_repeated_one_does_not(out: Folder, name: str) -> None:
     store.append(out, name, facts(name), "first")
     assert problems(out) == ()
-    update_checksums(out)
+    update_table_checksums(out, [name])
     assert problems(out) == ()
     store.append(out, name, facts(name), "second")
     assert [problem.check for problem in problems(out)] == ["table.repeated"]
@@ -180,10 +181,10 @@ def test_facts_that_were_gathered_into_one_file_hold(out: Folder) -> None:
         rows = pa.Table.from_pylist([row], schema=tables.CACHE_SWEEPS)
         store.append(out, "cache_sweeps", rows, f"sweep {number}")
         if number == 3:
-            update_checksums(out)
+            update_table_checksums(out, ["cache_sweeps"])
     assert len(store.state(out, "cache_sweeps").files) < 10
     assert problems(out) == ()
-    update_checksums(out)
+    update_table_checksums(out, ["cache_sweeps"])
     assert problems(out) == ()
 
 
@@ -281,6 +282,18 @@ def test_a_duplicate_of_an_earlier_output_s_document_is_accepted_when_it_is_ther
     assert {problem.check for problem in problems(small.folder)} == {"duplicates.edge"}
     hooks = replace(verify_hooks(), known_elsewhere=lambda doc_id: doc_id == elsewhere)
     assert verify(small.folder, hooks).problems == ()
+
+
+def test_an_earlier_output_that_is_gone_is_a_problem_beside_those_of_other_duplicates(tmp_path: Path) -> None:
+    named, gone = make_records()[1], str(tmp_path / "gone")
+    in_gone = change_where("documents", named["near"].doc_id, "duplicate_of", b"7" * 16)
+    wrong = change_where("documents", named["same_url"].doc_id, "url", "http://elsewhere.example/")
+    small = make_small_out(str(tmp_path / "out"), tamper=lambda name, rows: wrong(name, in_gone(name, rows)))
+    find = find_in([gone])
+    found = verify(small.folder, replace(verify_hooks(), known_elsewhere=lambda doc_id: find(doc_id) is not None))
+    (problem,) = [problem for problem in found.problems if problem.check == "duplicates.earlier"]
+    assert problem.where == gone and "cannot be opened, so 1 duplicates" in problem.message
+    assert "duplicates.edge" in {problem.check for problem in found.problems}
 
 
 def test_many_small_buckets_on_disk_say_what_one_in_memory_says(

@@ -146,6 +146,7 @@ def test_a_training_does_not_write_into_a_finished_output(
     ({"run": {"output": "ftp://host/out"}}, ("run.output", "ftp", "s3://")),
     ({"run": {"output": ""}}, ("run.output", "empty")),
     ({"run": {"name": ""}}, ("run.name", "empty")),
+    ({"run": {"output": "s3://bucket/out#1"}}, ("run.output", "because of '#'")),
     ({"purges": {"honour": ["/no/such/out"]}}, ("purges.honour", "/no/such/out")),
     ({"dedup": {"against": ["/no/such/out"]}}, ("dedup.against", "/no/such/out")),
     ({"url": {"block_hosts": ["/no/such/list"]}}, ("url.block_hosts", "/no/such/list")),
@@ -190,6 +191,14 @@ def test_a_purge_names_the_earlier_output_that_holds_the_same_record(
     capsys.readouterr()
     assert main(call) == 0
     assert f"sluice purge {tmp_path / 'first'} --doc {doc_id}" in capsys.readouterr().out
+    (tmp_path / "first").rename(tmp_path / "moved")
+    assert main(call) == 0
+    assert f"an earlier output (maybe in what cannot be opened: {tmp_path / 'first'})" in capsys.readouterr().out
+    assert main([*call, "--json"]) == 0
+    place = {"doc_id": doc_id, "out": None, "not_opened": [str(tmp_path / "first")]}
+    assert json.loads(capsys.readouterr().out)["elsewhere"] == [place]
+    assert main(["verify", str(tmp_path / "second")]) == 1
+    assert f"duplicates.earlier: {tmp_path / 'first'}: cannot be opened" in capsys.readouterr().out
 
 
 def test_a_document_that_nothing_repeats_is_a_cluster_of_its_own(out: str, capsys: pytest.CaptureFixture[str]) -> None:

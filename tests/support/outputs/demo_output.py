@@ -9,7 +9,7 @@ import numpy as np
 
 from lineage.index.output_index import TokenizerIdentity, make_index, publish_index
 from lineage.storage.folder import Folder
-from lineage.store.checksum_update import update_checksums
+from lineage.store.checksum_update import cover_output
 from lineage.store.delta import commit_tables
 from pipeline.demo.crawl import KEPT_LANGUAGES
 from pipeline.demo.pages import write_article
@@ -35,6 +35,6 @@ def make_demo_output(folder: Path, num_articles: int = 2000) -> str:
     )
     commit_tables(out, {})
     index = make_index(identity, [write_shard(out, "articles", 0, tokens)], (), ())
-    update_checksums(out, index)
+    cover_output(out, index)
     publish_index(out, index)
     return out.url

@@ -20,7 +20,7 @@ from lineage.index.output_index import (
     shard_names,
 )
 from lineage.storage.folder import Folder
-from lineage.store.checksum_update import update_checksums
+from lineage.store.checksum_update import cover_output
 from lineage.store.delta import commit_tables
 
 EOT = 500
@@ -72,7 +72,7 @@ def write_output(folder: Path | str, sources: dict[str, list[npt.NDArray[np.uint
         commit_tables(out, {})
     publish_index(out, index)
     if store:
-        update_checksums(out, index)
+        cover_output(out, index)
     return index
 
 

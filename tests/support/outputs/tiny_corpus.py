@@ -10,7 +10,7 @@ from lineage.ids import content_hash
 from lineage.index.blocks import as_bytes, block_digest
 from lineage.index.output_index import Shard, TokenizerIdentity, make_index, publish_index
 from lineage.storage.folder import Folder
-from lineage.store.checksum_update import update_checksums
+from lineage.store.checksum_update import cover_output
 from lineage.store.delta import commit_tables
 
 VOCAB = 250
@@ -28,7 +28,7 @@ def make_corpus(url: str, shards: Mapping[str, Sequence[int]], seed: int = 0) ->
     tokenizer = TokenizerIdentity(name="tiny", hash="00" * 16, vocab_size=VOCAB, eot_id=END_OF_TEXT)
     commit_tables(out, {})
     index = make_index(tokenizer, entries, [], [])
-    update_checksums(out, index)
+    cover_output(out, index)
     publish_index(out, index)
     return out
 

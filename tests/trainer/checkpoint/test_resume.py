@@ -108,7 +108,13 @@ def hashes_of_last_checkpoint(run: Run) -> dict[str, list[int | str]]:
 
 
 # A step that `skip` lists, between an evaluation and a checkpoint: nothing has resharded what evaluating gathered.
-EVALUATED: dict[str, Any] = {"validation": 0.1, "eval_every": 3, "skip": [[21, 21]], "steps": 8, "optimizer": {"lr": 1e-2}}
+EVALUATED: dict[str, Any] = {
+    "validation": 0.1,
+    "eval_every": 3,
+    "skip": [[21, 21]],
+    "steps": 8,
+    "optimizer": {"lr": 1e-2},
+}
 GATHERED_BY_EVALUATING: dict[str, dict[str, Any]] = {
     "zero 1": {"workers": 2, "zero": 1},
     "zero 2": {"workers": 2, "zero": 2},

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from lineage.index.checksums import CHECKSUMS_FILE, read_checksums, seal
+from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
-from lineage.store.checksum_update import update_checksums
+from lineage.store.checksum_update import cover_output
 from lineage.store.delta import read_table
 from tests.support.outputs.synthetic import made_up_tokens, write_output
 from trainer.data.corpus import open_corpus
@@ -117,7 +118,7 @@ def test_a_commit_of_facts_covers_them_and_lists_nothing_but_their_tables(
     assert set(listed) == {"lineage/training_runs", "lineage/training_segments", "lineage/cache_sweeps"}
     covered = read_checksums(out)
     assert {entry.table: entry.num_rows for entry in covered.tables}["cache_sweeps"] == 12
-    assert update_checksums(out) == covered
+    assert cover_output(out, read_index(out)) == covered
 
 
 def test_an_error_of_a_commit_in_the_background_is_raised_at_the_next_checkpoint(tmp_path: Path) -> None:

@@ -74,6 +74,28 @@ def test_a_wrong_recipe_is_named_by_file_line_and_column(tmp_path: Path, capsys:
     assert (problem["line"], problem["column"], problem["key"]) == (line, 2, "dedup.threshhold")
 
 
+@pytest.mark.parametrize(
+    ("value", "column", "says"),
+    [
+        ("1" + "0" * 400, 2, "limits.max_document_bytes = 1000"),
+        ("1" + "0" * 5000, 23, "a number of thousands of digits"),
+        ("[" * 3000 + "]" * 3000, 23, "nested too deep"),
+    ],
+)
+def test_what_no_recipe_can_hold_is_named_by_file_line_and_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: str, column: int, says: str
+) -> None:
+    path = tmp_path / "r.toml"
+    plain = '[run]\nname = "a"\noutput = "out"\n[[source]]\nname = "web"\ninputs = ["a"]\n'
+    path.write_text(f"{plain}[limits]\n max_document_bytes = {value}\n")
+    assert main(["recipe", "check", str(path)]) == 2
+    told = capsys.readouterr().out
+    assert told.startswith(f"{path}:8:{column}: ") and says in told
+    assert main(["run", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert says in told and len(told) < 500
+
+
 def test_two_recipes_differ_in_effective_values_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = written(tmp_path, "text"), tmp_path / "b.toml"
     plain = tomllib.loads(a.read_text())

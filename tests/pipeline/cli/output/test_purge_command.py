@@ -114,14 +114,33 @@ def test_a_report_from_before_the_purge_is_a_problem_that_rendering_mends(
     assert purge(out, "--doc", a_kept(out), "--apply") == 0
     page = out.read("report.html")
     shutil.copy(made / "report.html", out.at("report.html"))
+    from lineage.index.checksums import sum_file
     from lineage.store.checksum_update import update_checksums
 
-    update_checksums(out, rewritten=["report.html"])
+    update_checksums(out, [sum_file(out, "report.html")])
     capsys.readouterr()
     assert main(["verify", out.url]) == 1
     assert "report.stale: report.html" in capsys.readouterr().out
     assert main(["report", out.url]) == 0 and main(["verify", out.url]) == 0
     assert out.read("report.html") == page
+
+
+def test_a_report_vouches_for_no_damage(out: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    def problems() -> set[tuple[str, str]]:
+        capsys.readouterr()
+        assert main(["verify", out.url, "--json"]) == 1
+        return {(found["check"], found["where"]) for found in json.loads(capsys.readouterr().out)["problems"]}
+
+    out.publish("recipe.toml", b"\n".join(out.read("recipe.toml").splitlines()[:-2]))
+    out.publish("documents/old.parquet", b"from a backup")
+    out.publish("report.html", out.read("report.html") + b"x")
+    damage = {("file.hash", "recipe.toml"), ("file.extra", "documents/old.parquet")}
+    assert problems() >= damage
+    assert main(["report", out.url]) == 0
+    assert problems() == damage
+    out.remove("checksums.json")
+    out.publish("report.html", b"x")
+    assert main(["report", out.url]) == 0 and not out.exists("checksums.json")
 
 
 def test_personal_data_of_purged_documents_are_counted_no_more(out: Folder) -> None:

@@ -19,7 +19,7 @@ from lineage.ids import content_hash, text_hash
 from lineage.index.output_index import Index, PartFile, Shard, TokenizerIdentity, make_index, part_name, publish_index
 from lineage.storage.folder import Folder
 from lineage.store import tables
-from lineage.store.checksum_update import update_checksums
+from lineage.store.checksum_update import cover_output
 from lineage.store.delta import commit_tables
 from lineage.store.shuffle import Shuffle
 from lineage.store.write import add_rows, index_rows, placement_buckets, write_tables
@@ -81,7 +81,7 @@ def make_small_out(url: str, seed: int = 0, per_file: int = 12, tamper: Tamper =
         name=tokenizer.name, hash=tokenizer.hash, vocab_size=tokenizer.vocab_size, eot_id=tokenizer.eot_id
     )
     index = make_index(identity, shards, parts, dedup)
-    update_checksums(out, index)
+    cover_output(out, index)
     publish_index(out, index)
     return SmallOut(folder=out, index=index, records=records, tokenizer=tokenizer, named=named)
 
