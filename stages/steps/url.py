@@ -37,6 +37,8 @@ _NO_PART_OF_A_URL = re.compile(r"\A[\x00-\x20\x7f]+|[\x00-\x20\x7f]+\Z|[\t\n\r]+
 """As browsers take them out; a space within is written %20."""
 _BARE_HOST = re.compile(r"(?:(?:[\w-]+\.)+(?:[^\W\d_]{2,}|xn--[\w-]+)|(?:\d{1,3}\.){3}\d{1,3})\.?(?::\d*)?(?=[/?]|\Z)")
 """A host in front of a URL without a scheme, as crawls' tables have them: with a dot, and no file or version number."""
+_NAME_WITHOUT_HOST = re.compile(r"(?!(?:https?|about|mailto):)[a-z][a-z0-9+.-]*:/*[^/]", re.IGNORECASE)
+"""A name of another scheme, which needs no host: urn:isbn:…, doi:…, or one of a data set's own."""
 _LAST_DOTS = re.compile(r"\.+(?=(?::\d*)?\Z)")
 _DOTS = ".。．｡"  # IDNA takes each of them for a full stop
 _NOT_A_WORD = regex.compile(r"[^\p{L}\p{N}\p{M}]+")
@@ -111,25 +113,25 @@ def url_key(url: str) -> bytes:
 def page_key(url: str | None) -> bytes | None:
     """What documents are compared by as copies of one page: the `url_key`, None where the URL names no page."""
     form = normalise_url(url or "")
-    return _hashed(form) if _has_host(form) else None
+    return _hashed(form) if _is_name(form) else None
 
 
 def names_page(url: str) -> bool:
-    """Whether a URL has a host, with a scheme before it or without. " ", "#top", "N/A" and "https://" have none:
-    documents that share one of these are no copies of one page."""
-    return _has_host(normalise_url(url))
+    """Whether a URL has a host, with a scheme before it or without, or is a name such as a URN. " ", "#top", "N/A" and
+    "https://" are nothing of that: documents that share one of these are no copies of one page."""
+    return _is_name(normalise_url(url))
 
 
 def _hashed(form: str) -> bytes:
     return content_hash(form.encode("utf-8", "surrogatepass"))
 
 
-def _has_host(form: str) -> bool:
+def _is_name(form: str) -> bool:
     try:
         host = urlsplit(form).hostname or ""
     except ValueError:
         return False
-    return bool(host.strip() or _BARE_HOST.match(form))
+    return bool(host.strip() or _BARE_HOST.match(form) or _NAME_WITHOUT_HOST.match(form))
 
 
 def url_host(url: str | None) -> str | None:

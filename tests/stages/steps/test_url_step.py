@@ -200,7 +200,7 @@ def test_a_plain_url_is_what_the_long_way_makes_of_it(url):
     [
         *("", " ", "#top", "?a=b", "N/A", "n.a.", "None", "-", "/a", "v1.2", "data/file.jsonl", "localhost/a"),
         *("https://", "http://.", "https:///a", "https://?a=b", "https://user@/a", "https://[::1", "HTTP://\xa0"),
-        *("about:blank", "mailto:a@example.com", "urn:uuid:1"),
+        *("about:blank", "mailto:a@example.com", "urn:"),
     ],
 )
 def test_a_url_without_a_host_names_no_page(url):
@@ -214,6 +214,7 @@ def test_a_url_without_a_host_names_no_page(url):
         *("http://example.com", "http://localhost/a", "https://[::1]/", "ftp://example.com/a", "s3://bucket/a"),
         *("example.com", "example.com/a b", "Example.com.?a=b", "example.com:8080/a", "//example.com/a", "10.0.0.1/a"),
         *("пример.рф/a", "xn--e1afmkfd.xn--p1ai/a"),
+        *("urn:uuid:1", "doi:10.1000/182", "hard::example.com-page.html", "file:///a"),
     ],
 )
 def test_a_url_with_a_host_names_a_page_with_a_scheme_or_without(url):
