@@ -6,11 +6,13 @@ import json
 import re
 import shutil
 import subprocess
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,15 +198,14 @@ def test_the_operators_of_a_run_have_metrics_under_their_names_that_count_no_uni
     tokenize, dedup = {"encoding": tiny_tokenizer(tmp_path / "crawl")}, {"engine": "ray_data"}
     asked = recipe(str(tmp_path / "out"), sources, tokenize=tokenize, dedup=dedup)
     with ray_cluster(tmp_path, OMP_NUM_THREADS="1", RAY_metrics_report_interval_ms="500") as cluster:
-        cluster.told("submit", "run", str(write_recipe(tmp_path / "recipe.toml", asked)), "--detach")
         told: Counter[str] = Counter()
-
-        def is_over() -> bool:
-            # A Dataset of a moment may end before Ray tells of its last units, so counts may lack some.
-            told.update(units_done(cluster) - told)
-            return cluster.told("jobs")[-1]["status"] not in ("PENDING", "RUNNING")
-
-        wait_until(is_over, "the run is over")
+        with ThreadPoolExecutor(1) as pool:
+            over = pool.submit(cluster.told, "submit", "run", str(write_recipe(tmp_path / "recipe.toml", asked)))
+            while not over.done():  # what a run told is gone from the port soon after it
+                # A Dataset of a moment may end before Ray tells of its last units, so counts may lack some.
+                told.update(units_done(cluster) - told)
+                time.sleep(0.1)
+        over.result()
         ran: Counter[str] = Counter()
         for stats in json.loads((tmp_path / "out" / "run.json").read_text())["datasets"]:
             ran[stats["operator"]] += stats["num_units"]
