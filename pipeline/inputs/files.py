@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import gzip
 import logging
+import math
 import os
 import posixpath
+import re
 import stat
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol, cast
+from typing import Any, BinaryIO, Final, Protocol, cast
 from urllib.parse import urlsplit
+
+from fsspec.utils import glob_translate
 
 from lineage.recipe import RecipeError, blamed_on
 from lineage.secrets import without_secrets
@@ -176,9 +180,8 @@ def _list_glob(url: str) -> Iterator[_Listed]:
     base = _fixed_part(url)
     scheme = f"{urlsplit(url).scheme}://" if is_remote(url) else ""
     asked_for = [part for part in url.removeprefix(base).split("/") if part.startswith(".")]
-    found = filesystem(url).glob(url, detail=True)
     num_found = 0
-    for path, info in found.items():
+    for path, info in _matching(url):
         full = scheme + path.removeprefix(scheme)
         name = full.removeprefix(base + "/")
         if _is_hidden(name, asked_for):
@@ -189,6 +192,31 @@ def _list_glob(url: str) -> Iterator[_Listed]:
             yield _Listed(name=name, url=full, shown=full, size=size)
     if not num_found:
         raise OSError("the pattern matches no file")
+
+
+def _matching(pattern: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Path and facts of all that a pattern matches. OSError where a folder cannot be listed: it may hold inputs, and
+    fsspec's own glob would leave it out without a word."""
+    system = filesystem(pattern)
+    plain = system._strip_protocol(pattern)
+    matches = re.compile(glob_translate(plain)).match
+    top = _fixed_part(plain)
+    most_levels = math.inf if "**" in plain else plain[len(top) :].lstrip("/").count("/") + 1
+    folders = [(top or ("" if is_remote(pattern) else "/"), 1)]
+    while folders:
+        folder, level = folders.pop()
+        try:
+            entries = system.ls(folder, detail=True)
+        except FileNotFoundError:
+            continue
+        for info in entries:
+            path = info["name"].rstrip("/")
+            if path == folder:  # an object store's mark of a folder
+                continue
+            if info["type"] == "directory" and level < most_levels:
+                folders.append((path, level + 1))
+            if matches(path):
+                yield path, info
 
 
 def _is_hidden(name: str, asked_for: Sequence[str]) -> bool:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import logging
+import os
 import re
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from lineage.recipe import RecipeError
 from lineage.storage import folder as storage
@@ -71,6 +75,42 @@ def test_a_link_to_nothing_is_an_error_that_names_it(crawl: Path) -> None:
     (crawl / "b" / "3.warc.gz").symlink_to("../objects/3")
     with pytest.raises(RecipeError, match=r"crawl/b/3\.warc\.gz is a link to \.\./objects/3, which is not there"):
         names(crawl / "*" / "*.warc.gz")
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_that_names_it(crawl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it holds might be inputs; a folder without them is not looked into."""
+    listed = os.scandir
+
+    def scandir(path: str) -> Any:
+        if str(path).rstrip("/").endswith("/b"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(RecipeError, match=r"\*\.warc\.gz' cannot be listed: .*Input/output error: '.*/b/?'"):
+        names(crawl / "*" / "*.warc.gz")
+    assert names(crawl / "a" / "*.warc.gz")
+
+
+@pytest.mark.parametrize(
+    ("base", "pattern"),
+    [
+        ("", "*/*"),
+        ("", "**"),
+        ("", "**/*.gz"),
+        ("a/", "**"),
+        ("", "[ab]/?.warc.gz"),
+        ("", "*/1*"),
+        ("c/", "*/*"),
+        ("c/d/", "*"),
+    ],
+)
+def test_a_pattern_matches_what_it_matches_in_fsspec(base: str, pattern: str, crawl: Path) -> None:
+    (crawl / "c" / "d").mkdir(parents=True)
+    (crawl / "c" / "d" / "e.gz").write_bytes(b"x")
+    matched = map(Path, LocalFileSystem().glob(f"{crawl}/{base}{pattern}"))
+    files = {path for path in matched if path.is_file() and not path.name.startswith(".")}
+    assert {crawl / base / name for name in names(f"{crawl}/{base}{pattern}")} == files != set()
 
 
 def test_hidden_names_are_listed_only_where_the_pattern_asks_for_them(tmp_path: Path) -> None:
