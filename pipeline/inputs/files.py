@@ -265,7 +265,9 @@ def _read_paths(entry: str, shown: str) -> list[str]:
             stream.seek(0)
             with gzip.open(stream) as inflated:
                 data = inflated.read(_MAX_LIST_BYTES)
-    return [line.strip() for line in data.decode("utf-8").splitlines() if line.strip()]
+    lines = [line.strip() for line in data.decode("utf-8-sig").splitlines()]
+    # `find` writes ./a for a. Under both names a file would be read twice.
+    return [line if is_remote(line) else re.sub(r"(?<![^/])(?:\./+)+", "", line) for line in lines if line]
 
 
 def _base_of_list(entry: str, first: str) -> str:

@@ -185,6 +185,11 @@ def test_paths_of_a_copied_list_lie_in_its_own_folder(crawl: Path) -> None:
     assert names(write_list(crawl / "warc.paths.gz", "b/1.warc.gz")) == ["b/1.warc.gz"]
 
 
+def test_a_file_that_a_list_names_in_two_spellings_counts_once(crawl: Path) -> None:
+    lines = ("\ufeffb/1.warc.gz", "./b/1.warc.gz", "b/./1.warc.gz", "././b/2.warc.gz")
+    assert names(write_list(crawl / "warc.paths.gz", *lines)) == ["b/1.warc.gz", "b/2.warc.gz"]
+
+
 def test_paths_of_a_copied_common_crawl_list_lie_on_its_server(crawl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.inputs.files.http_size", lambda url, shown: len(url))
     entry = "crawl-data/CC-MAIN-2026-01/segments/1/warc/x.warc.gz"
