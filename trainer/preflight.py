@@ -40,9 +40,9 @@ def check_recipe(recipe: TrainRecipe) -> list[str]:
     """Lines that the user should read before the run: how many epochs it sees, and what looks like a mistake.
 
     RecipeError for a model that is none, an output within that of a data run, a layout that does not fit the model, a
-    run.name that is not the output's, checkpoints of another run, sizes or a mixture that do not fit the data, and far
-    more workers than this machine has processors; NotFinishedError where train.data is no output, MissingShardError
-    where a shard of it is gone."""
+    run.name that belongs to another output, checkpoints of another run, sizes or a mixture that do not fit the data,
+    and far more workers than this machine has processors; NotFinishedError where train.data is no output,
+    MissingShardError where a shard of it is gone."""
     check_model_name(recipe.train.model)
     check_outside("train.output", recipe.train.output, is_folder=True)
     sharing = list(_sharing(recipe))

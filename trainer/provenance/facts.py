@@ -184,14 +184,7 @@ def _parse(line: bytes) -> Fact:
 
 
 def check_name(run: str, output: Folder, outputs: Sequence[CorpusOutput]) -> None:
-    """StoreError if a store that can be read has `run` with another output than ours, or ours has facts of another
-    run: its newest attempt could not be traced to what the attempts before it read."""
-    known_here = next((fact.run for _, fact in FactLog(output).facts() if isinstance(fact, RunFact)), run)
-    if known_here != run:
-        raise store.StoreError(
-            f"{output.url} is the output of the run {known_here!r}, not {run!r}: keep that name, or give the new run"
-            " another train.output"
-        )
+    """StoreError if a store that can be read has `run` with another output than ours."""
     for out in outputs:
         try:
             known = store.read_table(Folder(out.url), "training_runs").to_pylist()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 import shutil
@@ -270,18 +269,6 @@ def test_a_folder_of_checkpoints_is_one_runs_alone(corpus: str, tmp_path: Path) 
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == kept
     assert not (second.output / "attempts").exists()
     assert (first.start(steps=6).attempt, first.start(steps=6).step) == (2, 6)
-
-
-def test_an_output_keeps_the_name_of_its_run(tmp_path: Path) -> None:
-    """Its later attempts go on from the earlier ones, and only under one name does trace know what those read."""
-    write_output(tmp_path / "out", {"web": [made_up_tokens(3_000, 7)]}, store=True)
-    run = Run(data=str(tmp_path / "out"), output=tmp_path / "run", changes={"steps": 2})
-    assert run.start().finished
-    recipe = run.recipe({"steps": 4})
-    renamed = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, name="another"))
-    with pytest.raises(RecipeError, match=r"is the output of the run '.*run', not 'another'"):
-        check_recipe(renamed)
-    assert run.start(steps=4).finished
 
 
 def test_a_run_resumed_after_a_purge_reads_end_of_text_there_and_the_same_elsewhere(tmp_path: Path) -> None:
