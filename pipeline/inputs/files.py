@@ -103,9 +103,9 @@ def list_inputs(source: InputSource) -> list[Input]:
 
 
 def open_input(found: Input, retries: Retries = READING) -> BinaryIO:
-    """The file as a seekable stream; on a web server one that goes on after dropped connections. OSError if it
-    cannot be read."""
-    return _open(found.address, found.url, retries)
+    """The file as a seekable stream; on a web server one that goes on after dropped connections, and holds as many
+    bytes as were listed. OSError if it cannot be read."""
+    return open_place(found.address, found.url, retries, found.size)
 
 
 def input_size(found: Input) -> int:
@@ -127,11 +127,13 @@ def input_etag(found: Input) -> str:
     return tag.strip('"')
 
 
-def _open(url: str, shown: str, retries: Retries | None = None) -> BinaryIO:
+def open_place(url: str, shown: str, retries: Retries | None = None, size: int | None = None) -> BinaryIO:
+    """A path or URL, listed or not, as a seekable stream; messages call it `shown`. `size` as of `open_http`: files and
+    object stores state theirs."""
     if not is_remote(url):
         return open(local_path(url), "rb")
     if _is_http(url):
-        return cast(BinaryIO, open_http(url, retries, shown))
+        return cast(BinaryIO, open_http(url, retries, shown, size))
     return cast(BinaryIO, filesystem(url).open(url, "rb", cache_type="readahead"))
 
 
@@ -259,7 +261,7 @@ def _list_paths(entry: str, shown: str) -> Iterator[_Listed]:
 
 
 def _read_paths(entry: str, shown: str) -> list[str]:
-    with _open(entry, shown) as stream:
+    with open_place(entry, shown) as stream:
         data = stream.read(_MAX_LIST_BYTES)
         if data.startswith(b"\x1f\x8b"):
             stream.seek(0)

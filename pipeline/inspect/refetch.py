@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
 from urllib.parse import urlsplit
 
 import pyarrow.compute as pc
 
 from lineage.recipe import RecipeError
-from lineage.storage.folder import Folder, is_remote, local_path
+from lineage.storage.folder import Folder, is_remote
 from lineage.store.delta import read_table
 from lineage.store.rows import DocumentRow
 from lineage.trace.document_history import DocumentHistory
 from lineage.trace.tracer import Tracer, UnknownError
-from pipeline.inputs.files import Input, open_input
+from pipeline.inputs.files import open_place
+from pipeline.inputs.http_file import READING
 from pipeline.recipe import PipelineRecipe, SourceTable
 from stages.document import Document
 from stages.reading.options import ReadOptions
@@ -103,7 +103,7 @@ def _read(place: str, row: DocumentRow, options: ReadOptions) -> Document | None
     """The document at the row's offset of a file; None where none begins there. RefetchError if it cannot be opened."""
     assert row.warc_offset is not None
     try:
-        with _open(place, options) as stream:
+        with open_place(place, place, READING) as stream:
             return read_one(stream, row.warc_offset, options, row.doc_id)
     except FileNotFoundError as error:
         raise RefetchError(
@@ -117,8 +117,3 @@ def _read(place: str, row: DocumentRow, options: ReadOptions) -> Document | None
             f"{place}, from which the run read document {row.doc_id.hex()}, cannot be read ({error}); --warc FILE names"
             " a copy that can"
         ) from error
-
-
-def _open(place: str, options: ReadOptions) -> BinaryIO:
-    url = place if is_remote(place) else local_path(place)
-    return open_input(Input(source=options.source, index=0, name=options.file, url=url, size=0))

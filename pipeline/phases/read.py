@@ -12,14 +12,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final
 
 from rich.filesize import decimal
 
 from lineage.storage.folder import Folder
 from pipeline.cluster.metrics import Rejections, StageFlow, WorkCounts
 from pipeline.inputs.files import open_input
-from pipeline.inputs.http_file import READING, open_http
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.steps import step_tables
 from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
@@ -226,13 +225,8 @@ def named_in_errors(unit: Unit) -> Iterator[None]:
 
 
 def _open_planned(job: ReadJob, unit: Unit) -> BinaryIO:
-    """The unit's input as a stream; one on a web server is held to the size that it was planned with. (Files and
-    object stores state theirs when they are opened.)"""
-    found = unit.input
     try:
-        if found.url.startswith(("http://", "https://")):
-            return cast(BinaryIO, open_http(found.address, READING, found.url, found.size))
-        return open_input(found)
+        return open_input(unit.input)
     except FileNotFoundError as error:
         check_unchanged(job.key, unit)
         raise InputChangedError(f"{unit.input.url} was gone for a moment: make the same call again") from error

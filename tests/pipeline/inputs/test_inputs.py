@@ -263,7 +263,7 @@ def web() -> Iterator[Web]:
 
 
 def at(web: Web, path: str = "/cc/a.warc.gz") -> Input:
-    return Input(source="web", index=0, name="a.warc.gz", url=web.url + path, size=len(DATA))
+    return Input(source="web", index=0, name="a.warc.gz", url=web.url + path, size=len(web.files[path]))
 
 
 def test_a_file_on_a_web_server_is_listed_with_its_size(web: Web) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import tomli_w
 
 from lineage.recipe import load_recipe
-from trainer.mix.proxies import Ablation, ProxyResult, open_ablation, write_design, write_tables
+from trainer.mix.proxies import Ablation, Point, ProxyResult, open_ablation, write_design, write_tables
 from trainer.options import TrainRecipe
 
 EXPONENTS = {"books": (0.1, 1.0, 0.8), "code": (1.2, 0.1, 1.0), "web": (0.7, 0.9, 0.2)}
@@ -42,11 +43,8 @@ def write_recipe(corpus: str, folder: Path, **mix: Any) -> Path:
     return path
 
 
-def finished(path: Path, noise: float = 0.002) -> Ablation:
-    """The recipe's ablation with a result for each run."""
-    ablation = open_ablation(load_recipe(path, TrainRecipe))
-    write_design(ablation)
-    rng = np.random.default_rng(0)
+def publish_results(ablation: Ablation, losses: Callable[[Point], dict[str, float]]) -> None:
+    """A result for each run of a design, in order."""
     for point in ablation.points:
         result = ProxyResult(
             name=point.name,
@@ -54,10 +52,21 @@ def finished(path: Path, noise: float = 0.002) -> Ablation:
             weights=point.weights,
             seed=point.seed,
             tokens=ablation.tokens,
-            losses={target: law(target, point.weights) + float(rng.normal(0, noise)) for target in EXPONENTS},
+            losses=losses(point),
             seconds=2.0,
             order_fingerprints=ablation.order_fingerprints,
         )
         ablation.folder.publish(f"results/{point.name}.json", json.dumps(asdict(result)).encode())
+
+
+def finished(path: Path, noise: float = 0.002) -> Ablation:
+    """The recipe's ablation with a result for each run."""
+    ablation = open_ablation(load_recipe(path, TrainRecipe))
+    write_design(ablation)
+    rng = np.random.default_rng(0)
+    publish_results(
+        ablation,
+        lambda point: {t: law(t, point.weights) + float(rng.normal(0, noise)) for t in EXPONENTS},
+    )
     write_tables(ablation)
     return ablation

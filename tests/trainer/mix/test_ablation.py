@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,10 @@ import pytest
 
 from lineage.recipe import RecipeError, as_toml, load_recipe, parse_table
 from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.training.measured_ablation import publish_results
 from trainer.mix.ablation import AblationLaunch, run_ablation
 from trainer.mix.proxies import (
     AblationError,
-    ProxyResult,
     open_ablation,
     pending,
     results,
@@ -71,18 +70,7 @@ def test_a_design_is_published_once_and_another_is_refused(corpus: str, tmp_path
 def test_results_of_another_design_are_refused(corpus: str, tmp_path: Path) -> None:
     ablation = open_ablation(recipe(corpus, tmp_path, SMALL))
     write_design(ablation)
-    for point in ablation.points:
-        result = ProxyResult(
-            name=point.name,
-            role=point.role,
-            weights=point.weights,
-            seed=point.seed,
-            losses={"books": 3.0, "web": 4.0},
-            tokens=ablation.tokens,
-            seconds=1.0,
-            order_fingerprints=ablation.order_fingerprints,
-        )
-        ablation.folder.publish(f"results/{point.name}.json", json.dumps(asdict(result)).encode())
+    publish_results(ablation, lambda point: {"books": 3.0, "web": 4.0})
     assert len(results(ablation)) == 5
     with pytest.raises(RecipeError, match="of another design"):
         results(open_ablation(recipe(corpus, tmp_path, SMALL | {"proxy": {"tokens": 4000, "lr": 1e-3}})))
