@@ -34,10 +34,10 @@ _DEAD_SOON = {
 }  # fmt: skip
 """A node that does not answer counts as dead after a second or two instead of fifteen."""
 _PORT_NUMBERS = itertools.cycle(random.Random(os.getpid()).sample(range(20_000, 32_000), 12_000))
-_HEAD_ID = "f" * 51 + "00000"
+HEAD_ID = "f" * 51 + "00000"
 _FAKE = {
     "RAY_FAKE_CLUSTER": "1", "RAY_enable_autoscaler_v2": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1",
-    "RAY_CLOUD_INSTANCE_ID": _HEAD_ID, "RAY_OVERRIDE_NODE_ID_FOR_TESTING": _HEAD_ID,
+    "RAY_CLOUD_INSTANCE_ID": HEAD_ID, "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_ID,
     "PYTHONPATH": str(ROOT),
 }  # fmt: skip
 
@@ -73,19 +73,11 @@ class Node:
 
     def processes(self) -> dict[int, str]:
         """Process id and command line of all that belong to the node."""
-        listed = subprocess.run(["ps", "-eo", "pid,ppid,pgid,args"], capture_output=True, text=True, check=True).stdout
-        rows = [line.split(None, 3) for line in listed.splitlines()[1:]]
-        parents = {int(pid): int(parent) for pid, parent, _, _ in rows}
-
-        def below(pid: int) -> bool:
-            return pid == self.process.pid or (pid in parents and below(parents[pid]))
-
-        group = str(self.process.pid)
-        return {int(pid): args for pid, _, pgid, args in rows if pgid == group or below(int(pid))}
+        return _processes(self.process.pid)
 
     def works_at(self, name: str) -> bool:
         """Whether a worker process of the node has work of this name in hand."""
-        return any(args.startswith(f"ray::{name}") for args in self.processes().values())
+        return _have_work(self.processes(), name)
 
     def kill(self) -> None:
         """As when the machine loses its power."""
@@ -140,6 +132,24 @@ class RayCluster:
         told = json.loads(self.answer("/nodes?view=summary"))["data"]["summary"]
         return [node["raylet"]["nodeId"] for node in told if node["raylet"]["state"] == "ALIVE"]
 
+    def num_waiting(self) -> int:
+        """How many tasks wait for a processor, as the autoscaler sees them."""
+        count = (
+            "import sys; from ray.autoscaler.v2.sdk import get_cluster_status;"
+            "demands = get_cluster_status(sys.argv[1]).resource_demands.ray_task_actor_demand;"
+            "print(sum(shape.count for demand in demands for shape in demand.bundles_by_count))"
+        )
+        command = [sys.executable, "-c", count, f"127.0.0.1:{self.port}"]
+        return int(subprocess.run(command, env=self.environment, check=True, stdout=subprocess.PIPE).stdout)
+
+    def lose(self, node_id: str, name: str) -> None:
+        """Kill a node that the autoscaler added, with all that works on it, once it has work of this name in hand."""
+        [raylet] = [pid for pid, args in self.head.processes().items() if f"--node_id={node_id} " in args]
+        wait_until(lambda: _have_work(_processes(raylet), name), f"node {node_id} has work of the name {name}")
+        for pid in _processes(raylet):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def answer(self, path: str) -> str:
         """What the dashboard says to someone with the token."""
         request = urllib.request.Request(self.address + path, headers={"Authorization": f"Bearer {TOKEN}"})
@@ -169,6 +179,24 @@ class RayCluster:
         ended = self.sluice(*arguments, "--json")
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return json.loads(ended.stdout)
+
+
+def _have_work(processes: Mapping[int, str], name: str) -> bool:
+    return any(args.startswith(f"ray::{name}") for args in processes.values())
+
+
+def _processes(root: int) -> dict[int, str]:
+    """Process id and command line of a process, what it started, and what is in its group."""
+    listed = subprocess.run(
+        ["ps", "-ww", "-eo", "pid,ppid,pgid,args"], capture_output=True, text=True, check=True
+    ).stdout
+    rows = [line.split(None, 3) for line in listed.splitlines()[1:]]
+    parents = {int(pid): int(parent) for pid, parent, _, _ in rows}
+
+    def below(pid: int) -> bool:
+        return pid == root or (pid in parents and below(parents[pid]))
+
+    return {int(pid): args for pid, _, group, args in rows if int(group) == root or below(int(pid))}
 
 
 @contextmanager
@@ -251,7 +279,7 @@ def _autoscaling(scratch: Path, temp: Path, port: int, num_cpus: int, grows: Map
             "type": "external",
             "module": "tests.support.processes.fake_nodes.NodesWithFolders",
             "launch_multiple": True,
-            "head_node_id": _HEAD_ID,
+            "head_node_id": HEAD_ID,
             "gcs_address": f"127.0.0.1:{port}",
             "temp_dir": str(temp),
         },
