@@ -56,7 +56,7 @@ _FACTS: Final = ("lineage/", "documents/", "texts/", "dedup/", EXCERPTS, "checks
 
 
 def verify(out: Folder, hooks: VerifyHooks, most: int = MOST_PROBLEMS) -> Verification:
-    """Everything that does not hold in the finished OUT, the first `most` of it.
+    """Everything that does not hold in the finished OUT, the first `most` of it, and whether there is more.
 
     NotFinishedError if there is no index. Damage is never an exception: it is a problem that names the file."""
     try:
@@ -70,10 +70,11 @@ def verify(out: Folder, hooks: VerifyHooks, most: int = MOST_PROBLEMS) -> Verifi
             num_tokens=0,
         )
     facts = Facts()
-    problems = tuple(islice(_problems(out, index, facts, hooks), most))
+    problems = tuple(islice(_problems(out, index, facts, hooks), most + 1))
     return Verification(
-        problems=problems,
+        problems=problems[:most],
         notes=tuple(sorted(facts.notes, key=lambda note: note.where)),
+        has_more=len(problems) > most,
         num_files=len(out.names()),
         num_documents=sum(total.num for total in facts.tally.by_source.values()),
         num_tokens=index.num_tokens,

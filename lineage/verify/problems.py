@@ -26,10 +26,12 @@ class Problem:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
     """What was found: nothing in `problems` means that every promise holds. `notes` are worth reading but no failure
-    (rejections by the clock: the only verdicts that another machine might not repeat)."""
+    (rejections by the clock: the only verdicts that another machine might not repeat). `has_more`: there are more
+    problems than are listed; what lies behind them was neither looked at nor counted."""
 
     problems: tuple[Problem, ...]
     notes: tuple[Problem, ...]
+    has_more: bool = False
     num_files: int
     num_documents: int
     num_tokens: int

@@ -3,6 +3,7 @@
 File and block checksums, the tokens of every document, its texts, the balance of every step as counts and as digests of
 ids, placements against shards, lineage against everything, and for every duplicate its edge to a kept document.
 Exit 0: all of it holds. Exit 1: something does not; each line names what and where.
+At most 1,000 problems are listed, and the last line says whether there are more.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
                 "num_files": found.num_files,
                 "num_documents": found.num_documents,
                 "num_tokens": found.num_tokens,
+                "has_more": found.has_more,
                 "problems": [asdict(problem) for problem in found.problems],
                 "notes": [asdict(note) for note in found.notes],
             }
@@ -44,5 +46,8 @@ def run(options: argparse.Namespace) -> int:
     for note in found.notes:
         print(visible(f"note: {note}"))
     counts = f"{found.num_files:,} files, {found.num_documents:,} documents, {found.num_tokens:,} tokens"
-    print(f"{len(found.problems):,} problems in {counts}" if found.problems else f"All of it holds: {counts}.")
+    if found.has_more:
+        print(f"The first {len(found.problems):,} problems, and there are more: mend these and verify again")
+    else:
+        print(f"{len(found.problems):,} problems in {counts}" if found.problems else f"All of it holds: {counts}.")
     return 1 if found.problems else 0

@@ -308,7 +308,11 @@ def test_many_small_buckets_on_disk_say_what_one_in_memory_says(
     assert found and set(problems(wrong)) == set(found)
 
 
-def test_at_most_so_many_problems_are_listed(out: Folder) -> None:
+def test_at_most_so_many_problems_are_listed_and_it_is_said_that_there_are_more(out: Folder) -> None:
     for name in out.names("documents"):
         out.remove(name)
-    assert len(verify(out, verify_hooks(), most=3).problems) == 3
+    every = verify(out, verify_hooks())
+    assert len(every.problems) > 3 and not every.has_more
+    assert verify(out, verify_hooks(), most=len(every.problems)) == every
+    first = verify(out, verify_hooks(), most=3)
+    assert first.problems == every.problems[:3] and first.has_more

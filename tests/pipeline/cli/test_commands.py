@@ -71,6 +71,21 @@ def test_a_record_that_its_file_holds_twice_was_edited_once(out: str) -> None:
     assert main(["verify", out]) == 0
 
 
+def test_verify_says_that_there_are_more_problems_than_it_lists(
+    out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = shutil.copytree(out, tmp_path / "out")
+    for number in range(1001):
+        (damaged / "documents" / f"stray-{number}.parquet").touch()
+    assert main(["verify", str(damaged)]) == 1
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1000
+    assert last == "The first 1,000 problems, and there are more: mend these and verify again"
+    assert main(["verify", str(damaged), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (len(told["problems"]), told["has_more"]) == (1000, True)
+
+
 @pytest.mark.parametrize("options", [["--json"], ["--csv"], ["--version", "1"], ["--version", "1", "--json"]])
 def test_options_may_stand_before_the_select(out: str, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     sql = "SELECT count(*) AS num FROM documents"
