@@ -11,7 +11,8 @@ here. Inputs and outputs must be URLs, or absolute paths that every node sees; t
 variables of this shell reach the job without appearing in its description. The cluster's token is taken from
 RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token.
 
-The same submission again is the same job: it attaches. One that failed or was stopped is continued by a new job.
+The same submission again is the same job: it attaches. One that failed or was stopped is continued by a new job. A run,
+a training or a mix that has succeeded is only shown again; scan, purge, report, verify and export are carried out anew.
 Ctrl-C detaches and leaves the job running. The exit code is the command's own.
 
 Options of submit may stand anywhere; what follows a `--` belongs to the command:

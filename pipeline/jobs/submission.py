@@ -32,6 +32,8 @@ from trainer.options import TrainRecipe
 
 SUBMITTABLE: Final = ("run", "train", "mix", "scan", "purge", "report", "verify", "export")
 """Commands that read and write URLs only, besides files small enough to ship."""
+_OF_NOW: Final = ("scan", "purge", "report", "verify", "export")
+"""Commands whose answer is of what an output holds at that moment: it may differ after a purge, or from a backup."""
 READ_FROM_HERE: Final = ("explain", "lineage", "tokenizer", "trace", "tune")
 """Commands that read a little of an output and answer the person who calls them."""
 PACKAGES: Final = ("lineage", "stages", "pipeline", "trainer", "sluice")
@@ -66,6 +68,11 @@ class Submission:
         hashes = {name: content_hash(data).hex() for name, data in self.files.items()}
         content = json.dumps([self.arguments, hashes, self.project], sort_keys=True)
         return f"sluice-{self.command}-{content_hash(content.encode()).hex()[:12]}"
+
+    @property
+    def is_of_now(self) -> bool:
+        """Whether the same submission, carried out later, may come to something else."""
+        return self.command in _OF_NOW
 
     @property
     def entrypoint(self) -> str:

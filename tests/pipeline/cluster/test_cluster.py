@@ -180,6 +180,19 @@ def test_a_run_outlives_its_submitter_and_gives_the_bytes_of_one_machine(
     assert os.environ["AWS_ENDPOINT_URL"] not in cluster.answer("/api/jobs/")
 
 
+def test_verify_looks_again_when_it_is_submitted_again(cluster: RayCluster, world: World) -> None:
+    verify, here = ("submit", "verify", f"{BUCKET}/here"), Folder(f"{BUCKET}/here")
+    before = cluster.told(*verify)
+    assert (before["status"], before["attached"]) == ("SUCCEEDED", False)
+    here.publish("documents/stray.parquet", b"")
+    try:
+        damaged = cluster.sluice(*verify)
+    finally:
+        here.remove("documents/stray.parquet")
+    assert (damaged.returncode, "file.extra: documents/stray.parquet" in damaged.stdout) == (1, True), damaged.stdout
+    assert cluster.told(*verify)["id"] == f"{before['id']}-3"
+
+
 def test_a_model_on_the_other_node_judges_as_it_does_on_one_machine(
     cluster: RayCluster, worker: Node, world: World, tmp_path: Path
 ) -> None:
