@@ -26,6 +26,9 @@ from lineage.storage.folder import Folder
 BUFFER_BYTES: Final = 64 << 20
 """How many bytes of rows a shuffle holds before it spills them."""
 
+_SORTED_BYTES: Final = 256 << 20
+"""Of rows that are sorted by bucket at a time, on average: no column of texts may pass 2 GiB in it."""
+
 _KEY_BITS: Final = 63
 _OFFSET_BYTES: Final = 8
 _CONNECTIONS: Final = 16
@@ -70,8 +73,7 @@ class Shuffle:
 
     def add(self, name: str, rows: pa.Table, bucket: int | None = None) -> None:
         """Rows of table `name`, for the bucket of their `k` or for the given one. All have the same columns."""
-        pieces = split_by_bucket(rows, self.num_buckets(name)) if bucket is None else [(bucket, rows)]
-        for owner, piece in pieces:
+        for owner, piece in _split(rows, self.num_buckets(name)) if bucket is None else [(bucket, rows)]:
             self._held[name, owner].append(piece)
         self._num_bytes += rows.nbytes
         if self._num_bytes > self._buffer_bytes:
@@ -166,13 +168,21 @@ def bucket_of(keys: npt.NDArray[np.int64], buckets: int) -> npt.NDArray[np.int64
     return keys >> np.int64(_KEY_BITS - (buckets.bit_length() - 1)) if buckets > 1 else np.zeros_like(keys)
 
 
-def split_by_bucket(rows: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
-    """`rows` (with a column `k`, or all to bucket 0) as (bucket, its rows), ascending; empty buckets are left out."""
-    if rows.num_rows == 0:
-        return
+def _split(rows: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
+    """`rows` (with a column `k`, or all to bucket 0) as (bucket, its rows), slice after slice: a column of texts counts
+    its bytes with 32 bits, and sorting makes one array of it."""
     if buckets == 1 or "k" not in rows.column_names:
-        yield 0, rows
+        if rows.num_rows:
+            yield 0, rows
         return
+    num_slices = 1 + rows.nbytes // _SORTED_BYTES
+    num_rows = max(1, -(-rows.num_rows // num_slices))
+    for first in range(0, rows.num_rows, num_rows):
+        yield from _split_at_once(rows.slice(first, num_rows), buckets)
+
+
+def _split_at_once(rows: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
+    """(bucket, its rows), ascending; empty buckets are left out."""
     owner = bucket_of(rows["k"].to_numpy(), buckets)
     # One stable sort and one copy of the rows, then slices of it: a filter for each bucket would read them all each
     # time.

@@ -75,8 +75,7 @@ class InProcess:
         return
 
 
-# Apart from `split_by_bucket` of the shuffle, which cuts by ranges of a sort key: a partition is a number that the rows
-# carry.
+# Apart from how the shuffle splits rows, by ranges of a sort key: a partition is a number that the rows carry.
 def split(table: pa.Table) -> list[tuple[int, pa.Table]]:
     """`table` cut by its PARTITION column: (number, its rows without that column), in order of number."""
     numbers, rows = table[PARTITION].to_numpy(), table.drop_columns([PARTITION])

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.storage.folder import Folder
+from lineage.store import shuffle
 from lineage.store.shuffle import Shuffle, gather, publish_index
 from tests.support.outputs.runs import s3_server
 
@@ -55,6 +56,21 @@ def test_a_bucket_has_its_rows_in_the_order_in_which_they_were_added_spilled_or_
             shuffle.add("met", rows_of(values), bucket)
         for bucket in range(NUM_BUCKETS):
             assert shuffle.read("met", bucket, NONE)["value"].to_pylist() == expected(added, bucket)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.text("abc", max_size=9))), st.sampled_from([1, 20, 1 << 20]))
+    st.lists(st.tuples(st.integers(0, (1 << 63) - 1), st.text("abc", max_size=9))), st.sampled_from([1, 20, 1 << 20])
+)
+def test_rows_sorted_slice_by_slice_come_to_the_same_buckets_in_the_same_order(
+    added: list[tuple[int, str]], sorted_bytes: int
+) -> None:
+    keys, values = pa.array([key for key, _ in added], pa.int64()), [value for _, value in added]
+    with pytest.MonkeyPatch.context() as patch, Shuffle(4) as shuffled:
+        patch.setattr(shuffle, "_SORTED_BYTES", sorted_bytes)
+        shuffled.add("urls", pa.table({"k": keys, "value": pa.array(values, pa.string())}))
+        for bucket in range(4):
+            found = shuffled.read("urls", bucket, NONE)["value"].to_pylist()
+            assert found == [value for key, value in added if key >> 61 == bucket]
 
 
 def test_spilling_makes_one_file_however_many_buckets_have_rows(tmp_path: Path) -> None:
