@@ -6,17 +6,26 @@ next attempt removes it.
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from lineage.storage import objects
 from lineage.storage.folder import Folder, StorageError
 from trainer.telemetry.step_report import StepReport
 
 METRICS_FILE: Final = "metrics.jsonl"
+
+_PUT_EVERY_SECONDS: Final = 60.0
+_TIMES_OF_A_PUT: Final = 20
+"""The file grows with the run: a put of hundreds of megabytes must not take a minute out of each."""
+
+_log = logging.getLogger(__name__)
 
 
 def read_reports(output: Folder) -> list[StepReport]:
@@ -50,15 +59,19 @@ def naming_path(path: str) -> Iterator[None]:
 
 
 class JsonLines:
-    """`metrics.jsonl`: one flushed line a step. In an object store, which cannot append, it is put whole at each
-    `flush` (a checkpoint) and at the end."""
+    """`metrics.jsonl`: one flushed line a step.
+
+    An object store cannot append: there the file is put whole at each `flush` (a checkpoint), at the end, and in
+    between once a minute, so that a killed attempt loses the reports of a minute. Where putting takes long it is done
+    less often, at most a twentieth of the time. Lines that another attempt has put meanwhile stay, before ours."""
 
     def __init__(self, output: Folder) -> None:
         self._output = output
         if output.is_remote:
             self._spool = tempfile.TemporaryDirectory(prefix="sluice-metrics-")
             self._path = Path(self._spool.name) / METRICS_FILE
-            self._path.write_bytes(output.read(METRICS_FILE) if output.exists(METRICS_FILE) else b"")
+            self._take(objects.get(output.at(METRICS_FILE)))
+            self._put_again_at = time.monotonic() + _PUT_EVERY_SECONDS
         else:
             self._path = Path(output.at(METRICS_FILE))
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,17 +82,44 @@ class JsonLines:
         with naming_path(str(self._path)):
             self._file.write(report.as_json() + "\n")
             self._file.flush()
+        if self._output.is_remote and time.monotonic() >= self._put_again_at:
+            try:
+                self._put()
+            except OSError as error:  # no reason to end a training: the next checkpoint puts them, or does not stand
+                _log.warning("metrics were not put into the store, which is tried again: %s", error)
+                self._put_again_at = time.monotonic() + _PUT_EVERY_SECONDS
 
     def flush(self) -> None:
         os.fsync(self._file.fileno())
         if self._output.is_remote:
-            self._output.publish(METRICS_FILE, self._path.read_bytes())
+            self._put()
 
     def close(self) -> None:
         self.flush()
         self._file.close()
         if self._output.is_remote:
             self._spool.cleanup()
+
+    def _put(self) -> None:
+        """Put the lines so far, behind whatever the object holds by now."""
+        began = time.monotonic()
+        url = self._output.at(METRICS_FILE)
+        while (whole := self._path.read_bytes()) and len(whole) > self._num_put:
+            etag = objects.put_over(url, whole, self._etag) if self._etag else objects.put_new(url, whole)
+            if etag is not None:
+                self._etag, self._num_put = etag, len(whole)
+            else:
+                self._file.close()
+                self._take(objects.get(url), whole[self._num_put :])
+                self._file = self._path.open("a", encoding="utf-8")
+        now = time.monotonic()
+        self._put_again_at = now + max(_PUT_EVERY_SECONDS, _TIMES_OF_A_PUT * (now - began))
+
+    def _take(self, stored: objects.Stored | None, more: bytes = b"") -> None:
+        """Make the local file that of the store, and `more` lines that the store lacks."""
+        data = stored.data if stored else b""
+        self._path.write_bytes(data + more)
+        self._etag, self._num_put = stored.etag if stored else None, len(data)
 
 
 def _end_last_line(path: Path) -> None:

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from lineage.storage.folder import Folder
+from lineage.storage.folder import Folder, StorageError
 from trainer.data.figures import ReadFigures, load_figures
 from trainer.model.optimizer import learning_rate
 from trainer.model.sizes import model_config
 from trainer.options import OptimizerTable
 from trainer.planning.gpus import GPUS, mfu, peak_of_device
 from trainer.recovery.watchdog import RankProgress, diagnose
+from trainer.telemetry import metrics_file
 from trainer.telemetry.gauges import GAUGES, values
-from trainer.telemetry.metrics_file import JsonLines
+from trainer.telemetry.metrics_file import JsonLines, read_reports
 from trainer.telemetry.sinks import describe
 from trainer.telemetry.step_report import ExpertLoad, OverRanks, StepReport
 from trainer.telemetry.timing import PHASES, PhaseClock, StepTiming
@@ -223,6 +224,61 @@ def test_half_a_line_of_a_killed_attempt_is_dropped(tmp_path: Path) -> None:
     sink.close()
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 1]
+
+
+def steps_in(output: Folder) -> list[tuple[int, int]]:
+    return [(report.attempt, report.step) for report in read_reports(output)]
+
+
+def test_two_attempts_lose_no_line_of_each_other_in_an_object_store(s3: dict[str, str]) -> None:
+    output = Folder("s3://runs/one")
+    fenced = JsonLines(output)
+    fenced.write(StepReport(step=0, attempt=1, loss=1.0))
+    fenced.flush()
+    newer = JsonLines(output)
+    newer.write(StepReport(step=1, attempt=2, loss=1.0))
+    newer.flush()
+    fenced.write(StepReport(step=1, attempt=1, loss=1.0))
+    fenced.close()
+    assert steps_in(output) == [(1, 0), (2, 1), (1, 1)]
+    newer.write(StepReport(step=2, attempt=2, loss=1.0))
+    newer.close()
+    assert steps_in(output) == [(1, 0), (2, 1), (1, 1), (2, 2)]
+
+
+def test_lines_reach_an_object_store_between_checkpoints(s3: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(metrics_file.time, "monotonic", lambda: clock[0])
+    output = Folder("s3://runs/one")
+    sink = JsonLines(output)
+    sink.write(StepReport(step=0, attempt=1, loss=1.0))
+    assert steps_in(output) == []
+    clock[0] = 61.0
+    sink.write(StepReport(step=1, attempt=1, loss=1.0))
+    sink.write(StepReport(step=2, attempt=1, loss=1.0))
+    assert steps_in(output) == [(1, 0), (1, 1)]
+
+
+def test_a_store_that_is_down_between_checkpoints_ends_no_training(
+    s3: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(metrics_file.time, "monotonic", lambda: clock[0])
+    output = Folder("s3://runs/one")
+    sink = JsonLines(output)
+    with monkeypatch.context() as down:
+
+        def refuse(*_: object) -> None:
+            raise StorageError("the store does not answer")
+
+        down.setattr(metrics_file.objects, "put_new", refuse)
+        clock[0] = 61.0
+        sink.write(StepReport(step=0, attempt=1, loss=1.0))
+        assert "the store does not answer" in caplog.text
+        with pytest.raises(StorageError):
+            sink.flush()
+    sink.close()
+    assert steps_in(output) == [(1, 0)]
 
 
 def test_a_skipped_step_tells_its_sequences() -> None:
