@@ -59,8 +59,6 @@ def test_a_bucket_has_its_rows_in_the_order_in_which_they_were_added_spilled_or_
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.text("abc", max_size=9))), st.sampled_from([1, 20, 1 << 20]))
-    st.lists(st.tuples(st.integers(0, (1 << 63) - 1), st.text("abc", max_size=9))), st.sampled_from([1, 20, 1 << 20])
-)
 def test_rows_sorted_slice_by_slice_come_to_the_same_buckets_in_the_same_order(
     added: list[tuple[int, str]], sorted_bytes: int
 ) -> None:
