@@ -67,6 +67,8 @@ class JsonLines:
 
     def __init__(self, output: Folder) -> None:
         self._output = output
+        self._etag: str | None = None
+        self._num_put = 0
         if output.is_remote:
             self._spool = tempfile.TemporaryDirectory(prefix="sluice-metrics-")
             self._path = Path(self._spool.name) / METRICS_FILE
