@@ -13,6 +13,9 @@ from stages.dedup.bands import I64
 MAX_ALL_PAIRS: Final = 64
 """Distinct texts in a bucket up to which every pair is compared."""
 
+_PAIRS_AT_ONCE: Final = 1 << 20
+"""Pairs that are held, besides as many as are distinct, before they are made distinct: about 60 MB."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandRows:
@@ -78,42 +81,60 @@ def candidate_pairs(rows: BandRows, max_all_pairs: int = MAX_ALL_PAIRS) -> Pairs
     rows = collapse_equal_texts(rows.take(np.flatnonzero(stands_again(rows.key))))
     rows = rows.take(np.lexsort((rows.node, rows.k, rows.key)))
     first, size = _runs(rows.key)
-    lefts, rights = [], []
+    pairs = _DistinctPairs(rows)
     for members in np.unique(size[(size > 1) & (size <= max_all_pairs)]):
         left, right = np.triu_indices(members, k=1)
-        begin = first[size == members][:, None]
-        lefts.append((begin + left).ravel())
-        rights.append((begin + right).ravel())
+        begins, at_once = first[size == members], max(1, _PAIRS_AT_ONCE // len(left))
+        for start in range(0, len(begins), at_once):
+            begin = begins[start : start + at_once, None]
+            pairs.add((begin + left).ravel(), (begin + right).ravel())
     large = size > max_all_pairs
-    left, right = _linear_pairs(rows, first[large], size[large])
-    return _distinct(
-        rows, np.concatenate([*lefts, left]), np.concatenate([*rights, right]), int(np.count_nonzero(large))
-    )
+    for begin, members in zip(first[large], size[large], strict=True):
+        pairs.add(*_linear_pairs(rows, begin, members))
+    a, b = pairs.found()
+    return Pairs(a=a, b=b, num_capped=int(np.count_nonzero(large)))
 
 
 def _linear_pairs(
-    rows: BandRows, first: npt.NDArray[np.intp], size: npt.NDArray[np.intp]
+    rows: BandRows, begin: np.intp, members: np.intp
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Row numbers of (least, each other), (kept first, each other) and (each, its successor in signature order) of the
-    runs given."""
-    lefts, rights = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
-    for begin, members in zip(first, size, strict=True):
-        # All pairs of a bucket cost the square of its size, and one boilerplate page can fill a bucket.
-        run = np.arange(begin, begin + members)
-        ranked = run[np.argsort(rows.order[begin : begin + members], kind="stable")]
-        kept_first = min(run, key=lambda row: (not rows.stays[row], rows.preference[row], row))
-        others = run[run != kept_first]
-        lefts += [np.full(members - 1, begin), np.full(members - 1, kept_first), ranked[:-1]]
-        rights += [run[1:], others, ranked[1:]]
-    return np.concatenate(lefts), np.concatenate(rights)
+    """Row numbers of (least, each other), (kept first, each other) and (each, its successor in signature order) of a
+    run of rows."""
+    # All pairs of a bucket cost the square of its size, and one boilerplate page can fill a bucket.
+    run = np.arange(begin, begin + members)
+    ranked = run[np.argsort(rows.order[begin : begin + members], kind="stable")]
+    kept_first = min(run, key=lambda row: (not rows.stays[row], rows.preference[row], row))
+    others = run[run != kept_first]
+    lefts = np.full(members - 1, begin), np.full(members - 1, kept_first), ranked[:-1]
+    return np.concatenate(lefts), np.concatenate((run[1:], others, ranked[1:]))
 
 
-def _distinct(rows: BandRows, left: npt.NDArray[np.intp], right: npt.NDArray[np.intp], num_capped: int) -> Pairs:
-    # Rows of a bucket are in order of (k, node): the lesser row number is the lesser doc_id.
-    low, high = np.minimum(left, right), np.maximum(left, right)
-    wanted = ~(rows.earlier[low] & rows.earlier[high])
-    a, b = distinct_pairs(rows.node[low[wanted]], rows.node[high[wanted]])
-    return Pairs(a=a, b=b, num_capped=num_capped)
+class _DistinctPairs:
+    """The pairs of nodes of pairs of rows, without repetition. Near texts share most of their bands and are proposed by
+    each: held at once, those would take many times the memory of what is left of them."""
+
+    def __init__(self, rows: BandRows) -> None:
+        self._rows = rows
+        self._distinct = np.empty(0, np.int64), np.empty(0, np.int64)
+        self._more: list[tuple[I64, I64]] = []
+        self._num_more = 0
+
+    def add(self, left: npt.NDArray[np.intp], right: npt.NDArray[np.intp]) -> None:
+        """Pairs of row numbers; those of two documents of earlier runs are left out."""
+        # Rows of a bucket are in order of (k, node): the lesser row number is the lesser doc_id.
+        low, high = np.minimum(left, right), np.maximum(left, right)
+        wanted = ~(self._rows.earlier[low] & self._rows.earlier[high])
+        self._more.append((self._rows.node[low[wanted]], self._rows.node[high[wanted]]))
+        self._num_more += len(self._more[-1][0])
+        # As many new ones as there are: so each is sorted a few times, however many come.
+        if self._num_more > max(_PAIRS_AT_ONCE, len(self._distinct[0])):
+            self._distinct = self.found()
+            self._more, self._num_more = [], 0
+
+    def found(self) -> tuple[I64, I64]:
+        """All distinct pairs so far, sorted."""
+        a, b = zip(self._distinct, *self._more, strict=True)
+        return distinct_pairs(np.concatenate(a), np.concatenate(b))
 
 
 def distinct_pairs(a: I64, b: I64) -> tuple[I64, I64]:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.dedup.bands import band_keys, band_orders, unpack_signatures
+from stages.dedup import candidates
 from stages.dedup.candidates import BandRows, candidate_pairs, stands_again
 from stages.dedup.options import DedupTable
 
@@ -62,6 +63,16 @@ def test_the_order_of_rows_does_not_matter(rows: list[Row], random: object, limi
     order = list(range(len(rows)))
     random.shuffle(order)  # type: ignore[attr-defined]
     assert pairs_of(rows, limit) == pairs_of(rows, limit, order)
+
+
+@given(ROWS, st.sampled_from([3, 64]), st.sampled_from([1, 4]))
+def test_pairs_made_distinct_many_times_are_those_made_distinct_once(
+    rows: list[Row], limit: int, pairs_at_once: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(candidates, "_PAIRS_AT_ONCE", pairs_at_once)
+        found = pairs_of(rows, limit)
+    assert found == pairs_of(rows, limit)
 
 
 def test_a_large_bucket_pairs_each_with_the_one_that_is_kept_first() -> None:
