@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.dedup.bands import band_keys, band_orders, unpack_signatures
 from stages.dedup import candidates
+from stages.dedup.bands import band_keys, band_orders, unpack_signatures
 from stages.dedup.candidates import BandRows, candidate_pairs, stands_again
 from stages.dedup.options import DedupTable
 
