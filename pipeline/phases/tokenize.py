@@ -77,24 +77,26 @@ def tokenize_unit(job: TokenJob, item: UnitOfGroup) -> TokenizeResult:
     folder = unit.folder
     verdicts = unit_verdicts(out, item.verdicts, unit.file_index)
     dropped = set(verdicts.filter(pc.equal(verdicts["status"], "duplicate"))["part_row"].to_pylist())
-    doc_ids: list[bytes] = []
-    texts: list[str] = []
-    part_rows: list[int] = []
-    for part_row, (doc_id, text) in enumerate(_texts(out, part_name("documents", unit.source, unit.file_index))):
-        if part_row not in dropped:
-            doc_ids.append(doc_id)
-            texts.append(text)
-            part_rows.append(part_row)
+    row_of: dict[bytes, int] = {}
+    num_chars = 0
+
+    def kept() -> Iterator[tuple[bytes, str]]:
+        nonlocal num_chars
+        for part_row, (doc_id, text) in enumerate(_texts(out, part_name("documents", unit.source, unit.file_index))):
+            if part_row not in dropped:
+                assert doc_id not in row_of, "the identity stage leaves one document of each id"
+                row_of[doc_id] = part_row
+                num_chars += len(text)
+                yield doc_id, text
+
     with out.writing(f"{folder}/tokens.bin") as tokens:
-        run = write_run(doc_ids, texts, kept_tokenizer(job.encoding), job.seed, tokens)
-    row_of = dict(zip(doc_ids, part_rows, strict=True))
-    assert len(row_of) == len(doc_ids), "the identity stage leaves one document of each id"
+        run = write_run(kept(), kept_tokenizer(job.encoding), job.seed, tokens)
     rows = pa.array([row_of[doc_id] for doc_id in run["doc_id"].to_pylist()], pa.int64())
     publish_table(out, f"{folder}/run.parquet", run.append_column("part_row", rows))
     result = TokenizeResult(
         num_documents=run.num_rows,
         num_tokens=int(pc.sum(run["num_tokens"]).as_py() or 0),
-        num_chars=sum(map(len, texts)),
+        num_chars=num_chars,
     )
     return publish_result(out, item.marker, result)
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Iterator, Sequence
+import itertools
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Final, Protocol
 
@@ -38,7 +40,10 @@ RUN: Final = pa.schema(
 """The rows of a run, in order of `key`: its tokens file holds the documents in the same order."""
 
 _ENCODE_CHARS: Final = 4 << 20
-"""Characters encoded at once: enough to amortise a call, little beside a unit's texts."""
+"""Characters encoded at once: enough to amortise a call."""
+
+_HELD_BYTES: Final = 64 << 20
+"""Bytes of tokens that a run holds until their order is known; more wait on local disk."""
 
 
 class Encoder(Protocol):
@@ -66,33 +71,40 @@ def _seed_key(seed: int) -> bytes:
     return blake3(f"sluice shuffle {seed}".encode()).digest()
 
 
-def write_run(
-    doc_ids: Sequence[bytes], texts: Sequence[str], tokenizer: Encoder, seed: int, tokens_out: IO[bytes]
-) -> pa.Table:
-    """Write the documents' tokens, each followed by end-of-text, to `tokens_out` in hash order; gives the RUN rows.
+def write_run(documents: Iterable[tuple[bytes, str]], tokenizer: Encoder, seed: int, tokens_out: IO[bytes]) -> pa.Table:
+    """Write the tokens of the documents (doc_id, text), each followed by end-of-text, to `tokens_out` in hash order;
+    gives the RUN rows.
 
-    `tokens_hash` is over all `num_tokens` tokens, end-of-text included. The ids must differ."""
-    keys = [shuffle_key(seed, doc_id) for doc_id in doc_ids]
-    order = sorted(range(len(keys)), key=keys.__getitem__)
+    `tokens_hash` is over all `num_tokens` tokens, end-of-text included. The ids must differ. Texts are not held: their
+    tokens wait, past 64 MiB of them on local disk, until the order is known."""
     eot = np.array([tokenizer.eot_id], dtype=np.uint32)
+    doc_ids: list[bytes] = []
     lengths: list[int] = []
     hashes: list[bytes] = []
-    for batch in _batches(order, texts):
-        for tokens in tokenizer.encode_batch([texts[i] for i in batch]):
-            placed = np.concatenate([tokens, eot])
-            tokens_out.write(as_bytes(placed))
-            lengths.append(len(placed))
-            hashes.append(tokens_hash(placed))
-    columns = [[keys[i] for i in order], [doc_ids[i] for i in order], lengths, hashes]
+    with tempfile.SpooledTemporaryFile(_HELD_BYTES) as held:
+        for batch in _batches(documents):
+            for (doc_id, _), tokens in zip(batch, tokenizer.encode_batch([text for _, text in batch]), strict=True):
+                placed = np.concatenate([tokens, eot])
+                held.write(as_bytes(placed))
+                doc_ids.append(doc_id)
+                lengths.append(len(placed))
+                hashes.append(tokens_hash(placed))
+        keys = [shuffle_key(seed, doc_id) for doc_id in doc_ids]
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        ends = list(itertools.accumulate(lengths))
+        for i in order:
+            held.seek((ends[i] - lengths[i]) * TOKEN_BYTES)
+            tokens_out.write(held.read(lengths[i] * TOKEN_BYTES))
+    columns = [[column[i] for i in order] for column in (keys, doc_ids, lengths, hashes)]
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, RUN, strict=True)], schema=RUN)
 
 
-def _batches(order: Sequence[int], texts: Sequence[str]) -> Iterator[list[int]]:
-    batch: list[int] = []
+def _batches(documents: Iterable[tuple[bytes, str]]) -> Iterator[list[tuple[bytes, str]]]:
+    batch: list[tuple[bytes, str]] = []
     size = 0
-    for i in order:
-        batch.append(i)
-        size += len(texts[i])
+    for document in documents:
+        batch.append(document)
+        size += len(document[1])
         if size >= _ENCODE_CHARS:
             yield batch
             batch, size = [], 0

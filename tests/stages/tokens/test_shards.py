@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from lineage.ids import content_hash, tokens_hash
 from lineage.index.blocks import BLOCK_BYTES, block_digest
 from lineage.storage.folder import Folder
+from stages.tokens import shards
 from stages.tokens.shards import (
     RangeReader,
     RunSlice,
@@ -41,7 +43,7 @@ class CodePoints:
     eot_id = EOT
 
     def encode_batch(self, texts: Sequence[str], /) -> list[npt.NDArray[np.uint32]]:
-        return [np.array([ord(character) for character in text], dtype=np.uint32) for text in texts]
+        return [np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32) for text in texts]
 
 
 def doc_id(number: int) -> bytes:
@@ -56,7 +58,7 @@ def make_runs(texts: list[str], owner: list[int], seed: int = 0) -> list[Run]:
     for run in range(max(owner, default=-1) + 1):
         here = [i for i in range(len(texts)) if owner[i] == run]
         tokens = io.BytesIO()
-        rows = write_run([doc_id(i) for i in here], [texts[i] for i in here], CodePoints(), seed, tokens)
+        rows = write_run([(doc_id(i), texts[i]) for i in here], CodePoints(), seed, tokens)
         runs.append((rows, tokens.getvalue()))
     return runs
 
@@ -86,6 +88,26 @@ def test_any_division_into_runs_gives_the_same_shards(
     owner = data.draw(st.lists(st.integers(0, 5), min_size=len(texts), max_size=len(texts)))
     together = make_shards(make_runs(texts, [0] * len(texts), seed), shard_tokens)
     assert make_shards(make_runs(texts, owner, seed), shard_tokens) == together
+
+
+def test_a_run_holds_neither_the_texts_of_its_unit_nor_their_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "_HELD_BYTES", 1 << 20)
+    monkeypatch.setattr(shards, "_ENCODE_CHARS", 1 << 18)
+    num, chars = 200, 1 << 16
+    documents = ((doc_id(number), chr(256 + number) * chars) for number in range(num))
+    with (tmp_path / "tokens.bin").open("wb") as tokens:
+        write_run([(doc_id(0), "a")], CodePoints(), 0, io.BytesIO())  # so that all it imports is there
+        tracemalloc.start()
+        rows = write_run(documents, CodePoints(), 0, tokens)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert most < num * chars / 2
+    found = np.memmap(tmp_path / "tokens.bin", np.uint32).reshape(num, chars + 1)
+    expected = {doc_id(number): 256 + number for number in range(num)}
+    assert found[:, 0].tolist() == [expected[key] for key in rows["doc_id"].to_pylist()]
+    assert (found[:, :-1] == found[:, :1]).all() and (found[:, -1] == EOT).all()
 
 
 @settings(max_examples=150, deadline=None)

@@ -148,7 +148,7 @@ def _write_shards(
 def _run(records: tuple[Record, ...], source: str, file: int, tokenizer: Tokenizer) -> tuple[pa.Table, bytes]:
     kept = [r for r in records if (r.source, r.file) == (source, file) and r.status == "kept"]
     tokens = io.BytesIO()
-    rows = write_run([r.doc_id for r in kept], [r.text for r in kept], tokenizer, SEED, tokens)
+    rows = write_run([(r.doc_id, r.text) for r in kept], tokenizer, SEED, tokens)
     return rows, tokens.getvalue()
 
 
