@@ -18,7 +18,7 @@ from trainer.checkpoint.store import check_owner, is_checkpoint
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.model.sizes import check_model_name, model_config
-from trainer.options import TrainRecipe
+from trainer.options import TrainRecipe, TrainTable
 from trainer.order import Order
 from trainer.parallel.checks import check_layout
 from trainer.processes.placement import local_cpus
@@ -39,12 +39,14 @@ class MissingShardError(FileNotFoundError):
 def check_recipe(recipe: TrainRecipe) -> list[str]:
     """Lines that the user should read before the run: how many epochs it sees, and what looks like a mistake.
 
-    RecipeError for a model that is none, an output within that of a data run, a layout that does not fit the model, a
-    run.name that belongs to another output, checkpoints of another run, sizes or a mixture that do not fit the data,
-    and far more workers than this machine has processors; NotFinishedError where train.data is no output,
+    RecipeError for a model that is none, a place to write within the output of a data run, a layout that does not fit
+    the model, a run.name that belongs to another output, checkpoints of another run, sizes or a mixture that do not fit
+    the data, and far more workers than this machine has processors; NotFinishedError where train.data is no output,
     MissingShardError where a shard of it is gone."""
     check_model_name(recipe.train.model)
-    check_outside("train.output", recipe.train.output, is_folder=True)
+    for name, place in _written(recipe.train).items():
+        if place is not None:
+            check_outside(name, place, is_folder=True)
     sharing = list(_sharing(recipe))
     corpus = open_corpus(recipe.train.outs)
     _check_shards(corpus)
@@ -55,6 +57,15 @@ def check_recipe(recipe: TrainRecipe) -> list[str]:
     if recipe.train.checkpoint.path is not None:
         check_owner(Folder(recipe.train.checkpoint.path), Folder(recipe.train.output))
     return [*_epochs(make_order(recipe, corpus), recipe.train.steps), *sharing]
+
+
+def _written(table: TrainTable) -> dict[str, str | None]:
+    """The places that a training writes to, by the key that names each."""
+    return {
+        "train.output": table.output,
+        "train.checkpoint.path": table.checkpoint.path,
+        "train.cache.dir": table.cache.dir,
+    }
 
 
 def _check_shards(corpus: Corpus) -> None:

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from lineage.ids import content_hash
+from lineage.index.output_index import check_outside
 from lineage.recipe import RecipeError, as_toml
 from lineage.storage.folder import Folder
 from trainer.data.corpus import Corpus, open_corpus
@@ -132,6 +133,7 @@ def open_ablation(recipe: TrainRecipe) -> Ablation:
     """The ablation of a training recipe with `[mix]`. RecipeError where the recipe asks for what cannot be."""
     if recipe.mix is None:
         raise RecipeError("the recipe has no [mix]: add at least an empty one, its keys have defaults")
+    check_outside("train.output", recipe.train.output, is_folder=True)
     if recipe.train.validation == 0:
         raise RecipeError("train.validation = 0: mixtures are judged by validation loss; hold out some, such as 0.05")
     corpus = open_corpus(recipe.train.outs)

@@ -15,7 +15,7 @@ from trainer.telemetry.metrics_file import metrics_size, read_new_reports
 from trainer.telemetry.sinks import Terminal
 
 _LOOK_EVERY_SECONDS: Final = {False: 1.0, True: 10.0}
-"""By whether the output lies in an object store, where metrics come with each checkpoint."""
+"""By whether the output lies in an object store, where metrics come once a minute and with each checkpoint."""
 
 
 @contextlib.contextmanager

@@ -148,12 +148,19 @@ def test_an_output_without_its_index_is_not_answered_for(
 def test_a_training_does_not_write_into_a_finished_output(
     out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for output in (out, f"{out}/training"):
+    elsewhere = str(tmp_path / "training")
+    for key, place in (
+        ("output", out),
+        ("output", f"{out}/training"),
+        ("checkpoint.path", f"{out}/checkpoints"),
+        ("cache.dir", f"{out}/cache"),
+    ):
         path = tmp_path / "train.toml"
-        train = {"data": out, "output": output, "model": "debug", "seq_len": 64, "global_batch": 2, "steps": 1}
-        path.write_text(tomli_w.dumps({"run": {"name": "t"}, "train": train}))
-        code, told = answered(["train", str(path)], capsys)
-        assert (code, f"train.output {output} lies under {out}" in told) == (2, True)
+        train = {"data": out, "output": elsewhere, "model": "debug", "seq_len": 64, "global_batch": 2, "steps": 1}
+        path.write_text(tomli_w.dumps({"run": {"name": "t"}, "train": train, "mix": {}}))
+        for call in (["train"], ["mix", "run"]) if key == "output" else (["train"],):
+            code, told = answered([*call, str(path), "--set", f"train.{key}={place}"], capsys)
+            assert (code, f"train.{key} {place} lies under {out}" in told) == (2, True), told
     assert main(["verify", out]) == 0
 
 
