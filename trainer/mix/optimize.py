@@ -54,8 +54,9 @@ class Goal:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """A recommended mixture. Losses in nats: `predicted` by the models that chose it, `natural` and `uniform` by models
-    of all runs. `regret`: predicted loss above each resampled model's own optimum, mean and 95th percentile; `epochs`
-    and `token_value` (new tokens are worth 1) by source under the budget."""
+    fitted near each in the same way (or by the same models, where the goal knows no such way). `regret`: predicted loss
+    above each resampled model's own optimum, mean and 95th percentile; `epochs` and `token_value` (new tokens are worth
+    1) by source under the budget."""
 
     weights: dict[str, float]
     predicted: float
@@ -84,16 +85,21 @@ def recommend(space: Space, swarm: Swarm, fit: Fitter, goal: Goal) -> Choice:
     models, found = settle(space, swarm, fit, goal)
     shares = snap(found, space, goal.mixture_block)
     predicted, regrets = _resampled(space, swarm, fit, goal, shares)
-    both = np.stack((space.project(space.prior[None])[0], space.project(np.where(space.upper > 0, 1.0, 0.0)[None])[0]))
-    natural, uniform = expected(fit_all(fit, swarm), space, goal)(both)
+    both = space.project(np.stack((space.prior, np.where(space.upper > 0, 1.0, 0.0))))
+    # Each by models as near to it as those of the choice are to the choice: the law fitted to all runs alike is off by
+    # more than most gains, in another way at each mixture.
+    natural, uniform = (
+        _loss_at(mixture, models if goal.near is None else _fit_near(swarm, goal.near, mixture), space, goal)
+        for mixture in both
+    )
     epochs = _epochs(shares, space, goal)
     return Choice(
         weights=space.named(shares),
-        predicted=float(expected(models, space, goal)(shares[None])[0]),
+        predicted=_loss_at(shares, models, space, goal),
         interval=_quantiles(predicted, 0.025, 0.975),
         regret=(float(np.mean(regrets)), float(np.quantile(regrets, 0.95))),
-        natural=float(natural),
-        uniform=float(uniform),
+        natural=natural,
+        uniform=uniform,
         kl=float(divergence(shares[None], space.prior)[0]),
         epochs=space.named(epochs),
         token_value=space.named(token_value(epochs)),
@@ -118,9 +124,14 @@ def settle(
     found = choose(space, objective_of(models, space, goal), goal, starts)
     if goal.near is None:
         return models, found
-    trust = _nearness(swarm.weights, found)
-    models = [goal.near(swarm.weights, losses, trust) for losses in swarm.losses.T]
+    models = _fit_near(swarm, goal.near, found)
     return models, choose(space, objective_of(models, space, goal), goal, starts)
+
+
+def _fit_near(swarm: Swarm, near: TrustingFitter, mixture: Floats) -> list[Model]:
+    """A model for each target, each run counting by how near it is to the mixture."""
+    trust = _nearness(swarm.weights, mixture)
+    return [near(swarm.weights, losses, trust) for losses in swarm.losses.T]
 
 
 def _nearness(weights: Floats, mixture: Floats) -> Floats:
@@ -194,6 +205,10 @@ def expected(models: Sequence[Model], space: Space, goal: Goal) -> Objective:
         return total
 
     return loss
+
+
+def _loss_at(mixture: Floats, models: Sequence[Model], space: Space, goal: Goal) -> float:
+    return float(expected(models, space, goal)(mixture[None])[0])
 
 
 def objective_of(models: Sequence[Model], space: Space, goal: Goal) -> Objective:

@@ -161,6 +161,26 @@ class TestRecommendation:
         choice = recommend(SPACE, self.swarm(), MODELS["log_linear"], Goal(target_weights=TARGET, kl=100.0))
         assert list(choice.weights.values()) == pytest.approx([0.2] * 5, abs=2e-3)
 
+    def test_the_natural_mixture_chosen_is_no_gain_over_itself(self) -> None:
+        goal = Goal(target_weights=TARGET, kl=100.0).for_model("log_linear")
+        weights, losses = World(0).swarm(20)
+        swarm = Swarm(sources=SPACE.sources, targets=SPACE.sources, weights=weights, losses=losses)
+        choice = recommend(SPACE, swarm, MODELS["log_linear"], goal)
+        assert choice.predicted == pytest.approx(choice.natural, abs=0.0015)  # the noise of a proxy
+        assert choice.natural == choice.uniform
+
+    def test_a_gain_that_is_thirty_times_the_noise_is_predicted_as_one(self) -> None:
+        """In these worlds the law of all runs alike predicts a loss."""
+        goal = Goal(target_weights=TARGET, kl=0.01).for_model("log_linear")
+        for seed in range(2):
+            world = World(seed)
+            weights, losses = world.swarm(20)
+            swarm = Swarm(sources=SPACE.sources, targets=SPACE.sources, weights=weights, losses=losses)
+            choice = recommend(SPACE, swarm, MODELS["log_linear"], goal)
+            gain = world.exact(SPACE.prior) - world.exact(np.array(list(choice.weights.values())))
+            assert gain > 0.04
+            assert choice.natural - choice.predicted == pytest.approx(gain, abs=0.03)
+
     def test_a_budget_beyond_all_tokens_is_refused(self) -> None:
         goal = Goal(target_weights=TARGET, budget_tokens=10**12, max_epochs=4.0)
         with pytest.raises(RecipeError, match="4 epochs under 1,000,000,000,000 tokens"):
