@@ -278,7 +278,7 @@ def _part(build: _Build, span: LayerSpan, stage: int | None) -> nn.Module:
     for name, layer in layers.items():
         if meshes.experts is not None and layout.mesh.ep > 1:
             cast(Layer, layer).block_sparse_moe.experts.spread(meshes.experts["ep"])
-        layers[name] = recomputed(layer, layout.recompute)
+        layers[name] = recomputed(cast(Layer, layer), layout.recompute)
         if layout.compile:
             layers[name].compile(backend=layout.compile_backend)
     root = llama if stage is None else Stage(llama, stage, tensor_mesh)

@@ -193,7 +193,8 @@ def split_backward_bytes(layout: PlannedLayout, *, sparse: bool = False) -> floa
     config, experts = layout.config, layout.config.experts
     outputs = config.head_dim * (config.num_heads + 2 * config.num_kv_heads) + config.width
     if sparse and experts is not None:
-        outputs += (experts.top_k + experts.num_shared) * (2 * experts.hidden + config.width)
+        outputs += (experts.top_k + experts.num_shared) * 2 * experts.hidden
+        outputs += (experts.top_k + (experts.num_shared > 0)) * config.width
     else:
         outputs += 2 * config.hidden + config.width
     again = layer_activations(layout, sparse=sparse) if layout.recompute != "none" else 0.0
@@ -203,8 +204,8 @@ def split_backward_bytes(layout: PlannedLayout, *, sparse: bool = False) -> floa
 def kept_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     """Bytes that a layer keeps for backward of one micro-batch, as `activation_checkpointing` says.
 
-    full: its input. selective: also attention's output and every second matrix product, of the seven of a layer the
-    larger choice: queries, values, gate, down (of experts, gate and down)."""
+    full: its input. selective: also attention's output and the products that `trainer.parallel.recompute` keeps:
+    queries, values, gate, down (of experts and shared ones, gate and down)."""
     if layout.recompute == "none":
         return layer_activations(layout, sparse=sparse)
     config, tp, experts = layout.config, layout.mesh.tp, layout.config.experts
@@ -213,8 +214,9 @@ def kept_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
         attention = config.num_heads * (layout.compute_bytes * config.head_dim + 4) / tp
         split = config.head_dim * (config.num_heads + config.num_kv_heads)
         if sparse and experts is not None:
-            seen = experts.top_k + experts.num_shared
-            products = (split + seen * (experts.hidden + config.width)) / tp
+            # Shared experts are one SwiGLU of so many times the width, with one output.
+            hidden = (experts.top_k + experts.num_shared) * experts.hidden
+            products = (split + hidden + (experts.top_k + (experts.num_shared > 0)) * config.width) / tp
         else:
             products = (split + config.hidden) / tp + config.width
         kept += layout.tokens * (attention + layout.compute_bytes * products)

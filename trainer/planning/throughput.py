@@ -105,8 +105,9 @@ class Work:
 
 
 def work_of(layout: PlannedLayout, part: Part) -> Work:
-    """The operations of some layers. Recomputed: full, the layers' forward; selective, the three of seven matrix
-    products that are not kept (keys, attention's output projection, up); attention is kept."""
+    """The operations of some layers. Recomputed: full, the layers' forward; selective, the products that
+    `trainer.parallel.recompute` does not keep (keys, attention's output projection, up, the router); attention is
+    kept."""
     config = layout.config
     dense, sparse = config.layer_flops(sparse=False) / 3, config.layer_flops(sparse=True) / 3
     linear = part.num_dense * dense + part.num_sparse * sparse
@@ -119,7 +120,7 @@ def work_of(layout: PlannedLayout, part: Part) -> Work:
         up = part.num_dense * config.width * config.hidden
         if config.experts is not None:
             seen = config.experts.top_k + config.experts.num_shared
-            up += part.num_sparse * config.width * config.experts.hidden * seen
+            up += part.num_sparse * config.width * (config.experts.hidden * seen + config.experts.num_experts)
         again_linear = 2.0 * (part.num_layers * heads + up)
     return Work(
         linear=linear,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -20,6 +21,8 @@ DENSE = ModelConfig(
     num_layers=8, width=256, num_heads=8, num_kv_heads=4, head_dim=32, hidden=768, vocab_size=2048, tied=False
 )
 SPARSE = dataclasses.replace(DENSE, hidden=256, experts=Experts(num_experts=8, top_k=2, hidden=256))
+LARGE_EXPERTS = dataclasses.replace(DENSE, hidden=512, experts=Experts(num_experts=8, top_k=4, hidden=512))
+"""Four of eight experts of twice the width: what they keep is a good part of the whole."""
 
 
 def staged(schedule: Schedule, recompute: Recompute = "none", **sizes: int) -> ParallelLayout:
@@ -68,6 +71,10 @@ WITH_EXPERTS = {
     "ep 2 of pp 2 x zero 3 over 2": staged("1f1b", pp=2, dp_shard=2, ep=2),
     "ep 2 of pp 2 x dp_shard 2 x cp 2": staged("1f1b", pp=2, dp_shard=2, cp=2, ep=2),
 }
+WITH_LARGE_EXPERTS = {
+    f"large experts, {recompute}": ParallelLayout(mesh=mesh(), recompute=recompute) for recompute in get_args(Recompute)
+}
+LAYOUTS = FAST | LARGER | WITH_EXPERTS | WITH_LARGE_EXPERTS
 
 
 @pytest.fixture(scope="module")
@@ -77,11 +84,13 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in (LARGER | WITH_EXPERTS))],
+    [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in LAYOUTS],
 )
 def test_a_twin_allocates_what_is_planned(name: str, corpus: str, tmp_path: Path) -> None:
-    layout, config = (FAST | LARGER | WITH_EXPERTS)[name], SPARSE if name in WITH_EXPERTS else DENSE
+    layout, config = LAYOUTS[name], SPARSE if name in WITH_EXPERTS else DENSE
     batch = TwinBatch(micro_batch=1 if layout.mesh.pp > 1 else 2)
+    if name in WITH_LARGE_EXPERTS:
+        config, batch = LARGE_EXPERTS, TwinBatch(micro_batch=8, global_batch=16)
     found = peaks(tmp_path, corpus, layout, config, batch)
     planned = planned_peak(layout, config, batch)
     assert max(found) == pytest.approx(planned.total, rel=0.1), planned
@@ -89,4 +98,4 @@ def test_a_twin_allocates_what_is_planned(name: str, corpus: str, tmp_path: Path
 
 def test_the_page_of_the_planner_counts_these_layouts() -> None:
     page = " ".join((ROOT / "docs" / "plan.md").read_text().split())
-    assert f"all {len(FAST | LARGER | WITH_EXPERTS)} layouts tried" in page
+    assert f"all {len(LAYOUTS)} layouts tried" in page
