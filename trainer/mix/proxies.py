@@ -20,14 +20,25 @@ from lineage.ids import content_hash
 from lineage.index.output_index import check_outside
 from lineage.recipe import RecipeError, as_toml
 from lineage.storage.folder import Folder
+from trainer.checkpoint.same_model import check_begun_from
+from trainer.checkpoint.store import is_checkpoint
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.mix.design import Point, make_design
 from trainer.mix.optimize import Goal
 from trainer.mix.space import Space, make_space
 from trainer.mix.swarm import Floats, Swarm
-from trainer.model.sizes import model_config
-from trainer.options import CheckpointTable, MixtureTable, PlanTable, ResourcesTable, TrainRayTable, TrainRecipe
+from trainer.model.sizes import ModelConfig, from_hugging_face, model_config
+from trainer.options import (
+    CheckpointTable,
+    MixtureTable,
+    PlanTable,
+    ResourcesTable,
+    TrainRayTable,
+    TrainRecipe,
+    TrainTable,
+)
 from trainer.ordering.geometry import Geometry
+from trainer.parallel.checks import check_layout
 from trainer.recipe_tables.mixing import MixTable
 from trainer.recipe_tables.parallelism import ParallelTable
 from trainer.telemetry.metrics_file import read_reports
@@ -56,14 +67,14 @@ class ProxyResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ablation:
-    """An ablation as its recipe describes it. `flops_per_token`: of training the proxy."""
+    """An ablation as its recipe describes it. `model`: of the proxies."""
 
     recipe: TrainRecipe
     table: MixTable
     space: Space
     points: tuple[Point, ...]
     order_fingerprints: tuple[str, ...]
-    flops_per_token: float
+    model: ModelConfig
 
     @property
     def folder(self) -> Folder:
@@ -79,6 +90,11 @@ class Ablation:
     def tokens(self) -> int:
         """Of one proxy run."""
         return self.steps * self.recipe.train.global_batch * self.recipe.train.seq_len
+
+    @property
+    def flops_per_token(self) -> float:
+        """Of training a proxy."""
+        return self.model.flops_per_token(self.recipe.train.seq_len)
 
     def proxy(self, point: Point) -> TrainRecipe:
         """The training recipe of one run: one process, the proxy's model and rate, the point's mixture and seed. Where
@@ -97,6 +113,11 @@ class Ablation:
             seed=point.seed,
             workers=None,
             parallel=ParallelTable(),
+            # Tensor parallel's exchanges, of which one process has none. The rest of [train.overlap] changes nothing of
+            # a proxy but would change the fingerprint of ablations that are under way.
+            overlap=replace(train.overlap, async_tp=False),
+            # Layers with experts are not compiled; the recipe's own model may have none.
+            compile=train.compile and self.model.experts is None,
             optimizer=optimizer,
             eval_every=0,
             profile=None,
@@ -142,14 +163,36 @@ def open_ablation(recipe: TrainRecipe) -> Ablation:
         config = model_config(recipe.mix.proxy.model, corpus.tokenizer.vocab_size)
     except RecipeError as error:
         raise RecipeError(f"mix.proxy.model: {error}") from error
-    return Ablation(
+    ablation = Ablation(
         recipe=recipe,
         table=recipe.mix,
         space=space,
         points=make_design(space, recipe.mix, recipe.seed, mixture_block(recipe, recipe.mix)),
         order_fingerprints=tuple(output.order_fingerprint for output in corpus.outputs),
-        flops_per_token=config.flops_per_token(recipe.train.seq_len),
+        model=config,
     )
+    # What each proxy would refuse. Those of a design that is published began with weights that fit, if any.
+    check_layout(ablation.proxy(ablation.points[0]).train, config)
+    if not ablation.folder.exists(_DESIGN):
+        try:
+            _check_first_weights(recipe.train, config)
+        except RecipeError as error:
+            raise RecipeError(f"mix.proxy.model = {recipe.mix.proxy.model!r}: {error}") from error
+    return ablation
+
+
+def _check_first_weights(train: TrainTable, config: ModelConfig) -> None:
+    """RecipeError unless `train.init_from` holds weights of the proxies' model. (They do not begin with random weights
+    instead: what a trained model still learns from is another question.)"""
+    if train.init_from is None:
+        return
+    folder = Folder(train.init_from)
+    if is_checkpoint(folder):
+        check_begun_from(folder, config)
+        return
+    described = from_hugging_face(json.loads(folder.read("config.json")), where=folder.at("config.json"))
+    if replace(described, vocab_size=config.vocab_size) != config:
+        raise RecipeError(f"train.init_from = {train.init_from!r} holds weights of another model: name its config.json")
 
 
 def _tokens(corpus: Corpus) -> dict[str, int]:

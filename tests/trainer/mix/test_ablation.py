@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lineage.recipe import RecipeError, as_toml, load_recipe, parse_table
+from lineage.storage.folder import Folder
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.measured_ablation import publish_results
+from trainer.checkpoint.store import COMPLETE, Position
 from trainer.mix.ablation import AblationLaunch, run_ablation
 from trainer.mix.proxies import (
     AblationError,
@@ -20,7 +23,9 @@ from trainer.mix.proxies import (
     swarm_of,
     write_design,
 )
+from trainer.model.sizes import model_config, to_hugging_face
 from trainer.options import TrainRecipe
+from trainer.preflight import check_recipe
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +48,7 @@ def recipe(corpus: str, folder: Path, mix: dict[str, Any] | None, **train: Any) 
     return parse_table(TrainRecipe, raw | ({} if mix is None else {"mix": mix}))
 
 
-SMALL = {"runs": 4, "replicates": 1, "held_out": 0, "proxy": {"tokens": 2000, "lr": 1e-3}}
+SMALL: dict[str, Any] = {"runs": 4, "replicates": 1, "held_out": 0, "proxy": {"tokens": 2000, "lr": 1e-3}}
 
 
 def test_a_proxy_is_an_ordinary_training_recipe_with_the_points_mixture(corpus: str, tmp_path: Path) -> None:
@@ -55,6 +60,64 @@ def test_a_proxy_is_an_ordinary_training_recipe_with_the_points_mixture(corpus: 
     assert proxy.train.mixture[0].weights == ablation.points[2].weights
     assert (proxy.train.num_workers, proxy.train.steps, proxy.train.optimizer.lr) == (1, 8, 1e-3)
     assert proxy.train.order.mixture_block == 64
+
+
+@pytest.mark.parametrize(
+    ("train", "proxy"),
+    [
+        ({"compile": True, "parallel": {"tp": 2}, "overlap": {"async_tp": True}}, {}),
+        ({"compile": True}, {"model": "moe-debug"}),
+    ],
+    ids=["exchanges of tensor parallel", "compiled, proxies with experts"],
+)
+def test_proxies_of_a_recipe_that_trains_are_accepted_too(
+    corpus: str, tmp_path: Path, train: dict[str, Any], proxy: dict[str, Any]
+) -> None:
+    asked = recipe(corpus, tmp_path, SMALL | {"proxy": SMALL["proxy"] | proxy}, **train)
+    check_recipe(asked)
+    ablation = open_ablation(asked)
+    check_recipe(ablation.proxy(ablation.points[0]))
+
+
+def test_proxies_of_a_dense_model_are_compiled_as_the_recipe_says(corpus: str, tmp_path: Path) -> None:
+    ablation = open_ablation(recipe(corpus, tmp_path, SMALL, compile=True))
+    assert ablation.proxy(ablation.points[0]).train.compile
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "safetensors"])
+def test_first_weights_of_another_model_than_the_proxies_are_refused_before_the_design(
+    corpus: str, tmp_path: Path, kind: str
+) -> None:
+    def asked(name: str) -> TrainRecipe:
+        weights = Folder(str(tmp_path / name))
+        config = model_config(name, 256)
+        if kind == "checkpoint":
+            position = Position(step=1, attempt=1, plan_fingerprint="", order_version=1, model=config)
+            weights.publish(COMPLETE, json.dumps(asdict(position)).encode())
+        else:
+            described = to_hugging_face(config, seq_len=32, end_of_text=0, dtype="float32")
+            weights.publish("config.json", json.dumps(described).encode())
+        return recipe(corpus, tmp_path, SMALL, init_from=weights.url)
+
+    with pytest.raises(RecipeError, match=r"mix\.proxy\.model = 'debug': train\.init_from = '.*/125M'"):
+        open_ablation(asked("125M"))
+    ablation = open_ablation(asked("debug"))
+    assert ablation.proxy(ablation.points[0]).train.init_from == str(tmp_path / "debug")
+
+
+def test_a_designed_ablation_opens_where_its_first_weights_have_gone(corpus: str, tmp_path: Path) -> None:
+    weights = Folder(str(tmp_path / "weights"))
+    described = to_hugging_face(model_config("debug", 256), seq_len=32, end_of_text=0, dtype="float32")
+    weights.publish("config.json", json.dumps(described).encode())
+    asked = recipe(corpus, tmp_path, SMALL, init_from=weights.url)
+    write_design(open_ablation(asked))
+    weights.remove("config.json")
+    assert not write_design(open_ablation(asked))
+
+
+def test_a_layout_that_no_proxy_can_have_is_refused_before_the_design(corpus: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"train\.compile = true: expected false with train\.float8\.emulate"):
+        open_ablation(recipe(corpus, tmp_path, SMALL, compile=True, dtype="float8", float8={"emulate": True}))
 
 
 def test_a_design_is_published_once_and_another_is_refused(corpus: str, tmp_path: Path) -> None:
