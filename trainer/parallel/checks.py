@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from lineage.recipe import RecipeError
 from trainer.model.sizes import ModelConfig
 from trainer.options import TrainTable
 from trainer.recipe_tables.parallelism import ContextTable, Mesh, OverlapTable, PipelineTable
+
+FLOAT8_MULTIPLE: Final = 16
+"""Both sides of a matrix that float8 products take, as one rank has it."""
+
+
+def takes_float8(inputs: int, outputs: int) -> bool:
+    """Whether the product with a layer's matrix that has these sides on one rank can be a float8 one."""
+    return inputs % FLOAT8_MULTIPLE == 0 and outputs % FLOAT8_MULTIPLE == 0
 
 
 def check_layout(table: TrainTable, config: ModelConfig) -> None:

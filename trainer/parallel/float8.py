@@ -15,10 +15,9 @@ from torch import nn
 from lineage.recipe import RecipeError
 from trainer.model.sizes import ModelConfig
 from trainer.model.transformer import Llama
+from trainer.parallel.checks import FLOAT8_MULTIPLE, takes_float8
 from trainer.recipe_tables.parallelism import Float8Table
 
-_MULTIPLE: Final = 16
-"""Both sides of a matrix that float8 products take, as one rank has it."""
 _FIRST_CAPABILITY: Final = (8, 9)
 """Of NVIDIA GPUs with float8 products: Ada; then Hopper and Blackwell."""
 
@@ -62,7 +61,8 @@ def float8_products(config: ModelConfig, table: Float8Table, tp: int) -> list[st
             lines[_fits(module, name, tp)].append(name)
     told = [f"float8 ({table.recipe}{', emulated' if table.emulate else ''}): {', '.join(lines[True])} of every layer"]
     if lines[False]:
-        told.append(f"not float8: {', '.join(lines[False])}, whose sides on a rank are not multiples of {_MULTIPLE}")
+        names = ", ".join(lines[False])
+        told.append(f"not float8: {names}, whose sides on a rank are not multiples of {FLOAT8_MULTIPLE}")
     told.append("not float8: the embedding and the output matrix, whose rounding reaches every loss directly")
     if config.experts is not None:
         told.append("not float8: router (rounding decides between experts) and experts (grouped products)")
@@ -70,7 +70,9 @@ def float8_products(config: ModelConfig, table: Float8Table, tp: int) -> list[st
 
 
 def _fits(module: nn.Linear, name: str, tp: int) -> bool:
-    split_inputs = name.endswith(("o_proj", "down_proj"))
-    inputs = module.in_features // tp if split_inputs else module.in_features
-    outputs = module.out_features if split_inputs else module.out_features // tp
-    return inputs % _MULTIPLE == 0 and outputs % _MULTIPLE == 0
+    inputs, outputs = module.in_features, module.out_features
+    if "shared_expert" in name:  # whole on every tensor peer
+        return takes_float8(inputs, outputs)
+    if name.endswith(("o_proj", "down_proj")):
+        return takes_float8(inputs // tp, outputs)
+    return takes_float8(inputs, outputs // tp)

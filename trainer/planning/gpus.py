@@ -28,6 +28,12 @@ class Gpu:
         """Operations a byte of memory at which bfloat16 products are bound by neither (Williams et al. 2009)."""
         return self.peak_flops / self.memory_bandwidth
 
+    @property
+    def float8_ridge(self) -> float:
+        """The same of float8 products, where it has them."""
+        assert self.peak_float8 is not None
+        return self.peak_float8 / self.memory_bandwidth
+
 
 def _gpu(name: str, memory: tuple[int, float], teraflops: tuple[float, float | None], source: str) -> Gpu:
     """From gigabytes and terabytes a second, and teraflops in bfloat16 and float8."""

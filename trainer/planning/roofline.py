@@ -3,9 +3,10 @@ loss by a scaling law; what the loader must read."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from trainer.planning.communication import all_to_all_path, ring_bytes, ring_pat
 from trainer.planning.gpus import Gpu, gpu_named
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.plan import check_gpu, finished_corpus, planned_model
+from trainer.planning.products import LayerProduct, layer_products
 from trainer.planning.throughput import throughput
 
 CHINCHILLA: Final = (1.8172, 482.01, 2085.43, 0.3478, 0.3658)
@@ -26,7 +28,8 @@ al. (2203.15556, section 3.3), whose own fit does not follow from these."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
     """A kind of product of one GPU in one micro-batch, (rows × inner) by (inner × columns), `times` of them in a layer.
-    Operations and bytes of forward alone; `intensity` is one over the other."""
+    Operations and bytes of one of them, forward alone; `intensity` is one over the other, `ridge` the intensity at
+    which neither memory nor the arithmetic of the product's dtype bounds it."""
 
     name: str
     rows: float
@@ -35,11 +38,17 @@ class Product:
     times: float
     flops: float
     num_bytes: float
+    ridge: float
 
     @property
     def intensity(self) -> float:
         """Operations a byte of memory traffic."""
         return self.flops / self.num_bytes
+
+    @property
+    def bound(self) -> Literal["arithmetic", "memory"]:
+        """What it waits for."""
+        return "arithmetic" if self.intensity >= self.ridge else "memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +86,8 @@ class LoaderReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """All that `sluice plan --roofline` shows. `ridge` is in operations a byte; `overtaken` the least mixture of
-    experts whose all-to-all takes longer than tensor parallel's all-reduce (None: none of those tried)."""
+    """All that `sluice plan --roofline` shows. `overtaken`: the least mixture of experts whose all-to-all takes longer
+    than tensor parallel's all-reduce (None: none of those tried)."""
 
     gpu: Gpu
     layout: PlannedLayout
@@ -87,12 +96,6 @@ class Roofline:
     overtaken: ExpertExchange | None
     forecast: Forecast
     reading: LoaderReading
-
-    @property
-    def ridge(self) -> float:
-        """Operations a byte at which neither memory nor arithmetic bounds a product."""
-        peak = self.gpu.peak_float8 if self.layout.float8 and self.gpu.peak_float8 else self.gpu.peak_flops
-        return peak / self.gpu.memory_bandwidth
 
 
 def roofline(recipe: TrainRecipe) -> Roofline:
@@ -106,7 +109,7 @@ def roofline(recipe: TrainRecipe) -> Roofline:
     return Roofline(
         gpu=gpu,
         layout=layout,
-        products=tuple(products(layout)),
+        products=tuple(products(layout, gpu)),
         exchanges=exchanges,
         overtaken=next((one for one in exchanges if one.all_to_all_seconds > one.tensor_seconds), None),
         forecast=forecast(config, recipe.train.steps * layout.global_batch * layout.seq_len),
@@ -114,51 +117,51 @@ def roofline(recipe: TrainRecipe) -> Roofline:
     )
 
 
-def products(layout: PlannedLayout) -> Iterator[Product]:
+def products(layout: PlannedLayout, gpu: Gpu) -> Iterator[Product]:
     """The kinds of products of a layer and the output matrix. Each reads both factors and writes its result once, in
     `compute_bytes` (float8: one byte a factor); attention does not write its scores (Dao et al., 2205.14135)."""
-    config, tp, experts = layout.config, layout.mesh.tp, layout.config.experts
-    tokens, width = layout.tokens, config.width
-    yield _product(layout, "queries", (tokens, width, config.num_heads * config.head_dim / tp), 1)
-    yield _product(layout, "keys, values", (tokens, width, config.num_kv_heads * config.head_dim / tp), 2)
-    heads, length = config.num_heads / tp, layout.seq_len
-    # Scores and their sum over values for each head; queries and outputs pass once, keys and values once a row.
-    read = 2 * tokens * heads * config.head_dim
-    read += 2 * layout.micro_batch * length * config.num_kv_heads / tp * config.head_dim
-    yield Product(
+    config = layout.config
+    kinds = {False: config.num_sparse_layers < config.num_layers, True: config.num_sparse_layers > 0}
+    of_layers = (layer_products(layout, sparse=sparse) for sparse, there in kinds.items() if there)
+    # Attention is the same in both kinds of layers.
+    for product in dict.fromkeys(itertools.chain.from_iterable(of_layers)):
+        if product.name == "attention's output":
+            yield _attention(layout, gpu)
+        yield _product(layout, gpu, product)
+    output = LayerProduct("output matrix", 1.0, config.width, config.vocab_size // layout.mesh.tp, 1, 0, False)
+    yield _product(layout, gpu, output)
+
+
+def _attention(layout: PlannedLayout, gpu: Gpu) -> Product:
+    """Scores, and their sum over values: for each head queries or outputs pass once, keys or values once a row."""
+    config, tp, tokens, length = layout.config, layout.mesh.tp, layout.tokens, layout.seq_len
+    heads = config.num_heads / tp
+    moved = tokens * heads * config.head_dim
+    moved += layout.micro_batch * length * config.num_kv_heads / tp * config.head_dim
+    return Product(
         name="attention",
         rows=tokens * heads,
         inner=config.head_dim,
         columns=length,
         times=2,
-        flops=4 * tokens * heads * config.head_dim * length,
-        num_bytes=layout.compute_bytes * read,
+        flops=2 * tokens * heads * config.head_dim * length,
+        num_bytes=layout.compute_bytes * moved,
+        ridge=gpu.ridge,
     )
-    yield _product(layout, "attention's output", (tokens, config.num_heads * config.head_dim // tp, width), 1)
-    if layout.config.num_sparse_layers < config.num_layers:
-        yield _product(layout, "gate, up", (tokens, width, config.hidden / tp), 2)
-        yield _product(layout, "down", (tokens, config.hidden // tp, width), 1)
-    if experts is not None:
-        # Evenly spread, an expert sees its share of all tokens that its expert parallel group sends.
-        rows = tokens / tp * experts.top_k * layout.mesh.ep / experts.num_experts
-        local = experts.num_experts / layout.mesh.ep
-        yield _product(layout, "an expert's gate, up", (rows, width, experts.hidden), 2 * local)
-        yield _product(layout, "an expert's down", (rows, experts.hidden, width), local)
-        yield _product(layout, "router", (tokens / tp, width, experts.num_experts), 1)
-    yield _product(layout, "output matrix", (tokens, width, config.vocab_size / tp), 1)
 
 
-def _product(layout: PlannedLayout, name: str, sides: tuple[float, int, float], times: float) -> Product:
-    rows, inner, columns = sides
-    factor = 1 if layout.float8 and name != "output matrix" else layout.compute_bytes
+def _product(layout: PlannedLayout, gpu: Gpu, product: LayerProduct) -> Product:
+    rows, inner, columns = layout.tokens * product.rows, product.inputs, product.outputs
+    factor = 1 if product.float8 else layout.compute_bytes
     return Product(
-        name=name,
+        name=product.name,
         rows=rows,
         inner=inner,
         columns=columns,
-        times=times,
-        flops=2.0 * rows * inner * columns,
+        times=product.times,
+        flops=layout.tokens * product.flops,
         num_bytes=factor * (rows * inner + inner * columns) + layout.compute_bytes * rows * columns,
+        ridge=gpu.float8_ridge if product.float8 else gpu.ridge,
     )
 
 

@@ -21,6 +21,7 @@ from trainer.planning.communication import (
 from trainer.planning.gpus import Gpu, utilisation
 from trainer.planning.layout import Part, PlannedLayout
 from trainer.planning.memory import owned_parameters, sharded_bytes
+from trainer.planning.products import layer_products
 from trainer.planning.schedules import PassTimes, PipelinePlan, span
 
 _ROUNDS: Final = 4
@@ -84,24 +85,26 @@ def bubble_of_whole(stages: int, micro_batches: int, virtual_stages: int = 1) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Operations of a part of the model for one token, forward pass only: products with the layers' weights, which
-    float8 speeds up, attention, and the output matrix. Recomputed ones are in `again_*`."""
+    """Operations of a part of the model for one token, forward pass only: products with the layers' weights, apart
+    those in float8, attention, and the output matrix. Recomputed ones are in `again_*`."""
 
     linear: float
+    float8: float
     attention: float
     head: float
     again_linear: float
+    again_float8: float
     again_attention: float
 
     @property
     def model(self) -> float:
         """Forward and backward, nothing counted twice: of each, backward is twice forward."""
-        return 3 * (self.linear + self.attention + self.head)
+        return 3 * (self.linear + self.float8 + self.attention + self.head)
 
     @property
     def again(self) -> float:
         """What is computed again."""
-        return self.again_linear + self.again_attention
+        return self.again_linear + self.again_float8 + self.again_attention
 
 
 def work_of(layout: PlannedLayout, part: Part) -> Work:
@@ -110,23 +113,32 @@ def work_of(layout: PlannedLayout, part: Part) -> Work:
     kept."""
     config = layout.config
     dense, sparse = config.layer_flops(sparse=False) / 3, config.layer_flops(sparse=True) / 3
-    linear = part.num_dense * dense + part.num_sparse * sparse
+    all_linear = part.num_dense * dense + part.num_sparse * sparse
+    float8 = selective = selective_float8 = 0.0
+    for num, with_experts in ((part.num_dense, False), (part.num_sparse, True)):
+        if num:
+            # A token's whole product: tensor peers have parts of the matrix, or of the tokens.
+            for product in layer_products(layout, sparse=with_experts):
+                flops = num * layout.mesh.tp * product.flops
+                if product.float8:
+                    float8 += product.times * flops
+                    selective_float8 += product.again * flops
+                else:
+                    selective += product.again * flops
+    linear = all_linear - float8
     attention = part.num_layers * config.attention_flops(layout.seq_len) / 3
-    again_linear = again_attention = 0.0
+    again_linear = again_float8 = again_attention = 0.0
     if layout.recompute == "full":
-        again_linear, again_attention = linear, attention
+        again_linear, again_float8, again_attention = linear, float8, attention
     elif layout.recompute == "selective":
-        heads = config.width * config.head_dim * (config.num_kv_heads + config.num_heads)
-        up = part.num_dense * config.width * config.hidden
-        if config.experts is not None:
-            seen = config.experts.top_k + config.experts.num_shared
-            up += part.num_sparse * config.width * (config.experts.hidden * seen + config.experts.num_experts)
-        again_linear = 2.0 * (part.num_layers * heads + up)
+        again_linear, again_float8 = selective, selective_float8
     return Work(
         linear=linear,
+        float8=float8,
         attention=attention,
         head=config.head_flops / 3 if part.head else 0.0,
         again_linear=again_linear,
+        again_float8=again_float8,
         again_attention=again_attention,
     )
 
@@ -143,9 +155,9 @@ def compute_times(layout: PlannedLayout, part: Part, plan: PlanTable, gpu: Gpu) 
     fast = plan.float8_efficiency * gpu.peak_float8 if layout.float8 and gpu.peak_float8 else speed
     cp = layout.mesh.cp
     unequal = (2 * cp - 1) / cp if cp > 1 and layout.context.balance == "none" else 1.0
-    linear, head = tokens * work.linear / fast, tokens * work.head / speed
+    linear, head = tokens * (work.linear / speed + work.float8 / fast), tokens * work.head / speed
     attention = tokens * work.attention / speed * unequal
-    again = tokens * (work.again_linear / fast + work.again_attention * unequal / speed)
+    again = tokens * ((work.again_linear + work.again_attention * unequal) / speed + work.again_float8 / fast)
     adding = (
         sum(owned_parameters(layout, part)) * 2 * (layout.compute_bytes + layout.weight_bytes) / gpu.memory_bandwidth
     )

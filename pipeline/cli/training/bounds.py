@@ -17,9 +17,8 @@ def as_json(found: Roofline) -> dict[str, Any]:
     """The figures as one object: operations and bytes of forward, seconds, nats a token."""
     return {
         "gpu": found.gpu.name,
-        "ridge": found.ridge,
         "products": [
-            {**dataclasses.asdict(product), "intensity": product.intensity, "bound": _bound(found, product.intensity)}
+            {**dataclasses.asdict(product), "intensity": product.intensity, "bound": product.bound}
             for product in found.products
         ],
         "all_to_all": [dataclasses.asdict(exchange) for exchange in found.exchanges],
@@ -29,25 +28,19 @@ def as_json(found: Roofline) -> dict[str, Any]:
     }
 
 
-def _bound(found: Roofline, intensity: float) -> str:
-    return "arithmetic" if intensity >= found.ridge else "memory"
-
-
 def show(found: Roofline) -> None:
     """The page."""
     out = console()
-    out.print(f"{found.gpu.name}: the ridge is at {found.ridge:,.0f} operations a byte.\n", markup=False)
     for table in (_products(found), _exchanges(found), _tokens(found), _reading(found)):
         out.print(table)
 
 
 def _products(found: Roofline) -> Any:
-    table = titled_table(
-        "Products of a GPU in a micro-batch, forward", "product", "shape", "operations a byte", "bound by"
-    )
+    title = f"Products of one {found.gpu.name} in a micro-batch, forward"
+    table = titled_table(title, "product", "shape", "operations a byte (ridge)", "bound by")
     for product in found.products:
         shape = f"{product.rows:,.0f} × {product.inner:,} × {product.columns:,.0f}"
-        table.add_row(product.name, shape, f"{product.intensity:,.0f}", _bound(found, product.intensity))
+        table.add_row(product.name, shape, f"{product.intensity:,.0f} ({product.ridge:,.0f})", product.bound)
     return table
 
 

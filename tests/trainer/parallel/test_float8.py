@@ -16,7 +16,7 @@ from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import run_forked
 from tests.support.training import layouts
 from tests.support.training.layouts import CONFIG, Trained, apart, mesh, train_slice
-from trainer.model.sizes import ModelConfig, model_config
+from trainer.model.sizes import Experts, ModelConfig, model_config
 from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import ParallelModel, initialise
@@ -182,6 +182,11 @@ def test_what_is_converted_is_told_and_why_not_the_rest() -> None:
     assert "output matrix" in told
     of_experts = "\n".join(float8_products(model_config("moe-debug", 250), ROWWISE, tp=1))
     assert "not float8: router (" in of_experts and "and experts (" in of_experts
+    # Whole on each tensor peer, as the product of tokens with them is: 2 x 24 is no multiple of 16 over two.
+    sizes = Experts(num_experts=8, top_k=2, hidden=24, num_shared=2)
+    shared = dataclasses.replace(model_config("moe-debug", 250), experts=sizes)
+    told = float8_products(shared, ROWWISE, tp=2)
+    assert "block_sparse_moe.shared_expert.down_proj of every layer" in told[0]
 
 
 def test_a_device_without_float8_is_refused_unless_it_is_emulated() -> None:

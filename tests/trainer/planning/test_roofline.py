@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.cli.main import main
-from tests.support.training.plans import recipe_of, write_recipe
+from tests.support.training.plans import mixtral, recipe_of, write_recipe
 from trainer.planning.gpus import GPUS
 from trainer.planning.roofline import Roofline, expected_loss, optimal_tokens, read_amplification, roofline
 
@@ -31,9 +31,10 @@ def test_a_product_of_three_large_sides_is_bound_by_arithmetic_and_a_flat_one_by
     assert up.flops == 2 * 8192 * 4096 * 14336
     # 1/intensity of a product in two-byte numbers is the sum of the reciprocal sides.
     assert 1 / up.intensity == pytest.approx(1 / 8192 + 1 / 4096 + 1 / 14336)
-    assert up.intensity > found.ridge
+    assert up.intensity > up.ridge == GPUS["H100"].ridge
     short = {product.name: product for product in roofline_of(tmp_path, "train.seq_len=128").products}
-    assert short["gate, up"].intensity < 128 < found.ridge
+    assert short["gate, up"].intensity < 128 < short["gate, up"].ridge
+    assert (up.bound, short["gate, up"].bound) == ("arithmetic", "memory")
 
 
 def test_the_operations_of_a_layer_are_those_of_its_plan(tmp_path: Path) -> None:
@@ -41,12 +42,26 @@ def test_the_operations_of_a_layer_are_those_of_its_plan(tmp_path: Path) -> None
     layout = found.layout
     config = layout.config
     whole = sum(product.flops * product.times for product in found.products if product.name != "output matrix")
-    attention = next(product for product in found.products if product.name == "attention")
-    # Attention's two products are in one entry; norms have no product.
-    whole -= attention.flops * (attention.times - 1)
+    # Norms have no product.
     norms = 6 * 2 * config.width
     expected = (config.layer_flops(sparse=False) - norms + config.attention_flops(8192)) / 3 * layout.tokens
     assert whole == pytest.approx(expected)
+
+
+def test_only_products_that_training_converts_read_factors_of_one_byte_and_have_the_ridge_of_float8(
+    tmp_path: Path,
+) -> None:
+    changes = (mixtral(tmp_path, n_shared_experts=1), "train.dtype=float8")
+    products = {product.name: product for product in roofline_of(tmp_path, *changes).products}
+    float8 = {"queries", "keys, values", "attention's output", "shared experts' gate, up", "shared experts' down"}
+    others = {"attention", "router", "an expert's gate, up", "an expert's down", "output matrix"}
+    assert set(products) == float8 | others
+    for name, product in products.items():
+        assert product.ridge == pytest.approx((1979e12 if name in float8 else 989e12) / 3.35e12), name
+        if name != "attention":
+            bytes_of_factors = product.num_bytes - 2 * product.rows * product.columns
+            factors = product.rows * product.inner + product.inner * product.columns
+            assert bytes_of_factors / factors == pytest.approx(1 if name in float8 else 2), name
 
 
 def test_an_all_to_all_overtakes_tensor_parallel_once_it_leaves_the_node(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lineage.recipe import RecipeError
-from tests.support.training.plans import plan_of
+from tests.support.training.plans import mixtral, plan_of
 from trainer.options import PlanTable
 from trainer.planning.gpus import GPUS, utilisation
 from trainer.planning.schedules import PassTimes, PipelinePlan, span
@@ -134,11 +134,36 @@ def test_float8_speeds_up_products_with_weights_and_nothing_else(tmp_path: Path)
     plans = [plan_of(tmp_path, f"train.dtype={dtype}", "train.parallel.dp_shard=8") for dtype in ("bf16", "float8")]
     config, parts = plans[0].layout.config, plans[0].layout.num_micro_batches
     saved = plans[0].throughput.compute_seconds - plans[1].throughput.compute_seconds
-    linear = 32 * config.layer_flops(sparse=False) * 8192 * parts
+    # Norms have no product.
+    linear = 32 * (config.layer_flops(sparse=False) - 6 * 2 * config.width) * 8192 * parts
     assert saved == pytest.approx(linear * (1 / (0.5 * 989e12) - 1 / (0.36 * 1979e12)))
     assert plans[0].memory == plans[1].memory
     with pytest.raises(RecipeError, match="'float8': A100"):
         plan_of(tmp_path, "train.dtype=float8", "plan.gpu=A100")
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_float8_leaves_experts_their_router_and_narrow_matrices_as_fast_as_they_are(
+    tmp_path: Path, recompute: str
+) -> None:
+    def saved(*changes: str, **config: int) -> float:
+        given = (mixtral(tmp_path, **config), f"train.activation_checkpointing={recompute}", *changes)
+        plain, float8 = (plan_of(tmp_path, *given, f"train.dtype={dtype}") for dtype in ("bf16", "float8"))
+        return plain.throughput.compute_seconds - float8.throughput.compute_seconds
+
+    faster = 1 / (0.5 * 989e12) - 1 / (0.36 * 1979e12)
+    # Queries and attention's output, keys and values; the second of each is computed again, or both.
+    attention = 2 * 4096 * 4096, 2 * 4096 * 1024
+    times = {"none": 3.0, "selective": 3.5, "full": 4.0}[recompute]
+    tokens = 8192 * 8 * 32  # of a GPU, in 32 layers
+    assert saved() == pytest.approx(2 * times * sum(attention) * tokens * faster)
+    # Of the shared expert's three matrices one.
+    shared = 3 * 4096 * 14336
+    times_shared = {"none": 3.0, "selective": 3 + 1 / 3, "full": 4.0}[recompute]
+    both = 2 * (times * sum(attention) + times_shared * shared) * tokens * faster
+    assert saved(n_shared_experts=1) == pytest.approx(both)
+    # Four heads of two numbers each are no multiple of 16 columns.
+    assert saved(num_key_value_heads=4, num_attention_heads=4, head_dim=2) == 0
 
 
 def test_the_bubble_of_a_plan_is_that_of_its_table(tmp_path: Path) -> None:
