@@ -12,7 +12,17 @@ from stages.pii.linear import linear
 _MARGIN: Final = 48  # bytes of context on each side: more than the matcher looks at
 _SHORT: Final = 8  # bytes by which that may grow; more digits in a row are a match of their own
 _LONGEST: Final = 4096
-_SEVEN_DIGITS = linear(rb"\d(?:[^0-9A-Za-z\n]{0,6}\d){6,}")  # between two digits up to six bytes: "\u202f(0) "
+# Digits of the scripts that write phone numbers in their own: Arabic, Persian, Devanagari, Bengali, full width.
+_DIGIT: Final = rb"(?:\d|\xd9[\xa0-\xa9]|\xdb[\xb0-\xb9]|\xe0[\xa5\xa7][\xa6-\xaf]|\xef\xbc[\x90-\x99])"
+# The library takes up to four spaces, hyphens and brackets between two digits, of which many have two or three bytes.
+_BETWEEN: Final = (
+    rb"(?:[^0-9A-Za-z\n]{0,6}|(?:[^0-9A-Za-z\n\x80-\xff]"
+    rb"|\xc2[\xa0\xad]|\xe2[\x80\x81\x88][\x80-\xbf]|\xe3[\x80\x83][\x80-\xbf]|\xef[\xbc\xbd][\x80-\xbf]){0,4})"
+)
+GATE: Final = _DIGIT + rb"(?:" + _BETWEEN + _DIGIT + rb"){6}"
+"""What every phone number holds: a search for it is cheap."""
+
+_SEVEN_DIGITS = linear(_DIGIT + rb"(?:" + _BETWEEN + _DIGIT + rb"){6,}")
 # Dates, spans of years and grouped amounts are most of what holds seven digits, and the library takes long over each.
 _NO_PHONE = linear(
     rb"\d{1,2}[./-] ?\d{1,2}[./-] ?(?:1[5-9]|20)\d\d|(?:1[5-9]|20)\d\d[./-]\d{1,2}[./-]\d{1,2}"
@@ -21,6 +31,7 @@ _NO_PHONE = linear(
 )
 _DATE = re.compile(r"\W*(?:\d{1,2}[./]\d{1,2}[./](?:1[5-9]|20)\d\d|(?:19|20)\d\d-\d)")
 # "phone" and "fon" also within a word (smartphone, Diensttelefon); "hotel" and "context" name no number.
+_PLUS: Final = ("+", "＋")
 _NAMED = re.compile(
     r"(?:phone|fon|\b(?:tel|call|fax|mobile?|cell|whats ?app|sms|text))\w*[\s.:#)-]{0,6}$", re.IGNORECASE
 )
@@ -31,12 +42,14 @@ def find_phones(data: bytes, region: str) -> Iterator[tuple[int, int]]:
 
     Digits in one piece without `+` are taken for a phone number only after a word such as `tel` or `call`: identifiers
     look the same (FineWeb gave plain phone patterns up for that reason). What begins as a date or with a year and a
-    hyphen (`2016-011092`) is none."""
+    hyphen (`2016-011092`) is none, unless a `+` stands before it."""
     for window in _windows(data):
         text = data[window.start : window.end].decode("utf-8")
         for match in _matcher()(text, region):
             begins = window.start + len(text[: match.start].encode("utf-8"))
-            if not window.counts_from <= begins < window.counts_to or _DATE.match(match.raw_string):
+            if not window.counts_from <= begins < window.counts_to:
+                continue
+            if not match.raw_string.startswith(_PLUS) and _DATE.match(match.raw_string):
                 continue
             if match.raw_string.isdigit():
                 before = data[_margin_before(data, begins) : begins].decode("utf-8")

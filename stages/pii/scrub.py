@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from stages.pii import secrets
+from stages.pii import phones, secrets
 from stages.pii.finders import find_cards, find_emails, find_ibans, find_ips, find_ssns
 from stages.pii.linear import AnyOf
 from stages.pii.options import KINDS
-from stages.pii.phones import find_phones
 
 ORDER: Final = ("secret", "email", "iban", "credit_card", "us_ssn", "ip", "phone")
 """Where two finds overlap, the kind that comes first here counts; within a kind the longer one from the left."""
@@ -24,7 +23,7 @@ GATES: Final = {
     "credit_card": rb"[2-6](?:[ -]?\d){12}",
     "iban": rb"[A-Z]{2}\d{2} ?[A-Z0-9]{4}",
     "us_ssn": rb"\d{3}-\d{2}-\d{4}",
-    "phone": rb"\d(?:[^0-9A-Za-z\n]{0,6}\d){6}",
+    "phone": phones.GATE,
 }
 """What a text must hold to be looked at for a kind: most texts hold none of it, and one pass says so."""
 
@@ -70,7 +69,7 @@ def _find(data: bytes, kinds: Sequence[str], region: str) -> list[tuple[int, int
     for kind in ORDER:
         if kind not in kinds or kind not in possible:
             continue
-        found = find_phones(data, region) if kind == "phone" else _FINDERS[kind](data)
+        found = phones.find_phones(data, region) if kind == "phone" else _FINDERS[kind](data)
         fresh = sorted(found, key=lambda span: (span[0], -span[1]))
         taken = _merge(taken, [(start, end, kind) for start, end in fresh])
     return taken

@@ -41,17 +41,20 @@ _FORMATS: Final = (
 GATE: Final = (
     rb"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{4}|(?i:aws_?secret)|gh[pousr]_|github_pat_|gl(?:pat|dt|rt|ptt)-|xox[abeoprs]-|xapp-|hooks\.slack"
     rb"|[sr]k_(?:live|test)_|whsec_|AIza|GOCSPX-"
-    rb"|\bsk-[A-Za-z0-9_-]{20}|hf_|npm_|pypi-AgE|SG\.[A-Za-z0-9_-]{22}|do[opr]_v1_|eyJ[A-Za-z0-9_-]{8}|PRIVATE KEY-----"
+    rb"|\bsk-[A-Za-z0-9_-]{20}|hf_|npm_|pypi-AgE|SG\.[A-Za-z0-9_-]{22}|do[opr]_v1_|eyJ[A-Za-z0-9_-]{8}"
+    rb"|PRIVATE KEY(?: BLOCK)?-----"
 )
 """What every secret holds: a search for it is cheap."""
 
 
-# Private keys (RFC 7468, RFC 4880): the whole block with its headers; where it is cut off, what stands of its lines.
+# Private keys (RFC 7468; RFC 1421, section 4.6; RFC 9580, section 6.2): the whole block with its headers; where it is
+# cut off, what stands of its lines.
 _KEY_BEGINS = rb"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
 _KEY_ENDS = rb"-----END (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+_KEY_HEADERS = rb"(?:\s*(?:Version|Comment|MessageID|Hash|Charset|Proc-Type|DEK-Info): [^\n]*)*"
 _KEY_LINES = rb"(?:[A-Za-z0-9+/=:,.()\\ \r\n\t]|-[A-Za-z0-9])*"
-_WHOLE_KEY = linear(_KEY_BEGINS + _KEY_LINES + _KEY_ENDS)
-_CUT_OFF_KEY = linear(_KEY_BEGINS + rb"(?:\s*[A-Za-z0-9+/=]{32,80})*")
+_WHOLE_KEY = linear(_KEY_BEGINS + _KEY_HEADERS + _KEY_LINES + _KEY_ENDS)
+_CUT_OFF_KEY = linear(_KEY_BEGINS + _KEY_HEADERS + rb"(?:\s*[A-Za-z0-9+/=]{32,80})*")
 _SECRETS = (*(linear(pattern) for pattern in _FORMATS), _WHOLE_KEY, _CUT_OFF_KEY)
 
 

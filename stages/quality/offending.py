@@ -1,11 +1,13 @@
 """Which lines of a text count against it by a rule: what a person looks at before moving a threshold.
 
 Rules of lines are marked as they count. Rules of n-grams are marked by words between white space, which is near enough
-to see what repeats. Rules of a whole text (its number of words, say) mark nothing.
+to see what repeats; of a text of more than 200,000 words by the first ones. Rules of a whole text (its number of words,
+say) mark nothing.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -28,6 +30,9 @@ _ELLIPSES: Final[dict[Variant, tuple[str, ...]]] = {
     "dclm": ("...", ". . .", "…"),
     "dolma": ("…",),
 }
+_MOST_WORDS: Final = 200_000
+"""Words of a text whose n-grams are looked at, about 60 MB of them: an excerpt shows a hundred."""
+
 _LORE: Final = {"c4.lorem_ipsum": "lorem ipsum", "c4.curly_bracket": "{", "c4.javascript": "javascript"}
 
 
@@ -119,7 +124,8 @@ def _paragraphs(lines: Sequence[str]) -> Iterator[list[int]]:
 
 def _of_grams(lines: Sequence[str], size: int, *, only_top: bool) -> frozenset[int]:
     """The lines that hold a word of an n-gram that occurs more than once; `only_top`: of the most common one."""
-    words = [(word, number) for number, line in enumerate(lines) for word in line.split()]
+    every = ((word, number) for number, line in enumerate(lines) for word in line.split())
+    words = list(itertools.islice(every, _MOST_WORDS))
     grams = [tuple(word for word, _ in words[at : at + size]) for at in range(len(words) - size + 1)]
     times = Counter(grams)
     if only_top:

@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 _PARAGRAPH_BREAK: Final = re.compile(r"\n{2,}")
 
+_FASTTEXT_SPACE: Final = re.compile(r"[ \n\r\t\v\f\0]")
 _UAX29_WORD: Final = regex.compile(
     r"[\p{L}\p{N}](?:[\p{L}\p{N}\p{Pc}]|[\p{M}\u00ad\u200c\u200d\u2060]"
     r"|(?<=\p{L}\p{M}*)[':.\u00b7\u2019](?=\p{L})|(?<=\d)[',.;\u2019](?=\d))*"
@@ -67,6 +68,12 @@ def counts(view: TextView) -> Counts:
 def whitespace_words(view: TextView) -> list[str]:
     """What stands between white space."""
     return view.text.split()
+
+
+def fasttext_words(view: TextView) -> list[str]:
+    """What stands between fastText's white space (`Dictionary::readWord` in its dictionary.cc) and begins with a letter
+    or a digit."""
+    return [word for word in _FASTTEXT_SPACE.split(view.text) if word[:1].isalnum()]
 
 
 def uax29_words(view: TextView) -> list[str]:

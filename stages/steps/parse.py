@@ -78,9 +78,10 @@ def clean_text(text: str) -> tuple[str, bytes]:
     """A text as it is kept (NFC, lines end in "\\n", no NUL, no lone surrogate, no outer white space), and in UTF-8."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = text.replace("\0", "")  # before what follows: it may stand between a letter and its mark
     if not text.isascii():
         text = unicodedata.normalize("NFC", text)
-    text = text.replace("\0", "").strip()
+    text = text.strip()
     try:
         return text, text.encode("utf-8")
     except UnicodeEncodeError:

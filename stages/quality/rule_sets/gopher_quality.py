@@ -6,10 +6,9 @@
 - `paper`: what the paper says and no more: words stand between white space, bullets are • * -, different stop words in
   any case, lines are those with text on them.
 - `dclm`: mlfoundations/dclm, baselines/mappers/filters/content_filters.py in the order of
-  baselines_configs/dclm_baseline_refinedweb.yaml. Words for the count are those of UAX #29 that begin with a letter or
-  digit (there by uniseg, here by a regular expression that does not cut scripts without spaces), elsewhere stand
-  between white space; one rule for "#" and ellipses together, ". . ." is an ellipsis too; bullets ● • * -; every
-  occurrence of a stop word counts, in any case.
+  baselines_configs/dclm_baseline_refinedweb.yaml, at commit 361714b. Words for the count are fastText's (between ASCII
+  white space) that begin with a letter or digit, elsewhere those between any white space; one rule for "#" and
+  ellipses together, ". . ." is an ellipsis too; bullets ● • * -; every occurrence of a stop word counts, in any case.
 - `dolma`: allenai/dolma, python/dolma/taggers/gopher.py. Words stand between white space; the median length; words that
   hold "#" or the one-character ellipsis; bullets * and - at the very start of a line, empty lines count; every
   occurrence of a stop word counts, by exact case. Thresholds as in the tagger's README.
@@ -29,9 +28,9 @@ from stages.quality.text_view import (
     TextView,
     all_lines,
     counts,
+    fasttext_words,
     feed_lines,
     share,
-    uax29_words,
     whitespace_words,
 )
 
@@ -126,8 +125,8 @@ def _alphabetic_whitespace_words(view: TextView) -> float:
     return share(sum(any(map(str.isalpha, word)) for word in view.once(whitespace_words)), _num_whitespace_words(view))
 
 
-def _num_uax29_words(view: TextView) -> float:
-    return len(view.once(uax29_words))
+def _num_fasttext_words(view: TextView) -> float:
+    return len(view.once(fasttext_words))
 
 
 def _first_bullets(view: TextView) -> float:
@@ -179,8 +178,8 @@ _PAPER: Final[_Table] = (
     ("too_few_alphabetic_words", _alphabetic_whitespace_words, "below", "min_alphabetic_words"),
 )
 _DCLM: Final[_Table] = (
-    ("too_few_words", _num_uax29_words, "below", "min_words"),
-    ("too_many_words", _num_uax29_words, "above", "max_words"),
+    ("too_few_words", _num_fasttext_words, "below", "min_words"),
+    ("too_many_words", _num_fasttext_words, "above", "max_words"),
     ("words_too_short", _mean_whitespace_word_length, "below", "min_word_length"),
     ("words_too_long", _mean_whitespace_word_length, "above", "max_word_length"),
     ("too_many_symbols", _symbols_per_whitespace_word, "above", "max_symbols_per_word"),

@@ -119,6 +119,35 @@ def test_a_national_phone_number_counts_in_its_own_country():
     assert scrub("Ruf 030 901820 an", ["phone"], region="US").counts == {}
 
 
+@pytest.mark.parametrize("number", [
+    "+1\u00a0212\u00a0–\u00a0736\u00a0–\u00a05000",
+    "(212)\u00a0–\u00a0736\u00a0–\u00a05000",
+    "+2010-0123-4567",
+    "+2012-2345-6789",
+    "+٩٦٦ ٥٠ ١٢٣ ٤٥٦٧",
+    "+９１ ９８７６５ ４３２１０",
+    "+९१ ९८७६५ ४३२१०",
+])  # fmt: skip
+def test_a_phone_number_is_found_whatever_digits_and_spaces_it_is_written_with(number):
+    assert scrub(f"WhatsApp {number}, please").text == "WhatsApp <PHONE>, please"
+
+
+ARMOR = "\n".join(
+    ["-----BEGIN PGP PRIVATE KEY BLOCK-----", *["lQOYBFYJ1RcBCADKQ7u2Z6n3cXq0m8JbV1s9mF4h7e2rT5yU8iO0"] * 2]
+)
+NOTES = "BLOCK-----\nVersion: GnuPG v2\nComment: Made by x <x@y.org> - http://gnupg.example/~a\n\n"
+
+
+@pytest.mark.parametrize("key", [
+    ARMOR + "\n=AbCd\n-----END PGP PRIVATE KEY BLOCK-----",
+    ARMOR.replace("BLOCK-----\n", NOTES) + "\n=AbCd\n-----END PGP PRIVATE KEY BLOCK-----",
+    ARMOR.replace("BLOCK-----\n", NOTES),
+    "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0A1B\n\n" + "M" * 64,
+])  # fmt: skip
+def test_a_private_key_goes_with_its_headers_whole_or_cut_off(key):
+    assert scrub(f"{key}\n\nNote: as above").text == "<SECRET>\n\nNote: as above"
+
+
 @pytest.mark.parametrize("region", ["us", "UK", "XX", "", "ZZ", "001", "U S", " us"])
 def test_a_phone_region_that_is_no_country_is_refused_by_its_value(region):
     with pytest.raises(RecipeError, match=rf"pii\.phone_region = {region!r}: expected .*'GB'") as refused:

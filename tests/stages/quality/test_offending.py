@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stages.quality import offending
 from stages.quality.offending import offending_lines
 from stages.quality.options import QualityTable
 from stages.quality.step import rule_sets
@@ -68,6 +69,12 @@ def test_as_many_lines_are_marked_as_the_rule_has_in_its_share(variant: Any, nam
     share = measured(table, f"gopher_quality.{name}", text)
     marked = offending_lines(table, f"gopher_quality.{name}", text)
     assert share == pytest.approx(len(marked) / len(lines) if lines else 0.0)
+
+
+def test_of_a_long_text_the_first_words_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offending, "_MOST_WORDS", 8)
+    text = "a b c\na b c\nd e\na b c"
+    assert offending_lines(QualityTable(), "gopher_repetition.top_3_gram", text) == {0, 1}
 
 
 @given(text=TEXTS)

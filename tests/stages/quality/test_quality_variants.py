@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fasttext.FastText import tokenize
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stages.document import Document, Finding, Rejection
 from stages.quality.options import QualityTable, Variant
 from stages.quality.step import quality_step
-from stages.quality.text_view import TextView, uax29_words
+from stages.quality.text_view import TextView, fasttext_words, uax29_words
 from stages.quality.words import Splitter
 from tests.support.inputs.quality_texts import exactly, filler, fillers, gopher_words, judge, verdict
 
@@ -33,6 +36,13 @@ def measured(text: str, rules: str, rule: str, variant: Variant) -> float:
     return value
 
 
+@given(st.text(" \n\t\v\f\r\0\u00a0\u2028aB1-'\u0301\"é中", max_size=40))
+def test_dclm_counts_the_words_that_fasttext_cuts_and_a_letter_or_digit_begins(text: str) -> None:
+    # mlfoundations/dclm, baselines/mappers/core_utils.py: split_words with the default model and ignore_punctuation.
+    expected = [word for word in tokenize(text) if word[0].isalnum()]
+    assert fasttext_words(TextView(text, Splitter(None, ()))) == expected
+
+
 def lines(*texts: str) -> str:
     return "\n".join(texts)
 
@@ -53,8 +63,7 @@ def test_what_counts_as_a_word() -> None:
         "dolma": "too_few_words",
     }
     hyphened = gopher_words(49).rsplit(" ", 1)[0] + " half-way"
-    assert verdicts(hyphened, Q)["dclm"] is None
-    assert verdicts(hyphened, Q)["paper"] == "too_few_words"
+    assert verdicts(hyphened, Q)["dclm"] == verdicts(hyphened, Q)["paper"] == "too_few_words"
     symbols = gopher_words(49) + " — ! ?"
     assert verdicts(symbols, Q) == {
         "datatrove": "too_few_words",

@@ -118,6 +118,10 @@ def test_a_text_record_of_the_web_is_decoded_and_kept_as_it_is(make_document):
     assert (parsed.text, parsed.charset) == ("Grüße\n<b>not markup</b>", "cp1252")
 
 
+def test_a_letter_and_its_mark_are_one_where_a_nul_stood_between_them() -> None:
+    assert clean_text("e\0\u0301") == ("é", "é".encode())
+
+
 @given(st.text(st.characters()))
 def test_clean_text_is_what_utf8_can_hold_and_twice_is_once(text):
     cleaned, encoded = clean_text(text)
