@@ -28,7 +28,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """A model's score and those of the baselines. `held_out`: "test" (files of their own) or "folds"."""
+    """A model's score and those of the baselines. `held_out`: "test" (runs of their own) or "folds"."""
 
     model: str
     target: str

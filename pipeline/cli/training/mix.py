@@ -71,7 +71,7 @@ def _configure_fit(fit: argparse.ArgumentParser) -> None:
     fit.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="override a key")
     fit.add_argument("--weights", metavar="W.csv", help="a published table: a column a source, a row a run")
     fit.add_argument("--losses", metavar="L.csv", help="its losses: a column a target, the same runs")
-    fit.add_argument("--test-weights", metavar="W2.csv", help="runs to score on; else folds are left out in turn")
+    fit.add_argument("--test-weights", metavar="W2.csv", help="runs to score on; else those held out, or folds in turn")
     fit.add_argument("--test-losses", metavar="L2.csv", help="and their losses")
     fit.add_argument("--target", required=True, metavar="COLUMN", help="a column of the losses, or a part of its name")
     fit.add_argument("--model", required=True, metavar="NAME", help="log_linear, lightgbm, … (a wrong name lists all)")
@@ -165,14 +165,12 @@ def _swarms(options: argparse.Namespace) -> tuple[Swarm, Swarm | None]:
     from trainer.mix.swarm import read_swarm
 
     tables = (options.weights, options.losses)
-    if options.recipe and not any(tables):
-        return _swarms_of_ablation(options)
-    if options.recipe or not all(tables):
+    if any(tables) if options.recipe else not all(tables):
         raise RecipeError("mix fit needs either a RECIPE or --weights and --losses")
     if bool(options.test_weights) != bool(options.test_losses):
         raise RecipeError("--test-weights and --test-losses belong together: give both or neither")
-    test = read_swarm(options.test_weights, options.test_losses) if options.test_weights else None
-    return read_swarm(*tables), test
+    train, held_out = _swarms_of_ablation(options) if options.recipe else (read_swarm(*tables), None)
+    return train, read_swarm(options.test_weights, options.test_losses) if options.test_weights else held_out
 
 
 def _swarms_of_ablation(options: argparse.Namespace) -> tuple[Swarm, Swarm | None]:

@@ -12,6 +12,7 @@ from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.measured_ablation import finished, write_recipe
 from trainer.mix.proxies import write_design
 
+FIT = ["fit", "--target", "web", "--model", "log_linear"]
 SIZES = {"books": [30_000], "code": [20_000], "web": [50_000]}
 
 
@@ -34,6 +35,9 @@ def done(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> str:
         (["fit", "--target", "o", "--model", "log_linear"], "2 targets have this in their names"),
         (["fit", "--target", "web", "--model", "forest"], "expected one of stratified, natural, best, least_squares"),
         (["fit", "--target", "web", "--model", "lightgbm"], "at least 100 runs for 3 sources, there are 16"),
+        ([*FIT, "--test-weights", "nowhere.csv"], "--test-weights and --test-losses belong together"),
+        ([*FIT, "--test-weights", "nowhere.csv", "--test-losses", "nowhere.csv"], "nowhere.csv cannot be read as CSV"),
+        ([*FIT, "--weights", "nowhere.csv"], "either a RECIPE or --weights and --losses"),
         (["optimize", "--model", "lightgbm"], "lightgbm needs at least 100 runs"),
         (["optimize", "--model", "natural"], "it is a baseline"),
         (["report", "--model", "best"], "it is a baseline"),

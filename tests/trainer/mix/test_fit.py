@@ -11,6 +11,9 @@ import pytest
 
 from lineage.recipe import RecipeError
 from pipeline.cli.main import main
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.training.measured_ablation import finished, write_recipe
+from tests.support.training.measured_ablation import law as law_of
 from trainer.mix.fit import Judgement, judge, left_out, score
 from trainer.mix.models import MODELS, LogLinear, fit_log_linear, fit_quadratic, fitter
 from trainer.mix.swarm import Swarm, read_swarm
@@ -176,3 +179,22 @@ class TestTables:
         assert (told["model"], told["target"], told["num_runs"]) == ("least_squares", "b", 20)
         assert told["interval"][0] <= told["spearman"] <= told["interval"][1]
         assert {"spearman", "mae", "interval"} == set(told["baselines"]["own_share"])
+
+
+def test_an_ablation_is_scored_on_the_test_files_that_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = make_corpus(str(tmp_path / "out"), {"books": [30_000], "code": [20_000], "web": [50_000]}).url
+    path = write_recipe(corpus, tmp_path)
+    finished(path)
+    call = ["mix", "fit", str(path), "--target", "web", "--model", "log_linear", "--json"]
+    shares = [{"books": 0.2, "code": 0.3, "web": 0.5}, {"books": 0.6, "code": 0.3, "web": 0.1}]
+    (tmp_path / "w.csv").write_text("books,code,web\n0.2,0.3,0.5\n0.6,0.3,0.1\n")
+    # Each loss is one nat above the law, which the fitted model knows to .01.
+    rows = [",".join(str(law_of(target, share) + 1.0) for target in ("books", "code", "web")) for share in shares]
+    (tmp_path / "l.csv").write_text("\n".join(["books,code,web", *rows]))
+    files = ["--test-weights", str(tmp_path / "w.csv"), "--test-losses", str(tmp_path / "l.csv")]
+    assert main([*call, *files]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["held_out"], told["num_runs"]) == ("test", 16)
+    assert told["mae"] == pytest.approx(1.0, abs=0.01)
