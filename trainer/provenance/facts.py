@@ -237,8 +237,9 @@ def _commit_plans(out: Folder, runs: list[RunFact]) -> bool:
     schema = pa.schema([field for field in TRAINING_RUNS if field.name != "fact"])
     newest = runs[-1:]
     earlier = {run.plan_fingerprint: run for run in runs if run.plan_fingerprint != newest[0].plan_fingerprint}
-    known = {row["plan_fingerprint"] for row in store.read_table(out, "training_runs").to_pylist()} if earlier else ()
-    for run in (*(run for fingerprint, run in earlier.items() if fingerprint not in known), *newest):
+    rows = store.read_table(out, "training_runs").to_pylist() if earlier else ()
+    known = {(row["run"], row["plan_fingerprint"]) for row in rows}  # another run may have the same plan
+    for run in (*(run for run in earlier.values() if (run.run, run.plan_fingerprint) not in known), *newest):
         row = {name: getattr(run, name) for name in schema.names}
         added |= store.append_run(out, pa.Table.from_pylist([row], schema))
     return added

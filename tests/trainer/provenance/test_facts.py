@@ -22,7 +22,7 @@ from trainer.options import DataTable
 from trainer.order import OrderOptions, plan_order
 from trainer.provenance import facts
 from trainer.provenance.account import Account
-from trainer.provenance.facts import FACTS_FILE, FactLog, SweepFact, commit
+from trainer.provenance.facts import FACTS_FILE, FactLog, SweepFact, commit, run_fact
 from trainer.recovery.attempts import Attempt, FencedOutError, begin, check_fence, claim
 
 
@@ -119,6 +119,24 @@ def test_a_commit_of_facts_covers_them_and_lists_nothing_but_their_tables(
     covered = read_checksums(out)
     assert {entry.table: entry.num_rows for entry in covered.tables}["cache_sweeps"] == 12
     assert cover_output(out, read_index(out)) == covered
+
+
+def test_an_earlier_plan_is_committed_late_where_another_run_has_the_same(tmp_path: Path) -> None:
+    out = Folder(str(tmp_path / "out"))
+    write_output(tmp_path / "out", {"web": [made_up_tokens(5_000)]}, store=True)
+    corpus = open_corpus([DataTable(out=out.url)])
+    first = plan_order(corpus.lengths, OrderOptions(seed=1, seq_len=64, global_batch=2))
+    edited = plan_order(corpus.lengths, OrderOptions(seed=2, seq_len=64, global_batch=2))
+    for run, plans in (("a", [first]), ("b", [first, edited])):  # b's store was down while it had its first plan
+        output = Folder(str(tmp_path / run))
+        log = FactLog(output, claim(output))
+        log.add(*(run_fact(run, output, plan) for plan in plans))
+        assert commit(log, corpus.outputs)
+    rows = read_table(out, "training_runs").sort_by("fact").to_pylist()
+    assert [(row["run"], row["plan"]) for row in rows if row["run"] == "b"] == [
+        ("b", first.to_json()),
+        ("b", edited.to_json()),
+    ]
 
 
 def test_an_error_of_a_commit_in_the_background_is_raised_at_the_next_checkpoint(tmp_path: Path) -> None:
