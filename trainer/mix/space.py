@@ -13,7 +13,8 @@ from trainer.mix.swarm import Floats
 from trainer.recipe_tables.mixing import MixTable
 
 LARGEST_OVER_PRIOR: Final = 15.0
-"""No drawn share is above this many times its prior (RegMix, 2407.01492, section 3.1)."""
+"""No share drawn round the prior is above this many times its prior (RegMix, 2407.01492, section 3.1), where floors and
+caps leave such mixtures."""
 R_STAR: Final = 15.39
 """2305.16264, section 5: after so many repetitions a token is worth 1/e of a new one."""
 
@@ -93,10 +94,14 @@ def draw(space: Space, num: int, rng: np.random.Generator, *, round_prior: bool)
     for row, strength in enumerate(strengths):
         spread = space.prior * open_sources.sum() * strength if round_prior else alpha
         drawn[row, open_sources] = rng.dirichlet(np.maximum(spread[open_sources], 1e-3))
-    if round_prior:
-        drawn = np.minimum(drawn, LARGEST_OVER_PRIOR * space.prior)
-        drawn /= drawn.sum(axis=1, keepdims=True)
-    return space.project(drawn)
+    if not round_prior:
+        return space.project(drawn)
+    most = LARGEST_OVER_PRIOR * space.prior
+    drawn = np.minimum(drawn, most)
+    drawn /= drawn.sum(axis=1, keepdims=True)
+    # Dividing lifts what was cut above its bound again, so that it is one more of the bounds to move into.
+    upper = np.clip(most, space.lower, space.upper)
+    return project(drawn, space.lower, upper if upper.sum() >= 1.0 else space.upper)
 
 
 def token_value(epochs: Floats) -> Floats:

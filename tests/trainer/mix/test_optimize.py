@@ -71,6 +71,23 @@ class TestDesign:
         points = make_design(make_space(TOKENS, table), table, 0, 200)
         assert {str(point.weights["code"]) for point in points} == {"0.0"}
 
+    def test_no_drawn_share_is_above_fifteen_times_its_prior(self) -> None:
+        space = make_space({"web": 9_500_000, "books": 400_000, "code": 100_000}, MixTable())
+        drawn = draw(space, 2000, np.random.default_rng(0), round_prior=True)
+        assert drawn.sum(axis=1) == pytest.approx(1.0)
+        assert (drawn / space.prior).max(axis=0) == pytest.approx([15.0, 15.0, 1.0], rel=0.06)
+        assert (drawn / space.prior).max() <= 15.0 + 1e-9
+
+    def test_floors_and_caps_come_before_the_bound_on_drawn_shares(self) -> None:
+        tokens = {"web": 9_500_000, "books": 400_000, "code": 100_000}
+        floored = make_space(tokens, MixTable(floors={"code": 0.2}))
+        assert (draw(floored, 50, np.random.default_rng(0), round_prior=True)[:, 1] == 0.2).all()
+        # Fifteen times the priors of books and code sum to .75: web can have no more than .1.
+        capped = make_space(tokens, MixTable(caps={"web": 0.1}))
+        drawn = draw(capped, 50, np.random.default_rng(0), round_prior=True)
+        assert drawn.sum(axis=1) == pytest.approx(1.0)
+        assert (drawn[:, 2] <= 0.1).all()
+
     @pytest.mark.parametrize("block", [7, 16, 64])
     def test_rounding_to_whole_sequences_keeps_to_caps_and_floors(self, block: int) -> None:
         table = MixTable(caps={"web": 0.48, "books": 0.36}, floors={"code": 0.17})
