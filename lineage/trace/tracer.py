@@ -60,7 +60,8 @@ class MoreRuns:
 
 
 class Tracer:
-    """Answers `trace` for the run at `out`, as of a version of the corpus or now.
+    """Answers `trace` for the run at `out`, as of a version of the corpus or now: the version decides which documents
+    count as purged, and never which training steps read them.
 
     Methods raise UnknownError where nothing matches, StoreError where the store is missing or damaged. Histories come
     sorted by doc_id unless said otherwise, one a document id."""
@@ -71,7 +72,10 @@ class Tracer:
         self._out = out
         self._functions = functions
         self._more = more
-        self._lookup = Lookup(out, version)
+        # A version overlays documents with the purges that made it. What a training step met is not a matter of the
+        # version that is asked for: a purge erased content from itself on.
+        self._overlay = Lookup(out, version)
+        self._lookup = self._overlay if version is None else Lookup(out)
         self._stages: dict[str, list[str]] = {}
         self._runs: list[TrainingRun] | None = None
 
@@ -233,7 +237,8 @@ class Tracer:
         ids = [row.doc_id for row in rows]
         edits = _grouped(self._lookup.edits(ids))
         findings = _grouped(dict.fromkeys(self._lookup.findings(ids)))  # a record that was met twice left them twice
-        purged = _grouped(self._lookup.purged(ids))
+        erased = _grouped(self._lookup.purged(ids))
+        purged = _grouped(self._overlay.purged(ids))
         members: dict[bytes, list[MemberRow]] = {}
         for member in self._lookup.members(row.cluster_id for row in rows if row.cluster_id is not None):
             members.setdefault(member.cluster_id, []).append(member)
@@ -244,7 +249,7 @@ class Tracer:
                     row, self._passed(row), edits.get(row.doc_id, []), findings.get(row.doc_id, [])
                 ),
                 cluster=None if row.cluster_id is None else _cluster(row, members.get(row.cluster_id, [])),
-                exposures=self._exposures(row, purged.get(row.doc_id, [])),
+                exposures=self._exposures(row, erased.get(row.doc_id, [])),
                 purged=self._purge(purged.get(row.doc_id, [])),
             )
             for row in rows
@@ -258,22 +263,22 @@ class Tracer:
         stages = self._stages.get(row.source, [])
         return stages[: stages.index(row.stage)] if row.stage in stages else stages
 
-    def _exposures(self, row: DocumentRow, purged: Sequence[PurgedRow]) -> tuple[Exposure, ...]:
+    def _exposures(self, row: DocumentRow, erased: Sequence[PurgedRow]) -> tuple[Exposure, ...]:
         if self._functions.find is None or row.shard is None or row.start is None or row.num_tokens is None:
             return ()
         span = Span(row.source, row.shard, row.start, row.num_tokens)
-        erased: frozenset[str] = frozenset()
-        if purged:
-            ids, purges = {entry.purge_id for entry in purged}, self._lookup.purges()
-            erased = erased.union(*(erased_from(p, purges) for p in purges if p.purge_id in ids))
+        erased_in: frozenset[str] = frozenset()
+        if erased:
+            ids, purges = {entry.purge_id for entry in erased}, self._lookup.purges()
+            erased_in = erased_in.union(*(erased_from(p, purges) for p in purges if p.purge_id in ids))
         find = self._functions.find
-        return tuple(exposure for run in self.runs() for exposure in exposures(run, span, find, erased))
+        return tuple(exposure for run in self.runs() for exposure in exposures(run, span, find, erased_in))
 
     def _purge(self, purged: Sequence[PurgedRow]) -> PurgeOfDocument | None:
         """The purge that took the document: the last, if it went again after a backup had brought it back."""
         if not purged:
             return None
-        purges = {purge.purge_id: purge for purge in self._lookup.purges()}
+        purges = {purge.purge_id: purge for purge in self._overlay.purges()}
         ended = [entry for entry in purged if entry.purge_id in purges]
         last = max(ended, key=lambda entry: purges[entry.purge_id].at) if ended else purged[0]
         purge = purges.get(last.purge_id)

@@ -312,7 +312,25 @@ def test_a_purged_document_says_so_and_was_not_read_by_steps_after_the_purge(own
     assert told.purged is not None and (told.purged.by, told.purged.role) == ("Ada", "target")
     assert {e.step for e in told.exposures} == {0, 20}
     assert {e.step for e in tracer(own).by_id(doc_id(2)).exposures} == {0}
-    assert {e.step for e in tracer(own, version=1).by_id(doc_id(1)).exposures} == {0, 20, 40}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_version_before_a_purge_claims_no_step_that_met_only_end_of_text(own: Folder, version: int) -> None:
+    train(
+        own,
+        segment_row(0, 0, 19, content_fingerprint="f0"),
+        segment_row(0, 20, 29, content_fingerprint="f1", fact=0),
+        segment_row(0, 30, 59, content_fingerprint="f2", fact=0),
+    )
+    purge(own, "p1", [2], "f0", "f1")
+    purge(own, "p2", [1], "f1", "f2")
+    asked = tracer(own, version)
+    told, now = asked.by_id(doc_id(1)), tracer(own).by_id(doc_id(1))
+    assert (told.purged, told.exposures) == (None, now.exposures)
+    assert {e.step for e in told.exposures} == {0, 20}
+    assert (asked.by_id(doc_id(2)).purged is None) is (version == 1)
+    assert [history.doc_id for history in asked.by_step("first", 20, 0)] == [doc_id(1)]
+    assert asked.by_step("first", 40, 0) == []
 
 
 def test_what_a_dead_attempt_read_before_a_purge_is_told_though_the_next_one_met_nothing_there(own: Folder) -> None:
