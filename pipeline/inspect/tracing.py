@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from lineage.storage.folder import Folder
 from lineage.trace.tracer import Functions, MoreRuns, Tracer
+
+_UNREADABLE: Final = (OSError, ValueError, LookupError, TypeError, AttributeError)
+"""What reading a run's output raises: storage OSError, JSON that is not what training wrote any of the others."""
 
 
 def make_tracer(out: str, version: int | None = None, runs: Sequence[str] = ()) -> Tracer:
@@ -24,7 +27,10 @@ def make_tracer(out: str, version: int | None = None, runs: Sequence[str] = ()) 
 
 
 def exposures_of(out: str, doc_ids: Sequence[bytes]) -> list[dict[str, Any]]:
-    """Each run that saw any of these placed documents: first and last step, how often, the checkpoint to go back to."""
+    """Each run that saw any of these placed documents: first and last step, how often, the checkpoint to go back to.
+
+    `last_checkpoint_before` is null where none is kept, and where it is unknown: `last_checkpoint_unknown` then says
+    why. A purge goes on without the output of a run, and its account too."""
     tracer = make_tracer(out)
     steps: dict[str, list[int]] = {}
     for history in tracer.histories(doc_ids):
@@ -33,20 +39,38 @@ def exposures_of(out: str, doc_ids: Sequence[bytes]) -> list[dict[str, Any]]:
                 steps.setdefault(exposure.run, []).append(exposure.step)
     if not steps:
         return []
-    from trainer.huggingface.model_card import checkpoints_of
-
     outputs = {run.run: run.output for run in tracer.runs()}
-    found = []
-    for name, seen in sorted(steps.items()):
-        kept = [checkpoint.step for checkpoint in checkpoints_of(Folder(outputs[name]))]
-        found.append(
-            {
-                "run": name,
-                "output": outputs[name],
-                "first_step": min(seen),
-                "last_step": max(seen),
-                "num_exposures": len(seen),
-                "last_checkpoint_before": max((step for step in kept if step <= min(seen)), default=None),
-            }
-        )
-    return found
+    return [
+        {
+            "run": name,
+            "output": outputs[name],
+            "first_step": min(seen),
+            "last_step": max(seen),
+            "num_exposures": len(seen),
+            **_last_checkpoint(outputs[name], min(seen)),
+        }
+        for name, seen in sorted(steps.items())
+    ]
+
+
+def _last_checkpoint(output: str, step: int) -> dict[str, Any]:
+    """The newest checkpoint of a run with at most `step` steps done, or why it is unknown."""
+    try:
+        kept = _kept_checkpoints(Folder(output))
+    except _UNREADABLE as error:
+        reason = str(error) if isinstance(error, (OSError, ValueError)) else f"not as training writes it: {error!r}"
+        return {"last_checkpoint_before": None, "last_checkpoint_unknown": f"{output} cannot be read ({reason})"}
+    before = max((done for done in kept if done <= step), default=None)
+    return {"last_checkpoint_before": before, "last_checkpoint_unknown": None}
+
+
+def _kept_checkpoints(output: Folder) -> list[int]:
+    """The steps done at each checkpoint that is there; one of `_UNREADABLE` where that cannot be known."""
+    from trainer.huggingface.model_card import checkpoints_of, read_card
+
+    # A run that has fed a step has a model.json, and a folder of checkpoints apart from its output has a file that
+    # names the run. Without them the files are gone, or lie on another host.
+    checkpoints = Folder(read_card(output).checkpoints)
+    if not checkpoints.url.startswith(f"{output.url}/") and not checkpoints.names():
+        raise FileNotFoundError(f"nothing lies in its folder of checkpoints, {checkpoints.url}")
+    return [checkpoint.step for checkpoint in checkpoints_of(output)]

@@ -226,12 +226,11 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
     else:
         _print_documents(plan)
     for exposure in exposures:
-        before = exposure["last_checkpoint_before"]
-        print(
-            f"training run {visible(str(exposure['run']))} saw them {exposure['num_exposures']:,} times, in steps"
-            f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before:"
-            f" {'none kept' if before is None else before}"
+        line = (
+            f"training run {exposure['run']} saw them {exposure['num_exposures']:,} times, in steps"
+            f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before: {_checkpoint(exposure)}"
         )
+        print(visible(line))
     _print_elsewhere(plan)
     _print_exports(Folder(options.out), applied.exports if applied else None)
     if applied is None:
@@ -241,6 +240,13 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
         for cache in unswept(Folder(options.out), read_index(options.out)):
             line = f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there"
             print(visible(line))
+
+
+def _checkpoint(exposure: dict[str, Any]) -> str:
+    if exposure["last_checkpoint_unknown"] is not None:
+        return f"unknown: {exposure['last_checkpoint_unknown']}"
+    before = exposure["last_checkpoint_before"]
+    return "none kept" if before is None else str(before)
 
 
 def _print_documents(plan: PurgePlan) -> None:

@@ -1,0 +1,126 @@
+"""What `sluice purge` says of training runs, exports and caches, on a small output that is made without Ray."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage.storage.folder import Folder
+from lineage.store.sql import query
+from pipeline.cli.main import main
+from tests.support.outputs.purging import assert_whole
+from tests.support.outputs.recorded_training import record_training
+from tests.support.outputs.small_out import hooks
+from tests.support.outputs.small_out.output import SmallOut, make_small_out
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> SmallOut:
+    return make_small_out(str(tmp_path_factory.mktemp("small") / "out"))
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A copy of the small output, and calls of `sluice purge` on it."""
+
+    out: Folder
+    doc_id: str
+    capsys: pytest.CaptureFixture[str]
+
+    def purge(self, *arguments: str, ends_with: int = 0) -> str:
+        call = ["purge", self.out.url, "--reason", "a takedown", "--by", "a tester", *arguments]
+        assert main(call) == ends_with
+        return self.capsys.readouterr().out
+
+    def plan(self, *arguments: str) -> str:
+        return self.purge("--doc", self.doc_id, *arguments)
+
+    def apply(self, *arguments: str) -> str:
+        return self.purge("--doc", self.doc_id, "--apply", *arguments)
+
+
+@pytest.fixture
+def called(
+    template: SmallOut, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Called:
+    # The small output has no whole recipe, which the hooks of real outputs read.
+    monkeypatch.setattr("pipeline.inspect.hooks.plan_hooks", lambda _out: hooks.plan_hooks())
+    monkeypatch.setattr("pipeline.inspect.hooks.apply_hooks", hooks.apply_hooks)
+    shutil.copytree(template.folder.url, tmp_path / "out")
+    return Called(Folder(str(tmp_path / "out")), template.named["original"].doc_id.hex(), capsys)
+
+
+def gone(tmp_path: Path) -> str:
+    return str(tmp_path / "gone")
+
+
+def model_json(content: object) -> Any:
+    def written(tmp_path: Path) -> str:
+        Folder(str(tmp_path / "run")).publish("model.json", json.dumps(content).encode())
+        return str(tmp_path / "run")
+
+    return written
+
+
+@pytest.mark.parametrize(
+    "output_of",
+    [gone, model_json({}), model_json([]), model_json({"config": None})],
+    ids=["gone", "no config", "a list", "null"],
+)
+def test_a_purge_accounts_for_a_run_whose_output_cannot_be_read(output_of: Any, called: Called, tmp_path: Path) -> None:
+    output = output_of(tmp_path)
+    record_training(called.out, output)
+    (planned,) = json.loads(called.plan("--json"))["exposures"]
+    assert (planned["run"], planned["output"], planned["last_checkpoint_before"]) == ("seen", output, None)
+    assert planned["num_exposures"] > 0
+    assert planned["last_checkpoint_unknown"].startswith(f"{output} cannot be read (")
+    assert f"last checkpoint before: unknown: {output} cannot be read (" in called.plan()
+    done = json.loads(called.apply("--json"))
+    [(purge_id,)] = query(called.out, "SELECT purge_id FROM purges").rows
+    assert (done["purge_id"], done["exposures"]) == (purge_id, [planned])
+    assert_whole(called.out)
+
+
+def test_a_purge_accounts_for_a_run_whose_store_does_not_answer(
+    called: Called, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("ENDPOINT_URL", "http://127.0.0.1:9"), ("ACCESS_KEY_ID", "a"), ("SECRET_ACCESS_KEY", "b")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    record_training(called.out, "s3://nowhere/run")
+    (exposure,) = json.loads(called.apply("--json"))["exposures"]
+    assert exposure["last_checkpoint_before"] is None
+    assert exposure["last_checkpoint_unknown"].startswith("s3://nowhere/run cannot be read (")
+
+
+def test_checkpoints_apart_from_a_runs_output_are_unknown_where_their_folder_is_gone(
+    called: Called, tmp_path: Path
+) -> None:
+    from lineage.index.output_index import TokenizerIdentity
+    from trainer.huggingface.model_card import ModelCard, publish_card
+    from trainer.model.sizes import ModelConfig
+
+    output, apart = Folder(str(tmp_path / "run")), Folder(str(tmp_path / "apart"))
+    record_training(called.out, output.url)
+    config = ModelConfig(
+        num_layers=1, width=8, num_heads=1, num_kv_heads=1, head_dim=8, hidden=8, vocab_size=8, tied=True
+    )
+    tokenizer = TokenizerIdentity(name="t", hash="h", vocab_size=8, eot_id=0)
+
+    def told(checkpoints: Folder) -> dict[str, Any]:
+        card = ModelCard(config=config, seq_len=8, dtype="float32", tokenizer=tokenizer, checkpoints=checkpoints.url)
+        publish_card(output, card)
+        (exposure,) = json.loads(called.plan("--json"))["exposures"]
+        return {name: exposure[f"last_checkpoint_{name}"] for name in ("before", "unknown")}
+
+    assert told(output.folder("checkpoints")) == {"before": None, "unknown": None}
+    assert "last checkpoint before: none kept" in called.plan()
+    assert f"nothing lies in its folder of checkpoints, {apart.url}" in told(apart)["unknown"]
+    apart.publish("run.json", b"{}")
+    assert told(apart) == {"before": None, "unknown": None}
+    apart.publish("step-00000000.attempt-1/complete.json", b"{}")
+    assert told(apart) == {"before": 0, "unknown": None}

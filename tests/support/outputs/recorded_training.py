@@ -1,0 +1,54 @@
+"""Facts of a training run in the store of a finished OUT, as if it had trained; no weights, no checkpoint."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+
+from lineage.index.output_index import read_index
+from lineage.storage.folder import Folder
+from lineage.store import tables
+from lineage.store.delta import append, append_run
+from trainer.order import ORDER_VERSION, OrderOptions, plan_order
+
+OPTIONS = OrderOptions(seed=1, seq_len=64, global_batch=2, window_blocks=1, mixture_block=8)
+
+
+def record_training(out: Folder, output: str, run: str = "seen") -> None:
+    """Record `run`, which lies at `output` and read the whole of `out` once."""
+    index = read_index(out)
+    lengths: dict[str, list[int]] = {}
+    for shard in sorted(index.shards, key=lambda shard: (shard.source, shard.shard)):
+        lengths.setdefault(shard.source, []).append(shard.num_tokens)
+    plan = plan_order(lengths, OPTIONS)
+    last = sum(-(-length // OPTIONS.seq_len) for each in lengths.values() for length in each) // OPTIONS.global_batch
+    row = {
+        "run": run,
+        "output": output,
+        "plan_fingerprint": plan.fingerprint(1 << 62),
+        "order_version": ORDER_VERSION,
+        "seed": OPTIONS.seed,
+        "seq_len": OPTIONS.seq_len,
+        "global_batch": OPTIONS.global_batch,
+        "plan": plan.to_json(),
+    }
+    append_run(out, _table("training_runs", row).drop_columns(["fact"]))
+    segment = {
+        "run": run,
+        "attempt": 1,
+        "content_fingerprint": index.content_fingerprint,
+        "first_sequence": 0,
+        "first_step": 0,
+        "last_step": last,
+        "skipped_steps": json.dumps([]),
+        "fact": 0,
+        "last_checkpoint": 0,
+        "prefix": "",
+    }
+    append(out, "training_segments", _table("training_segments", segment), f"{run}:training_segments:0")
+
+
+def _table(name: str, row: dict[str, object]) -> pa.Table:
+    schema = tables.APPENDED[name]
+    return pa.Table.from_pylist([{column: row.get(column) for column in schema.names}], schema=schema)
