@@ -55,8 +55,8 @@ class Goal:
 class Choice:
     """A recommended mixture. Losses in nats: `predicted` by the models that chose it, `natural` and `uniform` by models
     fitted near each in the same way (or by the same models, where the goal knows no such way). `regret`: predicted loss
-    above each resampled model's own optimum, mean and 95th percentile; `epochs` and `token_value` (new tokens are worth
-    1) by source under the budget."""
+    above that of the mixture that models of resampled runs choose for the same goal, mean and 95th percentile; `epochs`
+    and `token_value` (new tokens are worth 1) by source under the budget."""
 
     weights: dict[str, float]
     predicted: float
@@ -237,9 +237,10 @@ def _resampled(space: Space, swarm: Swarm, fit: Fitter, goal: Goal, shares: Floa
     predicted, regrets = [], []
     for runs in resampled(swarm, goal):
         models, ideal = settle(space, runs, fit, goal, starts=(shares,))
-        loss, objective = expected(models, space, goal), objective_of(models, space, goal)
-        predicted.append(float(loss(shares[None])[0]))
-        regrets.append(max(float((objective(shares[None]) - objective(ideal[None]))[0]), 0.0))
+        chosen, least = expected(models, space, goal)(np.stack((shares, ideal)))
+        predicted.append(float(chosen))
+        # Below 0 where these models would stay nearer to the prior at some loss.
+        regrets.append(max(float(chosen - least), 0.0))
     return predicted, regrets
 
 

@@ -13,7 +13,7 @@ from lineage.recipe import RecipeError, parse_table
 from tests.support.training.mix_world import SPACE, TARGET, World, chosen
 from trainer.mix.design import make_design, snap
 from trainer.mix.models import MODELS, fit_log_linear
-from trainer.mix.optimize import Goal, bounded, recommend, settle
+from trainer.mix.optimize import Goal, bounded, expected, recommend, resampled, settle
 from trainer.mix.space import draw, make_space, project, token_value
 from trainer.mix.swarm import Swarm
 from trainer.ordering.mixture import quantise
@@ -177,6 +177,22 @@ class TestRecommendation:
     def test_a_strong_pull_to_the_prior_gives_the_prior(self) -> None:
         choice = recommend(SPACE, self.swarm(), MODELS["log_linear"], Goal(target_weights=TARGET, kl=100.0))
         assert list(choice.weights.values()) == pytest.approx([0.2] * 5, abs=2e-3)
+
+    def test_regret_is_loss_without_the_price_of_divergence(self) -> None:
+        rng = np.random.default_rng(3)
+        space = make_space({"a": 8_000_000, "b": 1_500_000, "c": 500_000}, MixTable())
+        weights = rng.dirichlet(np.ones(3), 16)
+        laws = ([0, 2, 1], [1, 0, 2], [2, 1, 0])
+        losses = np.stack([2 + np.exp(-(weights @ law)) + rng.normal(0, 0.02, 16) for law in laws], axis=1)
+        swarm = Swarm(sources=space.sources, targets=space.sources, weights=weights, losses=losses)
+        goal = Goal(target_weights=np.array([0.2, 0.4, 0.4]), kl=1.0)
+        choice = recommend(space, swarm, MODELS["log_linear"], goal)
+        shares, above = np.array(list(choice.weights.values())), []
+        for runs in resampled(swarm, goal):
+            models, ideal = settle(space, runs, MODELS["log_linear"], goal)
+            chosen, least = expected(models, space, goal)(np.stack((shares, ideal)))
+            above.append(max(float(chosen - least), 0.0))
+        assert choice.regret[0] == pytest.approx(np.mean(above), rel=0.05)
 
     def test_the_natural_mixture_chosen_is_no_gain_over_itself(self) -> None:
         goal = Goal(target_weights=TARGET, kl=100.0).for_model("log_linear")
