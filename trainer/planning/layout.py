@@ -55,7 +55,8 @@ def shards_of(zero: Zero, num_copies: int, tp: int, ep: int) -> ShardCounts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSplit:
     """How a model's layers lie on pipeline stages and ranks: layers and output matrices of each stage as numbers.
-    Stages are of few `kinds`: `counts` says how many are of each."""
+    Stages are of few `kinds`: `counts` says how many are of each. `alike`: the ranks, those together whose
+    stages are of the same kinds."""
 
     stages: tuple[Part, ...]
     ranks: tuple[Part, ...]
@@ -65,6 +66,7 @@ class LayerSplit:
     kinds: tuple[Part, ...]
     kind_of_stage: tuple[int, ...]
     counts: tuple[int, ...]
+    alike: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +185,10 @@ def _split(num_layers: int, num_dense: int, pp: int, pipeline: PipelineTable) ->
         stages.append(Part(num_dense=dense, num_sparse=size - dense, embedding=stage == 0, head=last))
     kinds = tuple(dict.fromkeys(stages))
     kind_of_stage = tuple(kinds.index(part) for part in stages)
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for rank in range(pp):
+        kinds_of_rank = tuple(kind for kind, home in zip(kind_of_stage, homes, strict=True) if home == rank)
+        alike.setdefault(kinds_of_rank, []).append(rank)
     return LayerSplit(
         stages=tuple(stages),
         ranks=tuple(_together([stages[i] for i, home in enumerate(homes) if home == rank]) for rank in range(pp)),
@@ -192,6 +198,7 @@ def _split(num_layers: int, num_dense: int, pp: int, pipeline: PipelineTable) ->
         kinds=kinds,
         kind_of_stage=kind_of_stage,
         counts=tuple(kind_of_stage.count(kind) for kind in range(len(kinds))),
+        alike=tuple(map(tuple, alike.values())),
     )
 
 

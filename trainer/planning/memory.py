@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from trainer.planning.layout import Part, PlannedLayout, Recompute, ShardCounts
-from trainer.planning.schedules import HeldAtInstant, PipelinePlan, instants_of_rank
+from trainer.planning.schedules import HeldAtInstant, PipelinePlan, instants_of_ranks, round_size
 
 
 def zero_bytes(num_parameters: float, num_gpus: int, stage: Literal[0, 1, 2, 3]) -> float:
@@ -70,21 +70,23 @@ def memory(layout: PlannedLayout) -> Memory:
     """What the trainer keeps on the fullest GPU at the fullest instant: weights, gradients and two moments in
     `weight_bytes` each (with bfloat16 the 16 bytes a parameter of ZeRO, over `num_shards`), and what is gathered or
     kept in `compute_bytes`."""
-    found = (memory_of_rank(layout, rank) for rank in likely_ranks(layout))
+    found = (memory_of_rank(layout, rank) for ranks in likely_ranks(layout) for rank in ranks)
     return max(found, key=lambda held: held.total)
 
 
-def likely_ranks(layout: PlannedLayout) -> tuple[int, ...]:
-    """Pipeline ranks of which one is the fullest: none after the second has more layers or more micro-batches under
-    way, and only the last has the output matrix."""
-    return tuple(range(layout.mesh.pp)) if layout.mesh.pp < 3 else (0, 1, layout.mesh.pp - 1)
+def likely_ranks(layout: PlannedLayout) -> tuple[tuple[int, ...], ...]:
+    """Pipeline ranks of which one is the fullest, those with equal stages together. Of these the first has the most
+    micro-batches under way; but where backward is split, later ones hold more gradients until those of weights are
+    computed, so that any may be the fullest."""
+    alike = layout.split.alike
+    return alike if layout.pipeline.splits_backward else tuple(ranks[:1] for ranks in alike)
 
 
 def memory_of_rank(layout: PlannedLayout, rank: int) -> Memory:
     """What a GPU of this pipeline rank holds at its fullest instant."""
     part = layout.ranks[rank]
     kept, states = sharded_bytes(layout, part)
-    fullest = max(instants(layout, rank), key=lambda instant: instant_bytes(instant, kept))
+    fullest = max(instants(layout, (rank,)), key=lambda instant: instant_bytes(instant, kept))
     return Memory(
         rank=rank,
         parameters=kept + gathered_parameters(layout, part),
@@ -240,20 +242,20 @@ def waiting_logit_bytes(layout: PlannedLayout) -> float:
     return layout.tokens * layout.config.vocab_size / layout.mesh.tp * (layout.compute_bytes + wide)
 
 
-def instants(layout: PlannedLayout, rank: int = 0) -> tuple[Instant, ...]:
-    """The instants of a step of which one is the fullest on a pipeline rank: when a backward pass begins, and when the
-    last gradients are on their way to their shards.
+def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ...]:
+    """The instants of a step of which one is the fullest on any of some pipeline ranks with equal stages: when a
+    backward pass begins, and when the last gradients are on their way to their shards.
 
     Of a group's gradients (a layer's, or a vocabulary matrix's) two copies are there at a time: as backward makes them,
     and widened for the reduction. Layouts that reduce once a step have all of them whole until then, and the widened
     group besides. DistributedDataParallel has buckets for all from its first step on, and reduces in
     place; where a step accumulates, its gradients stand beside the buckets until the last micro-batch."""
-    part = layout.ranks[rank]
+    part = layout.ranks[ranks[0]]
     again = 0.0
     if layout.recompute != "none":
         again = layer_activations(layout, sparse=part.num_sparse > 0)
     if layout.mesh.pp > 1:
-        return _instants_of_pipeline(layout, rank, again)
+        return _instants_of_pipeline(layout, ranks, again)
     kept = part.num_dense * kept_activations(layout)
     if part.num_sparse:
         kept += part.num_sparse * kept_activations(layout, sparse=True)
@@ -276,16 +278,16 @@ def instants(layout: PlannedLayout, rank: int = 0) -> tuple[Instant, ...]:
     )
 
 
-def _instants_of_pipeline(layout: PlannedLayout, rank: int, again: float) -> tuple[Instant, ...]:
+def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: float) -> tuple[Instant, ...]:
     """Of each stage as many micro-batches as its schedule has under way at once (its action table says how many), on
     the last stage the logits; with recomputation one layer at a time is whole again. torch keeps a place for what comes
     from the neighbouring stages for every micro-batch of a step (torch.distributed.pipelining.stage,
     `_prepare_forward_infra`, `_prepare_backward_infra`)."""
     split = layout.split
-    part, messages = split.ranks[rank], stage_messages(layout, rank)
+    part, messages = split.ranks[ranks[0]], stage_messages(layout, ranks[0])
     beside = messages
     if part.head:
-        waiting = max(instant.kept for instant in _instants(layout, rank, split.heads, split.heads)) - 1
+        waiting = max(instant.kept for instant in _instants(layout, ranks, split.heads, split.heads)) - 1
         beside += waiting * waiting_logit_bytes(layout) + max(again, staged_logit_bytes(layout))
     else:
         beside += again
@@ -293,14 +295,14 @@ def _instants_of_pipeline(layout: PlannedLayout, rank: int, again: float) -> tup
     made = tuple(of_kinds[kind] for kind in split.kind_of_stage)
     if layout.config.experts is None:  # in layers, so that what was counted once serves every layout with these stages
         unit, unit_between = kept_activations(layout), split_backward_bytes(layout)
-        found = _instants(layout, rank, split.layers, made)
+        found = _instants(layout, ranks, split.layers, made)
     else:
         unit = unit_between = 1.0
         kept, between = (
             tuple(stage.num_dense * of(layout) + stage.num_sparse * of(layout, sparse=True) for stage in layout.stages)
             for of in (kept_activations, split_backward_bytes)
         )
-        found = instants_of_rank(_pipeline_plan(layout), rank, kept, between, made)
+        found = instants_of_ranks(_pipeline_plan(layout), ranks, kept, between, made)
     whole = layout.weight_bytes * sum(owned_parameters(layout, part))
     reducing = whole + layout.weight_bytes * largest_group(layout, part)
     return (
@@ -321,14 +323,14 @@ def stage_messages(layout: PlannedLayout, rank: int) -> float:
 
 
 def _instants(
-    layout: PlannedLayout, rank: int, layers: tuple[float, ...], made: tuple[float, ...]
+    layout: PlannedLayout, ranks: tuple[int, ...], layers: tuple[float, ...], made: tuple[float, ...]
 ) -> tuple[HeldAtInstant, ...]:
-    return instants_of_rank(_pipeline_plan(layout), rank, layers, layers, made)
+    return instants_of_ranks(_pipeline_plan(layout), ranks, layers, layers, made)
 
 
 def _pipeline_plan(layout: PlannedLayout) -> PipelinePlan:
     pp, pipeline, num = layout.mesh.pp, layout.pipeline, layout.num_micro_batches
-    # After its first passes a schedule has no more under way than before; only gpipe keeps all.
-    if pipeline.schedule != "gpipe" and num > 4 * pp:
-        num = 4 * pp
+    # After its first rounds a schedule has no more under way than before; only gpipe keeps all.
+    if pipeline.schedule != "gpipe":
+        num = min(num, 4 * round_size(pipeline.schedule, pp, num))
     return PipelinePlan(pipeline.schedule, pp, pipeline.num_virtual, num)

@@ -13,11 +13,16 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, cast
 
 from trainer.recipe_tables.parallelism import Schedule, rank_of_stage
 
 Kind = Literal["F", "B", "I", "W"]
+
+_ROUNDS_UNDER_WAY: Final = 3
+"""No schedule but gpipe has a micro-batch under way for more rounds: interleaved ones for 2.5, zbv and dualpipev 2."""
+_ROUNDING: Final = 1e-12
+"""Of a step's time: what two times may differ by and be the same."""
 
 
 class Action(NamedTuple):
@@ -47,7 +52,13 @@ def action_table(schedule: Schedule, pp: int, num_stages: int, num_micro_batches
     return tuple(_actions(schedule, pp, num_stages, num_micro_batches, rank) for rank in range(pp))
 
 
-@functools.lru_cache(maxsize=4096)
+def round_size(schedule: Schedule, pp: int, num_micro_batches: int) -> int:
+    """Micro-batches after which each rank of a long table does the same again."""
+    if schedule in ("interleaved", "interleaved_zero_bubble"):
+        return num_micro_batches // max(1, num_micro_batches // pp)
+    return pp
+
+
 def _actions(schedule: Schedule, pp: int, num_stages: int, num_micro_batches: int, rank: int) -> tuple[Action, ...]:
     make: Callable[[int], list[Action]]
     if schedule == "gpipe":
@@ -85,7 +96,7 @@ def _one_f_one_b(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
 def _interleaved(rank: int, *, pp: int, num_stages: int, num_micro_batches: int, split: bool) -> list[Action]:
     """1F1B over several stages (2104.04473, section 2.2.2); `split`: ZB1P, where W comes `rank` backward passes later
     (2401.10241)."""
-    in_round = num_micro_batches // max(1, num_micro_batches // pp)
+    in_round = round_size("interleaved", pp, num_micro_batches)
     total = num_stages * num_micro_batches
     warmup = min((num_stages - 1) * in_round + (1 if split else 2) * (pp - 1 - rank), total)
     made: dict[tuple[int, Kind], int] = {}
@@ -220,6 +231,39 @@ def span(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float]) -> f
     there. `shares[c]`: what part of `times` stage c takes; all 1/(p·v) where the layers are spread evenly.
 
     F of a stage waits for F of the stage before, I and B for those of the stage after, W for its own I."""
+    return _execute(pipeline, times, shares)[1]
+
+
+def long_span(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float]) -> float:
+    """`span` of a table of any length, of which no more rounds are executed than it takes until one comes as long after
+    the other with all its passes: so then do all that follow, until no forward pass is left to begin.
+
+    That can take long: a rank with a little less work than the fullest runs ahead of it for many rounds. gpipe has two
+    such stretches, and is executed whole."""
+    num, size = pipeline.num_micro_batches, round_size(pipeline.schedule, pipeline.pp, pipeline.num_micro_batches)
+    rounds = 3 * _ROUNDS_UNDER_WAY
+    while pipeline.schedule != "gpipe" and num > rounds * size + num % size:
+        short = pipeline._replace(num_micro_batches=rounds * size + num % size)
+        done, end = _execute(short, times, shares)
+        # What comes after these passes waits for no earlier ones, and before the last of them no rank is at its end.
+        first = (rounds - 2 * _ROUNDS_UNDER_WAY - 1) * size
+        later = [
+            after - before
+            for at in range(first, 2 * len(shares) * short.num_micro_batches, short.num_micro_batches)
+            for before, after in zip(
+                done[at : at + _ROUNDS_UNDER_WAY * size],
+                done[at + size : at + (_ROUNDS_UNDER_WAY + 1) * size],
+                strict=True,
+            )
+        ]
+        if max(later) - min(later) <= _ROUNDING * end:
+            return end + max(later) * (num - short.num_micro_batches) / size
+        rounds *= 2
+    return span(pipeline, times, shares)
+
+
+def _execute(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float]) -> tuple[list[float], float]:
+    """When each forward and backward pass of `_dependencies` was done, and the last action."""
     wanted = _dependencies(pipeline)
     kinds = (times.forward, times.input, times.weight, times.input + times.weight)
     costs = [kind * share for kind in kinds for share in shares]
@@ -246,10 +290,10 @@ def span(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float]) -> f
             left -= index - first
             position[rank], clock[rank] = index, now
         assert left < before, "a table whose actions wait for each other in a circle"
-    return max(clock)
+    return cast(list[float], done), max(clock)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=16)
 def _dependencies(pipeline: PipelinePlan) -> tuple[list[tuple[int, int, int, bool]], ...]:
     """Of each rank's actions, in order: the pass that it waits for, the pass that it is (-1: a W, for which nothing
     waits), the place of its cost, and whether what it waits for comes from another rank."""
@@ -324,9 +368,22 @@ def fullest_instants(
     return tuple(dict.fromkeys(instants))
 
 
+_short_actions = functools.lru_cache(maxsize=4096)(_actions)
+
+
 @functools.lru_cache(maxsize=1 << 16)
-def instants_of_rank(
-    pipeline: PipelinePlan, rank: int, kept: tuple[float, ...], between: tuple[float, ...], made: tuple[float, ...]
+def instants_of_ranks(
+    pipeline: PipelinePlan,
+    ranks: tuple[int, ...],
+    kept: tuple[float, ...],
+    between: tuple[float, ...],
+    made: tuple[float, ...],
 ) -> tuple[HeldAtInstant, ...]:
-    """`fullest_instants` of one rank's actions, without those of the others."""
-    return fullest_instants(_actions(*pipeline, rank), kept, between, made)
+    """`fullest_instants` of any of these ranks, without those at which another has as many gradients and no less of
+    anything else."""
+    found = {one for rank in ranks for one in fullest_instants(_short_actions(*pipeline, rank), kept, between, made)}
+    fullest: list[HeldAtInstant] = []
+    for one in sorted(found, key=lambda one: (one.made, one.kept, one.between), reverse=True):
+        if not fullest or fullest[-1].made != one.made or fullest[-1].between < one.between:
+            fullest.append(one)
+    return tuple(fullest)

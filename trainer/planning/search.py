@@ -183,7 +183,7 @@ class _Core:
     layout: PlannedLayout
     times: MicroBatchTime
     least: float
-    instants: dict[int, tuple[Instant, ...]]
+    instants: dict[tuple[int, ...], tuple[Instant, ...]]
     exact: float | None = None
 
     def pipeline_seconds(self, plan: PlanTable) -> float:
@@ -291,7 +291,7 @@ class _Maker:
                     self._refuse(decided, "schedule", str(error))
                     continue
             layout = self._layout(decided, num_micro_batches)
-            held = {rank: instants(layout, rank) for rank in likely_ranks(layout)}
+            held = {ranks: instants(layout, ranks) for ranks in likely_ranks(layout)}
             times = pass_times(layout, self.plan, self.gpu)
             least = least_pipeline_seconds(times, layout, self.plan)
             yield _Core(choice=decided, layout=layout, times=times, least=least, instants=held)
@@ -327,8 +327,8 @@ class _Maker:
             # Only these levels differ from the third in what they hold beside the shards and what is gathered.
             held = core.instants
             if zero < 2 and mesh.pp == 1:
-                held = {rank: instants(level, rank) for rank in core.instants}
-            ranks = [_rank_bytes(level, layout.ranks[rank], of_rank) for rank, of_rank in held.items()]
+                held = {ranks: instants(level, ranks) for ranks in core.instants}
+            ranks = [_rank_bytes(level, layout.ranks[alike[0]], found) for alike, found in held.items()]
             for dp_shard in shards:
                 if mesh.ep > 1 and (dp_shard * mesh.cp * mesh.tp) % mesh.ep:
                     message = f"ep = {mesh.ep} does not divide dp_shard x cp x tp = {dp_shard * mesh.cp * mesh.tp}"

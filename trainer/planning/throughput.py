@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from trainer.options import PlanTable
 from trainer.planning.communication import (
@@ -22,10 +21,7 @@ from trainer.planning.gpus import Gpu, utilisation
 from trainer.planning.layout import Part, PlannedLayout
 from trainer.planning.memory import owned_parameters, sharded_bytes
 from trainer.planning.products import layer_products
-from trainer.planning.schedules import PassTimes, PipelinePlan, span
-
-_ROUNDS: Final = 4
-"""Rounds of pp micro-batches after which a schedule is taken to repeat itself."""
+from trainer.planning.schedules import PassTimes, PipelinePlan, long_span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,17 +319,8 @@ def pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, plan: PlanTab
     if pp == 1:
         return num * _sum(times.whole)
     whole = dataclasses.replace(times.whole, send=send_seconds(layout, plan))
-    schedule, num_virtual = layout.pipeline.schedule, layout.pipeline.num_virtual
-
-    def simulated(num_micro_batches: int) -> float:
-        return span(PipelinePlan(schedule, pp, num_virtual, num_micro_batches), whole, times.shares)
-
-    # Once a schedule repeats itself, each further round of pp micro-batches takes as long as the one before.
-    few = _ROUNDS * pp
-    if num % pp or num <= few + pp:
-        return simulated(num)
-    first, second = simulated(few), simulated(few + pp)
-    return second + (second - first) * (num - few - pp) / pp
+    table = PipelinePlan(layout.pipeline.schedule, pp, layout.pipeline.num_virtual, num)
+    return long_span(table, whole, times.shares)
 
 
 def least_pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, plan: PlanTable) -> float:

@@ -17,7 +17,7 @@ mesh, micro-batch of 1, 2, 4 or 8, pipeline schedule, recomputation and ZeRO lev
 with tensor parallel or cannot be carried out is counted by reason, with how much is lacking; --json lists each. The
 first layout is printed as --set takes it.
 
---roofline shows the operations a byte of each kind of product beside the ridge of its dtype, from how many experts on an
+--roofline shows the operations a byte of each product beside the ridge of its dtype, from how many experts on an
 all-to-all takes longer than tensor parallel's all-reduce, the tokens that a scaling law finds best for a model of this
 size with the loss that it forecasts (a forecast: of other data and another tokenizer), and what the loader must read.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -19,11 +19,14 @@ from trainer.planning.memory import (
     gpt_layer_activations,
     instants,
     layer_activations,
+    memory,
+    memory_of_rank,
     split_backward_bytes,
     stage_messages,
     zero_bytes,
 )
-from trainer.recipe_tables.parallelism import Mesh
+from trainer.planning.schedules import action_table, fullest_instants
+from trainer.recipe_tables.parallelism import Mesh, Schedule
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,7 @@ def test_a_first_stage_keeps_as_many_micro_batches_as_are_under_way(
 
 def most_kept(layout: PlannedLayout, rank: int) -> float:
     """Bytes of a rank's activations, where it has the most, without places for messages."""
-    return max(instant.activations for instant in instants(layout, rank)) - stage_messages(layout, rank)
+    return max(instant.activations for instant in instants(layout, (rank,))) - stage_messages(layout, rank)
 
 
 def test_zero_1_shards_what_lies_between_steps_and_keeps_the_rest_whole_within_one(tmp_path: Path) -> None:
@@ -149,6 +152,65 @@ def test_a_schedule_keeps_as_many_layers_as_its_table_has_under_way(
     rank = 1 if schedule in ("zbv", "dualpipev") else 0
     expected = kept * layer_activations(layout) + between * split_backward_bytes(layout)
     assert most_kept(layout, rank) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("num_micro_batches", [32, 36, 40, 45, 54])
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "interleaved_zero_bubble", "zbv", "dualpipev"])
+def test_as_much_is_under_way_as_in_the_whole_table(tmp_path: Path, schedule: Schedule, num_micro_batches: int) -> None:
+    # Interleaved schedules go in rounds: 36 micro-batches in four of 9, 32 in four of 8.
+    num_virtual = {"1f1b": 1, "zbv": 2, "dualpipev": 2}.get(schedule, 4)
+    changes = (
+        "train.parallel.dp_shard=1",
+        "train.parallel.pp=8",
+        f"train.global_batch={num_micro_batches}",
+        f"train.pipeline.schedule={schedule}",
+        f"train.pipeline.virtual_stages={num_virtual}",
+    )
+    layout = plan_of(tmp_path, *changes).layout
+    assert layout.num_micro_batches == num_micro_batches
+    layers = 4 // num_virtual * layer_activations(layout), 4 // num_virtual * split_backward_bytes(layout)
+    each = [[size] * 8 * num_virtual for size in layers]
+    actions = action_table(schedule, 8, num_virtual, num_micro_batches)[1]
+    whole = fullest_instants(actions, *each, [0.0] * 8 * num_virtual)
+    assert most_kept(layout, 1) == pytest.approx(max(instant.kept + instant.between for instant in whole))
+
+
+@pytest.mark.parametrize("num_dense", [0, 6])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize("pp", [5, 7, 9])
+@pytest.mark.parametrize("schedule", get_args(Schedule))
+def test_no_rank_holds_more_than_the_fullest(
+    tmp_path: Path, schedule: Schedule, pp: int, recompute: str, num_dense: int
+) -> None:
+    config = {"model_type": "deepseek", "first_k_dense_replace": num_dense, "num_hidden_layers": 2 * pp + 3}
+    config |= {"n_routed_experts": 4, "moe_intermediate_size": 4096}
+    changes = (
+        mixtral(tmp_path, **config),
+        f"train.parallel.pp={pp}",
+        f"train.global_batch={8 * 2 * pp}",
+        f"train.pipeline.schedule={schedule}",
+        f"train.activation_checkpointing={recompute}",
+        "train.pipeline.first_stage_less_layers=1",
+        "train.pipeline.last_stage_less_layers=1",
+    )
+    layout = plan_of(tmp_path, *changes).layout
+    every = [memory_of_rank(layout, rank) for rank in range(pp)]
+    assert memory(layout) == max(every, key=lambda held: held.total)
+
+
+def test_a_v_shaped_pipeline_whose_middle_ranks_are_the_fullest_does_not_fit(tmp_path: Path) -> None:
+    changes = (
+        "train.seq_len=9216",
+        "train.global_batch=112",
+        "train.parallel.pp=7",
+        "train.pipeline.schedule=zbv",
+        "train.pipeline.first_stage_less_layers=1",
+        "train.pipeline.last_stage_less_layers=1",
+        "train.activation_checkpointing=full",
+    )
+    plan = plan_of(tmp_path, *changes)
+    assert plan.memory.rank == 5
+    assert not plan.fits
 
 
 def test_a_model_that_is_too_large_does_not_fit(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import device, nn
 from torch.distributed.pipelining import PipelineStage
@@ -23,6 +23,7 @@ from trainer.planning.schedules import (
     PipelinePlan,
     action_table,
     fullest_instants,
+    long_span,
     span,
 )
 from trainer.recipe_tables.parallelism import PipelineTable, Schedule, rank_of_stage
@@ -184,6 +185,29 @@ def test_a_pipeline_is_never_faster_than_its_work_nor_than_its_first_pass(
     free = span(pipeline, PassTimes(forward=times[0], input=times[1], weight=times[2]), shares)
     assert whole >= free - 1e-9
     assert len({action for actions in table for action in actions}) == sum(map(len, table))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([(schedule, num) for schedule, pp, num in SIZES if pp == 2] + [("interleaved", 3)]),
+    st.integers(2, 4),
+    st.integers(20, 160),
+    st.tuples(st.floats(0.5, 2), st.floats(0.5, 2), st.floats(0.1, 2), st.sampled_from([0.0, 0.01, 0.3])),
+    st.lists(st.sampled_from([0.98, 1.0, 1.0, 1.02, 1.3]), min_size=12, max_size=12),
+)
+def test_a_long_table_takes_as_long_as_if_every_action_were_executed(
+    of: tuple[Schedule, int],
+    pp: int,
+    num_micro_batches: int,
+    times: tuple[float, float, float, float],
+    shares: list[float],
+) -> None:
+    schedule, num_stages = of
+    taken = PipelineTable(schedule=schedule, virtual_stages=num_stages).fill_up(num_micro_batches, pp)
+    pipeline = PipelinePlan(schedule, pp, num_stages, taken)
+    passes = PassTimes(forward=times[0], input=times[1], weight=times[2], send=times[3])
+    uneven = shares[: pp * num_stages]
+    assert long_span(pipeline, passes, uneven) == pytest.approx(span(pipeline, passes, uneven), rel=1e-9)
 
 
 def test_an_uneven_pipeline_is_as_slow_as_its_fullest_rank() -> None:

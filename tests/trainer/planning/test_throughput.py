@@ -25,6 +25,7 @@ from trainer.planning.throughput import (
     send_seconds,
     training_seconds,
 )
+from trainer.recipe_tables.parallelism import Schedule
 
 
 @pytest.mark.parametrize(
@@ -187,24 +188,39 @@ def test_the_bubble_of_a_plan_is_that_of_its_table(tmp_path: Path) -> None:
     assert bubble("interleaved", "train.pipeline.virtual_stages=4") < bubble("interleaved")
 
 
-def test_many_micro_batches_take_as_long_as_their_whole_table(tmp_path: Path) -> None:
-    for schedule in ("1f1b", "interleaved", "interleaved_zero_bubble", "zbv", "dualpipev"):
-        layout = plan_of(
-            tmp_path, "train.parallel.dp_shard=1", "train.parallel.pp=4", f"train.pipeline.schedule={schedule}"
-        ).layout
-        plan, gpu = PlanTable(), GPUS["H100"]
-        times = pass_times(layout, plan, gpu)
-        whole = PassTimes(
-            forward=times.whole.forward,
-            input=times.whole.input,
-            weight=times.whole.weight,
-            send=send_seconds(layout, plan),
-        )
-        pipeline = PipelinePlan(layout.pipeline.schedule, 4, layout.pipeline.num_virtual, 64)
-        assert layout.num_micro_batches == 64
-        found = pipeline_seconds(times, layout, plan)
-        assert found == pytest.approx(span(pipeline, whole, times.shares), rel=1e-9), schedule
-        assert least_pipeline_seconds(times, layout, plan) <= found * (1 + 1e-12)
+NEARLY_EVEN = (
+    "train.model=70B",
+    "train.parallel.dp_shard=1",
+    "train.parallel.tp=8",
+    "train.parallel.pp=2",
+    "train.parallel.cp=4",
+    "train.activation_checkpointing=full",
+)
+"""Ranks with nearly equal work: the one runs ahead of the other for many rounds."""
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "interleaved_zero_bubble", "zbv", "dualpipev"])
+@pytest.mark.parametrize("changes", [("train.parallel.dp_shard=1", "train.parallel.pp=4"), NEARLY_EVEN])
+@pytest.mark.parametrize("num_micro_batches", [64, 96, 192])
+def test_many_micro_batches_take_as_long_as_their_whole_table(
+    tmp_path: Path, schedule: Schedule, changes: tuple[str, ...], num_micro_batches: int
+) -> None:
+    given = (*changes, f"train.pipeline.schedule={schedule}", f"train.global_batch={num_micro_batches}")
+    made = plan_of(tmp_path, *given)
+    layout, plan, gpu = made.layout, PlanTable(), GPUS["H100"]
+    times = pass_times(layout, plan, gpu)
+    whole = PassTimes(
+        forward=times.whole.forward,
+        input=times.whole.input,
+        weight=times.whole.weight,
+        send=send_seconds(layout, plan),
+    )
+    pipeline = PipelinePlan(schedule, layout.mesh.pp, layout.pipeline.num_virtual, num_micro_batches)
+    assert layout.num_micro_batches == num_micro_batches
+    found = pipeline_seconds(times, layout, plan)
+    assert found == pytest.approx(span(pipeline, whole, times.shares), rel=1e-9)
+    assert least_pipeline_seconds(times, layout, plan) <= found * (1 + 1e-12)
+    assert made.throughput.bubble > 0
 
 
 def test_context_peers_gather_or_pass_round_and_without_balance_one_has_more_work(tmp_path: Path) -> None:
