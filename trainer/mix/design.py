@@ -79,11 +79,19 @@ def _candidates(space: Space, table: MixTable, seed: int) -> Iterator[tuple[Role
 
 def snap(mixture: Floats, space: Space, mixture_block: int) -> Floats:
     """The mixture in whole sequences of the block, within the bounds where any are; shares below one sequence become 0,
-    or one where they have a floor. ValueError where the block is shorter than the sources need."""
+    or one where they have a floor. RecipeError where the block is shorter than the sources need."""
     small = mixture * mixture_block < 1.0
     ones = (small & (space.lower > 0)).astype(np.float64)
     kept, left = np.where(small, 0.0, mixture), mixture_block - int(ones.sum())
-    quantised = quantise(dict(zip(space.sources, kept.tolist(), strict=True)), left)
+    try:
+        # Where floors alone take more than the block, no sequence is left, and every kept share rounds to 0.
+        quantised = quantise(dict(zip(space.sources, kept.tolist(), strict=True)), max(left, 0))
+    except ValueError as error:
+        sequences = "1 sequence" if mixture_block == 1 else f"{mixture_block} sequences"
+        raise RecipeError(
+            f"a mixture block of {sequences} is too short for {int((space.upper > 0).sum())} sources: raise "
+            "train.order.mixture_block and, since the block of a proxy is no longer than its run, mix.proxy.tokens"
+        ) from error
     counts = ones + np.array([count for _, count in quantised], dtype=np.float64)
     return _within(counts, ones + kept / kept.sum() * left, space, mixture_block) / mixture_block
 

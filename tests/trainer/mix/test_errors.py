@@ -45,6 +45,7 @@ def done(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> str:
         (["report", "--set", "mix.targets.blogs=1.0"], "train.data has no such source, only books, code, web"),
         (["run", "--parallel", "0"], "--parallel 0: expected at least 1"),
         (["run", "--set", "mix.runs=17"], "of another design"),
+        (["design", "--set", "mix.proxy.tokens=32", "--set", "train.global_batch=1"], "1 sequence is too short for 3"),
         (["doremi", "--set", "mix.doremi.smoothing=1.5"], "expected at most 1"),
         (["optimize", "--set", "mix.budget_tokens=100000000000"], "4 epochs under 100,000,000,000 tokens"),
     ],

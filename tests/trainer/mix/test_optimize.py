@@ -101,6 +101,12 @@ class TestDesign:
         space = make_space(TOKENS, MixTable(floors={"code": 0.0005}))
         assert snap(np.array([0.6, 0.0005, 0.3995]), space, 10) == pytest.approx([0.5, 0.1, 0.4])
 
+    @pytest.mark.parametrize(("block", "shares"), [(2, [0.3, 0.3, 0.4]), (2, [0.001, 0.001, 0.998]), (1, [0, 0, 1.0])])
+    def test_a_block_too_short_for_the_sources_is_called_that(self, block: int, shares: list[float]) -> None:
+        space = make_space(TOKENS, MixTable(floors={"books": 0.0005, "code": 0.0005}))
+        with pytest.raises(RecipeError, match=f"a mixture block of {block} sequence.* is too short for 3 sources"):
+            snap(np.array(shares), space, block)
+
     def test_bounds_that_no_whole_sequences_meet_give_the_nearest_ones(self) -> None:
         space = make_space(TOKENS, MixTable(caps={"web": 0.34, "books": 0.34, "code": 0.34}))
         assert sorted(snap(np.full(3, 1 / 3), space, 4)) == [0.25, 0.25, 0.5]
