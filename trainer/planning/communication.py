@@ -309,8 +309,8 @@ def replica_bytes(layout: PlannedLayout) -> float:
 
 
 def stream_size(layout: PlannedLayout) -> float:
-    """Bytes of the residual stream of one micro-batch, whole over tensor peers."""
-    return layout.tokens * layout.config.width * layout.compute_bytes
+    """Bytes of the residual stream of one micro-batch of `mean_tokens`, whole over tensor peers."""
+    return layout.mean_tokens * layout.config.width * layout.compute_bytes
 
 
 def tensor_bytes(layout: PlannedLayout) -> float:
@@ -335,7 +335,7 @@ def context_size(layout: PlannedLayout) -> float:
     """Bytes of a layer's keys and values of one micro-batch over the whole sequence."""
     config = layout.config
     heads = 2 * config.num_kv_heads * config.head_dim / layout.mesh.tp
-    return layout.micro_batch * layout.seq_len * heads * layout.compute_bytes
+    return layout.mean_tokens * layout.mesh.cp * heads * layout.compute_bytes
 
 
 def expert_bytes(layout: PlannedLayout) -> float:

@@ -144,15 +144,26 @@ class PlannedLayout:
         return max(part.num_layers for part in self.ranks)
 
     @property
+    def num_rows(self) -> int:
+        """Sequences of a data parallel rank in a step; where they do not come out even, fewer are filled up."""
+        return -(-self.global_batch // self.mesh.dp)
+
+    @property
     def num_full_micro_batches(self) -> int:
         """Micro-batches that the sequences of a rank make. A pipeline's schedule may need more."""
-        num_rows = -(-self.global_batch // self.mesh.dp)
-        return -(-num_rows // self.micro_batch)
+        return -(-self.num_rows // self.micro_batch)
 
     @property
     def tokens(self) -> int:
-        """Positions of a micro-batch on one GPU, before tensor parallel splits anything."""
+        """Positions of a full micro-batch on one GPU, before tensor parallel splits anything."""
         return self.micro_batch * self.seq_len // self.mesh.cp
+
+    @property
+    def mean_tokens(self) -> float:
+        """Those of a micro-batch in the mean of a step: a pipeline fills the last one up, else it may be short."""
+        if self.mesh.pp > 1:
+            return self.tokens
+        return self.num_rows * self.seq_len / self.mesh.cp / self.num_micro_batches
 
     def num_parameters(self, part: Part) -> int:
         """Parameters of a part of the model, routed experts aside."""

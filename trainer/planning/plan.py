@@ -226,9 +226,14 @@ def _notes(layout: PlannedLayout, plan: PlanTable) -> tuple[str, ...]:
             f"{layout.num_micro_batches} micro-batches a step, of which a rank's sequences make "
             f"{layout.num_full_micro_batches}: the others are padding"
         )
-    if layout.global_batch % (mesh.dp * layout.micro_batch):
+    if layout.global_batch % mesh.dp:
         notes.append(
-            f"train.global_batch = {layout.global_batch}: not a multiple of {mesh.dp} ranks × {layout.micro_batch} "
-            "sequences, so some micro-batches are padding"
+            f"train.global_batch = {layout.global_batch}: not a multiple of {mesh.dp} ranks, so some have one of "
+            "padding"
+        )
+    if mesh.pp > 1 and layout.num_rows % layout.micro_batch:
+        notes.append(
+            f"train.micro_batch = {layout.micro_batch}: a rank's {layout.num_rows} sequences are no multiple of it, and "
+            "a pipeline's micro-batches are of one size, so the last is partly padding"
         )
     return tuple(notes)

@@ -140,13 +140,13 @@ def work_of(layout: PlannedLayout, part: Part) -> Work:
 
 
 def compute_times(layout: PlannedLayout, part: Part, plan: PlanTable, gpu: Gpu) -> PassTimes:
-    """Seconds of one micro-batch in some layers, computing alone. The gradients of a product with weights take as long
-    as the product each; those of attention, which has no weights, are all of the input's gradient. Without balance the
-    context rank with the end of a sequence has (2·cp − 1)/cp times the mean of attention.
+    """Seconds of one micro-batch, of `mean_tokens`, in some layers, computing alone. The gradients of a product with
+    weights take as long as the product each; those of attention, which has no weights, are all of the input's gradient.
+    Without balance the context rank with the end of a sequence has (2·cp − 1)/cp times the mean of attention.
 
     Weights' gradients are added up in `weight_bytes`: the product writes them, the sum reads both and writes one. That
     is bound by memory, however few tokens a micro-batch has, and makes small ones dear."""
-    work, tokens = work_of(layout, part), layout.tokens / layout.mesh.tp
+    work, tokens = work_of(layout, part), layout.mean_tokens / layout.mesh.tp
     speed = plan.efficiency * gpu.peak_flops
     fast = plan.float8_efficiency * gpu.peak_float8 if layout.float8 and gpu.peak_float8 else speed
     cp = layout.mesh.cp
@@ -184,7 +184,7 @@ def waiting_times(layout: PlannedLayout, part: Part, plan: PlanTable, gpu: Gpu) 
             step = pair_path(mesh.tp, mesh.cp, plan)
             a_layer = step.seconds(size, mesh.cp - 1)
             speed = plan.efficiency * gpu.peak_flops
-            hidden = layout.tokens / mesh.tp * layout.config.attention_flops(layout.seq_len) / 3 / speed
+            hidden = layout.mean_tokens / mesh.tp * layout.config.attention_flops(layout.seq_len) / 3 / speed
             forward += part.num_layers * max(0.0, a_layer - hidden)
             backward += part.num_layers * max(0.0, 2 * a_layer - 2 * hidden)
     if mesh.ep > 1:

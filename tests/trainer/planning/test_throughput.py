@@ -121,6 +121,29 @@ def test_more_to_compute_again_takes_longer_and_lowers_mfu_but_not_hfu(tmp_path:
     assert full.hfu == pytest.approx(none.hfu, rel=0.02)
 
 
+def test_a_short_last_micro_batch_takes_the_time_of_its_sequences_unless_a_pipeline_fills_it_up(tmp_path: Path) -> None:
+    small = ("train.global_batch=72", "train.seq_len=2048")
+    nine = {size: plan_of(tmp_path, *small, f"train.micro_batch={size}") for size in (1, 3, 4, 8, 9)}
+    adding = nine[9].layout.config.num_parameters * 12 / 3.35e12
+    whole = nine[9].throughput.compute_seconds - adding
+    for size, plan in nine.items():
+        num = plan.layout.num_micro_batches
+        assert num == -(-9 // size)
+        # The same nine sequences, and gradients added up once a micro-batch.
+        assert plan.throughput.compute_seconds == pytest.approx(whole + num * adding), size
+        assert not plan.notes
+    spread = ("train.parallel.tp=2", "train.parallel.cp=2", "train.parallel.dp_shard=2")
+    sent = [plan_of(tmp_path, "train.global_batch=18", *spread, f"train.micro_batch={size}").traffic for size in (9, 8)]
+    for whole_batch, cut in zip(*sent, strict=True):
+        if whole_batch.axis in ("tp", "cp"):
+            assert whole_batch.num_bytes == pytest.approx(cut.num_bytes)
+    piped = ("train.parallel.dp_shard=1", "train.parallel.pp=2", "train.global_batch=9")
+    full, short = (plan_of(tmp_path, *piped, f"train.micro_batch={size}") for size in (3, 2))
+    assert not full.notes[1:]
+    assert "a rank's 9 sequences are no multiple of it" in short.notes[1]
+    assert "some have one of padding" in plan_of(tmp_path, "train.global_batch=71").notes[0]
+
+
 def test_an_all_reduce_longer_than_the_last_backward_shows_in_the_step(tmp_path: Path) -> None:
     slow, fast = (plan_of(tmp_path, "train.zero=0", f"plan.intra_gbps={gbps}").throughput for gbps in (36, 3600))
     assert fast.exposed_seconds == 0
