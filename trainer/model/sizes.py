@@ -20,6 +20,12 @@ TRAINED_KINDS: Final = ("llama", "mixtral")
 """What a config.json may name as its model_type."""
 PLANNED_KINDS: Final = (*TRAINED_KINDS, "deepseek")
 """What can be planned: the routers of DeepSeekMoE do not make their shares of a choice add up to 1, as ours do."""
+_LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
+    "llama": {"rope_theta": 1e4, "rms_norm_eps": 1e-6},
+    "mixtral": {"rope_theta": 1e6, "rms_norm_eps": 1e-5, "num_key_value_heads": 8},
+    "deepseek": {"rope_theta": 1e4, "rms_norm_eps": 1e-6},
+}
+"""By model_type, the keys that a config.json may leave out, and what they are then: the defaults of its class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,8 +228,9 @@ def from_hugging_face(raw: Mapping[str, Any], *, where: str, kinds: tuple[str, .
     if kind not in kinds:
         expected_kinds = f"{', '.join(map(repr, kinds[:-1]))} or {kinds[-1]!r}"
         raise RecipeError(f"{where}: model_type = {kind!r}: expected {expected_kinds}")
+    raw = {**_LEFT_OUT[kind], **raw}
     rope = raw.get("rope_parameters") or {
-        "rope_theta": raw.get("rope_theta", 10_000.0),
+        "rope_theta": raw["rope_theta"],
         **(raw.get("rope_scaling") or {}),
     }
     try:
@@ -239,7 +246,7 @@ def from_hugging_face(raw: Mapping[str, Any], *, where: str, kinds: tuple[str, .
             tied=bool(raw.get("tie_word_embeddings", False)),
             rope_theta=float(rope["rope_theta"]),
             rope_scaling=_rope_scaling(rope, where),
-            norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
+            norm_eps=float(raw["rms_norm_eps"]),
             experts=_experts(kind, raw),
         )
     except KeyError as error:
