@@ -1,4 +1,5 @@
 """`sluice lineage OUT --serve`: a small page on loopback to search a document, read its history and prepare a purge.
+As of a version of the corpus it shows what counted then, and prepares no purge: a purge is of the corpus as it is now.
 
 Opening it takes the token of the address that is printed, which becomes a cookie that no other site can send. Browsers
 send a cookie to every port of a host: so this one has its port in its name, and a path that no other server has. A
@@ -25,6 +26,7 @@ from lineage.purge.plan import PurgeError, PurgeMatch, plan_purge
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import HeldError
+from lineage.store.delta import check_version
 from lineage.store.query import query
 from pipeline.inspect.hooks import apply_hooks, plan_hooks
 from pipeline.inspect.tracing import exposures_of, make_tracer
@@ -47,22 +49,25 @@ _DOC_ID = re.compile(rb'<code class="doc-id">([0-9a-f]{32})</code>')
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def serve(out: Folder, port: int, *, as_json: bool = False) -> int:
-    """Serve the page of a finished output until interrupted; prints its address, token included."""
+def serve(out: Folder, port: int, version: int | None = None, *, as_json: bool = False) -> int:
+    """Serve the page of a finished output until interrupted, as of a version of the corpus or now; prints its address,
+    token included. StoreError if the corpus never had that version."""
     read_index(out)
+    if version is not None:
+        check_version(out, version)
     token = secrets.token_urlsafe(24)
     listener = socket.create_server(("127.0.0.1", port))
     address = f"127.0.0.1:{listener.getsockname()[1]}"
     url = f"http://{address}/?token={token}"
     print(json.dumps({"url": url}) if as_json else f"{url}\nCtrl-C stops it.", flush=True)
-    web.run_app(make_app(out, token, address), sock=listener, print=None, access_log=None, handle_signals=True)
+    web.run_app(make_app(out, token, address, version), sock=listener, print=None, access_log=None, handle_signals=True)
     return 0
 
 
-def make_app(out: Folder, token: str, address: str) -> web.Application:
-    """The page's application, to be served at `address` (host:port)."""
+def make_app(out: Folder, token: str, address: str, version: int | None = None) -> web.Application:
+    """The page's application, to be served at `address` (host:port), as of a version of the corpus or now."""
     base = f"/{secrets.token_urlsafe(12)}/"
-    site = _Site(out, base)
+    site = _Site(out, base, version)
     app = web.Application(middlewares=[_guard(token, address, base), _errors(site)])
     app.router.add_get(base, site.front)
     app.router.add_get(f"{base}search", site.search)
@@ -115,10 +120,11 @@ def _errors(site: _Site) -> Any:
 
 
 class _Site:
-    """The handlers of one output."""
+    """The handlers of one output, as of a version of it or now."""
 
-    def __init__(self, out: Folder, base: str) -> None:
-        self._out, self._page, self._base = out, LineagePage(out, base), base
+    def __init__(self, out: Folder, base: str, version: int | None) -> None:
+        self._out, self._base, self._version = out, base, version
+        self._page = LineagePage(out, base, version)
 
     def show(self, template: str, *, status: int = 200, **values: Any) -> web.Response:
         """A template as an answer."""
@@ -126,23 +132,23 @@ class _Site:
         return web.Response(text=html, content_type="text/html", status=status, headers=_HEADERS)
 
     async def front(self, request: web.Request) -> web.Response:
-        return self.show("front", **await asyncio.to_thread(read_front, self._out))
+        return self.show("front", **await asyncio.to_thread(read_front, self._out, self._version))
 
     async def search(self, request: web.Request) -> web.Response:
         wanted = request.query.get("q", "").strip()
-        histories = await asyncio.to_thread(find_documents, self._out, wanted, _MOST_SHOWN)
+        histories = await asyncio.to_thread(find_documents, self._out, wanted, _MOST_SHOWN, self._version)
         if len(histories) == 1:
             raise web.HTTPFound(f"{self._base}document/{histories[0].doc_id.hex()}", headers=_HEADERS)
         return self.show("found", wanted=wanted, histories=histories)
 
     async def document(self, request: web.Request) -> web.Response:
         doc_id = request.match_info["doc_id"]
-        histories = await asyncio.to_thread(find_documents, self._out, doc_id, 1)
+        histories = await asyncio.to_thread(find_documents, self._out, doc_id, 1, self._version)
         return self.show("document", history=histories[0], fields=histories[0].as_json(_MOST_SHOWN))
 
     async def sql(self, request: web.Request) -> web.Response:
         asked = request.query.get("q", "").strip()
-        found = await asyncio.to_thread(query, self._out, asked) if asked else None
+        found = await asyncio.to_thread(query, self._out, asked, self._version) if asked else None
         return self.show("sql", asked=asked, found=found, most=_MOST_SHOWN)
 
     async def report(self, request: web.Request) -> web.Response:
@@ -152,8 +158,16 @@ class _Site:
         return web.Response(body=linked, content_type="text/html", charset="utf-8", headers=_REPORT_HEADERS)
 
     async def plan(self, request: web.Request) -> web.Response:
+        self._refuse_as_of_a_version()
         match = _match(request.query.get("kind", ""), request.query.get("value", ""))
         return self.show("plan", **await asyncio.to_thread(self._planned, match))
+
+    def _refuse_as_of_a_version(self) -> None:
+        if self._version is not None:
+            raise RecipeError(
+                f"this page shows version {self._version}, and a purge is of the corpus as it is now: serve the page"
+                " without --version"
+            )
 
     def _planned(self, match: PurgeMatch) -> dict[str, Any]:
         plan = plan_purge(self._out, match, plan_hooks(self._out))
@@ -172,6 +186,7 @@ class _Site:
         }
 
     async def purge(self, request: web.Request) -> web.Response:
+        self._refuse_as_of_a_version()
         form = await request.post()
         by, reason = str(form.get("by", "")).strip(), str(form.get("reason", "")).strip()
         if not by or not reason:

@@ -21,19 +21,20 @@ _RULES = "SELECT rule, sum(num)::bigint AS num FROM step_rules GROUP BY 1 ORDER 
 class LineagePage:
     """The templates of one output's page; everything they show is escaped."""
 
-    def __init__(self, out: Folder, base: str) -> None:
-        """`base`: the path that every page lies below, with a slash at both ends."""
+    def __init__(self, out: Folder, base: str, version: int | None) -> None:
+        """`base`: the path that every page lies below, with a slash at both ends. `version`: that of the corpus which
+        is shown, None for the newest."""
         self._environment = escaping("pipeline.page", "templates")
         self._environment.filters["value"] = human_value
-        self._out, self._base = out, base
+        self._shown = {"out": out.url, "base": base, "as_of": version}
 
     def render(self, template: str, **values: Any) -> str:
         """One page as HTML."""
-        return self._environment.get_template(f"{template}.html").render(out=self._out.url, base=self._base, **values)
+        return self._environment.get_template(f"{template}.html").render(**self._shown, **values)
 
 
-def read_front(out: Folder) -> dict[str, Any]:
-    """The funnel, the purges and the training runs."""
+def read_front(out: Folder, version: int | None = None) -> dict[str, Any]:
+    """The funnel, the purges and the training runs, as of a version of the corpus or now."""
     index = read_index(out)
     steps, rules, purges, runs = answers(
         out,
@@ -43,10 +44,11 @@ def read_front(out: Folder) -> dict[str, Any]:
             'SELECT * FROM purges ORDER BY "at"',
             "SELECT run, output FROM training_runs ORDER BY run",
         ],
+        version,
     )
     return {
         "num_tokens": index.num_tokens,
-        "version": index.version,
+        "version": index.version if version is None else version,
         "steps": [
             row | {"rejected_sql": _listing(f"source = {_text(row['source'])} AND stage = {_text(row['stage'])}")}
             for row in steps.objects()
@@ -66,9 +68,10 @@ def _text(value: object) -> str:
     return "'" + str(value).replace("'", "''") + "'"
 
 
-def find_documents(out: Folder, wanted: str, limit: int) -> list[DocumentHistory]:
-    """The documents that `wanted` names: an id or hash (32 hex digits), a URL, SOURCE/N:TOKEN, or a host."""
-    tracer = make_tracer(out.url)
+def find_documents(out: Folder, wanted: str, limit: int, version: int | None = None) -> list[DocumentHistory]:
+    """The documents that `wanted` names, as of a version of the corpus or now: an id or hash (32 hex digits), a URL,
+    SOURCE/N:TOKEN, or a host."""
+    tracer = make_tracer(out.url, version)
     try:
         digest = parse_id(wanted)
     except ValueError:

@@ -3,6 +3,7 @@
   sluice lineage OUT "SELECT rule, count(*) n FROM documents GROUP BY rule ORDER BY n DESC"
   sluice lineage OUT "SELECT * FROM steps" --json
   sluice lineage OUT --serve
+  sluice lineage OUT --version 1 --serve               as it was then; purges are prepared without --version
 
 views: documents, edits, findings, placements, steps, step_rules, inputs, unreadable, purges, purged, training_runs,
 training_segments, cache_sweeps, exports, reused_steps. `SELECT * FROM documents LIMIT 1` shows a view's columns.
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if options.serve:
         from pipeline.page.serve import serve
 
-        return serve(Folder(options.out), options.port, as_json=options.json)
+        return serve(Folder(options.out), options.port, options.version, as_json=options.json)
     from lineage.store.query import WrongQueryError, query
 
     try:
