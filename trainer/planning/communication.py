@@ -73,17 +73,30 @@ class Traffic:
         return self.num_bytes / (self.gbps * _GIGABIT) + self.latency_seconds
 
 
-def link_of(stride: int, num_gpus: int, plan: PlanTable) -> tuple[Link, float]:
-    """The slowest link of a ring over `num_gpus` GPUs that lie `stride` apart, and its bandwidth in gigabits a second
-    and GPU: between nodes each member has its own adapter, so the ring crosses with those of all members of a node, and
-    between pods with those of all members of a pod."""
+def stays_within(reach: int, size: int, num_workers: int) -> bool:
+    """Whether none of the groups of `reach` consecutive ranks, into which `num_workers` are cut, lies on two of the
+    nodes (or pods) of `size` GPUs."""
+    return num_workers <= size or size % reach == 0
+
+
+def _fewest_members(stride: int, reach: int, size: int) -> int:
+    """Members of a group, `stride` apart over `reach` ranks, that lie on the node (or pod) with the fewest of them,
+    where groups lie on two or more."""
+    piece = size if reach > size else math.gcd(reach, size)
+    return max(1, piece // stride)
+
+
+def link_of(stride: int, num_gpus: int, plan: PlanTable, num_workers: int) -> tuple[Link, float]:
+    """The slowest link of the slowest ring over `num_gpus` GPUs that lie `stride` apart among `num_workers`, and its
+    bandwidth in gigabits a second and GPU: between nodes each member has its own adapter, so the ring crosses with
+    those of all members of a node, and between pods with those of all members of a pod."""
     reach = stride * num_gpus
-    if reach <= plan.gpus_per_node:
+    if stays_within(reach, plan.gpus_per_node, num_workers):
         return "intra", plan.intra_gbps
-    between = min(plan.intra_gbps, plan.inter_gbps * max(1, plan.gpus_per_node // stride))
-    if reach <= plan.near_gpus:
+    between = min(plan.intra_gbps, plan.inter_gbps * _fewest_members(stride, reach, plan.gpus_per_node))
+    if stays_within(reach, plan.near_gpus, num_workers):
         return "inter", between
-    return "far", min(between, plan.far_gbps * max(1, plan.near_gpus // stride))
+    return "far", min(between, plan.far_gbps * _fewest_members(stride, reach, plan.near_gpus))
 
 
 def hop_latency(link: Link, plan: PlanTable) -> float:
@@ -91,16 +104,16 @@ def hop_latency(link: Link, plan: PlanTable) -> float:
     return plan.latency_us[_LINKS.index(link)] * 1e-6
 
 
-def ring_path(stride: int, num_gpus: int, plan: PlanTable) -> Path:
+def ring_path(stride: int, num_gpus: int, plan: PlanTable, num_workers: int) -> Path:
     """The way of a ring: bytes as in a ring, hops as in a tree, which NCCL takes where latency decides."""
-    link, gbps = link_of(stride, num_gpus, plan)
+    link, gbps = link_of(stride, num_gpus, plan, num_workers)
     return Path(link=link, gbps=gbps, latency=_hops(num_gpus) * hop_latency(link, plan))
 
 
-def pair_path(stride: int, num_gpus: int, plan: PlanTable) -> Path:
+def pair_path(stride: int, num_gpus: int, plan: PlanTable, num_workers: int) -> Path:
     """The way between neighbours that lie `stride` apart, `num_gpus` in a row, each GPU over its own adapter; the mean
     over the row, of which some neighbours share a node or a pod. All GPUs of `stride` cross to the next pod at once."""
-    link, _ = link_of(stride, num_gpus, plan)
+    link, _ = link_of(stride, num_gpus, plan, num_workers)
     far = min(1.0, stride / plan.near_gpus) if link == "far" else 0.0
     near = min(1.0, stride / plan.gpus_per_node) - far if link != "intra" else 0.0
     crossing = min(plan.inter_gbps, plan.far_gbps * max(1.0, plan.near_gpus / stride))
@@ -116,11 +129,14 @@ def pair_path(stride: int, num_gpus: int, plan: PlanTable) -> Path:
     )
 
 
-def all_to_all_path(num_gpus: int, plan: PlanTable) -> Path:
+def all_to_all_path(num_gpus: int, plan: PlanTable, num_workers: int) -> Path:
     """The way of an all-to-all over `num_gpus` GPUs next to each other, where every GPU sends each other one an equal
     share: what leaves the node goes over its own adapter, however many members the node has."""
-    link, _ = link_of(1, num_gpus, plan)
-    in_node, in_pod = min(num_gpus, plan.gpus_per_node), min(num_gpus, plan.near_gpus)
+    link, _ = link_of(1, num_gpus, plan, num_workers)
+    in_node, in_pod = (
+        num_gpus if stays_within(num_gpus, size, num_workers) else _fewest_members(1, num_gpus, size)
+        for size in (plan.gpus_per_node, plan.near_gpus)
+    )
     to_node, to_near, to_far = in_node - 1, max(0, in_pod - in_node), max(0, num_gpus - in_pod)
     slowest = max(to_node / plan.intra_gbps, (to_near + to_far) / plan.inter_gbps, to_far / plan.far_gbps)
     gbps = (num_gpus - 1) / slowest if slowest else plan.intra_gbps
@@ -148,7 +164,7 @@ def _layer_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
         _sent(
             "tp",
             "layers' all-gathers and reduce-scatters",
-            ring_path(1, mesh.tp, plan),
+            ring_path(1, mesh.tp, plan, layout.mesh.num_workers),
             mesh.tp,
             num_bytes=tensor_bytes(layout),
             num_collectives=parts * ((11 if again else 8) * layers + 4),
@@ -156,7 +172,7 @@ def _layer_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
         _sent(
             "cp",
             "keys and values",
-            ring_path(mesh.tp, mesh.cp, plan),
+            ring_path(mesh.tp, mesh.cp, plan, layout.mesh.num_workers),
             mesh.cp,
             num_bytes=context_bytes(layout),
             num_collectives=parts * layers * 3 * (1 if layout.context.method == "gather" else mesh.cp - 1),
@@ -164,7 +180,7 @@ def _layer_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
         _sent(
             "ep",
             "all-to-all of tokens to experts and back",
-            all_to_all_path(mesh.ep, plan),
+            all_to_all_path(mesh.ep, plan, layout.mesh.num_workers),
             mesh.ep,
             num_bytes=expert_bytes(layout),
             num_collectives=parts * _num_sparse(layout) * (6 if again else 4),
@@ -176,7 +192,7 @@ def _weight_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
     """Weights and gradients among the ranks that share them, those of experts apart."""
     num_shards, num_replicas = layout.num_shards, layout.num_replicas
     pieces = layout.num_stage_layers + 2
-    path = ring_path(layout.mesh.tp, num_shards, plan)
+    path = ring_path(layout.mesh.tp, num_shards, plan, layout.mesh.num_workers)
     return [
         _sent(
             "dp_shard",
@@ -197,7 +213,7 @@ def _weight_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
         _sent(
             "dp_replicate",
             "all-reduce of gradients",
-            ring_path(layout.mesh.tp * num_shards, num_replicas, plan),
+            ring_path(layout.mesh.tp * num_shards, num_replicas, plan, layout.mesh.num_workers),
             num_replicas,
             num_bytes=replica_bytes(layout),
             num_collectives=pieces,
@@ -211,7 +227,7 @@ def _stage_traffic(layout: PlannedLayout, plan: PlanTable) -> Traffic:
     return _sent(
         "pp",
         "activations and their gradients",
-        pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, plan),
+        pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, plan, layout.mesh.num_workers),
         mesh.pp,
         num_bytes=pipeline_bytes(layout),
         num_collectives=2 * layout.pipeline.num_virtual * layout.num_micro_batches,
@@ -222,7 +238,7 @@ def _expert_weight_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traff
     """Weights and gradients of experts, among the ranks that hold the same ones."""
     mesh, shards, sparse = layout.mesh, layout.shards.experts, _num_sparse(layout)
     copies = mesh.dp_replicate * layout.num_expert_peers // shards
-    path = ring_path(mesh.ep, shards, plan)
+    path = ring_path(mesh.ep, shards, plan, layout.mesh.num_workers)
     whole = layout.num_expert_parameters(_fullest(layout)) / mesh.ep
     return [
         _sent(
@@ -244,7 +260,7 @@ def _expert_weight_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traff
         _sent(
             "dp_replicate",
             "all-reduce of experts' gradients",
-            ring_path(mesh.ep * shards, copies, plan),
+            ring_path(mesh.ep * shards, copies, plan, layout.mesh.num_workers),
             copies,
             num_bytes=all_reduce_bytes(layout.weight_bytes * whole / shards, copies),
             num_collectives=sparse,

@@ -24,7 +24,7 @@ from trainer.data.corpus import Corpus, open_corpus
 from trainer.model.sizes import PLANNED_KINDS, SIZES, ModelConfig, model_config
 from trainer.options import PlanTable, TrainRecipe, TrainTable
 from trainer.planning import cadence
-from trainer.planning.communication import Traffic, traffic
+from trainer.planning.communication import Traffic, stays_within, traffic
 from trainer.planning.gpus import Gpu, gpu_named
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.memory import Memory, memory
@@ -220,6 +220,11 @@ def _notes(layout: PlannedLayout, plan: PlanTable) -> tuple[str, ...]:
             f"train.parallel.tp = {mesh.tp}: more than a node's {plan.gpus_per_node} GPUs, so each layer waits for the "
             "slow link"
         )
+    elif not stays_within(mesh.tp, plan.gpus_per_node, mesh.num_workers):
+        notes.append(
+            f"train.parallel.tp = {mesh.tp}: a node's {plan.gpus_per_node} GPUs are no multiple of it, so some peers "
+            "lie on two nodes, which training refuses"
+        )
     if layout.num_micro_batches > layout.num_full_micro_batches:
         notes.append(
             f"train.pipeline.schedule = {layout.pipeline.schedule!r}: with train.parallel.pp = {mesh.pp} it takes "
@@ -233,7 +238,7 @@ def _notes(layout: PlannedLayout, plan: PlanTable) -> tuple[str, ...]:
         )
     if mesh.pp > 1 and layout.num_rows % layout.micro_batch:
         notes.append(
-            f"train.micro_batch = {layout.micro_batch}: a rank's {layout.num_rows} sequences are no multiple of it, and "
-            "a pipeline's micro-batches are of one size, so the last is partly padding"
+            f"train.micro_batch = {layout.micro_batch}: a rank's {layout.num_rows} sequences are no multiple of it, "
+            "and a pipeline's micro-batches are of one size: padding fills up the last"
         )
     return tuple(notes)

@@ -171,14 +171,14 @@ def _exchanges(layout: PlannedLayout, plan: PlanTable) -> Iterator[ExpertExchang
     experts = layout.config.experts or Experts(num_experts=2, top_k=2, hidden=layout.config.hidden)
     tp = layout.mesh.tp if layout.mesh.tp > 1 else plan.gpus_per_node
     stream = layout.tokens * layout.config.width * layout.compute_bytes
-    tensor = 2 * ring_path(1, tp, plan).seconds(ring_bytes(stream, tp))
+    tensor = 2 * ring_path(1, tp, plan, tp).seconds(ring_bytes(stream, tp))
     ep = 2
     while ep <= max(4096, layout.mesh.num_workers):
         # A GPU has the tokens that it would share with tp − 1 others under tensor parallel.
         sent = ring_bytes(stream / tp * experts.top_k, ep)
         yield ExpertExchange(
             num_experts=ep,
-            all_to_all_seconds=2 * all_to_all_path(ep, plan).seconds(sent),
+            all_to_all_seconds=2 * all_to_all_path(ep, plan, ep).seconds(sent),
             tensor_seconds=tensor,
         )
         ep *= 2

@@ -22,7 +22,7 @@ from lineage.recipe import RecipeError
 from trainer.model.sizes import ModelConfig
 from trainer.options import PlanTable, TrainRecipe
 from trainer.parallel.checks import check_mesh, check_split_backward
-from trainer.planning.communication import traffic
+from trainer.planning.communication import stays_within, traffic
 from trainer.planning.gpus import Gpu, gpu_named
 from trainer.planning.layout import (
     Part,
@@ -239,8 +239,9 @@ class _Maker:
             if self._num_gpus % (pp * cp * tp):
                 continue
             choice = LayoutChoice(pp=pp, cp=cp, tp=tp, dp=self._num_gpus // (pp * cp * tp))
-            if tp > self.plan.gpus_per_node:
-                self._refuse(choice, "tp over a node", f"a node has {self.plan.gpus_per_node} GPUs")
+            if not stays_within(tp, self.plan.gpus_per_node, self._num_gpus):
+                message = f"a node has {self.plan.gpus_per_node} GPUs, no multiple of {tp}"
+                self._refuse(choice, "tp over a node", message)
             elif choice.dp > table.global_batch:
                 message = f"{choice.dp} data parallel ranks share {table.global_batch} sequences"
                 self._refuse(choice, "batch too small", message)

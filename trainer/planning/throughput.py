@@ -168,27 +168,27 @@ def waiting_times(layout: PlannedLayout, part: Part, plan: PlanTable, gpu: Gpu) 
     mesh, again = layout.mesh, layout.recompute != "none"
     forward = backward = 0.0
     if mesh.tp > 1:
-        path, size = ring_path(1, mesh.tp, plan), ring_bytes(stream_size(layout), mesh.tp)
+        path, size = ring_path(1, mesh.tp, plan, mesh.num_workers), ring_bytes(stream_size(layout), mesh.tp)
         # A layer with experts gathers and scatters for attention alone.
         gathers = 4 * part.num_dense + 2 * part.num_sparse
         ends = 2 * (part.embedding + part.head) / 2
         forward += path.seconds(size, 1) * (gathers + ends)
         backward += path.seconds(size, 1) * (gathers * (1.75 if again else 1.0) + ends)
     if mesh.cp > 1:
-        path, size = ring_path(mesh.tp, mesh.cp, plan), ring_bytes(context_size(layout), mesh.cp)
+        path, size = ring_path(mesh.tp, mesh.cp, plan, mesh.num_workers), ring_bytes(context_size(layout), mesh.cp)
         if layout.context.method == "gather":
             a_layer = path.seconds(size, 1)
             forward += part.num_layers * a_layer
             backward += part.num_layers * 2 * a_layer
         else:
-            step = pair_path(mesh.tp, mesh.cp, plan)
+            step = pair_path(mesh.tp, mesh.cp, plan, mesh.num_workers)
             a_layer = step.seconds(size, mesh.cp - 1)
             speed = plan.efficiency * gpu.peak_flops
             hidden = layout.mean_tokens / mesh.tp * layout.config.attention_flops(layout.seq_len) / 3 / speed
             forward += part.num_layers * max(0.0, a_layer - hidden)
             backward += part.num_layers * max(0.0, 2 * a_layer - 2 * hidden)
     if mesh.ep > 1:
-        path, size = all_to_all_path(mesh.ep, plan), ring_bytes(expert_size(layout), mesh.ep)
+        path, size = all_to_all_path(mesh.ep, plan, mesh.num_workers), ring_bytes(expert_size(layout), mesh.ep)
         a_layer = 2 * path.seconds(size, 1)
         forward += part.num_sparse * a_layer
         backward += part.num_sparse * a_layer * (2 if again else 1)
@@ -310,7 +310,9 @@ def send_seconds(layout: PlannedLayout, plan: PlanTable) -> float:
     mesh = layout.mesh
     if mesh.pp == 1:
         return 0.0
-    return pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, plan).seconds(stream_size(layout) / mesh.tp)
+    return pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, plan, mesh.num_workers).seconds(
+        stream_size(layout) / mesh.tp
+    )
 
 
 def pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, plan: PlanTable) -> float:

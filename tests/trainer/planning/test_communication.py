@@ -60,10 +60,10 @@ def test_experts_are_kept_by_their_own_ranks_and_tokens_sent_to_them(tmp_path: P
 
 def test_an_all_to_all_between_nodes_has_only_its_own_adapters(tmp_path: Path) -> None:
     table = PlanTable(gpus_per_node=8, intra_gbps=3600, inter_gbps=400, near_gpus=64, far_gbps=100)
-    assert all_to_all_path(8, table).gbps == 3600
+    assert all_to_all_path(8, table, 8).gbps == 3600
     # Of 15 others 8 are outside the node.
-    assert all_to_all_path(16, table).gbps == pytest.approx(400 * 15 / 8)
-    far = all_to_all_path(128, table)
+    assert all_to_all_path(16, table, 16).gbps == pytest.approx(400 * 15 / 8)
+    far = all_to_all_path(128, table, 128)
     assert (far.link, far.gbps) == ("far", pytest.approx(100 * 127 / 64))
 
 
@@ -77,9 +77,43 @@ def test_more_collectives_wait_longer_where_hops_are_slow(tmp_path: Path) -> Non
 
 def test_a_ring_that_leaves_the_node_is_as_fast_as_its_members_adapters() -> None:
     table = PlanTable(gpus_per_node=8, intra_gbps=3600, inter_gbps=400)
-    assert link_of(1, 8, table) == ("intra", 3600)
-    assert link_of(1, 16, table) == ("inter", 3200)
-    assert link_of(8, 16, table) == ("inter", 400)
+    assert link_of(1, 8, table, 4096) == ("intra", 3600)
+    assert link_of(1, 16, table, 4096) == ("inter", 3200)
+    assert link_of(8, 16, table, 4096) == ("inter", 400)
     # 384 members of a pod of 3,072 lie 8 apart, and each has its share of the way out.
-    assert link_of(8, 512, table) == ("far", 400)
-    assert link_of(1024, 4, table) == ("far", 3 * 57)
+    assert link_of(8, 512, table, 4096) == ("far", 400)
+    assert link_of(1024, 4, table, 4096) == ("far", 3 * 57)
+
+
+@pytest.mark.parametrize(
+    ("node", "workers", "sizes", "link"),
+    [
+        # Ranks 6, 7 and 8 lie on two nodes.
+        (8, 24, {"cp": 3, "dp_shard": 8}, "inter"),
+        (8, 6, {"cp": 3, "dp_shard": 2}, "intra"),
+        (9, 27, {"cp": 3, "dp_shard": 9}, "intra"),
+        (6, 12, {"tp": 4, "dp_shard": 3}, "inter"),
+        (4, 12, {"tp": 4, "dp_shard": 3}, "intra"),
+    ],
+)
+def test_a_group_is_within_a_node_where_every_group_is(
+    tmp_path: Path, node: int, workers: int, sizes: dict[str, int], link: str
+) -> None:
+    changes = [f"train.parallel.{axis}={size}" for axis, size in sizes.items()]
+    plan = plan_of(tmp_path, *changes, f"plan.gpus_per_node={node}", "train.seq_len=6144", "train.global_batch=72")
+    assert plan.layout.mesh.num_workers == workers
+    axis = next(iter(sizes))
+    (sent,) = (kind for kind in plan.traffic if kind.axis == axis)
+    assert sent.link == link
+    refused = any("which training refuses" in note for note in plan.notes)
+    assert refused == (axis == "tp" and link == "inter")
+
+
+def test_a_group_on_two_nodes_crosses_with_the_fewest_adapters() -> None:
+    table = PlanTable(gpus_per_node=8, intra_gbps=3600, inter_gbps=400, near_gpus=3072, far_gbps=57)
+    # Of 6, 7 and 8 one is alone on its node; of 6 consecutive ranks two are at least.
+    assert link_of(1, 3, table, 24) == ("inter", 400)
+    assert link_of(1, 6, table, 24) == ("inter", 800)
+    assert link_of(1, 2048, table, 4096) == ("far", 3200)
+    # An expert alone on its node has both others over its adapter.
+    assert all_to_all_path(3, table, 24).gbps == 400

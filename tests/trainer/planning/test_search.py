@@ -182,6 +182,15 @@ def test_tensor_parallel_over_nodes_is_refused_and_would_lose(tmp_path: Path) ->
     )
 
 
+def test_tensor_parallel_that_does_not_divide_a_node_is_refused(tmp_path: Path) -> None:
+    changes = ("train.workers=12", "train.model=1B", "train.global_batch=48", "plan.gpus_per_node=6")
+    found = search(recipe_of(tmp_path, *changes), limit=1)
+    # Of 6 GPUs a node has room for one group of four, and a second one would lie on two nodes.
+    over = {refused.choice.tp for refused in found.refused if refused.reason == "tp over a node"}
+    assert over == {4, 12}
+    assert set(found.by_axis["tp"]) == {1, 2}
+
+
 def test_context_parallel_pays_only_past_some_length(tmp_path: Path) -> None:
     # The same million tokens a step in ever longer sequences.
     sizes = {}
