@@ -20,8 +20,10 @@ def mean_excess(proxy: Floats, reference: Floats, source: np.ndarray, before: Fl
 def update(weights: Floats, excess: Floats, step_size: float, smoothing: float) -> Floats:
     """The next weights, (sources,): w · e^(ηλ) with η = `step_size`, normalised, then mixed with the uniform by c =
     `smoothing` (2305.10429, algorithm 1)."""
-    # Without the largest exponent the sum could overflow; it cancels.
-    grown = weights * np.exp(step_size * (excess - excess.max()))
+    # Without the largest exponent the sum could overflow; it cancels. A weight that a step took to 0 could never grow
+    # again, and where it has the largest exponent the sum would be 0.
+    held = np.maximum(weights, np.finfo(np.float64).tiny)
+    grown = held * np.exp(step_size * (excess - excess.max()))
     grown = grown / grown.sum()
     moved: Floats = (1.0 - smoothing) * grown + smoothing / len(weights)
     return moved

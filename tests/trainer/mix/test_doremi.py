@@ -51,6 +51,13 @@ def test_an_update_is_a_multiplication_normalised_and_smoothed() -> None:
     assert update(weights, excess, step_size=2.0, smoothing=0.3) == pytest.approx(expected)
 
 
+def test_weights_that_a_large_step_took_to_nothing_grow_again() -> None:
+    weights = np.array([0.5, 0.5])
+    for excess, expected in (([5.0, 0.0], [1.0, 0.0]), ([0.0, 5.0], [0.0, 1.0]), ([0.0, 0.0], [0.0, 1.0])):
+        weights = update(weights, np.array(excess), 1000.0, 0.0)
+        assert weights == pytest.approx(expected, abs=1e-12)
+
+
 def test_an_update_survives_losses_that_would_overflow() -> None:
     assert update(np.array([0.5, 0.5]), np.array([0.0, 5000.0]), step_size=1.0, smoothing=0.0).tolist() == [0.0, 1.0]
 
