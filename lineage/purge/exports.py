@@ -38,6 +38,14 @@ class CleanedExports:
     out_of_reach: tuple[OutOfReach, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedExports:
+    """What a purge will do to the recorded exports."""
+
+    to_clean: tuple[ExportRow, ...]
+    to_forget: tuple[ExportRow, ...]
+
+
 def live_exports(out: Folder) -> list[ExportRow]:
     """The recorded copies that may hold text of the OUT."""
     return [row for row in read_exports(out) if row.is_live]
@@ -51,6 +59,17 @@ def check_forgotten(out: Folder, forget: Collection[str]) -> None:
         raise RecipeError(f"--forget-export {name}: no export of that name is recorded (there are: {shown})")
 
 
+def plan_exports(out: Folder, index: Index, forget: Collection[str], *, changes_corpus: bool) -> PlannedExports:
+    """What `clean_exports` will do after a purge that changes the corpus or, as one of what is purged already, leaves
+    it as `index` says. RecipeError as of `check_forgotten`."""
+    check_forgotten(out, forget)
+    live = live_exports(out)
+    return PlannedExports(
+        to_clean=tuple(row for row in live if row.name not in forget and (changes_corpus or _is_behind(row, index))),
+        to_forget=tuple(row for row in live if row.name in forget),
+    )
+
+
 def clean_exports(out: Folder, index: Index, clean: CleanExport, forget: Collection[str] = ()) -> CleanedExports:
     """Clean every live export that does not hold this version of the corpus yet, but for those to `forget`. The caller
     holds the OUT."""
@@ -59,7 +78,7 @@ def clean_exports(out: Folder, index: Index, clean: CleanExport, forget: Collect
         if row.name in forget:
             record_export(out, replace(row, state=FORGOTTEN, at=now()))
             forgotten.append(row.name)
-        elif row.state != FINISHED or row.version != index.version:
+        elif _is_behind(row, index):
             try:
                 left = clean(out, index, row)
             except (OSError, ValueError) as error:
@@ -68,3 +87,8 @@ def clean_exports(out: Folder, index: Index, clean: CleanExport, forget: Collect
             record_export(out, left)
             cleaned.append(row.name)
     return CleanedExports(cleaned=tuple(cleaned), forgotten=tuple(forgotten), out_of_reach=tuple(out_of_reach))
+
+
+def _is_behind(row: ExportRow, index: Index) -> bool:
+    """Whether the copy may hold another version of the corpus than `index` names."""
+    return row.state != FINISHED or row.version != index.version

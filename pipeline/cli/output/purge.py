@@ -33,7 +33,7 @@ from rich.filesize import decimal
 
 from lineage.index.output_index import read_index
 from lineage.purge.execution import Applied, PurgeRequest, apply, clean_only, unfinished_purge
-from lineage.purge.exports import CleanedExports, check_forgotten, live_exports
+from lineage.purge.exports import CleanedExports, PlannedExports, live_exports, plan_exports
 from lineage.purge.plan import PARSED_TEXTS_KIND, PlanHooks, PurgeMatch, PurgePlan, plan_purge
 from lineage.purge.sweeps import unswept
 from lineage.recipe import RecipeError
@@ -134,15 +134,29 @@ def _only_exports(out: Folder, options: argparse.Namespace) -> int:
         raise RecipeError(
             "expected one of --doc, --url, --host, --from, --where, --source, --warc, --parsed-texts, --forget-export"
         )
-    check_forgotten(out, options.forget_export)
-    exports = clean_only(out, options.forget_export, apply_hooks(), wait_seconds=30) if options.apply else None
+    if not options.apply:
+        planned = _planned_exports(out, options, None)
+        if options.json:
+            print_json({"applied": False, "exports": _exports_json(out, planned)})
+        else:
+            _print_unfinished(options, None)
+            _print_exports(planned)
+            print("\nThis is the plan. To carry it out, add --apply.")
+        return 0
+    exports = clean_only(out, options.forget_export, apply_hooks(), wait_seconds=30)
     if options.json:
-        print_json({"applied": options.apply, "exports": _exports_json(out, exports)})
-    elif exports is None:
-        print(f"Forgets {', '.join(options.forget_export)}: to carry it out, add --apply.")
+        print_json({"applied": True, "exports": _exports_json(out, exports)})
     else:
-        _print_exports(out, exports)
-    return 1 if exports is not None and exports.out_of_reach else 0
+        _print_exports(exports)
+    return 1 if exports.out_of_reach else 0
+
+
+def _planned_exports(out: Folder, options: argparse.Namespace, plan: PurgePlan | None) -> PlannedExports:
+    """What will become of the exports; `plan` is None where no document is named. A purge that did not end is ended
+    first, and changes the corpus too."""
+    purges = plan is not None and (bool(plan.rows) or plan.parsed_texts is not None)
+    changes_corpus = purges or unfinished_purge(out) is not None
+    return plan_exports(out, read_index(out), options.forget_export, changes_corpus=changes_corpus)
 
 
 def _targets(out: Folder, options: argparse.Namespace, hooks: PlanHooks) -> PurgeTargets:
@@ -197,13 +211,15 @@ def _scanned(path: str) -> list[str]:
 def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None) -> None:
     placed = sorted({row.doc_id for row in plan.rows if row.shard is not None})
     exposures = exposures_of(options.out, placed)
+    out = Folder(options.out)
+    exports = applied.exports if applied else _planned_exports(out, options, plan)
     if options.json:
-        caches = [asdict(cache) for cache in unswept(Folder(options.out), read_index(options.out))]
-        begun = None if applied else unfinished_purge(Folder(options.out))
+        caches = [asdict(cache) for cache in unswept(out, read_index(out))]
+        begun = None if applied else unfinished_purge(out)
         more = {
             "unswept_caches": caches,
             "unfinished": begun,
-            "exports": _exports_json(Folder(options.out), applied.exports if applied else None),
+            "exports": _exports_json(out, exports),
         }
         print_json(_as_json(plan, applied, exposures) | more)
         return
@@ -213,7 +229,7 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
             done = "the parsed texts are" if options.parsed_texts else f"{len(plan.already):,} documents are"
             print(f"Nothing to purge: {done} purged already.")
         _print_elsewhere(plan)
-        _print_exports(Folder(options.out), applied.exports if applied else None)
+        _print_exports(exports)
         return
     if plan.returned:
         print(f"{len(plan.returned):,} documents were purged before and are there again, as out of a backup")
@@ -232,12 +248,12 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
         )
         print(visible(line))
     _print_elsewhere(plan)
-    _print_exports(Folder(options.out), applied.exports if applied else None)
+    _print_exports(exports)
     if applied is None:
         print("\nThis is the plan. To carry it out, add --apply.")
     else:
         print(f"\nPurged as {applied.purge_id}. Proof: sluice verify {visible(options.out)}")
-        for cache in unswept(Folder(options.out), read_index(options.out)):
+        for cache in unswept(out, read_index(out)):
             line = f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there"
             print(visible(line))
 
@@ -294,11 +310,13 @@ def _print_elsewhere(plan: PurgePlan) -> None:
         print(f"{doc_id} lies in {place}: purge it there with {call}")
 
 
-def _print_exports(out: Folder, exports: CleanedExports | None) -> None:
-    """Each recorded copy: that it will be cleaned (None), or what became of it."""
-    if exports is None:
-        for row in live_exports(out):
+def _print_exports(exports: PlannedExports | CleanedExports) -> None:
+    """What will become, or became, of each recorded copy that a purge does something to."""
+    if isinstance(exports, PlannedExports):
+        for row in exports.to_clean:
             print(visible(f"export {row.name} ({row.format}) at {row.place} is cleaned too"))
+        for row in exports.to_forget:
+            print(visible(f"export {row.name} ({row.format}) at {row.place} is forgotten, and not cleaned"))
         return
     for name in exports.cleaned:
         print(visible(f"export {name}: cleaned"))
@@ -312,9 +330,21 @@ def _print_exports(out: Folder, exports: CleanedExports | None) -> None:
         print(visible(line))
 
 
-def _exports_json(out: Folder, exports: CleanedExports | None) -> dict[str, Any]:
+def _exports_json(out: Folder, exports: PlannedExports | CleanedExports) -> dict[str, Any]:
+    """The recorded copies, and what becomes of them: a plan names those `to_clean` and `to_forget`, and none that is
+    `cleaned`, `forgotten` or `out_of_reach`."""
     live = [{"name": row.name, "format": row.format, "place": row.place} for row in live_exports(out)]
-    return {"recorded": live, **asdict(exports or CleanedExports())}
+    planned, done = PlannedExports(to_clean=(), to_forget=()), CleanedExports()
+    if isinstance(exports, PlannedExports):
+        planned = exports
+    else:
+        done = exports
+    return {
+        "recorded": live,
+        "to_clean": [row.name for row in planned.to_clean],
+        "to_forget": [row.name for row in planned.to_forget],
+        **asdict(done),
+    }
 
 
 def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str, Any]]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from lineage.exports.records import FINISHED, ExportRow, record_export
+from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from pipeline.cli.main import main
@@ -124,3 +126,48 @@ def test_checkpoints_apart_from_a_runs_output_are_unknown_where_their_folder_is_
     assert told(apart) == {"before": None, "unknown": None}
     apart.publish("step-00000000.attempt-1/complete.json", b"{}")
     assert told(apart) == {"before": 0, "unknown": None}
+
+
+def record_copies(out: Folder, *names: str) -> None:
+    """Exports of the corpus as it is now."""
+    for name in names:
+        row = ExportRow(
+            name=name, format="jsonl", place=f"/copies/{name}", version=read_index(out).version, at="2026-01-01",
+            num_documents=1, num_tokens=1, num_files=1, bytes=1, state=FINISHED, options="{}", manifest_hash="", fact=0,
+        )  # fmt: skip
+        record_export(out, row)
+
+
+def exports_of(told: str) -> tuple[list[str], list[str]]:
+    exports = json.loads(told)["exports"]
+    assert (exports["cleaned"], exports["forgotten"]) == ([], []), "of a plan"
+    return exports["to_clean"], exports["to_forget"]
+
+
+def test_a_plan_says_which_exports_are_forgotten_and_not_cleaned(called: Called) -> None:
+    record_copies(called.out, "handed", "ours")
+    said = called.plan("--forget-export", "handed")
+    assert "export handed (jsonl) at /copies/handed is forgotten, and not cleaned" in said
+    assert "export ours (jsonl) at /copies/ours is cleaned too" in said and said.count("is cleaned too") == 1
+    assert exports_of(called.plan("--forget-export", "handed", "--json")) == (["ours"], ["handed"])
+    alone = called.purge("--forget-export", "handed")
+    assert "export handed (jsonl) at /copies/handed is forgotten, and not cleaned" in alone
+    assert "cleaned too" not in alone and "add --apply" in alone
+
+
+def test_a_plan_refuses_the_name_of_no_export_as_applying_does(called: Called) -> None:
+    record_copies(called.out, "ours")
+    for more in ((), ("--apply",)):
+        call = ["--doc", called.doc_id, "--forget-export", "nope", *more]
+        assert called.purge(*call, ends_with=2) == ""
+
+
+def test_of_what_is_purged_already_a_plan_names_only_the_exports_that_are_behind(called: Called) -> None:
+    record_copies(called.out, "behind")
+    called.apply()  # the hooks of the small output clean nothing, as where a copy is out of reach
+    record_copies(called.out, "ours")
+    said = called.plan()
+    assert "Nothing to purge" in said and "export behind (jsonl) at /copies/behind is cleaned too" in said
+    assert "export ours" not in said
+    assert exports_of(called.plan("--json")) == (["behind"], [])
+    assert exports_of(called.purge("--forget-export", "ours", "--json")) == (["behind"], ["ours"])
