@@ -54,7 +54,10 @@ GPUS: Final[Mapping[str, Gpu]] = {
     gpu.name: gpu
     for gpu in (
         _gpu("H100", (80, 3.35), (989, 1979), "NVIDIA H100 data sheet, SXM"),
+        _gpu("H100 PCIe", (80, 2.0), (756, 1513), "NVIDIA H100 data sheet, PCIe: half of 1,513 and 3,026 TF"),
+        _gpu("H100 NVL", (94, 3.9), (835, 1670), "NVIDIA H100 NVL data sheet: half of 1,671 and 3,341 TF"),
         _gpu("H200", (141, 4.8), (989, 1979), "NVIDIA H200 data sheet, SXM"),
+        _gpu("H200 NVL", (141, 4.8), (835, 1670), "NVIDIA H200 data sheet, NVL: half of 1,671 and 3,341 TF"),
         _gpu("B200", (180, 7.7), (2250, 4500), "NVIDIA HGX B200 data sheet: an eighth of its 1.4 TB, 36 and 72 PF"),
         _gpu("GB200", (186, 8.0), (2500, 5000), "NVIDIA GB200 NVL72 data sheet: 1/72 of 13.4 TB, 360 and 720 PF"),
         _gpu("B300", (270, 7.7), (2250, 4500), "NVIDIA HGX B300 data sheet: an eighth of its 2.1 TB, 36 and 72 PF"),
@@ -81,7 +84,7 @@ def gpu_named(name: str) -> Gpu:
 
 def peak_of_device(name: str) -> float | None:
     """The peak of a device that calls itself so, as "NVIDIA H100 80GB HBM3"; None if it is none of `GPUS`."""
-    # The longest name first: a GB200 calls itself so, and B200 is part of its name.
+    # The longest name first: B200 is part of the name of a GB200, and H100 of that of an H100 PCIe.
     names = sorted(GPUS, key=len, reverse=True)
     return next((GPUS[known].peak_flops for known in names if known in name), None)
 

@@ -87,6 +87,7 @@ class PlannedLayout:
     micro_batch: int
     num_micro_batches: int
     prefetch_layers: int = 1
+    async_tp: bool = False
 
     @property
     def shards(self) -> ShardCounts:
@@ -244,6 +245,7 @@ def planned_layout(table: TrainTable, config: ModelConfig) -> PlannedLayout:
         micro_batch=micro_batch,
         num_micro_batches=micro_batches(table.pipeline, mesh.pp, -(-slice_size // micro_batch)),
         prefetch_layers=table.overlap.prefetch_layers,
+        async_tp=table.overlap.async_tp,
     )
 
 

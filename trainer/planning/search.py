@@ -317,6 +317,7 @@ class _Maker:
             micro_batch=choice.micro_batch,
             num_micro_batches=num_micro_batches,
             prefetch_layers=known.prefetch_layers,
+            async_tp=self.recipe.train.overlap.async_tp and choice.tp > 1,
         )
 
     def spread(self, core: _Core) -> None:
@@ -387,6 +388,7 @@ def _template(recipe: TrainRecipe, config: ModelConfig, mesh: Mesh) -> PlannedLa
         micro_batch=1,
         zero=3,
         activation_checkpointing="none",
+        overlap=dataclasses.replace(recipe.train.overlap, async_tp=False),
     )
     assert one.mesh == mesh
     return planned_layout(one, config)

@@ -71,6 +71,7 @@ def overrides(candidate: Candidate) -> list[str]:
         f"train.zero={layout.zero}",
         f"train.micro_batch={layout.micro_batch}",
         f"train.activation_checkpointing={layout.recompute}",
+        f"train.overlap.async_tp={str(layout.async_tp).lower()}",
     ]
     if mesh.pp > 1:
         table: PipelineTable = layout.pipeline

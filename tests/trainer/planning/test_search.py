@@ -167,6 +167,18 @@ def test_the_first_layout_plans_as_it_was_ranked(tmp_path: Path) -> None:
     assert plan.memory == first.memory
 
 
+def test_layouts_without_tensor_parallel_are_found_for_a_recipe_that_overlaps_its_exchanges(tmp_path: Path) -> None:
+    changes = ("train.model=1B", "train.compile=true", "train.overlap.async_tp=true", "train.parallel.tp=2")
+    recipe = plans.recipe_of(tmp_path, *changes, spread="workers = 8\n")
+    found = search(recipe, limit=1)
+    assert found.own is not None
+    assert {1, 2} <= set(found.by_axis["tp"])
+    for tp, candidate in found.by_axis["tp"].items():
+        plan = plan_training(recipe_of(tmp_path, *changes, *overrides(candidate)))
+        assert plan.layout == candidate.layout
+        assert plan.layout.async_tp == (tp > 1)
+
+
 def test_tensor_parallel_over_nodes_is_refused_and_would_lose(tmp_path: Path) -> None:
     changes = ("train.workers=64", "train.model=70B", "train.global_batch=64", "plan.gpus_per_node=4")
     found = search(recipe_of(tmp_path, *changes), limit=1)
