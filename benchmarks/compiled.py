@@ -83,9 +83,9 @@ def noting(asked: Asked) -> Iterator[None]:
     """Within it everything that is asked of the three modules is noted down."""
     split = Splitter.split
 
-    def noted_bounds(html: bytes, limit: int) -> tuple[int, int]:
+    def noted_bounds(html: bytes) -> tuple[int, int, int, int]:
         asked.pages.append(html)
-        return markup_bounds(html, limit)
+        return markup_bounds(html)
 
     def noted_split(self: Splitter, text: str) -> Any:
         asked.texts.append(text)
@@ -171,7 +171,7 @@ def measure(crawl: Sequence[Path], extractor: str, before: Any, rounds: int) -> 
 
     sides = {
         "markup_bounds": (
-            lambda: [markup_bounds(page, _MAX_DEPTH)[0] for page in asked.pages],
+            lambda: [markup_bounds(page)[0] for page in asked.pages],
             lambda: [bounds_before(markup, page) for page in asked.pages],
         ),
         "words": (

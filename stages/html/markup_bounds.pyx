@@ -1,15 +1,19 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""How big and how deep a page's markup is at most, in one pass over its bytes: this is asked of every page."""
+"""What a page's markup makes of a parser's tree at most: how big and how deep. This is asked of every page."""
 
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memchr, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 cdef enum:
     _LOG_SLOTS = 10
     _SLOTS = 1 << _LOG_SLOTS
     _PROBES = 16
     _CUT = 0  # the code of a name that is too long to have one
+    _ARK = 3  # start tags alike that a parser opens again (HTML standard, 13.2.4.3, "Noah's Ark clause")
+    _ADOPTIONS = 8  # rounds of the adoption agency for one end tag (HTML standard, 13.2.6.4.7)
+    _BYTES_OF_ONE = 128  # of a formatting element's tag: a copy of it counts once more for each of them
+    _WALKS = 8  # over the bytes of a page of which each may be part of several tags
 
 cdef uint64_t _ODD = 0x9E3779B97F4A7C15
 """2^64 divided by the golden ratio: multiplying by it spreads a name over the high bits (Knuth, TAOCP 3, 6.4)."""
@@ -27,6 +31,10 @@ _SPECIAL_NAMES = (
 _VOID_NAMES = (
     b"area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr"
 ).split()
+_FORMATTING_NAMES = b"a b big code em font i nobr s small strike strong tt u".split()
+"""The formatting elements (HTML standard, 13.2.4.2): a parser opens them again behind the block that they were open in."""
+_UNWRAPPED_NAMES = b"dialog rb rp rt rtc".split()
+"""Those besides the special ones at whose start tags a parser does not open formatting elements again."""
 _LONG_NAMES = (b"annotation-xml", b"blockquote", b"figcaption", b"foreignobject", b"plaintext")
 """Those of more than eight bytes: their codes are 1 to 5."""
 
@@ -34,6 +42,8 @@ cdef struct Name:
     uint64_t code  # the name's bytes, at most eight; 0: a free slot
     bint is_special
     bint is_void
+    bint is_formatting
+    bint is_block  # special, or of the unwrapped ones
     Py_ssize_t open  # start tags that no end tag has answered yet
     Py_ssize_t most  # the most of those so far
     Py_ssize_t last  # the last of them, in Nesting.starts; -1: none
@@ -43,9 +53,18 @@ cdef struct Start:
     Py_ssize_t before  # of the same name; -1: none
     Py_ssize_t within  # the last special element on the stack when it came, in Nesting.starts; -1: none
     Py_ssize_t disorders
+    Py_ssize_t num_formatting  # unanswered start tags of formatting elements that it came behind
+    Py_ssize_t num_blocks
+    Tag* tag  # of a formatting element but `a`; NULL: not kept
+
+cdef struct Tag:
+    const unsigned char* text  # behind `<`
+    Py_ssize_t length
+    Py_ssize_t open  # start tags that read like this and are unanswered
 
 cdef struct Nesting:
     Name[_SLOTS] names
+    Tag[_SLOTS] tags  # of formatting elements but `a`
     Start* starts
     Py_ssize_t num_starts
     Py_ssize_t room
@@ -53,8 +72,14 @@ cdef struct Nesting:
     Py_ssize_t height
     Py_ssize_t disorders  # end tags of special elements that were not the last on the stack
     Py_ssize_t depth
+    Py_ssize_t num_attributes  # the most of one tag
+    Py_ssize_t num_formatting  # unanswered start tags of formatting elements
+    Py_ssize_t anchor  # the weight of the heaviest start tag of `a`
+    Py_ssize_t num_blocks  # tags of blocks
+    Py_ssize_t weight  # of the formatting elements that a parser may have to open again
+    Py_ssize_t reopened  # the weights of those that it did open again
 
-cdef Name[_SLOTS] _KNOWN  # the names that are special or void, in their slots
+cdef Name[_SLOTS] _KNOWN  # the names that something is known of, in their slots
 
 
 # Why the depth is a bound. A start tag is answered by an end tag of its name if every special element that began
@@ -71,40 +96,62 @@ cdef Name[_SLOTS] _KNOWN  # the names that are special or void, in their slots
 # `html`, `body`, and the `tbody`, `colgroup` and `tr` that a table may leave out: they double it at most.
 #
 # Which tags a parser sees is another question. It sees none in comments, in values of attributes and in elements whose
-# content is plain text. Inside <svg> it takes the content of these for markup, and there are CDATA sections. So the
-# markup is read both ways, and the larger sum counts. Where the second way cannot tell whether <svg> is open and it
-# matters, it counts every start tag from there on.
-def markup_bounds(bytes html not None, Py_ssize_t limit):
+# content is plain text. Inside <svg> and <select> it takes the content of some of these for markup, and inside <svg>
+# there are CDATA sections. Where it cannot be told whether one of them is open and it matters, everything that looks
+# like a tag counts from there on, and no start tag is answered.
+#
+# Why formatting elements count more than once. One that is open where its block ends is opened again behind it, with
+# its attributes, and all of them in every later block (HTML standard, 13.2.4.3, "Reconstruct the active formatting
+# elements"): 600 of them before 10,000 paragraphs make six million elements. Each is put off the parser's stack before,
+# which only tags do: those of blocks, and end tags of what it stands in. So at each such tag all that may be in the
+# parser's list of active formatting elements is added up. These are the unanswered start tags, of those that read alike
+# at most three, and of `a` at most one. An end tag that lets nothing but itself off the stack adds nothing: no
+# formatting element has begun within its element and is unanswered, and no block has.
+def markup_bounds(bytes html not None):
     cdef Nesting nesting
-    cdef Py_ssize_t num_tags, num_start_tags = 0, of_all, of_tokens
     nesting.starts, nesting.stack, nesting.room = NULL, NULL, 0
+    nesting.num_starts = nesting.height = nesting.disorders = nesting.depth = 0
+    nesting.num_attributes = nesting.num_formatting = nesting.anchor = nesting.num_blocks = 0
+    nesting.weight = nesting.reopened = 0
+    memcpy(nesting.names, _KNOWN, sizeof(_KNOWN))
+    memset(nesting.tags, 0, sizeof(nesting.tags))
     try:
-        _reset(&nesting)
-        num_tags = _read_all(&nesting, html, &num_start_tags)
-        of_all = nesting.depth
-        if num_start_tags <= limit:  # whatever hides their end tags
-            return num_tags, of_all
-        _reset(&nesting)
         _read_tokens(&nesting, html)
-        of_tokens = nesting.depth
-        return num_tags, max(of_all, of_tokens)
+        return _count(html), nesting.depth, nesting.reopened, nesting.num_attributes
     finally:
         free(nesting.starts)
         free(nesting.stack)
 
 
-cdef void _reset(Nesting* nesting) noexcept:
-    memcpy(nesting.names, _KNOWN, sizeof(_KNOWN))
-    nesting.num_starts = nesting.height = nesting.disorders = nesting.depth = 0
+cdef Py_ssize_t _count(bytes html) noexcept:
+    """The number of `<`."""
+    cdef const unsigned char* at = html
+    cdef Py_ssize_t left = len(html), number = 0
+    cdef int place, num_bytes
+    cdef unsigned char few
+    while left:
+        # Sums that one byte holds: the compiler makes instructions over many bytes of that.
+        num_bytes = <int> min(left, 240)
+        few = 0
+        for place in range(num_bytes):
+            few += at[place] == c"<"
+        number += few
+        at += num_bytes
+        left -= num_bytes
+    return number
 
 
-cdef int _start(Nesting* nesting, uint64_t code) except -1:
-    """A start tag; MemoryError if there is no room for it."""
+cdef int _start(Nesting* nesting, uint64_t code, const unsigned char* text, Py_ssize_t length) except -1:
+    """A start tag, and what stands between its `<` and its `>`; MemoryError if there is no room for it."""
     cdef Name* name = NULL if code == _CUT else _find(nesting.names, code)
+    cdef Start* start
     if name == NULL:  # as if it were never ended, which makes the sum larger at most
         nesting.depth += 1
         return 0
     name.code = code
+    if name.is_block:
+        nesting.num_blocks += 1
+        nesting.reopened += nesting.weight
     if name.is_void and not _may_be_foreign(nesting):
         if not name.most:
             name.most = 1
@@ -114,7 +161,14 @@ cdef int _start(Nesting* nesting, uint64_t code) except -1:
         _make_room(nesting)
     if not name.open:
         name.last = -1
-    nesting.starts[nesting.num_starts] = Start(code, name.last, _within(nesting), nesting.disorders)
+    start = &nesting.starts[nesting.num_starts]
+    start[0] = Start(
+        code, name.last, _within(nesting), nesting.disorders, nesting.num_formatting, nesting.num_blocks, NULL
+    )
+    if name.is_formatting:
+        if name.open and (code == _A or code == _NOBR):  # it ends the one that is open
+            _let_go(nesting, &nesting.starts[name.last], _ADOPTIONS)
+        start.tag = _begin_formatting(nesting, name, text, length)
     name.last = nesting.num_starts
     nesting.num_starts += 1
     name.open += 1
@@ -131,19 +185,94 @@ cdef void _end(Nesting* nesting, uint64_t code) noexcept:
     """An end tag."""
     cdef Name* name = NULL if code == _CUT else _find(nesting.names, code)
     cdef Start* start
-    if name == NULL or not name.code:
+    if name == NULL:
+        nesting.reopened += nesting.weight
         return
+    if not name.code:
+        return
+    if name.is_block:
+        nesting.num_blocks += 1
+        nesting.reopened += nesting.weight
     if name.is_special:
         if not nesting.height or nesting.starts[_within(nesting)].code != code:
             nesting.height = 0
             nesting.disorders += 1
             return
         nesting.height -= 1
-    if name.open and code != _FORM:
-        start = &nesting.starts[name.last]
-        if start.within == _within(nesting) and start.disorders == nesting.disorders:
-            name.open -= 1
-            name.last = start.before
+    if not name.open or code == _FORM:
+        return
+    start = &nesting.starts[name.last]
+    if start.within != _within(nesting) or start.disorders != nesting.disorders:
+        nesting.reopened += nesting.weight * (_ADOPTIONS if name.is_formatting else 1)
+        return
+    name.open -= 1
+    name.last = start.before
+    if name.is_formatting:
+        _end_formatting(nesting, name, start.tag)
+    if not name.is_block:
+        _let_go(nesting, start, 1)
+
+
+cdef inline void _let_go(Nesting* nesting, Start* start, int times) noexcept:
+    """The end of an element that is no block lets off the parser's stack what came behind its start."""
+    if nesting.num_blocks != start.num_blocks:
+        nesting.reopened += nesting.weight * times
+    elif nesting.num_formatting > start.num_formatting:
+        nesting.reopened += nesting.weight
+
+
+cdef Tag* _begin_formatting(Nesting* nesting, Name* name, const unsigned char* text, Py_ssize_t length) noexcept:
+    """Take a start tag of a formatting element into the list of the active ones; what it reads like, if that is kept."""
+    cdef Py_ssize_t weight = _weight(length)
+    cdef Tag* tag
+    nesting.num_formatting += 1
+    if name.code == _A:
+        # Which one of several is in the list is not known: as if it were the heaviest so far.
+        if name.open:
+            nesting.weight += max(weight - nesting.anchor, 0)
+        nesting.anchor = max(weight, nesting.anchor)
+        if not name.open:
+            nesting.weight += nesting.anchor
+        return NULL
+    tag = _find_tag(nesting.tags, text, length)
+    if tag == NULL or tag.open < _ARK:
+        nesting.weight += weight
+    if tag != NULL:
+        tag.open += 1
+    return tag
+
+
+cdef void _end_formatting(Nesting* nesting, Name* name, Tag* tag) noexcept:
+    """Take an element that an end tag has answered out of the list of the active formatting elements."""
+    nesting.num_formatting -= 1
+    if name.code == _A:
+        if not name.open:
+            nesting.weight -= nesting.anchor
+    elif tag != NULL:
+        tag.open -= 1
+        if tag.open < _ARK:
+            nesting.weight -= _weight(tag.length)
+
+
+cdef inline Py_ssize_t _weight(Py_ssize_t length) noexcept:
+    return 1 + length // _BYTES_OF_ONE
+
+
+cdef Tag* _find_tag(Tag* tags, const unsigned char* text, Py_ssize_t length) noexcept:
+    """The slot of what a start tag reads like, or a free one for it; NULL where those that it may take are taken."""
+    cdef uint64_t key = 0
+    cdef Py_ssize_t place, slot
+    cdef int probe
+    for place in range(length):
+        key = (key ^ text[place]) * _ODD
+    slot = key >> (64 - _LOG_SLOTS)
+    for probe in range(_PROBES):
+        if tags[slot].text == NULL:
+            tags[slot] = Tag(text, length, 0)
+        if tags[slot].length == length and memcmp(tags[slot].text, text, length) == 0:
+            return &tags[slot]
+        slot = (slot + 1) & (_SLOTS - 1)
+    return NULL
 
 
 cdef inline Py_ssize_t _within(Nesting* nesting) noexcept:
@@ -153,6 +282,14 @@ cdef inline Py_ssize_t _within(Nesting* nesting) noexcept:
 cdef inline bint _may_be_foreign(Nesting* nesting) noexcept:
     """Whether <svg> or <math> may be open, in which other rules hold."""
     return _find(nesting.names, _SVG).open > 0 or _find(nesting.names, _MATH).open > 0
+
+
+cdef inline bint _may_be_markup(Nesting* nesting, int plain) noexcept:
+    """Whether a parser may take the content of this plain text for markup: in <frameset> it passes
+    over their start tags, and in <select> over those of all but script and textarea (HTML standard, 13.2.6.4.16)."""
+    if _may_be_foreign(nesting) or _find(nesting.names, _FRAMESET).open > 0:
+        return True
+    return _find(nesting.names, _SELECT).open > 0 and _PLAIN[plain] != _SCRIPT and _PLAIN[plain] != _TEXTAREA
 
 
 cdef int _make_room(Nesting* nesting) except -1:
@@ -170,39 +307,12 @@ cdef int _make_room(Nesting* nesting) except -1:
     return 0
 
 
-cdef Py_ssize_t _read_all(Nesting* nesting, bytes html, Py_ssize_t* num_start_tags) except -1:
-    """Take everything that looks like a tag for one, wherever it stands; the number of `<`, and of start tags."""
-    cdef const unsigned char* at = html
-    cdef const unsigned char* end = at + len(html)
-    cdef uint64_t code
-    cdef bint is_end
-    cdef Py_ssize_t num_tags = 0
-    while True:
-        at = <const unsigned char*> memchr(at, c"<", end - at)
-        if at == NULL:
-            return num_tags
-        num_tags += 1
-        at += 1  # a bytes object ends in a NUL, which ends a name too: no read below goes past it
-        is_end = at[0] == c"/"
-        at += is_end
-        if not _is_letter(at[0]):
-            continue
-        code = _code(at)
-        while not _ends_name(at[0]):  # a `<` within a name begins no tag
-            num_tags += at[0] == c"<"
-            at += 1
-        if is_end:
-            _end(nesting, code)
-        else:
-            num_start_tags[0] += 1
-            _start(nesting, code)
-
-
 cdef int _read_tokens(Nesting* nesting, bytes html) except -1:
     """Take the tags that the tokenizer of HTML gives (HTML standard, 13.2.5), as outside of <svg> and <math>."""
     cdef const unsigned char* at = html
     cdef const unsigned char* end = at + len(html)
     cdef const unsigned char* behind
+    cdef const unsigned char* begin
     cdef uint64_t code
     cdef bint is_end
     cdef int plain
@@ -222,33 +332,59 @@ cdef int _read_tokens(Nesting* nesting, bytes html) except -1:
                 at = behind
             continue
         at += is_end
+        begin = at
         code = _code(at)
-        while at < end and at[0] not in b"\t\n\f\r />":
+        while not _ENDS_NAME[at[0]] and at < end:
             if at[0] in b"\v\0":  # part of a name here: no end tag that is known ends it, and it ends none
                 code = _CUT
             at += 1
-        at = _after_tag(at, end)
+        at = _after_tag(nesting, at, end)
         if is_end:
             _end(nesting, code)
             continue
-        _start(nesting, code)
+        _start(nesting, code, begin, at - begin)
         for plain in range(_NUM_PLAIN):
             if code == _PLAIN[plain]:
                 behind = _end_of_plain_text(at, end, plain)
-                if _may_be_foreign(nesting) and memchr(at, c"<", behind - at) != NULL:
+                if _may_be_markup(nesting, plain) and memchr(at, c"<", behind - at) != NULL:
                     return _count_starts(nesting, at, end)
                 at = behind
                 break
 
 
 cdef int _count_starts(Nesting* nesting, const unsigned char* at, const unsigned char* end) noexcept:
-    """Take what may be a start tag for one that is never answered, from here to the end."""
+    """Take what may be a tag for one from here to the end, and start tags for such that are never answered."""
+    cdef const unsigned char* behind
+    cdef Py_ssize_t left = _WALKS * (end - at)
+    cdef bint is_end
+    cdef Name* name
     while True:
         at = <const unsigned char*> memchr(at, c"<", end - at)
         if at == NULL:
             return 0
         at += 1
-        nesting.depth += _is_letter(at[0])
+        is_end = at[0] == c"/"
+        if not _is_letter(at[is_end]):
+            continue
+        behind = at + is_end
+        while not _ends_name(behind[0]):
+            behind += 1
+        if left > 0:
+            behind = _after_tag(nesting, behind, end)
+            left -= behind - at
+        else:  # more of them than bytes there cannot be
+            nesting.num_attributes = max(nesting.num_attributes, end - at)
+        name = _find(nesting.names, _code(at + is_end))
+        if name != NULL and name.is_formatting:
+            nesting.reopened += nesting.weight * _ADOPTIONS
+        else:
+            nesting.reopened += nesting.weight
+        if is_end:
+            continue
+        nesting.depth += 1
+        if name != NULL and name.is_formatting:
+            _begin_formatting(nesting, name, at, behind - at)
+            name.open += 1
 
 
 cdef inline bint _is_short_cdata(const unsigned char* at, const unsigned char* behind) noexcept:
@@ -296,32 +432,39 @@ cdef const unsigned char* _after_comment(const unsigned char* at, const unsigned
         at += 1
 
 
-cdef const unsigned char* _after_tag(const unsigned char* at, const unsigned char* end) noexcept:
-    """Behind the tag whose name ended here: a `>` in a quoted value does not end it."""
-    cdef unsigned char quote
+cdef const unsigned char* _after_tag(Nesting* nesting, const unsigned char* at, const unsigned char* end) noexcept:
+    """Behind the tag whose name ended here: a `>` in a quoted value does not end it. Its attributes are counted."""
+    cdef Py_ssize_t num_attributes = 0
     while at < end:
         if at[0] == c">":
-            return at + 1
-        if at[0] in b"\t\n\f\r /":
+            at += 1
+            break
+        if _ENDS_NAME[at[0]]:
             at += 1
             continue
+        num_attributes += 1
         at += 1  # the first byte of an attribute's name, which may be an equals sign
-        while at < end and at[0] not in b"\t\n\f\r />=":
+        while not _ENDS_ATTRIBUTE[at[0]] or (at[0] == 0 and at < end):
             at += 1
-        while at < end and at[0] in b"\t\n\f\r ":
+        while _is_space(at[0]):
             at += 1
         if at[0] != c"=":
             continue
         at += 1
-        while at < end and at[0] in b"\t\n\f\r ":
+        while _is_space(at[0]):
             at += 1
-        quote = at[0]
-        if quote == c'"' or quote == c"'":
-            at = _after(at + 1, end, quote)
+        if at[0] == c'"' or at[0] == c"'":
+            at = _after(at + 1, end, at[0])
             continue
-        while at < end and at[0] not in b"\t\n\f\r >":
+        while at < end and at[0] != c">" and not _is_space(at[0]):
             at += 1
-    return end
+    if num_attributes > nesting.num_attributes:
+        nesting.num_attributes = num_attributes
+    return at
+
+
+cdef inline bint _is_space(unsigned char octet) noexcept:
+    return octet in b"\t\n\f\r "
 
 
 cdef inline bint _is_name(const unsigned char* at, int plain) noexcept:
@@ -412,6 +555,12 @@ cdef inline Name* _find(Name* names, uint64_t code) noexcept:
     return NULL
 
 
+cdef bint[256] _ENDS_NAME  # of a tag, to the tokenizer
+cdef bint[256] _ENDS_ATTRIBUTE  # the name of one; or the page, where it is a NUL
+for _number in range(256):
+    _ENDS_NAME[_number] = _number in b"\t\n\f\r />"
+    _ENDS_ATTRIBUTE[_number] = _number in b"\t\n\f\r />=\0"
+
 cdef enum:
     _NUM_LONG = 5
 
@@ -424,11 +573,21 @@ for _number in range(_NUM_LONG):
 cdef uint64_t _SVG = _code(b"svg")
 cdef uint64_t _MATH = _code(b"math")
 cdef uint64_t _FORM = _code(b"form")
+cdef uint64_t _SELECT = _code(b"select")
+cdef uint64_t _FRAMESET = _code(b"frameset")
+cdef uint64_t _SCRIPT = _code(b"script")
+cdef uint64_t _TEXTAREA = _code(b"textarea")
+cdef uint64_t _A = _code(b"a")
+cdef uint64_t _NOBR = _code(b"nobr")
 cdef Name* _known
 memset(_KNOWN, 0, sizeof(_KNOWN))
-for _known_name in (*_SPECIAL_NAMES, b"svg", b"math"):
+for _known_name in {*_SPECIAL_NAMES, *_FORMATTING_NAMES, *_UNWRAPPED_NAMES, b"svg", b"math"}:
     _known = _find(_KNOWN, _code(_known_name))
     assert _known != NULL and not _known.code, _known_name
     _known.code = _code(_known_name)
-    _known.is_special = _known_name not in (b"svg", b"math")
+    _known.is_special = _known_name in _SPECIAL_NAMES
     _known.is_void = _known_name in _VOID_NAMES
+    _known.is_formatting = _known_name in _FORMATTING_NAMES
+    _known.is_block = (
+        _known.is_special and not _known.is_void or _known_name in _UNWRAPPED_NAMES or _known_name in (b"col", b"hr")
+    )

@@ -24,7 +24,7 @@ class ParseTable:
     favor: Literal["precision", "balance", "recall"] = key("precision", help="trafilatura: less text, or more")
     fast: bool = key(False, help="trafilatura: without its fallback extractors")
     timeout_seconds: float = key(60.0, above=0, help="processor seconds for a page; a backstop, tried twice")
-    max_tags: int = key(100_000, at_least=1, help="a page with more '<' is not parsed")
+    max_tags: int = key(100_000, at_least=1, help="a page with more '<', or elements, is not parsed")
     max_depth: int = key(1_000, at_least=1, help="a page whose elements nest deeper is not parsed")
 
     def bounds(self, max_document_bytes: int) -> Bounds:
@@ -33,9 +33,11 @@ class ParseTable:
 
 
 class ParseStep:
-    """Rules, in this order: `parse.too_large` (bytes once content encodings are undone), `parse.too_deep` (the value is
-    an upper estimate), `parse.too_many_tags`; then `parse.timeout`, `parse.error` (the extractor raised) and
-    `parse.crashed` (it took its process with it, twice); then `parse.empty` (no text).
+    """Rules, in this order: `parse.too_large` (bytes once content encodings are undone), `parse.too_many_attributes`
+    (of one tag), `parse.too_deep` (the value is an upper estimate), `parse.too_many_tags` (or elements, where a parser
+    opens so many again; before `too_deep`, by an upper estimate, where there are far too many); then `parse.timeout`,
+    `parse.error` (the extractor raised) and `parse.crashed` (it took its process with it, twice); then `parse.empty`
+    (no text).
 
     Sets `text`, `charset` and `text_hash`. Texts are in Unicode's NFC, their lines end in "\\n", and they hold no NUL
     and no lone surrogate."""

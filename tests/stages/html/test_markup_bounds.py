@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stages.html.markup import depth
+from stages.html.markup import depth, num_elements
 from stages.html.markup_bounds import markup_bounds
 
 
@@ -35,7 +35,7 @@ from stages.html.markup_bounds import markup_bounds
 )
 def test_depth_counts_what_really_nests(html, expected):
     assert depth(html) == expected
-    assert 2 + markup_bounds(html.encode(), 0)[1] >= expected
+    assert 2 + markup_bounds(html.encode())[1] >= expected
 
 
 def test_an_end_tag_that_an_open_block_makes_the_parser_pass_over_ends_nothing():
@@ -84,18 +84,19 @@ TABLES = ["<table>", "</table>", "<tr>", "</tr>", "<td>", "</td>", "<caption>", 
 @example(["<form>", "</x>", "<y>", "<x>", "</form>"], 20)
 def test_the_cheap_bound_is_never_below_the_depth(parts, times):
     html = "".join(parts) * times
-    num_tags, bound = markup_bounds(html.encode(), 0)
+    num_tags, bound, *_ = markup_bounds(html.encode())
     assert num_tags == html.count("<")
     assert depth(html) - 3 <= bound <= num_tags, "`html`, `body` and the element that a stray </p> makes are no tags"
-    assert markup_bounds(html.encode(), num_tags)[1] <= bound
 
 
 @given(st.lists(st.sampled_from([*PARTS, *SCOPES, *TABLES])), st.integers(1, 20))
 def test_elements_that_a_table_may_leave_out_double_the_bound_at_most(parts, times):
     html = "".join(parts) * times
-    assert depth(html) <= 2 * markup_bounds(html.encode(), 0)[1] + 3
+    assert depth(html) <= 2 * markup_bounds(html.encode())[1] + 3
 
 
+HIDING = {f"<{name}>" for name in ("script", "style", "title", "textarea")}
+PLAINLY_READ = [part for part in [*PARTS, *SCOPES, *TABLES, "<img>"] if part.endswith(">") and part not in HIDING]
 VOID = {"br", "img"}
 SPECIAL = VOID | {"div", "p", "h1", "li", "script", "style", "title", "table", "tr", "td", "caption", "form", "select"}
 SPECIAL |= {"section", "ul", "template", "foreignobject", "blockquote"}
@@ -136,9 +137,9 @@ def plain_bound(html: str) -> int:
 @given(
     st.lists(
         st.one_of(
-            st.sampled_from([*PARTS, *SCOPES, *TABLES, "<img>", "<blockquote>", "</blockQuote>"]),
-            st.sampled_from(["<longname-a>", "</longname-a>", "<DIV ", "</\n", "<ü>"]),
-            st.text("<>/ab\0 \n"),
+            st.sampled_from(PLAINLY_READ),
+            st.sampled_from(["<blockquote>", "</blockQuote>", "<longname-a>", "</longname-a>", "</\n>", "<ü>"]),
+            st.text(">/ab \n"),
         )
     )
 )
@@ -146,10 +147,72 @@ def plain_bound(html: str) -> int:
 @example(["<form>", "<x>", "</form>", "<form>", "</x>", "<x>"])
 def test_the_cheap_bound_adds_up_what_no_end_tag_answered(parts):
     html = "".join(parts)
-    assert markup_bounds(html.encode(), len(html))[1] == plain_bound(html)
+    assert markup_bounds(html.encode())[1] == plain_bound(html)
 
 
 def test_more_names_than_there_is_room_for_make_the_bound_larger_at_most():
     names = [f"x{number:x}" for number in range(20_000)]
     html = "".join(f"<{name}></{name}>" for name in names) * 2
-    assert plain_bound(html) <= markup_bounds(html.encode(), 0)[1] <= 2 * len(names)
+    assert plain_bound(html) <= markup_bounds(html.encode())[1] <= 2 * len(names)
+
+
+FORMATTING = ["a", "b", "nobr", "font", "rt", "dialog", "span", "hr", "li", "object"]
+REOPENED = [f"<{name}>" for name in FORMATTING] + [f"</{name}>" for name in FORMATTING]
+REOPENED += [f"<{name} id={number}>x" for name in ("a", "b", "font") for number in range(4)]
+
+
+@given(st.lists(st.sampled_from([*PARTS, *SCOPES, *REOPENED, "<![CDATA[", "]]>"])), st.integers(1, 20))
+def test_no_page_has_more_elements_than_tags_and_those_that_are_opened_again(parts, times):
+    html = "".join(parts) * times
+    num_tags, _, num_reopened, _ = markup_bounds(html.encode())
+    assert num_elements(html) - 3 <= num_tags + num_reopened, "`html`, `head` and `body` need no tags"
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<p><a href=x><b>x</b></a> <i>y</i></p>" * 100,
+        "<ul><li><span><em>x</em></span><li><code>y</code></ul>" * 100,
+        "<a href=x><div><h2><b>x</b></h2></div></a>" * 100,
+    ],
+)
+def test_little_is_opened_again_where_elements_end(html):
+    assert markup_bounds(html.encode())[2] <= html.count("<")
+
+
+@pytest.mark.parametrize("hidden", ["", "<!--</b>-->", "<script></b></script>", "<i title='</b>'></i>"])
+def test_elements_that_no_end_tag_ends_are_opened_again_in_every_block(hidden):
+    html = "<div>" + "".join(f"<b id={number}>{hidden}" for number in range(30)) + "</div>" + "<p>x</p>" * 200
+    assert num_elements(html) > 30 * 200
+    assert num_elements(html) < sum(markup_bounds(html.encode())[::2]) < 3 * num_elements(html)
+
+
+def test_what_is_opened_again_with_long_attributes_counts_for_more():
+    pages = [f"<div><b title={'x' * length}></div>" + "<p>x</p>" * 100 for length in (1, 128_000)]
+    short, long = (markup_bounds(page.encode())[2] for page in pages)
+    assert long > 1_000 * short
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("", 0),
+        ("<p>", 0),
+        ("<p a b=1 c='2>' d = \"<e f g>\" h>", 5),
+        ("<p/a/b/c/>", 3),
+        ("<p a='1'b=\"2\"c>", 3),
+        ("<p a></p b c>", 2),
+        ("<!-- <p a b c> --><p a>", 1),
+        ("<script>if (a<b c d e)</script><p a>", 1),
+        ("<svg><style><p a b c></style></svg><p a>", 3),
+        ("<select><title></select><p a b></title>", 2),
+        ("<p a b", 2),
+    ],
+)
+def test_the_most_attributes_of_a_tag(html, expected):
+    assert markup_bounds(html.encode())[3] == expected
+
+
+def test_attributes_are_counted_in_linear_time_where_every_tag_may_begin_anywhere():
+    html = "<svg><style><p " + "<x a " * 50_000
+    assert markup_bounds(html.encode())[3] > 1_000

@@ -90,6 +90,30 @@ def test_too_many_tags_and_too_deep_are_told_before_anything_is_extracted(make_d
     assert (rule(deep), deep.finding.value) == ("parse.too_deep", 50_002)
 
 
+def paragraphs_behind(num_open: int, num_paragraphs: int) -> str:
+    """A page of paragraphs behind a block with so many elements in it that are left open."""
+    return "<div>" + "".join(f"<b id={n}>" for n in range(num_open)) + "</div>" + "<p>x</p>" * num_paragraphs
+
+
+def test_elements_that_a_parser_opens_again_in_every_block_are_tags_too(make_document):
+    outcome = parse(make_document(html=paragraphs_behind(600, 10_000)), extractor="resiliparse")
+    assert rule(outcome) == "parse.too_many_tags"
+    assert outcome.finding.value > 6_000_000
+    told_by_the_tree = parse(make_document(html=paragraphs_behind(30, 4_000)), extractor="resiliparse")
+    assert (rule(told_by_the_tree), told_by_the_tree.finding.value) == ("parse.too_many_tags", 124_034)
+    kept = parse(make_document(html=paragraphs_behind(20, 4_000)), extractor="resiliparse", ledger=True)
+    assert (rule(kept), kept.findings[-1].value) == ("kept", 84_024)
+
+
+def test_a_tag_of_very_many_attributes_is_turned_down_before_anything_compares_them(make_document):
+    def page(num_attributes: int) -> str:
+        return PAGE.replace("<article>", f"<article {' '.join(f'a{n}=1' for n in range(num_attributes))}>")
+
+    outcome = parse(make_document(html=page(1_001)))
+    assert (rule(outcome), outcome.finding.value) == ("parse.too_many_attributes", 1_001)
+    assert rule(parse(make_document(html=page(1_000)))) == "kept"
+
+
 def test_depth_in_a_charset_of_two_bytes_is_seen_too(make_document):
     outcome = parse(make_document(html=("<div>" * 5_000).encode("utf-16"), charset_hint="utf-16"))
     assert rule(outcome) == "parse.too_deep"
@@ -133,7 +157,12 @@ def test_clean_text_is_what_utf8_can_hold_and_twice_is_once(text):
 
 def test_with_the_ledger_the_bounds_that_held_are_kept(make_document):
     parsed = parse(make_document(html=PAGE), ledger=True)
-    assert [f.rule for f in parsed.findings] == ["parse.too_large", "parse.too_deep", "parse.too_many_tags"]
+    assert [f.rule for f in parsed.findings] == [
+        "parse.too_large",
+        "parse.too_many_attributes",
+        "parse.too_deep",
+        "parse.too_many_tags",
+    ]
     assert not parse(make_document(html=PAGE)).findings
 
 
@@ -362,4 +391,4 @@ def test_end_tags_of_another_long_name_do_not_hide_depth(make_document):
 
 def test_real_pages_are_far_from_the_bounds(real_pages):
     assert max(depth(page) for page in real_pages) < ParseTable().max_depth / 4
-    assert max(markup_bounds(page.encode(), 0)[0] for page in real_pages) < ParseTable().max_tags / 4
+    assert max(markup_bounds(page.encode())[0] for page in real_pages) < ParseTable().max_tags / 4
