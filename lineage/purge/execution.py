@@ -36,6 +36,7 @@ from lineage.purge.parsed_texts import clean_parsed_texts, remove_parsed_texts
 from lineage.purge.plan import PARSED_TEXTS_KIND, PlanHooks, PurgeError, PurgeMatch, PurgePlan, plan_purge
 from lineage.purge.returned import strays
 from lineage.purge.rewrite import Span, drop_excerpts, rewrite_dedup, rewrite_part, rewrite_shard
+from lineage.purge.sweeps import DropCached, sweep_own_caches
 from lineage.storage.folder import Folder
 from lineage.storage.lock import LEASE_FILE, Hold, hold
 from lineage.store.checksum_update import WORK, update_checksums
@@ -58,11 +59,11 @@ _PLANNED: Final = pa.schema([
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyHooks:
-    """What applying needs from higher layers: the report of an OUT as HTML, to drop what caches of this host hold of
-    blocks that the new index no longer names, and to clean an export."""
+    """What applying needs from higher layers: the report of an OUT as HTML, to drop from a cache of this host what the
+    new index no longer names, and to clean an export."""
 
     render: Callable[[Folder], bytes]
-    drop_cached: Callable[[Folder, Index], None]
+    drop_cached: DropCached
     clean_export: CleanExport
 
 
@@ -233,7 +234,7 @@ class _Purge:
         for name in sorted(set(intent.old_files) - index.files().keys() - parsed_text_files(self._out).keys()):
             self._out.remove(name)
         excerpts_changed = drop_excerpts(self._out, _EXCERPTS, doc_ids)
-        self._hooks.drop_cached(self._out, index)
+        caches_swept = sweep_own_caches(self._out, index, self._hooks.drop_cached, f"purge:{intent.purge_id}")
         # The new report lists this purge, so it is rendered after the row of `purges`. That row states that every text
         # is gone, so the old report, which shows some, is removed before it.
         self._out.remove(_REPORT)
@@ -245,15 +246,16 @@ class _Purge:
         changed = [_REPORT]
         changed += [_EXCERPTS] if excerpts_changed or resumed else []
         changed += [TEXTS_FILE] if texts_changed or (resumed and self._out.exists(TEXTS_FILE)) else []
-        self._update_checksums(intent, changed)
+        self._update_checksums(intent, changed, ["cache_sweeps"] if caches_swept or resumed else [])
         # The intent goes first: rows without it are thrown away by the next call.
         self._out.remove(_INTENT)
         self._out.remove_tree(PURGE_FOLDER)
         if not self._out.is_remote and not os.listdir(self._out.at(WORK)):
             os.rmdir(self._out.at(WORK))
 
-    def _update_checksums(self, intent: _Intent, changed: list[str]) -> None:
-        """Cover what the purge wrote: the `changed` files, its rows, and parsed texts as texts.json names them."""
+    def _update_checksums(self, intent: _Intent, changed: list[str], appended: list[str]) -> None:
+        """Cover what the purge wrote: the `changed` files, its rows and those of the tables `appended` to, and parsed
+        texts as texts.json names them."""
         if not self._out.exists(CHECKSUMS_FILE):
             return  # sums taken now of what was lost would vouch for any damage
         written, removed = [sum_file(self._out, name) for name in changed], set(intent.old_files)
@@ -262,7 +264,7 @@ class _Purge:
             covered = (entry.file for entry in read_checksums(self._out).files)
             removed |= {name for name in covered if name.startswith(f"{FOLDER}/") and name != TEXTS_FILE}
             written += texts.sums()
-        update_checksums(self._out, written, removed, appended=("purged", "purges"))
+        update_checksums(self._out, written, removed, appended=("purged", "purges", *appended))
 
     def clean_exports(self, forget: Collection[str]) -> CleanedExports:
         """Bring every recorded copy to the corpus as it is now."""

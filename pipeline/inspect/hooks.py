@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import socket
+from collections.abc import Collection
 
-from lineage.index.output_index import Index, read_index
+from lineage.index.output_index import read_index
 from lineage.purge.execution import ApplyHooks
 from lineage.purge.plan import PlanHooks
 from lineage.storage.folder import Folder
-from lineage.store.delta import read_table
 from lineage.trace.earlier import find_in
 from lineage.verify.problems import VerifyHooks
 from pipeline.recipe import recipe_of
@@ -70,10 +68,6 @@ def apply_hooks() -> ApplyHooks:
     )
 
 
-def drop_cached(out: Folder, index: Index) -> None:
-    """Drop from this host's caches, as training runs recorded them, what `index` does not name."""
-    sweeps = read_table(out, "cache_sweeps").select(["host", "folder"]).to_pylist()
-    hashes = {shard.hash for shard in index.shards}
-    for folder in sorted({sweep["folder"] for sweep in sweeps if sweep["host"] == socket.gethostname()}):
-        if os.path.isdir(folder):
-            CacheFolder(folder, 0).prepare(hashes)
+def drop_cached(folder: str, hashes: Collection[str]) -> None:
+    """Drop from a cache folder of this host the blocks of shards not in `hashes`."""
+    CacheFolder(folder, 0).prepare(hashes)
