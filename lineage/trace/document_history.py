@@ -60,8 +60,8 @@ class DocumentHistory:
         return self.row.doc_id
 
     def as_json(self, limit: int | None = None) -> dict[str, Json]:
-        """The history as `trace --json` prints it. `limit` cuts the lists of cluster members and exposures; for a list
-        that was cut, `<name>_cut` gives its count, its first and its last entry."""
+        """The history as `trace --json` prints it. `limit` cuts every list: decisions, cluster members, placements and
+        exposures; for a list that was cut, `<name>_cut` gives its count, its first and its last entry."""
         row = self.row
         fields: dict[str, Json] = {
             "doc_id": row.doc_id.hex(),
@@ -79,10 +79,10 @@ class DocumentHistory:
                 "tokens": _hex(row.tokens_hash),
             },
             "status": row.status,
-            "decisions": [_decision(decision) for decision in self.decisions],
-            "cluster": self._cluster(limit),
-            "placements": self._placements(),
         }
+        _put_cut(fields, "decisions", [_decision(decision) for decision in self.decisions], limit)
+        fields["cluster"] = self._cluster(limit)
+        _put_cut(fields, "placements", self._placements(), limit)
         _put_cut(fields, "exposures", [asdict(exposure) for exposure in self.exposures], limit)
         fields["purged"] = None if self.purged is None else asdict(self.purged)
         return fields
@@ -102,7 +102,7 @@ class DocumentHistory:
         _put_cut(fields, "members", [member.hex() for member in found.members], limit)
         return fields
 
-    def _placements(self) -> Json:
+    def _placements(self) -> list[Json]:
         row = self.row
         if row.shard is None:
             return []
@@ -116,13 +116,13 @@ def documents_json(
     last: DocumentHistory | None = None,
 ) -> dict[str, Json]:
     """`{"documents": […]}`: the answer in every direction but by id. `num` and `last`: how many there are and the last
-    of them, where `histories` are only the first."""
+    of them, where `histories` are only the first, one at least."""
     fields: dict[str, Json] = {}
     _put_cut(fields, "documents", [history.as_json(limit) for history in histories], limit)
     if num is not None and num > len(histories):
         fields["documents_cut"] = {
             "count": num,
-            "first": histories[0].as_json(limit) if histories else None,
+            "first": histories[0].as_json(limit),
             "last": None if last is None else last.as_json(limit),
         }
     return fields

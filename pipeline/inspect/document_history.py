@@ -23,10 +23,11 @@ _SHOWN = 12
 
 
 def print_history(console: Console, history: DocumentHistory, limit: int | None = None) -> None:
-    """One document's history, from the crawl to training. Lists longer than `limit` (12) end with how many are left."""
+    """One document's history, from the crawl to training. Lists longer than `limit` (12; of decisions all are shown
+    without it) end with how many are left."""
     shown = _SHOWN if limit is None else limit
     _print_opening(console, history)
-    _print_decisions(console, history)
+    _print_decisions(console, history, limit)
     _print_cluster(console, history, shown)
     _print_place(console, history)
     _print_exposures(console, history, shown)
@@ -35,16 +36,16 @@ def print_history(console: Console, history: DocumentHistory, limit: int | None 
 def print_list(
     console: Console, out: str, histories: Sequence[DocumentHistory], limit: int | None = None, num: int | None = None
 ) -> None:
-    """Several documents of the output at `out`: each one's history if they are few, else a table, a line a document.
-    `num`: how many there are, where `histories` are only the first."""
+    """Documents of the output at `out`: each one's history if they are few and none is cut off, else a table, a line a
+    document. `num`: how many there are, where `histories` are only the first."""
     count = len(histories) if num is None else num
-    if count <= 3:
+    shown = histories if limit is None else histories[:limit]
+    if count <= 3 and len(shown) == count:
         for number, history in enumerate(histories):
             if number:
                 console.print()
             print_history(console, history, limit)
         return
-    shown = histories if limit is None else histories[:limit]
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("document", "status", "by", "url"):
         table.add_column(name, overflow="fold" if name == "url" else "ellipsis", no_wrap=name != "url")
@@ -95,7 +96,7 @@ def _print_opening(console: Console, history: DocumentHistory) -> None:
         console.print(Text("  ").append_text(plain("; ".join(about))))
 
 
-def _print_decisions(console: Console, history: DocumentHistory) -> None:
+def _print_decisions(console: Console, history: DocumentHistory, limit: int | None) -> None:
     console.print(Text("\nWhat was decided", "bold"))
     if not history.decisions:
         console.print("  nothing is recorded")
@@ -103,7 +104,8 @@ def _print_decisions(console: Console, history: DocumentHistory) -> None:
         decision.verdict != "keep" or not decision.rule for decision in history.decisions
     ):
         console.print(Text("  sluice explain OUT --doc ID measures every rule again", "dim"))
-    for stage, of_stage in groupby(history.decisions, key=lambda decision: decision.stage):
+    shown = history.decisions[:limit]
+    for stage, of_stage in groupby(shown, key=lambda decision: decision.stage):
         for number, decision in enumerate(of_stage):
             mark, style = _MARKS.get(decision.verdict, ("·", ""))
             line = (
@@ -112,6 +114,8 @@ def _print_decisions(console: Console, history: DocumentHistory) -> None:
                 .append_text(_words(decision))
             )
             console.print(line)
+    if len(history.decisions) > len(shown):
+        console.print(Text(f"  … and {len(history.decisions) - len(shown):,} more", "dim"))
 
 
 def _words(decision: StageDecision) -> Text:

@@ -30,7 +30,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--runs", nargs="+", default=[], metavar="DIR", help="training outputs whose facts the store lacks"
     )
     parser.add_argument("--version", type=int, help="the corpus as of this version (1 after its run, one more a purge)")
-    parser.add_argument("--limit", type=count, help="cut lists to this many entries, and add how many there are")
+    parser.add_argument(
+        "--limit",
+        type=count,
+        help="cut every list to this many entries, and add how many there are (with --json the first and the last too)",
+    )
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument("--doc", metavar="ID", help="a document id: 32 hex digits")
     way.add_argument("--url")
@@ -52,11 +56,13 @@ def run(options: argparse.Namespace) -> int:
     check_finished(Folder(options.out))
     tracer = make_tracer(options.out, options.version, options.runs)
     if options.doc is not None:
+        from pipeline.inspect.document_history import print_history
+
         history = tracer.by_id(doc_id(options.doc))
         if options.json:
             print_json(history.as_json(options.limit))
         else:
-            _print(options.out, [history], options.limit, None)
+            print_history(console(), history, options.limit)
         return 0
     histories, num = _find(tracer, options)
     if options.json:
@@ -81,7 +87,8 @@ def _find(tracer: Tracer, options: argparse.Namespace) -> tuple[list[DocumentHis
     if options.url is not None:
         return tracer.by_url(options.url), None
     if options.host is not None:
-        return tracer.by_host(options.host, options.limit)
+        # Of a list cut to nothing the first is told too.
+        return tracer.by_host(options.host, None if options.limit is None else max(options.limit, 1))
     if options.hash is not None:
         return tracer.by_hash(_hash(options.hash)), None
     if options.warc is not None:
@@ -109,10 +116,6 @@ def _hash(text: str) -> bytes:
 
 
 def _print(out: str, histories: list[DocumentHistory], limit: int | None, num: int | None) -> None:
-    from pipeline.inspect.document_history import print_history, print_list
+    from pipeline.inspect.document_history import print_list
 
-    screen = console()
-    if len(histories) == 1:
-        print_history(screen, histories[0], limit)
-    else:
-        print_list(screen, out, histories, limit, num)
+    print_list(console(), out, histories, limit, num)

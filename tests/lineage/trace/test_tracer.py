@@ -165,6 +165,32 @@ def test_a_host_is_listed_in_order_of_url_and_cut_with_its_count(out: Folder) ->
     assert "documents_cut" not in documents_json(tracer(out).by_host("host1.example")[0])
 
 
+def test_a_limit_cuts_every_list_of_a_history_and_adds_its_count_its_first_and_its_last(own: Folder) -> None:
+    train(own, segment_row(0, 0, 9))
+    history = tracer(own).by_id(doc_id(1))
+    whole, cut = history.as_json(), history.as_json(1)
+    for name, told, full in (
+        ("decisions", cut, whole),
+        ("exposures", cut, whole),
+        ("members", cut["cluster"], whole["cluster"]),
+    ):
+        every = full[name]  # type: ignore[index,call-overload]
+        assert told[name] == every[:1] and len(every) > 1, name  # type: ignore[index,call-overload]
+        assert told[f"{name}_cut"] == {"count": len(every), "first": every[0], "last": every[-1]}  # type: ignore[index,call-overload]
+    assert (cut["placements"], history.as_json(0)["placements"]) == (whole["placements"], [])
+    assert not [name for name in whole if name.endswith("_cut")]
+
+
+def test_a_limit_cuts_decisions_on_a_terminal_too(out: Folder) -> None:
+    def shown(limit: int | None) -> str:
+        written = io.StringIO()
+        print_history(Console(file=written, width=200), tracer(out).by_id(doc_id(1)), limit)
+        return written.getvalue()
+
+    assert "quality" in shown(None) and "quality" not in shown(1)
+    assert "… and 5 more" in shown(1)
+
+
 @pytest.mark.parametrize("ask", [
     lambda t: t.by_id(content_hash(b"nobody")),
     lambda t: t.by_url("https://nowhere.example/"),

@@ -1,8 +1,11 @@
-"""`sluice trace`: what a wrong option is answered with."""
+"""`sluice trace`: what a wrong option is answered with, and lists that are cut."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -28,3 +31,24 @@ def test_an_offset_that_is_no_number_is_a_wrong_call(offset: str, capsys: pytest
         main(["trace", "out", "--shard", "web/0", f"--offset={offset}"])
     assert ended.value.code == 2
     assert "expected a whole number, 0 or more" in capsys.readouterr().err
+
+
+def test_a_host_cut_to_nothing_has_its_count_its_first_and_its_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = make_small_out(str(tmp_path / "out"))
+    hosts = Counter(urlsplit(record.url).hostname for record in small.records if record.url)
+    host, _ = hosts.most_common(1)[0]
+
+    def told(*arguments: str) -> str:
+        assert main(["trace", small.folder.url, "--host", str(host), *arguments]) == 0
+        return capsys.readouterr().out
+
+    every = json.loads(told("--json"))["documents"]
+    assert len(every) > 3
+    cut = json.loads(told("--json", "--limit", "0"))
+    assert cut["documents"] == [] and cut["documents_cut"]["count"] == len(every)
+    ends = [cut["documents_cut"][end]["doc_id"] for end in ("first", "last")]
+    assert ends == [every[0]["doc_id"], every[-1]["doc_id"]]
+    for limit in ("0", "1"):
+        assert f"… and {len(every) - int(limit)} more of {len(every)}" in told("--limit", limit)
