@@ -18,6 +18,8 @@ _SLICE: Final = 16 << 10
 _ZSTD_SLICE: Final = 1 << 10
 _ZSTD_WINDOW: Final = 8 << 20
 """The largest window that RFC 8878 (section 3.1.1.1.2) requires of a decoder, and RFC 9659 allows in HTTP."""
+_ZLIB_BEGINS: Final = frozenset(bytes([window << 4 | 8]) for window in range(8))
+"""The first byte of zlib's format (RFC 1950, section 2.2): the method, 8, and a window of 256 bytes to 32 KiB."""
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r?\n")
 
 
@@ -52,7 +54,7 @@ def _gzip(payload: bytes) -> Iterator[bytes]:
 
 def _deflate(payload: bytes) -> Iterator[bytes]:
     # RFC 9110 (section 8.4.1.2) means zlib's format; some servers send the bare one.
-    begins_as_zlib = payload[:1] == b"\x78" and int.from_bytes(payload[:2], "big") % 31 == 0
+    begins_as_zlib = payload[:1] in _ZLIB_BEGINS and int.from_bytes(payload[:2], "big") % 31 == 0
     return _inflate(payload, zlib.MAX_WBITS if begins_as_zlib else -zlib.MAX_WBITS)
 
 

@@ -22,11 +22,12 @@ _MISFIT_SHARE: Final = 0.1
 """Largest share of U+FFFD among the characters that are not ASCII."""
 
 _META = re.compile(
-    rb"<meta\s[^>]{0,500}?charset\s*=\s*[\"']?\s*([\w.:-]{2,40})"
-    rb"|^\s*<\?xml\s[^>]{0,200}?encoding\s*=\s*[\"']\s*([\w.:-]{2,40})",
+    rb"<meta\s[^>]{0,500}?charset\s*+=\s*+[\"']?\s*+([\w.:-]{2,40})"
+    rb"|^\s*<\?xml\s[^>]{0,200}?encoding\s*+=\s*+[\"']\s*+([\w.:-]{2,40})",
     re.IGNORECASE,
 )
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _READ_AS: Final = {
     "ascii": "cp1252", "latin_1": "cp1252", "iso8859_1": "cp1252", "iso8859_9": "cp1254", "iso8859_11": "cp874",
     "tis_620": "cp874", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949",
@@ -106,7 +107,7 @@ def _is_utf8(payload: bytes) -> bool:
 
 def _fit(payload: bytes, name: str) -> str | None:
     """`payload` read as `name`, or None if it does not fit."""
-    if name.startswith("utf-16") and b"\0" not in payload:
+    if name.startswith("utf-16") and b"\0" not in payload and not payload.startswith(_UTF16_MARKS):
         return None
     try:
         return payload.decode(name)

@@ -13,7 +13,7 @@ MAX_HEADER_BYTES: Final = 1 << 20
 
 END_OF_HEADERS = re.compile(rb"\r?\n[ \t]*\r?\n")
 _STATUS_LINE = re.compile(rb"HTTP/\d+(?:\.\d+)?[ \t]+(\d{3})(?!\d)", re.IGNORECASE)
-_CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([^\s\"';,]{1,60})", re.IGNORECASE)
+_CHARSET = re.compile(r"charset\s*+=\s*+[\"']?\s*+([^\s\"';,]{1,60})", re.IGNORECASE)
 
 _LISTS: Final = frozenset({"content-encoding", "transfer-encoding"})
 _MOST_CODINGS: Final = 100  # characters; a hostile head repeats a line fifty thousand times

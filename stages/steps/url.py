@@ -32,14 +32,13 @@ _PLAIN = re.compile(
 """Most addresses: a host of plain labels, path and query arguments of unreserved characters. No escapes come or go."""
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _MAX_PASSES = 5  # two for nearly every URL: the second finds nothing to change
-_SPACES_AND_CONTROLS = re.compile(r"[\x00-\x20\x7f]+")
-_NO_PART_OF_A_URL = re.compile(r"\A[\x00-\x20\x7f]+|[\x00-\x20\x7f]+\Z|[\t\n\r]+")
-"""As browsers take them out; a space within is written %20."""
+_SPACES_AND_CONTROLS = "".join(map(chr, range(0x21))) + "\x7f"
+_LINE_ENDS_AND_TABS = str.maketrans("", "", "\t\n\r")
 _BARE_HOST = re.compile(r"(?:(?:[\w-]+\.)+(?:[^\W\d_]{2,}|xn--[\w-]+)|(?:\d{1,3}\.){3}\d{1,3})\.?(?::\d*)?(?=[/?]|\Z)")
 """A host in front of a URL without a scheme, as crawls' tables have them: with a dot, and no file or version number."""
 _NAME_WITHOUT_HOST = re.compile(r"(?!(?:https?|about|mailto):)[a-z][a-z0-9+.-]*:/*[^/]", re.IGNORECASE)
 """A name of another scheme, which needs no host: urn:isbn:…, doi:…, or one of a data set's own."""
-_LAST_DOTS = re.compile(r"\.+(?=(?::\d*)?\Z)")
+_PORT = re.compile(r":\d*\Z")
 _DOTS = ".。．｡"  # IDNA takes each of them for a full stop
 _NOT_A_WORD = regex.compile(r"[^\p{L}\p{N}\p{M}]+")
 
@@ -67,14 +66,20 @@ def normalise_url(url: str) -> str:
     """
     plain = _PLAIN.fullmatch(url)
     if plain is None:
-        return _settled(_NO_PART_OF_A_URL.sub("", url))
+        return _settled(_cleaned(url))
     place, query = plain.groups(default="")
     arguments = sorted(query.split("&"), key=lambda argument: argument.partition("="))
     return f"https://{place}{_untracked(arguments)}"
 
 
+def _cleaned(url: str) -> str:
+    """Without what browsers take out: white space and control codes at its ends, tabs and line ends; a space within is
+    written %20. A fragment begins no page, so what stands before it ends the URL."""
+    return url.partition("#")[0].strip(_SPACES_AND_CONTROLS).translate(_LINE_ENDS_AND_TABS).strip(_SPACES_AND_CONTROLS)
+
+
 def _settled(cleaned: str) -> str:
-    """`normalise_url` of a URL without white space and control codes at its ends.
+    """`normalise_url` of a URL that `_cleaned` gave.
 
     For a few hosts the first pass only makes way for a second: what IDNA refuses for its two dots at the end, it takes
     once they are gone. A URL that never settles is compared as it is."""
@@ -83,7 +88,7 @@ def _settled(cleaned: str) -> str:
         before, form = form, _canonical(form)
         if form == before:
             return form
-    return cleaned.partition("#")[0]
+    return cleaned
 
 
 def _canonical(cleaned: str) -> str:
@@ -91,12 +96,16 @@ def _canonical(cleaned: str) -> str:
         canonical: str = canonicalize_url(cleaned)
         parts = urlsplit(canonical)
     except (ValueError, UnicodeError):  # a port or an IPv6 host that is none: compare it as it is
-        return cleaned.partition("#")[0]
-    if parts.scheme not in _DEFAULT_PORTS or not parts.netloc or _SPACES_AND_CONTROLS.search(parts.netloc):
-        return cleaned.partition("#")[0]  # the last: IDNA makes plain spaces of others, which are no part of a host
+        return cleaned
+    if parts.scheme not in _DEFAULT_PORTS or not parts.netloc or set(_SPACES_AND_CONTROLS) & set(parts.netloc):
+        return cleaned  # the last: IDNA makes plain spaces of others, which are no part of a host
     userinfo, at, host = parts.netloc.rpartition("@")
-    host = _LAST_DOTS.sub("", host.removesuffix(_DEFAULT_PORTS[parts.scheme]))
-    return f"https://{userinfo}{at}{host}{parts.path or '/'}{_untracked(parts.query.split('&'))}"
+    host = host.removesuffix(_DEFAULT_PORTS[parts.scheme])
+    port = _PORT.search(host)
+    name, port_given = (host[: port.start()], port[0]) if port else (host, "")
+    return (
+        f"https://{userinfo}{at}{name.rstrip('.')}{port_given}{parts.path or '/'}{_untracked(parts.query.split('&'))}"
+    )
 
 
 def _untracked(arguments: Iterable[str]) -> str:

@@ -47,6 +47,13 @@ def test_bare_deflate_is_understood() -> None:
     assert decode_body(raw_deflate(b"page " * 100), "deflate", 1000) == b"page " * 100
 
 
+@pytest.mark.parametrize("bits", range(9, 16))
+def test_deflate_with_any_window_is_understood(bits: int) -> None:
+    deflater = zlib.compressobj(9, zlib.DEFLATED, bits)
+    payload = deflater.compress(b"page " * 100) + deflater.flush()
+    assert decode_body(payload, "deflate", 1000) == b"page " * 100
+
+
 @pytest.mark.parametrize("name", ["gzip", "deflate", "br", "zstd"])
 def test_a_bomb_is_refused(name: str) -> None:
     bomb = CODINGS[name](bytes(30 << 20))

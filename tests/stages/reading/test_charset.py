@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.reading.charset import decode_text, known_charset
+from stages.reading.headers import charset_of
 
 POLISH = "Zażółć gęślą jaźń. Pchnąć w tę łódź jeża lub ośm skrzyń fig. "
 RUSSIAN = "Съешь же ещё этих мягких французских булок, да выпей чаю. "
@@ -34,6 +35,8 @@ RUSSIAN = "Съешь же ещё этих мягких французских �
         ("wörter".encode("utf-16"), "utf-16", "wörter", "utf-16-le"),
         (b"\xfe\xff" + "wörter".encode("utf-16-be"), "utf-16", "wörter", "utf-16-be"),
         (b"\xef\xbb\xbf" + "Café".encode(), "iso-8859-1", "Café", "utf-8"),
+        # A mark counts where no byte is NUL.
+        (b"\xff\xfe" + "你好世界这是测试".encode("utf-16-le"), None, "你好世界这是测试", "utf-16-le"),
         # The header goes before the page.
         (b'<meta charset="windows-1252">' + POLISH.encode("cp1250"), "windows-1250", POLISH, "cp1250"),
         # A header that is unknown, or lies, is passed over.
@@ -72,3 +75,10 @@ def test_any_bytes_with_any_hint_give_a_text(payload: bytes, hint: str | None) -
 @given(text=st.text(st.characters(codec="utf-8"), max_size=200))
 def test_utf8_without_a_mark_survives(text: str) -> None:
     assert decode_text(text.encode(), "utf-8")[0] == text.removeprefix("\ufeff")
+
+
+@pytest.mark.timeout(10)
+def test_spaces_behind_charset_are_passed_over_in_linear_time() -> None:
+    page = b"<html>" + (b"<meta " * 80 + b"charset=" + b" " * 3_600)[:4_000] + b">x</html>"
+    assert decode_text(page) == (page.decode(), "utf-8")
+    assert charset_of("text/html; charset=" + " " * 200_000 + ";") is None
