@@ -39,6 +39,7 @@ _BARE_HOST = re.compile(r"(?:(?:[\w-]+\.)+(?:[^\W\d_]{2,}|xn--[\w-]+)|(?:\d{1,3}
 _NAME_WITHOUT_HOST = re.compile(r"(?!(?:https?|about|mailto):)[a-z][a-z0-9+.-]*:/*[^/]", re.IGNORECASE)
 """A name of another scheme, which needs no host: urn:isbn:…, doi:…, or one of a data set's own."""
 _PORT = re.compile(r":\d*\Z")
+_HOST = re.compile(r"[\w.:-]+")
 _DOTS = ".。．｡"  # IDNA takes each of them for a full stop
 _NOT_A_WORD = regex.compile(r"[^\p{L}\p{N}\p{M}]+")
 
@@ -231,7 +232,7 @@ def _listed_hosts(line: str, file: str) -> Iterator[str]:
         )
     for name in names:
         host = named_host(name.removeprefix("*.").removeprefix("."))
-        if host is None:
+        if host is None or not _HOST.fullmatch(host):  # such as ||example.com^ or example.*, which match no host
             raise RecipeError(f"{file} holds {line!r}: expected a host name, such as example.com")
         yield host
 
