@@ -7,6 +7,8 @@
 
 views: documents, edits, findings, placements, steps, step_rules, inputs, unreadable, purges, purged, training_runs,
 training_segments, cache_sweeps, exports, reused_steps. `SELECT * FROM documents LIMIT 1` shows a view's columns.
+The columns at, by (of purges, exports, cache_sweeps) and offset (of unreadable) have names that SQL reserves: write
+"at" and so on in double quotes, or the view before the name, as in purges.at.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import re
 import shutil
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from lineage.index.output_index import check_finished
 from lineage.recipe import RecipeError
@@ -26,6 +30,10 @@ from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
 _SHOWN_ROWS = 200
+_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
+_RESERVED: Final = {"at": "purges", "by": "purges", "offset": "unreadable"}
+"""Columns whose names DuckDB reserves, each with a view that has it."""
+_BARE: Final = re.compile(rf"(?<![.\w])(?<!order )(?<!group )(?<!partition )({'|'.join(_RESERVED)})(?!\w| ?\d)")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         result = query(Folder(options.out), options.sql, options.version)
         objects = result.objects() if options.json else []
     except WrongQueryError as error:
-        raise RecipeError(str(error)) from error
+        raise RecipeError(f"{error}{_hint(options.sql, str(error))}") from error
     if options.json:
         print_json(objects)
     elif options.csv:
@@ -61,6 +69,17 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print_table(result.columns, result.rows)
     return 0
+
+
+def _hint(sql: str, error: str) -> str:
+    """What to write in place of a column's name that DuckDB reserves: its message points behind it, and names another
+    word."""
+    found = _BARE.search(" ".join(_QUOTED.sub("", sql).lower().split()))
+    if found is None or "syntax error" not in error:
+        return ""
+    name = found[0]
+    qualified = f"{_RESERVED[name]}.{name}"
+    return f'. The word {name} is reserved: write the column as "{name}" in double quotes, or as {qualified}'
 
 
 def _print_csv(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
