@@ -17,6 +17,7 @@ from aiohttp.test_utils import TestClient, TestServer, unused_port
 
 from lineage.storage.folder import Folder
 from pipeline.cli.main import main
+from pipeline.inspect.tracing import make_tracer
 from pipeline.page.serve import make_app
 from tests.support.outputs.purging import by_doc, purge
 from tests.support.outputs.recorded_training import record_training
@@ -110,3 +111,20 @@ def test_the_plan_of_a_purge_says_that_the_checkpoint_of_a_run_that_is_gone_is_u
             return await (await client.get(base.partition(str(port))[2] + "purge", params=asked)).text()
 
     assert f"last checkpoint before: unknown: {gone} cannot be read (" in asyncio.run(planned())
+
+
+def test_a_history_says_which_lists_are_cut_off(small: SmallOut, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.page.serve._MOST_SHOWN", 1)
+    history = make_tracer(small.folder.url).by_id(small.named["original"].doc_id)
+    assert history.cluster is not None
+
+    async def shown() -> str:
+        port = unused_port()
+        app = make_app(small.folder, "token", f"127.0.0.1:{port}")
+        async with TestClient(TestServer(app, port=port)) as client:
+            answer = await client.get(f"/?token=token&to=document/{history.doc_id.hex()}")
+            return await answer.text()
+
+    page = asyncio.run(shown())
+    for entries in (history.decisions, history.cluster.members):
+        assert f"the first 1 of {len(entries)}<" in page
