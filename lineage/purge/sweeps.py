@@ -17,8 +17,9 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import append, read_table
 from lineage.store.tables import CACHE_SWEEPS
 
-DropCached = Callable[[str, Collection[str]], None]
-"""(a cache folder of this host, hashes of shards): drops the blocks of all other shards."""
+DropCached = Callable[[str, Collection[str]], bool]
+"""(a cache folder of this host, hashes of shards): drops the blocks of all other shards; False if its disk does not let
+it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +44,18 @@ def unswept(out: Folder, index: Index) -> tuple[UnsweptCache, ...]:
 
 
 def sweep_own_caches(out: Folder, index: Index, drop: DropCached, transaction_id: str) -> bool:
-    """Drop from this host's caches what `index` does not name, and record each as cleaned; whether there are any.
+    """Drop from this host's caches what `index` does not name, and record each as cleaned; whether any was.
 
     The row comes after the blocks are gone, once under the transaction: so a call that was killed is made again. A
-    folder that is not there, as of a disk that is not mounted, stays unswept. The caller holds the OUT and updates the
-    checksums of `cache_sweeps`."""
+    folder that is not there, as of a disk that is not mounted, or cannot be cleaned stays unswept. The caller holds the
+    OUT and updates the checksums of `cache_sweeps`."""
     hashes = {shard.hash for shard in index.shards}
     swept = False
     for (host, folder), last in sorted(_last_sweeps(out, index).items()):
         if host != socket.gethostname() or not os.path.isdir(folder):
             continue
-        drop(folder, hashes)
+        if not drop(folder, hashes):  # a block is named by its hash, so none that stays can be served
+            continue
         row = last | {
             "content_fingerprint": index.content_fingerprint,
             "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),  # as training writes it: they are compared

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 
 from lineage.index.output_index import read_index
@@ -15,7 +16,9 @@ from pipeline.report.render import render_output, stale_report
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
 from stages.steps.url import named_host, url_key
-from trainer.data.cache.folder import CacheFolder
+from trainer.data.cache.folder import CacheFolder, DiskError
+
+_log = logging.getLogger(__name__)
 
 
 class Similarity:
@@ -68,6 +71,12 @@ def apply_hooks() -> ApplyHooks:
     )
 
 
-def drop_cached(folder: str, hashes: Collection[str]) -> None:
-    """Drop from a cache folder of this host the blocks of shards not in `hashes`."""
-    CacheFolder(folder, 0).prepare(hashes)
+def drop_cached(folder: str, hashes: Collection[str]) -> bool:
+    """Drop from a cache folder of this host the blocks of shards not in `hashes`; False, and a warning, if its disk
+    does not let us."""
+    try:
+        CacheFolder(folder, 0).prepare(hashes)
+    except DiskError as error:
+        _log.warning("the cache is not cleaned: %s", error)
+        return False
+    return True

@@ -73,6 +73,18 @@ def test_a_cache_that_the_purge_cleaned_is_not_among_those_that_still_hold_it(
     assert_whole(out)
 
 
+def test_a_cache_whose_disk_refuses_ends_no_purge_and_is_named(
+    template: SmallOut, out: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own, here = tmp_path / "cache", socket.gethostname()
+    record_sweeps(out, (here, own))
+    (own / "of-another-shard.block").mkdir(parents=True)  # which no unlink removes
+    purge(template, out)
+    assert left(out) == [(here, str(own))]
+    assert f"{own} cannot be used as a cache" in caplog.text
+    assert_whole(out)
+
+
 @pytest.mark.parametrize("act", ["sweep_own_caches", "erase_old_versions", "update_checksums"])
 def test_a_purge_that_ended_about_a_sweep_is_finished_with_one_row_and_true_checksums(
     act: str, template: SmallOut, out: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

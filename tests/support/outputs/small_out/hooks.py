@@ -42,7 +42,7 @@ def plan_hooks() -> PlanHooks:
 def apply_hooks() -> ApplyHooks:
     """What applying one needs."""
     return ApplyHooks(
-        render=render_plainly, drop_cached=lambda _folder, _hashes: None, clean_export=lambda _out, _index, row: row
+        render=render_plainly, drop_cached=lambda _folder, _hashes: True, clean_export=lambda _out, _index, row: row
     )
 
 
