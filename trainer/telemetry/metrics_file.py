@@ -111,8 +111,9 @@ class JsonLines:
             if etag is not None:
                 self._etag, self._num_put = etag, len(whole)
             else:
+                stored = objects.get(url)
                 self._file.close()
-                self._take(objects.get(url), whole[self._num_put :])
+                self._take(stored, whole[self._num_put :])
                 self._file = self._path.open("a", encoding="utf-8")
         now = time.monotonic()
         self._put_again_at = now + max(_PUT_EVERY_SECONDS, _TIMES_OF_A_PUT * (now - began))

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -279,6 +280,31 @@ def test_a_store_that_is_down_between_checkpoints_ends_no_training(
             sink.flush()
     sink.close()
     assert steps_in(output) == [(1, 0)]
+
+
+def test_a_store_that_goes_down_after_it_refused_a_put_ends_no_training(
+    s3: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(metrics_file.time, "monotonic", lambda: clock[0])
+    output = Folder("s3://runs/one")
+    sink, other = JsonLines(output), JsonLines(output)
+    other.write(StepReport(step=0, attempt=2, loss=1.0))
+    other.close()
+    with monkeypatch.context() as down:
+        reads = iter([metrics_file.objects.get])  # the refused put looks once at what is there
+
+        def read_once(url: str) -> Any:
+            for read in reads:
+                return read(url)
+            raise StorageError("the store does not answer")
+
+        down.setattr(metrics_file.objects, "get", read_once)
+        clock[0] = 61.0
+        sink.write(StepReport(step=0, attempt=1, loss=1.0))
+    sink.write(StepReport(step=1, attempt=1, loss=1.0))
+    sink.close()
+    assert steps_in(output) == [(2, 0), (1, 0), (1, 1)]
 
 
 def test_a_skipped_step_tells_its_sequences() -> None:
