@@ -30,8 +30,8 @@ _NO_PHONE = linear(
     rb"|\d{1,3}(?:[.,]\d{3}){2,4}(?:[.,]\d\d)?"
 )
 _DATE = re.compile(r"\W*(?:\d{1,2}[./]\d{1,2}[./](?:1[5-9]|20)\d\d|(?:19|20)\d\d-\d)")
-# "phone" and "fon" also within a word (smartphone, Diensttelefon); "hotel" and "context" name no number.
 _PLUS: Final = ("+", "＋")
+# "phone" and "fon" also within a word (smartphone, Diensttelefon); "hotel" and "context" name no number.
 _NAMED = re.compile(
     r"(?:phone|fon|\b(?:tel|call|fax|mobile?|cell|whats ?app|sms|text))\w*[\s.:#)-]{0,6}$", re.IGNORECASE
 )

@@ -164,7 +164,7 @@ def _layer_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
         _sent(
             "tp",
             "layers' all-gathers and reduce-scatters",
-            ring_path(1, mesh.tp, plan, layout.mesh.num_workers),
+            ring_path(1, mesh.tp, plan, mesh.num_workers),
             mesh.tp,
             num_bytes=tensor_bytes(layout),
             num_collectives=parts * ((11 if again else 8) * layers + 4),
@@ -172,7 +172,7 @@ def _layer_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
         _sent(
             "cp",
             "keys and values",
-            ring_path(mesh.tp, mesh.cp, plan, layout.mesh.num_workers),
+            ring_path(mesh.tp, mesh.cp, plan, mesh.num_workers),
             mesh.cp,
             num_bytes=context_bytes(layout),
             num_collectives=parts * layers * 3 * (1 if layout.context.method == "gather" else mesh.cp - 1),
@@ -180,7 +180,7 @@ def _layer_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
         _sent(
             "ep",
             "all-to-all of tokens to experts and back",
-            all_to_all_path(mesh.ep, plan, layout.mesh.num_workers),
+            all_to_all_path(mesh.ep, plan, mesh.num_workers),
             mesh.ep,
             num_bytes=expert_bytes(layout),
             num_collectives=parts * _num_sparse(layout) * (6 if again else 4),
@@ -227,7 +227,7 @@ def _stage_traffic(layout: PlannedLayout, plan: PlanTable) -> Traffic:
     return _sent(
         "pp",
         "activations and their gradients",
-        pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, plan, layout.mesh.num_workers),
+        pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, plan, mesh.num_workers),
         mesh.pp,
         num_bytes=pipeline_bytes(layout),
         num_collectives=2 * layout.pipeline.num_virtual * layout.num_micro_batches,
@@ -238,7 +238,7 @@ def _expert_weight_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traff
     """Weights and gradients of experts, among the ranks that hold the same ones."""
     mesh, shards, sparse = layout.mesh, layout.shards.experts, _num_sparse(layout)
     copies = mesh.dp_replicate * layout.num_expert_peers // shards
-    path = ring_path(mesh.ep, shards, plan, layout.mesh.num_workers)
+    path = ring_path(mesh.ep, shards, plan, mesh.num_workers)
     whole = layout.num_expert_parameters(_fullest(layout)) / mesh.ep
     return [
         _sent(
@@ -260,7 +260,7 @@ def _expert_weight_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traff
         _sent(
             "dp_replicate",
             "all-reduce of experts' gradients",
-            ring_path(mesh.ep * shards, copies, plan, layout.mesh.num_workers),
+            ring_path(mesh.ep * shards, copies, plan, mesh.num_workers),
             copies,
             num_bytes=all_reduce_bytes(layout.weight_bytes * whole / shards, copies),
             num_collectives=sparse,

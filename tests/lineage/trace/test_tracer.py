@@ -325,7 +325,8 @@ def test_the_latest_fact_of_a_stretch_counts(own: Folder) -> None:
     assert [run.num_steps for run in tracer(own).runs()] == [2]
 
 
-def test_a_purged_document_says_so_and_was_not_read_by_steps_after_the_purge(own: Folder) -> None:
+def train_through_two_purges(own: Folder) -> None:
+    """Document 2 goes before step 20, document 1 before step 30."""
     train(
         own,
         segment_row(0, 0, 19, content_fingerprint="f0"),
@@ -334,6 +335,10 @@ def test_a_purged_document_says_so_and_was_not_read_by_steps_after_the_purge(own
     )
     purge(own, "p1", [2], "f0", "f1")
     purge(own, "p2", [1], "f1", "f2")
+
+
+def test_a_purged_document_says_so_and_was_not_read_by_steps_after_the_purge(own: Folder) -> None:
+    train_through_two_purges(own)
     told = tracer(own).by_id(doc_id(1))
     assert told.purged is not None and (told.purged.by, told.purged.role) == ("Ada", "target")
     assert {e.step for e in told.exposures} == {0, 20}
@@ -342,14 +347,7 @@ def test_a_purged_document_says_so_and_was_not_read_by_steps_after_the_purge(own
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_version_before_a_purge_claims_no_step_that_met_only_end_of_text(own: Folder, version: int) -> None:
-    train(
-        own,
-        segment_row(0, 0, 19, content_fingerprint="f0"),
-        segment_row(0, 20, 29, content_fingerprint="f1", fact=0),
-        segment_row(0, 30, 59, content_fingerprint="f2", fact=0),
-    )
-    purge(own, "p1", [2], "f0", "f1")
-    purge(own, "p2", [1], "f1", "f2")
+    train_through_two_purges(own)
     asked = tracer(own, version)
     told, now = asked.by_id(doc_id(1)), tracer(own).by_id(doc_id(1))
     assert (told.purged, told.exposures) == (None, now.exposures)
