@@ -67,13 +67,56 @@ def test_a_body_that_is_not_coded_as_it_says_is_taken_as_it_is(name: str | None)
     assert decode_body(page, name, 1000) == page
 
 
-@pytest.mark.parametrize("name", ["gzip", "deflate", "chunked"])
+@pytest.mark.parametrize("name", ["deflate", "br", "chunked"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"copy, is not conveying. Propagation includes copying, with or without modification, making available to the "
+        b"public, and in some countries other activities as well. To convey a work means any kind of propagation",
+        b"authors' sake, the licence requires that modified versions be marked as changed, so that their "
+        b"problems will not be attributed erroneously to authors of previous versions. Some devices are designed",
+        b"2024\n" + b"a year in review\n" * 9,
+        b"9\nlives \n a cat has, and no more\n",
+        b"+1 for this, and other words of a few bytes",
+        "Wörter in Latin-1, für die es keine UTF-8-Form gibt".encode("latin-1"),
+    ],
+)
+def test_text_that_a_decoder_takes_for_coded_keeps_its_first_bytes(page: bytes, name: str) -> None:
+    assert decode_body(page, name, 1 << 20) == page
+
+
+def decodes_to_a_beginning(page: bytes, payload: bytes, name: str, at_least: int) -> bool:
+    found = decode_body(payload, name, 1 << 20)
+    return page.startswith(found) and len(found) >= at_least
+
+
+@pytest.mark.parametrize("name", ["gzip", "deflate", "chunked", "br"])
 def test_a_body_that_breaks_off_gives_what_it_has(name: str) -> None:
     page = bytes(range(256)) * 200
     payload = CODINGS[name](page)
-    found = decode_body(payload[: len(payload) - 30], name, 1 << 20)
-    assert found
-    assert page.startswith(found)
+    assert decodes_to_a_beginning(page, payload[: len(payload) - 30], name, 1)
+
+
+PROSE = b" ".join(b"%d sheep" % (number * number % 1_000_003) for number in range(20_000))
+"""250 kB of which each coding makes a third: more than one slice, and more than one block of zstd."""
+
+
+@pytest.mark.parametrize("name", ["gzip", "deflate", "br"])
+@pytest.mark.parametrize("num_bytes", [9_000, len(PROSE)])
+def test_a_damaged_body_gives_all_that_stands_before_the_damage(name: str, num_bytes: int) -> None:
+    page = PROSE[:num_bytes]
+    payload = CODINGS[name](page)
+    half = len(payload) // 2
+    broken_off = decode_body(payload[:half], name, 1 << 20)
+    damaged = decode_body(payload[:half] + payload[:half:-1], name, 1 << 20)
+    assert len(broken_off) > num_bytes // 8
+    assert damaged.startswith(broken_off)
+
+
+def test_a_damaged_zstd_body_gives_its_whole_blocks() -> None:
+    payload = CODINGS["zstd"](PROSE)
+    assert decodes_to_a_beginning(PROSE, payload[:-2000] + payload[:2000], "zstd", 128 << 10)
+    assert decode_body(CODINGS["zstd"](PROSE[:9_000])[:-50], "zstd", 1 << 20) == b""
 
 
 @given(payload=st.binary(max_size=500), name=st.sampled_from(sorted(CODINGS)), limit=st.integers(0, 600))
