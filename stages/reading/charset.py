@@ -1,8 +1,9 @@
 """Bytes to text: byte-order mark, HTTP header, <meta>, strict UTF-8, then a detector, in this fixed order.
 
 A charset that is named counts if it is known and the bytes fit it: a few misfits are replaced by U+FFFD, more of them
-mean that the name lies, and the next source is asked. Only charsets of the web are known (https://encoding.spec.whatwg.org),
-each read as the superset that browsers read it as; Python's other codecs (`punycode`, `utf-7`, …) are never reached.
+mean that the name lies, and the next source is asked. Only charsets of the web are known, by all their labels
+(https://encoding.spec.whatwg.org, section 4.2) and Python's, each read as the superset that browsers read it as;
+Python's other codecs (`punycode`, `utf-7`, …) are never reached.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import cchardet
+import webencodings
 
 _META_BYTES: Final = 4096
 """Browsers look for <meta charset> in the first 1,024 bytes (HTML standard, 13.2.3.2), real pages have it later."""
@@ -21,11 +23,24 @@ _DETECTOR_BYTES: Final = 1 << 20
 _MISFIT_SHARE: Final = 0.1
 """Largest share of U+FFFD among the characters that are not ASCII."""
 
-_META = re.compile(
-    rb"<meta\s[^>]{0,500}?charset\s*+=\s*+[\"']?\s*+([\w.:-]{2,40})"
-    rb"|^\s*<\?xml\s[^>]{0,200}?encoding\s*+=\s*+[\"']\s*+([\w.:-]{2,40})",
+_SPACES: Final = rb"\t\n\f\r "
+_TAG = re.compile(
+    rb"<(?:(?P<comment>!--)|(?P<meta>meta)(?=[%(spaces)b/])|(?P<tag>/?[a-z][^%(spaces)b>]*+)|[!/?][^>]*+(?:>|\Z))"
+    % {b"spaces": _SPACES},
     re.IGNORECASE,
 )
+_ATTRIBUTE = re.compile(
+    rb"[%(spaces)b/]*+(?P<name>[^%(spaces)b/>][^%(spaces)b/>=]*+)(?:[%(spaces)b]*+=[%(spaces)b]*+"
+    rb"(?:\"(?P<double>[^\"]*+)\"|'(?P<single>[^']*+)'|(?P<open>[\"'].*+)|(?P<bare>[^%(spaces)b>]*+)))?"
+    % {b"spaces": _SPACES},
+    re.DOTALL,
+)
+_CHARSET_IN_CONTENT = re.compile(
+    rb"charset[%(spaces)b]*+=[%(spaces)b]*+(?:\"([^\"]*+)\"|'([^']*+)'|([^%(spaces)b;\"'][^%(spaces)b;]*+))"
+    % {b"spaces": _SPACES},
+    re.IGNORECASE,
+)
+_XML = re.compile(rb"\s*+<\?xml\s[^>]{0,200}?encoding\s*+=\s*+[\"']\s*+([\w.:-]{2,40})", re.IGNORECASE)
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _READ_AS: Final = {
@@ -43,6 +58,8 @@ _CODECS: Final = (
 _MORE_LABELS: Final = {
     "iso_8859_8_i": "iso8859_8", "windows_31j": "cp932", "windows_874": "cp874", "gb_2312_80": "gb18030",
     "unicode": "utf-16-le", "ms932": "cp932",
+    # Its upper half is private characters, which no page that names it in itself means (HTML standard, 13.2.3.2).
+    "user_defined": "cp1252",
 }  # fmt: skip
 
 
@@ -51,7 +68,9 @@ def _labels() -> dict[str, str]:
     which keeps each unknown one for ever."""
     codec_of = {_label(codec): codec for codec in _CODECS} | _READ_AS
     labels = {alias: codec_of[module] for alias, module in encodings.aliases.aliases.items() if module in codec_of}
-    return labels | codec_of | _MORE_LABELS
+    labels |= codec_of | _MORE_LABELS
+    of_the_web = {_label(label): labels.get(_label(name)) for label, name in webencodings.LABELS.items()}
+    return labels | {label: codec for label, codec in of_the_web.items() if codec}
 
 
 def _label(name: str) -> str:
@@ -84,17 +103,54 @@ def _candidates(payload: bytes, hint: str | None, is_html: bool) -> Iterator[str
     named = known_charset(hint)
     if named:
         yield named
-    declared = _META.search(payload[:_META_BYTES]) if is_html else None
-    if declared:
-        named = known_charset((declared[1] or declared[2]).decode("ascii", "replace"))
-        if named:
-            # Bytes in which a <meta> can be read are not UTF-16 (HTML standard, 13.2.3.3).
-            yield "utf-8" if named.startswith("utf-16") else named
+    named = _declared_charset(payload[:_META_BYTES]) if is_html else None
+    if named:
+        # Bytes in which a <meta> can be read are not UTF-16 (HTML standard, 13.2.3.3).
+        yield "utf-8" if named.startswith("utf-16") else named
     if _is_utf8(payload):
         yield "utf-8"
     detected = known_charset(cchardet.detect(payload[:_DETECTOR_BYTES])["encoding"])
     if detected:
         yield detected
+
+
+def _declared_charset(head: bytes) -> str | None:
+    """The known charset that a page's first bytes name in a <meta>, or else in an XML declaration (HTML standard,
+    13.2.3.2, "prescan a byte stream to determine its encoding"). Comments and other elements' attributes name none."""
+    at = 0
+    while tag := _TAG.search(head, at):
+        at = tag.end()
+        if tag["comment"]:
+            end = head.find(b"-->", at - 2)  # <!--> is a whole comment
+            if end < 0:
+                break
+            at = end + 3
+        elif tag["meta"] or tag["tag"]:
+            attributes, at = _attributes(head, at)
+            named = _charset_of_meta(attributes) if tag["meta"] else None
+            if named:
+                return named
+    declared = _XML.match(head)
+    return known_charset(declared[1].decode("ascii", "replace")) if declared else None
+
+
+def _attributes(head: bytes, at: int) -> tuple[dict[bytes, bytes], int]:
+    """The attributes of the tag whose name ends at `at`, the first of a name, and where they end. A tag that is cut off
+    has none."""
+    found: dict[bytes, bytes] = {}
+    while attribute := _ATTRIBUTE.match(head, at):
+        at = attribute.end()
+        value = attribute["double"] or attribute["single"] or attribute["bare"] or b""
+        found.setdefault(attribute["name"].lower(), value.lower())
+    return (found if at < len(head) else {}), at
+
+
+def _charset_of_meta(attributes: dict[bytes, bytes]) -> str | None:
+    label = attributes.get(b"charset")
+    if label is None and attributes.get(b"http-equiv") == b"content-type":
+        in_content = _CHARSET_IN_CONTENT.search(attributes.get(b"content", b""))
+        label = in_content and (in_content[1] or in_content[2] or in_content[3])
+    return known_charset(label.decode("ascii", "replace")) if label else None
 
 
 def _is_utf8(payload: bytes) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import webencodings
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +27,12 @@ RUSSIAN = "Съешь же ещё этих мягких французских �
         (RUSSIAN.encode("koi8-r"), "koi8-r", RUSSIAN, "koi8_r"),
         # The header says nothing: the page does.
         (b'<meta charset="windows-1251">' + RUSSIAN.encode("cp1251"), None, RUSSIAN, "cp1251"),
-        (b'<meta content="text/html; charset=cp1250">' + POLISH.encode("cp1250"), None, POLISH, "cp1250"),
+        (
+            b'<meta http-equiv="content-type" content="text/html; charset=cp1250">' + POLISH.encode("cp1250"),
+            None,
+            POLISH,
+            "cp1250",
+        ),
         (b'<?xml version="1.0" encoding="ISO-8859-2"?>' + POLISH.encode("iso8859-2"), None, POLISH, "iso8859_2"),
         (b"\xef\xbb\xbfmark", None, "mark", "utf-8"),
         (b"\xff\xfem\0a\0", None, "ma", "utf-16-le"),
@@ -60,6 +66,57 @@ def test_a_meta_element_counts_only_in_html() -> None:
     payload = b'<meta charset="windows-1251"> ' + "é".encode()
     assert decode_text(payload, is_html=False)[1] == "utf-8"
     assert decode_text(payload, is_html=True)[1] == "cp1251"
+
+
+META = b'<meta charset="windows-1251">'
+
+
+@pytest.mark.parametrize(
+    ("head", "charset"),
+    [
+        (META, "cp1251"),
+        (b"<META\nCharSet = windows-1251 >", "cp1251"),
+        (b"<meta/charset='windows-1251'/>", "cp1251"),
+        (b'<meta http-equiv="Content-Type" content="text/html; charset = windows-1251">', "cp1251"),
+        (b'<meta content="charset=windows-1251;x" http-equiv=content-type>', "cp1251"),
+        (b"<!-- --><!--><!doctype html><? php ?></ ><title lang=ru>" + META, "cp1251"),
+        (b'<?xml version="1.0" encoding="utf-8"?>' + META, "cp1251"),
+        (b'<meta charset="klingon">' + META, "cp1251"),
+        (b'<meta charset="windows-1251" charset="utf-8">', "cp1251"),
+        (b'<meta charset="x-user-defined">', "cp1252"),
+        (b'<meta charset="utf-16">', "utf-8"),
+        # None of these is an element that names a charset.
+        (b"<!-- " + META + b" -->", "utf-8"),
+        (b"<!doctype html><!-- never closed " + META, "utf-8"),
+        (b'<img alt="' + META.replace(b'"', b"") + b'">', "utf-8"),
+        (b'<meta name="description" content="text/html; charset=windows-1251">', "utf-8"),
+        (b'<meta http-equiv="refresh" content="0; url=/?charset=windows-1251">', "utf-8"),
+        (b'<meta data-charset="windows-1251">', "utf-8"),
+        (b'<metadata charset="windows-1251">', "utf-8"),
+        (b"<meta http-equiv=content-type content='charset=\"windows-1251'>", "utf-8"),
+        (b'<meta charset="windows-1251', "utf-8"),
+    ],
+)
+def test_a_page_names_its_charset_where_browsers_look_for_it(head: bytes, charset: str) -> None:
+    assert decode_text(head + "é".encode())[1] == charset
+
+
+@pytest.mark.parametrize(
+    "piece", [b"<meta ", b"<!", b"<!--", b"<a b=", b"<a '", b"charset=", b"<meta a=' ", b"/", b"<"]
+)
+@given(data=st.data())
+def test_any_head_of_a_page_is_read(piece: bytes, data: st.DataObject) -> None:
+    pieces = st.sampled_from([piece, b"<meta ", b"charset=utf-8", b">", b'"', b"'", b"=", b"--", b" ", b"x"])
+    text, _ = decode_text(b"".join(data.draw(st.lists(pieces, max_size=40))))
+    assert text.isascii()
+
+
+@pytest.mark.parametrize(("label", "name"), sorted(webencodings.LABELS.items()))
+def test_every_label_of_the_web_is_known(label: str, name: str) -> None:
+    codec = known_charset(label)
+    assert codec == known_charset(name)
+    # Bytes of the charsets that browsers replace with one U+FFFD are read by what a detector finds.
+    assert (codec is None) == (name == "replacement")
 
 
 NAMES = ("utf-8", "utf-16", "gb2312", "shift_jis", "iso-2022-jp", "big5", "windows-1252", "euc-kr", "idna", "zlib")
