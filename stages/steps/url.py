@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import unquote, urlsplit
 
+import idna
 import regex
 from w3lib.url import canonicalize_url
 
@@ -41,6 +42,8 @@ _NAME_WITHOUT_HOST = re.compile(r"(?!(?:https?|about|mailto):)[a-z][a-z0-9+.-]*:
 _PORT = re.compile(r":\d*\Z")
 _HOST = re.compile(r"[\w.:-]+")
 _DOTS = ".。．｡"  # IDNA takes each of them for a full stop
+_NO_HOST = re.compile(r"[\x00-\x20#/:<>?@\[\\\]^|%\x7f]")
+"""Characters that no domain has (URL standard, "forbidden domain code point")."""
 _NOT_A_WORD = regex.compile(r"[^\p{L}\p{N}\p{M}]+")
 
 
@@ -59,11 +62,11 @@ class UrlTable:
 def normalise_url(url: str) -> str:
     """The form under which two URLs count as one page. It never raises, and normalising twice changes nothing.
 
-    RFC 3986 section 6.2: scheme and host in lower case, IDNA host, no default port, percent escapes in one form, dot
-    segments resolved, an empty path is "/". Besides: no fragment, http counts as https, no trailing dot of the host,
-    query arguments sorted, and without those that only track where a visitor came from (utm_*, gclid, fbclid, …) or
-    name a session (phpsessid, jsessionid). Host prefixes (www.), letter case and trailing slashes of the path stay:
-    servers may serve different pages there, and a URL alone is enough to call a document a duplicate.
+    RFC 3986 section 6.2: scheme and host in lower case, the host as IDNA (UTS #46), no default port, percent escapes in
+    one form, dot segments resolved, an empty path is "/". Besides: no fragment, http counts as https, no trailing dot
+    of the host, query arguments sorted, and without those that only track where a visitor came from (utm_*, gclid,
+    fbclid, …) or name a session (phpsessid, jsessionid). Host prefixes (www.), letter case and trailing slashes of the
+    path stay: servers may serve different pages there, and a URL alone is enough to call a document a duplicate.
     """
     plain = _PLAIN.fullmatch(url)
     if plain is None:
@@ -94,7 +97,7 @@ def _settled(cleaned: str) -> str:
 
 def _canonical(cleaned: str) -> str:
     try:
-        canonical: str = canonicalize_url(cleaned)
+        canonical: str = canonicalize_url(_with_ascii_host(cleaned))
         parts = urlsplit(canonical)
     except (ValueError, UnicodeError):  # a port or an IPv6 host that is none: compare it as it is
         return cleaned
@@ -107,6 +110,38 @@ def _canonical(cleaned: str) -> str:
     return (
         f"https://{userinfo}{at}{name.rstrip('.')}{port_given}{parts.path or '/'}{_untracked(parts.query.split('&'))}"
     )
+
+
+def _with_ascii_host(url: str) -> str:
+    """A URL whose host is spelled as browsers send it, in which `canonicalize_url` finds nothing to encode: it knows
+    IDNA 2003, where faß.de is fass.de. ValueError if the host is none."""
+    if url.isascii() and "%" not in url:
+        return url
+    netloc = urlsplit(url).netloc.partition("\\")[0]  # browsers take it for a slash
+    userinfo, at, host = netloc.rpartition("@")
+    if host.isascii() and "%" not in host:
+        return url
+    port = _PORT.search(host)
+    name, port_given = (host[: port.start()], port[0]) if port else (host, "")
+    name = _ascii_host(name)
+    if _NO_HOST.search(name):
+        raise ValueError(f"{name!r} is no host")
+    return url.replace(netloc, f"{userinfo}{at}{name}{port_given}", 1)
+
+
+def _ascii_host(host: str) -> str:
+    """A host in lower case, escapes decoded, and as IDNA by UTS #46 without its transitional mappings, as browsers have
+    it (URL standard, "domain to ASCII"); as it is where it holds what no domain may. Labels that the standard would
+    turn down for their length or mix of scripts keep their form: here hosts are compared, not looked up."""
+    host = unquote(host).lower()
+    if host.isascii():
+        return host
+    try:
+        mapped = idna.uts46_remap(host, std3_rules=False)
+    except idna.IDNAError:
+        return host
+    labels = mapped.split(".")
+    return ".".join(label if label.isascii() else "xn--" + label.encode("punycode").decode("ascii") for label in labels)
 
 
 def _untracked(arguments: Iterable[str]) -> str:
@@ -145,7 +180,8 @@ def _is_name(form: str) -> bool:
 
 
 def url_host(url: str | None) -> str | None:
-    """The host of a URL in lower case and IDNA form, without port and trailing dot; None where there is none."""
+    """The host of a URL in lower case and IDNA form, without port and trailing dot, an address of IPv6 in its shortest
+    form; None where there is none."""
     if not url:
         return None
     try:
@@ -154,13 +190,9 @@ def url_host(url: str | None) -> str | None:
         return None
     if not host:
         return None
-    host = unquote(host).lower().rstrip(_DOTS)
-    if not host.isascii():
-        try:
-            host = host.encode("idna").decode("ascii")
-        except UnicodeError:
-            return host or None
-    return host or None
+    if ":" in host and _is_address(host):
+        return str(ipaddress.ip_address(host))
+    return _ascii_host(host).rstrip(_DOTS) or None
 
 
 def named_host(name: str) -> str | None:
