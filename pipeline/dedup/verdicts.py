@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, Final
 
 import numpy as np
@@ -11,9 +10,11 @@ import pyarrow.compute as pc
 
 from lineage.store.tables import VERDICTS
 from pipeline.dedup.inputs import is_earlier, locators, open_slice, ordinals, read_keys
-from pipeline.dedup.rows import Context, Reduced, ints, routed
+from pipeline.dedup.rows import Context, Reduced, halves, ints, routed
+from stages.dedup.bands import I64
 from stages.dedup.candidates import distinct_pairs
-from stages.dedup.decide import ComponentMember, DedupDecision, NearEdge, decide
+from stages.dedup.decide import NONE, STAGES, Decisions, Members, NearEdges, decide
+from stages.dedup.options import DedupTable, Keep
 
 _NO_NODE: Final = -1
 _DECIDING: Final = ("doc_id", "url_key", "clean_hash", "num_chars", "captured_at", "signature")
@@ -68,49 +69,82 @@ def component_rows(context: Context, name: str) -> pa.Table:
 
 def decisions(context: Context, _: int, rows: pa.Table) -> Reduced:
     """The decision on each document of the partition's components."""
-    rows = rows.take(pa.array(np.argsort(ints(rows, "label"), kind="stable")))
     is_edge = ints(rows, "b") != _NO_NODE
-    of_edges, of_members = ints(rows, "label")[is_edge], ints(rows, "label")[~is_edge]
-    edges, among = _edges(rows.filter(pa.array(is_edge))), _members(rows.filter(pa.array(~is_edge)))
-    labels, starts = np.unique(of_members, return_index=True)
-    ends = np.append(starts[1:], len(among))
-    first, last = np.searchsorted(of_edges, labels, "left"), np.searchsorted(of_edges, labels, "right")
-    made: list[DedupDecision] = []
-    for begin, end, from_edge, to_edge in zip(*(a.tolist() for a in (starts, ends, first, last)), strict=True):
-        made += decide(among[begin:end], edges[from_edge:to_edge], context.table)
-    stages = Counter(decision.stage for decision in made if decision.stage is not None)
-    return Reduced(_decision_table(made), dict(sorted(stages.items())))
+    documents, edges = rows.filter(pa.array(~is_edge)), rows.filter(pa.array(is_edge))
+    found = decide(_members(documents, context.table.keep), _near_edges(documents, edges), context.table)
+    stages = pa.array(STAGES).take(_index(found.stage))
+    counts = {name: int(np.count_nonzero(found.stage == number)) for number, name in enumerate(STAGES)}
+    made = _decision_table(documents["node"], documents["doc_id"].cast(pa.binary()), found, stages, context.table)
+    return Reduced(made, {name: count for name, count in counts.items() if count})
 
 
-def _edges(rows: pa.Table) -> list[NearEdge]:
-    columns = (rows[name].to_pylist() for name in ("node", "b", "similarity"))
-    return [NearEdge(a=a, b=b, similarity=similarity) for a, b, similarity in zip(*columns, strict=True)]
+def _members(rows: pa.Table, keep: Keep) -> Members:
+    label, node = ints(rows, "label"), ints(rows, "node")
+    return Members(
+        component=label,
+        node=node,
+        doc_id=_numbered(np.zeros_like(label), rows, "doc_id"),
+        text=_numbered(label, rows, "clean_hash"),
+        url=_numbered(label, rows, "url_key"),
+        num_chars=ints(rows, "num_chars"),
+        captured_at=_time_ranks(rows["captured_at"]) if keep in ("earliest", "newest") else np.full(len(rows), NONE),
+        has_words=rows["has_words"].to_numpy(),
+        earlier=is_earlier(node),
+    )
 
 
-def _members(rows: pa.Table) -> list[ComponentMember]:
-    names = ("node", "doc_id", "clean_hash", "url_key", "num_chars", "captured_at", "has_words")
-    columns = [*(rows[name].to_pylist() for name in names), is_earlier(ints(rows, "node")).tolist()]
-    return [
-        ComponentMember(
-            node=node,
-            doc_id=doc_id,
-            clean_hash=clean_hash,
-            url_key=url_key,
-            num_chars=num_chars,
-            captured_at=captured_at,
-            has_words=has_words,
-            earlier=earlier,
-        )
-        for node, doc_id, clean_hash, url_key, num_chars, captured_at, has_words, earlier in zip(*columns, strict=True)
-    ]
+def _numbered(component: I64, rows: pa.Table, name: str) -> I64:
+    """A number from 0 on for each hash of each component, ascending as the hashes do; NONE for none."""
+    given = np.flatnonzero(pc.is_valid(rows[name]).to_numpy())
+    high, low = halves(rows.take(pa.array(given)) if len(given) < len(rows) else rows, name)
+    component = component[given]
+    order = np.lexsort((low, high, component))
+    component, high, low = component[order], high[order], low[order]
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (component[1:] != component[:-1]) | (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    numbers = np.full(len(rows), NONE)
+    numbers[given[order]] = np.cumsum(begins) - 1
+    return numbers
 
 
-def _decision_table(made: list[DedupDecision]) -> pa.Table:
-    names = ("node", "doc_id", "stage", "threshold", "cluster_id", "duplicate_of", "similarity")
-    columns = {name: [getattr(decision, name) for decision in made] for name in names}
-    columns["status"] = ["duplicate" if stage else "kept" for stage in columns["stage"]]
-    columns["rule"], columns["value"] = columns["stage"], columns["similarity"]
+def _time_ranks(times: pa.ChunkedArray) -> I64:
+    """Numbers that ascend as the times of capture do; NONE for none."""
+    # Without the Z, which sorts after the point of a fraction.
+    plain = pc.replace_substring_regex(times, "Z$", "")
+    ranks: I64 = pc.rank(plain, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
+    return np.where(pc.fill_null(pc.equal(plain, ""), True).to_numpy(), NONE, ranks)
+
+
+def _near_edges(documents: pa.Table, edges: pa.Table) -> NearEdges:
+    node = ints(documents, "node")
+    order = np.argsort(node)
+    a, b = (order[np.searchsorted(node, ints(edges, name), sorter=order)] for name in ("node", "b"))
+    return NearEdges(a=a, b=b, similarity=edges["similarity"].to_numpy())
+
+
+def _decision_table(
+    node: pa.ChunkedArray, doc_id: pa.ChunkedArray, found: Decisions, stages: pa.Array, table: DedupTable
+) -> pa.Table:
+    thresholds = pa.array([None, 1.0, table.threshold], pa.float64())
+    similarity = pa.array(found.similarity, mask=np.isnan(found.similarity))
+    columns = {
+        "node": node.take(pa.array(found.row)),
+        "doc_id": doc_id.take(pa.array(found.row)),
+        "status": pa.array(["duplicate", "kept"]).take(pa.array((found.stage == NONE).astype(np.int64))),
+        "stage": stages,
+        "rule": stages,
+        "value": similarity,
+        "threshold": thresholds.take(_index(found.stage)),
+        "cluster_id": doc_id.take(pa.array(found.first)),
+        "duplicate_of": doc_id.take(_index(found.duplicate_of)),
+        "similarity": similarity,
+    }
     return pa.table({name: columns[name] for name in _DECISIONS.names}, schema=_DECISIONS)
+
+
+def _index(numbers: I64) -> pa.Array:
+    """Numbers to take by, null where there are none."""
+    return pa.array(numbers, mask=numbers == NONE)
 
 
 def decision_rows(context: Context, name: str) -> pa.Table:

@@ -1,150 +1,182 @@
-"""Which documents stay and which repeat which, inside one component of the graph of repetitions.
+"""Which documents stay and which repeat which, inside each component of the graph of repetitions.
 
 Greedy against the kept: documents are taken in order (those of earlier runs first, then the preferred copy, then
 doc_id) and one is dropped only if it has an edge to a document that is kept already. So with A~B and B~C but not A~C, A
 and C stay: URLs aside, nothing is dropped for a text that it does not resemble. (Keeping one per component instead has
 emptied whole corpora through chains of small differences.)
+
+Axes: N documents, E edges. A component may hold millions of copies of one page, so a document is a row of arrays and
+never a Python object.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
+from stages.dedup.bands import I64
 from stages.dedup.options import DedupTable, Keep
 
-_NEVER: Final = "\uffff"
-"""Sorts after every date: a document without one is not the earliest."""
+NONE: Final = -1
+"""Stands for no URL, no time of capture, and no document."""
+STAGES: Final = ("dedup.url", "dedup.exact", "dedup.near")
+"""The stages that drop documents, in order: the first with an edge to a kept document decides."""
+_URL, _EXACT, _NEAR = range(len(STAGES))
+_NEVER: Final = np.iinfo(np.int64).max
+"""Sorts after every time: a document without one is not the earliest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentMember:
-    """A document of a component. `node` is unique, also where two outputs hold the same doc_id. Documents with equal
-    `clean_hash` have the same text; `has_words` is false where that text has no shingle. `earlier`: it was kept by an
-    earlier run, so it stays."""
+class Members:
+    """The documents of whole components, parallel arrays (N,).
 
-    node: int
-    doc_id: bytes
-    clean_hash: bytes
-    url_key: bytes | None
-    num_chars: int
-    captured_at: str | None
-    has_words: bool
-    earlier: bool
+    `node` is unique, also where two outputs hold the same doc_id. `doc_id`, `text`, `url` and `captured_at` are numbers
+    that are equal where the documents' are; those of doc_id and of captured_at ascend as they do, and those of texts
+    and URLs begin at 0. `has_words` is false where a text has no shingle. `earlier`: it was kept by an earlier run, so
+    it stays."""
 
+    component: I64
+    node: I64
+    doc_id: I64
+    text: I64
+    url: I64
+    num_chars: I64
+    captured_at: I64
+    has_words: npt.NDArray[np.bool_]
+    earlier: npt.NDArray[np.bool_]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NearEdge:
-    """Two members (by node) whose texts have verified Jaccard `similarity`; it holds for every copy of either text."""
-
-    a: int
-    b: int
-    similarity: float
+    def take(self, rows: npt.NDArray[np.intp]) -> Members:
+        return Members(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DedupDecision:
-    """What becomes of one member that is not of an earlier run. Kept: `stage` and all after it are None.
+class NearEdges:
+    """Pairs of members of one component (by their row in Members) whose texts have verified Jaccard `similarity`, which
+    holds for every copy of either text: parallel arrays (E,)."""
 
-    `duplicate_of` is the kept document that it repeats, `similarity` their Jaccard (None by URL)."""
-
-    node: int
-    doc_id: bytes
-    cluster_id: bytes
-    stage: str | None = None
-    duplicate_of: bytes | None = None
-    similarity: float | None = None
-    threshold: float | None = None
+    a: I64
+    b: I64
+    similarity: npt.NDArray[np.float64]
 
 
-def decide(members: Iterable[ComponentMember], edges: Iterable[NearEdge], table: DedupTable) -> list[DedupDecision]:
-    """The decisions on one component's members, those of earlier runs left out; the order given does not matter.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decisions:
+    """What becomes of each document that is not of an earlier run: parallel arrays, components together.
+
+    `row` is its row in Members; `stage` the place in STAGES of the one that drops it, `duplicate_of` the row of the
+    kept document that it repeats, and `similarity` their Jaccard (NaN by URL). Kept: NONE, NONE and NaN. `first` is the
+    row of its component's least doc_id."""
+
+    row: I64
+    stage: I64
+    duplicate_of: I64
+    similarity: npt.NDArray[np.float64]
+    first: I64
+
+
+def decide(members: Members, edges: NearEdges, table: DedupTable) -> Decisions:
+    """The decisions on the members of components; the order given does not matter.
 
     `duplicate_of` is the first kept document, in the order above, with an edge of the first stage that has one."""
-    ordered = _in_order(members, table.keep)
-    component = _Component(ordered, edges, table)
-    decisions = []
-    for rank, member in enumerate(ordered):
-        decision = None if member.earlier else component.dropped(member)
-        if decision is None:
-            component.keep(rank, member)
-            decision = DedupDecision(node=member.node, doc_id=member.doc_id, cluster_id=component.cluster_id)
-        if not member.earlier:
-            decisions.append(decision)
-    return decisions
+    order = _order(members, table.keep)
+    taken = members.take(order)
+    stage, kept, similarity = _Greedy(taken, _Resembling(members.text, edges), table).run()
+    judged = ~taken.earlier
+    duplicate_of = np.where(kept == NONE, NONE, order[kept])
+    return Decisions(
+        row=order[judged],
+        stage=stage[judged],
+        duplicate_of=duplicate_of[judged],
+        similarity=similarity[judged],
+        first=_least_id(members)[order[judged]],
+    )
 
 
-def _in_order(members: Iterable[ComponentMember], keep: Keep) -> list[ComponentMember]:
-    """Members as they are taken: each of these sorts leaves equal ones in the order of the one before it."""
-    ordered = sorted(members, key=lambda member: (member.doc_id, member.node))
+def _order(members: Members, keep: Keep) -> npt.NDArray[np.intp]:
+    """Rows as they are taken, component by component."""
+    known = members.captured_at
     match keep:
         case "longest":
-            ordered.sort(key=lambda member: -member.num_chars)
+            preferred = -members.num_chars
         case "earliest":
-            ordered.sort(key=lambda member: _time(member) or _NEVER)
+            preferred = np.where(known == NONE, _NEVER, known)
         case "newest":
-            ordered.sort(key=_time, reverse=True)
-    ordered.sort(key=lambda member: not member.earlier)
-    return ordered
+            preferred = -known
+    return np.lexsort((members.node, members.doc_id, preferred, ~members.earlier, members.component))
 
 
-def _time(member: ComponentMember) -> str:
-    """The time of capture without its Z, which sorts after the point of a fraction; nothing where there is none."""
-    return (member.captured_at or "").removesuffix("Z")
+def _least_id(members: Members) -> I64:
+    """Of each document, the row of its component's least doc_id."""
+    order = np.lexsort((members.doc_id, members.component))
+    _, begins, component = np.unique(members.component[order], return_index=True, return_inverse=True)
+    least = np.empty(len(order), np.int64)
+    least[order] = order[begins][component]
+    return least
 
 
-class _Kept(NamedTuple):
-    rank: int
-    doc_id: bytes
+class _Resembling:
+    """The texts that resemble each text, and how much. Texts stand for all their copies, so that the work is linear in
+    members and edges however many copies there are."""
+
+    def __init__(self, text: I64, edges: NearEdges) -> None:
+        ends = np.concatenate((text[edges.a], text[edges.b]))
+        order = np.argsort(ends, kind="stable")
+        self.begins = np.searchsorted(ends[order], np.arange(text.max(initial=NONE) + 2))
+        self.other = np.concatenate((text[edges.b], text[edges.a]))[order]
+        self.similarity = np.tile(edges.similarity, 2)[order]
 
 
-class _Component:
-    """The documents kept so far, found by URL and by text. Texts stand for all their copies, so that the work is
-    linear in members and edges however many copies there are."""
+class _Greedy:
+    """Takes documents one by one, and knows the first kept one of each URL and each text by its place in the order."""
 
-    def __init__(self, members: Sequence[ComponentMember], edges: Iterable[NearEdge], table: DedupTable) -> None:
-        self.table = table
-        self.cluster_id = min(member.doc_id for member in members)
-        self._by_url: dict[bytes, _Kept] = {}
-        self._by_text: dict[bytes, _Kept] = {}
-        self._resembling: defaultdict[bytes, list[tuple[bytes, float]]] = defaultdict(list)
-        text = {member.node: member.clean_hash for member in members}
-        for edge in edges:
-            self._resembling[text[edge.a]].append((text[edge.b], edge.similarity))
-            self._resembling[text[edge.b]].append((text[edge.a], edge.similarity))
+    def __init__(self, taken: Members, resembling: _Resembling, table: DedupTable) -> None:
+        self._taken, self._table = taken, table
+        # Views of the arrays: reading a number of one is as fast as of a list, and holds no Python object.
+        self._by_url = np.full(taken.url.max(initial=NONE) + 1, NONE).data
+        self._by_text = np.full(taken.text.max(initial=NONE) + 1, NONE).data
+        self._begins, self._other = resembling.begins.data, resembling.other.data
+        self._similarity = resembling.similarity.data
 
-    def keep(self, rank: int, member: ComponentMember) -> None:
-        kept = _Kept(rank, member.doc_id)
-        self._by_text.setdefault(member.clean_hash, kept)
-        if member.url_key is not None:
-            self._by_url.setdefault(member.url_key, kept)
+    def run(self) -> tuple[I64, I64, npt.NDArray[np.float64]]:
+        """The stage that drops each document, the place of the one that it repeats, and their similarity."""
+        num = len(self._taken.node)
+        stages, repeats, similarities = np.full(num, NONE), np.full(num, NONE), np.full(num, np.nan)
+        taken = self._taken
+        columns = zip(taken.text.data, taken.url.data, taken.has_words.data, taken.earlier.data, strict=True)
+        for place, (text, url, has_words, earlier) in enumerate(columns):
+            dropped = None if earlier else self._dropped(text, url, bool(has_words))
+            if dropped is None:
+                self._keep(place, text, url)
+            else:
+                stages[place], repeats[place], similarities[place] = dropped
+        return stages, repeats, similarities
 
-    def dropped(self, member: ComponentMember) -> DedupDecision | None:
-        """The decision that drops `member` for a document kept already; None if it has no edge to one."""
-        if self.table.url and member.url_key is not None and member.url_key in self._by_url:
-            return self._drop(member, "dedup.url", self._by_url[member.url_key], None, None)
-        same_text = self._by_text.get(member.clean_hash)
-        if self.table.exact and same_text is not None:
-            return self._drop(member, "dedup.exact", same_text, 1.0, 1.0)
-        if not self.table.near or not member.has_words:
+    def _keep(self, place: int, text: int, url: int) -> None:
+        if self._by_text[text] == NONE:
+            self._by_text[text] = place
+        if url != NONE and self._by_url[url] == NONE:
+            self._by_url[url] = place
+
+    def _dropped(self, text: int, url: int, has_words: bool) -> tuple[int, int, float] | None:
+        """What drops such a document for one that is kept already; None if it has no edge to one."""
+        if self._table.url and url != NONE and self._by_url[url] != NONE:
+            return _URL, self._by_url[url], np.nan
+        same_text = self._by_text[text]
+        if self._table.exact and same_text != NONE:
+            return _EXACT, same_text, 1.0
+        if not self._table.near or not has_words:
             return None
-        near = [(same_text, 1.0)] if same_text is not None else []
-        for text, similarity in self._resembling.get(member.clean_hash, ()):
-            if text in self._by_text:
-                near.append((self._by_text[text], similarity))
-        return self._drop(member, "dedup.near", *min(near), self.table.threshold) if near else None
+        near = min(self._near(text, same_text), default=None)
+        return None if near is None else (_NEAR, *near)
 
-    def _drop(
-        self, member: ComponentMember, stage: str, kept: _Kept, similarity: float | None, threshold: float | None
-    ) -> DedupDecision:
-        return DedupDecision(
-            node=member.node,
-            doc_id=member.doc_id,
-            cluster_id=self.cluster_id,
-            stage=stage,
-            duplicate_of=kept.doc_id,
-            similarity=similarity,
-            threshold=threshold,
-        )
+    def _near(self, text: int, same_text: int) -> Iterable[tuple[int, float]]:
+        if same_text != NONE:
+            yield same_text, 1.0
+        for at in range(self._begins[text], self._begins[text + 1]):
+            kept = self._by_text[self._other[at]]
+            if kept != NONE:
+                yield kept, self._similarity[at]
