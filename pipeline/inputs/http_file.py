@@ -68,10 +68,11 @@ READING: Final = Retries(connects=8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpFacts:
-    """A file's bytes and its ETag ("" if it has none), as a server states them."""
+    """A file's bytes and its version, as a server states them: its ETag, or else Last-Modified, as of Python's own
+    server; "" if it states neither."""
 
     size: int
-    etag: str
+    version: str
 
 
 def open_http(
@@ -107,7 +108,7 @@ def http_facts(url: str, retries: Retries | None = None, shown: str | None = Non
     size = whole_number(length)
     if size is None:
         raise OSError(f"{shown}: the server does not state the file's length (Content-Length is {length!r})")
-    return HttpFacts(size=size, etag=response.headers.get("ETag", ""))
+    return HttpFacts(size=size, version=response.headers.get("ETag") or response.headers.get("Last-Modified", ""))
 
 
 class HttpFile(io.RawIOBase):

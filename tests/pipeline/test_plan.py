@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 import tomli_w
 
-from lineage.recipe import RecipeError
+from lineage.recipe import RecipeError, parse_table
 from lineage.storage.folder import Folder
-from pipeline.plan import PLAN, RunPlan, check_same_run, clear_work, plan_run
-from pipeline.recipe import load
+from pipeline.plan import PLAN, RunPlan, check_same_run, clear_work, plan_run, versions
+from pipeline.recipe import PipelineRecipe, checked, load
+from stages.html.extraction import Extractor, extract
 from tests.support.outputs.runs import recipe, write_recipe
 from tests.support.outputs.small_out.output import make_small_out
+from tests.support.stores.loopback import Handler, serving
 
 
 def planned(folder: Path, *more: dict[str, Any], num_files: int = 1, **tables: dict[str, Any]) -> RunPlan:
@@ -86,6 +91,60 @@ def test_a_plan_has_the_places_of_earlier_outputs_from_any_working_folder(
     recorded["outputs"] = {"earlier": recorded["outputs"][against]}
     plan.out.publish(PLAN, json.dumps(recorded).encode())
     assert not check_same_run(planned(tmp_path, **tables)), "the same call again continues"
+
+
+class Plain(Handler):
+    """Files of one size, changed at one time, from a server that states no ETag; it answers when `together` ask."""
+
+    changed = "Fri, 02 Jan 2026 03:04:05 GMT"
+    together: threading.Barrier
+
+    def answer(self) -> None:
+        self.together.wait(timeout=20)
+        self.send_response(200)
+        self.send_header("Content-Length", "1000")
+        self.send_header("Last-Modified", self.changed)
+        self.end_headers()
+
+
+def probes_at(url: str, *names: str) -> dict[str, Any]:
+    plain = recipe("out", {"web": tuple(f"{url}/{name}" for name in names)})
+    inputs: dict[str, Any] = plan_run(checked(parse_table(PipelineRecipe, plain))).identity["inputs"]
+    return inputs
+
+
+def test_a_server_is_asked_of_many_inputs_at_once() -> None:
+    with serving(Plain, together=threading.Barrier(3)) as url:
+        assert len(probes_at(url, "a.warc", "b.warc", "c.warc")) == 3
+
+
+def test_a_file_without_etag_that_was_changed_since_is_another_input() -> None:
+    one = threading.Barrier(1)
+    with serving(Plain, together=one) as url:
+        before = probes_at(url, "a.warc")
+        assert probes_at(url, "a.warc") == before
+    with serving(Plain, together=one, changed="Fri, 02 Jan 2026 03:04:06 GMT") as url:
+        assert probes_at(url, "a.warc") != before
+
+
+def test_a_plan_records_the_release_of_every_library_that_trafilatura_extracts_with() -> None:
+    """Which of those that it requires have a part in the text of a small page is found by watching the calls."""
+    page = "<html><body><p>A line of text.</p><iframe></iframe><p>Another one, as short.</p></body></html>"
+    found: set[str] = set()
+
+    def see(frame: FrameType, event: str, argument: object) -> None:
+        found.add(frame.f_code.co_filename.partition("/site-packages/")[2].partition("/")[0])
+
+    for favor in ("precision", "balance", "recall"):
+        extractor = Extractor(name="trafilatura", favor=favor, fast=False, timeout_seconds=60)
+        extract(page, extractor)  # imports what it needs
+        sys.setprofile(see)
+        try:
+            extract(page, extractor)
+        finally:
+            sys.setprofile(None)
+    extracts_with = found & {"courlan", "htmldate", "justext", "lxml", "trafilatura"}
+    assert extracts_with == {"justext", "lxml", "trafilatura"} and extracts_with <= versions().keys()
 
 
 def test_clearing_that_was_killed_at_its_last_act_is_ended_by_the_next_call(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from lineage.storage.lock import HeldError, hold
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.export.process import export, in_process
-from pipeline.inputs.files import input_etag, list_inputs, open_input
+from pipeline.inputs.files import input_version, list_inputs, open_input
 from pipeline.inspect.hooks import verify_hooks
 from pipeline.recipe import load
 from tests.pipeline.export.conftest import Corpus
@@ -92,7 +92,7 @@ def test_inputs_there_are_listed_and_opened_by_glob(place: str, corpus: Corpus) 
     for entry, file in zip(found, files, strict=True):
         with open_input(entry) as stream:
             assert stream.read() == file.read_bytes()
-        assert input_etag(entry)
+        assert input_version(entry)
     with pytest.raises(RecipeError, match="matches no file"):
         list_inputs(load_source(corpus, f"{place}/crawl/*.jsonl"))
     with pytest.raises(RecipeError, match="there is no file"):

@@ -69,6 +69,27 @@ def test_a_link_to_a_file_is_that_file(crawl: Path) -> None:
     assert open_input(found[2]).read() == bytes(2)
 
 
+def test_what_lies_below_a_link_to_a_folder_is_listed_as_a_shell_lists_it(crawl: Path) -> None:
+    """A disk is often bound in so. A file that is reached with and without the link counts once, without it."""
+    more = crawl.parent / "other disk" / "c"
+    (more / "deep").mkdir(parents=True)
+    (more / "1.warc.gz").write_bytes(b"12345")
+    (more / "deep" / "2.warc.gz").write_bytes(b"123456")
+    (crawl / "c").symlink_to(more, target_is_directory=True)
+    (crawl / "a-is-latest").symlink_to("a", target_is_directory=True)
+    plain = ["a/1.warc.gz", "a/2.warc.gz", "b/1.warc.gz", "b/2.warc.gz", "c/1.warc.gz"]
+    assert names(crawl / "*" / "*.warc.gz") == plain
+    assert names(crawl / "**" / "*.warc.gz") == [*plain, "c/deep/2.warc.gz"]
+    assert names(crawl / "a-is-*" / "*.warc.gz") == ["a-is-latest/1.warc.gz", "a-is-latest/2.warc.gz"]
+
+
+def test_a_link_to_a_folder_that_holds_it_ends_no_pattern_in_an_endless_walk(crawl: Path) -> None:
+    (crawl / "b" / "up").symlink_to(crawl, target_is_directory=True)
+    assert names(crawl / "b" / "*" / "*" / "1.warc.gz") == ["up/a/1.warc.gz", "up/b/1.warc.gz"]
+    with pytest.raises(RecipeError, match=r"crawl/b/up is a link to .*/crawl, a folder that holds it"):
+        names(crawl / "**" / "*.warc.gz")
+
+
 def test_a_link_to_nothing_is_an_error_that_names_it(crawl: Path) -> None:
     (crawl / "b" / ".tmp-3.warc.gz").symlink_to("gone")
     assert len(names(crawl / "*" / "*.warc.gz")) == 4
@@ -201,6 +222,11 @@ def test_paths_of_a_copied_common_crawl_list_lie_on_its_server(crawl: Path, monk
 def test_a_list_that_reaches_out_of_its_base_is_refused(crawl: Path, line: str) -> None:
     with pytest.raises(RecipeError, match=re.escape(line)):
         names(write_list(crawl / "warc.paths.gz", line))
+
+
+def test_a_list_that_names_a_folder_is_refused(crawl: Path) -> None:
+    with pytest.raises(RecipeError, match=r"inputs of 'web': .*/crawl/a cannot be read: it is a folder"):
+        names(write_list(crawl / "warc.paths.gz", "a"))
 
 
 def test_a_damaged_or_empty_list_is_refused(crawl: Path) -> None:
