@@ -14,10 +14,11 @@ _SHORT: Final = 8  # bytes by which that may grow; more digits in a row are a ma
 _LONGEST: Final = 4096
 # Digits of the scripts that write phone numbers in their own: Arabic, Persian, Devanagari, Bengali, full width.
 _DIGIT: Final = rb"(?:\d|\xd9[\xa0-\xa9]|\xdb[\xb0-\xb9]|\xe0[\xa5\xa7][\xa6-\xaf]|\xef\xbc[\x90-\x99])"
-# The library takes up to four spaces, hyphens and brackets between two digits, of which many have two or three bytes.
+# The library takes up to four spaces, hyphens, points, slashes and brackets between two digits (its
+# _VALID_PUNCTUATION), of which many have two or three bytes. Times, amounts and addresses have others.
 _BETWEEN: Final = (
-    rb"(?:[^0-9A-Za-z\n]{0,6}|(?:[^0-9A-Za-z\n\x80-\xff]"
-    rb"|\xc2[\xa0\xad]|\xe2[\x80\x81\x88][\x80-\xbf]|\xe3[\x80\x83][\x80-\xbf]|\xef[\xbc\xbd][\x80-\xbf]){0,4})"
+    rb"(?:[ ()./~\[\]-]|\xc2[\xa0\xad]|\xe2[\x80\x81\x88][\x80-\xbf]|\xe3[\x80\x83][\x80-\xbf]"
+    rb"|\xef[\xbc\xbd][\x80-\xbf]){0,4}"
 )
 GATE: Final = _DIGIT + rb"(?:" + _BETWEEN + _DIGIT + rb"){6}"
 """What every phone number holds: a search for it is cheap."""

@@ -119,6 +119,11 @@ def test_a_national_phone_number_counts_in_its_own_country():
     assert scrub("Ruf 030 901820 an", ["phone"], region="US").counts == {}
 
 
+@pytest.mark.parametrize("text", ["Jan 04 09:34 2021 \xa0", "Apidologie 34 (2003), 333 \u2013 337.", "2021, 16.45 Uhr"])
+def test_digits_that_no_phone_number_joins_are_none(text):
+    assert scrub(text, ["phone"], region="DE").counts == {}
+
+
 @pytest.mark.parametrize("number", [
     "+1\u00a0212\u00a0–\u00a0736\u00a0–\u00a05000",
     "(212)\u00a0–\u00a0736\u00a0–\u00a05000",
