@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import multiprocessing
 import os
 import resource
@@ -156,6 +157,40 @@ def test_a_block_that_another_process_wrote_wrongly_is_fetched_again(local: Corp
     block = reader.block(shard, 3)
     assert np.array_equal(block, LocalBlocks().block(shard, 3))
     assert reader.figures.damaged_blocks == 1
+    reader.close()
+
+
+def test_a_block_of_another_size_is_fetched_again(local: Corpus, tmp_path: Path) -> None:
+    shard = local.sources["a"][0]
+    file = tmp_path / (key_of(shard, 3) + ".block")
+    file.write_bytes(b"cut off")
+    reader = CachedBlocks(local, order_of(local), WHOLE, options_of(tmp_path))
+    assert np.array_equal(reader.block(shard, 3), LocalBlocks().block(shard, 3))
+    assert file.stat().st_size == 280_000
+    assert reader.figures.streamed_blocks == 0
+    reader.close()
+
+
+def test_a_block_that_the_disk_cannot_read_is_fetched_again(
+    local: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = local.sources["a"][0]
+    right = LocalBlocks().block(shard, 3)
+    first = CachedBlocks(local, order_of(local), WHOLE, options_of(tmp_path))
+    first.block(shard, 3)
+    first.close()
+    honest, bad_sectors = os.pread, [17]
+
+    def pread(descriptor: int, length: int, offset: int) -> bytes:
+        if bad_sectors:
+            bad_sectors.pop()
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return honest(descriptor, length, offset)
+
+    monkeypatch.setattr(os, "pread", pread)
+    reader = CachedBlocks(local, order_of(local), WHOLE, options_of(tmp_path))
+    assert np.array_equal(reader.block(shard, 3), right)
+    assert (reader.figures.disk_errors, reader.figures.streamed_blocks) == (1, 0)
     reader.close()
 
 

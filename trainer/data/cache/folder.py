@@ -26,6 +26,7 @@ from trainer.data.blocks import Tokens, block_tokens
 from trainer.data.corpus import ShardFile
 
 _POLL_SECONDS: Final = 0.002
+_READ_BYTES: Final = 1 << 20
 _BLOCK, _PART = ".block", ".part"
 
 
@@ -102,16 +103,29 @@ class CacheFolder:
         return os.path.exists(self.path / (key + _BLOCK))
 
     def open(self, key: str) -> Tokens | None:
-        """The block's tokens, memory-mapped; None if it is not there. Not checked."""
+        """The block's tokens, memory-mapped; None if it is not there, or was there with another size. Not checked."""
         try:
             with open(self.path / (key + _BLOCK), "rb") as file:
-                if os.fstat(file.fileno()).st_size != _size_of(key):
+                size = os.fstat(file.fileno()).st_size
+                if size != _size_of(key):
+                    self.remove(key)  # else it would be streamed past for ever: names and sizes are the ledger
                     return None
+                self._read_through(file.fileno(), key)
                 return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), "<u4")
         except FileNotFoundError:
             return None
         except OSError as error:
             raise DiskError(f"{self.path / key} cannot be read: {error}") from error
+
+    def _read_through(self, descriptor: int, key: str) -> None:
+        """Read a block before it is mapped: where the disk fails, a read is an error, and a map the end of the process
+        (SIGBUS). What cannot be read is dropped."""
+        try:
+            for at in range(0, _size_of(key), _READ_BYTES):
+                os.pread(descriptor, _READ_BYTES, at)
+        except OSError:
+            self.remove(key)
+            raise
 
     def keys(self) -> set[str]:
         """The keys of all whole blocks."""
