@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 import uuid
@@ -88,7 +89,7 @@ def train_on_ray(
     launch, has_gpus = f"{recipe.run.name.rsplit('/', 1)[-1]}-{uuid.uuid4().hex[:8]}", "GPU" in workers.each
     job = _WorkerJob(recipe=as_plain(recipe), launch=launch, folder=os.getcwd(), on_gpus=has_gpus)
     timeout = collective_timeout(recipe.train.faults.watchdog_seconds)
-    trainer = TorchTrainer(
+    trainer = _Trainer(
         _work,
         train_loop_config=dataclasses.asdict(job),
         torch_config=TorchConfig(
@@ -111,6 +112,13 @@ def train_on_ray(
     if "error" in payload:
         raise _FINAL_ERRORS[payload["error"]](payload["message"])
     return TrainingResult(**payload)
+
+
+class _Trainer(TorchTrainer):  # type: ignore[misc]
+    """TorchTrainer, which leaves SIGINT to `_stopping`: its own handler ends the workers without a checkpoint."""
+
+    def _register_sigint_handler(self, controller: object) -> None:
+        """Nothing."""
 
 
 def _selectors(label: str, workers: Workers) -> list[dict[str, str]] | None:
@@ -232,12 +240,16 @@ class _StopFile:
 
 @contextlib.contextmanager
 def _stopping(output: Folder) -> Iterator[None]:
-    """While this lasts, SIGTERM and SIGINT make the workers save and end."""
+    """While this lasts, SIGTERM and SIGINT make the workers save and end. A second SIGINT is a KeyboardInterrupt: the
+    steps since the newest checkpoint are lost."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            signal.signal(number, signal.default_int_handler)
+            print("Stopping: the workers save a checkpoint first. Ctrl-C again ends at once.", file=sys.stderr)
         output.publish(STOP, b"")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -68,7 +68,7 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
             1,
         )
     except KeyboardInterrupt:
-        return _complain(name, "interrupted; nothing is lost: the same call again continues", 130)
+        return _complain(name, "interrupted; the same call again goes on from what is done", 130)
 
 
 def _is_of_a_store(error: Exception) -> bool:

@@ -323,7 +323,7 @@ def test_ctrl_c_says_that_nothing_is_lost(
     path = write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), {"a": (str(tmp_path / "a.jsonl"),)}))
     monkeypatch.setattr("pipeline.cli.corpus.run.ProgressReporter", lambda: Interrupting("read and filter", 0))
     assert main(["run", str(path)]) == 130
-    assert "nothing is lost" in capsys.readouterr().err
+    assert "the same call again goes on" in capsys.readouterr().err
 
 
 def test_sums_that_a_killed_call_left_are_taken_again(

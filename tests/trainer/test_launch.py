@@ -65,7 +65,9 @@ def launch(run: Run, stderr: IO[str] | None = None, **changes: object) -> Iterat
     recipe = json.dumps(as_plain(run.recipe(changes)))
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", LAUNCH, recipe]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=env)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=env, start_new_session=True
+    )
     try:
         yield process
     finally:
@@ -140,13 +142,23 @@ def test_a_run_whose_worker_hangs_is_started_again_and_ends_with_the_same_bits(
     assert run.losses() == plain.losses()
 
 
-def test_a_launch_that_is_told_to_end_saves_a_checkpoint_first(run: Run) -> None:
-    with launch(run, steps=100_000) as process:
+def interrupt(process: int) -> None:
+    """What Ctrl-C does: the whole group gets it, Ray's processes too."""
+    os.killpg(process, signal.SIGINT)
+
+
+def terminate(process: int) -> None:
+    os.kill(process, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("stop", [interrupt, terminate])
+def test_a_launch_that_is_told_to_end_saves_a_checkpoint_first(run: Run, stop: Callable[[int], None]) -> None:
+    with launch(run, steps=100_000, checkpoint={"every": 50_000}) as process:
         wait_until(lambda: reached(run, 10))
-        process.send_signal(signal.SIGTERM)
+        stop(process.pid)
         told, _ = process.communicate(timeout=600)
     result = result_of(told)
-    assert not result["finished"]
+    assert (process.returncode, result["finished"]) == (0, False)
     assert run.checkpoints()[-1].startswith(f"step-{result['step']:08d}")
 
 
