@@ -15,8 +15,7 @@ from lineage.storage.folder import Folder, is_remote, not_for_tables
 from stages.chain import DEFAULT_STEPS, check_steps
 from stages.dedup.options import DedupTable
 from stages.pii.options import PiiTable, check_phone_region
-from stages.quality.options import QualityTable, check_languages, threshold_defaults
-from stages.quality.options import limits as thresholds
+from stages.quality.options import QualityTable, check_languages, check_thresholds, threshold_defaults
 from stages.reading.options import RowFields
 from stages.steps.classifier import ClassifierTable, check_classifiers
 from stages.steps.decontaminate import DecontaminateTable
@@ -221,15 +220,36 @@ def check_output(output: str) -> None:
 
 def check_steps_of(recipe: PipelineRecipe) -> None:
     """RecipeError where a source's steps cannot be: their names and order, the classifiers' names, thresholds that the
-    variant has no rule for, languages that a rule has no words for, a phone region that is none. No file is opened."""
+    variant has no rule for or no page can meet, languages that a rule has no words for, a phone region that is none,
+    keys that no source has the step for. No file is opened."""
     for source in recipe.source:
         check_steps(source.steps)
         if "quality" in source.steps and recipe.quality.rules:
-            thresholds(recipe.quality)
+            check_thresholds(recipe.quality)
             check_languages(recipe.quality, recipe.language.keep or ("en",))
     check_phone_region(recipe.pii)
     check_classifiers(recipe.classifier)
     check_step_tables(recipe.step, [source.steps for source in recipe.source])
+    _check_are_read(recipe)
+
+
+def _check_are_read(recipe: PipelineRecipe) -> None:
+    """RecipeError for a key that asks for something where no source has the step that does it."""
+    asked = {
+        "url.block_hosts": ("url", recipe.url.block_hosts),
+        "url.block_words": ("url", recipe.url.block_words),
+        "language.prefilter": ("prefilter", recipe.language.prefilter),
+        "classifier": ("classifier", recipe.classifier),
+        "decontaminate.against": ("decontaminate", recipe.decontaminate.against),
+    }
+    named = {step for source in recipe.source for step in source.steps}
+    for name, (step, value) in asked.items():
+        if value and step not in named:
+            raise RecipeError(
+                f"{name} is given, and no source.steps names {step!r}, which reads it: add the step to a source, or"
+                " leave the key out",
+                name,
+            )
 
 
 def _check_fields(source: SourceTable) -> None:

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.recipe import RecipeError, as_plain, as_toml
+from lineage.recipe import RecipeError, as_plain, as_toml, parse_table
 from lineage.storage.folder import Folder
 from lineage.store.delta import commit_tables, read_table
 from pipeline.plan import plan_run
-from pipeline.recipe import differing_keys, load, recipe_of
+from pipeline.recipe import PipelineRecipe, check_steps_of, differing_keys, load, recipe_of
 from stages.document import STAGES
 
 LEAST = '[run]\nname = "a"\noutput = "out"\n[[source]]\nname = "web"\ninputs = ["a.warc.gz"]\n'
@@ -81,6 +81,31 @@ def test_a_resolved_recipe_reads_back_equal(path: Path, tmp_path: Path) -> None:
     assert load(tmp_path / "resolved.toml") == recipe
     Folder(str(tmp_path / "out")).publish("recipe.toml", as_toml(recipe).encode())
     assert recipe_of(Folder(str(tmp_path / "out"))) == recipe
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "step"),
+    [
+        ("url.block_hosts", ["hosts.txt"], "url"),
+        ("url.block_words", ["words.txt"], "url"),
+        ("language.prefilter", True, "prefilter"),
+        ("classifier", [{"name": "a", "model": "a.bin", "label": "x", "threshold": 0.5}], "classifier"),
+        ("decontaminate.against", ["bench.jsonl"], "decontaminate"),
+    ],
+)
+def test_a_key_that_no_source_has_the_step_for_is_refused(key: str, value: Any, step: str, path: Path) -> None:
+    """A list of benchmarks that nothing reads would leave them in the corpus, without a word."""
+    plain = tomllib.loads(path.read_text())
+    table, _, name = key.partition(".")
+    plain[table] = {name: value} if name else value
+    check_steps_of(parse_table(PipelineRecipe, plain))
+    plain["source"][0]["steps"] = [stage for stage in STAGES if stage != step]
+    with pytest.raises(RecipeError, match=rf"^{key} is given, and no source\.steps names '{step}'"):
+        check_steps_of(parse_table(PipelineRecipe, plain))
+
+
+def test_a_threshold_above_1_is_one_where_the_measure_may_be(path: Path) -> None:
+    check_steps_of(load(path, ["quality.max_top_2_gram=2", "quality.max_duplicate_lines=1"]))
 
 
 @pytest.mark.parametrize("name", ["web", "a", "A-1_b.c", "0", "x" * 100])
