@@ -128,6 +128,8 @@ def read_toml(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]
         raw = parse_toml(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise RecipeError(f"no recipe at {path}: give the path of a .toml file") from error
+    except IsADirectoryError as error:
+        raise RecipeError(f"{path} is a folder: give a .toml file, such as an output's {path}/recipe.toml") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecipeError) as error:
         raise RecipeError(f"{path} cannot be read as TOML: {error}") from error
     return with_overrides(raw, overrides)

@@ -235,6 +235,8 @@ def _of_rows(path: str, rows: Sequence[tuple[int, list[str]]]) -> list[_Name]:
     if not columns:
         if len(first) != 1:
             raise _no_column(path, first, "; a CSV without header has one column, with a comma in quotes only")
+        if not _is_id(first[0]) and not set(first[0]) & set("./:"):  # the header of a column that we do not know
+            raise _no_column(path, first)
         return [_Name(row[0]) for _, row in rows]
     places = [(column, header.index(column)) for column in columns]
     return [

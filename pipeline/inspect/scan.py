@@ -21,7 +21,7 @@ from lineage.index.checksums import check_file
 from lineage.index.output_index import Index, PartFile, Shard, check_outside, read_index
 from lineage.index.parsed_texts import read_parsed_texts
 from lineage.json_record import JsonRecord, json_name
-from lineage.recipe import RecipeError
+from lineage.recipe import RecipeError, blamed_on
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, split
 from lineage.store.lookup import Lookup
@@ -261,7 +261,8 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanE
     shards."""
     index = read_index(out)
     recipe = recipe_of(out)
-    items = read_items(request.against, request.field)
+    with blamed_on("--against"):
+        items = read_items(request.against, request.field)
     if not items:
         raise RecipeError(f"--against {request.against}: there is no item in it")
     job = ScanJob(

@@ -101,12 +101,14 @@ def tune(out: str, recipes: Sequence[tuple[str, PipelineRecipe]], num_examples: 
             f'{out} was made with quality.ledger = "{old.quality.ledger}", which keeps the deciding rule alone: run its'
             ' recipe into a new output with quality.ledger = "all"'
         )
-    plans = [(name, recipe, *_check_differences(name, old, recipe)) for name, recipe in recipes]
+    plans = [(name, recipe, *_check_differences(name, out, old, recipe)) for name, recipe in recipes]
     with questions(folder) as ask:
         return [_tuned(ask, old, plan, num_examples) for plan in plans]
 
 
-def _check_differences(name: str, old: PipelineRecipe, new: PipelineRecipe) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _check_differences(
+    name: str, out: str, old: PipelineRecipe, new: PipelineRecipe
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The keys that differ: those that are judged, and those that are not looked at."""
     check_steps_of(new)
     keys = sorted(set(_differing(as_plain(old), as_plain(new), "")))
@@ -114,7 +116,11 @@ def _check_differences(name: str, old: PipelineRecipe, new: PipelineRecipe) -> t
     judged = tuple(key for key in keys if key not in passed)
     for key in judged:
         if why := _cannot_judge(key, old, new):
-            raise RecipeError(f"{name}: {key} differs from the output's recipe, and {why}: run it", key)
+            raise RecipeError(
+                f"{name}: {key} differs from the recipe of {out}, and {why}: leave it as it was (recipe.toml there has"
+                " every setting of that run), or run the recipe into a new output",
+                key,
+            )
     return judged, passed
 
 

@@ -168,8 +168,9 @@ def _start(source: str, plan: RunPlan, earlier: EarlierRun) -> Start:
         stage = ours[num_same].stage
         raise RecipeError(
             f"--from {earlier.out.url}: {'the reading' if stage == READING else f'the step {stage}'} of source"
-            f" {source!r} is not as it was there ({why}), and only the text after parse is kept: run the recipe from"
-            " its inputs, without --from"
+            f" {source!r} is not as it was there ({why}), and only the text after parse is kept: leave it as it"
+            f" was ({earlier.out.at('recipe.toml')} has every setting of that run), or run the recipe from its inputs,"
+            " without --from"
         )
     stages, num_unchanged = names[1:], num_same - 1  # without READING
     is_unchanged = num_same == len(ours) == len(theirs)

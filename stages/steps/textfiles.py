@@ -1,4 +1,4 @@
-"""The small files that a recipe names (lists, models), read from disk, S3 or the web."""
+"""The small files that a recipe or a call names (lists, models, texts to find), read from disk, S3 or the web."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lineage.storage.folder import is_remote, local_path, split, with_environmen
 
 
 def read_named_file(name: str) -> bytes:
-    """The content of a file that the recipe names, decompressed where it ends in .gz; RecipeError if unreadable."""
+    """The content of a named file, decompressed where it ends in .gz; RecipeError if unreadable."""
     folder, file = split(with_environment(name))
     shown = without_secrets(name)
     try:
         data = folder.read(file)
         return gzip.decompress(data) if shown.endswith(".gz") else data
     except (OSError, EOFError, zlib.error) as error:
-        raise RecipeError(f"the recipe names {shown!r}, which cannot be read: {redacted(str(error))}") from None
+        raise RecipeError(f"{shown!r} cannot be read: {redacted(str(error))}") from None
 
 
 def list_lines(name: str) -> Iterator[str]:
@@ -30,7 +30,7 @@ def list_lines(name: str) -> Iterator[str]:
         text = read_named_file(name).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         shown = without_secrets(name)
-        raise RecipeError(f"the recipe names the list {shown!r}, which is not UTF-8 text: {error}") from error
+        raise RecipeError(f"the list {shown!r} is not UTF-8 text: {error}") from error
     for line in text.splitlines():
         entry = line.partition("#")[0].strip()
         if entry:

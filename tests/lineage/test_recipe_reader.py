@@ -212,6 +212,11 @@ def test_a_file_that_is_no_recipe_is_named(content: bytes | None, said: str, tmp
     assert str(path) in str(error.value)
 
 
+def test_an_output_given_as_a_recipe_is_told_where_its_recipe_lies(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=f"{tmp_path} is a folder: .*{tmp_path}/recipe.toml"):
+        read_toml(tmp_path)
+
+
 def test_a_file_that_begins_with_a_byte_order_mark_is_read_as_without_one(good_file: Path) -> None:
     plain = read_toml(good_file)
     good_file.write_bytes(b"\xef\xbb\xbf" + good_file.read_bytes())

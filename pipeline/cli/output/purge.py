@@ -194,9 +194,13 @@ def _match(options: argparse.Namespace) -> PurgeMatch:
 def _scanned(path: str) -> list[str]:
     folder, name = split(path)
     try:
-        evidence: dict[str, Any] = json.loads(folder.read(name))
+        read = folder.read(name)
+    except OSError as error:
+        raise RecipeError(f"--from {path} cannot be read: {error}") from error
+    try:
+        evidence: dict[str, Any] = json.loads(read)
         ids = [str(document["doc_id"]) for document in evidence["documents"]]
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError) as error:
         raise RecipeError(f"--from {path} is not what `sluice scan` wrote: {error}") from error
     if evidence.get("refused"):
         raise FailedError(

@@ -109,6 +109,7 @@ def test_a_list_of_urls_names_the_documents_of_each_in_any_spelling(made: SmallO
     ("a.txt", as_text([UNKNOWN, "https://a.example/"]), "in two lists"),
     ("a.txt", b"# nothing\n", "lists nothing"),
     ("a.csv", as_csv([UNKNOWN], "name", "why"), "expected a column doc_id, id, url; it has name, why"),
+    ("a.csv", as_csv(["https://a.example/"], "link"), "expected a column doc_id, id, url; it has link"),
     ("a.parquet", b"not Parquet", "cannot be read"),
     ("a.txt", b"\xff\xfe\x00", "cannot be read"),
     ("a.csv", as_csv(["www.example.org"]), None),

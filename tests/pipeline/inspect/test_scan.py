@@ -201,6 +201,16 @@ def test_evidence_is_not_written_into_the_output_that_it_quotes(planted: tuple[P
         write_evidence({"documents": []}, str(planted[0] / "out" / "scan.json"))
 
 
+def test_a_file_that_is_not_there_is_named_by_the_flag_that_names_it(
+    planted: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, nowhere = str(planted[0] / "out"), str(tmp_path / "nope.json")
+    assert main(["scan", out, "--against", nowhere, "--to", str(tmp_path / "scan.json")]) == 2
+    assert f"--against: '{nowhere}' cannot be read" in capsys.readouterr().err
+    assert main(["purge", out, "--from", nowhere, "--reason", "leak", "--by", "me"]) == 2
+    assert f"--from {nowhere} cannot be read" in capsys.readouterr().err
+
+
 def test_too_large_a_share_is_refused_unless_told(planted: tuple[Path, list[str]]) -> None:
     asked = ScanRequest(against=str(planted[0] / "benchmark.jsonl"), field="question")
     assert scan(Folder(str(planted[0] / "out")), asked, ProgressReporter(quiet=True)).refused
