@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunnelRow:
-    """One line of a funnel. Bytes are of the records as the crawl files store them; `chars` of the clean texts."""
+    """One line of a funnel. Bytes are of the records as the crawl files store them, of a compressed member that holds
+    several a like share for each document; `chars` of the clean texts."""
 
     stage: str
     num_in: int

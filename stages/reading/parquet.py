@@ -6,6 +6,7 @@ where that is much the row group is begun again in smaller batches."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, cast
@@ -150,10 +151,10 @@ def _unfit(schema: pa.Schema, options: ReadOptions) -> str | None:
     for key, name in used.items():
         if name is not None and _column_type(schema, name) is None:
             return no_such_field("column", name, key, names)
-    for name in (fields.text, fields.id or "id", fields.url or "url", fields.date or "date", "captured_at"):
-        first = path_of(name, names)[0]
-        if names.count(first) > 1:
-            return f"there are {names.count(first)} columns {first!r}: which of them is meant is not defined"
+    # Also one that no key names: a document's metadata hold one value of a name, and would lose the others.
+    for name, num in Counter(names).items():
+        if num > 1:
+            return f"there are {num} columns {name[:100]!r}: which of them is meant is not defined"
     kind = _column_type(schema, fields.text)
     if kind is not None and pa.types.is_dictionary(kind):
         kind = kind.value_type

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from lineage.store.sql import query
 from pipeline.demo.pages import write_article
 from pipeline.report.collect import collect
 from pipeline.report.data import ReportData
+from tests.support.inputs.make_warc import good, http, member, record
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.runs import recipe, run
 
@@ -58,6 +60,23 @@ def test_the_funnel_of_all_sources_begins_with_every_document_and_ends_with_the_
     page = out.read("report.html").decode()
     first = page.index("What is left:")
     assert page[first:].startswith(f"What is left: {together.num_out:,} documents")
+
+
+def test_a_compressed_member_that_several_records_share_counts_once(tmp_path: Path, small_ray: None) -> None:
+    empty = record(http(b"<html><body></body></html>"), "empty")
+    shared = member(good("a") + good("b") + good("c") + empty)
+    alone = member(good("d")) + member(good("e"))
+    (tmp_path / "shared.warc.gz").write_bytes(shared)
+    (tmp_path / "alone.warc.gz").write_bytes(alone)
+    sources = {name: (str(tmp_path / f"{name}.warc.gz"),) for name in ("alone", "shared")}
+    run(tmp_path, recipe(str(tmp_path / "out"), sources, quality={"rules": []}, dedup={"near": False}))
+    out = Folder(str(tmp_path / "out"))
+    funnels = {funnel.source: funnel for funnel in collect(out, read_index(out)).funnels}
+    assert (funnels["shared"].num_in, funnels["shared"].bytes_in) == (4, len(shared))
+    assert funnels["alone"].bytes_in == len(alone)
+    (parse,) = (step for step in funnels["shared"].steps if step.num_rejected)
+    assert (parse.stage, parse.num_rejected) == ("parse", 1)
+    assert parse.bytes_in - parse.bytes_out == pytest.approx(len(shared) / 4, abs=1)
 
 
 def test_the_stages_of_all_sources_stand_in_the_order_in_which_each_source_meets_them(data: ReportData) -> None:

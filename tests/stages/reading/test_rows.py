@@ -306,13 +306,14 @@ def test_names_that_may_be_text_of_a_page_are_not_shown() -> None:
     assert "only ok:" in item.error
 
 
-def test_two_columns_of_one_name_make_a_file_unreadable_once() -> None:
+@pytest.mark.parametrize("name", ["text", "note"])
+def test_two_columns_of_one_name_make_a_file_unreadable_once(name: str) -> None:
     sink = io.BytesIO()
-    pq.write_table(pa.table([["a", "c"], ["b", "d"]], names=["text", "text"]), sink)
+    pq.write_table(pa.table([["a", "c"], ["b", "d"], ["e", "f"]], names=["text", name, name]), sink)
     (item,) = read_documents(io.BytesIO(sink.getvalue()), ReadOptions(source="s", file="twice.parquet"))
     assert isinstance(item, Unreadable)
     assert (item.file, item.offset, item.length) == ("twice.parquet", 0, 2)
-    assert "there are 2 columns 'text'" in item.error
+    assert f"columns '{name}': which of them is meant is not defined" in item.error
 
 
 class Failing(io.BytesIO):
