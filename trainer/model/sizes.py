@@ -87,21 +87,21 @@ class ModelConfig:
         return self.num_layers - self.experts.num_dense_layers if self.experts else 0
 
     @property
-    def _num_attention_parameters(self) -> int:
+    def num_attention_parameters(self) -> int:
+        """Parameters of one layer's attention and both its norms."""
         return self.width * self.head_dim * 2 * (self.num_heads + self.num_kv_heads) + 2 * self.width
 
     @property
     def num_layer_parameters(self) -> int:
         """Parameters of one layer without experts: attention, SwiGLU, two norms."""
-        return self._num_attention_parameters + 3 * self.width * self.hidden
+        return self.num_attention_parameters + 3 * self.width * self.hidden
 
     @property
     def num_whole_parameters(self) -> int:
-        """Of one layer with experts, what every token passes: attention, norms, router, shared experts."""
+        """Parameters of one layer's router and shared experts, which tensor parallel does not split."""
         if self.experts is None:
             return 0
-        shared = 3 * self.experts.hidden * self.experts.num_shared
-        return self._num_attention_parameters + self.width * (self.experts.num_experts + shared)
+        return self.width * (self.experts.num_experts + 3 * self.experts.hidden * self.experts.num_shared)
 
     @property
     def num_expert_parameters(self) -> int:
@@ -126,8 +126,11 @@ class ModelConfig:
     def _with_experts(self, num_experts: int) -> int:
         matrices, sparse = 1 if self.tied else 2, self.num_sparse_layers
         layers = (self.num_layers - sparse) * self.num_layer_parameters
-        layers += sparse * (self.num_whole_parameters + num_experts * self.num_expert_parameters)
+        layers += sparse * self._num_sparse_layer_parameters(num_experts)
         return layers + matrices * self.num_embedding_parameters + self.width
+
+    def _num_sparse_layer_parameters(self, num_experts: int) -> int:
+        return self.num_attention_parameters + self.num_whole_parameters + num_experts * self.num_expert_parameters
 
     @property
     def num_multiplied_parameters(self) -> int:
@@ -139,7 +142,7 @@ class ModelConfig:
         counted as PaLM does, are less than one in ten thousand.)"""
         if not sparse or self.experts is None:
             return 6.0 * self.num_layer_parameters
-        return 6.0 * (self.num_whole_parameters + self.experts.top_k * self.num_expert_parameters)
+        return 6.0 * self._num_sparse_layer_parameters(self.experts.top_k)
 
     def attention_flops(self, seq_len: int) -> float:
         """Operations of one layer's attention for a token, forward and backward, at full attention: 12·H·Q·T for H

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from trainer.options import PlanTable
-from trainer.planning.layout import Part, PlannedLayout
+from trainer.planning.layout import PlannedLayout
+from trainer.planning.memory import owned_parameters
 
 Link = Literal["intra", "inter", "far"]
 """Within a node, between near nodes (of one pod), between far ones."""
@@ -151,8 +152,6 @@ def traffic(layout: PlannedLayout, plan: PlanTable) -> tuple[Traffic, ...]:
     """Everything that a GPU of the fullest pipeline rank sends in a step; axes of size 1 send nothing and are left
     out."""
     sent = [*_layer_traffic(layout, plan), *_weight_traffic(layout, plan), _stage_traffic(layout, plan)]
-    if layout.config.experts is not None:
-        sent += _expert_weight_traffic(layout, plan)
     return tuple(each for each in sent if each.num_gpus > 1 and each.num_bytes > 0)
 
 
@@ -188,35 +187,71 @@ def _layer_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
     ]
 
 
+class _SharedWeights(NamedTuple):
+    """Weights of one kind of `ParameterCounts`, `num_parameters` on a GPU, that are sharded over `num_shards` GPUs
+    `stride` apart; `pieces`: how many collectives it takes to gather all of them, or to reduce their gradients."""
+
+    name: str
+    gradients: str
+    num_parameters: float
+    num_shards: int
+    stride: int
+    pieces: int
+
+
 def _weight_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
-    """Weights and gradients among the ranks that share them, those of experts apart."""
-    num_shards, num_replicas = layout.num_shards, layout.num_replicas
+    """Weights and gradients among the ranks that share them, each kind on a ring of its own."""
+    found = [_kind_traffic(layout, plan, kind) for kind in _shared_weights(layout)]
+    return [row for rows in found for row in rows]
+
+
+def _shared_weights(layout: PlannedLayout) -> list[_SharedWeights]:
+    """The kinds of weights of the largest pipeline rank. Router and shared experts of a layer are gathered one after
+    the other (trainer.parallel.mesh, `_shard_experts`)."""
+    mesh, shards, experts = layout.mesh, layout.shards, layout.config.experts
+    owned = owned_parameters(layout, layout.largest)
     pieces = layout.num_stage_layers + 2
-    path = ring_path(layout.mesh.tp, num_shards, plan, layout.mesh.num_workers)
+    kinds = [_SharedWeights("parameters", "gradients", owned.split, shards.split, mesh.tp, pieces)]
+    if experts is not None:
+        sparse, has_shared = _num_sparse(layout), experts.num_shared > 0
+        names = "routers and shared experts" if has_shared else "routers"
+        possessive = "routers' and shared experts' gradients" if has_shared else "routers' gradients"
+        kinds += [
+            _SharedWeights(names, possessive, owned.whole, shards.whole, 1, sparse * (1 + has_shared)),
+            _SharedWeights("experts", "experts' gradients", owned.experts, shards.experts, mesh.ep, sparse),
+        ]
+    return kinds
+
+
+def _kind_traffic(layout: PlannedLayout, plan: PlanTable, kind: _SharedWeights) -> list[Traffic]:
+    """Gathers of weights in `compute_bytes`, and reduce-scatters of their gradients in `weight_bytes`; then the
+    all-reduce of the shards' gradients over replicas, once a step."""
+    mesh, num, num_shards, num_replicas = layout.mesh, kind.num_parameters, kind.num_shards, layout.num_replicas
+    path = ring_path(kind.stride, num_shards, plan, mesh.num_workers)
     return [
         _sent(
             "dp_shard",
-            "all-gather of parameters",
+            f"all-gather of {kind.name}",
             path,
             num_shards,
-            num_bytes=gather_bytes(layout),
-            num_collectives=gathers(layout) * pieces,
+            num_bytes=gathers(layout) * ring_bytes(layout.compute_bytes * num, num_shards),
+            num_collectives=gathers(layout) * kind.pieces,
         ),
         _sent(
             "dp_shard",
-            "reduce-scatter of gradients",
+            f"reduce-scatter of {kind.gradients}",
             path,
             num_shards,
-            num_bytes=reduce_bytes(layout),
-            num_collectives=reductions(layout) * pieces,
+            num_bytes=reductions(layout) * ring_bytes(layout.weight_bytes * num, num_shards),
+            num_collectives=reductions(layout) * kind.pieces,
         ),
         _sent(
             "dp_replicate",
-            "all-reduce of gradients",
-            ring_path(layout.mesh.tp * num_shards, num_replicas, plan, layout.mesh.num_workers),
+            f"all-reduce of {kind.gradients}",
+            ring_path(kind.stride * num_shards, num_replicas, plan, mesh.num_workers),
             num_replicas,
-            num_bytes=replica_bytes(layout),
-            num_collectives=pieces,
+            num_bytes=all_reduce_bytes(layout.weight_bytes * num / num_shards, num_replicas),
+            num_collectives=kind.pieces,
         ),
     ]
 
@@ -232,40 +267,6 @@ def _stage_traffic(layout: PlannedLayout, plan: PlanTable) -> Traffic:
         num_bytes=pipeline_bytes(layout),
         num_collectives=2 * layout.pipeline.num_virtual * layout.num_micro_batches,
     )
-
-
-def _expert_weight_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
-    """Weights and gradients of experts, among the ranks that hold the same ones."""
-    mesh, shards, sparse = layout.mesh, layout.shards.experts, _num_sparse(layout)
-    copies = mesh.dp_replicate * layout.num_expert_peers // shards
-    path = ring_path(mesh.ep, shards, plan, mesh.num_workers)
-    whole = layout.num_expert_parameters(_fullest(layout)) / mesh.ep
-    return [
-        _sent(
-            "dp_shard",
-            "all-gather of experts",
-            path,
-            shards,
-            num_bytes=gathers(layout) * ring_bytes(layout.compute_bytes * whole, shards),
-            num_collectives=gathers(layout) * sparse,
-        ),
-        _sent(
-            "dp_shard",
-            "reduce-scatter of experts' gradients",
-            path,
-            shards,
-            num_bytes=reductions(layout) * ring_bytes(layout.weight_bytes * whole, shards),
-            num_collectives=reductions(layout) * sparse,
-        ),
-        _sent(
-            "dp_replicate",
-            "all-reduce of experts' gradients",
-            ring_path(mesh.ep * shards, copies, plan, mesh.num_workers),
-            copies,
-            num_bytes=all_reduce_bytes(layout.weight_bytes * whole / shards, copies),
-            num_collectives=sparse,
-        ),
-    ]
 
 
 def _sent(axis: str, what: str, path: Path, num_gpus: int, *, num_bytes: float, num_collectives: float) -> Traffic:
@@ -286,15 +287,10 @@ def _num_sparse(layout: PlannedLayout) -> int:
     return max(part.num_sparse for part in layout.ranks)
 
 
-def _fullest(layout: PlannedLayout) -> Part:
-    return max(layout.ranks, key=lambda part: layout.num_parameters(part) + layout.num_expert_parameters(part))
-
-
 def gathers(layout: PlannedLayout) -> int:
-    """How often weights are gathered in a step: each micro-batch once for zero = 2, and again in backward for zero = 3
-    (1910.02054, section 7.2.2); once in pipelines and for zero = 1, never for zero = 0."""
-    if layout.zero == 0:
-        return 0
+    """How often sharded weights are gathered in a step: each micro-batch once for zero = 2, and again in backward for
+    zero = 3 (1910.02054, section 7.2.2); once in pipelines and for zero = 1. zero = 0 shards nothing but what tensor
+    peers have of a mixture of experts, which it gathers as zero = 2 does."""
     if layout.synchronises_once:
         return 1
     return layout.num_micro_batches * (2 if layout.zero == 3 else 1)
@@ -304,24 +300,6 @@ def reductions(layout: PlannedLayout) -> int:
     """How often gradients are reduced in a step: each micro-batch (else accumulation would hold them whole); once in
     pipelines and for zero = 1."""
     return 1 if layout.synchronises_once else layout.num_micro_batches
-
-
-def gather_bytes(layout: PlannedLayout) -> float:
-    """All-gathers of parameters in `compute_bytes`."""
-    size = layout.compute_bytes * layout.num_parameters(_fullest(layout)) / layout.mesh.tp
-    return gathers(layout) * ring_bytes(size, layout.num_shards)
-
-
-def reduce_bytes(layout: PlannedLayout) -> float:
-    """Reduce-scatters of gradients in `weight_bytes`."""
-    size = layout.weight_bytes * layout.num_parameters(_fullest(layout)) / layout.mesh.tp
-    return reductions(layout) * ring_bytes(size, layout.num_shards)
-
-
-def replica_bytes(layout: PlannedLayout) -> float:
-    """The all-reduce of the shards' gradients over replicas, once a step."""
-    size = layout.weight_bytes * layout.num_parameters(_fullest(layout)) / layout.mesh.tp / layout.num_shards
-    return all_reduce_bytes(size, layout.num_replicas)
 
 
 def stream_size(layout: PlannedLayout) -> float:

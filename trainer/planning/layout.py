@@ -39,17 +39,30 @@ class Part:
         return self.num_dense + self.num_sparse
 
 
-class ShardCounts(NamedTuple):
-    """How many GPUs share one copy of the weights and their moments, and of routed experts."""
+class ParameterCounts(NamedTuple):
+    """Parameters of a part of the model, or those with which one GPU computes it: those that tensor parallel splits,
+    those that each tensor peer has whole (routers and shared experts), and those of routed experts."""
 
-    weights: int
+    split: float
+    whole: float
+    experts: float
+
+
+class ShardCounts(NamedTuple):
+    """How many GPUs share one copy of each kind of `ParameterCounts` and of their moments."""
+
+    split: int
+    whole: int
     experts: int
 
 
 def shards_of(zero: Zero, num_copies: int, tp: int, ep: int) -> ShardCounts:
-    """The shards of a ZeRO level, where `num_copies` GPUs, dp_shard x cp of them, have the same weights."""
-    peers = num_copies * tp // ep
-    return ShardCounts(1, 1) if zero == 0 else ShardCounts(num_copies, peers)
+    """The shards of a ZeRO level, where `num_copies` GPUs, dp_shard x cp of them, have the same split weights.
+
+    What tensor peers have whole is sharded over them too, also for zero = 0 (trainer.parallel.groups,
+    `make_meshes`)."""
+    copies = 1 if zero == 0 else num_copies
+    return ShardCounts(split=copies, whole=copies * tp, experts=copies * tp // ep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,18 +110,13 @@ class PlannedLayout:
 
     @property
     def num_shards(self) -> int:
-        """How many GPUs share one copy of the weights (context peers hold equal ones, so they share them too)."""
-        return self.shards.weights
+        """How many GPUs share one copy of the split weights (context peers hold equal ones, so they share them too)."""
+        return self.shards.split
 
     @property
     def num_replicas(self) -> int:
         """How many copies of the weights there are, each GPU's tensor and pipeline peers aside."""
         return self.mesh.dp * self.mesh.cp // self.num_shards
-
-    @property
-    def num_expert_peers(self) -> int:
-        """How many of dp_shard x cp x tp have the same experts."""
-        return self.mesh.dp_shard * self.mesh.cp * self.mesh.tp // self.mesh.ep
 
     @property
     def replicated_by_ddp(self) -> bool:
@@ -145,6 +153,11 @@ class PlannedLayout:
         return max(part.num_layers for part in self.ranks)
 
     @property
+    def largest(self) -> Part:
+        """What the pipeline rank with the most parameters has."""
+        return max(self.ranks, key=lambda part: sum(self.num_parameters(part)))
+
+    @property
     def num_rows(self) -> int:
         """Sequences of a data parallel rank in a step; where they do not come out even, fewer are filled up."""
         return -(-self.global_batch // self.mesh.dp)
@@ -166,23 +179,22 @@ class PlannedLayout:
             return self.tokens
         return self.num_rows * self.seq_len / self.mesh.cp / self.num_micro_batches
 
-    def num_parameters(self, part: Part) -> int:
-        """Parameters of a part of the model, routed experts aside."""
-        config = self.config
+    def num_parameters(self, part: Part) -> ParameterCounts:
+        """Parameters of a part of the model. Norms, two widths a layer, are counted as split: each tensor peer has them
+        whole, but they are less than one parameter in a thousand."""
+        config, experts = self.config, self.config.experts
         matrices = part.embedding + part.head
         if matrices == 2 and config.tied:
             matrices = 1
-        return (
-            part.num_dense * config.num_layer_parameters
-            + part.num_sparse * self.config.num_whole_parameters
-            + matrices * config.num_embedding_parameters
-            + part.head * config.width
+        ends = matrices * config.num_embedding_parameters + part.head * config.width
+        dense = part.num_dense * config.num_layer_parameters + ends
+        if experts is None:
+            return ParameterCounts(dense, 0, 0)
+        return ParameterCounts(
+            split=dense + part.num_sparse * config.num_attention_parameters,
+            whole=part.num_sparse * config.num_whole_parameters,
+            experts=part.num_sparse * experts.num_experts * config.num_expert_parameters,
         )
-
-    def num_expert_parameters(self, part: Part) -> int:
-        """Parameters of the routed experts of a part of the model."""
-        experts = self.config.experts
-        return part.num_sparse * experts.num_experts * self.config.num_expert_parameters if experts else 0
 
 
 @functools.lru_cache(maxsize=4096)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from trainer.planning.layout import Part, PlannedLayout, Recompute, ShardCounts
+from trainer.planning.layout import ParameterCounts, Part, PlannedLayout, Recompute, ShardCounts
 from trainer.planning.schedules import HeldAtInstant, PipelinePlan, instants_of_ranks, round_size
 
 
@@ -68,7 +68,7 @@ class Instant(NamedTuple):
 
 def memory(layout: PlannedLayout) -> Memory:
     """What the trainer keeps on the fullest GPU at the fullest instant: weights, gradients and two moments in
-    `weight_bytes` each (with bfloat16 the 16 bytes a parameter of ZeRO, over `num_shards`), and what is gathered or
+    `weight_bytes` each (with bfloat16 the 16 bytes a parameter of ZeRO, over their shards), and what is gathered or
     kept in `compute_bytes`."""
     found = (memory_of_rank(layout, rank) for ranks in likely_ranks(layout) for rank in ranks)
     return max(found, key=lambda held: held.total)
@@ -101,9 +101,10 @@ def instant_bytes(instant: Instant, sharded_gradients: float) -> float:
     return instant.activations + instant.gradients + (sharded_gradients if instant.sharded else 0.0)
 
 
-def owned_parameters(layout: PlannedLayout, part: Part) -> tuple[float, float]:
-    """Parameters with which a GPU computes a part of the model: those of all tokens, and routed experts."""
-    return layout.num_parameters(part) / layout.mesh.tp, layout.num_expert_parameters(part) / layout.mesh.ep
+def owned_parameters(layout: PlannedLayout, part: Part) -> ParameterCounts:
+    """Parameters with which a GPU computes a part of the model."""
+    split, whole, experts = layout.num_parameters(part)
+    return ParameterCounts(split / layout.mesh.tp, whole, experts / layout.mesh.ep)
 
 
 def sharded_bytes(layout: PlannedLayout, part: Part) -> tuple[float, float]:
@@ -111,45 +112,55 @@ def sharded_bytes(layout: PlannedLayout, part: Part) -> tuple[float, float]:
     return bytes_in_shards(owned_parameters(layout, part), layout.weight_bytes, layout.shards)
 
 
-def bytes_in_shards(owned: tuple[float, float], weight_bytes: int, shards: ShardCounts) -> tuple[float, float]:
+def bytes_in_shards(owned: ParameterCounts, weight_bytes: int, shards: ShardCounts) -> tuple[float, float]:
     """The same of owned parameters."""
-    whole, experts = owned
-    return (
-        weight_bytes * (whole / shards.weights + experts / shards.experts),
-        2 * weight_bytes * (whole / shards.weights + experts / shards.experts),
-    )
+    (split, whole, experts), (num_split, num_whole, num_experts) = owned, shards
+    kept = weight_bytes * (split / num_split + whole / num_whole + experts / num_experts)
+    return kept, 2 * kept
 
 
 def gathered_parameters(layout: PlannedLayout, part: Part) -> float:
     """Bytes of weights in `compute_bytes` beside the sharded ones.
 
     zero = 3: two layers (one computes while the next is gathered, or `prefetch_layers`) and the output matrix; zero = 1
-    and 2 and pipelines: all; DistributedDataParallel: autocast's copies, none where the dtype is that of weights."""
+    and 2 and pipelines: all; DistributedDataParallel: autocast's copies, none where the dtype is that of weights. The
+    router, which is small, is gathered in `weight_bytes`; here it counts as the rest."""
     if layout.replicated_by_ddp and layout.compute_bytes == layout.weight_bytes:
         return 0.0
     everything = sum(owned_parameters(layout, part))
     if layout.zero != 3 or layout.synchronises_once:
         return layout.compute_bytes * everything
-    largest = max(layer_parameters(layout, part))
-    gathered = (1 + layout.prefetch_layers) * largest + layout.config.num_embedding_parameters / layout.mesh.tp
+    gathered = gathered_layers(layout, part) + layout.config.num_embedding_parameters / layout.mesh.tp
     return layout.compute_bytes * min(gathered, everything)
 
 
-_SPARSE: Final = Part(num_sparse=1)
+def gathered_layers(layout: PlannedLayout, part: Part) -> float:
+    """Parameters of layers that are gathered at once with zero = 3.
+
+    Experts and shared experts are gathered apart from the rest of their layer, when it is their turn, and given back
+    behind it (trainer.parallel.mesh, `_shard_experts`), and `prefetch_layers` leaves them out. Of the larger of both
+    there are the buffer that was received and the weights that are copied out of it; or in backward both at once, one
+    of them ahead of its turn."""
+    dense, sparse = layer_parameters(layout, part)
+    layers = 1 + layout.prefetch_layers
+    return max(layers * dense.split, layers * sparse.split + 2 * max(sparse.whole, sparse.experts))
 
 
-def layer_parameters(layout: PlannedLayout, part: Part) -> tuple[float, float]:
+_NOTHING: Final = ParameterCounts(split=0, whole=0, experts=0)
+_DENSE, _SPARSE = Part(num_dense=1), Part(num_sparse=1)
+
+
+def layer_parameters(layout: PlannedLayout, part: Part) -> tuple[ParameterCounts, ParameterCounts]:
     """Parameters with which a GPU computes a layer without, and one with experts; 0 where the part has none."""
-    dense = layout.config.num_layer_parameters / layout.mesh.tp if part.num_dense else 0.0
-    if not part.num_sparse:
-        return dense, 0.0
-    experts = layout.num_expert_parameters(_SPARSE) / layout.mesh.ep
-    return dense, layout.num_parameters(_SPARSE) / layout.mesh.tp + experts
+    dense = owned_parameters(layout, _DENSE) if part.num_dense else _NOTHING
+    return dense, owned_parameters(layout, _SPARSE) if part.num_sparse else _NOTHING
 
 
 def largest_group(layout: PlannedLayout, part: Part) -> float:
-    """Parameters of the largest group whose gradients are reduced together: a layer, or a vocabulary matrix."""
-    return max(*layer_parameters(layout, part), layout.config.num_embedding_parameters / layout.mesh.tp)
+    """Parameters of the largest group whose gradients are reduced together: a layer, of a layer with experts these, the
+    shared ones or the rest, or a vocabulary matrix."""
+    dense, sparse = layer_parameters(layout, part)
+    return max(dense.split, *sparse, layout.config.num_embedding_parameters / layout.mesh.tp)
 
 
 def stream_bytes(layout: PlannedLayout) -> int:
@@ -246,7 +257,7 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
     """The instants of a step of which one is the fullest on any of some pipeline ranks with equal stages: when a
     backward pass begins, and when the last gradients are on their way to their shards.
 
-    Of a group's gradients (a layer's, or a vocabulary matrix's) two copies are there at a time: as backward makes them,
+    Of a group's gradients (see `largest_group`) two copies are there at a time: as backward makes them,
     and widened for the reduction. Layouts that reduce once a step have all of them whole until then, and the widened
     group besides. DistributedDataParallel has buckets for all from its first step on, and reduces in
     place; where a step accumulates, its gradients stand beside the buckets until the last micro-batch."""

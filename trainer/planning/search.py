@@ -25,6 +25,7 @@ from trainer.parallel.checks import check_mesh, check_split_backward
 from trainer.planning.communication import stays_within, traffic
 from trainer.planning.gpus import Gpu, gpu_named
 from trainer.planning.layout import (
+    ParameterCounts,
     Part,
     PlannedLayout,
     Recompute,
@@ -364,7 +365,7 @@ class _RankBytes(NamedTuple):
     """What a rank holds whatever its shards are, bytes: weights that are gathered, and activations and gradients at the
     fullest instant at which shards have no gradients, and at which they do. `owned`: see `owned_parameters`."""
 
-    owned: tuple[float, float]
+    owned: ParameterCounts
     gathered: float
     beside: float
     beside_gradients: float

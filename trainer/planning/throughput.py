@@ -356,8 +356,7 @@ def synchronising_seconds(layout: PlannedLayout, sent: Sequence[Traffic], times:
 def update_seconds(layout: PlannedLayout, gpu: Gpu) -> float:
     """Seconds of AdamW on the fullest rank, bound by memory: it reads weight, gradient and both moments and writes all
     but the gradient, each rank those that it shards."""
-    part = max(layout.ranks, key=lambda held: layout.num_parameters(held) + layout.num_expert_parameters(held))
-    _, moments = sharded_bytes(layout, part)
+    _, moments = sharded_bytes(layout, layout.largest)
     return 3.5 * moments / gpu.memory_bandwidth
 
 

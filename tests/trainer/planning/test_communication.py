@@ -58,6 +58,39 @@ def test_experts_are_kept_by_their_own_ranks_and_tokens_sent_to_them(tmp_path: P
     assert sent.link == "intra"
 
 
+def test_routers_and_shared_experts_are_shared_by_tensor_peers_too(tmp_path: Path) -> None:
+    model = mixtral(tmp_path, n_shared_experts=2)
+    spread = ("train.parallel.dp_shard=4", "train.parallel.dp_replicate=2", "train.parallel.tp=2")
+    plan = plan_of(tmp_path, model, "train.zero=1", *spread)
+    sent = {kind.what: kind for kind in plan.traffic if kind.axis.startswith("dp")}
+    name = "routers and shared experts"
+    gathered = sent[f"all-gather of {name}"]
+    whole = 32 * (4096 * 8 + 2 * 3 * 4096 * 14336)
+    # Over all eight of a replica, who lie next to each other.
+    assert (gathered.num_gpus, gathered.link, gathered.num_collectives) == (8, "intra", 64)
+    assert gathered.num_bytes == 2 * whole * 7 / 8
+    possessive = "routers' and shared experts' gradients"
+    assert sent[f"reduce-scatter of {possessive}"].num_bytes == 4 * whole * 7 / 8
+    assert sent[f"all-reduce of {possessive}"].num_bytes == 2 * (4 * whole / 8) / 2
+    split = plan.layout.config.num_parameters - whole - 32 * 8 * 3 * 4096 * 14336
+    assert sent["all-gather of parameters"].num_bytes == 2 * split / 2 * 3 / 4
+    assert sent["all-gather of parameters"].num_gpus == 4
+    assert sent["all-gather of experts"].num_gpus == 8
+
+
+def test_replicas_share_what_tensor_peers_have_of_experts(tmp_path: Path) -> None:
+    spread = ("train.zero=0", "train.parallel.dp_shard=1", "train.parallel.dp_replicate=4", "train.parallel.tp=2")
+    plan = plan_of(tmp_path, mixtral(tmp_path), *spread)
+    assert plan.layout.shards == (1, 2, 2)
+    sent = {kind.what: kind for kind in plan.traffic}
+    experts = 32 * 8 * 3 * 4096 * 14336
+    assert plan.layout.num_micro_batches == 16
+    assert sent["all-gather of experts"].num_bytes == 16 * 2 * experts / 2
+    assert sent["reduce-scatter of experts' gradients"].num_bytes == 16 * 4 * experts / 2
+    assert sent["all-reduce of experts' gradients"].num_bytes == 2 * 4 * experts / 2 * 3 / 4
+    assert "all-gather of parameters" not in sent
+
+
 def test_an_all_to_all_between_nodes_has_only_its_own_adapters(tmp_path: Path) -> None:
     table = PlanTable(gpus_per_node=8, intra_gbps=3600, inter_gbps=400, near_gpus=64, far_gbps=100)
     assert all_to_all_path(8, table, 8).gbps == 3600

@@ -91,6 +91,18 @@ def test_what_is_sharded_or_computed_again_takes_less_memory(tmp_path: Path) -> 
     assert recomputed[0] > recomputed[1] > recomputed[2]
 
 
+def test_tensor_peers_gather_shared_experts_whole_and_share_them_between_steps(tmp_path: Path) -> None:
+    without, with_them = (
+        plan_of(tmp_path, mixtral(tmp_path, n_shared_experts=num), "train.zero=2", "train.parallel.tp=2")
+        for num in (0, 2)
+    )
+    shared = 32 * 2 * 3 * 4096 * 14336
+    added = with_them.memory.parameters - without.memory.parameters
+    assert added == pytest.approx(2 * shared + 4 * shared / (8 * 2))
+    added = with_them.memory.optimizer_states - without.memory.optimizer_states
+    assert added == pytest.approx(8 * shared / (8 * 2))
+
+
 @pytest.mark.parametrize(("global_batch", "in_flight"), [(16, 4), (4, 4)])
 def test_a_first_stage_keeps_as_many_micro_batches_as_are_under_way(
     tmp_path: Path, global_batch: int, in_flight: int
@@ -120,7 +132,7 @@ def test_zero_1_shards_what_lies_between_steps_and_keeps_the_rest_whole_within_o
 def test_a_pipeline_keeps_gradients_whole_within_a_step(tmp_path: Path) -> None:
     pipelined = plan_of(tmp_path, "train.parallel.pp=4", "train.parallel.dp_shard=2", "train.micro_batch=1")
     part = pipelined.layout.ranks[pipelined.memory.rank]
-    num = pipelined.layout.num_parameters(part)
+    num = sum(pipelined.layout.num_parameters(part))
     assert pipelined.memory.gradients == pytest.approx(4 * num)
     assert pipelined.memory.optimizer_states == pytest.approx(8 * num / 2)
 

@@ -136,6 +136,18 @@ def test_the_ranking_is_that_of_trying_everything(tmp_path: Path) -> None:
             assert candidate.throughput.step_seconds == min(one.throughput.step_seconds for one in of_value)
 
 
+def test_the_search_counts_the_memory_of_experts_as_the_plan_does(tmp_path: Path) -> None:
+    shape = {"model_type": "deepseek", "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 6}
+    experts = {"n_routed_experts": 4, "moe_intermediate_size": 1024, "n_shared_experts": 4, "first_k_dense_replace": 1}
+    recipe = recipe_of(tmp_path, plans.mixtral(tmp_path, **shape, **experts), "train.global_batch=16")
+    maker = _Maker(recipe, planned_model(recipe.train, None)[0], gpu_named("H100"))
+    for core in maker.cores():
+        maker.spread(core)
+    assert {(entry.layout.zero, entry.layout.mesh.tp > 1) for entry in maker.fitting} >= {(0, True), (3, True)}
+    for entry in maker.fitting[::7]:
+        assert entry.total == pytest.approx(memory(entry.layout).total, rel=1e-12)
+
+
 def test_what_does_not_fit_lacks_what_its_plan_lacks(tmp_path: Path) -> None:
     recipe = recipe_of(tmp_path, "plan.gpu=L40S")
     found = search(recipe, limit=1)
