@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import pytest
 
@@ -23,6 +23,11 @@ DENSE = ModelConfig(
 SPARSE = dataclasses.replace(DENSE, hidden=256, experts=Experts(num_experts=8, top_k=2, hidden=256))
 LARGE_EXPERTS = dataclasses.replace(DENSE, hidden=512, experts=Experts(num_experts=8, top_k=4, hidden=512))
 """Four of eight experts of twice the width: what they keep is a good part of the whole."""
+
+SHARED_EXPERTS = dataclasses.replace(
+    DENSE, hidden=256, experts=Experts(num_experts=4, top_k=2, hidden=256, num_shared=16)
+)
+"""Half of a layer's weights are shared experts, which tensor peers have whole."""
 
 
 def staged(schedule: Schedule, recompute: Recompute = "none", **sizes: int) -> ParallelLayout:
@@ -68,13 +73,25 @@ WITH_EXPERTS = {
     "ep 2 of zero 3 over 2": ParallelLayout(mesh=mesh(dp_shard=2, ep=2)),
     "ep 4 of zero 3 over 4": ParallelLayout(mesh=mesh(dp_shard=4, ep=4)),
     "ep 2 of tp 2": ParallelLayout(mesh=mesh(tp=2, ep=2)),
+    "experts, zero 0 of tp 2": ParallelLayout(mesh=mesh(tp=2), zero=0),
     "ep 2 of pp 2 x zero 3 over 2": staged("1f1b", pp=2, dp_shard=2, ep=2),
     "ep 2 of pp 2 x dp_shard 2 x cp 2": staged("1f1b", pp=2, dp_shard=2, cp=2, ep=2),
 }
 WITH_LARGE_EXPERTS = {
     f"large experts, {recompute}": ParallelLayout(mesh=mesh(), recompute=recompute) for recompute in get_args(Recompute)
 }
-LAYOUTS = FAST | LARGER | WITH_EXPERTS | WITH_LARGE_EXPERTS
+ZEROS: tuple[Literal[1, 2, 3], ...] = (1, 2, 3)
+WITH_SHARED_EXPERTS = {
+    **{f"shared experts, zero {zero} of tp 2": ParallelLayout(mesh=mesh(tp=2), zero=zero) for zero in ZEROS},
+    **{
+        f"shared experts, ep 2 of tp 2 x zero {zero} over 2": ParallelLayout(
+            mesh=mesh(tp=2, dp_shard=2, ep=2), zero=zero
+        )
+        for zero in ZEROS
+    },
+    "shared experts, pp 2 x tp 2": staged("1f1b", pp=2, tp=2),
+}
+LAYOUTS = FAST | LARGER | WITH_EXPERTS | WITH_LARGE_EXPERTS | WITH_SHARED_EXPERTS
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +106,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_twin_allocates_what_is_planned(name: str, corpus: str, tmp_path: Path) -> None:
     layout, config = LAYOUTS[name], SPARSE if name in WITH_EXPERTS else DENSE
     batch = TwinBatch(micro_batch=1 if layout.mesh.pp > 1 else 2)
+    if name in WITH_SHARED_EXPERTS:
+        config = SHARED_EXPERTS
     if name in WITH_LARGE_EXPERTS:
         config, batch = LARGE_EXPERTS, TwinBatch(micro_batch=8, global_batch=16)
     found = peaks(tmp_path, corpus, layout, config, batch)
