@@ -176,7 +176,11 @@ class Tracer:
             raise UnknownError(f"no training run {run!r} is recorded in {self._out.url} (recorded: {names})")
         training = known[run]
         if not 0 <= step < training.num_steps:
-            raise UnknownError(f"step {step} of run {run!r}: its steps are 0 to {training.num_steps - 1}")
+            recorded = f"0 to {training.num_steps - 1} are" if training.num_steps else "none is"
+            raise UnknownError(
+                f"step {step} of run {run!r} is not recorded, {recorded}: steps are recorded at checkpoints and at the"
+                f" next start; --runs {training.output} takes in those since"
+            )
         if row is not None and not 0 <= row < training.global_batch:
             raise UnknownError(f"row {row} of run {run!r}: a batch has rows 0 to {training.global_batch - 1}")
         if self._functions.locate is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from lineage.storage.folder import Folder
@@ -20,7 +21,7 @@ def make_tracer(out: str, version: int | None = None, runs: Sequence[str] = ()) 
     functions = Functions(normalise=normalise_url, named_host=named_host, find=find_readings, locate=locate_sequences)
     more = MoreRuns()
     if runs:
-        from trainer.provenance.facts import read_facts
+        from trainer.provenance.reached import read_facts
 
         more = read_facts(runs, out)
     return Tracer(Folder(out), functions, version=version, more=more)
@@ -28,10 +29,11 @@ def make_tracer(out: str, version: int | None = None, runs: Sequence[str] = ()) 
 
 def exposures_of(out: str, doc_ids: Sequence[bytes]) -> list[dict[str, Any]]:
     """Each run that saw any of these placed documents: first and last step, how often, the checkpoint to go back to.
+    Steps since a run's last checkpoint, which the store does not have yet, are counted where its output can be read.
 
     `last_checkpoint_before` is null where none is kept, and where it is unknown: `last_checkpoint_unknown` then says
     why. A purge goes on without the output of a run, and its account too."""
-    tracer = make_tracer(out)
+    tracer = make_tracer(out, runs=_reachable(out, (run.output for run in make_tracer(out).runs())))
     steps: dict[str, list[int]] = {}
     for history in tracer.histories(doc_ids):
         for exposure in history.exposures:
@@ -51,6 +53,18 @@ def exposures_of(out: str, doc_ids: Sequence[bytes]) -> list[dict[str, Any]]:
         }
         for name, seen in sorted(steps.items())
     ]
+
+
+def _reachable(out: str, outputs: Iterable[str]) -> list[str]:
+    """Those of these training outputs whose facts can be read, and are about `out`."""
+    from trainer.provenance.reached import read_facts
+
+    found = []
+    for output in outputs:
+        with suppress(*_UNREADABLE):
+            read_facts([output], out)
+            found.append(output)
+    return found
 
 
 def _last_checkpoint(output: str, step: int) -> dict[str, Any]:

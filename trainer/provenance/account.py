@@ -11,22 +11,13 @@ import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 
 from lineage.storage.folder import Folder
 from trainer.data.corpus import Corpus
 from trainer.order import OrderPlan
-from trainer.provenance.facts import FactLog, RunFact, SegmentFact, SweepFact, check_name, commit, run_fact
+from trainer.provenance.facts import FactLog, SegmentFact, SweepFact, check_name, commit, run_fact
+from trainer.provenance.reached import further_stretches, reached
 from trainer.recovery.attempts import Attempt, FencedOutError, check_fence
-from trainer.telemetry.metrics_file import read_reports
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reached:
-    """How far an attempt's metrics go, and what it skipped."""
-
-    last_step: int
-    skipped: tuple[int, ...]
 
 
 class Account:
@@ -108,53 +99,5 @@ class Account:
 
     def _closed(self) -> list[SegmentFact]:
         """The last stretches of each earlier attempt, where it got further than its last fact says."""
-        newest: dict[tuple[int, str], SegmentFact] = {}
-        plans: dict[int, str] = {}
-        plan = self._plan.to_json()
-        for _, fact in self._log.facts():
-            if isinstance(fact, RunFact):
-                plan = fact.plan  # an attempt says first which plan it has
-            elif isinstance(fact, SegmentFact) and fact.attempt < self._attempt.number:
-                plans.setdefault(fact.attempt, plan)
-                before = newest.get((fact.attempt, fact.out))
-                if before is None or fact.first_step >= before.first_step:
-                    newest[fact.attempt, fact.out] = fact
-        reached = _reached(self._output) if newest else {}
-        closed = []
-        for (attempt, _), fact in newest.items():
-            got = reached.get(attempt)
-            if got is not None and got.last_step > fact.last_step:
-                closed += _continued(fact, got, OrderPlan.from_json(plans[attempt]))
-        return closed
-
-
-def _continued(fact: SegmentFact, got: _Reached, plan: OrderPlan) -> list[SegmentFact]:
-    """The stretches from the one of `fact` on, of an attempt with `plan` that got so far: one for each mixture."""
-    later = [segment for segment in plan.segments if fact.first_step < segment.first_step <= got.last_step]
-    starts = [fact.first_step, *(segment.first_step for segment in later)]
-    weights = [fact.weights, *(tuple(segment.weights.items()) for segment in later)]
-    skipped = {*fact.skipped_steps, *got.skipped}
-    return [
-        dataclasses.replace(
-            fact,
-            weights=shares,
-            first_sequence=begin * plan.global_batch,
-            first_step=begin,
-            last_step=end - 1,
-            skipped_steps=tuple(step for step in sorted(skipped) if begin <= step < end),
-        )
-        for begin, end, shares in zip(starts, [*starts[1:], got.last_step + 1], weights, strict=True)
-    ]
-
-
-def _reached(output: Folder) -> dict[int, _Reached]:
-    """How far each attempt got, by its step reports."""
-    last: dict[int, int] = {}
-    skipped: dict[int, list[int]] = {}
-    for report in read_reports(output):
-        last[report.attempt] = max(last.get(report.attempt, -1), report.step)
-        if report.skipped is not None:
-            skipped.setdefault(report.attempt, []).append(report.step)
-    return {
-        attempt: _Reached(last_step=step, skipped=tuple(skipped.get(attempt, ()))) for attempt, step in last.items()
-    }
+        before = [fact for _, fact in self._log.facts()]
+        return further_stretches(before, reached(self._output)) if before else []

@@ -11,22 +11,19 @@ import datetime
 import json
 import logging
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from lineage.index.output_index import read_index
 from lineage.storage import objects
-from lineage.storage.folder import Folder, StorageError
+from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
 from lineage.store import delta as store
 from lineage.store.checksum_update import update_table_checksums
-from lineage.store.rows import RunRow, SegmentRow
 from lineage.store.tables import CACHE_SWEEPS, TRAINING_RUNS, TRAINING_SEGMENTS
-from lineage.trace.tracer import MoreRuns
 from trainer.data.corpus import CorpusOutput
 from trainer.order import ORDER_VERSION, OrderPlan
 from trainer.recovery.attempts import check_fence
@@ -224,7 +221,7 @@ def _commit_into(out: Folder, facts: list[tuple[int, Fact]]) -> bool:
             newest[fact.host, fact.folder] = (number, fact)
     for number, fact in newest.values():
         if isinstance(fact, SegmentFact):
-            table, rows = "training_segments", pa.Table.from_pylist([_segment_row(number, fact)], TRAINING_SEGMENTS)
+            table, rows = "training_segments", pa.Table.from_pylist([segment_row(number, fact)], TRAINING_SEGMENTS)
         else:
             table, rows = "cache_sweeps", pa.Table.from_pylist([_sweep_row(fact)], CACHE_SWEEPS)
         added |= store.append(out, table, rows, f"{fact.run}:{table}:{number}")
@@ -245,7 +242,8 @@ def _commit_plans(out: Folder, runs: list[RunFact]) -> bool:
     return added
 
 
-def _segment_row(number: int, fact: SegmentFact) -> dict[str, object]:
+def segment_row(number: int, fact: SegmentFact) -> dict[str, object]:
+    """The row of `training_segments` for fact `number`."""
     row: dict[str, object] = {
         name: getattr(fact, name)
         for name in TRAINING_SEGMENTS.names
@@ -257,32 +255,3 @@ def _segment_row(number: int, fact: SegmentFact) -> dict[str, object]:
 
 def _sweep_row(fact: SweepFact) -> dict[str, object]:
     return {name: getattr(fact, name) for name in CACHE_SWEEPS.names}
-
-
-def _contents(out: Folder) -> frozenset[str]:
-    """What the output held from its run on: a copy of it, or one that was moved, is the same output."""
-    purges = store.read_table(out, "purges").select(["content_fingerprint_before", "content_fingerprint_after"])
-    known = {fingerprint for column in purges.columns for fingerprint in column.to_pylist() if fingerprint}
-    return frozenset({read_index(out).content_fingerprint, *known})
-
-
-def read_facts(runs: Iterable[str], out: str | None = None) -> MoreRuns:
-    """The facts that lie in the training outputs `runs`, for `sluice trace --runs`; with `out` only those about that
-    output, as its store would hold them. StorageError if a folder has no facts."""
-    run_rows, segment_rows, others = [], [], set()
-    contents = frozenset() if out is None else _contents(Folder(out))
-    for url in runs:
-        folder = Folder(url)
-        if not folder.exists(FACTS_FILE):
-            raise StorageError(f"no {FACTS_FILE} in {folder.url}: give the output of a training run")
-        for number, fact in FactLog(folder).facts():
-            if isinstance(fact, RunFact):
-                run_rows.append(RunRow(**dataclasses.asdict(fact), fact=number))
-            elif isinstance(fact, SegmentFact):
-                if out is None or Folder(fact.out).url == Folder(out).url or fact.content_fingerprint in contents:
-                    segment_rows.append(SegmentRow(**_segment_row(number, fact)))  # type: ignore[arg-type]
-                else:
-                    others.add(fact.out)
-    if others and not segment_rows:
-        raise StorageError(f"the facts in {', '.join(runs)} are about {', '.join(sorted(others))}, not about {out}")
-    return MoreRuns(runs=tuple(run_rows), segments=tuple(segment_rows))

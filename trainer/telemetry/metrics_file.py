@@ -10,8 +10,9 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ from trainer.telemetry.step_report import StepReport
 
 METRICS_FILE: Final = "metrics.jsonl"
 
+_END_BYTES: Final = 64 << 10
 _PUT_EVERY_SECONDS: Final = 60.0
 _TIMES_OF_A_PUT: Final = 20
 """The file grows with the run: a put of hundreds of megabytes must not take a minute out of each."""
@@ -40,6 +42,20 @@ def read_new_reports(output: Folder, start: int) -> tuple[list[StepReport], int]
         return [], start
     whole, end, _ = output.read_range(METRICS_FILE, start, size - start).rpartition(b"\n")
     return [StepReport.from_json(line) for line in whole.splitlines()], start + len(whole) + len(end)
+
+
+def last_reports(output: Folder, wanted: Callable[[StepReport], bool]) -> list[StepReport]:
+    """The reports at the end of the file that are `wanted`, as many as stand there without another one between them."""
+    size, length = metrics_size(output), _END_BYTES
+    while True:
+        start = max(size - length, 0)
+        lines = output.read_range(METRICS_FILE, start, size - start).split(b"\n") if size else []
+        # The last is empty or half a line; the first is a whole one only where the file begins.
+        reports = [StepReport.from_json(line) for line in lines[1 if start else 0 : -1]]
+        if not start or (reports and not wanted(reports[0])):
+            break
+        length *= 4
+    return list(takewhile(wanted, reversed(reports)))[::-1]
 
 
 def metrics_size(output: Folder) -> int:

@@ -23,7 +23,7 @@ from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
 from trainer.preflight import check_recipe
 from trainer.processes.runtime import Process
-from trainer.provenance.facts import read_facts
+from trainer.provenance.reached import read_facts
 
 STEPS = 12
 FSDP_2 = {"workers": 2}

@@ -24,7 +24,8 @@ from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.options import DataTable
 from trainer.order import Order, OrderOptions, plan_order
 from trainer.provenance.exposure import find_readings, locate_sequences
-from trainer.provenance.facts import FACTS_FILE, read_facts
+from trainer.provenance.facts import FACTS_FILE
+from trainer.provenance.reached import read_facts
 from trainer.recovery.attempts import Attempt
 from trainer.telemetry.step_report import StepReport
 
@@ -229,6 +230,29 @@ def fed_in(order: Order, steps: range, span: Span) -> set[tuple[int, int]]:
         & (span.start < places.start + places.num_tokens)
     )
     return {divmod(number, 8) for number in numbers[read].tolist()}
+
+
+def test_the_steps_of_a_dead_attempt_are_told_by_its_output_before_the_next_start_records_them(tmp_path: Path) -> None:
+    out, output = tmp_path / "out", tmp_path / "run"
+    output.mkdir()
+    write_output(out, SHARDS, store=True)
+    ranks = feeds(open_corpus([DataTable(out=str(out))]), output)
+    run_steps(ranks, output, Attempt(number=1, first_step=0, parent=None), 37, skipped=(33,))
+    for feed in ranks:
+        feed.close()
+    (recorded,) = fold(*facts_of(out))
+    more = read_facts([str(output)], str(out))
+    (told,) = fold(more.runs, more.segments)
+    assert (recorded.num_steps, told.num_steps) == (30, 37)
+    met = {e.step: e.applied for span in documents(300) for e in exposures(told, span, find_readings)}
+    assert met.keys() == set(range(37))
+    assert [step for step, applied in met.items() if not applied] == [11, 33]
+    ranks = feeds(open_corpus([DataTable(out=str(out))]), output)
+    run_steps(ranks, output, Attempt(number=2, first_step=30, parent=1), 31)
+    for feed in ranks:
+        feed.close()
+    then = [s for s in fold(*facts_of(out))[0].segments if s.attempt == 1]
+    assert [dataclasses.replace(s, fact=0) for s in then] == [dataclasses.replace(s, fact=0) for s in told.segments]
 
 
 def test_what_a_dead_attempt_fed_from_a_later_mixture_is_told_with_that_mixture(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from trainer.checkpoint.store import Position, read_position
 from trainer.loop import LaunchContext, TrainingResult, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
-from trainer.provenance.facts import read_facts
+from trainer.provenance.reached import read_facts
 from trainer.recovery import watchdog
 from trainer.recovery.attempts import claim
 from trainer.recovery.watchdog import EXIT_HUNG, Watchdog

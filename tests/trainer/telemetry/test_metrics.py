@@ -20,7 +20,7 @@ from trainer.planning.gpus import GPUS, mfu, peak_of_device
 from trainer.recovery.watchdog import RankProgress, diagnose
 from trainer.telemetry import metrics_file
 from trainer.telemetry.gauges import GAUGES, values
-from trainer.telemetry.metrics_file import JsonLines, read_reports
+from trainer.telemetry.metrics_file import JsonLines, last_reports, read_reports
 from trainer.telemetry.sinks import describe
 from trainer.telemetry.step_report import ExpertLoad, OverRanks, StepReport
 from trainer.telemetry.timing import PHASES, PhaseClock, StepTiming
@@ -225,6 +225,20 @@ def test_half_a_line_of_a_killed_attempt_is_dropped(tmp_path: Path) -> None:
     sink.close()
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 1]
+
+
+@pytest.mark.parametrize("behind", [-1, 0, 700, 2_997, 2_999])
+def test_the_end_of_a_long_file_is_read_back_to_the_last_report_that_is_known(tmp_path: Path, behind: int) -> None:
+    reports = [StepReport(step=step, attempt=1, loss=1.0) for step in range(3_000)]
+    text = "".join(report.as_json() + "\n" for report in reports)
+    (tmp_path / "metrics.jsonl").write_text(text + '{"step": 3000, "at')
+    assert len(text) > 4 * metrics_file._END_BYTES
+    found = last_reports(Folder(str(tmp_path)), lambda report: report.step > behind)
+    assert [report.step for report in found] == list(range(behind + 1, 3_000))
+
+
+def test_a_run_without_metrics_has_no_last_reports(tmp_path: Path) -> None:
+    assert last_reports(Folder(str(tmp_path)), lambda report: True) == []
 
 
 def steps_in(output: Folder) -> list[tuple[int, int]]:
