@@ -319,4 +319,6 @@ def _shown(where: str, value: Any) -> str:
     table, _, name = where.rpartition(".")
     if value is None and table == "quality" and (defaults := threshold_defaults(name)):
         return "not given (" + ", ".join(f"{variant}: {default:g}" for variant, default in defaults.items()) + ")"
+    if isinstance(value, bool):
+        return str(value).lower()  # as a recipe has it
     return "not given" if value is None else repr(value)

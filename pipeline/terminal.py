@@ -50,6 +50,11 @@ def visible(text: str, kept: str = "") -> str:
     return "".join(c if c in kept or unicodedata.category(c) not in _UNSEEN else _escaped(c) for c in text)
 
 
+def short_number(value: float) -> str:
+    """A measure or a threshold as people read it: 20,000,000, 0.4286."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
+
+
 def visible_lines(text: str) -> str:
     """`visible` for a text of several lines."""
     return visible(text, "\n")

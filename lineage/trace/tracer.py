@@ -91,9 +91,8 @@ class Tracer:
         rows = self._lookup.by_url_key(text_hash(wanted))
         matching = [row for row in rows if row.url is not None and self._functions.normalise(row.url) == wanted]
         if not matching:
-            raise UnknownError(
-                f"no document with the URL {url!r} (as {wanted!r}) in {self._out.url}{self._nearest(url, wanted)}"
-            )
+            looked_for = repr(url) if url == wanted else f"{url!r} (as {wanted!r})"
+            raise UnknownError(f"no document with the URL {looked_for} in {self._out.url}{self._nearest(url, wanted)}")
         return self._histories_of(matching, f"document with the URL {url!r}")
 
     def nearest_urls(self, url: str) -> list[str]:

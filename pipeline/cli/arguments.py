@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
+from typing import TYPE_CHECKING
 
 from lineage.ids import parse_id
 from lineage.recipe import RecipeError, whole_number
+
+if TYPE_CHECKING:
+    Actions = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def add_json(parser: argparse._ActionsContainer) -> None:
@@ -24,6 +30,20 @@ def add_recipe(parser: argparse.ArgumentParser, what: str) -> None:
         dest="overrides",
         help="override one key, as in --set run.seed=7 or --set source.0.limit=2; may be given again",
     )
+
+
+def add_action(actions: Actions, name: str, what: str, page: str | None) -> argparse.ArgumentParser:
+    """A command's action, whose help has the calls of it that the command's own `page` shows."""
+    calls = [line.strip() for line in (page or "").splitlines() if re.search(rf"\bsluice \w+ {name}\b", line)]
+    description = "\n  ".join([f"{what[0].upper()}{what[1:]}.\n", *calls])
+    return actions.add_parser(
+        name, help=what, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+def again(options: argparse.Namespace) -> str:
+    """The recipe of a call and what it overrides, as the next call takes them."""
+    return shlex.join([options.recipe, *(word for given in options.overrides for word in ("--set", given))])
 
 
 def count(text: str) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+_WIDE: Final = 10_000
+
+
 def print_json(value: Any) -> None:
     """One JSON document on stdout, exact also where stdout takes ASCII alone."""
     in_ascii = not speaks_unicode(sys.stdout.encoding)
@@ -21,8 +25,9 @@ def print_json(value: Any) -> None:
 
 
 def console() -> Console:
-    """Where people read results."""
-    return Console(highlight=False)
+    """Where people read results. In a pipe or a file lines are as long as they are: wrapped ones cannot be searched."""
+    is_wide = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(highlight=False, width=_WIDE if is_wide else None)
 
 
 def titled_table(title: str, *columns: str) -> Table:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from lineage.trace.document_history import DocumentHistory, StageDecision
 from lineage.trace.exposure import Exposure
-from pipeline.terminal import visible
+from pipeline.terminal import short_number, visible
 
 _STYLES = {"kept": "bold green", "rejected": "bold red", "duplicate": "bold yellow"}
 _MARKS = {"keep": ("✓", "green"), "edit": ("~", "cyan"), "reject": ("✗", "red"), "duplicate": ("=", "yellow")}
@@ -58,7 +58,9 @@ def print_list(
     console.print(table)
     if count > len(shown):
         console.print(Text(f"… and {count - len(shown):,} more of {count:,}; --limit N shows more, --json all", "dim"))
-    console.print(Text(visible(f"sluice trace {out} --doc ID shows one document's whole history"), "dim"))
+    console.print(
+        Text(visible(f"sluice trace {out} --doc ID shows one document's whole history"), "dim"), soft_wrap=True
+    )
 
 
 def plain(text: str) -> Text:
@@ -74,7 +76,7 @@ def _print_opening(console: Console, history: DocumentHistory) -> None:
         head.append("  purged", "bold magenta")
     console.print(head)
     if row.url:
-        console.print(Text("  ").append_text(plain(row.url)))
+        console.print(Text("  ").append_text(plain(row.url)), soft_wrap=True)
     line = Text("  ")
     line.append_text(plain(f"Source {row.source}"))
     if row.captured_at:
@@ -106,7 +108,9 @@ def _print_decisions(console: Console, history: DocumentHistory, limit: int | No
         console.print(Text("  sluice explain OUT --doc ID measures every rule again", "dim"))
     shown = history.decisions[:limit]
     for stage, of_stage in groupby(shown, key=lambda decision: decision.stage):
-        for number, decision in enumerate(of_stage):
+        decisions = list(of_stage)
+        # Where every rule stands with its measure, a line that says only that the stage let the document pass is none.
+        for number, decision in enumerate([d for d in decisions if len(decisions) == 1 or _tells(d)]):
             mark, style = _MARKS.get(decision.verdict, ("·", ""))
             line = (
                 Text(f"  {mark} ", style)
@@ -118,14 +122,19 @@ def _print_decisions(console: Console, history: DocumentHistory, limit: int | No
         console.print(Text(f"  … and {len(history.decisions) - len(shown):,} more", "dim"))
 
 
+def _tells(decision: StageDecision) -> bool:
+    return decision.verdict != "keep" or decision.rule is not None
+
+
 def _words(decision: StageDecision) -> Text:
     if decision.verdict == "edit":
-        return plain(f"changed {decision.rule} {decision.value or 0:g} times")
+        return plain(f"changed {decision.rule}: {short_number(decision.value or 0)}")
     measured = ""
     if decision.value is not None:
-        measured = f": measured {decision.value:g}"
+        is_language = decision.stage == "language" and decision.rule is None
+        measured = f": {'its score is' if is_language else 'measured'} {short_number(decision.value)}"
         if decision.threshold is not None:
-            measured += f", threshold {decision.threshold:g}"
+            measured += f", threshold {short_number(decision.threshold)}"
     if decision.verdict == "keep":
         return plain(f"passed {decision.rule}{measured}" if decision.rule else f"passed{measured}")
     verb = "rejected by" if decision.verdict == "reject" else "duplicate by"

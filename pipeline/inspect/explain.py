@@ -19,7 +19,7 @@ from rich.text import Text
 
 from lineage.store.rows import DocumentRow
 from lineage.trace.document_history import DocumentHistory
-from pipeline.terminal import visible, visible_lines
+from pipeline.terminal import short_number, visible, visible_lines
 from stages.chain import Chain, StepTables, attempt
 from stages.document import Document, Edit, Finding, Rejection
 from stages.fault import Fault
@@ -203,7 +203,9 @@ def render_recorded(explanation: Explanation, history: DocumentHistory, out: str
         console.print(
             Text("  The steps above decide otherwise: their settings, lists, models or versions are others.", "yellow")
         )
-    console.print(Text(visible(f"  sluice trace {out} --doc {row.doc_id.hex()} has its history"), style="dim"))
+    console.print(
+        Text(visible(f"  sluice trace {out} --doc {row.doc_id.hex()} has its history"), style="dim"), soft_wrap=True
+    )
 
 
 def agrees(explanation: Explanation, row: DocumentRow) -> bool:
@@ -247,14 +249,8 @@ def _headline(explanation: Explanation) -> Text:
 def _measured(finding: Finding) -> str:
     if finding.value is None:
         return ""
-    against = "" if finding.threshold is None else f" against {_number(finding.threshold)}"
-    return f" ({_number(finding.value)}{against})"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
+    against = "" if finding.threshold is None else f" against {short_number(finding.threshold)}"
+    return f" ({short_number(finding.value)}{against})"
 
 
 def _table(step: StepExplanation, decides: Finding | None) -> Table:
@@ -271,8 +267,7 @@ def _table(step: StepExplanation, decides: Finding | None) -> Table:
                 visible(finding.rule) + (" ← decides" if finding is decides else ""),
                 style=style if finding.rejected else "",
             ),
-            _number(finding.value),
-            _number(finding.threshold),
+            *("" if number is None else short_number(number) for number in (finding.value, finding.threshold)),
         )
     return table
 

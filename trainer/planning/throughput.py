@@ -197,13 +197,14 @@ def waiting_times(layout: PlannedLayout, part: Part, plan: PlanTable, gpu: Gpu) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
-    """Estimate of a step. `*_seconds` are of one GPU; `exposed_seconds` is communication that computing does not hide;
-    `bubble` is a share of the whole pipeline time."""
+    """Estimate of a step. `*_seconds` are of one GPU; `exposed_seconds` is communication that computing does not hide,
+    `update_seconds` the optimizer's pass; `bubble` is a share of the whole pipeline time."""
 
     step_seconds: float
     compute_seconds: float
     communication_seconds: float
     exposed_seconds: float
+    update_seconds: float
     bubble: float
     mfu: float
     hfu: float
@@ -229,7 +230,8 @@ def throughput_of(
     """The same where the times of a micro-batch and of the pipeline are known."""
     mesh, parts = layout.mesh, layout.num_micro_batches
     exposed = synchronising_seconds(layout, sent, passes)
-    step = pipeline + exposed + update_seconds(layout, gpu)
+    update = update_seconds(layout, gpu)
+    step = pipeline + exposed + update
     mean = Part(
         num_dense=layout.config.num_layers - layout.config.num_sparse_layers,
         num_sparse=layout.config.num_sparse_layers,
@@ -246,6 +248,7 @@ def throughput_of(
         compute_seconds=computing,
         communication_seconds=sum(kind.seconds for kind in sent),
         exposed_seconds=waiting + exposed,
+        update_seconds=update,
         bubble=1 - (computing + waiting) / pipeline,
         mfu=utilised,
         hfu=utilised * (work.model + work.again) / work.model,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lineage.recipe import RecipeError
-from pipeline.cli.arguments import add_json
+from pipeline.cli.arguments import add_action, add_json
 from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
@@ -33,10 +33,10 @@ KINDS = ("fineweb", "text", "train", "mix")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    keys = actions.add_parser("keys", help="the keys, their types, defaults and meaning")
+    keys = add_action(actions, "keys", "the keys, their types, defaults and meaning", __doc__)
     keys.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="only those that begin so, as in dedup")
     keys.add_argument("--markdown", action="store_true", help="write the page docs/recipe.md instead")
-    new = actions.add_parser("new", help="a commented recipe that runs")
+    new = add_action(actions, "new", "a commented recipe that runs", __doc__)
     new.add_argument(
         "kind",
         choices=KINDS,
@@ -53,9 +53,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="overrides",
         help="change one key, as in --set run.output=out/mine; may be given again",
     )
-    check = actions.add_parser("check", help="what is wrong with a recipe")
+    check = add_action(actions, "check", "what is wrong with a recipe", __doc__)
     check.add_argument("file", metavar="FILE", help="a .toml file")
-    diff = actions.add_parser("diff", help="the values in which two recipes differ")
+    diff = add_action(actions, "diff", "the values in which two recipes differ", __doc__)
     for name in ("a", "b"):
         diff.add_argument(name, metavar=name.upper(), help="a .toml file, or the folder of a finished run's output")
     for action in (keys, new, check, diff):

@@ -13,14 +13,14 @@ import argparse
 from lineage.index.output_index import check_outside, read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
-from pipeline.cli.arguments import add_json
+from pipeline.cli.arguments import add_action, add_json
 from pipeline.cli.printing import print_json
 from pipeline.parquet.rows import clean_texts
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    train = actions.add_parser("train", help="learn the merges from a run's clean texts")
+    train = add_action(actions, "train", "learn the merges from a run's clean texts", __doc__)
     train.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
     train.add_argument("--vocab", type=int, required=True, metavar="N", help="ids, end-of-text included (at least 257)")
     train.add_argument("--to", required=True, metavar="FILE", help="the .tiktoken file to write")

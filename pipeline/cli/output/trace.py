@@ -14,11 +14,11 @@ from __future__ import annotations
 import argparse
 
 from lineage.ids import parse_id
-from lineage.index.output_index import check_finished
+from lineage.index.output_index import check_finished, read_index
 from lineage.recipe import RecipeError, whole_number
 from lineage.storage.folder import Folder
 from lineage.trace.document_history import DocumentHistory, documents_json
-from lineage.trace.tracer import Tracer
+from lineage.trace.tracer import Tracer, UnknownError
 from pipeline.cli.arguments import add_json, count, doc_id
 from pipeline.cli.printing import console, print_json
 from pipeline.inspect.tracing import make_tracer
@@ -95,6 +95,7 @@ def _find(tracer: Tracer, options: argparse.Namespace) -> tuple[list[DocumentHis
         return tracer.by_place(options.warc, options.offset), None
     if options.shard is not None:
         source, shard = parse_shard(options.shard)
+        _check_shard(Folder(options.out), source, shard, options.offset)
         return tracer.by_token(source, shard, options.offset), None
     return tracer.by_step(options.run, options.step, options.row), None
 
@@ -106,6 +107,20 @@ def parse_shard(text: str) -> tuple[str, int]:
     if not source or shard is None:
         raise RecipeError(f"--shard {text!r}: expected SOURCE/N, for example web/0")
     return source, shard
+
+
+def _check_shard(out: Folder, source: str, shard: int, offset: int) -> None:
+    """UnknownError, with what there is, for a token that no shard has."""
+    shards = read_index(out).shards
+    last = {found.source: found.shard for found in shards}
+    num_tokens = {(found.source, found.shard): found.num_tokens for found in shards}
+    if (source, shard) not in num_tokens:
+        there = "; ".join(f"{name!r} has 0 to {number}" for name, number in last.items()) or "it has none"
+        raise UnknownError(f"no shard {source}/{shard} in {out.url}: {there}")
+    if offset >= num_tokens[source, shard]:
+        raise UnknownError(
+            f"no token {offset} in shard {source}/{shard} of {out.url}: it has {num_tokens[source, shard]}, from 0 on"
+        )
 
 
 def _hash(text: str) -> bytes:

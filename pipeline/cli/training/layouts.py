@@ -93,7 +93,8 @@ def show(found: SearchResult) -> None:
     else:
         out.print(_ranking(found))
         out.print("The first as a recipe takes it:", markup=False)
-        out.print("  " + " ".join(f"--set {given}" for given in overrides(found.ranked[0])) + "\n", markup=False)
+        given = " ".join(f"--set {given}" for given in overrides(found.ranked[0]))
+        out.print(f"  {given}\n", markup=False, soft_wrap=True)  # a command that is wrapped cannot be copied
         out.print(_axes(found))
     if found.own is None:
         out.print(f"The recipe's own layout cannot be planned: {found.own_refused}\n", markup=False)

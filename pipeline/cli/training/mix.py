@@ -20,7 +20,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from lineage.recipe import RecipeError, load_recipe
-from pipeline.cli.arguments import add_json, add_recipe
+from pipeline.cli.arguments import add_action, add_json, add_recipe, again
 from pipeline.cli.printing import console, print_json
 from pipeline.cli.training.workers import check_workers
 
@@ -40,14 +40,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("run", "run them, resumable"),
         ("doremi", "weights that follow where a proxy is worse than a reference"),
     ):
-        action = actions.add_parser(name, help=what)
+        action = add_action(actions, name, what, __doc__)
         add_recipe(action, "a training run, with [mix]")
         add_json(action)
         if name == "run":
             action.add_argument("--parallel", type=int, metavar="N", help="proxy runs at once (all that fit)")
-    _configure_fit(actions.add_parser("fit", help="how well a model ranks mixtures it has not seen"))
+    _configure_fit(add_action(actions, "fit", "how well a model ranks mixtures it has not seen", __doc__))
     for name, what in (("optimize", "the mixture to train on, with its regret"), ("report", "one page on all of it")):
-        action = actions.add_parser(name, help=what)
+        action = add_action(actions, name, what, __doc__)
         add_recipe(action, "a training run, with [mix]")
         action.add_argument("--model", default="log_linear", metavar="NAME", help="log_linear, quadratic, lightgbm, …")
         add_json(action)
@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("dsir", "choose documents like a target"),
         ("em", "shares of sources that a target looks like"),
     ):
-        action = actions.add_parser(name, help=what)
+        action = add_action(actions, name, what, __doc__)
         add_recipe(action, "a training run, whose train.data is compared")
         action.add_argument("--against", required=True, metavar="FILE.jsonl", help="the target, a text a line")
         action.add_argument("--field", default="text", help="the key of the text (text)")
@@ -67,7 +67,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_fit(fit: argparse.ArgumentParser) -> None:
-    fit.add_argument("recipe", nargs="?", metavar="RECIPE", help="whose ablation to fit; or published tables:")
+    fit.add_argument(
+        "recipe", nargs="?", metavar="RECIPE", help="whose ablation to fit; without it, --weights and --losses"
+    )
     fit.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="override a key")
     fit.add_argument("--weights", metavar="W.csv", help="a published table: a column a source, a row a run")
     fit.add_argument("--losses", metavar="L.csv", help="its losses: a column a target, the same runs")
@@ -127,7 +129,7 @@ def _design(options: argparse.Namespace) -> None:
     for point in ablation.points:
         shares = "  ".join(f"{source} {share:.3f}" for source, share in point.weights.items())
         print(f"{point.name:<16} seed {point.seed:<6} {shares}")
-    print(f"{len(ablation.points)} runs of {ablation.tokens:,} tokens; next: sluice mix run {options.recipe}")
+    print(f"{len(ablation.points)} runs of {ablation.tokens:,} tokens; next: sluice mix run {again(options)}")
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -211,6 +211,7 @@ def _step_table(plan: TrainingPlan) -> Table:
     table.add_row("time", f"{speed.step_seconds:,.4f} s")
     table.add_row("computing", f"{speed.compute_seconds:,.4f} s")
     table.add_row("communication not hidden", f"{speed.exposed_seconds:,.4f} s")
+    table.add_row("the optimizer's update", f"{speed.update_seconds:,.4f} s")
     table.add_row("pipeline bubble", f"{speed.bubble:.1%}")
     table.add_row("MFU, HFU", f"{speed.mfu:.1%}, {speed.hfu:.1%}")
     table.add_row(
