@@ -154,19 +154,8 @@ def limits(table: QualityTable) -> dict[str, float]:
     }
 
 
-_RULE_SET_OF: Final = {
-    _GOPHER: "gopher_quality",
-    _REPETITION: "gopher_repetition",
-    _C4: "c4",
-    _DCLM: "c4",
-    _FINEWEB: "fineweb",
-}
-"""The rule set of a threshold, by its source."""
-
-
 def check_thresholds(table: QualityTable) -> None:
-    """RecipeError for a rule set that is named twice, a threshold of one that is not chosen, a share above 1, and a
-    least number above the greatest.
+    """RecipeError for a rule set that is named twice, a share above 1, and a least number above the greatest.
 
     These are no bounds of the keys, since outputs of earlier releases keep such recipes and must stay readable."""
     of_variant = limits(table)
@@ -174,19 +163,11 @@ def check_thresholds(table: QualityTable) -> None:
         if table.rules.count(name) > 1:
             raise RecipeError(f"quality.rules names {name!r} twice: a rule set is evaluated once", "quality.rules")
     for field in dataclasses.fields(table):
-        rule_set, value = _RULE_SET_OF.get(field.metadata["source"]), getattr(table, field.name)
-        if rule_set is None or value is None:
-            continue
-        key_name = f"quality.{field.name}"
-        if rule_set not in table.rules:
-            raise RecipeError(
-                f"{key_name} = {value}: its rule set {rule_set!r} is not in quality.rules: add it there, or leave the"
-                " key out",
-                key_name,
-            )
+        value, unit = getattr(table, field.name), field.metadata.get("unit")
         # The occurrences of the most common n-gram may overlap, so that their characters are more than the text's.
-        if field.metadata["unit"] == "share" and not field.name.startswith("max_top_") and value > 1:
-            raise RecipeError(f"{key_name} = {value}: expected a share of at most 1", key_name)
+        if value is not None and unit == "share" and not field.name.startswith("max_top_") and value > 1:
+            name = f"quality.{field.name}"
+            raise RecipeError(f"{name} = {value}: expected a share of at most 1", name)
     for least, most in (("min_words", "max_words"), ("min_word_length", "max_word_length")):
         if of_variant[least] > of_variant[most]:
             raise RecipeError(

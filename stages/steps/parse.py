@@ -23,7 +23,9 @@ class ParseTable:
     extractor: Literal["trafilatura", "resiliparse"] = key("trafilatura", help="trafilatura is better, the other fast")
     favor: Literal["precision", "balance", "recall"] = key("precision", help="trafilatura: less text, or more")
     fast: bool = key(False, help="trafilatura: without its fallback extractors")
-    timeout_seconds: float = key(60.0, above=0, help="processor seconds for a page; a backstop, tried twice")
+    timeout_seconds: float = key(
+        60.0, above=0, at_most=86_400, help="processor seconds for a page; a backstop, tried twice"
+    )
     max_tags: int = key(100_000, at_least=1, help="a page with more '<', or elements, is not parsed")
     max_depth: int = key(1_000, at_least=1, help="a page whose elements nest deeper is not parsed")
 

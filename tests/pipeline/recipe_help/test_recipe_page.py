@@ -123,7 +123,6 @@ rules = ["c4", "c5"]
     ("data", '[quality]\nvariant = "dolma"\nc4_min_sentences = 3\n', 9, "no such rule"),
     ("data", "[quality]\nmax_bullet_lines = 90\n", 8, "max_bullet_lines = 90.0: expected a share of at most 1"),
     ("data", "[quality]\nmin_words = 9\nmax_words = 8\n", 8, "min_words = 9 is above quality.max_words = 8"),
-    ("data", "[quality]\nfineweb_max_short_lines = 0.5\n", 8, "its rule set 'fineweb' is not in quality.rules"),
     ("data", '[quality]\nrules = ["c4", "c4"]\n', 8, "names 'c4' twice"),
     ("data", '[language]\nkeep = ["en", "xx"]\n', None, "language 'xx' is kept"),
     ("data", '[pii]\nphone_region = "UK"\n', 8, "phone_region = 'UK': expected"),
