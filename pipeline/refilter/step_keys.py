@@ -16,7 +16,7 @@ from pipeline.plan import ENCODER_LIBRARIES, SHAPING_LIBRARIES
 from pipeline.recipe import PipelineRecipe, differing_keys
 from stages.chain import build_chain
 from stages.quality.step import rule_sets
-from stages.steps.user_step import function_files
+from stages.steps.user_code import function_files
 
 READING: Final = "reading"
 """The first entry of a source's keys: how its records are read, before any step."""

@@ -8,17 +8,12 @@ is a model stage (`model_stage.py`): it runs on actors of its own.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import math
-import os
-import sys
-import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, cast
 
 from lineage.recipe import RecipeError, key
@@ -27,6 +22,7 @@ from stages.fault import Fault
 from stages.steps import model_stage
 from stages.steps.model_stage import Answer, ModelStage
 from stages.steps.textfiles import as_local_file
+from stages.steps.user_code import see_working_folder
 
 _TEXTS = ("text", "url", "record_id", "captured_at", "metadata", "charset", "language")
 """Fields of a Document that a column of texts takes; all but `text` may be None."""
@@ -34,8 +30,6 @@ _IDENTITY = ("doc_id", "source", "place", "raw_hash")
 """Fields of a Document that say which one it is: a user's function leaves them."""
 _MOST_WHOLE: Final = 2**53
 """A double holds every whole number up to this."""
-_LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_OURS: Final = ("lineage", "stages", "pipeline", "trainer", "sluice")
 _OF_CLASSES: Final = ("files", "num_cpus", *model_stage.WHERE_IT_RUNS)
 
 
@@ -192,64 +186,9 @@ def _checked(stage: str, document: Document, outcome: object) -> Outcome:
     return replace(outcome, finding=replace(outcome.finding, stage=stage, rejected=True), findings=(), fault=None)
 
 
-@dataclass(frozen=True, slots=True)
-class CodeFile:
-    """A file of the user's code. `name` is where it lies below the folder that Python found it from, the same on every
-    machine; `is_library` if it lies among installed packages, which an image has and nobody ships."""
-
-    name: str
-    path: str
-    is_library: bool
-
-
-def function_files(steps: Sequence[str]) -> list[CodeFile]:
-    """The files of the user's code among `steps`, by name: they shape a result as the recipe does. The whole package of
-    a module that lies in one, since it may import the rest. RecipeError where there is no such module."""
-    found: dict[str, CodeFile] = {}
-    for name in steps:
-        module_name, colon, _ = name.partition(":")
-        if not colon:
-            continue
-        _see_working_folder()
-        try:
-            for file in _module_files(module_name):
-                found[file.name] = file
-        except (ImportError, ValueError) as error:
-            raise RecipeError(f"source.steps: {name!r}: there is no module {module_name!r} ({error})") from error
-    return [found[name] for name in sorted(found)]
-
-
-def _module_files(module_name: str) -> list[CodeFile]:
-    parts = module_name.split(".")
-    for depth in range(1, len(parts) + 1):
-        spec = importlib.util.find_spec(".".join(parts[:depth]))
-        if spec is None:
-            raise ImportError(f"no module named {'.'.join(parts[:depth])}")
-        if spec.origin is None or not os.path.isfile(spec.origin):
-            continue  # a folder that only holds packages, or a module within Python itself
-        is_library = spec.origin.startswith(_LIBRARIES) or parts[0] in _OURS
-        if spec.submodule_search_locations is None or is_library:
-            name = "/".join([*parts[: depth - 1], os.path.basename(spec.origin)])
-            return [CodeFile(name, spec.origin, is_library)]
-        folder = Path(spec.origin).parent
-        return [
-            CodeFile("/".join([*parts[:depth], path.relative_to(folder).as_posix()]), str(path), is_library)
-            for path in sorted(folder.rglob("*"))
-            if path.is_file() and "__pycache__" not in path.parts
-        ]
-    return []
-
-
-def _see_working_folder() -> None:
-    """Let the user's modules beside the recipe be found: a console script does not look where it was called."""
-    folder = os.getcwd()
-    if folder not in sys.path:
-        sys.path.append(folder)
-
-
 def _find_function(name: str) -> Callable[[Document], object]:
     module_name, _, attribute = name.partition(":")
-    _see_working_folder()
+    see_working_folder()
     try:
         function: object = importlib.import_module(module_name)
         for part in attribute.split("."):

@@ -21,7 +21,7 @@ from stages.steps.classifier import ClassifierTable
 from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.language import LanguageTable
 from stages.steps.url import UrlTable, normalise_url
-from stages.steps.user_step import function_files
+from stages.steps.user_code import function_files
 
 SENTENCES = (
     "The committee met again in the spring to discuss the results of the survey that it had sent out to the town. ",
@@ -172,6 +172,28 @@ def test_a_function_in_the_working_folder_is_found_and_its_file_is_named(make_do
     assert (file.name, file.path, file.is_library) == ("my_filters.py", str(tmp_path / "my_filters.py"), False)
     with pytest.raises(RecipeError, match="nowhere"):
         function_files(("nowhere.at_all:f",))
+
+
+def test_the_files_that_a_function_s_file_imports_are_named_too(tmp_path, monkeypatch):
+    """A helper shapes the result as well as what calls it, and a job on a cluster needs it."""
+    files = {
+        "our_filters.py": "import json, numpy.linalg\nimport my_words\nfrom rules.short import LEAST\nimport nowhere",
+        "my_words.py": "from my_package import lists\nimport our_filters\n",
+        "my_package/__init__.py": "",
+        "my_package/lists.py": "",
+        "my_package/words.txt": "",
+        "rules/short.py": "def broken(:\n",
+        "rules/long.py": "",
+        "unused.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    found = function_files(("parse", "our_filters:keep"))
+    assert [file.name for file in found] == sorted(files.keys() - {"rules/long.py", "unused.py"})
+    assert not [file for file in found if file.is_library]
 
 
 def test_a_user_s_step_changes_a_text_under_its_own_name(make_document):

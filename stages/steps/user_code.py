@@ -1,0 +1,114 @@
+"""The files of the user's own steps: a run is a function of them, and a job brings them along."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lineage.recipe import RecipeError
+
+_LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_OURS: Final = ("lineage", "stages", "pipeline", "trainer", "sluice")
+
+
+@dataclass(frozen=True, slots=True)
+class CodeFile:
+    """A file of the user's code. `name` is where it lies below the folder that Python found it from, the same on every
+    machine; `is_library` if it lies among installed packages, which an image has and nobody ships."""
+
+    name: str
+    path: str
+    is_library: bool
+
+
+def function_files(steps: Sequence[str]) -> list[CodeFile]:
+    """The files of the user's code among `steps`, by name: they shape a result as the recipe does. Of a module in a
+    package the whole of that, since it may import the rest; and the modules of the user's that these name in import
+    statements. RecipeError where there is no such module."""
+    found: dict[str, CodeFile] = {}
+    for name in steps:
+        module_name, colon, _ = name.partition(":")
+        if not colon:
+            continue
+        see_working_folder()
+        try:
+            files = _module_files(module_name)
+        except (ImportError, ValueError) as error:
+            raise RecipeError(f"source.steps: {name!r}: there is no module {module_name!r} ({error})") from error
+        while files:
+            file = files.pop()
+            if found.setdefault(file.name, file) is file and not file.is_library and file.path.endswith(".py"):
+                files += _imported_files(file)
+    return [found[name] for name in sorted(found)]
+
+
+def _imported_files(file: CodeFile) -> Iterator[CodeFile]:
+    """Those of the modules that a file names in import statements, installed ones aside. (Imports within a package are
+    of files that belong to it anyhow.)"""
+    try:
+        tree = ast.parse(Path(file.path).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return  # who imports it is told
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            # What is imported from a folder without __init__.py are modules.
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for name in names:
+            if _is_of_user(name.partition(".")[0]):
+                try:
+                    yield from _module_files(name)
+                except (ImportError, ValueError):
+                    continue  # a name within a module, or an import that the code does without
+
+
+def _is_of_user(top: str) -> bool:
+    """Whether a top-level module or package is neither installed nor of Python or Sluice."""
+    if top in _OURS or top in sys.stdlib_module_names:
+        return False
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return False
+    if spec is None:
+        return False
+    places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+    return any(place is not None and not place.startswith(_LIBRARIES) for place in places)
+
+
+def _module_files(module_name: str) -> list[CodeFile]:
+    parts = module_name.split(".")
+    for depth in range(1, len(parts) + 1):
+        spec = importlib.util.find_spec(".".join(parts[:depth]))
+        if spec is None:
+            raise ImportError(f"no module named {'.'.join(parts[:depth])}")
+        if spec.origin is None or not os.path.isfile(spec.origin):
+            continue  # a folder that only holds packages, or a module within Python itself
+        is_library = spec.origin.startswith(_LIBRARIES) or parts[0] in _OURS
+        if spec.submodule_search_locations is None or is_library:
+            name = "/".join([*parts[: depth - 1], os.path.basename(spec.origin)])
+            return [CodeFile(name, spec.origin, is_library)]
+        folder = Path(spec.origin).parent
+        return [
+            CodeFile("/".join([*parts[:depth], path.relative_to(folder).as_posix()]), str(path), is_library)
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and "__pycache__" not in path.parts
+        ]
+    return []
+
+
+def see_working_folder() -> None:
+    """Let the user's modules beside the recipe be found: a console script does not look where it was called."""
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.append(folder)
