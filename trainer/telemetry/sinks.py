@@ -47,7 +47,13 @@ def describe(report: StepReport, steps: int) -> str:
             f"`sluice trace … --step {report.step}` names their documents"
         )
         return "  ".join([head, skipped, *validation])
-    parts = [head, f"loss {report.loss:.4f}", f"norm {report.gradient_norm:.3f}", f"lr {report.lr:.2e}"]
+    left = (steps - 1 - report.step) * report.seconds
+    parts = [
+        f"{head}, {_duration(left)} left" if left else head,
+        f"loss {report.loss:.4f}",
+        f"norm {report.gradient_norm:.3f}",
+        f"lr {report.lr:.2e}",
+    ]
     parts.append(f"{report.tokens_per_second:,.0f} tokens/s")
     if report.mfu is not None:
         parts.append(f"MFU {report.mfu:.1%}")
@@ -64,6 +70,14 @@ def describe(report: StepReport, steps: int) -> str:
     if report.loading is not None and report.loading.bytes_fetched:
         parts.append(_describe_loading(report.loading))
     return "  ".join([*parts, *validation])
+
+
+def _duration(seconds: float) -> str:
+    """A stretch of time in the unit that people would use."""
+    for size, unit, most in ((1, "s", 90), (60, "min", 90), (3600, "h", 48)):
+        if seconds < size * most:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds / 86_400:,.1f} days"
 
 
 def _describe_loading(loading: LoadFigures) -> str:

@@ -39,13 +39,15 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
             soft_wrap=True,
         )
     out = visible(summary.output)
-    for line in (
+    lines = [
         "\nNext:",
         f"  {out}/report.html  # in a browser: what each rule turned down, with examples",
         f"  sluice verify {out}",
         f'  sluice lineage {out} "SELECT source, stage, num_in, num_out FROM steps"',
-        f"  sluice export {out} --format hf --to DIR  # or jsonl, parquet, megatron, olmo, …",
-    ):
+    ]
+    if summary.num_kept:
+        lines.append(f"  sluice export {out} --format hf --to DIR  # or jsonl, parquet, megatron, olmo, …")
+    for line in lines:
         screen.print(line, soft_wrap=True, markup=False)
 
 

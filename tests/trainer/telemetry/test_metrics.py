@@ -99,6 +99,25 @@ def test_the_slowest_rank_is_named() -> None:
     assert StepReport(step=3, attempt=1, loss=2.0, ranks=alone).slowest is None
 
 
+@pytest.mark.parametrize(
+    ("seconds", "left"),
+    [
+        (0.5, "step 3/103, 50 s left  loss"),
+        (30, "step 3/103, 50 min left"),
+        (900, "25 h left"),
+        (8640, "9.9 days left"),
+    ],
+)
+def test_the_time_that_is_left_is_told(seconds: float, left: str) -> None:
+    told = describe(StepReport(step=3, attempt=1, loss=2.0, gradient_norm=1.0, seconds=seconds), 103)
+    assert left in told
+
+
+def test_the_last_step_leaves_none() -> None:
+    told = describe(StepReport(step=8, attempt=1, loss=2.0, gradient_norm=1.0, seconds=3.0), 9)
+    assert told.startswith("step 8/9  loss")
+
+
 EXPERTS = ExpertLoad(fullest=1.5, dropped=0.25, entropy=2.0, balance_loss=1.125, z_loss=4.5)
 LOADING = ReadFigures(hits=90, misses=10, bytes_fetched=12_000_000, damaged_blocks=2, disk_errors=1, evictions=3)
 
