@@ -218,7 +218,7 @@ def test_trace_shows_the_score_of_a_language_that_passed(out: Folder, answer: An
     told = json.loads(answer("trace", out.url, "--doc", doc_id, "--json")[1])
     [language] = [decision for decision in told["decisions"] if decision["stage"] == "language"]
     assert (language["verdict"], language["value"]) == ("keep", score)
-    assert f"passed: measured {score:g}" in answer("trace", out.url, "--doc", doc_id)[1]
+    assert f"passed: its score is {score:,.4g}" in answer("trace", out.url, "--doc", doc_id)[1]
 
 
 @pytest.mark.parametrize("command", ["explain", "trace", "purge"])
