@@ -41,7 +41,7 @@ def add_action(actions: Actions, name: str, what: str, page: str | None) -> argp
     )
 
 
-def again(options: argparse.Namespace) -> str:
+def quoted_recipe(options: argparse.Namespace) -> str:
     """The recipe of a call and what it overrides, as the next call takes them."""
     return shlex.join([options.recipe, *(word for given in options.overrides for word in ("--set", given))])
 

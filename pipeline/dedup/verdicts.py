@@ -13,7 +13,7 @@ from pipeline.dedup.inputs import is_earlier, locators, open_slice, ordinals, re
 from pipeline.dedup.rows import Context, Reduced, halves, ints, routed
 from stages.dedup.bands import I64
 from stages.dedup.candidates import distinct_pairs
-from stages.dedup.decide import NONE, STAGES, Decisions, Members, NearEdges, decide
+from stages.dedup.decide import DEDUP_STAGES, NONE, Decisions, Members, NearEdges, decide
 from stages.dedup.options import DedupTable, Keep
 
 _NO_NODE: Final = -1
@@ -72,8 +72,8 @@ def decisions(context: Context, _: int, rows: pa.Table) -> Reduced:
     is_edge = ints(rows, "b") != _NO_NODE
     documents, edges = rows.filter(pa.array(~is_edge)), rows.filter(pa.array(is_edge))
     found = decide(_members(documents, context.table.keep), _near_edges(documents, edges), context.table)
-    stages = pa.array(STAGES).take(_index(found.stage))
-    counts = {name: int(np.count_nonzero(found.stage == number)) for number, name in enumerate(STAGES)}
+    stages = pa.array(DEDUP_STAGES).take(_index(found.stage))
+    counts = {name: int(np.count_nonzero(found.stage == number)) for number, name in enumerate(DEDUP_STAGES)}
     made = _decision_table(documents["node"], documents["doc_id"].cast(pa.binary()), found, stages, context.table)
     return Reduced(made, {name: count for name, count in counts.items() if count})
 

@@ -15,15 +15,19 @@ _UNREADABLE: Final = (OSError, ValueError, LookupError, TypeError, AttributeErro
 
 def make_tracer(out: str, version: int | None = None, runs: Sequence[str] = ()) -> Tracer:
     """A tracer with URL normalisation and training orders, and the runs whose facts lie in these training outputs."""
-    from stages.steps.url import named_host, normalise_url
-    from trainer.provenance.exposure import find_readings, locate_sequences
-
-    functions = Functions(normalise=normalise_url, named_host=named_host, find=find_readings, locate=locate_sequences)
     more = MoreRuns()
     if runs:
         from trainer.provenance.reached import read_facts
 
         more = read_facts(runs, out)
+    return _tracer(out, version, more)
+
+
+def _tracer(out: str, version: int | None, more: MoreRuns) -> Tracer:
+    from stages.steps.url import named_host, normalise_url
+    from trainer.provenance.exposure import find_readings, locate_sequences
+
+    functions = Functions(normalise=normalise_url, named_host=named_host, find=find_readings, locate=locate_sequences)
     return Tracer(Folder(out), functions, version=version, more=more)
 
 
@@ -33,7 +37,7 @@ def exposures_of(out: str, doc_ids: Sequence[bytes]) -> list[dict[str, Any]]:
 
     `last_checkpoint_before` is null where none is kept, and where it is unknown: `last_checkpoint_unknown` then says
     why. A purge goes on without the output of a run, and its account too."""
-    tracer = make_tracer(out, runs=_reachable(out, (run.output for run in make_tracer(out).runs())))
+    tracer = _tracer(out, None, _facts_of(out, (run.output for run in make_tracer(out).runs())))
     steps: dict[str, list[int]] = {}
     for history in tracer.histories(doc_ids):
         for exposure in history.exposures:
@@ -55,16 +59,18 @@ def exposures_of(out: str, doc_ids: Sequence[bytes]) -> list[dict[str, Any]]:
     ]
 
 
-def _reachable(out: str, outputs: Iterable[str]) -> list[str]:
-    """Those of these training outputs whose facts can be read, and are about `out`."""
+def _facts_of(out: str, outputs: Iterable[str]) -> MoreRuns:
+    """What those of these training outputs that can be read say about `out`."""
     from trainer.provenance.reached import read_facts
 
-    found = []
+    found: list[MoreRuns] = []
     for output in outputs:
         with suppress(*_UNREADABLE):
-            read_facts([output], out)
-            found.append(output)
-    return found
+            found.append(read_facts([output], out))
+    return MoreRuns(
+        runs=[run for more in found for run in more.runs],
+        segments=[segment for more in found for segment in more.segments],
+    )
 
 
 def _last_checkpoint(output: str, step: int) -> dict[str, Any]:

@@ -23,9 +23,9 @@ from stages.dedup.options import DedupTable, Keep
 
 NONE: Final = -1
 """Stands for no URL, no time of capture, and no document."""
-STAGES: Final = ("dedup.url", "dedup.exact", "dedup.near")
+DEDUP_STAGES: Final = ("dedup.url", "dedup.exact", "dedup.near")
 """The stages that drop documents, in order: the first with an edge to a kept document decides."""
-_URL, _EXACT, _NEAR = range(len(STAGES))
+_URL, _EXACT, _NEAR = range(len(DEDUP_STAGES))
 _NEVER: Final = np.iinfo(np.int64).max
 """Sorts after every time: a document without one is not the earliest."""
 
@@ -67,9 +67,9 @@ class NearEdges:
 class Decisions:
     """What becomes of each document that is not of an earlier run: parallel arrays, components together.
 
-    `row` is its row in Members; `stage` the place in STAGES of the one that drops it, `duplicate_of` the row of the
-    kept document that it repeats, and `similarity` their Jaccard (NaN by URL). Kept: NONE, NONE and NaN. `first` is the
-    row of its component's least doc_id."""
+    `row` is its row in Members; `stage` the place in DEDUP_STAGES of the one that drops it, `duplicate_of` the row of
+    the kept document that it repeats, and `similarity` their Jaccard (NaN by URL). Kept: NONE, NONE and NaN. `first` is
+    the row of its component's least doc_id."""
 
     row: I64
     stage: I64

@@ -102,20 +102,32 @@ class _Decoder(Protocol):
     def feed(self, data: bytes) -> Iterator[bytes]: ...
 
 
-class _Inflater:
-    def __init__(self, wbits: int) -> None:
-        self._inflater = zlib.decompressobj(wbits)
+class _Decompressor(Protocol):
+    """What zlib's and zstandard's decoders of a stream have in common."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+class _StreamDecoder:
+    def __init__(self, decompressor: _Decompressor) -> None:
+        self._decompressor = decompressor
 
     @property
     def eof(self) -> bool:
-        return self._inflater.eof
+        return self._decompressor.eof
 
     @property
     def unused_data(self) -> bytes:
-        return self._inflater.unused_data
+        return self._decompressor.unused_data
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        yield self._inflater.decompress(data)
+        yield self._decompressor.decompress(data)
 
 
 class _BrotliDecoder:
@@ -135,30 +147,15 @@ class _BrotliDecoder:
             piece = b"" if self.eof else self._decoder.process(b"", output_buffer_limit=_BROTLI_OUTPUT)
 
 
-class _ZstdDecoder:
-    def __init__(self) -> None:
-        self._decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
-
-    @property
-    def eof(self) -> bool:
-        return self._decoder.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._decoder.unused_data
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        yield self._decoder.decompress(data)
-
-
 def _gzip(payload: bytes) -> Iterator[bytes]:
-    return _decoded(lambda: _Inflater(zlib.MAX_WBITS | 16), payload)
+    return _decoded(lambda: _StreamDecoder(zlib.decompressobj(zlib.MAX_WBITS | 16)), payload)
 
 
 def _deflate(payload: bytes) -> Iterator[bytes]:
     # RFC 9110 (section 8.4.1.2) means zlib's format; some servers send the bare one.
     begins_as_zlib = payload[:1] in _ZLIB_BEGINS and int.from_bytes(payload[:2], "big") % 31 == 0
-    return _decoded(lambda: _Inflater(zlib.MAX_WBITS if begins_as_zlib else -zlib.MAX_WBITS), payload)
+    window = zlib.MAX_WBITS if begins_as_zlib else -zlib.MAX_WBITS
+    return _decoded(lambda: _StreamDecoder(zlib.decompressobj(window)), payload)
 
 
 def _brotli(payload: bytes) -> Iterator[bytes]:
@@ -166,7 +163,8 @@ def _brotli(payload: bytes) -> Iterator[bytes]:
 
 
 def _zstd(payload: bytes) -> Iterator[bytes]:
-    return _decoded(_ZstdDecoder, payload)
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+    return _decoded(lambda: _StreamDecoder(decompressor.decompressobj()), payload)
 
 
 def _decoded(new_decoder: Callable[[], _Decoder], payload: bytes) -> Iterator[bytes]:

@@ -105,8 +105,7 @@ def _canonical(cleaned: str) -> str:
         return cleaned  # the last: IDNA makes plain spaces of others, which are no part of a host
     userinfo, at, host = parts.netloc.rpartition("@")
     host = host.removesuffix(_DEFAULT_PORTS[parts.scheme])
-    port = _PORT.search(host)
-    name, port_given = (host[: port.start()], port[0]) if port else (host, "")
+    name, port_given = _without_port(host)
     return (
         f"https://{userinfo}{at}{name.rstrip('.')}{port_given}{parts.path or '/'}{_untracked(parts.query.split('&'))}"
     )
@@ -121,12 +120,17 @@ def _with_ascii_host(url: str) -> str:
     userinfo, at, host = netloc.rpartition("@")
     if host.isascii() and "%" not in host:
         return url
-    port = _PORT.search(host)
-    name, port_given = (host[: port.start()], port[0]) if port else (host, "")
+    name, port_given = _without_port(host)
     name = _ascii_host(name)
     if _NO_HOST.search(name):
         raise ValueError(f"{name!r} is no host")
     return url.replace(netloc, f"{userinfo}{at}{name}{port_given}", 1)
+
+
+def _without_port(host: str) -> tuple[str, str]:
+    """A host, and its port with the colon, "" where it has none."""
+    port = _PORT.search(host)
+    return (host[: port.start()], port[0]) if port else (host, "")
 
 
 def _ascii_host(host: str) -> str:

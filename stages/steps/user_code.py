@@ -65,6 +65,7 @@ def _imported_files(file: CodeFile) -> Iterator[CodeFile]:
         else:
             continue
         for name in names:
+            # Asked of the top alone: to find torch.nn, Python would import torch.
             if _is_of_user(name.partition(".")[0]):
                 try:
                     yield from _module_files(name)

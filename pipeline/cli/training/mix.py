@@ -20,7 +20,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from lineage.recipe import RecipeError, load_recipe
-from pipeline.cli.arguments import add_action, add_json, add_recipe, again
+from pipeline.cli.arguments import add_action, add_json, add_recipe, quoted_recipe
 from pipeline.cli.printing import console, print_json
 from pipeline.cli.training.workers import check_workers
 
@@ -129,7 +129,7 @@ def _design(options: argparse.Namespace) -> None:
     for point in ablation.points:
         shares = "  ".join(f"{source} {share:.3f}" for source, share in point.weights.items())
         print(f"{point.name:<16} seed {point.seed:<6} {shares}")
-    print(f"{len(ablation.points)} runs of {ablation.tokens:,} tokens; next: sluice mix run {again(options)}")
+    print(f"{len(ablation.points)} runs of {ablation.tokens:,} tokens; next: sluice mix run {quoted_recipe(options)}")
 
 
 def _run(options: argparse.Namespace) -> None:

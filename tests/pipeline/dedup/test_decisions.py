@@ -15,7 +15,7 @@ from lineage.storage.folder import Folder
 from pipeline.dedup.inputs import ID, is_earlier
 from pipeline.dedup.rows import Context
 from pipeline.dedup.verdicts import decisions
-from stages.dedup.decide import STAGES
+from stages.dedup.decide import DEDUP_STAGES
 from stages.dedup.options import DedupTable
 
 EARLIER = 1 << 62
@@ -252,7 +252,7 @@ def textbook(members: Sequence[Member], edges: Sequence[NearEdge], table: DedupT
         decision = Decision(number=taken.number, doc_id=taken.doc_id, cluster_id=min(m.doc_id for m in members))
         if found and not taken.earlier:
             # Of the first stage, and there of the first document.
-            (stage, similarity, threshold), other = min(found, key=lambda pair: STAGES.index(pair[0][0]))
+            (stage, similarity, threshold), other = min(found, key=lambda pair: DEDUP_STAGES.index(pair[0][0]))
             decision = replace(
                 decision, stage=stage, duplicate_of=other.doc_id, similarity=similarity, threshold=threshold
             )
