@@ -11,12 +11,16 @@ from lineage.storage.folder import Folder
 from lineage.store import tables
 from lineage.store.delta import append, append_run
 from trainer.order import ORDER_VERSION, OrderOptions, plan_order
+from trainer.provenance.facts import FACTS_FILE
+from trainer.telemetry.metrics_file import METRICS_FILE
+from trainer.telemetry.step_report import StepReport
 
 OPTIONS = OrderOptions(seed=1, seq_len=64, global_batch=2, window_blocks=1, mixture_block=8)
 
 
-def record_training(out: Folder, output: str, run: str = "seen") -> None:
-    """Record `run`, which lies at `output` and read the whole of `out` once."""
+def record_training(out: Folder, output: str, run: str = "seen", *, died: bool = False) -> int:
+    """Record `run`, which lies at `output` and read the whole of `out` once, and return its last step. One that `died`
+    before its first checkpoint has no step in the store: its output has the facts, and the steps in metrics.jsonl."""
     index = read_index(out)
     lengths: dict[str, list[int]] = {}
     for shard in sorted(index.shards, key=lambda shard: (shard.source, shard.shard)):
@@ -40,13 +44,21 @@ def record_training(out: Folder, output: str, run: str = "seen") -> None:
         "content_fingerprint": index.content_fingerprint,
         "first_sequence": 0,
         "first_step": 0,
-        "last_step": last,
+        "last_step": -1 if died else last,
         "skipped_steps": json.dumps([]),
         "fact": 0,
         "last_checkpoint": 0,
         "prefix": "",
     }
     append(out, "training_segments", _table("training_segments", segment), f"{run}:training_segments:0")
+    if died:
+        more = {"parent_attempt": None, "out": out.url, "weights": [], "skipped_steps": []}
+        own = {name: value for name, value in segment.items() if name != "fact"} | more
+        facts = [{"fact": "run", **row}, {"fact": "segment", **own}]
+        reports = [StepReport(step=step, attempt=1, loss=1.0).as_json() for step in range(last + 1)]
+        Folder(output).publish(FACTS_FILE, "".join(json.dumps(fact) + "\n" for fact in facts).encode())
+        Folder(output).publish(METRICS_FILE, "".join(f"{report}\n" for report in reports).encode())
+    return last
 
 
 def _table(name: str, row: dict[str, object]) -> pa.Table:

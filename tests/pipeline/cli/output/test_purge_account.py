@@ -88,6 +88,17 @@ def test_a_purge_accounts_for_a_run_whose_output_cannot_be_read(output_of: Any, 
     assert_whole(called.out)
 
 
+def test_a_purge_accounts_for_steps_that_a_dead_run_took_since_its_last_checkpoint(
+    called: Called, tmp_path: Path
+) -> None:
+    record_training(called.out, str(tmp_path / "seen"))
+    record_training(called.out, str(tmp_path / "died"), "died", died=True)
+    died, seen = json.loads(called.plan("--json"))["exposures"]
+    assert (died["run"], seen["run"]) == ("died", "seen")
+    told = ("first_step", "last_step", "num_exposures")
+    assert [died[name] for name in told] == [seen[name] for name in told]
+
+
 def test_a_purge_accounts_for_a_run_whose_store_does_not_answer(
     called: Called, monkeypatch: pytest.MonkeyPatch
 ) -> None:
