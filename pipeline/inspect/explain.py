@@ -23,6 +23,8 @@ from pipeline.terminal import short_number, visible, visible_lines
 from stages.chain import Chain, StepTables, attempt
 from stages.document import Document, Edit, Finding, Rejection
 from stages.fault import Fault
+from stages.quality.options import table_of
+from stages.quality.step import STAGE as QUALITY
 
 Verdict = Literal["kept", "changed", "rejected"]
 _PREVIEW_CHARS: Final = 1_200
@@ -33,7 +35,8 @@ _COLOURS: Final = {"kept": "green", "changed": "cyan", "rejected": "red"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepExplanation:
     """One step: what it measured, and the text as it came and went. `deciding` is the rule that rejected;
-    `judged_text` what the prefilter looked at, of a page that it turned down, in `judged_language`."""
+    `judged_text` what the prefilter looked at, of a page that it turned down, in `judged_language`; `table` the
+    language by whose table the quality rules judged (None: the text's own language has none)."""
 
     stage: str
     verdict: Verdict
@@ -45,6 +48,7 @@ class StepExplanation:
     fault: Fault | None
     judged_text: str = ""
     judged_language: str | None = None
+    table: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,10 @@ def explain(document: Document, chain: Chain) -> Explanation:
     steps: list[StepExplanation] = []
     for step in chain.steps:
         outcome = attempt(step, document)
-        steps.append(_explain_step(step.stage, document, outcome))
+        found = _explain_step(step.stage, document, outcome)
+        if step.stage == QUALITY:
+            found = replace(found, table=table_of(chain.tables.quality, document.language))
+        steps.append(found)
         document = outcome.document if isinstance(outcome, Rejection) else outcome
         if step.stage == "parse" and not document.text:
             break
@@ -143,6 +150,8 @@ def _step_json(step: StepExplanation) -> dict[str, object]:
         "edits": [{"kind": edit.kind, "count": edit.count} for edit in step.edits],
     }
     plain |= {"raised": asdict(step.fault)} if step.fault else {}
+    if step.stage == QUALITY:
+        plain |= {"table": step.table}
     if step.judged_text:
         plain |= {"judged_language": step.judged_language, "judged_text": step.judged_text}
     return plain | ({"text": step.text_after} if step.text_after != step.text_before else {})
@@ -174,6 +183,8 @@ def render(explanation: Explanation, console: Console) -> None:
         )
         if step.fault:
             console.print(Text(visible_lines(f"{step.fault.traceback}: {step.fault.message}")))
+        if step.stage == QUALITY:
+            console.print(Text(f"  {_whose_table(step, document)}", style="dim"))
         if step.findings:
             console.print(_table(step, explanation.deciding))
         if step.judged_text:
@@ -184,6 +195,13 @@ def render(explanation: Explanation, console: Console) -> None:
             console.print(_change(step))
     if explanation.not_run:
         console.print(Text(f"not run, there is no text: {', '.join(explanation.not_run)}", style="dim"))
+
+
+def _whose_table(step: StepExplanation, document: Document) -> str:
+    language = visible(document.language or "unknown")
+    if step.table is None:
+        return f"language {language}: the rules have no table for it (quality.no_table)"
+    return f"judged by the table of {visible(step.table)}" + (f", {language}" * (step.table != language))
 
 
 def render_recorded(explanation: Explanation, history: DocumentHistory, out: str, console: Console) -> None:

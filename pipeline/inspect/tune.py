@@ -8,7 +8,7 @@ later rule set over a text that was edited in between, has never seen it. Duplic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from lineage.index.output_index import check_finished
@@ -20,8 +20,8 @@ from pipeline.recipe import PipelineRecipe, check_steps_of, recipe_of
 from stages.chain import build_chain
 from stages.document import STAGES
 from stages.quality.options import threshold_defaults
-from stages.quality.rules import RuleSet
-from stages.quality.step import rule_sets
+from stages.quality.step import NO_TABLE, every_rule
+from stages.steps.language import labels_of
 
 _SHAPES_MEASURES: Final = frozenset({"c4_min_words_per_line", "c4_max_word_chars", "fineweb_short_line_chars"})
 """Thresholds that change what is measured, or the text, and not only which values reject."""
@@ -33,7 +33,7 @@ _AT_ONCE: Final = 1000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRule:
     """A rule of the new recipe: its place among all rules, and which values it rejects. `side` None: its verdict stands
-    as it was recorded; `is_off`: it rejects nothing."""
+    as it was recorded, and "every" value is rejected; `is_off`: it rejects nothing."""
 
     rule: str
     position: int
@@ -149,24 +149,17 @@ def _cannot_judge(key: str, old: PipelineRecipe, new: PipelineRecipe) -> str | N
     if key in ("language.keep", "language.min_score"):
         if old.language.prefilter or min(old.language.min_score, new.language.min_score) < 0.5:
             return "with a prefilter, or a score under 0.5, another language may decide"
-        if old.language.keep[:1] != new.language.keep[:1] and _takes_first_language(old):
-            return "a source without the step `language` takes the words of the first one"
         if key == "language.keep" and _may_name_languages(old):
             return "a step of your own may have named the language that lineage has"
         return None if old.language.keep and new.language.keep else "the ledger has no such rule"
-    if key in ("classifier.threshold", "classifier.reject", "decontaminate.ratio"):
+    if key in ("quality.no_table", "classifier.threshold", "classifier.reject", "decontaminate.ratio"):
         return None
     return "the ledger cannot tell what it changes"
 
 
 def _editing(recipe: PipelineRecipe) -> set[str]:
     """The rule sets that edit a text which they let pass."""
-    return {found.name for found in _every_rule(recipe) if found.edit is not None}
-
-
-def _every_rule(recipe: PipelineRecipe) -> tuple[RuleSet, ...]:
-    """The rule sets of a language that has all rules: where stop words are off, the ledger has no finding of them."""
-    return rule_sets(replace(recipe.quality, stop_words_off=()), "en")
+    return {found.name for found in every_rule(recipe.quality) if found.edit is not None}
 
 
 def _judged_behind_quality(recipe: PipelineRecipe) -> bool:
@@ -174,23 +167,18 @@ def _judged_behind_quality(recipe: PipelineRecipe) -> bool:
     return any(_may_turn_down(stage, recipe) for chain in _chains(recipe) for stage in _behind(chain, "quality"))
 
 
-def _takes_first_language(recipe: PipelineRecipe) -> bool:
-    """Whether the rules of a source split every text as the first kept language, since none is identified."""
-    stages = [set(chain) for chain in _chains(recipe)]
-    return any("quality" in chain and "language" not in chain for chain in stages)
-
-
 def _may_name_languages(recipe: PipelineRecipe) -> bool:
     """Whether a step of the user's may have given a document another language than the step `language` did."""
     return any(":" in stage for chain in _chains(recipe) for stage in _behind(chain, "language"))
 
 
-def _rules(old: PipelineRecipe, new: PipelineRecipe) -> tuple[list[JudgedRule], int | None]:
-    """Every rule whose verdict may change, and the position of the last rule before an edit that later ones see."""
+def _rules(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str]) -> tuple[list[JudgedRule], int | None]:
+    """Every rule whose verdict may change, and the position of the last rule before an edit that later ones see.
+    `labels` are the languages of the documents."""
     rules: list[JudgedRule] = []
     edit_ends: int | None = None
     position = STAGES.index("language") * _AT_ONCE
-    wanted = ", ".join(f"'{name}'" for name in new.language.keep)
+    wanted = ", ".join(map(_text, sorted({*new.language.keep, *labels_of(new.language.keep, labels)})))
     if old.language.keep:
         side = None if new.language.keep == old.language.keep else f"NOT IN ({wanted})"
         rules.append(JudgedRule(rule="language.not_kept", position=position, side=side))
@@ -198,8 +186,10 @@ def _rules(old: PipelineRecipe, new: PipelineRecipe) -> tuple[list[JudgedRule], 
         JudgedRule(rule="language.low_score", position=position + 1, side="at most", threshold=new.language.min_score)
     )
     position = STAGES.index("quality") * _AT_ONCE
-    thresholds = {rule.name: rule for found_set in _every_rule(new) for rule in found_set.rules}
-    sets = _every_rule(old)
+    passes = new.quality.no_table == "pass"
+    rules.append(JudgedRule(rule=NO_TABLE, position=position, side="every", is_off=passes))
+    thresholds = {rule.name: rule for found_set in every_rule(new.quality) for rule in found_set.rules}
+    sets = every_rule(old.quality)
     for number, found_set in enumerate(sets):
         for rule in found_set.rules:
             position += 1
@@ -254,18 +244,20 @@ def _condition(rule: JudgedRule) -> str:
         return "false"
     if rule.side is None:
         return "f.verdict = 'reject'"
+    if rule.side == "every":
+        return "true"
     if rule.side.startswith("NOT IN"):
         return f"(d.language IS NULL OR d.language {rule.side})"
     return _REJECTS[rule.side].format(repr(float(rule.threshold or 0.0)))
 
 
-def _judged_sql(old: PipelineRecipe, new: PipelineRecipe) -> str:
+def _judged_sql(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str]) -> str:
     """A SELECT with a row for each document: its outcome (kept, lost, gained, open, rejected) and deciding rules.
 
     `now` and `before` are the positions of the first rules that reject under the new and the old recipe. Rules of other
     stages keep their verdicts; their position is that of their stage. A record that two sources have read is a document
     of each, under one id: to each belong the findings of the stages that its source has."""
-    rules, edit_ends = _rules(old, new)
+    rules, edit_ends = _rules(old, new, labels)
     rejects = " ".join(f"WHEN '{rule.rule}' THEN {_condition(rule)}" for rule in rules)
     positions = " ".join(f"WHEN '{rule.rule}' THEN {rule.position}" for rule in rules)
     stages = " ".join(f"WHEN '{stage}' THEN {number * _AT_ONCE}" for number, stage in enumerate(STAGES))
@@ -345,6 +337,10 @@ def _chains_by_source(recipe: PipelineRecipe) -> dict[str, tuple[str, ...]]:
     return {source.name: tuple(build_chain(source.steps, tables).stages) for source in recipe.source}
 
 
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
 def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
     """(source, stage) as SQL."""
     return ", ".join(f"('{source}', '{stage}')" for source, stage in pairs)
@@ -357,7 +353,8 @@ def _tuned(
     num_examples: int,
 ) -> Tuned:
     name, new, changed, passed = plan
-    judged = _judged_sql(old, new)
+    labels = [str(row[0]) for row in ask("SELECT DISTINCT language FROM documents WHERE language IS NOT NULL").rows]
+    judged = _judged_sql(old, new, labels)
     # One pass over the ledger: the groups, and of each outcome the first documents by id.
     rows = ask(
         f"WITH all_judged AS MATERIALIZED ({judged}),"

@@ -10,7 +10,7 @@ from lineage.purge.purged_sets import PurgedSets
 from lineage.recipe import RecipeError
 from lineage.store.delta import StoreError
 from pipeline.models.encoder import check_installed, load_encoder
-from pipeline.recipe import PipelineRecipe, comparing
+from pipeline.recipe import PipelineRecipe, check_steps_of, comparing
 from stages.chain import CORPUS_STAGES, StepTables, build_chain
 from stages.steps.url import named_host, names_page, normalise_url
 
@@ -26,6 +26,7 @@ def step_tables(recipe: PipelineRecipe) -> StepTables:
         encoding=recipe.tokenize.encoding,
         purged=_purged_sets(recipe.purges.honour),
     )
+    check_steps_of(recipe)
     check_installed(recipe.classifier)
     for source in recipe.source:
         chain = build_chain(source.steps, tables)

@@ -20,8 +20,9 @@ from pipeline.inputs.files import Input
 from pipeline.phases.phase import Run
 from pipeline.plan import RunPlan, make_plan, output_identity
 from pipeline.recipe import PipelineRecipe, recipe_of
-from pipeline.refilter.step_keys import READING, edits_text, first_changed, step_keys, what_differs
+from pipeline.refilter.step_keys import edits_text, first_changed, step_keys, what_differs
 from pipeline.report.run_summary import read_summary
+from stages.libraries import READING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

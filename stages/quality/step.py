@@ -9,59 +9,93 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
-from stages.document import Document, Edit, Finding, Outcome, weigh
-from stages.quality.languages import SPLIT_BY_SPACY
-from stages.quality.options import QualityTable, check_languages, limits, stop_words_of
+from stages.document import Document, Edit, Finding, Outcome, decide, weigh
+from stages.quality.options import QualityTable, check_tables, limits, splits_at_white_space, stop_words_of, table_of
 from stages.quality.rule_sets import c4, fineweb, gopher_quality, gopher_repetition
 from stages.quality.rules import RuleSet
 from stages.quality.text_view import TextView
-from stages.quality.words import Splitter
+from stages.quality.words import MEMO_BYTES, Splitter
 
-STAGE = "quality"
+STAGE: Final = "quality"
+NO_TABLE: Final = f"{STAGE}.no_table"
+"""The rule of a text whose language the other rules have no table for."""
+
+MEMOS_BYTES: Final = 4 * MEMO_BYTES
+"""What the memos of all languages weigh, about, before those of the languages not at hand are emptied."""
 
 
-@dataclass(frozen=True, slots=True)
 class QualityStep:
-    """Judges documents by `table`; one without a language, or of one not kept, is read as the first of `languages`."""
+    """Judges each document by the table of its own language.
 
-    table: QualityTable
-    languages: tuple[str, ...]
-    rule_sets: dict[str, tuple[RuleSet, ...]]
-    stage: str = STAGE
+    Rule besides those of the rule sets: `quality.no_table`, a text whose language has no table. With
+    quality.no_table = "pass" it passes unjudged."""
+
+    stage = STAGE
+
+    def __init__(self, table: QualityTable) -> None:
+        self._table = table
+        self._rules_for = functools.lru_cache(maxsize=256)(self._made_for)
 
     def __call__(self, document: Document, /) -> Outcome:
-        known = document.language in self.rule_sets
-        language = document.language if known and document.language is not None else self.languages[0]
-        ledger = self.table.ledger == "all"
-        judging = _Judging(document, self.splitter(language))
+        ledger = self._table.ledger == "all"
+        rules = self._rules_for(document.language)
+        if rules is None:
+            # "refuse" comes here where a step of the user's named a language that nobody could know of beforehand.
+            rejected = self._table.no_table != "pass"
+            return decide(document, [Finding(stage=STAGE, rule=NO_TABLE, rejected=rejected)], ledger=ledger)
+        judging = _Judging(document, splitter(rules.split_as, rules.stop_words))
         # The document as it is once the findings are weighed: with the edits of the sets that it passed.
-        return weigh(judging.findings(self.rule_sets[language], every=ledger), ledger=ledger).outcome(judging.document)
+        return weigh(judging.findings(rules.sets, every=ledger), ledger=ledger).outcome(judging.document)
 
-    def splitter(self, language: str) -> Splitter:
-        """This process's splitter for a language."""
-        by_spacy = language in SPLIT_BY_SPACY and language not in self.table.white_space_words
-        return _splitter(language if by_spacy else None, stop_words_of(self.table, language))
+    def _made_for(self, language: str | None) -> _LanguageRules | None:
+        code = table_of(self._table, language)
+        if code is None:
+            return None
+        return _LanguageRules(
+            sets=rule_sets(self._table, code),
+            split_as=None if splits_at_white_space(self._table, code) else code,
+            stop_words=stop_words_of(self._table, code),
+        )
 
 
-@functools.cache
-def _splitter(language: str | None, stop_words: tuple[str, ...]) -> Splitter:
-    return Splitter(language, stop_words)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LanguageRules:
+    """The rule sets for texts in one language; `split_as` is whose words spaCy splits them into (None: white space)."""
+
+    sets: tuple[RuleSet, ...]
+    split_as: str | None
+    stop_words: tuple[str, ...]
+
+
+_splitters: Final[dict[tuple[str | None, tuple[str, ...]], Splitter]] = {}
+
+
+def splitter(language: str | None, stop_words: tuple[str, ...]) -> Splitter:
+    """This process's splitter for a language. The memos of all languages together are bounded: where they weigh too
+    much, those of the others are emptied."""
+    key = (language, stop_words)
+    if (found := _splitters.get(key)) is None:
+        found = _splitters[key] = Splitter(language, stop_words)
+    if len(_splitters) > 1 and sum(one.memo_bytes_used for one in _splitters.values()) > MEMOS_BYTES:
+        for other in _splitters.values():
+            if other is not found:
+                other.forget()
+    return found
 
 
 def forget_splitters() -> None:
     """Drops this process's splitters and their memos (to measure what a cold start costs)."""
-    _splitter.cache_clear()
+    _splitters.clear()
 
 
-def quality_step(table: QualityTable, languages: tuple[str, ...] = ("en",)) -> QualityStep:
-    """The step for documents of `languages` (those that the language step keeps; none: English).
-
-    RecipeError where a kept language has no way to be judged, or a threshold is set that the variant does not have."""
-    kept = languages or ("en",)
-    check_languages(table, kept)
-    return QualityStep(table, kept, {language: rule_sets(table, language) for language in kept})
+def quality_step(table: QualityTable) -> QualityStep:
+    """The step; RecipeError where a threshold is set that the variant does not have, or a key makes no table."""
+    limits(table)
+    check_tables(table)
+    return QualityStep(table)
 
 
 def rule_sets(table: QualityTable, language: str) -> tuple[RuleSet, ...]:
@@ -74,6 +108,12 @@ def rule_sets(table: QualityTable, language: str) -> tuple[RuleSet, ...]:
         "fineweb": lambda: fineweb.rule_set(variant, bounds),
     }
     return tuple(build[name]() for name in table.rules)
+
+
+def every_rule(table: QualityTable) -> tuple[RuleSet, ...]:
+    """The rule sets of a language that has all rules. Languages differ in stop words alone: sides and thresholds are
+    the same."""
+    return rule_sets(replace(table, stop_words_off=()), "en")
 
 
 class _Judging:

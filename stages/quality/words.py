@@ -107,6 +107,10 @@ class Splitter:
         """What the memo weighs, about."""
         return self._memo.num_bytes
 
+    def forget(self) -> None:
+        """Empties the memo, which changes no result."""
+        self._memo = Memo(self._stop_bits, self._bits_of)
+
     def split(self, text: str) -> Split:
         """The words of `text`."""
         substrings = text.split()

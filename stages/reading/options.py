@@ -36,7 +36,8 @@ class ReadOptions:
     """How to read one input file.
 
     `file` is its relative name, as it stands in the tables. `size` is its length in bytes where that is known; it
-    is only used for how much the rest of a damaged file is. `fields` are for JSONL and Parquet."""
+    is only used for how much the rest of a damaged file is. `fields` are for JSONL and Parquet. `language` is that of
+    every text, where the recipe names it."""
 
     source: str
     file: str
@@ -44,6 +45,7 @@ class ReadOptions:
     max_document_bytes: int = 16 << 20
     size: int | None = None
     fields: RowFields = RowFields()
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ Every record of the file is a Document, or counted in InputCounts, or part of an
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, BinaryIO, cast
 
 from stages.document import Document
@@ -54,7 +55,7 @@ def _to_the_end(watched: _WatchedStream, options: ReadOptions, counts: InputCoun
             for item in readers[detect_format(stream, options)](stream, options, counts):
                 place = item.place if isinstance(item, Document) else item
                 end = place.offset + place.length
-                yield item
+                yield _with_language(item, options) if isinstance(item, Document) else item
     except UnreadableError as error:
         yield rest_of_file(end, f"nothing more of the file is read: {error}", options, counts, error.fault)
 
@@ -91,7 +92,11 @@ def read_one(stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes 
         found = readers[kind](stream, offset, options)
     if isinstance(found, Unreadable):
         raise ValueError(f"{options.file} at offset {offset} cannot be read: {found.error}")
-    return found
+    return _with_language(found, options)
+
+
+def _with_language(document: Document, options: ReadOptions) -> Document:
+    return document if options.language is None else replace(document, language=options.language)
 
 
 def detect_format(stream: BinaryIO, options: ReadOptions) -> str:

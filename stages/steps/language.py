@@ -8,6 +8,7 @@ from functools import cached_property
 
 from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome, decide
+from stages.quality.languages import language_code
 from stages.steps.fasttext_model import BUNDLED, NEGLIGIBLE, FastTextModel, load_model
 
 STAGE = "language"
@@ -17,7 +18,11 @@ STAGE = "language"
 class LanguageTable:
     """`[language]`: which languages stay, and how sure the model must be."""
 
-    keep: tuple[str, ...] = key(("en",), help="labels of the model (ISO 639 codes with the bundled one); empty: all")
+    keep: tuple[str, ...] = key(
+        ("en",),
+        help="labels of the model (ISO 639 codes with the bundled one); empty: all, and quality.no_table says what"
+        " becomes of those that no rule can judge",
+    )
     min_score: float = key(0.65, at_least=0, at_most=1, help="a kept document's score is above this")
     model: str = key(BUNDLED, help="'bundled' is fastText's lid.176; or the path of a fastText model")
     prefilter: bool = key(False, help="look at a fast extractor's text first, and spare the slow one")
@@ -34,7 +39,6 @@ class LanguageStep:
 
     def __init__(self, table: LanguageTable, *, ledger: bool = False) -> None:
         self._table = table
-        self._keep = frozenset(table.keep)
         self._ledger = ledger
 
     def prepare(self) -> None:
@@ -53,12 +57,12 @@ class LanguageStep:
         found = self._model.scores(text, 1) if least >= 0.5 else self._model.scores(text, -1, min(least, NEGLIGIBLE))
         if not found:
             return None, 0.0
-        wanted = (pair for pair in found if pair[0] in self._keep and pair[1] > least)
+        wanted = (pair for pair in found if pair[0] in self._kept and pair[1] > least)
         return next(wanted, found[0])
 
     def _findings(self, language: str | None, score: float) -> Iterable[Finding]:
-        if self._keep:
-            yield Finding(stage=STAGE, rule="language.not_kept", value=score, rejected=language not in self._keep)
+        if self._table.keep:
+            yield Finding(stage=STAGE, rule="language.not_kept", value=score, rejected=language not in self._kept)
         least = self._table.min_score
         yield Finding(stage=STAGE, rule="language.low_score", value=score, threshold=least, rejected=score <= least)
 
@@ -66,13 +70,23 @@ class LanguageStep:
     def _model(self) -> FastTextModel:
         return language_model(self._table)
 
+    @cached_property
+    def _kept(self) -> frozenset[str]:
+        return labels_of(self._table.keep, self._model.labels)
+
 
 def language_model(table: LanguageTable) -> FastTextModel:
     """The table's model; RecipeError if it has no label for one of the wanted languages."""
     with blamed_on("language.model"):
         model = load_model(table.model)
-    unknown = sorted(set(table.keep) - model.labels)
+    unknown = [language for language in sorted(set(table.keep)) if not labels_of([language], model.labels)]
     if unknown:
         known = ", ".join(sorted(model.labels)[:200])
         raise RecipeError(f"language.keep: the model {table.model!r} has no label {unknown}: its labels are {known}")
     return model
+
+
+def labels_of(languages: Iterable[str], labels: Iterable[str]) -> frozenset[str]:
+    """Those of the `labels` that name one of the languages, by whatever label (`nb` and `no` are one)."""
+    codes = set(map(language_code, languages))
+    return frozenset(label for label in labels if language_code(label) in codes)

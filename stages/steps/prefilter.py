@@ -10,7 +10,7 @@ from typing import Final
 from stages.document import Document, Finding, Outcome, Rejection, decide
 from stages.html.page import PageReader
 from stages.steps.fasttext_model import FastTextModel
-from stages.steps.language import LanguageTable, language_model
+from stages.steps.language import LanguageTable, labels_of, language_model
 
 STAGE = "prefilter"
 
@@ -66,7 +66,7 @@ class PrefilterStep:
         judged = text[:MOST_CHARS]
         found = self._model.scores(judged, -1)
         likely = dict(found)
-        score = max((likely.get(language, 0.0) for language in self._table.keep), default=0.0)
+        score = max((likely.get(language, 0.0) for language in self._kept), default=0.0)
         finding = Finding(
             stage=STAGE,
             rule="prefilter.language",
@@ -84,3 +84,7 @@ class PrefilterStep:
     @cached_property
     def _model(self) -> FastTextModel:
         return language_model(self._table)
+
+    @cached_property
+    def _kept(self) -> frozenset[str]:
+        return labels_of(self._table.keep, self._model.labels)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import os
 import sys
@@ -13,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from lineage.recipe import RecipeError
+from stages.libraries import OURS, imported_names
 
 _LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_OURS: Final = ("lineage", "stages", "pipeline", "trainer", "sluice")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +52,21 @@ def _imported_files(file: CodeFile) -> Iterator[CodeFile]:
     """Those of the modules that a file names in import statements, installed ones aside. (Imports within a package are
     of files that belong to it anyhow.)"""
     try:
-        tree = ast.parse(Path(file.path).read_bytes())
+        names = list(imported_names(Path(file.path).read_bytes()))
     except (OSError, SyntaxError, ValueError):
         return  # who imports it is told
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            # What is imported from a folder without __init__.py are modules.
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        else:
-            continue
-        for name in names:
-            # Asked of the top alone: to find torch.nn, Python would import torch.
-            if _is_of_user(name.partition(".")[0]):
-                try:
-                    yield from _module_files(name)
-                except (ImportError, ValueError):
-                    continue  # a name within a module, or an import that the code does without
+    for name in names:
+        # Asked of the top alone: to find torch.nn, Python would import torch.
+        if _is_of_user(name.partition(".")[0]):
+            try:
+                yield from _module_files(name)
+            except (ImportError, ValueError):
+                continue  # a name within a module, or an import that the code does without
 
 
 def _is_of_user(top: str) -> bool:
     """Whether a top-level module or package is neither installed nor of Python or Sluice."""
-    if top in _OURS or top in sys.stdlib_module_names:
+    if top in OURS or top in sys.stdlib_module_names:
         return False
     try:
         spec = importlib.util.find_spec(top)
@@ -95,7 +86,7 @@ def _module_files(module_name: str) -> list[CodeFile]:
             raise ImportError(f"no module named {'.'.join(parts[:depth])}")
         if spec.origin is None or not os.path.isfile(spec.origin):
             continue  # a folder that only holds packages, or a module within Python itself
-        is_library = spec.origin.startswith(_LIBRARIES) or parts[0] in _OURS
+        is_library = spec.origin.startswith(_LIBRARIES) or parts[0] in OURS
         if spec.submodule_search_locations is None or is_library:
             name = "/".join([*parts[: depth - 1], os.path.basename(spec.origin)])
             return [CodeFile(name, spec.origin, is_library)]
