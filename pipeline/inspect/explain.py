@@ -23,6 +23,7 @@ from pipeline.terminal import short_number, visible, visible_lines
 from stages.chain import Chain, StepTables, attempt
 from stages.document import Document, Edit, Finding, Rejection
 from stages.fault import Fault
+from stages.quality.languages import UNDETERMINED
 from stages.quality.options import table_of
 from stages.quality.step import STAGE as QUALITY
 
@@ -198,10 +199,11 @@ def render(explanation: Explanation, console: Console) -> None:
 
 
 def _whose_table(step: StepExplanation, document: Document) -> str:
-    language = visible(document.language or "unknown")
+    language = document.language or UNDETERMINED
     if step.table is None:
-        return f"language {language}: the rules have no table for it (quality.no_table)"
-    return f"judged by the table of {visible(step.table)}" + (f", {language}" * (step.table != language))
+        return f"language {visible(language)}: the rules have no table for it (quality.no_table)"
+    spelt = "" if step.table == language else f", for language {visible(language)}"
+    return f"judged by the table of {visible(step.table)}{spelt}"
 
 
 def render_recorded(explanation: Explanation, history: DocumentHistory, out: str, console: Console) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Final
 
 SPLIT_BY_SPACY: Final = (
@@ -77,13 +78,17 @@ _SCRIPTS_WITHOUT_WHITE_SPACE: Final = frozenset({
 that part syllables instead. Of the labels of lid.176: ja, zh, yue, wuu, th, lo, km, my, bo."""
 
 
+_REGION: Final = re.compile(r"[a-z]{2}|\d{3}")
+
+
 @functools.lru_cache(maxsize=4096)
 def language_code(label: str) -> str:
     """The code of the language that `label` names: that of our tables where they have it, so that `no`, `nb` and
-    `nob_Latn` are one; else the label itself, in lower case. One in another script than its table's is another."""
+    `nob_Latn` are one, and en-GB is English; else the label itself, in lower case and without a region. One in another
+    script than its table's is another."""
     language, *more = _subtags(label)
     code = _CODES.get(language, language)
-    return "-".join([code, *(part for part in more if part != _SCRIPTS.get(code))])
+    return "-".join([code, *(part for part in more if part != _SCRIPTS.get(code) and not _REGION.fullmatch(part))])
 
 
 @functools.lru_cache(maxsize=4096)

@@ -87,6 +87,8 @@ def language_model(table: LanguageTable) -> FastTextModel:
 
 
 def labels_of(languages: Iterable[str], labels: Iterable[str]) -> frozenset[str]:
-    """Those of the `labels` that name one of the languages, by whatever label (`nb` and `no` are one)."""
-    codes = set(map(language_code, languages))
-    return frozenset(label for label in labels if language_code(label) in codes)
+    """Those of the `labels` that name one of the languages: the label itself, or where there is no such label those of
+    the same language (`nb` and `no` are one)."""
+    known = frozenset(labels)
+    others = {language_code(language) for language in languages if language not in known}
+    return known.intersection(languages) | {label for label in known if language_code(label) in others}

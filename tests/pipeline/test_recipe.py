@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.recipe import RecipeError, as_plain, as_toml, parse_table
+from lineage.recipe import RecipeError, as_plain, as_toml, parse_table, with_overrides
 from lineage.storage.folder import Folder
 from lineage.store.delta import commit_tables, read_table
 from pipeline.plan import plan_run
-from pipeline.recipe import PipelineRecipe, check_steps_of, differing_keys, load, recipe_of
+from pipeline.recipe import PipelineRecipe, check_steps_of, checked, differing_keys, load, recipe_of
 from stages.document import STAGES
 
 LEAST = '[run]\nname = "a"\noutput = "out"\n[[source]]\nname = "web"\ninputs = ["a.warc.gz"]\n'
@@ -40,6 +40,7 @@ def test_the_least_recipe_has_the_defaults_that_are_documented(path: Path) -> No
         "language.prefilter": False,
         "quality.rules": ["gopher_quality", "gopher_repetition"],
         "quality.variant": "datatrove",
+        "quality.no_table": "refuse",
         "quality.ledger": "first",
         "decontaminate.against": [],
         "decontaminate.field": "text",
@@ -102,6 +103,57 @@ def test_a_key_that_no_source_has_the_step_for_is_refused(key: str, value: Any, 
     plain["source"][0]["steps"] = [stage for stage in STAGES if stage != step]
     with pytest.raises(RecipeError, match=rf"^{key} is given, and no source\.steps names '{step}'"):
         check_steps_of(parse_table(PipelineRecipe, plain))
+
+
+def judging(path: Path, *overrides: str, **source: Any) -> None:
+    plain = tomllib.loads(path.read_text())
+    plain["source"][0] |= source
+    check_steps_of(checked(parse_table(PipelineRecipe, with_overrides(plain, overrides))))
+
+
+WITHOUT_LANGUAGE = [stage for stage in STAGES if stage != "language"]
+OWN = "tests.support.steps.judging_steps:name_regions"
+
+
+def test_a_recipe_without_languages_says_how_texts_are_judged(path: Path) -> None:
+    every = "language.keep=[]"
+    with pytest.raises(RecipeError, match=r"language\.keep is empty.*quality\.no_table = \"pass\".*\"reject\""):
+        judging(path, every)
+    for way_out in ('quality.no_table="pass"', 'quality.no_table="reject"', "quality.rules=[]"):
+        judging(path, every, way_out)
+    judging(path, every, 'quality.rules=["fineweb"]', 'quality.variant="paper"')
+    with pytest.raises(RecipeError, match=r"quality\.no_table = 'skip'"):
+        judging(path, 'quality.no_table="skip"')
+
+
+def test_a_source_whose_texts_nobody_identifies_names_their_language(path: Path) -> None:
+    with pytest.raises(
+        RecipeError, match=r"source\.steps of 'web' has no 'language'.*source\.language = \"en\""
+    ) as error:
+        judging(path, steps=WITHOUT_LANGUAGE)
+    assert error.value.key == "source.language"
+    judging(path, steps=WITHOUT_LANGUAGE, language="de")
+    judging(path, "quality.rules=[]", steps=WITHOUT_LANGUAGE)
+    judging(path, steps=[stage for stage in WITHOUT_LANGUAGE if stage != "quality"])
+    with pytest.raises(RecipeError, match=r"'de', and its steps name 'language'"):
+        judging(path, language="de")
+
+
+def test_the_language_that_a_source_names_needs_a_table_as_a_kept_one_does(path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"language 'ja' is source\.language of 'web'.*quality\.no_table") as error:
+        judging(path, steps=WITHOUT_LANGUAGE, language="ja")
+    assert "white_space_words" not in str(error.value)
+    judging(path, 'quality.no_table="pass"', steps=WITHOUT_LANGUAGE, language="ja")
+    judging(path, 'language.keep=["ja"]', 'quality.no_table="reject"')
+
+
+def test_a_step_of_ones_own_may_name_the_languages(path: Path) -> None:
+    steps = ["parse", OWN, "quality"]
+    with pytest.raises(RecipeError, match=rf"has no 'language'.*if {OWN} names"):
+        judging(path, steps=steps)
+    judging(path, 'quality.no_table="reject"', steps=steps)
+    with pytest.raises(RecipeError, match="has no 'language'"):
+        judging(path, 'quality.no_table="reject"', steps=["parse", "quality", OWN])
 
 
 def test_a_threshold_above_1_is_one_where_the_measure_may_be(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 from lineage.ids import content_hash, text_hash
 from lineage.purge.purged_sets import PurgedSets
 from lineage.recipe import RecipeError
+from pipeline.demo.pages import write_article
 from stages.chain import CORPUS_STAGES, DEFAULT_STEPS, Chain, StepTables, build_chain, files_of
 from stages.document import STAGES, Document, Rejection, reject
 from stages.pii.options import PiiTable
@@ -98,6 +100,16 @@ def rule(outcome: Document | Rejection) -> str:
 def test_the_default_steps_are_every_stage_and_idle_ones_are_left_out():
     assert DEFAULT_STEPS == STAGES
     assert build_chain(DEFAULT_STEPS, tables()).stages == ("url", "parse", "language", "quality", "pii")
+
+
+def test_where_all_languages_are_kept_each_text_is_judged_by_its_own_rules(make_document):
+    quality = QualityTable(no_table="reject")
+    chain = build_chain(("parse", "language", "quality"), tables(language=LanguageTable(keep=()), quality=quality))
+    for language in ("de", "en", "es", "fr", "it", "nl"):
+        kept = chain(make_document(text=write_article(language, random.Random(1)).text))
+        assert isinstance(kept, Document) and kept.language == language
+    japanese = "委員会は春に再び集まり、町の人々と調査の結果について話し合う予定である。" * 9
+    assert rule(chain(make_document(text=japanese))) == "quality.no_table"
 
 
 def test_steps_whose_tables_ask_for_them_run_in_the_order_of_the_stages():

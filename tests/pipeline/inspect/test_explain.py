@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from lineage.ids import content_hash
 from pipeline.inspect.explain import Explanation, as_json, explain, render, with_whole_ledger
-from stages.chain import DEFAULT_STEPS, StepTables, build_chain
+from stages.chain import DEFAULT_STEPS, Chain, StepTables, build_chain
 from stages.document import Document, Place
+from stages.quality.options import QualityTable
 
 SENTENCES = (
     "The committee met again in the spring to discuss the results of the survey that it had sent out to the town. ",
@@ -21,6 +24,10 @@ SENTENCES = (
     "The mayor, at mayor@town.example, promised that he would read every letter and that none would be lost. ",
 )
 GERMAN = "Das ist ein deutscher Satz über das Wetter im Herbst. "
+NORWEGIAN = (
+    "Utvalget skal møtes igjen til våren for å drøfte resultatene av undersøkelsen sammen med innbyggerne i byen. "
+)
+JAPANESE = "委員会は春に再び集まり、町の人々と調査の結果について話し合う予定である。"
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +65,37 @@ def test_a_kept_page_s_story_has_every_step_with_what_it_measured(chain):
     assert by_stage["pii"].verdict == "changed"
     assert [(edit.kind, edit.count) for edit in by_stage["pii"].edits] == [("email", 1)]
     assert "<EMAIL>" in story.document.text
+
+
+@pytest.mark.parametrize(
+    ("paragraphs", "language", "table", "told"),
+    [
+        (SENTENCES, "en", "en", "judged by the table of en"),
+        ([GERMAN * 8], "de", "de", "judged by the table of de"),
+        ([NORWEGIAN * 4], "no", None, "language no: the rules have no table for it (quality.no_table)"),
+        ([JAPANESE * 8], "ja", None, "language ja: the rules have no table for it (quality.no_table)"),
+    ],
+)
+def test_the_story_names_whose_table_judged(
+    chain: Chain, paragraphs: Sequence[str], language: str, table: str | None, told: str
+) -> None:
+    """Past the step `language`, which keeps English alone: never by the table of another language."""
+    story = explain(page(*paragraphs), chain)
+    (step,) = (step for step in story.steps if step.stage == "quality")
+    assert (story.document.language, step.table) == (language, table)
+    assert told in shown(story)
+    plain: Any = as_json(story)
+    assert [step.get("table", "absent") for step in plain["steps"]] == [
+        table if step["stage"] == "quality" else "absent" for step in plain["steps"]
+    ]
+    if table is None:
+        assert [finding.rule for finding in step.findings] == ["quality.no_table"]
+
+
+def test_a_label_of_another_spelling_is_told_with_its_table() -> None:
+    tables = StepTables(max_document_bytes=10**7, quality=QualityTable(rules=("gopher_repetition",)))
+    story = explain(page(NORWEGIAN * 4), build_chain(("parse", "language", "quality"), with_whole_ledger(tables)))
+    assert "judged by the table of nb, for language no" in shown(story)
 
 
 def fail(document: Document) -> Document:

@@ -20,6 +20,7 @@ from pipeline.recipe import load
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.runs import recipe, run, write_recipe
 
+KOREAN = "오늘 아침 시장에는 사람이 많았고 상인들은 새로 들어온 과일과 채소를 팔고 있었다. 날씨는 맑고 바람은 차가웠다."
 ALL_RULES = ["gopher_quality", "gopher_repetition", "c4", "fineweb"]
 
 
@@ -185,13 +186,13 @@ def outcomes(answer: Tuned) -> dict[str, set[str]]:
 @pytest.fixture(scope="module")
 def other(crawl: Path) -> dict[str, Any]:
     """The recipe of another output of the crawl: two languages, one without stop words; texts with personal data
-    go; a source whose language nobody asks for."""
+    go; a source whose language the recipe names."""
     found: dict[str, Any] = json.loads((crawl / "plain.json").read_text())
     found["run"]["output"] = str(crawl / "other")
     found["language"] = {"keep": ["en", "it"]}
     found["quality"] = {"ledger": "all", "rules": ["gopher_quality", "c4"], "stop_words_off": ["en"]}
     found["pii"] = {"action": "drop"}
-    found["source"][1]["steps"] = ["url", "parse", "quality", "pii"]
+    found["source"][1] |= {"steps": ["url", "parse", "quality", "pii"], "language": "en"}
     run(crawl, found)
     return found
 
@@ -207,15 +208,31 @@ def test_stop_words_are_judged_where_another_language_has_none(
     assert before - after == outcomes(answer)["lost"] != set()
 
 
-@pytest.mark.parametrize(("changed", "words"), [
-    ({"quality": {"ledger": "all", "rules": [], "stop_words_off": ["en"]}}, "no such measures"),
-    ({"language": {"keep": ["it", "en"]}}, "takes the words of the first one"),
-])  # fmt: skip
-def test_what_reaches_texts_behind_a_rule_is_refused(
-    crawl: Path, other: dict[str, Any], changed: dict[str, Any], words: str, tmp_path: Path
-) -> None:
-    with pytest.raises(RecipeError, match=words):
-        tune(str(crawl / "other"), [("new", load(write_recipe(tmp_path / "new.toml", {**other, **changed})))])
+def test_what_reaches_texts_behind_a_rule_is_refused(crawl: Path, other: dict[str, Any], tmp_path: Path) -> None:
+    changed = {**other, "quality": {"ledger": "all", "rules": [], "stop_words_off": ["en"]}}
+    with pytest.raises(RecipeError, match="no such measures"):
+        tune(str(crawl / "other"), [("new", load(write_recipe(tmp_path / "new.toml", changed)))])
+
+
+def test_what_has_no_table_is_judged_as_the_new_recipe_says(crawl: Path, other: dict[str, Any], tmp_path: Path) -> None:
+    """Spanish has a splitter and no stop words here: its texts pass unjudged, or go."""
+    passing = {**with_quality(other, no_table="pass", stop_words_off=[]), "language": {"keep": []}}
+    passing |= {"run": {**other["run"], "output": str(tmp_path / "passing")}}
+    korean = "".join(json.dumps({"id": str(n), "text": f"{KOREAN} {n}"}, ensure_ascii=False) + "\n" for n in range(3))
+    (tmp_path / "korean.jsonl").write_text(korean)
+    passing["source"] = [passing["source"][0] | {"inputs": [*passing["source"][0]["inputs"], f"{tmp_path}/*.jsonl"]}]
+    rejecting = with_quality(passing, no_table="reject") | {
+        "run": {**other["run"], "output": str(tmp_path / "rejecting")}
+    }
+    for made in (passing, rejecting):
+        run(tmp_path / "recipes", made)
+    old, new = (survivors(Folder(made["run"]["output"])) for made in (passing, rejecting))
+    assert len(old - new) >= 3 and new < old
+    (stricter,) = tune(passing["run"]["output"], [("new", load(write_recipe(tmp_path / "a.toml", rejecting)))], 1000)
+    assert outcomes(stricter)["lost"] == old - new
+    assert {example.rule for example in stricter.examples} == {"quality.no_table"}
+    (looser,) = tune(rejecting["run"]["output"], [("new", load(write_recipe(tmp_path / "b.toml", passing)))], 1000)
+    assert outcomes(looser)["gained"] | outcomes(looser)["open"] == old - new
 
 
 def test_what_was_purged_is_not_counted(crawl: Path, other: dict[str, Any], tmp_path: Path) -> None:

@@ -17,7 +17,11 @@ from pipeline.recipe import load
 from tests.support.inputs.mutations import KINDS, Mutator
 from tests.support.outputs.runs import recipe, run, write_recipe
 
-TABLES: dict[str, Any] = {"limits": {"max_bad_records": 1.0, "max_document_bytes": 1 << 20}, "language": {"keep": []}}
+TABLES: dict[str, Any] = {
+    "limits": {"max_bad_records": 1.0, "max_document_bytes": 1 << 20},
+    "language": {"keep": []},
+    "quality": {"no_table": "pass"},
+}
 
 
 def write_mutated(folder: Path, seed: int, num: int) -> dict[str, tuple[str, ...]]:

@@ -14,7 +14,6 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from pipeline.cli.main import main
-from pipeline.refilter.step_keys import _LIBRARIES, READING
 from tests.support.outputs.parsed_texts import Tables, recipe
 from tests.support.outputs.runs import run
 
@@ -72,12 +71,16 @@ def query_version(library: str) -> str:
     return importlib.metadata.version(library)
 
 
-def test_every_library_that_shapes_bytes_is_one_that_a_step_or_a_later_phase_runs_on() -> None:
-    from pipeline.plan import ENCODER_LIBRARIES, SHAPING_LIBRARIES
-
-    of_steps = {name for libraries in _LIBRARIES.values() for name in libraries}
-    assert READING in _LIBRARIES and of_steps <= {*SHAPING_LIBRARIES, *ENCODER_LIBRARIES}
-    assert set(SHAPING_LIBRARIES) - of_steps == {"numpy"}, "numpy is in the key of every step"
+def test_the_release_of_what_decides_block_words_counts_for_url(
+    crawl: Path, earlier: dict[str, str], tmp_path: Path
+) -> None:
+    older = tmp_path / "older"
+    shutil.copytree(earlier["plain"], older)
+    summary = json.loads((older / "run.json").read_text())
+    summary["identity"]["versions"]["regex"] = "0.0.1"
+    (older / "run.json").write_text(json.dumps(summary))
+    with pytest.raises(RecipeError, match=r"the step url .*regex is \S+ now and was 0\.0\.1"):
+        run(tmp_path, recipe(crawl, str(tmp_path / "out")), str(older))
 
 
 def test_an_output_that_keeps_no_texts_is_refused(crawl: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from lineage.ids import content_hash
 from lineage.index.parsed_texts import read_parsed_texts
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from lineage.verify.output import verify
@@ -95,6 +96,37 @@ def test_a_run_from_parsed_texts_serves_another(crawl: Path, earlier: dict[str, 
     assert fingerprint(last) == fingerprint(there)
     sql = 'SELECT DISTINCT "out" FROM reused_steps'
     assert query(Folder(last), sql).rows == [(earlier["plain"],)], "the steps ran in the first of the three runs"
+
+
+def named(crawl: Path, out: str, language: str, *tables: Tables) -> dict[str, Any]:
+    """A recipe that names the language of all posts, and asks no model for it."""
+    plain = recipe(crawl, out, *tables)
+    plain["source"][1] |= {"language": language, "steps": ["parse", "quality", "pii", "identity", "dedup.exact"]}
+    return plain
+
+
+def test_the_language_that_a_source_names_is_that_of_its_texts(crawl: Path, tmp_path: Path) -> None:
+    """In lineage and in the clean texts; for the rules, which judge German texts named so by German words; and in a run
+    from the texts."""
+    first, there, here, same = (str(tmp_path / name) for name in ("first", "there", "here", "same"))
+    stricter: Tables = {"quality": {"min_words": 120}}
+    run(tmp_path / "a", named(crawl, first, "en"))
+    run(tmp_path / "b", named(crawl, there, "en", stricter))
+    with out_of_reach(crawl):
+        run(tmp_path / "c", named(crawl, here, "en", stricter), first)
+        run(tmp_path / "d", named(crawl, same, "en", {"dedup": {"threshold": 0.95}}), first)
+    assert fingerprint(here) == fingerprint(there)
+    for out in (first, here, same):
+        rows = query(Folder(out), "SELECT DISTINCT language, language_score FROM documents WHERE source = 'posts'").rows
+        assert rows == [("en", None)]
+        texts = query(Folder(out), "SELECT count(*) FROM documents WHERE source = 'posts' AND status = 'kept'").rows
+        assert texts[0][0]
+    wrong = str(tmp_path / "wrong")
+    run(tmp_path / "e", named(crawl, wrong, "de"))
+    rules = query(Folder(wrong), "SELECT rule FROM documents WHERE source = 'posts' GROUP BY 1 ORDER BY count(*) DESC")
+    assert rules.rows[0] == ("gopher_quality.too_few_stop_words",)
+    with pytest.raises(RecipeError, match=r"the reading of source 'posts' .*source\.language is 'de' now and was 'en'"):
+        run(tmp_path / "f", named(crawl, str(tmp_path / "other"), "de"), first)
 
 
 def test_lineage_names_the_run_that_ran_each_step_and_joins_it(

@@ -36,6 +36,7 @@ def out(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
     steps = ["parse", "language", "quality", "pii", "identity", "dedup.exact", "dedup.near"]
     plain = recipe(str(folder / "out"), sources, quality={"ledger": "all", "min_words": 150, "max_words": 250})
     plain["source"][0]["steps"] = ["url", "parse", "tests.support.steps.judging_steps:drop_a_third", "quality"]
+    plain["source"][0]["language"] = "en"
     plain["source"][1]["steps"] = steps
     run(folder, plain)
     return Folder(str(folder / "out"))

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 
 from lineage.recipe import RecipeError, parse_table
 from stages.document import Document, Edit, Rejection
-from stages.quality.options import QualityTable, Variant, check_languages, limits
+from stages.quality.options import QualityTable, Variant, limits
 from stages.quality.step import quality_step
 from tests.support.inputs.quality_texts import EDGES, document, filler, gopher_words, judge, verdict
-
-GERMAN = "Der Hund und die Katze sind in dem Haus von " + " ".join(f"Wort{filler(n)}" for n in range(60)) + "."
 
 
 def table(**keys: Any) -> QualityTable:
@@ -99,40 +97,6 @@ def test_a_rejection_after_c4_holds_the_edited_document() -> None:
     assert isinstance(outcome, Rejection)
     assert outcome.document.text == "\n".join(good)
     assert outcome.document.edits[0].kind == "c4.lines_removed"
-
-
-def test_a_document_is_judged_in_its_own_language() -> None:
-    step = quality_step(QualityTable(rules=("gopher_quality",)), ("en", "de"))
-    assert isinstance(step(document(GERMAN, "de")), Document)
-    rejection = step(document(GERMAN, "en"))
-    assert isinstance(rejection, Rejection)
-    assert rejection.finding.rule == "gopher_quality.too_few_stop_words"
-
-
-def test_a_document_without_a_language_is_read_as_the_first_kept() -> None:
-    assert isinstance(quality_step(QualityTable(rules=("gopher_quality",)), ("de",))(document(GERMAN, None)), Document)
-    assert isinstance(quality_step(QualityTable(rules=("gopher_quality",)), ())(document(GERMAN, None)), Rejection)
-
-
-def test_a_language_without_stop_words_is_refused_with_the_way_out() -> None:
-    with pytest.raises(RecipeError, match=r"'tr'.*quality\.stop_words_off.*quality\.stop_words\.tr"):
-        quality_step(QualityTable(), ("en", "tr"))
-    check_languages(QualityTable(stop_words_off=("tr",)), ("en", "tr"))
-    check_languages(QualityTable(stop_words={"tr": ("ve", "bir")}), ("en", "tr"))
-    check_languages(QualityTable(min_stop_words=0), ("en", "tr"))
-    check_languages(QualityTable(rules=("gopher_repetition",)), ("en", "tr"))
-
-
-def test_a_language_whose_words_cannot_be_split_is_refused_with_the_way_out() -> None:
-    with pytest.raises(RecipeError, match=r"'zh'.*quality\.white_space_words"):
-        quality_step(QualityTable(rules=("gopher_repetition",)), ("zh",))
-    check_languages(QualityTable(rules=("gopher_repetition",), white_space_words=("zh",)), ("zh",))
-    check_languages(QualityTable(rules=("gopher_repetition",), variant="dolma"), ("zh",))
-    check_languages(QualityTable(rules=()), ("zh",))
-    with pytest.raises(RecipeError, match="'zh'"):
-        check_languages(QualityTable(rules=("c4",), variant="paper"), ("zh",))
-    with pytest.raises(RecipeError, match="'zh'"):
-        check_languages(QualityTable(rules=("fineweb",), variant="dclm"), ("zh",))
 
 
 def test_words_at_white_space_can_be_asked_for() -> None:

@@ -12,7 +12,7 @@ from lineage.recipe import RecipeError
 from stages.document import Document, Rejection
 from stages.html.page import PageReader
 from stages.steps.fasttext_model import load_model
-from stages.steps.language import LanguageStep, LanguageTable
+from stages.steps.language import LanguageStep, LanguageTable, labels_of
 from stages.steps.parse import ParseTable
 from stages.steps.prefilter import LEAST_SCORE, PrefilterStep
 
@@ -94,6 +94,31 @@ def test_a_language_that_the_model_does_not_know_is_a_wrong_recipe():
         LanguageStep(LanguageTable(keep=("english",))).prepare()
 
 
+NORWEGIAN = (
+    "Utvalget skal møtes igjen til våren for å drøfte resultatene av undersøkelsen sammen med innbyggerne i byen, og"
+    " ordføreren håper at mange vil komme."
+)
+
+
+@pytest.mark.parametrize("label", ["no", "nb", "nob", "nob_Latn"])
+def test_a_language_is_kept_by_whatever_label_names_it(make_document, prefilter_of, label):
+    table = LanguageTable(keep=(label,), prefilter=True)
+    document = LanguageStep(table)(make_document(text=NORWEGIAN))
+    assert isinstance(document, Document)
+    assert document.language == "no", "as the model says it"
+    assert rule(LanguageStep(table)(make_document(text=GERMAN))) == "language.not_kept"
+    assert isinstance(prefilter_of(table)(make_document(html=page(NORWEGIAN * 2))), Document)
+    assert rule(prefilter_of(table)(make_document(html=page(GERMAN * 3)))) == "prefilter.language"
+
+
+def test_a_label_that_the_model_has_is_that_label_alone():
+    labels = ("zho_Hans", "zho_Hant", "por_Latn", "pt-BR", "pt-PT", "nob_Latn", "nno_Latn")
+    assert labels_of(["pt-BR", "zho_Hant"], labels) == {"pt-BR", "zho_Hant"}
+    assert labels_of(["pt"], labels) == {"por_Latn", "pt-BR", "pt-PT"}
+    assert labels_of(["no"], labels) == {"nob_Latn"}
+    assert labels_of(["zh", "fr"], labels) == set(), "zh does not say in which script"
+
+
 @pytest.mark.parametrize("content", [b"", b"not a model"])
 def test_a_file_that_is_no_model_is_a_wrong_recipe(tmp_path, content):
     (tmp_path / "m.bin").write_bytes(content)
@@ -108,9 +133,13 @@ def page(text: str) -> str:
 
 
 @pytest.fixture
-def prefilter():
-    table = ParseTable()
-    return PrefilterStep(LanguageTable(prefilter=True), PageReader(table.bounds(10**7), 60.0))
+def prefilter_of():
+    return lambda table: PrefilterStep(table, PageReader(ParseTable().bounds(10**7), 60.0))
+
+
+@pytest.fixture
+def prefilter(prefilter_of):
+    return prefilter_of(LanguageTable(prefilter=True))
 
 
 def test_the_prefilter_turns_down_pages_that_are_surely_in_another_language(make_document, prefilter):
