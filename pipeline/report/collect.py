@@ -18,7 +18,7 @@ from lineage.index.parsed_texts import read_parsed_texts
 from lineage.storage.folder import Folder
 from lineage.store.sql import Limits, questions
 from pipeline.parquet.rows import read_rows
-from pipeline.recipe import recipe_of
+from pipeline.recipe import PipelineRecipe, recipe_of
 from pipeline.report.clusters import largest_clusters
 from pipeline.report.compare import compare_words
 from pipeline.report.data import (
@@ -39,6 +39,7 @@ from pipeline.report.examples import examples_of_rules, web_link
 from pipeline.report.faults import FaultRow
 from pipeline.report.run_summary import RunSummary, read_summary
 from pipeline.report.thresholds import values_of_rules
+from stages.quality.options import table_of
 
 ALL_SOURCES = "all sources"
 _BINS = 20
@@ -115,6 +116,7 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         languages=_bars(
             ask("SELECT coalesce(language, 'none'), count(*) n FROM documents GROUP BY 1 ORDER BY n DESC, 1 LIMIT 15")
         ),
+        tables=_tables(ask, recipe),
         lengths=_lengths(ask),
         scores=_scores(ask),
         clusters=_clusters(out, ask, {row["doc_id"].hex(): row["excerpt"] for row in excerpts if _is_whole(row)}),
@@ -143,6 +145,32 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         parsed_texts=_parsed_texts(out),
         recipe=out.read("recipe.toml").decode(),
     )
+
+
+def _tables(ask: _Ask, recipe: PipelineRecipe) -> str:
+    """By whose tables the quality rules judged texts: those that came as far, by language; empty where no source has
+    such rules."""
+    judging = [source.name for source in recipe.source if "quality" in source.steps] if recipe.quality.rules else []
+    if not judging:
+        return ""
+    sources = ", ".join("'" + name + "'" for name in judging)
+    rows = ask(
+        f"SELECT language, count(*) FROM documents WHERE source IN ({sources}) AND stage IS DISTINCT FROM 'identity'"
+        " AND (status <> 'rejected' OR stage IN ('quality', 'classifier', 'decontaminate', 'pii'))"
+        " GROUP BY 1 ORDER BY 2 DESC, 1"
+    )
+    judged: list[str] = []
+    without: list[str] = []
+    for language, num in rows:
+        table = table_of(recipe.quality, language)
+        label = "no language" if language is None else str(language)
+        spelt = f" (by that of {table})" if table and table != language else ""
+        (judged if table else without).append(f"{label}{spelt} {num:,}")
+    said = f"Judged by the table of their own language: {', '.join(judged)}." if judged else ""
+    if without:
+        became = "passed unjudged" if recipe.quality.no_table == "pass" else "were turned down"
+        said += f" Texts without a table (quality.no_table) {became}: {', '.join(without)}."
+    return said.strip()
 
 
 def _parsed_texts(out: Folder) -> str:

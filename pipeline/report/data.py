@@ -171,8 +171,8 @@ class RaisedRow:
 class ReportData:
     """Everything on the page. `state` names the index and the purges that it was gathered from; `out` is the output as
     a command line names it; `edits` are personal data that was replaced, `other_edits` what else was changed in kept
-    texts, by stage and kind; `parsed_texts` says what run.keep_text keeps, or is empty. `has_ledger`: every rule's
-    values are kept."""
+    texts, by stage and kind; `parsed_texts` says what run.keep_text keeps, or is empty; `tables` by whose tables the
+    quality rules judged texts, or is empty. `has_ledger`: every rule's values are kept."""
 
     name: str
     state: str
@@ -182,6 +182,7 @@ class ReportData:
     funnels: tuple[Funnel, ...]
     rules: tuple[RuleRow, ...]
     languages: tuple[Bar, ...]
+    tables: str
     lengths: tuple[Bar, ...]
     scores: tuple[Bar, ...]
     clusters: tuple[ShownCluster, ...]

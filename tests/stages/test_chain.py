@@ -359,7 +359,8 @@ from stages.chain import StepTables, build_chain
 from stages.document import Document, Place
 chain = build_chain({steps.split()}, StepTables(max_document_bytes=10**7))
 text = "Don't split this by white space, Mr. Smith. " * 20
-chain(Document(doc_id=bytes(16), source="a", place=Place(file="f", offset=0, length=1), raw_hash=bytes(16), text=text))
+chain(Document(doc_id=bytes(16), source="a", place=Place(file="f", offset=0, length=1), raw_hash=bytes(16), text=text,
+    language="en"))
 import thinc.compat
 print(["torch" in sys.modules, thinc.compat.has_torch])
 import torch
