@@ -29,7 +29,7 @@ from lineage.storage.folder import Folder
 from lineage.store.checksum_update import cover_output
 from lineage.store.delta import append, commit_tables, state
 from lineage.store.shuffle import Shuffle
-from lineage.store.tables import DOCUMENTS, PLACEMENTS, PURGED
+from lineage.store.tables import SCHEMAS
 from lineage.store.write import add_documents, add_rows, placement_buckets, table_buckets, write_tables
 
 PIECE = 250_000
@@ -116,9 +116,18 @@ def synthetic(first: int, num: int, kept_before: int, rows: int) -> pa.Table:
         "start": place % DOCUMENTS_A_SHARD * TOKENS_A_DOCUMENT,
         "num_tokens": np.full(num, TOKENS_A_DOCUMENT),
     }
-    columns |= {name: pa.array(values, DOCUMENTS.field(name).type, mask=kept) for name, values in of_rejected.items()}
-    columns |= {name: pa.array(values, DOCUMENTS.field(name).type, mask=~kept) for name, values in of_kept.items()}
-    return pa.table({name: columns.get(name, pa.nulls(num, DOCUMENTS.field(name).type)) for name in DOCUMENTS.names})
+    columns |= {
+        name: pa.array(values, SCHEMAS["documents"].field(name).type, mask=kept) for name, values in of_rejected.items()
+    }
+    columns |= {
+        name: pa.array(values, SCHEMAS["documents"].field(name).type, mask=~kept) for name, values in of_kept.items()
+    }
+    return pa.table(
+        {
+            name: columns.get(name, pa.nulls(num, SCHEMAS["documents"].field(name).type))
+            for name in SCHEMAS["documents"].names
+        }
+    )
 
 
 def _hashes(rng: np.random.Generator, num: int) -> list[bytes]:
@@ -138,7 +147,7 @@ def build(out: Folder, rows: int, scratch: str) -> list[dict[str, object]]:
             add_documents(shuffle, piece, lambda url: content_hash(url.encode()))
             kept = piece.filter(pa.compute.equal(piece["status"], "kept"))
             kept_before += kept.num_rows
-            placed.append(kept.select(PLACEMENTS.names))
+            placed.append(kept.select(SCHEMAS["placements"].names))
             edited = piece.slice(0, piece.num_rows // 10).select(["k", "doc_id"])
             add_rows(shuffle, "edits", edited.append_column("kind", pa.array(["email"] * edited.num_rows)))
             wanted = -(-PURGED_AT_ONCE * PIECE // rows)
@@ -227,7 +236,10 @@ def purge(out: Folder, samples: list[dict[str, object]]) -> dict[str, float]:
     and texts hangs on their number and not on the store's size.)"""
     chosen = samples[:PURGED_AT_ONCE]
     rows = [row | {"purge_id": "p", "role": "target"} for row in chosen]
-    purged = pa.Table.from_pylist([{name: row.get(name) for name in PURGED.names} for row in rows], schema=PURGED)
+    purged = pa.Table.from_pylist(
+        [{name: row.get(name) for name in SCHEMAS["purged"].names} for row in rows],
+        schema=SCHEMAS["purged"],
+    )
     match = PurgeMatch(
         kind="doc", values=tuple(row["doc_id"].hex() for row in chosen if isinstance(row["doc_id"], bytes))
     )

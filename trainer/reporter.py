@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -17,7 +16,7 @@ from trainer.parallel.mesh import ParallelModel
 from trainer.planning.gpus import mfu, peak_of_device
 from trainer.recovery.faults import STEP_VERDICTS, Reason
 from trainer.step import StepOutcome
-from trainer.telemetry.step_report import ExpertLoad, OverRanks, StepReport
+from trainer.telemetry.step_report import OverRanks, StepReport
 from trainer.telemetry.timing import PHASES, StepTiming
 
 RANKS_EVERY: Final = 10
@@ -68,13 +67,11 @@ class StepReporter:
 
     def reason(self, outcome: StepOutcome) -> Reason | None:
         """Why the step was skipped, if it was. Waits for the device."""
-        return STEP_VERDICTS[int(outcome.figures.read()[0])]
+        return STEP_VERDICTS[outcome.figures.read().verdict]
 
     def report(self, outcome: StepOutcome, timing: StepTiming, validation: dict[str, float] | None) -> ReadOutcome:
         """The report of a step. Collective at every RANKS_EVERY-th step and the last. Waits for the device."""
-        verdict, stop, loss, norm, context_imbalance, *by_source = outcome.figures.read()
-        num = len(self._sources)
-        losses, counts, load = by_source[:num], by_source[num : 2 * num], by_source[2 * num :]
+        figures = outcome.figures.read()
         phases, waited = timing.seconds(), timing.data_wait_seconds()
         seconds = sum(phases.values())
         times = {**{str(phase): phases[phase] for phase in PHASES}, DATA_WAIT: waited}
@@ -83,19 +80,20 @@ class StepReporter:
         table = self._table
         speed = table.global_batch * table.seq_len / seconds if seconds else 0.0
         per_device = speed / table.num_workers
-        seen = [(name, total, count) for name, total, count in zip(self._sources, losses, counts, strict=True) if count]
+        by_source = zip(self._sources, figures.losses, figures.counts, strict=True)
+        seen = [(name, total, count) for name, total, count in by_source if count]
         report = StepReport(
             step=outcome.step,
             attempt=self._attempt,
-            loss=loss,
+            loss=figures.loss,
             loss_by_source={name: total / count for name, total, count in seen},
             tokens_by_source={name: int(count) for name, _, count in seen},
-            gradient_norm=norm,
+            gradient_norm=figures.gradient_norm,
             lr=outcome.lr,
-            experts=_expert_load(load) if load else None,
+            experts=figures.experts,
             pipeline_idle_share=timing.pipeline_idle_share(),
-            context_imbalance=context_imbalance if self._table.mesh.cp > 1 else None,
-            skipped=STEP_VERDICTS[int(verdict)],
+            context_imbalance=figures.context_imbalance if self._table.mesh.cp > 1 else None,
+            skipped=STEP_VERDICTS[figures.verdict],
             first_sequence=outcome.step * table.global_batch,
             last_sequence=(outcome.step + 1) * table.global_batch - 1,
             seconds=seconds,
@@ -109,7 +107,7 @@ class StepReporter:
             validation_loss=validation or {},
             max_memory_bytes=torch.cuda.max_memory_allocated() if self._device.type == "cuda" else 0,
         )
-        return ReadOutcome(report=report, stop=stop > 0)
+        return ReadOutcome(report=report, stop=figures.stop)
 
     def listed(self, step: int, validation: dict[str, float]) -> StepReport:
         """The report of a batch that the recipe leaves out; `validation`: losses, where evaluated after it."""
@@ -131,11 +129,6 @@ class StepReporter:
         columns: Sequence[Sequence[float]] = torch.stack(every).T.tolist()
         ranks = {phase: OverRanks.of(seconds) for phase, seconds in zip(times, columns, strict=False)}
         return ranks, load_figures([sum(column) for column in columns[len(times) :]], self._num_peers)
-
-
-def _expert_load(numbers: Sequence[float]) -> ExpertLoad:
-    names = (field.name for field in dataclasses.fields(ExpertLoad))
-    return ExpertLoad(**dict(zip(names, numbers, strict=True)))
 
 
 def _peak_flops(table: TrainTable, device: torch.device) -> float | None:

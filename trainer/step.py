@@ -3,7 +3,6 @@ checkpoint."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,7 +20,8 @@ from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.options import OptimizerTable
 from trainer.parallel.mesh import ParallelModel
 from trainer.recovery.faults import SpikeWindow
-from trainer.telemetry.timing import Figures, PhaseClock, StepTiming
+from trainer.telemetry.step_figures import PackedFigures
+from trainer.telemetry.timing import PhaseClock, StepTiming
 
 
 class Batches(Protocol):
@@ -50,13 +50,11 @@ class StepContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutcome:
-    """What a step left on the device; `figures` are verdict, stop, loss, gradient norm, attention's work on the fullest
-    context parallel rank over the mean, then of each source the sum of losses and the number of labels, then of a model
-    with experts the numbers of an ExpertLoad."""
+    """What a step left on the device."""
 
     step: int
     lr: float
-    figures: Figures
+    figures: PackedFigures
 
 
 def train_step(
@@ -68,76 +66,106 @@ def train_step(
 
     Loss = sum over counted labels of the global batch ÷ their number over all ranks and micro-batches (0 labels: 0)."""
     model, clock = context.model, context.clock
+
     clock.enter("data loading")
     batch = context.batches.micro_batches(step)
     clock.data_came()
     counts_S, stop = _count_labels(context, batch)
-    num_counted = counts_S.sum().clamp_min(1)
-    losses_S = torch.zeros_like(counts_S)
-    work = torch.zeros(2, dtype=torch.float64, device=model.device)
-
-    # A mean over ranks is made a sum again.
-    scale = model.num_averaged / num_counted
-    routings: list[Routing] = []
-
-    def share(index: int) -> MicroBatch:
-        micro = model.micro_batch(batch[index], scale)
-        work.add_(1.0 if micro.work is None else micro.work)
-        routings.extend([micro.routing] if micro.routing is not None else [])
-        return micro
-
-    def loss_of(micro: MicroBatch, logits_BTV: Tensor) -> Tensor:
-        clock.enter("loss")
-        loss_B = row_losses(logits_BTV, micro.rows.labels_BT)
-        if step in context.nan_steps:
-            loss_B = loss_B * float("nan")
-        losses_S.index_add_(0, micro.rows.sources_B, loss_B.detach().to(losses_S.dtype))
-        clock.enter("backward")
-        return loss_B.sum() * scale.to(loss_B.dtype)
-
-    def forward_and_loss(micro: MicroBatch) -> Tensor:
-        # The logits go with this frame: in backward the loss needs what it has kept of them, and that is as large.
-        logits_BTV = model.forward(micro)
-        with model.computing_loss():
-            return loss_of(micro, logits_BTV)
+    losses = _StepLosses(context, step, counts_S)
 
     if model.pipeline is None:
-        for index in range(len(batch)):
+        for index, rows in enumerate(batch):
             last = index == len(batch) - 1
             model.when_backward_ends((lambda: clock.enter("gradient synchronisation")) if last else None)
             with model.synchronise(last):
                 clock.enter("forward")
-                loss = forward_and_loss(share(index))
+                micro = losses.share_of(rows)
+                logits_BTV = model.forward(micro)
                 with model.computing_loss():
+                    clock.enter("loss")
+                    loss = losses.scaled(micro, logits_BTV)
+                    # In backward the loss needs what it has kept of the logits, and that is as large as they are.
+                    del logits_BTV
+                    clock.enter("backward")
                     torch.autograd.backward(loss)
-    else:
+    else:  # its schedule runs forward, loss and backward of all micro-batches, in turns
         with model.computing_loss():
-            model.pipeline.step(len(batch), functools.cache(share), loss_of, clock.enter, clock.stage_pass)
+            model.pipeline.step(batch, losses.share_of, losses.scaled, clock)
 
     clock.enter("gradient synchronisation")
-    clock.waiting("all-reduce of losses")
-    summed = torch.cat([losses_S, work])
-    dist.all_reduce(summed, group=model.groups.loss)
-    losses_S, work = summed[:-2], summed[-2:]
-    loss = losses_S.sum() / num_counted
-    routed = model.expert_figures(routings)
+    losses.sum_over_ranks()
+    routed = model.expert_figures(losses.routings)
     clock.waiting("all-reduce of the gradient norm")
     norm = model.clip_gradients(context.table.clip)
 
     clock.enter("optimizer")
-    verdict = context.spikes.judge(loss, norm)
+    verdict = context.spikes.judge(losses.mean, norm)
     lr = learning_rate(step, context.steps, context.table)
     _update(context.optimizer, lr, verdict)
     model.weights_changed()
     if routed is not None:
         model.balance_experts(routed, verdict)
-    head = torch.stack([verdict.to(torch.float64), stop, loss, norm.to(torch.float64), work[0] / work[1]])
-    load = head[:0] if routed is None else load_figures(routed)
-    outcome = StepOutcome(step=step, lr=lr, figures=Figures(torch.cat([head, losses_S, counts_S, load])))
+    figures = PackedFigures(
+        verdict=verdict,
+        stop=stop,
+        loss=losses.mean,
+        gradient_norm=norm,
+        context_imbalance=losses.context_imbalance,
+        losses_S=losses.sums_S,
+        counts_S=counts_S,
+        experts=None if routed is None else load_figures(routed),
+    )
+    outcome = StepOutcome(step=step, lr=lr, figures=figures)
 
     clock.enter("checkpoint")
     save_if_due(step + 1, outcome)
     return outcome, clock.end_step()
+
+
+class _StepLosses:
+    """The losses of a step, micro-batch by micro-batch; `counts_S`: its counted labels by source over all ranks."""
+
+    def __init__(self, context: StepContext, step: int, counts_S: Tensor) -> None:
+        self._model, self._clock = context.model, context.clock
+        self._is_nan = step in context.nan_steps
+        self._num_counted = counts_S.sum().clamp_min(1)
+        # A mean over ranks is made a sum again.
+        self._scale = context.model.num_averaged / self._num_counted
+        self._work = torch.zeros(2, dtype=torch.float64, device=context.model.device)
+        self.sums_S = torch.zeros_like(counts_S)
+        self.routings: list[Routing] = []
+
+    def share_of(self, rows: DeviceRows) -> MicroBatch:
+        """This rank's share of the rows of a micro-batch."""
+        micro = self._model.micro_batch(rows, self._scale)
+        self._work.add_(1.0 if micro.work is None else micro.work)
+        self.routings.extend([micro.routing] if micro.routing is not None else [])
+        return micro
+
+    def scaled(self, micro: MicroBatch, logits_BTV: Tensor) -> Tensor:
+        """The micro-batch's part of the step's loss, a scalar to go backward from; its rows' losses are added up."""
+        loss_B = row_losses(logits_BTV, micro.rows.labels_BT)
+        if self._is_nan:
+            loss_B = loss_B * float("nan")
+        self.sums_S.index_add_(0, micro.rows.sources_B, loss_B.detach().to(self.sums_S.dtype))
+        return loss_B.sum() * self._scale.to(loss_B.dtype)
+
+    def sum_over_ranks(self) -> None:
+        """After the last micro-batch. Collective."""
+        self._clock.waiting("all-reduce of losses")
+        summed = torch.cat([self.sums_S, self._work])
+        dist.all_reduce(summed, group=self._model.groups.loss)
+        self.sums_S, self._work = summed[:-2], summed[-2:]
+
+    @property
+    def mean(self) -> Tensor:
+        """The step's loss, once summed over ranks."""
+        return self.sums_S.sum() / self._num_counted
+
+    @property
+    def context_imbalance(self) -> Tensor:
+        """Attention's work on the fullest context parallel rank over the mean."""
+        return self._work[0] / self._work[1]
 
 
 def _count_labels(context: StepContext, micro_batches: Sequence[DeviceRows]) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ any more (`forgotten`). One that never finished is removed by a purge (`removed`
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -18,7 +18,8 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.checksum_update import update_table_checksums
 from lineage.store.delta import append, commit_tables, has_table, read_table
-from lineage.store.tables import EXPORTS
+from lineage.store.rows import ExportRow
+from lineage.store.tables import SCHEMAS
 
 TABLE: Final = "exports"
 BEGUN: Final = "begun"
@@ -27,28 +28,9 @@ FORGOTTEN: Final = "forgotten"
 REMOVED: Final = "removed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportRow:
-    """A row of `exports`; see lineage.store.tables."""
-
-    name: str
-    format: str
-    place: str
-    version: int
-    at: str
-    num_documents: int
-    num_tokens: int
-    num_files: int
-    bytes: int
-    state: str
-    options: str
-    manifest_hash: str
-    fact: int
-
-    @property
-    def is_live(self) -> bool:
-        """Whether the copy may hold texts or tokens of the corpus."""
-        return self.state in (BEGUN, FINISHED)
+def is_live(row: ExportRow) -> bool:
+    """Whether the copy may hold texts or tokens of the corpus."""
+    return row.state in (BEGUN, FINISHED)
 
 
 def now() -> str:
@@ -72,11 +54,11 @@ def read_exports(out: Folder) -> list[ExportRow]:
 def check_name(rows: list[ExportRow], name: str, place: str) -> None:
     """RecipeError if another live export has the `name`, or lies at `place` under another name."""
     for row in rows:
-        if row.is_live and row.name == name and row.place != place:
+        if is_live(row) and row.name == name and row.place != place:
             raise RecipeError(
                 f"an export named {name!r} is recorded already, at {row.place}: give this one another --name"
             )
-        if row.is_live and row.place == place and row.name != name:
+        if is_live(row) and row.place == place and row.name != name:
             raise RecipeError(f"{place} holds the export {row.name!r}: give --name {row.name}, or another --to")
 
 
@@ -87,7 +69,12 @@ def record_export(out: Folder, row: ExportRow) -> ExportRow:
         commit_tables(out, {}, only=(TABLE,))
     known = [plain["fact"] for plain in read_table(out, TABLE).to_pylist() if plain["name"] == row.name]
     numbered = replace(row, fact=max(known, default=-1) + 1)
-    append(out, TABLE, pa.Table.from_pylist([asdict(numbered)], schema=EXPORTS), f"export:{row.name}:{numbered.fact}")
+    append(
+        out,
+        TABLE,
+        pa.Table.from_pylist([asdict(numbered)], schema=SCHEMAS[TABLE]),
+        f"export:{row.name}:{numbered.fact}",
+    )
     if out.exists(CHECKSUMS_FILE):
         update_table_checksums(out, (TABLE,))
     return numbered

@@ -41,7 +41,7 @@ from lineage.storage.folder import Folder
 from lineage.storage.lock import LEASE_FILE, Hold, hold
 from lineage.store.checksum_update import WORK, update_checksums
 from lineage.store.delta import append, corpus_version
-from lineage.store.tables import PURGED, PURGES
+from lineage.store.tables import SCHEMAS
 
 PURGE_FOLDER: Final = f"{WORK}/purge"
 _INTENT: Final = f"{PURGE_FOLDER}/intent.json"
@@ -336,10 +336,14 @@ def _purged_rows(intent: _Intent, rows: pa.Table) -> pa.Table:
         if row["doc_id"] not in by_id or row["shard"] is not None:
             by_id[row["doc_id"]] = row
     purged = [
-        {"purge_id": intent.purge_id, "k": sort_key(doc_id), **{n: row[n] for n in PURGED.names if n in row}}
+        {
+            "purge_id": intent.purge_id,
+            "k": sort_key(doc_id),
+            **{n: row[n] for n in SCHEMAS["purged"].names if n in row},
+        }
         for doc_id, row in sorted(by_id.items())
     ]
-    return pa.Table.from_pylist(purged, schema=PURGED)
+    return pa.Table.from_pylist(purged, schema=SCHEMAS["purged"])
 
 
 def _purge_row(intent: _Intent, rows: pa.Table, index: Index) -> pa.Table:
@@ -354,4 +358,4 @@ def _purge_row(intent: _Intent, rows: pa.Table, index: Index) -> pa.Table:
         "content_fingerprint_before": intent.content_fingerprint_before,
         "content_fingerprint_after": index.content_fingerprint,
     }
-    return pa.Table.from_pylist([row], schema=PURGES)
+    return pa.Table.from_pylist([row], schema=SCHEMAS["purges"])

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from lineage.exports.records import FINISHED, FORGOTTEN, ExportRow, now, read_exports, record_export
+from lineage.exports.records import FINISHED, FORGOTTEN, is_live, now, read_exports, record_export
 from lineage.index.output_index import Index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.store.rows import ExportRow
 
 CleanExport = Callable[[Folder, Index, ExportRow], ExportRow]
 """Brings the copy that a row names to what the index of the OUT says: the row as it is to be recorded then. OSError or
@@ -48,7 +49,7 @@ class PlannedExports:
 
 def live_exports(out: Folder) -> list[ExportRow]:
     """The recorded copies that may hold text of the OUT."""
-    return [row for row in read_exports(out) if row.is_live]
+    return [row for row in read_exports(out) if is_live(row)]
 
 
 def check_forgotten(out: Folder, forget: Collection[str]) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
 from lineage.store.delta import append, read_table
-from lineage.store.tables import CACHE_SWEEPS
+from lineage.store.tables import SCHEMAS
 
 DropCached = Callable[[str, Collection[str]], bool]
 """(a cache folder of this host, hashes of shards): drops the blocks of all other shards; False if its disk does not let
@@ -60,7 +60,12 @@ def sweep_own_caches(out: Folder, index: Index, drop: DropCached, transaction_id
             "content_fingerprint": index.content_fingerprint,
             "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),  # as training writes it: they are compared
         }
-        append(out, "cache_sweeps", pa.Table.from_pylist([row], CACHE_SWEEPS), f"{transaction_id}:{host}:{folder}")
+        append(
+            out,
+            "cache_sweeps",
+            pa.Table.from_pylist([row], SCHEMAS["cache_sweeps"]),
+            f"{transaction_id}:{host}:{folder}",
+        )
         swept = True
     return swept
 

@@ -24,7 +24,7 @@ from lineage.index.checksums import (
 from lineage.index.output_index import INDEX_FILE, Index
 from lineage.storage.folder import Folder
 from lineage.store.delta import has_table, state
-from lineage.store.tables import APPENDED, WRITTEN_ONCE
+from lineage.store.tables import TABLES
 from lineage.store.write import FOLDER
 
 WORK: Final = "work"
@@ -84,7 +84,7 @@ def files_outside_index(out: Folder, index: Index) -> list[str]:
 
 def _table_sums(out: Folder) -> Iterator[tuple[str, TableSum]]:
     """Every lineage table as it stands, by name."""
-    for name in {**WRITTEN_ONCE, **APPENDED}:
+    for name in TABLES:
         if has_table(out, name):
             yield name, _table_sum(out, name)
 

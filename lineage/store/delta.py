@@ -54,9 +54,6 @@ _FILES_WORTH_A_CHECKPOINT: Final = 256
 FILES_WORTH_GATHERING = 64
 """From how many files on the facts of training are written again as one."""
 
-_GATHERED: Final = ("training_segments", "cache_sweeps")
-"""Tables whose facts come often. Not `purges`: its versions are the corpus's."""
-
 _FENCE: Final = "rewrite-fence"
 
 
@@ -122,10 +119,10 @@ def open_table(out: Folder, name: str, version: int | None = None, sums: LogSums
 
 
 def has_table(out: Folder, name: str) -> bool:
-    """Whether the store has table `name`: an OUT of an earlier release lacks what was ADDED_LATER."""
-    from lineage.store.tables import ADDED_LATER
+    """Whether the store has table `name`: an OUT of an earlier release lacks those that came since."""
+    from lineage.store.tables import TABLES
 
-    return name not in ADDED_LATER or out.exists(f"lineage/{name}/_delta_log/{0:020d}.json")
+    return TABLES[name].since == 1 or out.exists(f"lineage/{name}/_delta_log/{0:020d}.json")
 
 
 def log_sums(out: Folder) -> LogSums:
@@ -147,10 +144,9 @@ def commit_tables(
 
     Calling it again, after a kill or at once from two processes, changes nothing; StoreError if a table is there
     already with other files."""
-    from lineage.store.tables import APPENDED, WRITTEN_ONCE, with_scores
+    from lineage.store.tables import SCHEMAS, WRITTEN_ONCE, with_scores
 
-    written = {**WRITTEN_ONCE, "documents": with_scores(WRITTEN_ONCE["documents"], scores)}
-    for name, schema in {**written, **APPENDED}.items():
+    for name, schema in {**SCHEMAS, "documents": with_scores(SCHEMAS["documents"], scores)}.items():
         if only and name not in only:
             continue
         given = files.get(name, ()) if name in WRITTEN_ONCE else ()
@@ -188,10 +184,10 @@ def _create(out: Folder, name: str, schema: pa.Schema, files: Sequence[TableFile
 def _configuration(name: str) -> dict[str, str]:
     """The table's properties. Which columns have statistics must be declared: deltalake's Arrow datasets take a column
     that is not declared to have them, and has none, for one that no filter can match, and answer with no rows."""
-    from lineage.store.tables import BOUNDED
+    from lineage.store.tables import TABLES
 
-    if name in BOUNDED:
-        return {**_CONFIGURATION, "delta.dataSkippingStatsColumns": ",".join(BOUNDED[name])}
+    if pruned_by := TABLES[name].pruned_by:
+        return {**_CONFIGURATION, "delta.dataSkippingStatsColumns": ",".join(pruned_by)}
     return {**_CONFIGURATION, "delta.dataSkippingNumIndexedCols": "0"}
 
 
@@ -209,10 +205,10 @@ def append(out: Folder, name: str, rows: pa.Table, transaction_id: str) -> bool:
 
     Safe under races and kills: a second call with the same id, at once or later, appends nothing. StoreError if
     no commit succeeds in many attempts."""
-    from lineage.store.tables import APPENDED
+    from lineage.store.tables import SCHEMAS
     from lineage.store.write import publish_rows, table_folder
 
-    schema = APPENDED[name]
+    schema = SCHEMAS[name]
     rows = rows.select(schema.names).cast(schema)
     if is_committed(out, name, transaction_id):
         return False
@@ -247,11 +243,11 @@ def _gather(out: Folder, name: str) -> None:
 
     One commit removes and adds, in place of deltalake's `compact`, of which two at once double rows. The fence makes
     rewriters collide; the loser, to another rewriter or to an append, leaves it to a later append."""
-    from lineage.store.tables import APPENDED
+    from lineage.store.tables import SCHEMAS, TABLES
     from lineage.store.write import publish_rows, table_folder
 
     table = open_table(out, name)
-    if name not in _GATHERED or len(table.file_uris()) < FILES_WORTH_GATHERING:
+    if not TABLES[name].is_gathered or len(table.file_uris()) < FILES_WORTH_GATHERING:
         return
     actions = table.get_add_actions(flatten=True)
     olds = [(path.as_py(), size.as_py()) for path, size in zip(actions["path"], actions["size_bytes"], strict=True)]
@@ -267,7 +263,7 @@ def _gather(out: Folder, name: str) -> None:
             table.create_write_transaction(
                 [*(RemoveAction(path, True, now, size, {}) for path, size in olds), *_adds([file])],
                 "append",
-                Schema.from_arrow(APPENDED[name]),
+                Schema.from_arrow(SCHEMAS[name]),
                 commit_properties=CommitProperties(max_commit_retries=0, app_transactions=[fence]),
             )
     except CommitFailedError:
@@ -346,9 +342,9 @@ def read_table(out: Folder, name: str, version: int | None = None) -> pa.Table:
     """The whole table as Arrow, in no particular order: for tables that fit in memory."""
     import pyarrow as pa
 
-    from lineage.store.tables import APPENDED, WRITTEN_ONCE
+    from lineage.store.tables import SCHEMAS
 
-    schema = {**WRITTEN_ONCE, **APPENDED}[name]
+    schema = SCHEMAS[name]
     dataset = arrow_dataset(out, name, version)
     try:
         return dataset.to_table(columns=schema.names).cast(schema)

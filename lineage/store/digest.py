@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import pyarrow as pa
 
 from lineage.ids import add_digests, content_hash, length_prefixed, show_digest
 from lineage.storage.folder import Folder
 from lineage.store.delta import ADVICE, StoreError, arrow_dataset, plain_reason, table_uri
-from lineage.store.tables import WRITTEN_ONCE, score_names
-
-_LEFT_OUT: Final = {"inputs": ("file",)}
-"""Columns that may differ between runs over the same data: where an input was, on disk or in an object store."""
+from lineage.store.tables import SCHEMAS, TABLES, WRITTEN_ONCE, score_names
 
 
 def logical_digest(out: Folder) -> dict[str, str]:
@@ -25,8 +21,8 @@ def logical_digest(out: Folder) -> dict[str, str]:
 
 def _row_hashes(out: Folder, name: str) -> Iterator[int]:
     dataset = arrow_dataset(out, name)
-    known = [*WRITTEN_ONCE[name].names, *score_names(dataset.schema.names)]
-    columns = [column for column in known if column not in _LEFT_OUT.get(name, ())]
+    known = [*SCHEMAS[name].names, *score_names(dataset.schema.names)]
+    columns = [column for column in known if column not in TABLES[name].places]
     try:
         for batch in dataset.to_batches(columns=columns):
             as_bytes = [_as_bytes(column) for column in batch.columns]

@@ -1,4 +1,5 @@
-"""Rows of the store's tables as point lookups give them; ids and hashes are bytes, NaN is None."""
+"""A class for each table of the store: its fields are the table's columns (see `tables.TABLES`), and point lookups give
+its instances. Ids and hashes are bytes, NaN is None."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentRow:
-    """A row of `documents`; ids and hashes are bytes."""
+    """A row of `documents`: a document record, what became of it, and where it lies."""
 
     doc_id: bytes
     source: str
@@ -53,7 +54,7 @@ class DocumentRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRow:
-    """A row of `url_index`: what a listing of a host shows."""
+    """A row of `url_index`: a host's document, with what a listing shows; `k` is that of the host's BLAKE3-128."""
 
     host: str
     url: str
@@ -64,6 +65,25 @@ class ListedRow:
     rule: str | None
     warc_file: str | None
     warc_offset: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarcIndexRow:
+    """A row of `warc_index`: place in the crawl -> document. `k` is that of the file name's BLAKE3-128, `doc_k` the
+    document's."""
+
+    warc_file: str
+    warc_offset: int | None
+    source: str
+    doc_k: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashIndexRow:
+    """A row of `hash_index`: `k` is that of a raw, text, clean or tokens hash or of a normalised URL's BLAKE3-128,
+    `doc_k` the document's. A lookup compares the whole hash in `documents`."""
+
+    doc_k: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +110,7 @@ class EditRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingRow:
-    """A row of `findings`."""
+    """A row of `findings`: a rule that was evaluated, where the recipe says ledger = "all"."""
 
     doc_id: bytes
     stage: str
@@ -102,7 +122,7 @@ class FindingRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRow:
-    """A row of `cluster_index`."""
+    """A row of `cluster_index`: a member of a cluster; `k` is that of cluster_id."""
 
     cluster_id: bytes
     doc_id: bytes
@@ -126,16 +146,59 @@ class PurgedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
-    """A row of `steps`, as far as a document's history needs it."""
+    """A row of `steps`: `position` is the stage's place in its source's list, from 0."""
 
     source: str
     stage: str
+    num_in: int
+    num_out: int
+    num_rejected: int
+    digest_in: str
+    digest_out: str
+    digest_rejected: str
     position: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepRuleRow:
+    """A row of `step_rules`."""
+
+    source: str
+    stage: str
+    rule: str
+    num: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRow:
+    """A row of `inputs`: `by_type`, `by_mime` and `by_status` are JSON objects of counts over every record."""
+
+    source: str
+    file: str
+    bytes: int
+    num_records: int
+    num_documents: int
+    by_type: str
+    by_mime: str
+    by_status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableRow:
+    """A row of `unreadable`: a stretch of a file from which no record could be read."""
+
+    source: str
+    file: str
+    offset: int
+    length: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeRow:
-    """A row of `purges`."""
+    """A row of `purges`; `match` is how the targets were named: a JSON object such as
+    {"kind": "url", "values": [...]}."""
 
     purge_id: str
     at: str
@@ -150,7 +213,11 @@ class PurgeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """A row of `training_runs`; `plan` is the order's input as JSON, `fact` its number among the run's rows."""
+    """A row of `training_runs`; `plan` is the order's whole input as JSON (trainer.order.OrderPlan): with it exposures
+    are computed by inversion.
+
+    A run whose plan was edited has a row for each; the store numbers them by `fact`. Steps of an attempt that died may
+    have followed an earlier one, which their stretch's `weights` tell."""
 
     run: str
     output: str
@@ -165,7 +232,10 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRow:
-    """A row of `training_segments`: steps first_step to last_step, both included; `skipped_steps` is a JSON list."""
+    """A row of `training_segments`: steps first_step to last_step, both included; `skipped_steps` is a JSON list.
+
+    `last_checkpoint`: steps done at the attempt's newest checkpoint; `prefix`: what the run puts before this output's
+    source names."""
 
     run: str
     attempt: int
@@ -179,3 +249,51 @@ class SegmentRow:
     fact: int | None
     last_checkpoint: int | None
     prefix: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRow:
+    """A row of `cache_sweeps`: a cache folder that was cleaned for this content."""
+
+    run: str
+    host: str
+    folder: str
+    content_fingerprint: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRow:
+    """A row of `exports`: a copy of the corpus in another format.
+
+    `version` is that of the corpus which the copy holds, `state` one of those in lineage.exports.records, `options` a
+    JSON object, `manifest_hash` the BLAKE3-128 (hex) of the copy's manifest."""
+
+    name: str
+    format: str
+    place: str
+    version: int
+    at: str
+    num_documents: int
+    num_tokens: int
+    num_files: int
+    bytes: int
+    state: str
+    options: str
+    manifest_hash: str
+    fact: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReusedStepRow:
+    """A row of `reused_steps`: a step of a source that was not run again, because an earlier run had run it; where that
+    one lies, its name, and the version and content that it had. Ids are equal in both, so the tables of both join by
+    doc_id."""
+
+    source: str
+    stage: str
+    position: int
+    out: str
+    run: str
+    version: int
+    content_fingerprint: str

@@ -50,7 +50,7 @@ from lineage.store.query import (
     too_large,
     too_slow,
 )
-from lineage.store.tables import APPENDED, score_names
+from lineage.store.tables import SCHEMAS, score_names
 from lineage.store.views import COLUMNS, definition
 
 __all__ = ["Json", "Limits", "QueryError", "QueryResult", "WrongQueryError", "query", "questions", "to_json"]
@@ -171,7 +171,7 @@ def _define(connection: duckdb.DuckDBPyConnection, view: str, scores: Sequence[s
 def _dataset(out: Folder, name: str, version: int | None, sums: LogSums) -> Any:
     """Table `name` as an Arrow table or dataset. A version is one of `purges`; `purged` counts where its purge does."""
     if not has_table(out, name):
-        return APPENDED[name].empty_table()
+        return SCHEMAS[name].empty_table()
     if version is None or name not in ("purges", "purged"):
         return arrow_dataset(out, name, sums=sums)
     purges = read_purges(out, version)

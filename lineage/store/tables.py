@@ -1,114 +1,136 @@
-"""The Arrow schemas of what the lineage store holds, and of the unit files it is made from.
+"""Each table of the lineage store, described once; and the Arrow schemas of the Parquet files beside it.
 
-Hashes and ids are plain binary of 16 bytes (Delta has no fixed-size binary). `k` is `ids.sort_key(doc_id)`: its minimum
-and maximum in the Delta log are what prunes files.
+A table is a row of TABLES: its columns are those of its row class (lineage.store.rows). Schemas, views, writing order,
+the statistics that prune files, the logical digest and `sluice verify` are derived from it.
 
-A new table also needs its rows (a run's: pipeline/phases/join.py or small_tables.py; derived ones: `write.index_rows`)
-and, for SQL, its view (`views.COLUMNS`).
+A new table is a row class and a row of TABLES, and the code that makes its rows (a run's: pipeline/phases/join.py or
+small_tables.py; derived ones: `write.index_rows`). Hashes and ids are plain binary of 16 bytes (Delta has no fixed-size
+binary).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, get_args, get_type_hints
 
 import pyarrow as pa
 
+from lineage.store import rows
+
 _INT, _TEXT, _REAL, _HASH = pa.int64(), pa.string(), pa.float64(), pa.binary()
+_ARROW: Final = {int: _INT, str: _TEXT, float: _REAL, bytes: _HASH}
 
-RECORD_FIELDS: Final = (
-    ("doc_id", _HASH), ("source", _TEXT), ("url", _TEXT), ("host", _TEXT), ("warc_file", _TEXT),
-    ("warc_offset", _INT), ("warc_length", _INT), ("record_id", _TEXT), ("captured_at", _TEXT), ("charset", _TEXT),
-    ("raw_hash", _HASH), ("text_hash", _HASH), ("clean_hash", _HASH), ("num_chars", _INT), ("language", _TEXT),
-    ("language_score", _REAL),
-)  # fmt: skip
-VERDICT_FIELDS: Final = (
-    ("status", _TEXT), ("stage", _TEXT), ("rule", _TEXT), ("value", _REAL), ("threshold", _REAL),
-    ("cluster_id", _HASH), ("duplicate_of", _HASH), ("similarity", _REAL),
-)  # fmt: skip
-PLACE_FIELDS: Final = (
-    ("part", _INT), ("part_row", _INT), ("shard", _INT), ("start", _INT), ("num_tokens", _INT), ("tokens_hash", _HASH),
-)  # fmt: skip
+Kind = Literal["fact", "index", "appended"]
+"""`fact` and `index`: a run writes it at its end, bucket by bucket, and it never changes after; an index is derived
+from `documents`, for lookups, and has no view. `appended`: later facts are appended to it."""
 
-DOCUMENTS: Final = pa.schema([("k", _INT), *RECORD_FIELDS, *VERDICT_FIELDS, *PLACE_FIELDS])
-"""Sorted by (k, doc_id, source, warc_file, warc_offset), bucketed by k."""
 
-EDITS: Final = pa.schema([("k", _INT), ("doc_id", _HASH), ("stage", _TEXT), ("kind", _TEXT), ("count", _INT)])
-FINDINGS: Final = pa.schema([
-    ("k", _INT), ("doc_id", _HASH), ("stage", _TEXT), ("rule", _TEXT), ("value", _REAL), ("threshold", _REAL),
-    ("verdict", _TEXT),
-])  # fmt: skip
-"""Every rule that was evaluated, where the recipe says ledger = "all"; else empty. Bucketed like documents."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """A table of the store; its columns are the fields of `row`, in order.
 
-PLACEMENTS: Final = pa.schema([
-    ("doc_id", _HASH), ("source", _TEXT), ("shard", _INT), ("start", _INT), ("num_tokens", _INT),
-    ("tokens_hash", _HASH),
-])  # fmt: skip
-"""Sorted by (source, shard, start)."""
+    `has_k`: its first column is `k`, `ids.sort_key` of what rows are looked up by, whose bounds in the Delta log prune
+    files. `sorted_by`: the order of rows inside a file. `bounds`: further columns whose minimum and maximum stand in
+    the Delta log for each file; they are never null. `since`: the store's layout that has the table first; an output of
+    an earlier one lacks it until its first such fact. `hidden`: columns that no view shows. `newest_of`: of rows with
+    equal values in these columns the one with the highest `fact` counts. `is_gathered`: its facts come often, and
+    their files are written again as one. `names_purge`: its view tells which purge took the row's document.
+    `places`: columns that differ between equal runs, because they say where an input was."""
 
-STEPS: Final = pa.schema([
-    ("source", _TEXT), ("stage", _TEXT), ("num_in", _INT), ("num_out", _INT), ("num_rejected", _INT),
-    ("digest_in", _TEXT), ("digest_out", _TEXT), ("digest_rejected", _TEXT), ("position", _INT),
-])  # fmt: skip
-"""`position`: the stage's place in its source's list, from 0."""
-STEP_RULES: Final = pa.schema([("source", _TEXT), ("stage", _TEXT), ("rule", _TEXT), ("num", _INT), ("digest", _TEXT)])
+    row: type[Any]
+    kind: Kind
+    has_k: bool = False
+    sorted_by: tuple[str, ...] = ()
+    bounds: tuple[str, ...] = ()
+    since: int = 1
+    hidden: frozenset[str] = frozenset()
+    newest_of: tuple[str, ...] = ()
+    is_gathered: bool = False
+    names_purge: bool = False
+    places: frozenset[str] = frozenset()
 
-INPUTS: Final = pa.schema([
-    ("source", _TEXT), ("file", _TEXT), ("bytes", _INT), ("num_records", _INT), ("num_documents", _INT),
-    ("by_type", _TEXT), ("by_mime", _TEXT), ("by_status", _TEXT),
-])  # fmt: skip
-"""`by_type`, `by_mime`, `by_status` are JSON objects of counts over every record of the file."""
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as Arrow has them."""
+        hints = get_type_hints(self.row)
+        columns = [(field.name, _arrow_type(hints[field.name])) for field in fields(self.row)]
+        return pa.schema([("k", _INT), *columns] if self.has_k else columns)
 
-UNREADABLE: Final = pa.schema([
-    ("source", _TEXT), ("file", _TEXT), ("offset", _INT), ("length", _INT), ("error", _TEXT),
-])  # fmt: skip
+    @property
+    def has_view(self) -> bool:
+        """Whether SQL and JSON show it."""
+        return self.kind != "index"
 
-PURGES: Final = pa.schema([
-    ("purge_id", _TEXT), ("at", _TEXT), ("by", _TEXT), ("reason", _TEXT), ("match", _TEXT), ("num_documents", _INT),
-    ("num_tokens", _INT), ("content_fingerprint_before", _TEXT), ("content_fingerprint_after", _TEXT),
-])  # fmt: skip
-"""`match` is how the targets were named: a JSON object such as {"kind": "url", "values": [...]}."""
+    @property
+    def pruned_by(self) -> tuple[str, ...]:
+        """Every column whose bounds stand in the Delta log."""
+        return ("k", *self.bounds) if self.has_k and self.kind != "appended" else self.bounds
 
-PURGED: Final = pa.schema([
-    ("purge_id", _TEXT), ("k", _INT), ("doc_id", _HASH), ("role", _TEXT), ("source", _TEXT), ("shard", _INT),
-    ("start", _INT), ("num_tokens", _INT),
-])  # fmt: skip
 
-TRAINING_RUNS: Final = pa.schema([
-    ("run", _TEXT), ("output", _TEXT), ("plan_fingerprint", _TEXT), ("order_version", _INT), ("seed", _INT),
-    ("seq_len", _INT), ("global_batch", _INT), ("plan", _TEXT), ("fact", _INT),
-])  # fmt: skip
-"""`plan` is the order's whole input as JSON (trainer.order.OrderPlan): with it exposures are computed by inversion. A
-run whose plan was edited has a row for each; the one with the highest `fact` counts (the store numbers them). Steps of
-an attempt that died may have followed an earlier one, which their stretch's `weights` tell."""
+def _arrow_type(hint: Any) -> pa.DataType:
+    """The Arrow type of `int`, `str`, `float`, `bytes`, or of one of these or None."""
+    plain = next((one for one in get_args(hint) if one is not type(None)), hint)
+    return _ARROW[plain]
 
-TRAINING_SEGMENTS: Final = pa.schema([
-    ("run", _TEXT), ("attempt", _INT), ("parent_attempt", _INT), ("content_fingerprint", _TEXT), ("weights", _TEXT),
-    ("first_sequence", _INT), ("first_step", _INT), ("last_step", _INT), ("skipped_steps", _TEXT), ("fact", _INT),
-    ("last_checkpoint", _INT), ("prefix", _TEXT),
-])  # fmt: skip
-"""`last_checkpoint`: steps done at the attempt's newest checkpoint; `prefix`: what the run puts before this output's
-source names. Facts as they were committed: of one (run, attempt, first_step) the row with the highest `fact` counts."""
 
-CACHE_SWEEPS: Final = pa.schema([
-    ("run", _TEXT), ("host", _TEXT), ("folder", _TEXT), ("content_fingerprint", _TEXT), ("at", _TEXT),
-])  # fmt: skip
+TABLES: Final[dict[str, TableSpec]] = {
+    "documents": TableSpec(
+        row=rows.DocumentRow, kind="fact", has_k=True, names_purge=True,
+        sorted_by=("k", "doc_id", "source", "warc_file", "warc_offset"),
+    ),
+    "edits": TableSpec(row=rows.EditRow, kind="fact", has_k=True, sorted_by=("k", "doc_id", "stage", "kind", "count")),
+    "findings": TableSpec(
+        row=rows.FindingRow, kind="fact", has_k=True,
+        sorted_by=("k", "doc_id", "stage", "rule", "value", "threshold", "verdict"),
+    ),
+    "placements": TableSpec(
+        row=rows.PlacementRow, kind="fact", names_purge=True,
+        sorted_by=("source", "shard", "start"), bounds=("source", "shard", "start"),
+    ),
+    "steps": TableSpec(row=rows.StepRow, kind="fact", sorted_by=("source", "position")),
+    "step_rules": TableSpec(row=rows.StepRuleRow, kind="fact", sorted_by=("source", "stage", "rule")),
+    "inputs": TableSpec(
+        row=rows.InputRow, kind="fact", sorted_by=("source", "file"), places=frozenset({"file"}),
+    ),
+    "unreadable": TableSpec(row=rows.UnreadableRow, kind="fact", sorted_by=("source", "file", "offset")),
+    "url_index": TableSpec(
+        row=rows.ListedRow, kind="index", has_k=True,
+        sorted_by=("k", "host", "url", "doc_id", "source", "warc_file", "warc_offset"),
+    ),
+    "warc_index": TableSpec(
+        row=rows.WarcIndexRow, kind="index", has_k=True,
+        sorted_by=("k", "warc_file", "warc_offset", "source", "doc_k"),
+    ),
+    "hash_index": TableSpec(row=rows.HashIndexRow, kind="index", has_k=True, sorted_by=("k", "doc_k")),
+    "cluster_index": TableSpec(
+        row=rows.MemberRow, kind="index", has_k=True, sorted_by=("k", "cluster_id", "doc_id"),
+    ),
+    "purges": TableSpec(row=rows.PurgeRow, kind="appended"),
+    "purged": TableSpec(row=rows.PurgedRow, kind="appended", has_k=True),
+    "training_runs": TableSpec(
+        row=rows.RunRow, kind="appended", hidden=frozenset({"fact"}), newest_of=("run",),
+    ),
+    "training_segments": TableSpec(
+        row=rows.SegmentRow, kind="appended", is_gathered=True, newest_of=("run", "attempt", "first_step"),
+        hidden=frozenset({"fact", "last_checkpoint", "prefix"}),
+    ),
+    "cache_sweeps": TableSpec(row=rows.SweepRow, kind="appended", is_gathered=True),
+    "exports": TableSpec(
+        row=rows.ExportRow, kind="appended", since=2, hidden=frozenset({"manifest_hash", "fact"}), newest_of=("name",),
+    ),
+    "reused_steps": TableSpec(row=rows.ReusedStepRow, kind="appended", since=2),
+}  # fmt: skip
+"""Every table of the store. The order is that in which they are committed."""
 
-EXPORTS: Final = pa.schema([
-    ("name", _TEXT), ("format", _TEXT), ("place", _TEXT), ("version", _INT), ("at", _TEXT), ("num_documents", _INT),
-    ("num_tokens", _INT), ("num_files", _INT), ("bytes", _INT), ("state", _TEXT), ("options", _TEXT),
-    ("manifest_hash", _TEXT), ("fact", _INT),
-])  # fmt: skip
-"""Copies of the corpus in other formats. `version` is that of the corpus which the copy holds, `state` one of
-those in lineage.exports.records, `options` a JSON object, `manifest_hash` the BLAKE3-128 (hex) of the copy's manifest.
-Of one name the row with the highest `fact` counts."""
+SCHEMAS: Final[dict[str, pa.Schema]] = {name: table.schema for name, table in TABLES.items()}
+"""The columns of each table as Arrow has them; `documents` may have scores besides (see `with_scores`)."""
 
-REUSED_STEPS: Final = pa.schema([
-    ("source", _TEXT), ("stage", _TEXT), ("position", _INT), ("out", _TEXT), ("run", _TEXT), ("version", _INT),
-    ("content_fingerprint", _TEXT),
-])  # fmt: skip
-"""The steps of each source that were not run again, because an earlier run had run them: where that one lies, its name,
-and the version and content that it had. Ids are equal in both, so the tables of both join by doc_id."""
+WRITTEN_ONCE: Final = tuple(name for name, table in TABLES.items() if table.kind != "appended")
+"""The tables that a run writes at its end."""
+
+APPENDED: Final = tuple(name for name, table in TABLES.items() if table.kind == "appended")
+"""The tables that later facts are appended to."""
 
 KEYS: Final = pa.schema([
     ("doc_id", _HASH), ("source_index", pa.int32()), ("file_index", pa.int32()), ("offset", _INT), ("part_row", _INT),
@@ -164,66 +186,6 @@ of large clusters. `marks` are the lines of the excerpt, from 0, that count agai
 has the first four columns."""
 
 SHARD_INDEX: Final = pa.schema([("doc_id", _HASH), ("start", _INT), ("num_tokens", _INT), ("tokens_hash", _HASH)])
-
-URL_INDEX: Final = pa.schema([
-    ("k", _INT), ("host", _TEXT), ("url", _TEXT), ("doc_id", _HASH), ("source", _TEXT), ("status", _TEXT),
-    ("stage", _TEXT), ("rule", _TEXT), ("warc_file", _TEXT), ("warc_offset", _INT),
-])  # fmt: skip
-"""Host -> its documents, with what a listing shows; `k` is `ids.sort_key` of the host's BLAKE3-128."""
-
-WARC_INDEX: Final = pa.schema([
-    ("k", _INT), ("warc_file", _TEXT), ("warc_offset", _INT), ("source", _TEXT), ("doc_k", _INT),
-])  # fmt: skip
-"""Place in the crawl -> document; `k` is `ids.sort_key` of the file name's BLAKE3-128, `doc_k` the document's `k`."""
-
-HASH_INDEX: Final = pa.schema([("k", _INT), ("doc_k", _INT)])
-"""Hash -> document: `k` is `ids.sort_key` of a raw, text, clean or tokens hash or of a normalised URL's BLAKE3-128,
-`doc_k` the document's `k`. A lookup compares the whole hash in `documents`."""
-
-CLUSTER_INDEX: Final = pa.schema([
-    ("k", _INT), ("cluster_id", _HASH), ("doc_id", _HASH), ("status", _TEXT), ("duplicate_of", _HASH),
-    ("similarity", _REAL),
-])  # fmt: skip
-"""Cluster -> members; `k` is `ids.sort_key` of cluster_id."""
-
-WRITTEN_ONCE: Final[dict[str, pa.Schema]] = {
-    "documents": DOCUMENTS, "edits": EDITS, "findings": FINDINGS, "placements": PLACEMENTS, "steps": STEPS,
-    "step_rules": STEP_RULES, "inputs": INPUTS, "unreadable": UNREADABLE, "url_index": URL_INDEX,
-    "warc_index": WARC_INDEX, "hash_index": HASH_INDEX, "cluster_index": CLUSTER_INDEX,
-}  # fmt: skip
-"""The store's tables that a run writes at its end, bucket by bucket, and that never change after."""
-
-APPENDED: Final[dict[str, pa.Schema]] = {
-    "purges": PURGES, "purged": PURGED, "training_runs": TRAINING_RUNS, "training_segments": TRAINING_SEGMENTS,
-    "cache_sweeps": CACHE_SWEEPS, "exports": EXPORTS, "reused_steps": REUSED_STEPS,
-}  # fmt: skip
-"""The store's tables that later facts are appended to."""
-
-ADDED_LATER: Final = frozenset({"exports", "reused_steps"})
-"""Tables of facts that an OUT of an earlier release lacks until its first such fact."""
-
-SORTED_BY: Final[dict[str, tuple[str, ...]]] = {
-    "documents": ("k", "doc_id", "source", "warc_file", "warc_offset"),
-    "edits": ("k", "doc_id", "stage", "kind", "count"),
-    "findings": ("k", "doc_id", "stage", "rule", "value", "threshold", "verdict"),
-    "placements": ("source", "shard", "start"),
-    "steps": ("source", "position"),
-    "step_rules": ("source", "stage", "rule"),
-    "inputs": ("source", "file"),
-    "unreadable": ("source", "file", "offset"),
-    "url_index": ("k", "host", "url", "doc_id", "source", "warc_file", "warc_offset"),
-    "warc_index": ("k", "warc_file", "warc_offset", "source", "doc_k"),
-    "hash_index": ("k", "doc_k"),
-    "cluster_index": ("k", "cluster_id", "doc_id"),
-}
-"""The order of each table's rows inside a file."""
-
-BOUNDED: Final[dict[str, tuple[str, ...]]] = {
-    "placements": ("source", "shard", "start"),
-    **{name: ("k",) for name, schema in WRITTEN_ONCE.items() if "k" in schema.names},
-}
-"""The columns whose minimum and maximum stand in the Delta log for each file, so that questions prune files. They are
-never null. Tables that are not named have none."""
 
 DICTIONARY: Final = frozenset({
     "source", "host", "warc_file", "charset", "language", "status", "stage", "rule", "kind", "verdict",

@@ -9,74 +9,46 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-_HASHES: Final = frozenset({
-    "doc_id", "raw_hash", "text_hash", "clean_hash", "tokens_hash", "cluster_id", "duplicate_of",
-})  # fmt: skip
-_REALS: Final = frozenset({"language_score", "value", "threshold", "similarity"})
+import pyarrow as pa
+
+from lineage.store.tables import SCHEMAS, TABLES, TableSpec
+
+
+def _columns_of(table: TableSpec) -> tuple[str, ...]:
+    shown = [name for name in table.schema.names if name != "k" and name not in table.hidden]
+    return (*shown, "purged") if table.names_purge else tuple(shown)
+
 
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
-    "documents": (
-        "doc_id", "source", "url", "host", "warc_file", "warc_offset", "warc_length", "record_id", "captured_at",
-        "charset", "raw_hash", "text_hash", "clean_hash", "num_chars", "language", "language_score", "status", "stage",
-        "rule", "value", "threshold", "cluster_id", "duplicate_of", "similarity", "part", "part_row", "shard", "start",
-        "num_tokens", "tokens_hash", "purged",
-    ),
-    "edits": ("doc_id", "stage", "kind", "count"),
-    "findings": ("doc_id", "stage", "rule", "value", "threshold", "verdict"),
-    "placements": ("doc_id", "source", "shard", "start", "num_tokens", "tokens_hash", "purged"),
-    "steps": (
-        "source", "stage", "num_in", "num_out", "num_rejected", "digest_in", "digest_out", "digest_rejected",
-        "position",
-    ),
-    "step_rules": ("source", "stage", "rule", "num", "digest"),
-    "inputs": ("source", "file", "bytes", "num_records", "num_documents", "by_type", "by_mime", "by_status"),
-    "unreadable": ("source", "file", "offset", "length", "error"),
-    "purges": (
-        "purge_id", "at", "by", "reason", "match", "num_documents", "num_tokens", "content_fingerprint_before",
-        "content_fingerprint_after",
-    ),
-    "purged": ("purge_id", "doc_id", "role", "source", "shard", "start", "num_tokens"),
-    "training_runs": (
-        "run", "output", "plan_fingerprint", "order_version", "seed", "seq_len", "global_batch", "plan",
-    ),
-    "training_segments": (
-        "run", "attempt", "parent_attempt", "content_fingerprint", "weights", "first_sequence", "first_step",
-        "last_step", "skipped_steps",
-    ),
-    "cache_sweeps": ("run", "host", "folder", "content_fingerprint", "at"),
-    "exports": (
-        "name", "format", "place", "version", "at", "num_documents", "num_tokens", "num_files", "bytes", "state",
-        "options",
-    ),
-    "reused_steps": ("source", "stage", "position", "out", "run", "version", "content_fingerprint"),
-}  # fmt: skip
+    name: _columns_of(table) for name, table in TABLES.items() if table.has_view
+}
 """The columns of each view, in order."""
 
 _PURGE_OF_DOCUMENT: Final = "SELECT doc_id, min(purge_id) AS purged FROM _purged GROUP BY doc_id"
 
-_SOURCES: Final[dict[str, str]] = {
-    "documents": f"_documents LEFT JOIN ({_PURGE_OF_DOCUMENT}) AS overlay USING (doc_id)",
-    "placements": f"_placements LEFT JOIN ({_PURGE_OF_DOCUMENT}) AS overlay USING (doc_id)",
-    "training_runs": (
-        "(SELECT * FROM _training_runs QUALIFY row_number() OVER (PARTITION BY run ORDER BY fact DESC) = 1)"
-    ),
-    "training_segments": (
-        "(SELECT * FROM _training_segments QUALIFY row_number() OVER "
-        "(PARTITION BY run, attempt, first_step ORDER BY fact DESC) = 1)"
-    ),
-    "exports": "(SELECT * FROM _exports QUALIFY row_number() OVER (PARTITION BY name ORDER BY fact DESC) = 1)",
-}
-
 
 def definition(view: str, scores: Sequence[str] = ()) -> str:
     """The CREATE VIEW statement of `view`, one of COLUMNS; of `documents` with these columns of scores, as they are."""
-    columns = ", ".join([*map(_show, COLUMNS[view]), *(f'"{column}"' for column in scores)])
-    return f"CREATE VIEW {view} AS SELECT {columns} FROM {_SOURCES.get(view, '_' + view)}"
+    schema = SCHEMAS[view]
+    shown = [_show(column, schema) for column in COLUMNS[view]]
+    columns = ", ".join([*shown, *(f'"{column}"' for column in scores)])
+    return f"CREATE VIEW {view} AS SELECT {columns} FROM {_rows_of(view)}"
 
 
-def _show(column: str) -> str:
-    if column in _HASHES:
+def _rows_of(view: str) -> str:
+    table = TABLES[view]
+    if table.names_purge:
+        return f"_{view} LEFT JOIN ({_PURGE_OF_DOCUMENT}) AS overlay USING (doc_id)"
+    if table.newest_of:
+        newest = f"row_number() OVER (PARTITION BY {', '.join(table.newest_of)} ORDER BY fact DESC) = 1"
+        return f"(SELECT * FROM _{view} QUALIFY {newest})"
+    return f"_{view}"
+
+
+def _show(column: str, schema: pa.Schema) -> str:
+    kind = schema.field(column).type if column in schema.names else None
+    if kind == pa.binary():
         return f'lower(hex("{column}")) AS "{column}"'
-    if column in _REALS:
+    if kind == pa.float64():
         return f'CASE WHEN isnan("{column}") THEN NULL ELSE "{column}" END AS "{column}"'
     return f'"{column}"'

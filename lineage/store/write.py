@@ -26,7 +26,7 @@ from lineage.ids import content_hash, sort_keys, text_hash
 from lineage.storage.folder import Folder
 from lineage.store.checked import GROUP_ROWS, Bound, CheckedRowGroup, Sums, digest_of, encode_sums, side_name
 from lineage.store.shuffle import Shuffle
-from lineage.store.tables import BOUNDED, DICTIONARY, SORTED_BY, WRITTEN_ONCE, score_names, with_scores
+from lineage.store.tables import DICTIONARY, SCHEMAS, TABLES, WRITTEN_ONCE, score_names, with_scores
 
 FOLDER: Final = "lineage"
 """Where the store lies in a run's output."""
@@ -139,16 +139,16 @@ def index_rows(documents: pa.Table, url_key: UrlKey) -> dict[str, pa.Table]:
     hashes.append((pa.array(url_keys, pa.binary()), doc_k))
     return {
         "url_index": conform(
-            with_host.drop_columns("k").append_column("k", _name_keys(with_host["host"])), WRITTEN_ONCE["url_index"]
+            with_host.drop_columns("k").append_column("k", _name_keys(with_host["host"])), SCHEMAS["url_index"]
         ),
         "warc_index": conform(
             with_place.rename_columns({"k": "doc_k"}).append_column("k", _name_keys(with_place["warc_file"])),
-            WRITTEN_ONCE["warc_index"],
+            SCHEMAS["warc_index"],
         ),
         "hash_index": _hash_rows(hashes),
         "cluster_index": conform(
             clustered.drop_columns("k").append_column("k", _hash_keys(clustered["cluster_id"].combine_chunks())),
-            WRITTEN_ONCE["cluster_index"],
+            SCHEMAS["cluster_index"],
         ),
     }
 
@@ -182,7 +182,7 @@ def table_buckets(num_rows: Mapping[str, int]) -> dict[str, int]:
 
 def add_rows(shuffle: Shuffle, name: str, rows: pa.Table, bucket: int | None = None) -> None:
     """Rows of table `name`, for the bucket of their `k` or for this one (`placements`: see `placement_buckets`)."""
-    shuffle.add(name, conform(rows, WRITTEN_ONCE[name]), bucket)
+    shuffle.add(name, conform(rows, SCHEMAS[name]), bucket)
 
 
 def add_documents(shuffle: Shuffle, rows: pa.Table, url_key: UrlKey) -> None:
@@ -203,7 +203,7 @@ def write_tables(out: Folder, shuffle: Shuffle) -> dict[str, list[TableFile]]:
 
 def schema_of(name: str, rows: pa.Table) -> pa.Schema:
     """The schema of table `name`, which these rows are for: `documents` has the columns of scores that they have."""
-    return with_scores(WRITTEN_ONCE[name], score_names(rows.column_names))
+    return with_scores(SCHEMAS[name], score_names(rows.column_names))
 
 
 def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -217,7 +217,7 @@ def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _sorted(name: str, rows: pa.Table) -> pa.Table:
     """In the table's order; ties are broken by the other columns, so equal sets of rows give equal files."""
-    leading = SORTED_BY[name]
+    leading = TABLES[name].sorted_by
     keys = [*leading, *(column for column in rows.column_names if column not in leading)]
     order = pc.sort_indices(rows, sort_keys=[(column, "ascending") for column in keys])
     # All rows of a host are in one bucket, and their URLs may be more than the 2 GiB that 32-bit offsets reach. Parquet
@@ -245,7 +245,7 @@ def _sums(name: str, rows: pa.Table, data: bytes) -> Sums:
             ends.append(end)
             digests.append(digest_of(view[start:end]))
         part = rows.slice(number * GROUP_ROWS, GROUP_ROWS)
-        bounds = {column: _bounds(part, column) for column in BOUNDED.get(name, ())}
+        bounds = {column: _bounds(part, column) for column in TABLES[name].pruned_by}
         groups.append(CheckedRowGroup(bounds=bounds, start=first, ends=tuple(ends), digests=tuple(digests)))
     return Sums(size=len(data), columns=tuple(rows.column_names), groups=tuple(groups), rest=digest_of(view[end:]))
 
@@ -257,7 +257,7 @@ def _bounds(rows: pa.Table, column: str) -> tuple[Bound, Bound]:
 
 def _stats(name: str, rows: pa.Table) -> str:
     """Delta's statistics: the row count, and the bounds of what files are pruned by."""
-    bounds = {column: pc.min_max(rows[column]).as_py() for column in BOUNDED.get(name, ())}
+    bounds = {column: pc.min_max(rows[column]).as_py() for column in TABLES[name].pruned_by}
     assert all(rows[column].null_count == 0 for column in bounds), f"a row of {name} has a null among {list(bounds)}"
     stats = {
         "numRecords": rows.num_rows,

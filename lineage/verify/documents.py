@@ -20,16 +20,7 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import open_table
 from lineage.store.purged_spans import PurgedSpans
 from lineage.store.shuffle import Shuffle
-from lineage.store.tables import (
-    DEDUP,
-    DOCUMENTS,
-    EDITS,
-    PART,
-    PART_ADDED_LATER,
-    PLACEMENTS,
-    WRITTEN_ONCE,
-    score_names,
-)
+from lineage.store.tables import DEDUP, PART, PART_ADDED_LATER, SCHEMAS, TABLES, score_names
 from lineage.store.write import index_rows
 from lineage.verify.problems import Problem, VerifyHooks, guarded
 from lineage.verify.steps import Tally
@@ -41,14 +32,14 @@ TEXTS: Final = pa.schema([
 """A row of a part without its text: `clean_hash` null where the text is, `bare` where the metadata is null."""
 
 DUPLICATES: Final = pa.schema([
-    ("k", pa.int64()), *((name, DOCUMENTS.field(name).type) for name in (
+    ("k", pa.int64()), *((name, SCHEMAS["documents"].field(name).type) for name in (
         "doc_id", "source", "url", "clean_hash", "stage", "similarity", "threshold", "duplicate_of", "cluster_id",
         "part", "part_row",
     ))
 ])  # fmt: skip
 """A duplicate, `k` being that of the document it repeats."""
 
-_INDEXES: Final = ("url_index", "warc_index", "hash_index", "cluster_index")
+_INDEXES: Final = tuple(name for name, table in TABLES.items() if table.kind == "index")
 _BATCH: Final = 65_536
 _PLACE: Final = ("shard", "start", "num_tokens", "tokens_hash")
 
@@ -67,8 +58,9 @@ def shuffle_documents(
     out: Folder, shuffle: Shuffle, facts: Facts, purged: PurgedSpans, hooks: VerifyHooks
 ) -> Iterator[Problem]:
     """Shuffle `documents`, the index rows that it should have, and its duplicates; a problem where it is damaged."""
-    for batch in open_table(out, "documents").to_pyarrow_dataset().to_batches(DOCUMENTS.names, batch_size=_BATCH):
-        rows = pa.Table.from_batches([batch]).cast(DOCUMENTS)
+    schema = SCHEMAS["documents"]
+    for batch in open_table(out, "documents").to_pyarrow_dataset().to_batches(schema.names, batch_size=_BATCH):
+        rows = pa.Table.from_batches([batch]).cast(schema)
         wrong = rows.filter(pc.not_equal(rows["k"], pa.array(sort_keys(rows["doc_id"].to_pylist()))))
         for doc_id in wrong["doc_id"].to_pylist():
             yield Problem("documents.k", _document(doc_id), "k is not that of its id: lookups do not find it")
@@ -161,7 +153,7 @@ def _shuffle_dedup(out: Folder, name: str, num_rows: int, shuffle: Shuffle) -> I
 
 
 def _shuffle_table(out: Folder, name: str, shuffle: Shuffle) -> Iterator[Problem]:
-    schema = WRITTEN_ONCE[name]
+    schema = SCHEMAS[name]
     for batch in open_table(out, name).to_pyarrow_dataset().to_batches(schema.names, batch_size=_BATCH):
         rows = pa.Table.from_batches([batch]).cast(schema)
         if name == "placements":
@@ -173,7 +165,7 @@ def _shuffle_table(out: Folder, name: str, shuffle: Shuffle) -> Iterator[Problem
 def check_indexes(shuffle: Shuffle) -> Iterator[Problem]:
     """The index tables hold exactly what follows from `documents`."""
     for name in _INDEXES:
-        schema = WRITTEN_ONCE[name]
+        schema = SCHEMAS[name]
         for bucket in range(shuffle.num_buckets(name)):
             expected = _rows(shuffle.read(name, bucket, schema))
             written = _rows(shuffle.read(f"{name}.written", bucket, schema))
@@ -215,12 +207,12 @@ class _Bucket:
 
     def __init__(self, shuffle: Shuffle, bucket: int, facts: Facts, purged: PurgedSpans, *, has_tokens: bool) -> None:
         self._num_places = 1 if has_tokens else 0
-        self._documents = shuffle.read("documents", bucket, DOCUMENTS).to_pylist()
+        self._documents = shuffle.read("documents", bucket, SCHEMAS["documents"]).to_pylist()
         texts = shuffle.read("texts", bucket, TEXTS).to_pylist()
         self._texts = {(row["source"], row["part"], row["part_row"]): row for row in texts}
-        self._placements = _by_id(shuffle.read("placements", bucket, PLACEMENTS).to_pylist())
+        self._placements = _by_id(shuffle.read("placements", bucket, SCHEMAS["placements"]).to_pylist())
         self._dedup = _by_id(shuffle.read("dedup", bucket, DEDUP).to_pylist())
-        self._edits = shuffle.read("edits", bucket, EDITS).to_pylist()
+        self._edits = shuffle.read("edits", bucket, SCHEMAS["edits"]).to_pylist()
         self._excerpts, self._purged, self._purged_texts = facts.excerpts, purged, facts.purged_texts
 
     def problems(self) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
 from lineage.store.purged_spans import PurgedSpans
 from lineage.store.shuffle import Shuffle
-from lineage.store.tables import DOCUMENTS
+from lineage.store.tables import SCHEMAS
 from lineage.trace.earlier import NotOpenedError
 from lineage.verify.documents import DUPLICATES
 from lineage.verify.problems import Problem, VerifyHooks, guarded
@@ -43,7 +43,7 @@ def check_edges(shuffle: Shuffle, index: Index, purged: PurgedSpans, hooks: Veri
     for bucket in range(shuffle.num_buckets("documents")):
         kept = {
             row["doc_id"]: row
-            for row in shuffle.read("documents", bucket, DOCUMENTS).to_pylist()
+            for row in shuffle.read("documents", bucket, SCHEMAS["documents"]).to_pylist()
             if row["status"] == "kept"
         }
         requests = []

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lineage.exports.manifest import MANIFEST, read_manifest, strays
-from lineage.exports.records import BEGUN, ExportRow, read_exports
+from lineage.exports.records import BEGUN, is_live, read_exports
 from lineage.index.checksums import hash_file
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
+from lineage.store.rows import ExportRow
 from lineage.verify.problems import Problem, guarded
 
 
 def check_exports(out: Folder, index: Index, notes: list[Problem]) -> Iterator[Problem]:
     """What does not hold of the recorded exports. `notes` gains those that are under way, or were left so."""
     for row in read_exports(out):
-        if row.is_live:
+        if is_live(row):
             yield from guarded("export.unreadable", f"export {row.name}", _check(out, index, row, notes))
 
 

@@ -16,7 +16,7 @@ from lineage.purge.purged_sets import PURGED_RULE
 from lineage.storage.folder import Folder
 from lineage.store.purged_spans import PurgedSpans
 from lineage.store.shuffle import Shuffle
-from lineage.store.tables import DOCUMENTS
+from lineage.store.tables import SCHEMAS
 from lineage.verify.problems import Problem, guarded
 
 _HASHES: Final = pa.schema([
@@ -39,7 +39,7 @@ def check_parsed_texts(out: Folder, shuffle: Shuffle, purged: PurgedSpans) -> It
     for part in texts.parts:
         yield from guarded("texts.unreadable", part.file, _shuffle_part(out, part, shuffle))
     for bucket in range(shuffle.num_buckets("documents")):
-        documents = shuffle.read("documents", bucket, DOCUMENTS).to_pylist()
+        documents = shuffle.read("documents", bucket, SCHEMAS["documents"]).to_pylist()
         yield from _check_bucket(documents, shuffle.read("parsed_texts", bucket, _HASHES).to_pylist(), purged)
 
 

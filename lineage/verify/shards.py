@@ -17,7 +17,7 @@ from lineage.index.output_index import Index, Shard, TokenizerIdentity
 from lineage.storage.folder import Folder
 from lineage.store.delta import open_table, state
 from lineage.store.purged_spans import PurgedSpans
-from lineage.store.tables import PLACEMENTS, SHARD_INDEX
+from lineage.store.tables import SCHEMAS, SHARD_INDEX
 from lineage.verify.problems import Problem, guarded
 
 
@@ -153,7 +153,11 @@ def _check_placements(out: Folder, index: Index) -> Iterator[Problem]:
         with out.open(shard.index_file) as file:
             ours = pq.read_table(file, schema=SHARD_INDEX)
         here = (pc.field("source") == shard.source) & (pc.field("shard") == shard.shard)
-        theirs = dataset.to_table(columns=PLACEMENTS.names, filter=here).select(SHARD_INDEX.names).cast(SHARD_INDEX)
+        theirs = (
+            dataset.to_table(columns=SCHEMAS["placements"].names, filter=here)
+            .select(SHARD_INDEX.names)
+            .cast(SHARD_INDEX)
+        )
         if not theirs.sort_by("start").equals(ours.combine_chunks()):
             yield Problem(
                 "placements.shard",

@@ -8,12 +8,13 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from lineage.exports.manifest import is_of_units, read_manifest
-from lineage.exports.records import REMOVED, ExportRow, now
+from lineage.exports.records import REMOVED, now
 from lineage.index.output_index import Index
 from lineage.purge.erase import erase_old_versions, remove_all_leftovers
 from lineage.storage import google_azure
 from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import can_be_held, hold
+from lineage.store.rows import ExportRow
 from pipeline.export.formats.registry import INDEX_NAMES
 from pipeline.export.process import CLAIM, CorpusExport, clear_work, finished_row, in_process, same_corpus, write_export
 from pipeline.export.request import ExportRequest

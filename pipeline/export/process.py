@@ -29,7 +29,7 @@ from lineage.exports.manifest import (
     read_manifest,
     strays,
 )
-from lineage.exports.records import BEGUN, FINISHED, ExportRow, check_name, now, read_exports, record_export
+from lineage.exports.records import BEGUN, FINISHED, check_name, is_live, now, read_exports, record_export
 from lineage.ids import content_hash
 from lineage.index.checksums import FileSum
 from lineage.index.output_index import Index, check_outside, read_index
@@ -37,6 +37,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, is_remote
 from lineage.storage.google_azure import clear_errors
 from lineage.storage.lock import LEASE_FILE, can_be_held, hold
+from lineage.store.rows import ExportRow
 from pipeline.cluster.session import ray_session
 from pipeline.export.formats.registry import FORMATS, check_request, reads_tokens
 from pipeline.export.request import ExportRequest
@@ -303,7 +304,7 @@ def _begin(asked: CorpusExport, index: Index) -> None:
     check_name(rows, asked.name, asked.to.url)
     if not asked.to.publish_new(CLAIM, json.dumps(_claim(asked, index), indent=1).encode()):
         _refuse_differences(asked, json.loads(asked.to.read(CLAIM)), _corpus(asked.out, index))
-    if not any(row.is_live and row.name == asked.name for row in rows):
+    if not any(is_live(row) and row.name == asked.name for row in rows):
         record_export(
             asked.out,
             ExportRow(

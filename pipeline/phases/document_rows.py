@@ -15,7 +15,7 @@ _Rows = npt.NDArray[np.int64]
 
 
 def join_unit(documents: pa.Table, verdicts: pa.Table, placements: pa.Table) -> pa.Table:
-    """A unit's final rows of tables.DOCUMENTS and its scores, in the order of `documents`.
+    """A unit's final rows of `documents` and its scores, in the order of `documents`.
 
     `documents` holds every document record of the unit, `verdicts` (tables.VERDICTS) and `placements` (part_row, shard,
     start, num_tokens, tokens_hash) some of its survivors; all three know a survivor by its part_row."""
@@ -23,11 +23,11 @@ def join_unit(documents: pa.Table, verdicts: pa.Table, placements: pa.Table) -> 
     of_verdict = _matching(part_rows, _integers(verdicts["part_row"]))
     of_placement = _matching(part_rows, _integers(placements["part_row"]))
     columns: dict[str, Any] = {name: documents[name] for name in documents.column_names}
-    for name, _ in tables.VERDICT_FIELDS:
+    for name in tables.VERDICTS.names[tables.VERDICTS.names.index("status") :]:
         columns[name] = pc.coalesce(verdicts[name].combine_chunks().take(of_verdict), documents[name].combine_chunks())
     for name in ("shard", "start", "num_tokens", "tokens_hash"):
         columns[name] = placements[name].combine_chunks().take(of_placement)
-    schema = tables.with_scores(tables.DOCUMENTS, tables.score_names(documents.column_names))
+    schema = tables.with_scores(tables.SCHEMAS["documents"], tables.score_names(documents.column_names))
     return pa.table(columns, schema=schema)
 
 

@@ -25,7 +25,7 @@ from pipeline.parquet.rows import publish_table, read_rows, read_texts
 from pipeline.phases.document_rows import join_unit, kept_keys
 from pipeline.phases.groups import Group, unit_verdicts
 from pipeline.phases.phase import Phase, publish_result
-from pipeline.phases.shard import PLACEMENTS, read_cuts, unit_placements
+from pipeline.phases.shard import GROUP_PLACEMENTS, read_cuts, unit_placements
 from pipeline.plan import RunPlan, Unit
 from pipeline.report.clusters import cluster_excerpts
 from pipeline.report.excerpts import ExcerptKeeper, best_excerpts, shown_of_rule
@@ -104,7 +104,7 @@ def join_unit_task(job: JoinJob, item: UnitToJoin) -> JoinResult:
 def _placements(job: JoinJob, out: Folder, item: UnitToJoin) -> pa.Table:
     """Where the unit's kept documents lie, by shard of their source; nowhere where nothing was tokenized."""
     if job.first_shard is None:
-        return PLACEMENTS.empty_table()
+        return GROUP_PLACEMENTS.empty_table()
     group = item.group
     placements = unit_placements(out, group, item.unit.file_index)
     base = job.first_shard[group.source_index, group.number]
@@ -115,7 +115,7 @@ def _edits_of(kept: pa.Table, edits: pa.Table) -> pa.Table:
     """The edits of documents that were kept. A record that the file holds twice has one id and was edited twice alike:
     its edits count once, as it does."""
     of_kept = edits.filter(pc.is_in(edits["doc_id"], kept["doc_id"].combine_chunks()))
-    return of_kept.group_by(of_kept.column_names, use_threads=False).aggregate([]).cast(tables.EDITS)
+    return of_kept.group_by(of_kept.column_names, use_threads=False).aggregate([]).cast(tables.SCHEMAS["edits"])
 
 
 def _publish_dedup(out: Folder, unit: Unit, rows: pa.Table) -> PartFile:

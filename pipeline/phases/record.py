@@ -20,7 +20,7 @@ from lineage.index.output_index import Shard
 from lineage.storage.folder import Folder
 from lineage.store.delta import commit_tables
 from lineage.store.shuffle import Shuffle, gather, publish_index
-from lineage.store.tables import SCORE, WRITTEN_ONCE
+from lineage.store.tables import SCHEMAS, SCORE, WRITTEN_ONCE
 from lineage.store.write import (
     TableFile,
     add_documents,
@@ -177,7 +177,7 @@ def write_one(job: RecordJob, item: BucketToWrite) -> BucketResult:
     if item.shards:
         rows = pa.concat_tables([_placements(out, shard) for shard in item.shards])
     else:
-        rows = gather(out.folder(_SHUFFLE), item.table, job.shares[item.table], item.bucket, WRITTEN_ONCE[item.table])
+        rows = gather(out.folder(_SHUFFLE), item.table, job.shares[item.table], item.bucket, SCHEMAS[item.table])
     files = write_bucket(out, item.table, item.bucket, rows)
     return publish_result(out, item.marker, BucketResult(files=tuple(files)))
 

@@ -28,7 +28,7 @@ from stages.tokens.shards import RUN, RangeReader, RunSlice, cut_group, place_gr
 
 _READ_AHEAD_BYTES = 256 << 20
 
-PLACEMENTS = pa.schema([
+GROUP_PLACEMENTS = pa.schema([
     ("file_index", pa.int32()), ("part_row", pa.int64()), ("shard", pa.int64()), ("start", pa.int64()),
     ("num_tokens", pa.int64()), ("tokens_hash", pa.binary()),
 ])  # fmt: skip
@@ -117,7 +117,7 @@ def cut_group_task(job: ShardJob, group: Group) -> CutResult:
                 "num_tokens": run["num_tokens"],
                 "tokens_hash": run["tokens_hash"],
             },
-            schema=PLACEMENTS,
+            schema=GROUP_PLACEMENTS,
         ).sort_by("part_row")
         for unit, run, where in zip(group.units, runs, placed, strict=True)
     ]
@@ -139,9 +139,9 @@ def read_cuts(out: Folder, group: Group) -> npt.NDArray[np.int64]:
 
 
 def unit_placements(out: Folder, group: Group, file_index: int) -> pa.Table:
-    """The rows of PLACEMENTS of one file of a group."""
+    """The rows of GROUP_PLACEMENTS of one file of a group."""
     with out.open(f"{group.folder}/placements.parquet") as file:
-        return pq.read_table(file, filters=pc.field("file_index") == file_index, schema=PLACEMENTS)
+        return pq.read_table(file, filters=pc.field("file_index") == file_index, schema=GROUP_PLACEMENTS)
 
 
 def write_shard_task(job: ShardJob, item: ShardOfGroup) -> Shard:

@@ -52,7 +52,9 @@ def _step_tables(
         {"source": source, "stage": stage, "rule": rule, "num": number, "digest": show_digest(digest)}
         for (source, stage, rule), (number, digest) in sorted(rules.items())
     ]
-    return pa.Table.from_pylist(steps, schema=tables.STEPS), pa.Table.from_pylist(rule_rows, schema=tables.STEP_RULES)
+    return pa.Table.from_pylist(steps, schema=tables.SCHEMAS["steps"]), pa.Table.from_pylist(
+        rule_rows, schema=tables.SCHEMAS["step_rules"]
+    )
 
 
 def _input_tables(read: Sequence[ReadResult]) -> tuple[pa.Table, pa.Table]:
@@ -74,6 +76,6 @@ def _input_tables(read: Sequence[ReadResult]) -> tuple[pa.Table, pa.Table]:
         {"source": unit.source, "file": unit.file} | stretch._asdict() for unit in read for stretch in unit.unreadable
     ]
     return (
-        pa.Table.from_pylist(inputs, schema=tables.INPUTS),
-        pa.Table.from_pylist(unreadable, schema=tables.UNREADABLE),
+        pa.Table.from_pylist(inputs, schema=tables.SCHEMAS["inputs"]),
+        pa.Table.from_pylist(unreadable, schema=tables.SCHEMAS["unreadable"]),
     )

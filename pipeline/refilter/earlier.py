@@ -15,7 +15,7 @@ from lineage.recipe import RecipeError
 from lineage.secrets import recordable
 from lineage.storage.folder import Folder
 from lineage.store.delta import append, has_table, read_table, state
-from lineage.store.tables import REUSED_STEPS
+from lineage.store.tables import SCHEMAS
 from pipeline.inputs.files import Input
 from pipeline.phases.phase import Run
 from pipeline.plan import RunPlan, make_plan, output_identity
@@ -224,7 +224,7 @@ def record_reuse(run: Run, refiltering: Refiltering) -> None:
 
 
 def _reused_steps(plan: RunPlan, refiltering: Refiltering) -> pa.Table:
-    """Rows of tables.REUSED_STEPS: of a step that the earlier run had taken over itself, the run that ran it."""
+    """Rows of `reused_steps`: of a step that the earlier run had taken over itself, the run that ran it."""
     earlier = refiltering.earlier
     known = read_table(earlier.out, "reused_steps").to_pylist() if has_table(earlier.out, "reused_steps") else []
     there = {(row["source"], row["stage"]): row for row in known}
@@ -239,4 +239,4 @@ def _reused_steps(plan: RunPlan, refiltering: Refiltering) -> pa.Table:
                 **there.get((source.name, stage), {}),
             }
             rows.append(row | {"source": source.name, "stage": stage, "position": position})
-    return pa.Table.from_pylist(rows, schema=REUSED_STEPS)
+    return pa.Table.from_pylist(rows, schema=SCHEMAS["reused_steps"])

@@ -28,7 +28,7 @@ _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFacts:
-    """`documents` (tables.DOCUMENTS) are in reading order; `findings` and `edits` follow them."""
+    """`documents` are in reading order; `findings` and `edits` follow them."""
 
     result: ReadResult
     documents: pa.Table

@@ -233,9 +233,9 @@ class UnitWriter:
         scores = [tables.SCORE + name for name in options.scores]
         part_file = part_name("documents", unit.source, unit.file_index)
         self._part = rows(part_file, tables.with_scores(tables.PART, scores))
-        self._documents = rows(f"{folder}/documents.parquet", tables.with_scores(tables.DOCUMENTS, scores))
-        self._edits = rows(f"{folder}/edits.parquet", tables.EDITS)
-        self._findings = rows(f"{folder}/findings.parquet", tables.FINDINGS)
+        self._documents = rows(f"{folder}/documents.parquet", tables.with_scores(tables.SCHEMAS["documents"], scores))
+        self._edits = rows(f"{folder}/edits.parquet", tables.SCHEMAS["edits"])
+        self._findings = rows(f"{folder}/findings.parquet", tables.SCHEMAS["findings"])
         self._keys = rows(f"{folder}/keys.parquet", tables.KEYS)
         self._excerpt_rows = rows(f"{folder}/excerpts.parquet", tables.EXCERPTS)
         self._excerpts = ExcerptKeeper(partial(offending_lines, options.quality))
@@ -272,8 +272,8 @@ class UnitWriter:
     def carry(
         self, row: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], excerpts: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Write what an earlier run found out about a document that it rejected: its row of tables.DOCUMENTS, its rows
-        of tables.FINDINGS, and those of tables.EXCERPTS."""
+        """Write what an earlier run found out about a document that it rejected: its row of `documents`, its rows
+        of `findings`, and those of tables.EXCERPTS."""
         stage, rule, doc_id = row["stage"], row["rule"], row["doc_id"]
         self._tally.count_rejected(stage, rule, doc_id)
         self._documents.add(row)
@@ -364,7 +364,7 @@ class UnitWriter:
 
 
 def _record_row(document: Document) -> dict[str, Any]:
-    """The columns of tables.RECORD_FIELDS, and k."""
+    """What a row of `documents` says of the record itself, and k."""
     return {
         "k": sort_key(document.doc_id),
         "doc_id": document.doc_id,

@@ -11,6 +11,7 @@ last only. Shapes between stages are said beforehand: torch would find them with
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -24,9 +25,10 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
 from torch.distributed.tensor import DTensor, Shard
 
-from trainer.model.rows import MicroBatch
+from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.model.transformer import LayerSpan, Llama
 from trainer.recipe_tables.parallelism import PipelineTable, rank_of_stage
+from trainer.telemetry.timing import PhaseClock
 
 Pass = Literal["forward", "backward"]
 Timed = Callable[[], AbstractContextManager[None]]
@@ -132,22 +134,27 @@ class Pipeline:
 
     def step(
         self,
-        num_micro_batches: int,
-        micro_of: Callable[[int], MicroBatch],
+        batch: Sequence[DeviceRows],
+        share_of: Callable[[DeviceRows], MicroBatch],
         loss_of: Callable[[MicroBatch, Tensor], Tensor],
-        enter: Callable[[Pass], None],
-        timed: Timed = nullcontext,
+        clock: PhaseClock,
     ) -> None:
         """Forward, loss and backward of all micro-batches of a step, whose shapes are those of every step. Gradients
-        stay whole until the last one. `timed` is entered while a stage of this rank computes. Collective."""
+        stay whole until the last one. Collective."""
+        num_micro_batches, timed = len(batch), clock.stage_pass
+        # Each stage of this rank asks for each micro-batch.
+        micro_of = functools.cache(lambda index: share_of(batch[index]))
 
         def timed_loss(index: int, logits: Tensor) -> Tensor:
             with timed():
-                return loss_of(micro_of(index), logits)
+                clock.enter("loss")
+                loss = loss_of(micro_of(index), logits)
+                clock.enter("backward")
+                return loss
 
         self._loss_of = timed_loss
         for stage in self.stages.values():
-            stage.begin(micro_of, enter)
+            stage.begin(micro_of, clock.enter)
         if self._schedule is None:
             self._schedule = self._make_schedule(num_micro_batches, micro_of(0))
         for timed_stage in self._timed_stages:

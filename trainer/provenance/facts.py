@@ -23,7 +23,7 @@ from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
 from lineage.store import delta as store
 from lineage.store.checksum_update import update_table_checksums
-from lineage.store.tables import CACHE_SWEEPS, TRAINING_RUNS, TRAINING_SEGMENTS
+from lineage.store.tables import SCHEMAS
 from trainer.data.corpus import CorpusOutput
 from trainer.order import ORDER_VERSION, OrderPlan
 from trainer.recovery.attempts import check_fence
@@ -221,9 +221,10 @@ def _commit_into(out: Folder, facts: list[tuple[int, Fact]]) -> bool:
             newest[fact.host, fact.folder] = (number, fact)
     for number, fact in newest.values():
         if isinstance(fact, SegmentFact):
-            table, rows = "training_segments", pa.Table.from_pylist([segment_row(number, fact)], TRAINING_SEGMENTS)
+            table, row = "training_segments", segment_row(number, fact)
         else:
-            table, rows = "cache_sweeps", pa.Table.from_pylist([_sweep_row(fact)], CACHE_SWEEPS)
+            table, row = "cache_sweeps", _sweep_row(fact)
+        rows = pa.Table.from_pylist([row], SCHEMAS[table])
         added |= store.append(out, table, rows, f"{fact.run}:{table}:{number}")
     return added
 
@@ -231,7 +232,7 @@ def _commit_into(out: Folder, facts: list[tuple[int, Fact]]) -> bool:
 def _commit_plans(out: Folder, runs: list[RunFact]) -> bool:
     """Commit the newest plan, and before it those that the store lacks: it was down while their attempts ran."""
     added = False
-    schema = pa.schema([field for field in TRAINING_RUNS if field.name != "fact"])
+    schema = pa.schema([field for field in SCHEMAS["training_runs"] if field.name != "fact"])
     newest = runs[-1:]
     earlier = {run.plan_fingerprint: run for run in runs if run.plan_fingerprint != newest[0].plan_fingerprint}
     rows = store.read_table(out, "training_runs").to_pylist() if earlier else ()
@@ -246,7 +247,7 @@ def segment_row(number: int, fact: SegmentFact) -> dict[str, object]:
     """The row of `training_segments` for fact `number`."""
     row: dict[str, object] = {
         name: getattr(fact, name)
-        for name in TRAINING_SEGMENTS.names
+        for name in SCHEMAS["training_segments"].names
         if name not in ("fact", "weights", "skipped_steps")
     }
     weights = json.dumps(dict(fact.weights), sort_keys=True)
@@ -254,4 +255,4 @@ def segment_row(number: int, fact: SegmentFact) -> dict[str, object]:
 
 
 def _sweep_row(fact: SweepFact) -> dict[str, object]:
-    return {name: getattr(fact, name) for name in CACHE_SWEEPS.names}
+    return {name: getattr(fact, name) for name in SCHEMAS["cache_sweeps"].names}

@@ -36,7 +36,7 @@ from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:
-    from lineage.exports.records import ExportRow
+    from lineage.store.rows import ExportRow
 
 _OF_CORPORA = ("format", "source", "split", "name", "dtype", "tokens", "file_documents", "copy", "num_cpus", "address")
 _OF_CHECKPOINTS = ("step", "tokenizer")

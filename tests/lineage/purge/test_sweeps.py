@@ -38,7 +38,7 @@ def record_sweeps(out: Folder, *caches: tuple[str, Path]) -> None:
             "content_fingerprint": read_index(out).content_fingerprint,
             "at": "2026-01-01T00:00:00Z",
         }
-        rows = pa.Table.from_pylist([row], schema=tables.CACHE_SWEEPS)
+        rows = pa.Table.from_pylist([row], schema=tables.SCHEMAS["cache_sweeps"])
         append(out, "cache_sweeps", rows, f"r:cache_sweeps:{host}:{folder}")
     update_table_checksums(out, ["cache_sweeps"])
 
@@ -111,5 +111,5 @@ def test_of_two_cleanings_in_one_second_that_of_the_content_there_is_now_counts(
     now = read_table(out, "cache_sweeps").to_pylist()[0]
     for number, fingerprint in enumerate(("before", now["content_fingerprint"], "between")):
         row = now | {"content_fingerprint": fingerprint, "at": "2026-01-02T00:00:00Z"}
-        append(out, "cache_sweeps", pa.Table.from_pylist([row], tables.CACHE_SWEEPS), f"again {number}")
+        append(out, "cache_sweeps", pa.Table.from_pylist([row], tables.SCHEMAS["cache_sweeps"]), f"again {number}")
     assert left(out) == []

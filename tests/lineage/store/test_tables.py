@@ -37,7 +37,7 @@ from lineage.store.delta import (
 )
 from lineage.store.digest import logical_digest
 from lineage.store.shuffle import Shuffle, bucket_of, gather, publish_index
-from lineage.store.tables import APPENDED, SORTED_BY, WRITTEN_ONCE
+from lineage.store.tables import SCHEMAS, TABLES, WRITTEN_ONCE
 from lineage.store.write import (
     add_documents,
     index_rows,
@@ -119,7 +119,7 @@ def test_rows_shuffled_by_many_and_gathered_bucket_by_bucket_give_the_files_of_o
             name: [
                 file
                 for bucket in range(buckets[name])
-                for file in write_bucket(many, name, bucket, gather(scratch, name, keys, bucket, WRITTEN_ONCE[name]))
+                for file in write_bucket(many, name, bucket, gather(scratch, name, keys, bucket, SCHEMAS[name]))
             ]
             for name, keys in shares.items()
         }
@@ -129,11 +129,11 @@ def test_rows_shuffled_by_many_and_gathered_bucket_by_bucket_give_the_files_of_o
 
 @pytest.mark.parametrize("name", ["documents", "url_index", "hash_index", "edits"])
 def test_the_width_of_offsets_in_memory_changes_no_byte(tmp_path: Path, name: str) -> None:
-    schema = WRITTEN_ONCE[name]
+    schema = SCHEMAS[name]
     rows = write.conform(documents_table(), schema)
     kept = pa.table({field.name: column_of(field, rows) for field in schema}, schema=schema)
     (file,) = write_bucket(Folder(str(tmp_path)), name, 0, kept)
-    keys = [*SORTED_BY[name], *(column for column in schema.names if column not in SORTED_BY[name])]
+    keys = [*TABLES[name].sorted_by, *(column for column in schema.names if column not in TABLES[name].sorted_by)]
     narrow = kept.sort_by([(key, "ascending") for key in keys]).combine_chunks()
     assert file.path == f"00000-{content_hash(write.encode(narrow)).hex()}.parquet"
 
@@ -170,7 +170,7 @@ def test_each_file_is_sorted_within_its_bucket_and_named_by_its_bytes(
             data = write.table_folder(out, name).read(file)
             assert file.removesuffix(".parquet").rpartition("-")[2] == content_hash(data).hex()
             rows = pq.read_table(pa.BufferReader(data)).to_pylist()
-            keys = [tuple(row[column] for column in SORTED_BY[name]) for row in rows]
+            keys = [tuple(row[column] for column in TABLES[name].sorted_by) for row in rows]
             assert keys == sorted(keys)
     keys = [
         set(bucket_of(sort_keys([row["doc_id"] for row in pq.read_table(path).to_pylist()]), 8).tolist())
@@ -220,10 +220,31 @@ def test_all_tables_exist_from_the_first_commit_and_committing_again_changes_not
     out = Folder(str(tmp_path))
     make_store(out)
     make_store(out)
-    for name in (*WRITTEN_ONCE, *APPENDED):
+    for name in TABLES:
         assert state(out, name).version == 0
-        assert read_table(out, name).schema.equals({**WRITTEN_ONCE, **APPENDED}[name])
+        assert read_table(out, name).schema.equals(SCHEMAS[name])
     assert state(out, "documents").num_rows == NUM and corpus_version(out) == 1
+
+
+def test_facts_are_appended_to_a_table_whose_columns_stand_in_another_order(tmp_path: Path) -> None:
+    """As in an output of an earlier release, whose `purged` has `k` behind purge_id."""
+    out = Folder(str(tmp_path))
+    columns = list(SCHEMAS["purged"])
+    earlier = pa.schema([columns[1], columns[0], *columns[2:]])
+    Path(table_uri(out, "purged")).mkdir(parents=True)
+    DeltaTable.create(table_uri(out, "purged"), earlier)
+    make_store(out)
+    purged, _ = purge_rows("one", [3], "a", "b")
+    assert append(out, "purged", purged, "one")
+    assert read_table(out, "purged").to_pylist() == purged.select(SCHEMAS["purged"].names).to_pylist()
+
+
+def test_each_table_has_its_columns_once_and_is_sorted_by_its_own() -> None:
+    for name, table in TABLES.items():
+        columns = SCHEMAS[name].names
+        assert len(set(columns)) == len(columns)
+        assert {*table.sorted_by, *table.pruned_by, *table.hidden, *table.newest_of, *table.places} <= set(columns)
+        assert bool(table.sorted_by) == (name in WRITTEN_ONCE)
 
 
 def test_another_runs_tables_are_not_taken_for_ours(tmp_path: Path) -> None:
@@ -240,7 +261,7 @@ def test_a_commit_that_was_killed_between_tables_is_finished_by_the_next(tmp_pat
     with Shuffle() as shuffle:
         add_documents(shuffle, documents_table(), url_key)
         commit_tables(out, {"documents": write_tables(out, shuffle)["documents"]} | {name: [] for name in ()})
-    for name in [*WRITTEN_ONCE, *APPENDED]:
+    for name in TABLES:
         if name != "documents":
             Folder(table_uri(out, name)).remove_tree("")
     make_store(out)

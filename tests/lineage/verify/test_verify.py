@@ -159,7 +159,7 @@ def test_a_repeated_row_of_edits_is_found(tmp_path: Path) -> None:
 def facts(name: str) -> pa.Table:
     values = {"string": "x", "int64": 1, "binary": b"0" * 16}
     return pa.Table.from_pylist(
-        [{f.name: values[str(f.type)] for f in tables.APPENDED[name]}], schema=tables.APPENDED[name]
+        [{f.name: values[str(f.type)] for f in tables.SCHEMAS[name]}], schema=tables.SCHEMAS[name]
     )
 
 
@@ -178,7 +178,7 @@ def test_facts_newer_than_their_checksums_hold_and_a_dropped_or_repeated_one_doe
 def test_facts_that_were_gathered_into_one_file_hold(out: Folder) -> None:
     for number in range(store.FILES_WORTH_GATHERING + 2):
         row = facts("cache_sweeps").to_pylist()[0] | {"at": str(number)}
-        rows = pa.Table.from_pylist([row], schema=tables.CACHE_SWEEPS)
+        rows = pa.Table.from_pylist([row], schema=tables.SCHEMAS["cache_sweeps"])
         store.append(out, "cache_sweeps", rows, f"sweep {number}")
         if number == 3:
             update_table_checksums(out, ["cache_sweeps"])

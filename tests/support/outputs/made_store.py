@@ -103,7 +103,7 @@ def is_kept(number: int) -> bool:
 
 def table_of(name: str, rows: list[dict[str, object]]) -> pa.Table:
     """Rows of a table of the store, missing columns null."""
-    schema = {**tables.WRITTEN_ONCE, **tables.APPENDED}[name]
+    schema = tables.SCHEMAS[name]
     return pa.Table.from_pylist([{column: row.get(column) for column in schema.names} for row in rows], schema=schema)
 
 
@@ -129,7 +129,7 @@ def make_store(out: Folder, documents: pa.Table | None = None) -> None:
     buckets = table_buckets({"documents": num, "url_index": num, "warc_index": num, "hash_index": 4 * num})
     with Shuffle(buckets) as shuffle:
         add_documents(shuffle, documents, url_key)
-        add_rows(shuffle, "placements", kept.select(tables.PLACEMENTS.names), bucket=0)
+        add_rows(shuffle, "placements", kept.select(tables.SCHEMAS["placements"].names), bucket=0)
         add_rows(shuffle, "edits", table_of("edits", edited))
         add_rows(shuffle, "steps", table_of("steps", steps))
         add_rows(

@@ -62,5 +62,5 @@ def record_training(out: Folder, output: str, run: str = "seen", *, died: bool =
 
 
 def _table(name: str, row: dict[str, object]) -> pa.Table:
-    schema = tables.APPENDED[name]
+    schema = tables.SCHEMAS[name]
     return pa.Table.from_pylist([{column: row.get(column) for column in schema.names}], schema=schema)

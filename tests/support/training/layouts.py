@@ -168,7 +168,9 @@ def train_parallel(
     feed = Feed(FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), feed_options(url, layout, process))
     context = context_of(model, feed)
     figures = [train_step(context, step, lambda step, outcome: None)[0].figures.read() for step in range(STEPS)]
-    return Trained(losses=[f[2] for f in figures], norms=[f[3] for f in figures], weights=whole_weights(model))
+    return Trained(
+        losses=[f.loss for f in figures], norms=[f.gradient_norm for f in figures], weights=whole_weights(model)
+    )
 
 
 def feed_options(url: str, layout: ParallelLayout, process: Process) -> FeedOptions:

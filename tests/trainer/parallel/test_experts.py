@@ -191,8 +191,10 @@ def train_experts(url: str, layout: ParallelLayout, config: ModelConfig, process
     feed = Feed(FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), feed_options(url, layout, process))
     context = context_of(model, feed)
     figures = [train_step(context, step, lambda step, outcome: None)[0].figures.read() for step in range(STEPS)]
-    trained = Trained(losses=[f[2] for f in figures], norms=[f[3] for f in figures], weights=whole_weights(model))
-    return Routed(trained=trained, loads=[f[-5:] for f in figures])
+    trained = Trained(
+        losses=[f.loss for f in figures], norms=[f.gradient_norm for f in figures], weights=whole_weights(model)
+    )
+    return Routed(trained=trained, loads=[list(dataclasses.astuple(f.experts)) for f in figures])
 
 
 @pytest.fixture(scope="module")

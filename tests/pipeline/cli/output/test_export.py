@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lineage.exports.records import ExportRow
 from lineage.index.output_index import NO_TOKENIZER, TokenizerIdentity
 from lineage.recipe import RecipeError
+from lineage.store.rows import ExportRow
 from pipeline.cli.main import main
 from pipeline.cli.output.export import how_to_read, tokenizer_files
 from stages.tokens.tokenizer import load_tokenizer, train_bpe

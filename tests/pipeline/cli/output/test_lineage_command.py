@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lineage.storage.folder import Folder
+from lineage.store.views import COLUMNS
 from pipeline.cli.main import main
+from pipeline.cli.output import lineage as command
 from tests.support.outputs.purging import by_doc, purge
 from tests.support.outputs.small_out.output import make_small_out
 
@@ -58,3 +60,8 @@ def test_what_the_hint_and_the_help_say_to_write_is_answered(out: Folder, capsys
         main(["lineage", "--help"])
     helped = " ".join(capsys.readouterr().out.split())
     assert '"at" and so on in double quotes' in helped and "purges.at" in helped
+
+
+def test_the_help_names_every_view() -> None:
+    named = str(command.__doc__).partition("views: ")[2].partition(".")[0]
+    assert [name.strip() for name in named.split(",")] == list(COLUMNS)

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from lineage.exports.records import FINISHED, ExportRow, record_export
+from lineage.exports.records import FINISHED, record_export
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
+from lineage.store.rows import ExportRow
 from lineage.store.sql import query
 from pipeline.cli.main import main
 from tests.support.outputs.purging import assert_whole

@@ -184,7 +184,7 @@ def _write_dedup(out: Folder, records: tuple[Record, ...], rows_of: dict[int, in
 def _write_store(out: Folder, given: dict[str, list[dict[str, Any]]], shards: list[Shard], tamper: Tamper) -> None:
     with Shuffle() as shuffle:
         for name, rows in given.items():
-            table = tamper(name, _table(rows, tables.WRITTEN_ONCE[name]))
+            table = tamper(name, _table(rows, tables.SCHEMAS[name]))
             add_rows(shuffle, name, table)
             if name == "documents":
                 for index_name, derived in index_rows(table, url_key).items():
@@ -200,7 +200,8 @@ def _placements(out: Folder, shard: Shard) -> pa.Table:
     with out.open(shard.index_file) as file:
         rows = pq.read_table(file).to_pylist()
     return pa.Table.from_pylist(
-        [{**row, "source": shard.source, "shard": shard.shard} for row in rows], schema=tables.PLACEMENTS
+        [{**row, "source": shard.source, "shard": shard.shard} for row in rows],
+        schema=tables.SCHEMAS["placements"],
     )
 
 

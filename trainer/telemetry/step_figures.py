@@ -1,0 +1,67 @@
+"""The figures of one step: packed into one tensor on the device, and read by name once they are on the host."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainer.telemetry.step_report import ExpertLoad
+from trainer.telemetry.timing import Figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFigures:
+    """A step's figures on the host. `verdict`: an index of recovery.faults.STEP_VERDICTS; `stop`: a rank was asked to
+    stop; `loss` in nats a counted label; `losses` and `counts`: of each source the sum of losses and the number of
+    counted labels; `context_imbalance`: attention's work on the fullest context parallel rank over the mean."""
+
+    verdict: int
+    stop: bool
+    loss: float
+    gradient_norm: float
+    context_imbalance: float
+    losses: tuple[float, ...]
+    counts: tuple[float, ...]
+    experts: ExpertLoad | None
+
+
+class PackedFigures:
+    """A step's figures on their way to the host. Those of sources have the shape (S,), the others none; `experts` holds
+    the numbers of an ExpertLoad in its order, None without experts."""
+
+    def __init__(
+        self,
+        *,
+        verdict: Tensor,
+        stop: Tensor,
+        loss: Tensor,
+        gradient_norm: Tensor,
+        context_imbalance: Tensor,
+        losses_S: Tensor,
+        counts_S: Tensor,
+        experts: Tensor | None,
+    ) -> None:
+        scalars = (verdict, stop, loss, gradient_norm, context_imbalance)
+        parts = [torch.stack([scalar.to(torch.float64) for scalar in scalars]), losses_S, counts_S]
+        self._num_sources = len(losses_S)
+        self._numbers = Figures(torch.cat([*parts, *([] if experts is None else [experts])]))
+
+    def read(self) -> StepFigures:
+        """The figures; waits for the device where they have not arrived."""
+        verdict, stop, loss, norm, imbalance, *rest = self._numbers.read()
+        num = self._num_sources
+        losses, counts, load = rest[:num], rest[num : 2 * num], rest[2 * num :]
+        names = (field.name for field in dataclasses.fields(ExpertLoad))
+        return StepFigures(
+            verdict=int(verdict),
+            stop=stop > 0,
+            loss=loss,
+            gradient_norm=norm,
+            context_imbalance=imbalance,
+            losses=tuple(losses),
+            counts=tuple(counts),
+            experts=ExpertLoad(**dict(zip(names, load, strict=True))) if load else None,
+        )
