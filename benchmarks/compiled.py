@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from stages.chain import DEFAULT_STEPS, StepTables, build_chain
+from stages.chain import DEFAULT_STEPS, build_chain
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.document import Document
@@ -38,6 +38,7 @@ from stages.quality.windows import Windows
 from stages.quality.words import Splitter
 from stages.reading.options import ReadOptions
 from stages.reading.reader import read_documents
+from stages.steps.catalogue import StepTables
 from stages.steps.language import LanguageTable
 from stages.steps.parse import ParseTable
 

@@ -22,11 +22,11 @@ from lineage.secrets import recordable, redacted, without_secrets
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path, with_environment
 from lineage.storage.lock import LEASE_FILE
 from pipeline.inputs.files import CONNECTIONS, Input, input_size, input_version, list_inputs
-from pipeline.recipe import MAX_FILES, PipelineRecipe, check_output, comparing, differing_keys, recipe_of
+from pipeline.recipe import MAX_FILES, PipelineRecipe, check_output, comparing, differing_keys, recipe_of, tables_of
 from pipeline.report.run_summary import read_summary
-from stages.chain import files_of
 from stages.dedup.minhash import scheme_name
-from stages.libraries import MODULES, libraries, libraries_of
+from stages.libraries import libraries
+from stages.steps.catalogue import SHAPING, files_of, libraries_of
 from stages.steps.model_stage import WHERE_IT_RUNS
 from stages.steps.user_code import CodeFile, function_files
 
@@ -223,7 +223,7 @@ def named_files(recipe: PipelineRecipe) -> dict[str, str]:
     """Every file that the recipe names besides its inputs, and the key that names it: lists, models, tokenizers."""
     encoding = recipe.tokenize.encoding
     tokenizer = {encoding: "tokenize.encoding"} if encoding.endswith((".tiktoken", ".json")) else {}
-    return tokenizer | files_of(recipe)
+    return tokenizer | files_of(tables_of(recipe))
 
 
 def own_code(recipe: PipelineRecipe) -> list[CodeFile]:
@@ -269,7 +269,7 @@ def _texts(plain: Any) -> Iterator[str]:
 
 def shaping_libraries() -> tuple[str, ...]:
     """Libraries whose release can change a byte of the result, by name."""
-    return tuple(sorted({name for stage in MODULES for name in libraries_of(stage)}))
+    return tuple(sorted({name for stage in SHAPING for name in libraries_of(stage)}))
 
 
 def encoder_libraries() -> tuple[str, ...]:

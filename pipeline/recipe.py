@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
@@ -24,6 +24,7 @@ from stages.quality.options import (
     threshold_defaults,
 )
 from stages.reading.options import RowFields
+from stages.steps.catalogue import CATALOGUE, StepTables
 from stages.steps.classifier import ClassifierTable, check_classifiers
 from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.language import LanguageTable
@@ -272,21 +273,22 @@ def _check_language(source: SourceTable, recipe: PipelineRecipe) -> None:
 
 def _check_are_read(recipe: PipelineRecipe) -> None:
     """RecipeError for a key that asks for something where no source has the step that does it."""
-    asked = {
-        "url.block_hosts": ("url", recipe.url.block_hosts),
-        "url.block_words": ("url", recipe.url.block_words),
-        "language.prefilter": ("prefilter", recipe.language.prefilter),
-        "classifier": ("classifier", recipe.classifier),
-        "decontaminate.against": ("decontaminate", recipe.decontaminate.against),
-    }
     named = {step for source in recipe.source for step in source.steps}
-    for name, (step, value) in asked.items():
-        if value and step not in named:
-            raise RecipeError(
-                f"{name} is given, and no source.steps names {step!r}, which reads it: add the step to a source, or"
-                " leave the key out",
-                name,
-            )
+    tables = tables_of(recipe)
+    for step, spec in CATALOGUE.items():
+        for name, value in spec.asks.items():
+            if step not in named and value(tables):
+                raise RecipeError(
+                    f"{name} is given, and no source.steps names {step!r}, which reads it: add the step to a source, or"
+                    " leave the key out",
+                    name,
+                )
+
+
+def tables_of(recipe: PipelineRecipe) -> StepTables:
+    """What the recipe says of the steps."""
+    same = {field.name: getattr(recipe, field.name) for field in fields(StepTables) if hasattr(recipe, field.name)}
+    return StepTables(max_document_bytes=recipe.limits.max_document_bytes, encoding=recipe.tokenize.encoding, **same)
 
 
 def _check_fields(source: SourceTable) -> None:

@@ -8,99 +8,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property
 from typing import Final, Protocol, runtime_checkable
 
-from lineage.purge.purged_sets import PurgedSets
-from lineage.recipe import RecipeError, blamed_on
-from stages.document import STAGES, Document, Finding, Outcome, Rejection, Step, error_rule
+from lineage.recipe import RecipeError
+from stages.document import Document, Finding, Outcome, Rejection, Step, error_rule
 from stages.fault import Fault
 from stages.html.extraction import BrokenPatchError
 from stages.html.extraction_child import IsolatedExtraction, extract_or_isolate
 from stages.html.page import PageReader
-from stages.ngrams import Encode
-from stages.pii.options import PiiTable
-from stages.pii.step import PiiStep
-from stages.quality.options import QualityTable
-from stages.steps.classifier import ClassifierStep, ClassifierTable, LoadEncoder, check_classifiers
-from stages.steps.decontaminate import DecontaminateStep, DecontaminateTable
-from stages.steps.encoder_folder import encoder_files
-from stages.steps.fasttext_model import BUNDLED
-from stages.steps.language import LanguageStep, LanguageTable
+from stages.steps.catalogue import CORPUS_STAGES, STAGES, Making, StepTables, spec_of
+from stages.steps.classifier import check_classifiers
 from stages.steps.model_stage import ModelStage
-from stages.steps.parse import ParseStep, ParseTable
-from stages.steps.prefilter import PrefilterStep
 from stages.steps.purged import PurgeFilter
-from stages.steps.url import UrlStep, UrlTable
-from stages.steps.user_step import StepTable, UserStep
 
 DEFAULT_STEPS: Final = STAGES
 """What `steps` is where the recipe names none. A step that its table switches off (`language.prefilter = false`, no
 classifier, nothing to decontaminate against, no kinds of personal data) is left out of the chain and of lineage."""
 
-CORPUS_STAGES: Final = ("identity", "dedup.url", "dedup.exact", "dedup.near")
-"""Stages that compare documents: they stand in `steps` after all others, and are not part of a chain. `identity` always
-runs, since ids name documents; the others run over the whole corpus where the `steps` of any source name them."""
-
 _TOGETHER: Final = 256
 _MOST_CHARS: Final = 16 << 20
 """Documents, and characters of their texts, that steps after parse wait for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTables:
-    """Everything of a recipe that the steps of a chain need. Picklable."""
-
-    max_document_bytes: int
-    url: UrlTable = field(default_factory=UrlTable)
-    parse: ParseTable = field(default_factory=ParseTable)
-    language: LanguageTable = field(default_factory=LanguageTable)
-    quality: QualityTable = field(default_factory=QualityTable)
-    classifier: tuple[ClassifierTable, ...] = ()
-    step: tuple[StepTable, ...] = ()
-    load_encoder: LoadEncoder | None = None
-    decontaminate: DecontaminateTable = field(default_factory=DecontaminateTable)
-    pii: PiiTable = field(default_factory=PiiTable)
-    encoding: str = "cl100k_base"
-    """The recipe's tokenizer (`tokenize.encoding`): n-grams of tokens are its tokens."""
-    purged: PurgedSets | None = None
-
-
-class NamesFiles(Protocol):
-    """A recipe, or StepTables: whatever has these tables."""
-
-    @property
-    def url(self) -> UrlTable: ...
-    @property
-    def language(self) -> LanguageTable: ...
-    @property
-    def classifier(self) -> tuple[ClassifierTable, ...]: ...
-    @property
-    def step(self) -> tuple[StepTable, ...]: ...
-    @property
-    def decontaminate(self) -> DecontaminateTable: ...
-
-
-def files_of(tables: NamesFiles) -> dict[str, str]:
-    """Every file that these tables name, as given, and the key that names it: their content shapes the result as much
-    as the recipe does."""
-    named = {
-        "url.block_hosts": tables.url.block_hosts,
-        "url.block_words": tables.url.block_words,
-        "language.model": (tables.language.model,),
-        "classifier.model": tuple(file for table in tables.classifier for file in _model_files(table)),
-        "step.files": tuple(file for table in tables.step for file in table.files.values()),
-        "decontaminate.against": tables.decontaminate.against,
-    }
-    return {file: key for key, files in named.items() for file in files if file != BUNDLED}
-
-
-def _model_files(table: ClassifierTable) -> tuple[str, ...]:
-    if not table.is_encoder:
-        return (table.model,)
-    with blamed_on("classifier.model"):
-        return encoder_files(table.model)
 
 
 def build_chain(steps: Sequence[str], tables: StepTables) -> Chain:
@@ -155,7 +84,9 @@ class Chain:
 
     def __init__(self, steps: Sequence[str], tables: StepTables) -> None:
         self._specification = (tuple(steps), tables)
-        self.stages: tuple[str, ...] = tuple(name for name in steps if _is_on(name, tables))
+        self.stages: tuple[str, ...] = tuple(
+            name for name in steps if name not in CORPUS_STAGES and spec_of(name).is_on(tables)
+        )
         after_parse = self.stages.index("parse") + 1
         self._reading, self._judging = slice(after_parse), slice(after_parse, None)
         self._pages = PageReader(tables.parse.bounds(tables.max_document_bytes), tables.parse.timeout_seconds)
@@ -277,33 +208,9 @@ class Chain:
 
     @cached_property
     def _plain_steps(self) -> tuple[Step, ...]:
-        _, tables = self._specification
-        return tuple(self._make(name, tables) for name in self.stages)
-
-    def _make(self, name: str, tables: StepTables) -> Step:
-        ledger = tables.quality.ledger == "all"
-        match name:
-            case "url":
-                return UrlStep(tables.url, tables.max_document_bytes, ledger=ledger)
-            case "prefilter":
-                return PrefilterStep(tables.language, self._pages, ledger=ledger)
-            case "parse":
-                return ParseStep(tables.parse, self._pages, ledger=ledger)
-            case "language":
-                return LanguageStep(tables.language, ledger=ledger)
-            case "quality":
-                from stages.quality.step import quality_step  # spaCy's rules take a moment that help need not wait for
-
-                if any(":" in other for other in self.stages):
-                    import spacy  # noqa: F401 - the whole of it, with torch: a function of the user's may need that
-                return quality_step(tables.quality)
-            case "classifier":
-                return ClassifierStep(tables.classifier, ledger=ledger, load_encoder=tables.load_encoder)
-            case "decontaminate":
-                return DecontaminateStep(tables.decontaminate, partial(_load_encode, tables.encoding), ledger=ledger)
-            case "pii":
-                return PiiStep(tables.pii, ledger=ledger)
-        return UserStep(name, next((table for table in tables.step if table.name == name), None))
+        making = Making(tables=self.tables, pages=self._pages, has_user_steps=any(":" in name for name in self.stages))
+        makers = [spec_of(name).make for name in self.stages]
+        return tuple(make(making) for make in makers if make is not None)
 
 
 def attempt(step: Step, document: Document) -> Outcome:
@@ -330,21 +237,3 @@ def _without_payload(outcome: Outcome) -> Outcome:
     if isinstance(outcome, Rejection):
         return replace(outcome, document=replace(outcome.document, payload=b"", decoded=None))
     return replace(outcome, payload=b"", decoded=None)
-
-
-def _is_on(name: str, tables: StepTables) -> bool:
-    """Whether a step of the list does anything, as its table stands."""
-    switches = {
-        "prefilter": tables.language.prefilter and bool(tables.language.keep),
-        "quality": bool(tables.quality.rules),
-        "classifier": bool(tables.classifier),
-        "decontaminate": bool(tables.decontaminate.against),
-        "pii": bool(tables.pii.kinds),
-    }
-    return name not in CORPUS_STAGES and switches.get(name, True)
-
-
-def _load_encode(encoding: str) -> Encode:
-    from stages.tokens.tokenizer import load_tokenizer
-
-    return load_tokenizer(encoding).encode

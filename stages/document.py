@@ -12,12 +12,6 @@ from typing import Protocol
 
 from stages.fault import Fault
 
-STAGES: tuple[str, ...] = (
-    "url", "prefilter", "parse", "language", "quality", "classifier", "decontaminate", "pii",
-    "identity", "dedup.url", "dedup.exact", "dedup.near",
-)  # fmt: skip
-"""Every stage in the order a document meets them; the last four compare documents and are not steps."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:

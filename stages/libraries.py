@@ -21,14 +21,6 @@ COMPARING: Final = "comparing"
 
 MODULES: Final[dict[str, tuple[str, ...]]] = {
     READING: ("stages.reading.reader",),
-    "url": ("stages.steps.url",),
-    "prefilter": ("stages.steps.prefilter",),
-    "parse": ("stages.steps.parse",),
-    "language": ("stages.steps.language",),
-    "quality": ("stages.quality.step",),
-    "classifier": ("stages.steps.classifier",),
-    "decontaminate": ("stages.steps.decontaminate", "stages.tokens.tokenizer"),
-    "pii": ("stages.pii.step",),
     TOKENIZING: ("stages.tokens.tokenizer", "stages.tokens.shards"),
     COMPARING: (
         "stages.dedup.bands",
@@ -39,7 +31,8 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "stages.dedup.shingles",
     ),
 }
-"""The modules that each begins with; what these import of ours is looked through too."""
+"""The modules that what is no step begins with; those of steps stand in their catalogue. What these import of ours is
+looked through too."""
 
 OURS: Final = ("lineage", "stages", "pipeline", "trainer", "sluice")
 _FOLLOWED: Final = ("stages", "lineage.ids")
@@ -64,11 +57,6 @@ _TAKES_A_NAME: Final = frozenset({"files", "find_spec", "import_module", "__impo
 """Functions of importlib (and the one behind `import`) that find a library by the name that they are given."""
 
 _ROOT: Final = Path(__file__).parent.parent
-
-
-def libraries_of(stage: str) -> tuple[str, ...]:
-    """The distributions that a stage of MODULES runs on, by name."""
-    return libraries(*MODULES[stage])
 
 
 @functools.cache

@@ -20,12 +20,13 @@ from rich.text import Text
 from lineage.store.rows import DocumentRow
 from lineage.trace.document_history import DocumentHistory
 from pipeline.terminal import short_number, visible, visible_lines
-from stages.chain import Chain, StepTables, attempt
+from stages.chain import Chain, attempt
 from stages.document import Document, Edit, Finding, Rejection
 from stages.fault import Fault
 from stages.quality.languages import UNDETERMINED
 from stages.quality.options import table_of
 from stages.quality.step import STAGE as QUALITY
+from stages.steps.catalogue import StepTables
 
 Verdict = Literal["kept", "changed", "rejected"]
 _PREVIEW_CHARS: Final = 1_200

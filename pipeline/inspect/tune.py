@@ -15,12 +15,11 @@ from lineage.index.output_index import check_finished
 from lineage.recipe import RecipeError, as_plain
 from lineage.storage.folder import Folder
 from lineage.store.sql import QueryResult, questions
-from pipeline.phases.steps import switching_tables
-from pipeline.recipe import PipelineRecipe, check_steps_of, recipe_of
+from pipeline.recipe import PipelineRecipe, check_steps_of, recipe_of, tables_of
 from stages.chain import build_chain
-from stages.document import STAGES
 from stages.quality.options import threshold_defaults
 from stages.quality.step import NO_TABLE, every_rule
+from stages.steps.catalogue import STAGES
 from stages.steps.language import labels_of
 
 _SHAPES_MEASURES: Final = frozenset({"c4_min_words_per_line", "c4_max_word_chars", "fineweb_short_line_chars"})
@@ -333,7 +332,7 @@ def _chains(recipe: PipelineRecipe) -> list[tuple[str, ...]]:
 
 
 def _chains_by_source(recipe: PipelineRecipe) -> dict[str, tuple[str, ...]]:
-    tables = switching_tables(recipe)
+    tables = tables_of(recipe)
     return {source.name: tuple(build_chain(source.steps, tables).stages) for source in recipe.source}
 
 

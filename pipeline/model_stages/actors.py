@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from pipeline.cluster.tasks import ActorResources, TaskResources, check_actors, num_cpus, num_gpus
 from pipeline.recipe import RayTable
-from stages.chain import StepTables, build_chain
+from stages.chain import build_chain
+from stages.steps.catalogue import StepTables
 from stages.steps.model_stage import ModelStage
 
 

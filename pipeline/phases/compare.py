@@ -13,7 +13,7 @@ from pipeline.dedup.inputs import DedupUnit, earlier_files
 from pipeline.plan import RunPlan
 from pipeline.recipe import comparing
 from pipeline.units.results import ReadResult
-from stages.chain import CORPUS_STAGES
+from stages.steps.catalogue import CORPUS_STAGES
 
 NUM_STEPS = 12
 """About how many steps comparing has: only the progress bar asks."""

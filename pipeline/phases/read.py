@@ -26,10 +26,11 @@ from pipeline.recipe import PipelineRecipe, comparing, keeps_facts
 from pipeline.units.facts import publish_facts
 from pipeline.units.files import UnitFileOptions, UnitTally, UnitWriter, without_purged
 from pipeline.units.results import ReadResult
-from stages.chain import Chain, StepTables, build_chain
-from stages.document import STAGES, Document, Outcome
+from stages.chain import Chain, build_chain
+from stages.document import Document, Outcome
 from stages.reading.options import Format, ReadOptions, RowFields, Unreadable
 from stages.reading.reader import read_documents
+from stages.steps.catalogue import STAGES, StepTables
 
 _BATCH_DOCUMENTS: Final = 64
 _BATCH_BYTES: Final = 16 << 20

@@ -10,22 +10,15 @@ from lineage.purge.purged_sets import PurgedSets
 from lineage.recipe import RecipeError
 from lineage.store.delta import StoreError
 from pipeline.models.encoder import check_installed, load_encoder
-from pipeline.recipe import PipelineRecipe, check_steps_of, comparing
-from stages.chain import CORPUS_STAGES, StepTables, build_chain
+from pipeline.recipe import PipelineRecipe, check_steps_of, comparing, tables_of
+from stages.chain import build_chain
+from stages.steps.catalogue import CORPUS_STAGES, StepTables
 from stages.steps.url import named_host, names_page, normalise_url
 
 
 def step_tables(recipe: PipelineRecipe) -> StepTables:
     """What the steps need of the recipe; RecipeError where a step cannot be built or one of its files not be read."""
-    tables = replace(
-        switching_tables(recipe),
-        url=recipe.url,
-        parse=recipe.parse,
-        step=recipe.step,
-        load_encoder=load_encoder,
-        encoding=recipe.tokenize.encoding,
-        purged=_purged_sets(recipe.purges.honour),
-    )
+    tables = replace(tables_of(recipe), load_encoder=load_encoder, purged=_purged_sets(recipe.purges.honour))
     check_steps_of(recipe)
     check_installed(recipe.classifier)
     for source in recipe.source:
@@ -33,18 +26,6 @@ def step_tables(recipe: PipelineRecipe) -> StepTables:
         chain.prepare()
         _ = chain.models  # one that has no text to look at is refused now
     return tables
-
-
-def switching_tables(recipe: PipelineRecipe) -> StepTables:
-    """The tables that switch steps on and off: enough to know a source's stages."""
-    return StepTables(
-        max_document_bytes=recipe.limits.max_document_bytes,
-        language=recipe.language,
-        quality=recipe.quality,
-        classifier=recipe.classifier,
-        decontaminate=recipe.decontaminate,
-        pii=recipe.pii,
-    )
 
 
 def _purged_sets(outs: Sequence[str]) -> PurgedSets | None:

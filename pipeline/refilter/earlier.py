@@ -19,10 +19,11 @@ from lineage.store.tables import SCHEMAS
 from pipeline.inputs.files import Input
 from pipeline.phases.phase import Run
 from pipeline.plan import RunPlan, make_plan, output_identity
-from pipeline.recipe import PipelineRecipe, recipe_of
-from pipeline.refilter.step_keys import edits_text, first_changed, step_keys, what_differs
+from pipeline.recipe import PipelineRecipe, recipe_of, tables_of
+from pipeline.refilter.step_keys import first_changed, step_keys, what_differs
 from pipeline.report.run_summary import read_summary
 from stages.libraries import READING
+from stages.steps.catalogue import spec_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +178,9 @@ def _start(source: str, plan: RunPlan, earlier: EarlierRun) -> Start:
     is_unchanged = num_same == len(ours) == len(theirs)
     first = num_unchanged
     if not is_unchanged:
+        tables = tables_of(plan.recipe)
         behind_parse = range(stages.index("parse") + 1, num_unchanged)
-        first = next((i for i in behind_parse if edits_text(stages[i], plan.recipe)), num_unchanged)
+        first = next((i for i in behind_parse if spec_of(stages[i]).edits_text(tables)), num_unchanged)
     if not is_unchanged and not earlier.texts.kept:
         if num_unchanged < len(stages):
             why = f"and the step {stages[first]} of source {source!r} would have to judge others"

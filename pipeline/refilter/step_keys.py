@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lineage.ids import content_hash
-from pipeline.phases.steps import switching_tables
 from pipeline.plan import encoder_libraries, shaping_libraries
-from pipeline.recipe import PipelineRecipe, differing_keys
+from pipeline.recipe import PipelineRecipe, differing_keys, tables_of
 from stages.chain import build_chain
-from stages.libraries import MODULES, READING, libraries_of
-from stages.quality.step import every_rule
+from stages.libraries import READING
+from stages.steps.catalogue import SHAPING, StepSpec, StepTables, libraries_of, spec_of
 from stages.steps.user_code import function_files
 
 _EVERYWHERE: Final = ("machine", "numpy", "python", "sluice")
@@ -34,62 +33,56 @@ class StepKey:
 def step_keys(recipe: PipelineRecipe, identity: Mapping[str, Any], source: str) -> list[StepKey]:
     """READING, how the source's records are read, and its steps in order, those that are switched off left out."""
     plain: Mapping[str, Any] = next(one for one in identity["recipe"]["source"] if one["name"] == source)
-    stages = build_chain(plain["steps"], switching_tables(recipe)).stages
-    return [_step_key(stage, plain, identity) for stage in (READING, *stages)]
+    tables = tables_of(recipe)
+    stages = build_chain(plain["steps"], tables).stages
+    return [_step_key(stage, plain, identity, tables) for stage in (READING, *stages)]
 
 
-def _step_key(stage: str, source: Mapping[str, Any], identity: Mapping[str, Any]) -> StepKey:
-    names = _RECIPE_KEYS.get(stage, ())
+def _step_key(stage: str, source: Mapping[str, Any], identity: Mapping[str, Any], tables: StepTables) -> StepKey:
+    names, left_out = (_READING_KEYS, ()) if stage == READING else _keys_of(spec_of(stage), tables)
     files: Mapping[str, str] = identity["files"]
-    options = {name: _with_hashes(_value(name, source, identity["recipe"]), files) for name in names}
-    if stage == "quality":
-        del options["quality"]["ledger"]  # it changes what is recorded, and no verdict
-    if stage == "prefilter":
-        options["language"] = {name: options["language"][name] for name in ("keep", "model")}
-    if stage == "decontaminate" and not str(options["decontaminate"]["ngram"]).endswith("t"):
-        del options["tokenize.encoding"]
+    options = {name: _with_hashes(_value(name, source, identity["recipe"], left_out), files) for name in names}
     of_step = [files.get(file.name, "") for file in function_files([stage])] if ":" in stage else []
-    tables = [one for one in identity["recipe"].get("step", ()) if one["name"] == stage]
-    options |= {"step": _with_hashes(tables, files)} if tables else {}
+    own = [one for one in identity["recipe"].get("step", ()) if one["name"] == stage]
+    options |= {"step": _with_hashes(own, files)} if own else {}
     versions = {name: identity["versions"].get(name) for name in _run_on(stage)}
     content = json.dumps([stage, options, of_step, versions], sort_keys=True)
     return StepKey(stage=stage, key=content_hash(content.encode()).hex(), recipe_keys=names)
 
 
+def _keys_of(spec: StepSpec, tables: StepTables) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The keys that a step's outcome hangs on, and those among them that it does not."""
+    left_out = spec.leaves_out(tables)
+    return tuple(name for name in spec.recipe_keys if name not in left_out), left_out
+
+
 def _run_on(stage: str) -> tuple[str, ...]:
     """What a stage runs on, as a run's identity names it. A function of the user's may run on all of it."""
-    own = libraries_of(stage) if stage in MODULES else shaping_libraries()
+    own = libraries_of(stage) if stage in SHAPING else shaping_libraries()
     return (*_EVERYWHERE, *own, *(encoder_libraries() if stage == "classifier" else ()))
 
 
-_RECIPE_KEYS: Final[dict[str, tuple[str, ...]]] = {
-    READING: (
-        "source.inputs",
-        "source.format",
-        "source.limit",
-        "source.language",
-        "source.text_field",
-        "source.id_field",
-        "source.url_field",
-        "source.date_field",
-        "limits.max_document_bytes",
-    ),
-    "url": ("url", "limits.max_document_bytes"),
-    "prefilter": ("language", "parse.max_tags", "parse.max_depth", "parse.timeout_seconds"),
-    "parse": ("parse", "limits.max_document_bytes"),
-    "language": ("language.keep", "language.min_score", "language.model"),
-    "quality": ("quality",),
-    "classifier": ("classifier",),
-    "decontaminate": ("decontaminate", "tokenize.encoding"),
-    "pii": ("pii",),
-}
+_READING_KEYS: Final = (
+    "source.inputs",
+    "source.format",
+    "source.limit",
+    "source.language",
+    "source.text_field",
+    "source.id_field",
+    "source.url_field",
+    "source.date_field",
+    "limits.max_document_bytes",
+)
 
 
-def _value(name: str, source: Mapping[str, Any], recipe: Mapping[str, Any]) -> Any:
+def _value(name: str, source: Mapping[str, Any], recipe: Mapping[str, Any], left_out: Sequence[str] = ()) -> Any:
+    """The value of a key or of a whole table, less what is left out of it."""
     table, _, key = name.partition(".")
     of_table = source if table == "source" else recipe[table]
     value = of_table.get(key) if key else of_table  # a key that is not given is left out of a plain recipe
-    return dict(value) if isinstance(value, dict) else value
+    if not isinstance(value, dict):
+        return value
+    return {inner: one for inner, one in value.items() if f"{name}.{inner}" not in left_out}
 
 
 def _with_hashes(value: Any, files: Mapping[str, str]) -> Any:
@@ -112,13 +105,6 @@ def first_changed(ours: Sequence[StepKey], theirs: Sequence[StepKey]) -> int:
             break
         same += 1
     return same
-
-
-def edits_text(stage: str, recipe: PipelineRecipe) -> bool:
-    """Whether a step behind parse may change a text that it lets pass, or anything else that is not kept of it."""
-    if stage == "quality":
-        return any(rules.edit is not None for rules in every_rule(recipe.quality))
-    return (stage == "pii" and recipe.pii.action == "replace") or ":" in stage
 
 
 def what_differs(stage: StepKey, ours: Mapping[str, Any], theirs: Mapping[str, Any], source: str) -> str:

@@ -17,7 +17,7 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import commit_tables, read_table
 from pipeline.plan import plan_run
 from pipeline.recipe import PipelineRecipe, check_steps_of, checked, differing_keys, load, recipe_of
-from stages.document import STAGES
+from stages.steps.catalogue import STAGES
 
 LEAST = '[run]\nname = "a"\noutput = "out"\n[[source]]\nname = "web"\ninputs = ["a.warc.gz"]\n'
 

@@ -15,10 +15,11 @@ from lineage.ids import content_hash, text_hash
 from lineage.purge.purged_sets import PurgedSets
 from lineage.recipe import RecipeError
 from pipeline.demo.pages import write_article
-from stages.chain import CORPUS_STAGES, DEFAULT_STEPS, Chain, StepTables, build_chain, files_of
-from stages.document import STAGES, Document, Rejection, reject
+from stages.chain import DEFAULT_STEPS, Chain, build_chain
+from stages.document import Document, Rejection, reject
 from stages.pii.options import PiiTable
 from stages.quality.options import QualityTable
+from stages.steps.catalogue import CORPUS_STAGES, STAGES, StepTables, files_of
 from stages.steps.classifier import ClassifierTable
 from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.language import LanguageTable
@@ -355,7 +356,8 @@ def test_a_chain_loads_no_model_before_it_is_used():
 def test_torch_is_loaded_for_a_function_of_the_users_and_else_not_but_can_be(steps, before):
     program = f"""
 import sys
-from stages.chain import StepTables, build_chain
+from stages.chain import build_chain
+from stages.steps.catalogue import StepTables
 from stages.document import Document, Place
 chain = build_chain({steps.split()}, StepTables(max_document_bytes=10**7))
 text = "Don't split this by white space, Mr. Smith. " * 20

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.chain import DEFAULT_STEPS, Chain, StepTables, build_chain
+from stages.chain import DEFAULT_STEPS, Chain, build_chain
 from stages.document import Document, Outcome, Place
 from stages.reading.body import decode_body
 from stages.reading.options import ReadOptions, Unreadable
 from stages.reading.reader import read_documents
+from stages.steps.catalogue import StepTables
 from stages.steps.language import LanguageTable
 from stages.steps.parse import ParseTable
 from tests.support.inputs.mutations import KINDS, NUMBERS, Made, Mutator

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from stages import libraries as found_in
-from stages.document import STAGES
-from stages.libraries import MODULES, OURS, READING, imported_names, libraries, libraries_of
+from stages.libraries import OURS, READING, imported_names, libraries
+from stages.steps.catalogue import SHAPING, STAGES, libraries_of
 from tests.support.checkout import ROOT
 
 PAGE = (
@@ -78,7 +78,7 @@ def test_what_a_step_imports_when_it_runs_was_found(stage: str, tmp_path: Path) 
 
 @pytest.fixture(scope="module")
 def all_libraries() -> dict[str, tuple[str, ...]]:
-    return {name: libraries_of(name) for name in MODULES}
+    return {name: libraries_of(name) for name in SHAPING}
 
 
 def third_party(path: Path) -> set[str]:
@@ -93,7 +93,7 @@ def third_party(path: Path) -> set[str]:
 
 def test_every_step_is_looked_at() -> None:
     compared = {"identity", "dedup.url", "dedup.exact", "dedup.near"}
-    assert MODULES.keys() >= {READING, *STAGES} - compared
+    assert {*SHAPING} >= {READING, *STAGES} - compared
 
 
 def test_every_library_that_a_module_imports_is_one_of_some_stage(all_libraries: dict[str, tuple[str, ...]]) -> None:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from pipeline.report.run_summary import RunSummary
 from pipeline.terminal import visible
-from stages.document import STAGES
+from stages.steps.catalogue import STAGES
 
 
 def show_summary(screen: Console, summary: RunSummary) -> None:

@@ -13,9 +13,10 @@ from rich.console import Console
 
 from lineage.ids import content_hash
 from pipeline.inspect.explain import Explanation, as_json, explain, render, with_whole_ledger
-from stages.chain import DEFAULT_STEPS, Chain, StepTables, build_chain
+from stages.chain import DEFAULT_STEPS, Chain, build_chain
 from stages.document import Document, Place
 from stages.quality.options import QualityTable
+from stages.steps.catalogue import StepTables
 
 SENTENCES = (
     "The committee met again in the spring to discuss the results of the survey that it had sent out to the town. ",

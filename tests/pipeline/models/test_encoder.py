@@ -15,8 +15,9 @@ from safetensors.torch import load_file, save_file
 from lineage.recipe import RecipeError
 from pipeline.models.device import device_of_class, device_of_encoder
 from pipeline.models.encoder import check_installed, load_encoder
-from stages.chain import StepTables, build_chain
+from stages.chain import build_chain
 from stages.document import Document, Place, Rejection
+from stages.steps.catalogue import StepTables
 from stages.steps.classifier import ClassifierTable
 from tests.support.steps.tiny_encoder import make_encoder
 

@@ -22,11 +22,12 @@ from pipeline.phases.read import read_job, read_phase, read_unit
 from pipeline.plan import InputChangedError, RunPlan, check_same_run, clear_work, plan_run, probe
 from pipeline.recipe import load
 from pipeline.units.results import ReadResult
-from stages.chain import DEFAULT_STEPS, StepTables, build_chain
+from stages.chain import DEFAULT_STEPS, build_chain
 from stages.document import Document, Rejection
 from stages.quality.options import QualityTable
 from stages.reading.options import InputCounts, ReadOptions
 from stages.reading.reader import read_documents
+from stages.steps.catalogue import StepTables
 from stages.steps.language import LanguageTable
 from stages.steps.url import url_key
 from tests.support.inputs.make_warc import http, member, page, record

@@ -8,9 +8,10 @@ import pytest
 from fastwarc.warc import ArchiveIterator, WarcRecordType
 
 from lineage.ids import content_hash
-from stages.chain import DEFAULT_STEPS, StepTables, build_chain
+from stages.chain import DEFAULT_STEPS, build_chain
 from stages.document import Document, Outcome, Place, Rejection
 from stages.pii.scrub import scrub
+from stages.steps.catalogue import StepTables
 from stages.steps.language import LanguageStep, LanguageTable
 from stages.steps.parse import ParseTable
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from lineage.recipe import RecipeError
-from stages.chain import StepTables, build_chain
+from stages.chain import build_chain
 from stages.document import Document, Edit, Finding, Outcome, Rejection, reject
+from stages.steps.catalogue import StepTables
 from stages.steps.user_step import StepTable, UserStep, check_step_tables
 from tests.support.steps import model_steps
 

@@ -1,0 +1,230 @@
+"""Each step that a source can have, described once: a row of CATALOGUE is all that the rest of the project knows of it.
+
+Chain, recipe, lineage, the identity of a run, `sluice tune` and the report read this table. A new step is a row here,
+its module, and the field of its table in StepTables and in the recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from lineage.purge.purged_sets import PurgedSets
+from lineage.recipe import blamed_on
+from stages.document import Step
+from stages.html.page import PageReader
+from stages.libraries import MODULES, libraries
+from stages.ngrams import Encode
+from stages.pii.options import PiiTable
+from stages.pii.step import PiiStep
+from stages.quality.options import QualityTable
+from stages.steps.classifier import ClassifierStep, ClassifierTable, LoadEncoder
+from stages.steps.decontaminate import DecontaminateStep, DecontaminateTable
+from stages.steps.encoder_folder import encoder_files
+from stages.steps.fasttext_model import BUNDLED
+from stages.steps.language import LanguageStep, LanguageTable
+from stages.steps.parse import ParseStep, ParseTable
+from stages.steps.prefilter import PrefilterStep
+from stages.steps.url import UrlStep, UrlTable
+from stages.steps.user_step import StepTable, UserStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTables:
+    """Everything of a recipe that the steps of a chain need. Picklable."""
+
+    max_document_bytes: int
+    url: UrlTable = field(default_factory=UrlTable)
+    parse: ParseTable = field(default_factory=ParseTable)
+    language: LanguageTable = field(default_factory=LanguageTable)
+    quality: QualityTable = field(default_factory=QualityTable)
+    classifier: tuple[ClassifierTable, ...] = ()
+    step: tuple[StepTable, ...] = ()
+    load_encoder: LoadEncoder | None = None
+    decontaminate: DecontaminateTable = field(default_factory=DecontaminateTable)
+    pii: PiiTable = field(default_factory=PiiTable)
+    encoding: str = "cl100k_base"
+    """The recipe's tokenizer (`tokenize.encoding`): n-grams of tokens are its tokens."""
+    purged: PurgedSets | None = None
+
+    @property
+    def ledger(self) -> bool:
+        """Whether every rule is measured and kept, and not only the first that rejects."""
+        return self.quality.ledger == "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Making:
+    """What a step is made of: the tables, the pages that the steps of one chain share, and whether a function of the
+    user's is in the chain."""
+
+    tables: StepTables
+    pages: PageReader
+    has_user_steps: bool
+
+
+Value = Callable[[StepTables], object]
+"""The value of a key."""
+Files = Callable[[StepTables], tuple[str, ...]]
+"""The files that a key names, as given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSpec:
+    """A step. One without `make` compares documents, and is no part of a chain.
+
+    `is_on`: whether it does anything as its tables stand; else it is left out of the chain and of lineage. `modules`:
+    those that decide, from which its libraries are derived. `recipe_keys`: the keys, or tables, that its outcome hangs
+    on, less those that `leaves_out` names. `files`: for each key that names files, these. `asks`: keys that ask for
+    what no other step does, so that they are refused where no source has it. `edits_text`: whether it may change a text
+    that it lets pass."""
+
+    make: Callable[[Making], Step] | None = None
+    is_on: Callable[[StepTables], bool] = lambda tables: True
+    modules: tuple[str, ...] = ()
+    recipe_keys: tuple[str, ...] = ()
+    leaves_out: Callable[[StepTables], tuple[str, ...]] = lambda tables: ()
+    files: Mapping[str, Files] = field(default_factory=dict)
+    asks: Mapping[str, Value] = field(default_factory=dict)
+    edits_text: Callable[[StepTables], bool] = lambda tables: False
+
+
+def _quality_step(making: Making) -> Step:
+    from stages.quality.step import quality_step  # spaCy's rules take a moment that help need not wait for
+
+    if making.has_user_steps:
+        import spacy  # noqa: F401 - the whole of it, with torch: a function of the user's may need that
+    return quality_step(making.tables.quality)
+
+
+def _quality_edits(tables: StepTables) -> bool:
+    from stages.quality.step import every_rule
+
+    return any(rules.edit is not None for rules in every_rule(tables.quality))
+
+
+def _encode(encoding: str) -> Encode:
+    from stages.tokens.tokenizer import load_tokenizer
+
+    return load_tokenizer(encoding).encode
+
+
+def _model_files(tables: StepTables) -> tuple[str, ...]:
+    with blamed_on("classifier.model"):
+        return tuple(
+            file
+            for table in tables.classifier
+            for file in (encoder_files(table.model) if table.is_encoder else (table.model,))
+        )
+
+
+CATALOGUE: Final[dict[str, StepSpec]] = {
+    "url": StepSpec(
+        make=lambda making: UrlStep(making.tables.url, making.tables.max_document_bytes, ledger=making.tables.ledger),
+        modules=("stages.steps.url",),
+        recipe_keys=("url", "limits.max_document_bytes"),
+        files={
+            "url.block_hosts": lambda tables: tables.url.block_hosts,
+            "url.block_words": lambda tables: tables.url.block_words,
+        },
+        asks={
+            "url.block_hosts": lambda tables: tables.url.block_hosts,
+            "url.block_words": lambda tables: tables.url.block_words,
+        },
+    ),
+    "prefilter": StepSpec(
+        make=lambda making: PrefilterStep(making.tables.language, making.pages, ledger=making.tables.ledger),
+        is_on=lambda tables: tables.language.prefilter and bool(tables.language.keep),
+        modules=("stages.steps.prefilter",),
+        recipe_keys=("language.keep", "language.model", "parse.max_tags", "parse.max_depth", "parse.timeout_seconds"),
+        asks={"language.prefilter": lambda tables: tables.language.prefilter},
+    ),
+    "parse": StepSpec(
+        make=lambda making: ParseStep(making.tables.parse, making.pages, ledger=making.tables.ledger),
+        modules=("stages.steps.parse",),
+        recipe_keys=("parse", "limits.max_document_bytes"),
+    ),
+    "language": StepSpec(
+        make=lambda making: LanguageStep(making.tables.language, ledger=making.tables.ledger),
+        modules=("stages.steps.language",),
+        recipe_keys=("language.keep", "language.min_score", "language.model"),
+        files={"language.model": lambda tables: () if tables.language.model == BUNDLED else (tables.language.model,)},
+    ),
+    "quality": StepSpec(
+        make=_quality_step,
+        is_on=lambda tables: bool(tables.quality.rules),
+        modules=("stages.quality.step",),
+        recipe_keys=("quality",),
+        leaves_out=lambda tables: ("quality.ledger",),  # it changes what is recorded, and no verdict
+        edits_text=_quality_edits,
+    ),
+    "classifier": StepSpec(
+        make=lambda making: ClassifierStep(
+            making.tables.classifier, ledger=making.tables.ledger, load_encoder=making.tables.load_encoder
+        ),
+        is_on=lambda tables: bool(tables.classifier),
+        modules=("stages.steps.classifier",),
+        recipe_keys=("classifier",),
+        files={"classifier.model": _model_files},
+        asks={"classifier": lambda tables: tables.classifier},
+    ),
+    "decontaminate": StepSpec(
+        make=lambda making: DecontaminateStep(
+            making.tables.decontaminate, partial(_encode, making.tables.encoding), ledger=making.tables.ledger
+        ),
+        is_on=lambda tables: bool(tables.decontaminate.against),
+        modules=("stages.steps.decontaminate", "stages.tokens.tokenizer"),
+        recipe_keys=("decontaminate", "tokenize.encoding"),
+        leaves_out=lambda tables: () if tables.decontaminate.ngram.endswith("t") else ("tokenize.encoding",),
+        files={"decontaminate.against": lambda tables: tables.decontaminate.against},
+        asks={"decontaminate.against": lambda tables: tables.decontaminate.against},
+    ),
+    "pii": StepSpec(
+        make=lambda making: PiiStep(making.tables.pii, ledger=making.tables.ledger),
+        is_on=lambda tables: bool(tables.pii.kinds),
+        modules=("stages.pii.step",),
+        recipe_keys=("pii",),
+        edits_text=lambda tables: tables.pii.action == "replace",
+    ),
+    "identity": StepSpec(),
+    "dedup.url": StepSpec(),
+    "dedup.exact": StepSpec(),
+    "dedup.near": StepSpec(),
+}
+"""Every stage by name, in the order a document meets them."""
+
+STAGES: Final = tuple(CATALOGUE)
+
+CORPUS_STAGES: Final = tuple(name for name, step in CATALOGUE.items() if step.make is None)
+"""Stages that compare documents: they stand in `steps` after all others, and are not part of a chain. `identity` always
+runs, since ids name documents; the others run over the whole corpus where the `steps` of any source name them."""
+
+
+SHAPING: Final = (*MODULES, *(name for name, step in CATALOGUE.items() if step.modules))
+"""Everything that shapes a byte of the result: the steps, and how records are read, tokenized and compared."""
+
+
+def libraries_of(name: str) -> tuple[str, ...]:
+    """The distributions that one of SHAPING runs on, by name."""
+    return libraries(*(MODULES[name] if name in MODULES else CATALOGUE[name].modules))
+
+
+def spec_of(name: str) -> StepSpec:
+    """The step of this name, which may be a function of the user's: one may do anything to a text."""
+    if ":" not in name:
+        return CATALOGUE[name]
+    return StepSpec(
+        make=lambda making: UserStep(name, next((table for table in making.tables.step if table.name == name), None)),
+        files={"step.files": lambda tables: tuple(file for table in tables.step for file in table.files.values())},
+        edits_text=lambda tables: True,
+    )
+
+
+def files_of(tables: StepTables) -> dict[str, str]:
+    """Every file that these tables name, as given, and the key that names it: their content shapes the result as much
+    as the recipe does."""
+    named = {
+        key: files(tables) for step in (*CATALOGUE.values(), spec_of("user:step")) for key, files in step.files.items()
+    }
+    return {file: key for key, files in named.items() for file in files}
