@@ -57,7 +57,7 @@ def function_libraries(steps: Sequence[str]) -> tuple[str, ...]:
     tops |= {name.partition(".")[0] for file in files if not file.is_library for name in _names_in(file)}
     tops -= {*OURS, *sys.stdlib_module_names}
     holders = importlib.metadata.packages_distributions() if tops else {}
-    return tuple(sorted({name for top in tops for name in holders.get(top, ())}))
+    return tuple(sorted({name.lower() for top in tops for name in holders.get(top, ())}))
 
 
 def _imported_files(file: CodeFile) -> Iterator[CodeFile]:

@@ -173,12 +173,9 @@ def test_what_a_step_of_ones_own_imports_is_part_of_a_run(tmp_path: Path, monkey
     )
     (tmp_path / "their_words.py").write_text("from rich.text import Text\ndef split(text):\n    return text.split()\n")
     sources = {"steps": ["parse", "their_filters:keep", "identity"]}
-    monkeypatch.setitem(sys.modules, "their_filters", None)
     plan = planned(tmp_path, {"name": "own", "inputs": [str(tmp_path / "0.jsonl")], **sources})
     found = plan.identity["versions"]
-    assert (
-        found.keys() - versions().keys() == {"rich", "Jinja2"} - versions().keys() or {"rich", "jinja2"} <= found.keys()
-    )
+    assert found.keys() - versions().keys() == {"rich", "jinja2"}
     key = step_key(plan, "their_filters:keep")
     assert step_key(plan, "their_filters:keep", rich="0.0.1") != key
     assert step_key(plan, "parse", rich="0.0.1") == step_key(plan, "parse")
