@@ -150,11 +150,12 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
 def _tables(ask: _Ask, recipe: PipelineRecipe) -> str:
     """By whose tables the quality rules judged texts: those that came as far, by language; empty where no source has
     such rules."""
-    met = [
-        f"(source = {text_literal(source.name)} AND (status <> 'rejected' OR stage IN ({', '.join(map(text_literal, behind))})))"
-        for source in recipe.source
-        if recipe.quality.rules and (behind := source.steps[_place(source.steps, "quality") :])
-    ]
+    met = []
+    for source in recipe.source:
+        behind = source.steps[_place(source.steps, "quality") :]
+        if recipe.quality.rules and behind:
+            stages = ", ".join(map(text_literal, behind))
+            met.append(f"(source = {text_literal(source.name)} AND (status <> 'rejected' OR stage IN ({stages})))")
     if not met:
         return ""
     rows = ask(f"SELECT language, count(*) FROM documents WHERE {' OR '.join(met)} GROUP BY 1 ORDER BY 2 DESC, 1")
