@@ -28,7 +28,7 @@ from stages.dedup.minhash import scheme_name
 from stages.libraries import libraries
 from stages.steps.catalogue import SHAPING, files_of, libraries_of
 from stages.steps.model_stage import WHERE_IT_RUNS
-from stages.steps.user_code import CodeFile, function_files
+from stages.steps.user_code import CodeFile, function_files, function_libraries
 
 _ENCODERS = "pipeline.models.encoder"
 
@@ -120,7 +120,10 @@ def make_plan(
             | {file.name: _file_hash(file.path, "source.steps") for file in own_code(recipe)}
         ),
         "outputs": recordable(outputs),
-        "versions": versions(*(encoder_libraries() if any(table.is_encoder for table in recipe.classifier) else ())),
+        "versions": versions(
+            *(encoder_libraries() if any(table.is_encoder for table in recipe.classifier) else ()),
+            *function_libraries([step for source in recipe.source for step in source.steps]),
+        ),
     }
     shaping = {k: v for k, v in identity.items() if k != "inputs"}
     shaping["recipe"] = {k: v for k, v in identity["recipe"].items() if k != "run"} | {"seed": recipe.run.seed}

@@ -39,6 +39,7 @@ MAX_FILES: Final = 1 << 22
 (`pipeline/dedup/inputs.py`) has room for no more."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8}){0,4}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +293,11 @@ def tables_of(recipe: PipelineRecipe) -> StepTables:
 
 
 def _check_fields(source: SourceTable) -> None:
+    if source.language is not None and not _LANGUAGE.fullmatch(source.language):
+        raise RecipeError(
+            f"source.language of {source.name!r} = {source.language!r}: expected the label of a language, such as de",
+            "source.language",
+        )
     named = {
         "text_field": source.text_field,
         "id_field": source.id_field,

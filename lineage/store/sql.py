@@ -80,6 +80,11 @@ def questions(
         yield partial(_answer, out, connection, limits)
 
 
+def text_literal(value: str) -> str:
+    """A text as an SQL literal; the only character that means something inside one is the quote."""
+    return "'" + value.replace("'", "''") + "'"
+
+
 def _answer(out: Folder, connection: duckdb.DuckDBPyConnection, limits: Limits, sql: str) -> QueryResult:
     columns: tuple[str, ...] = ()
     rows: list[tuple[Json, ...]] = []

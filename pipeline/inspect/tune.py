@@ -14,7 +14,7 @@ from typing import Any, Final
 from lineage.index.output_index import check_finished
 from lineage.recipe import RecipeError, as_plain
 from lineage.storage.folder import Folder
-from lineage.store.sql import QueryResult, questions
+from lineage.store.sql import QueryResult, questions, text_literal
 from pipeline.recipe import PipelineRecipe, check_steps_of, recipe_of, tables_of
 from stages.chain import build_chain
 from stages.quality.options import threshold_defaults
@@ -177,7 +177,7 @@ def _rules(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str]) -> t
     rules: list[JudgedRule] = []
     edit_ends: int | None = None
     position = STAGES.index("language") * _AT_ONCE
-    wanted = ", ".join(map(_text, sorted({*new.language.keep, *labels_of(new.language.keep, labels)})))
+    wanted = ", ".join(map(text_literal, sorted({*new.language.keep, *labels_of(new.language.keep, labels)})))
     if old.language.keep:
         side = None if new.language.keep == old.language.keep else f"NOT IN ({wanted})"
         rules.append(JudgedRule(rule="language.not_kept", position=position, side=side))
@@ -334,10 +334,6 @@ def _chains(recipe: PipelineRecipe) -> list[tuple[str, ...]]:
 def _chains_by_source(recipe: PipelineRecipe) -> dict[str, tuple[str, ...]]:
     tables = tables_of(recipe)
     return {source.name: tuple(build_chain(source.steps, tables).stages) for source in recipe.source}
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> str:

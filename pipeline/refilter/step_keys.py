@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lineage.ids import content_hash
-from pipeline.plan import encoder_libraries, shaping_libraries
+from pipeline.plan import encoder_libraries
 from pipeline.recipe import PipelineRecipe, differing_keys, tables_of
 from stages.chain import build_chain
 from stages.libraries import READING
@@ -45,7 +45,7 @@ def _step_key(stage: str, source: Mapping[str, Any], identity: Mapping[str, Any]
     of_step = [files.get(file.name, "") for file in function_files([stage])] if ":" in stage else []
     own = [one for one in identity["recipe"].get("step", ()) if one["name"] == stage]
     options |= {"step": _with_hashes(own, files)} if own else {}
-    versions = {name: identity["versions"].get(name) for name in _run_on(stage)}
+    versions = {name: identity["versions"].get(name) for name in _run_on(stage, identity)}
     content = json.dumps([stage, options, of_step, versions], sort_keys=True)
     return StepKey(stage=stage, key=content_hash(content.encode()).hex(), recipe_keys=names)
 
@@ -56,10 +56,11 @@ def _keys_of(spec: StepSpec, tables: StepTables) -> tuple[tuple[str, ...], tuple
     return tuple(name for name in spec.recipe_keys if name not in left_out), left_out
 
 
-def _run_on(stage: str) -> tuple[str, ...]:
-    """What a stage runs on, as a run's identity names it. A function of the user's may run on all of it."""
-    own = libraries_of(stage) if stage in SHAPING else shaping_libraries()
-    return (*_EVERYWHERE, *own, *(encoder_libraries() if stage == "classifier" else ()))
+def _run_on(stage: str, *identities: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a stage runs on, as runs' identities name it. A function of the user's may run on all that they have."""
+    if stage not in SHAPING:
+        return tuple(sorted({name for identity in identities for name in identity["versions"]}))
+    return (*_EVERYWHERE, *libraries_of(stage), *(encoder_libraries() if stage == "classifier" else ()))
 
 
 _READING_KEYS: Final = (
@@ -112,7 +113,7 @@ def what_differs(stage: StepKey, ours: Mapping[str, Any], theirs: Mapping[str, A
     identities of runs."""
     found = _differing_options(stage, ours, theirs, source)
     if not found:
-        names = _run_on(stage.stage)
+        names = _run_on(stage.stage, ours, theirs)
         pairs = ((name, ours["versions"].get(name), theirs["versions"].get(name)) for name in names)
         found = [f"{name} is {now} now and was {was}" for name, now, was in pairs if now != was]
     return "; ".join(found) or "a file that it names has another content"

@@ -16,7 +16,7 @@ from lineage.ids import content_hash
 from lineage.index.output_index import Index
 from lineage.index.parsed_texts import read_parsed_texts
 from lineage.storage.folder import Folder
-from lineage.store.sql import Limits, questions
+from lineage.store.sql import Limits, questions, text_literal
 from pipeline.parquet.rows import read_rows
 from pipeline.recipe import PipelineRecipe, recipe_of
 from pipeline.report.clusters import largest_clusters
@@ -150,15 +150,15 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
 def _tables(ask: _Ask, recipe: PipelineRecipe) -> str:
     """By whose tables the quality rules judged texts: those that came as far, by language; empty where no source has
     such rules."""
-    judging = [source.name for source in recipe.source if "quality" in source.steps] if recipe.quality.rules else []
-    if not judging:
+    met = []
+    for source in recipe.source:
+        behind = source.steps[_place(source.steps, "quality") :]
+        if recipe.quality.rules and behind:
+            stages = ", ".join(map(text_literal, behind))
+            met.append(f"(source = {text_literal(source.name)} AND (status <> 'rejected' OR stage IN ({stages})))")
+    if not met:
         return ""
-    sources = ", ".join("'" + name + "'" for name in judging)
-    rows = ask(
-        f"SELECT language, count(*) FROM documents WHERE source IN ({sources}) AND stage IS DISTINCT FROM 'identity'"
-        " AND (status <> 'rejected' OR stage IN ('quality', 'classifier', 'decontaminate', 'pii'))"
-        " GROUP BY 1 ORDER BY 2 DESC, 1"
-    )
+    rows = ask(f"SELECT language, count(*) FROM documents WHERE {' OR '.join(met)} GROUP BY 1 ORDER BY 2 DESC, 1")
     judged: list[str] = []
     without: list[str] = []
     for language, num in rows:
@@ -171,6 +171,11 @@ def _tables(ask: _Ask, recipe: PipelineRecipe) -> str:
         became = "passed unjudged" if recipe.quality.no_table == "pass" else "were turned down"
         said += f" Texts without a table (quality.no_table) {became}: {', '.join(without)}."
     return said.strip()
+
+
+def _place(steps: Sequence[str], name: str) -> int:
+    """Where a step stands; behind all of them where it does not."""
+    return steps.index(name) if name in steps else len(steps)
 
 
 def _parsed_texts(out: Folder) -> str:

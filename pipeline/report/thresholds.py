@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lineage.store.sql import text_literal
 from pipeline.recipe import PipelineRecipe
 from pipeline.report.data import HistogramBar, RuleValues, ThresholdOption
 from stages.quality.rules import Side
@@ -143,7 +144,7 @@ def _counts_between(
     them alone. A value that equals an edge counts to the side on which it decides as those there do."""
     counted = {rule.rule: [(0, 0)] * (len(edges[rule.rule]) + 1) for rule in rules}
     ranges = [
-        f"({_text(rule.rule)}, {number}, {low}, {high}, {rule.counts_equal})"
+        f"({text_literal(rule.rule)}, {number}, {low}, {high}, {rule.counts_equal})"
         for rule in rules
         for number, (low, high) in enumerate(_pairs(edges[rule.rule]))
     ]
@@ -160,10 +161,6 @@ def _counts_between(
     for rule, number, num, num_alone in rows:
         counted[rule][number] = (num, num_alone)
     return counted
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _pairs(edges: Sequence[float]) -> list[tuple[str, str]]:

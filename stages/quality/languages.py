@@ -77,7 +77,6 @@ _SCRIPTS_WITHOUT_WHITE_SPACE: Final = frozenset({
 """Languages and scripts that put no white space between words: Unicode's UAX #14, classes ID and SA, and the scripts
 that part syllables instead. Of the labels of lid.176: ja, zh, yue, wuu, th, lo, km, my, bo."""
 
-
 _REGION: Final = re.compile(r"[a-z]{2}|\d{3}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -43,25 +44,42 @@ def function_files(steps: Sequence[str]) -> list[CodeFile]:
             raise RecipeError(f"source.steps: {name!r}: there is no module {module_name!r} ({error})") from error
         while files:
             file = files.pop()
-            if found.setdefault(file.name, file) is file and not file.is_library and file.path.endswith(".py"):
+            if found.setdefault(file.name, file) is file and not file.is_library:
                 files += _imported_files(file)
     return [found[name] for name in sorted(found)]
+
+
+def function_libraries(steps: Sequence[str]) -> tuple[str, ...]:
+    """The installed distributions that the user's code among `steps` lies in or imports, by name: their releases shape
+    a result too. RecipeError as `function_files`."""
+    files = function_files(steps)
+    tops = {file.name.partition("/")[0].removesuffix(".py") for file in files if file.is_library}
+    tops |= {name.partition(".")[0] for file in files if not file.is_library for name in _names_in(file)}
+    tops -= {*OURS, *sys.stdlib_module_names}
+    holders = importlib.metadata.packages_distributions() if tops else {}
+    return tuple(sorted({name.lower() for top in tops for name in holders.get(top, ())}))
 
 
 def _imported_files(file: CodeFile) -> Iterator[CodeFile]:
     """Those of the modules that a file names in import statements, installed ones aside. (Imports within a package are
     of files that belong to it anyhow.)"""
-    try:
-        names = list(imported_names(Path(file.path).read_bytes()))
-    except (OSError, SyntaxError, ValueError):
-        return  # who imports it is told
-    for name in names:
+    for name in _names_in(file):
         # Asked of the top alone: to find torch.nn, Python would import torch.
         if _is_of_user(name.partition(".")[0]):
             try:
                 yield from _module_files(name)
             except (ImportError, ValueError):
                 continue  # a name within a module, or an import that the code does without
+
+
+def _names_in(file: CodeFile) -> list[str]:
+    """What a file of the user's imports; nothing where it is no Python."""
+    if not file.path.endswith(".py"):
+        return []
+    try:
+        return list(imported_names(Path(file.path).read_bytes()))
+    except (OSError, SyntaxError, ValueError):
+        return []  # who imports it is told
 
 
 def _is_of_user(top: str) -> bool:

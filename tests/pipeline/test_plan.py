@@ -16,6 +16,7 @@ from lineage.recipe import RecipeError, parse_table
 from lineage.storage.folder import Folder
 from pipeline.plan import PLAN, RunPlan, check_same_run, clear_work, plan_run, versions
 from pipeline.recipe import PipelineRecipe, checked, load
+from pipeline.refilter.step_keys import step_keys
 from stages.html.extraction import Extractor, extract
 from tests.support.outputs.runs import recipe, write_recipe
 from tests.support.outputs.small_out.output import make_small_out
@@ -161,3 +162,28 @@ def test_clearing_leaves_what_an_unfinished_purge_wrote_down(tmp_path: Path) -> 
     out.publish("work/purge/intent.json", b"{}")
     clear_work(out)
     assert out.names() == ["work/purge/intent.json"]
+
+
+def test_what_a_step_of_ones_own_imports_is_part_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files are, and so are the releases of installed libraries that they import, within functions too."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "their_filters.py").write_text(
+        "import json\nfrom their_words import split\ndef keep(document):\n    import jinja2\n    return document\n"
+    )
+    (tmp_path / "their_words.py").write_text("from rich.text import Text\ndef split(text):\n    return text.split()\n")
+    sources = {"steps": ["parse", "their_filters:keep", "identity"]}
+    plan = planned(tmp_path, {"name": "own", "inputs": [str(tmp_path / "0.jsonl")], **sources})
+    found = plan.identity["versions"]
+    assert found.keys() - versions().keys() == {"rich", "jinja2"}
+    key = step_key(plan, "their_filters:keep")
+    assert step_key(plan, "their_filters:keep", rich="0.0.1") != key
+    assert step_key(plan, "parse", rich="0.0.1") == step_key(plan, "parse")
+    assert step_key(plan, "parse", lxml="0.0.1") != step_key(plan, "parse")
+
+
+def step_key(plan: RunPlan, stage: str, **others: str) -> str:
+    """The key of a step of the source `own` in an identity with other versions of some libraries."""
+    identity = {**plan.identity, "versions": {**plan.identity["versions"], **others}}
+    (key,) = (one.key for one in step_keys(plan.recipe, identity, "own") if one.stage == stage)
+    return key

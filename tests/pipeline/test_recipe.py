@@ -137,6 +137,9 @@ def test_a_source_whose_texts_nobody_identifies_names_their_language(path: Path)
     judging(path, steps=[stage for stage in WITHOUT_LANGUAGE if stage != "quality"])
     with pytest.raises(RecipeError, match=r"'de', and its steps name 'language'"):
         judging(path, language="de")
+    for wrong in ("", "d", "de,en", "German language"):
+        with pytest.raises(RecipeError, match=r"source\.language of 'web' = .*expected the label of a language"):
+            judging(path, steps=WITHOUT_LANGUAGE, language=wrong)
 
 
 def test_the_language_that_a_source_names_needs_a_table_as_a_kept_one_does(path: Path) -> None:

@@ -1,9 +1,9 @@
 """What other thresholds would have kept, lost and gained, from the ledger of a finished run; no output is made.
 
-The run must have been made with quality.ledger = "all", which keeps what every rule measured. Thresholds of [quality],
-language.keep and min_score, a classifier's threshold and decontaminate.ratio can be judged again; another change is
-refused by name. Open documents were turned down, pass what the ledger has of them, and have steps before them that
-never saw them. Duplicates are not looked at: the figures are of documents that survive the filters.
+The run must have been made with quality.ledger = "all", which keeps what every rule measured. Thresholds of [quality]
+and its no_table, language.keep and min_score, a classifier's threshold and decontaminate.ratio can be judged again;
+another change is refused by name. Open documents were turned down, pass what the ledger has of them, and have steps
+before them that never saw them. Duplicates are not looked at: the figures are of documents that survive the filters.
 
   sluice tune recipes/crawl.toml --from OUT --set quality.min_words=80
   sluice tune strict.toml loose.toml --from OUT --examples 3       side by side

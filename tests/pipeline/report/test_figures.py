@@ -14,11 +14,12 @@ from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from pipeline.demo.pages import write_article
-from pipeline.report.collect import collect
+from pipeline.recipe import load
+from pipeline.report.collect import _tables, collect
 from pipeline.report.data import ReportData
 from tests.support.inputs.make_warc import good, http, member, record
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
-from tests.support.outputs.runs import recipe, run
+from tests.support.outputs.runs import recipe, run, write_recipe
 
 
 @pytest.fixture(scope="module")
@@ -113,3 +114,26 @@ def test_a_record_that_lies_in_two_files_counts_twice_at_every_threshold(data: R
     }
     assert told == kept
     assert len(set(told.values())) > 2
+
+
+def test_the_page_tells_by_whose_tables_texts_were_judged(data: ReportData, out: Folder) -> None:
+    before, _, told = data.tables.removesuffix(".").partition(": ")
+    assert before == "Judged by the table of their own language"
+    numbers = dict(part.split(" ") for part in told.split(", "))
+    assert numbers.keys() == {"en", "de", "fr", "es"} & numbers.keys() and "en" in numbers
+    (num,) = ask(out, "SELECT sum(num_in)::BIGINT FROM steps WHERE stage = 'quality'")[0]
+    assert sum(int(one.replace(",", "")) for one in numbers.values()) == num
+    assert data.tables in out.read("report.html").decode()
+
+
+@pytest.mark.parametrize(("no_table", "became"), [("pass", "passed unjudged"), ("reject", "were turned down")])
+def test_texts_without_a_table_are_told_apart(no_table: str, became: str, tmp_path: Path) -> None:
+    quality = {"no_table": no_table, "stop_words_off": ["nb"]}
+    recipe_file = write_recipe(
+        tmp_path / "r.toml", recipe("out", {"web": ("a",)}, quality=quality, language={"keep": []})
+    )
+    rows = [("de", 1500), ("ja", 3), ("no", 2), ("zh", 1)]
+    assert _tables(lambda sql: rows, load(recipe_file)) == (
+        "Judged by the table of their own language: de 1,500, no (by that of nb) 2."
+        f" Texts without a table (quality.no_table) {became}: ja 3, zh 1."
+    )
