@@ -53,6 +53,12 @@ def band_keys(signatures: U32, table: DedupTable) -> I64:
     return keys.view(np.int64)
 
 
+def bands_of(signature: bytes, table: DedupTable) -> list[int]:
+    """The buckets of one signature, by band."""
+    found: list[int] = band_keys(np.frombuffer(signature, "<u4")[None], table)[0].tolist()
+    return found
+
+
 def band_orders(signatures: U32, table: DedupTable) -> I64:
     """Where each signature stands in the signature order of each band's buckets, shape (num_signatures, bands).
 

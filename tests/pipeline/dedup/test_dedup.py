@@ -37,7 +37,7 @@ from tests.support.outputs.runs import s3_server
 
 
 def similar(left: str, right: str) -> float:
-    return jaccard(shingles(left, 5), shingles(right, 5))
+    return jaccard(shingles(left, DedupTable()), shingles(right, DedupTable()))
 
 
 def chain(num_windows: int, *, step: int = 8) -> list[str]:
