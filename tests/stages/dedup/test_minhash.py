@@ -141,11 +141,14 @@ def test_mixing_keeps_distinct_values_distinct(values: list[int]) -> None:
 
 def test_the_estimate_floor_lies_four_standard_errors_below_the_threshold() -> None:
     assert estimate_floor(DedupTable(threshold=0.8)) == pytest.approx(0.8 - 4 * (0.8 * 0.2 / 128) ** 0.5)
+    assert estimate_floor(DedupTable(threshold=0.8, verify=False)) == 0
 
 
 def test_scheme_names_tell_incomparable_signatures_apart() -> None:
     tables = [DedupTable(), DedupTable(scheme="datasketch"), DedupTable(shingle=6), DedupTable(num_perm=256)]
-    assert len({scheme_name(table) for table in tables}) == 4
+    tables += [DedupTable(normalise="fineweb"), DedupTable(normalise="slimpajama")]
+    assert len({scheme_name(table) for table in tables}) == 6
+    assert scheme_name(DedupTable(verify=False, threshold=0.5)) == scheme_name(DedupTable())
 
 
 def test_bands_and_rows_must_fit_the_signature() -> None:
@@ -156,7 +159,7 @@ def test_bands_and_rows_must_fit_the_signature() -> None:
 
 @pytest.mark.parametrize(
     "wrong", [{"threshold": 0.0}, {"threshold": 1.1}, {"bands": 0}, {"rows": 0}, {"shingle": 0}, {"keep": "first"},
-              {"scheme": "sha1"}, {"num_perm": 0}]
+              {"scheme": "sha1"}, {"num_perm": 0}, {"normalise": "lower"}, {"verify": "no"}]
 )  # fmt: skip
 def test_values_out_of_range_are_refused_by_name(wrong: dict[str, object]) -> None:
     with pytest.raises(RecipeError, match=f"dedup.{next(iter(wrong))}"):
