@@ -88,8 +88,7 @@ def _trafilatura(favor: Favor, fast: bool) -> Callable[[str], str]:
     import trafilatura
     from trafilatura.deduplication import LRUCache
 
-    from stages.html.maths import with_maths
-from stages.html.trafilatura_patches.apply import apply_patches
+    from stages.html.trafilatura_patches.apply import apply_patches
 
     apply_patches()
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a line for every odd page is noise at this scale

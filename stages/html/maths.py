@@ -21,9 +21,11 @@ from typing import Final, NamedTuple
 from stages.html.mathml import latex_of_presentation
 
 _MAY_HOLD_MATHS: Final = re.compile(
-    r"(?i)<(?:su[pb][\s/>]|(?:[a-z]{1,8}:)?math[\s/>]|script[^>]{0,200}math/tex"
-    r"|img[^>]{0,1000}class=[\"']?(?:mwe-math|tex[\"'\s>]|latex))|&(?:frasl|#8260|#x2044);"
+    r"<(?:[sS][uU][pPbB][\s/>]|(?:m:|mml:)?(?:math|MATH)[\s/>]|script[^>]{0,200}math/tex"
+    r"|img[^>]{0,1000}class=[\"']?(?:mwe-math|tex[\"'\s>]|latex))"
 )
+"""Asked of every page, and so without ignoring case, which would cost half as much again."""
+_FRACTION_ENTITY: Final = re.compile("&(?:frasl|#8260|#x2044);")
 _FRACTION_SLASH: Final = re.compile(r"(?i)\u2044|&(?:frasl|#8260|#x2044);")
 _PLAIN_TEXT: Final = ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")
 _WRAPPING: Final = ("span", "div", "mjx-container")
@@ -31,13 +33,13 @@ _WRAPPING: Final = ("span", "div", "mjx-container")
 
 def _starts(*more: str) -> re.Pattern[str]:
     names = "|".join((*_PLAIN_TEXT, *more))
-    return re.compile(rf"(?i)<(!--|(?:(?:[a-z]{{1,8}}:)?math|su[pb]|img|{names})(?=[\s/>]))")
+    return re.compile(rf"(?i)<(!--|(?:(?:m:|mml:)?math|su[pb]|img|{names})(?=[\s/>]))")
 
 
 _STARTS: Final = _starts()
 _STARTS_AND_WRAPPERS: Final = _starts(*_WRAPPING)
 _TAG_END: Final = re.compile(r"(?:[^>=]++|=\s*+(?:\"[^\"]*+\"|'[^']*+')?+)*+>")
-_MATH_END: Final = re.compile(r"(?i)</(?:[a-z]{1,8}:)?math\s*>")
+_MATH_END: Final = re.compile(r"(?i)</(?:m:|mml:)?math\s*>")
 _PLAIN_TEXT_END: Final = {name: re.compile(rf"(?i)</{name}(?=[\s/>])") for name in _PLAIN_TEXT}
 _START_OR_END: Final = {name: re.compile(rf"(?i)<(/?){name}(?=[\s/>])[^>]*>") for name in _WRAPPING}
 _MAX_FORMULA: Final = 50_000
@@ -55,7 +57,7 @@ _BLOCK: Final = re.compile(r"(?i)<(?:p|h[1-6]|li|td|article|section|blockquote)[
 
 def with_maths(html: str) -> str:
     """The page with its formulas as text; itself where it has none."""
-    if "\u2044" not in html and not _MAY_HOLD_MATHS.search(html):
+    if not (_MAY_HOLD_MATHS.search(html) or "\u2044" in html or _FRACTION_ENTITY.search(html)):
         return html
     # resiliparse drops a fraction slash that stands between two elements.
     return _Rewriting(_FRACTION_SLASH.sub("/", html)).result()
@@ -107,7 +109,7 @@ class _Rewriting:
     def _element(self, name: str, begin: int, tag: re.Match[str]) -> int | None:
         """Look at an element whose start tag ends as `tag` does; where to go on, None at the end of the page."""
         if name in ("sup", "sub"):
-            change = _script_text(self._html, begin, tag.end(), name)
+            change = _raised_text(self._html, begin, tag.end(), name)
             return tag.end() if change is None else self._replace(begin, change.end, change.text)
         if name == "img":
             latex = _of_image(tag[0])
@@ -157,12 +159,11 @@ class _Rewriting:
         mathml = _MATH.search(content) if num_maths == 1 else None
         if num_maths > 1 or _BLOCK.search(content):  # no single formula: what is in it is looked at
             return tag.end()
-        given = mathml[0] if mathml else _value(_DATA_MATHML.search(tag[0]))
         is_mathjax = any(one.startswith(("MathJax", "MJX")) for one in classes)
-        if not given and not is_mathjax:
+        if mathml is None and not is_mathjax:
             return tag.end()
         is_display = any("isplay" in one or "block" in one for one in classes)
-        latex = _of_mathml(given, is_display=is_display) if given else None
+        latex = None if mathml is None else _of_mathml(mathml[0], is_display=is_display)
         self._waiting.append(_Wrapper(begin, end, latex, "MathJax_Preview" in classes))
         return end
 
@@ -195,13 +196,12 @@ def _wrapper_classes(name: str, attributes: str) -> frozenset[str]:
     return classes if classes & _WRAPPERS else frozenset()
 
 
-_MATH_START: Final = re.compile(r"(?i)<(?:[a-z]{1,8}:)?math(?=[\s>])")
-_MATH: Final = re.compile(r"(?is)<((?:[a-z]{1,8}:)?math)(?=[\s>])(?:[^<]++|<(?!/\1\s*>))++</\1\s*>")
+_MATH_START: Final = re.compile(r"(?i)<(?:m:|mml:)?math(?=[\s>])")
+_MATH: Final = re.compile(r"(?is)<((?:m:|mml:)?math)(?=[\s>])(?:[^<]++|<(?!/\1\s*>))++</\1\s*>")
 _ANNOTATION: Final = re.compile(
-    r"(?is)<(?:[a-z]{1,8}:)?annotation\s[^<>]{0,300}encoding\s*=\s*[\"']?(?:application/x-)?(?:la)?tex[\"'\s>][^<]*"
+    r"(?is)<(?:m:|mml:)?annotation\s[^<>]{0,300}encoding\s*=\s*[\"']?(?:application/x-)?(?:la)?tex[\"'\s>][^<]*"
 )
 _ATTRIBUTE: Final = r"""(?is)\s{name}\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))"""
-_DATA_MATHML: Final = re.compile(_ATTRIBUTE.format(name="data-mathml"))
 _ALT: Final = re.compile(_ATTRIBUTE.format(name="alt"))
 _ALTTEXT: Final = re.compile(_ATTRIBUTE.format(name="alttext"))
 _DISPLAY: Final = re.compile(r"""(?i)\s(?:display|mode)\s*=\s*["']?(?:block|display)\b""")
@@ -282,6 +282,8 @@ _LOOK_BACK: Final = 120
 _MAX_RAISED: Final = 200
 _SCRIPT_END: Final = {name: re.compile(rf"(?i)</{name}\s*>") for name in ("sup", "sub")}
 _INLINE: Final = r"(?:i|b|em|small|strong|var|span|font|big|sub|sup|u|tt|code)"
+_NOTE: Final = re.compile(r"(?i)note|fnref|reference|cite")
+_ANY_TAG: Final = re.compile(r"<[^<>]*>")
 _INLINE_END: Final = re.compile(rf"(?i)</{_INLINE}\s*>")
 _INLINE_TAG: Final = re.compile(rf"(?i)</?{_INLINE}(?:\s[^<>]*)?>")
 
@@ -310,17 +312,18 @@ def _text_before(html: str, end: int) -> str:
     return unescape(tail[max(tail.rfind(">"), tail.rfind("<")) + 1 :])
 
 
-def _script_text(html: str, begin: int, at: int, name: str) -> _Change | None:
+def _raised_text(html: str, begin: int, at: int, name: str) -> _Change | None:
     """What takes the place of a raised or lowered element whose content begins at `at`; None where it stays."""
     close = _SCRIPT_END[name].search(html, at, at + _MAX_RAISED)
     if close is None:
         return None
     markup, end = html[at : close.start()], close.end()
-    text = unescape(_INLINE_TAG.sub("", markup)).strip()
+    text = unescape(_INLINE_TAG.sub("", markup))
+    text, is_spaced = text.strip(), text[-1:].isspace()
     before = _text_before(html, begin)
-    behind = " " if text[-1:].isdigit() and html[end : end + 1].isdigit() else ""
-    if "<" in text:  # a link, an image: the mark of a footnote
-        shown = unescape(re.sub(r"<[^<>]*>", "", markup)).strip()
+    behind = " " if is_spaced or (text[-1:].isdigit() and html[end : end + 1].isdigit()) else ""
+    if "<" in text or _NOTE.search(html, begin, at):  # the mark of a footnote, most often a link
+        shown = unescape(_ANY_TAG.sub("", markup)).strip()
         apart = shown[:1].isdigit() and before[-1:].isdigit()
         return _Change(" " + html[begin:at], at) if apart else None
     if name == "sup" and text.isdigit() and (divided := _SLASH_AND_LOWERED.match(html, end)) is not None:
@@ -332,7 +335,7 @@ def _script_text(html: str, begin: int, at: int, name: str) -> _Change | None:
         if _NUMBER.fullmatch(text) or _NAME.fullmatch(text):
             return _Change(sign + text + behind, end)
         if _EXPRESSION.fullmatch(text):
-            return _Change(f"{sign}({text})", end)
+            return _Change(f"{sign}({text}){behind}", end)
     if text[:1].isdigit() and before[-1:].isdigit() and not re.search(r"[^\W\d_]", text):
-        return _Change(f" {text}{behind}", end)
-    return _Change(f"{html[begin:end]} ", end) if behind else None
+        return _Change(f" {escape(text)}{behind}", end)
+    return _Change(f"{html[begin:end]} ", end) if behind and text[-1:].isdigit() else None
