@@ -1,4 +1,4 @@
-"""Which variants of a real page each way of `dedup.normalise` finds again, beside datatrove, and what normalising costs.
+"""Which variants of a real page each way of `dedup.normalise` finds again, beside datatrove, and what it costs.
 
 usage: python -m benchmarks.near_duplicates CRAWL_DIR [--each 24] (--help for all)
 
@@ -6,9 +6,9 @@ Variants are planted: of each kind, of as many English pages, none of which is u
 texts share one of 14 bands of 8 values and, in the columns of a threshold, their Jaccard reaches it. datatrove signs
 with its own normalisation and spaCy's words, and cuts by bands alone.
 
-Then all pairs of whole pages, and of paragraphs of at least 25 words, are compared by brute force: at or above .8 by each
-way, and what comes or goes beside `none`. `--show` prints the pairs that come or go, to be read. The last lines are
-processor time a page: signing and normalising.
+Then all pairs of whole pages, and of paragraphs of at least 25 words, are compared by brute force: at or above .8 by
+each way, and what comes or goes beside `none`. `--show` prints the pairs that come or go, to be read. The last lines
+are processor time a page: signing and normalising.
 """
 
 from __future__ import annotations
@@ -159,7 +159,8 @@ def print_costs(texts: Sequence[str]) -> None:
         work[f"normalising, {way}"] = lambda text, way=way: normalised(text, way)  # type: ignore[misc]
     for name, act in work.items():
         spent = min(_seconds(act, texts) for _ in range(3))
-        print(f"  {name:24}{1000 * spent / len(texts):8.3f} ms a page of {sum(map(len, texts)) // len(texts):,} characters")
+        mean = sum(map(len, texts)) // len(texts)
+        print(f"  {name:24}{1000 * spent / len(texts):8.3f} ms a page of {mean:,} characters")
 
 
 def _seconds(act: Callable[[str], object], texts: Iterable[str]) -> float:

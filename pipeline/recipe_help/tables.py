@@ -99,7 +99,7 @@ EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
     "actors = [1, 2]",
     ("data", "decontaminate"): '[decontaminate]\nagainst = ["gsm8k.jsonl"]\nfield = "question"',
     ("data", "pii"): '[pii]\nkinds = ["email", "ip"]',
-    ("data", "dedup"): "[dedup]\nnum_perm = 112\nbands = 14\nrows = 8\nnormalise = \"fineweb\"\nthreshold = 0.75",
+    ("data", "dedup"): '[dedup]\nnum_perm = 112\nbands = 14\nrows = 8\nnormalise = "fineweb"\nthreshold = 0.75',
     ("data", "tokenize"): '[tokenize]\nencoding = "tokenizer.json"\nshard_tokens = 100_000_000',
     ("data", "limits"): "[limits]\nmax_bad_records = 0.05",
     ("data", "purges"): '[purges]\nhonour = ["s3://bucket/earlier"]',

@@ -318,8 +318,8 @@ def _raised_text(html: str, begin: int, at: int, name: str) -> _Change | None:
     if close is None:
         return None
     markup, end = html[at : close.start()], close.end()
-    text = unescape(_INLINE_TAG.sub("", markup))
-    text, is_spaced = text.strip(), text[-1:].isspace()
+    unstripped = unescape(_INLINE_TAG.sub("", markup))
+    text, is_spaced = unstripped.strip(), unstripped[-1:].isspace()
     before = _text_before(html, begin)
     behind = " " if is_spaced or (text[-1:].isdigit() and html[end : end + 1].isdigit()) else ""
     if "<" in text or _NOTE.search(html, begin, at):  # the mark of a footnote, most often a link

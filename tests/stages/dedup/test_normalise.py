@@ -100,9 +100,11 @@ def found(left: str, right: str, way: Normalise) -> bool:
 
 
 PAGE = "\n".join(
-    f"The {name} keeper said, \"it's a fair day\" - and {name} boats, nets and oars: {number * 37} in all, left at"
+    f'The {name} keeper said, "it\'s a fair day" - and {name} boats, nets and oars: {number * 37} in all, left at'
     f" {number}:30 from the old {name} pier."
-    for number, name in enumerate("amber birch coral dune ember fjord grove heath inlet jetty knoll loch".split())
+    for number, name in enumerate(
+        ["amber", "birch", "coral", "dune", "ember", "fjord", "grove", "heath", "inlet", "knoll"]
+    )
 )
 
 
