@@ -131,10 +131,19 @@ def print_natural_pairs(what: str, texts: Sequence[str], show: bool) -> None:
         found = resembling(texts, way)
         plain = plain or found
         near, near_plain = ({p for p, value in of.items() if value >= THRESHOLD} for of in (found, plain))
-        print(f"  {way:12}{len(near):6} pairs, {len(near - near_plain)} come, {len(near_plain - near)} go")
+        table, come = DedupTable(normalise=way), near - near_plain
+        spelled = [[shingles(_spelled(texts[number]), table) for number in pair] for pair in sorted(come)]
+        by_numbers = sum(jaccard(*sets) < THRESHOLD for sets in spelled)
+        print(f"  {way:12}{len(near):6} pairs, {len(come)} come, {by_numbers} of them for numbers are alike;", end="")
+        print(f" {len(near_plain - near)} go")
         for one, other in sorted(near ^ near_plain) if show else ():
             change = f"{plain.get((one, other), 0):.3f} -> {found.get((one, other), 0):.3f}"
             print(f"    {change}\n      {texts[one][:300]!r}\n      {texts[other][:300]!r}")
+
+
+def _spelled(text: str) -> str:
+    """Digits as letters, which no way makes alike."""
+    return re.sub(r"[0-9]", lambda digit: "abcdefghij"[int(digit[0])], text)
 
 
 def print_variants(pairs: dict[str, list[tuple[str, str]]]) -> None:

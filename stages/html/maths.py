@@ -321,11 +321,12 @@ def _raised_text(html: str, begin: int, at: int, name: str) -> _Change | None:
     unstripped = unescape(_INLINE_TAG.sub("", markup))
     text, is_spaced = unstripped.strip(), unstripped[-1:].isspace()
     before = _text_before(html, begin)
-    behind = " " if is_spaced or (text[-1:].isdigit() and html[end : end + 1].isdigit()) else ""
+    is_followed = text[-1:].isdigit() and html[end : end + 1].isdigit()
+    behind = " " if is_spaced or is_followed else ""
     if "<" in text or _NOTE.search(html, begin, at):  # the mark of a footnote, most often a link
         shown = unescape(_ANY_TAG.sub("", markup)).strip()
-        apart = shown[:1].isdigit() and before[-1:].isdigit()
-        return _Change(" " + html[begin:at], at) if apart else None
+        fuses = shown[:1].isdigit() and before[-1:].isdigit()
+        return _Change(" " + html[begin:at], at) if fuses else None
     if name == "sup" and text.isdigit() and (divided := _SLASH_AND_LOWERED.match(html, end)) is not None:
         apart = " " if before[-1:].isdigit() else ""
         behind = " " if html[divided.end() : divided.end() + 1].isdigit() else ""
@@ -338,4 +339,4 @@ def _raised_text(html: str, begin: int, at: int, name: str) -> _Change | None:
             return _Change(f"{sign}({text}){behind}", end)
     if text[:1].isdigit() and before[-1:].isdigit() and not re.search(r"[^\W\d_]", text):
         return _Change(f" {escape(text)}{behind}", end)
-    return _Change(f"{html[begin:end]} ", end) if behind and text[-1:].isdigit() else None
+    return _Change(f"{html[begin:end]} ", end) if is_followed else None

@@ -165,7 +165,8 @@ def test_looking_for_ends_that_never_come_has_an_end() -> None:
 PIECES = st.sampled_from(
     [MATHML, KATEX, WIKIPEDIA, SCRIPT, "<math>", "</math>", "<sup>", "</sup>", "<sub>", "</sub>", "1", "x", "/",
      "\u2044", " ", "<!--", "-->", '<span class="katex">', '<span class="MathJax">', "</span>", "<script>", "</script>",
-     '"', "'", "<a>", "</a>", "<mfrac>", "<mi>", "<", ">", "=", "&lt;", "<img class=tex alt=", "<mjx-container>", "\\", "{", "$"]
+     '"', "'", "<a>", "</a>", "<mfrac>", "<mi>", "<", ">", "=", "&lt;", "<img class=tex alt=",
+     "<mjx-container>", "\\", "{", "$"]
 )  # fmt: skip
 
 
