@@ -28,6 +28,7 @@ def main() -> int:
         commands = [
             ["rules", str(crawl)],
             ["dedup"],
+            ["near_duplicates", str(crawl)],
             ["dedup_scale", "--documents", "100000", "--peer", "5000"],
             ["loader"],
             ["training"],

@@ -45,7 +45,7 @@ def make_texts(number: int, seed: int = 0) -> list[str]:
 
 def signed_by_datasketch(text: str) -> None:
     sketch = MinHash(128)
-    sketch.update_batch(shingle_strings(text, 5))
+    sketch.update_batch(shingle_strings(text, DedupTable()))
 
 
 def rates(texts: Sequence[str], ways: dict[str, Callable[[str], object]]) -> dict[str, float]:
@@ -122,15 +122,15 @@ def main() -> None:
     options = parser.parse_args()
     texts = make_texts(options.documents)
     fast, exact = Signer(DedupTable()), Signer(DedupTable(scheme="datasketch"))
-    first = shingles(texts[0], 5)
+    first = shingles(texts[0], DedupTable())
     found = rates(
         texts,
         {
             "datasketch 2.0.0 update_batch": signed_by_datasketch,
             'scheme "datasketch"': exact.signature,
             'scheme "fast"': fast.signature,
-            "shingle sets": lambda text: shingles(text, 5),
-            "sets and Jaccard": lambda text: jaccard(first, shingles(text, 5)),
+            "shingle sets": lambda text: shingles(text, DedupTable()),
+            "sets and Jaccard": lambda text: jaccard(first, shingles(text, DedupTable())),
         },
     )
     peer = found["datasketch 2.0.0 update_batch"]

@@ -167,10 +167,10 @@ def _check_comparable(recipe: PipelineRecipe) -> None:
                 f"dedup.against: {without_secrets(url)} was made without dedup.near, so it holds no signatures, and"
                 " this run compares near texts: set dedup.near = false, or name an output that was made with dedup.near"
             )
-        if scheme_name(theirs) != scheme_name(ours):
+        if ours.near and scheme_name(theirs) != scheme_name(ours):
             raise RecipeError(
                 f"dedup.against: {without_secrets(url)} was signed as {scheme_name(theirs)}, this run as"
-                f" {scheme_name(ours)}: give both the same dedup.scheme, num_perm and shingle"
+                f" {scheme_name(ours)}: give both the same dedup.scheme, num_perm, shingle and normalise"
             )
 
 

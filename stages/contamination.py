@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lineage.ids import text_hash
-from stages.dedup.bands import band_keys
+from stages.dedup.bands import bands_of
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
@@ -65,7 +65,7 @@ class Finder:
         for number, text in self._variants:
             self._hashes.setdefault(text_hash(text), []).append(number)
         self._signer = Signer(table)
-        self._shingles = [shingles(text, table.shingle) for text in texts]
+        self._shingles = [shingles(text, table) for text in texts]
         self._sizes = sorted(len(found) for found in self._shingles)
         self._buckets = self._band_buckets(texts)
 
@@ -74,7 +74,7 @@ class Finder:
         buckets: dict[int, list[int]] = {}
         for place, signature in signed:
             if signature is not None:
-                for key in band_keys(np.frombuffer(signature, "<u4")[None], self._table)[0].tolist():
+                for key in bands_of(signature, self._table):
                     buckets.setdefault(key, []).append(place)
         return buckets
 
@@ -130,7 +130,7 @@ class Finder:
         return found
 
     def _nearly_equal(self, text: str) -> list[Evidence]:
-        own = shingles(text, self._table.shingle)
+        own = shingles(text, self._table)
         # |A ∩ B| / |A ∪ B| >= t needs |A| >= t |B|: texts of quite another length are not worth a signature.
         first = bisect.bisect_left(self._sizes, len(own) * self._table.threshold)
         if first == len(self._sizes) or self._sizes[first] > len(own) / self._table.threshold:
@@ -138,7 +138,7 @@ class Finder:
         signature = self._signer.signature(text)
         if signature is None:
             return []
-        keys = band_keys(np.frombuffer(signature, "<u4")[None], self._table)[0].tolist()
+        keys = bands_of(signature, self._table)
         found = []
         for place in sorted({place for key in keys for place in self._buckets.get(key, ())}):
             similarity = jaccard(own, self._shingles[place])

@@ -85,7 +85,9 @@ def _check_edge(row: dict[str, Any], other: dict[str, Any], hooks: VerifyHooks) 
     elif row["stage"] == "dedup.exact":
         if row["clean_hash"] != other["clean_hash"] or row["similarity"] != 1.0:
             yield _edge(row, f"its text is not that of {other['doc_id'].hex()}")
-    elif row["similarity"] is None or row["threshold"] is None or row["similarity"] < row["threshold"]:
+    elif row["similarity"] is None or (row["threshold"] is None) != (hooks.share_band is not None):
+        yield _edge(row, f"its similarity is {row['similarity']} and its threshold {row['threshold']}")
+    elif row["threshold"] is not None and row["similarity"] < row["threshold"]:
         yield _edge(row, f"its similarity {row['similarity']} is below {row['threshold']}")
 
 
@@ -146,6 +148,9 @@ def _check_pair(sides: list[dict[str, Any]], hooks: VerifyHooks) -> Iterator[Pro
     if len(texts) != 2 or None in texts:
         yield _edge(row, f"one of its texts and that of {row['other'].hex()} is not there")
         return
-    measured = hooks.jaccard(*texts)
-    if measured < row["threshold"] or abs(measured - row["similarity"]) > _EXACT:
+    measured, threshold = hooks.jaccard(*texts), row["threshold"]
+    is_below = threshold is not None and measured < threshold
+    if hooks.share_band is not None and not hooks.share_band(*texts):
+        yield _edge(row, f"it shares no band with {row['other'].hex()}")
+    elif is_below or row["similarity"] is None or abs(measured - row["similarity"]) > _EXACT:
         yield _edge(row, f"its Jaccard with {row['other'].hex()} is {measured}, recorded is {row['similarity']}")

@@ -193,8 +193,8 @@ def _signatures(file: KeysFile, wanted: I64) -> pa.Array:
 
 
 def _shingles(context: Context, file: KeysFile, wanted: I64) -> pa.Array:
-    size, key = context.table.shingle, context.shingle_key
-    found = [None if t is None else shingles(t, size, key).tobytes() for t in read_texts(file, wanted)]
+    table, key = context.table, context.shingle_key
+    found = [None if t is None else shingles(t, table, key).tobytes() for t in read_texts(file, wanted)]
     return pa.array(found, pa.large_binary())
 
 
@@ -237,14 +237,16 @@ def estimated(context: Context, _: int, rows: pa.Table) -> Reduced:
 
 
 def verified(context: Context, _: int, rows: pa.Table) -> Reduced:
-    """The pairs whose shingles have a Jaccard at or above the threshold, and that Jaccard."""
+    """The pairs whose shingles have a Jaccard at or above the threshold, and that Jaccard; without `dedup.verify` every
+    pair whose texts are there."""
     pairs = _Pairs(rows)
     sets = [np.frombuffer(value, np.uint64) for value in pairs.values.to_pylist()]
     similarity = np.zeros(len(pairs.a))
-    for index, (left, right) in enumerate(zip(pairs.left, pairs.right, strict=True)):
-        if left >= 0 and right >= 0:
-            similarity[index] = jaccard(sets[left], sets[right])
-    near = similarity >= context.table.threshold
+    near = (pairs.left >= 0) & (pairs.right >= 0)
+    for index in np.flatnonzero(near):
+        similarity[index] = jaccard(sets[pairs.left[index]], sets[pairs.right[index]])
+    if context.table.verify:
+        near &= similarity >= context.table.threshold
     return Reduced(
         pa.table({"a": pairs.a[near], "b": pairs.b[near], "similarity": similarity[near]}),
         {"verified_pairs": int(np.count_nonzero(near))},

@@ -125,7 +125,7 @@ def _near_edges(documents: pa.Table, edges: pa.Table) -> NearEdges:
 def _decision_table(
     node: pa.ChunkedArray, doc_id: pa.ChunkedArray, found: Decisions, stages: pa.Array, table: DedupTable
 ) -> pa.Table:
-    thresholds = pa.array([None, 1.0, table.threshold], pa.float64())
+    thresholds = pa.array([None, 1.0, table.threshold if table.verify else None], pa.float64())
     similarity = pa.array(found.similarity, mask=np.isnan(found.similarity))
     columns = {
         "node": node.take(pa.array(found.row)),

@@ -13,6 +13,8 @@ from lineage.trace.earlier import find_in
 from lineage.verify.problems import VerifyHooks
 from pipeline.recipe import recipe_of
 from pipeline.report.render import render_output, stale_report
+from stages.dedup.bands import bands_of
+from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
 from stages.steps.url import named_host, url_key
@@ -22,29 +24,39 @@ _log = logging.getLogger(__name__)
 
 
 class Similarity:
-    """The Jaccard similarity of two clean texts as the run at `out` measured it."""
+    """The Jaccard similarity of two clean texts as a run with such a [dedup] measured it."""
 
     def __init__(self, table: DedupTable) -> None:
-        self._size, self.threshold = table.shingle, table.threshold
+        self._table, self._signer = table, Signer(table)
 
     def __call__(self, left: str, right: str) -> float:
-        return jaccard(shingles(left, self._size), shingles(right, self._size))
+        return jaccard(shingles(left, self._table), shingles(right, self._table))
 
     def resembles(self, left: str, right: str) -> bool:
         """Whether two texts count as near copies."""
-        return self(left, right) >= self.threshold
+        if self._table.verify:
+            return self(left, right) >= self._table.threshold
+        return self.share_band(left, right)
+
+    def share_band(self, left: str, right: str) -> bool:
+        """Whether two texts are candidates."""
+        signatures = [self._signer.signature(text) for text in (left, right)]
+        bands = [bands_of(signature, self._table) for signature in signatures if signature is not None]
+        return len(bands) == 2 and any(one == other for one, other in zip(*bands, strict=True))
 
 
 def verify_hooks(out: Folder) -> VerifyHooks:
-    """What `verify` needs. A damaged recipe.toml is for `verify` to name: similarities are then measured with the
-    default shingle, and no earlier output is known."""
+    """What `verify` needs. A damaged recipe.toml is for `verify` to name: similarities are then measured as the default
+    [dedup] has it, and no earlier output is known."""
     try:
         table = recipe_of(out).dedup
     except (OSError, ValueError, LookupError):
         table = DedupTable()
     find = find_in(table.against)
+    similarity = Similarity(table)
     return VerifyHooks(
-        jaccard=Similarity(table),
+        jaccard=similarity,
+        share_band=None if table.verify else similarity.share_band,
         url_key=url_key,
         known_elsewhere=lambda doc_id: find(doc_id) is not None,
         stale_report=stale_report,

@@ -45,7 +45,7 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     "fineweb": Template(
         kind="data",
         comment="English pages of a web crawl by the rules of FineWeb (Penedo et al. 2024). FineWeb drops"
-        " candidates of MinHash as they are; here each is verified.",
+        " candidates of MinHash as they are (dedup.verify = false); here each is verified.",
         tables={
             "run": {"name": "fineweb", "output": "out/crawl"},
             "source": [{"name": "web", "inputs": ["crawl/*.warc.gz"]}],
@@ -56,7 +56,7 @@ TEMPLATES: Final[Mapping[str, Template]] = {
                 "c4_terminal_punctuation": False,
             },
             "pii": {"kinds": ["email", "ip"]},
-            "dedup": {"num_perm": 112, "bands": 14, "rows": 8, "shingle": 5, "threshold": 0.75},
+            "dedup": {"num_perm": 112, "bands": 14, "rows": 8, "shingle": 5, "normalise": "fineweb", "threshold": 0.75},
             "tokenize": {},
             "ray": {},
         },

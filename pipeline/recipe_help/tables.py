@@ -34,7 +34,7 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
     ("data", "pii"): "Personal data and secrets in texts: replaced by placeholders, or the document is turned down.",
     ("data", "dedup"): "What counts as a repetition over the whole corpus, how it is looked for, and which copy stays."
     " With b bands of r rows two texts of Jaccard s become candidates with probability 1 - (1 - s^r)^b; what is"
-    " a candidate is then verified.",
+    " a candidate is then verified, on texts that `normalise` has made alike (docs/near-duplicates.md).",
     ("data", "tokenize"): "How texts become tokens, and tokens become shards.",
     ("data", "limits"): "What stops a run, and what is too long to look at.",
     ("data", "purges"): "Earlier outputs whose purged documents stay out of this one.",
@@ -101,7 +101,7 @@ EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
     "actors = [1, 2]",
     ("data", "decontaminate"): '[decontaminate]\nagainst = ["gsm8k.jsonl"]\nfield = "question"',
     ("data", "pii"): '[pii]\nkinds = ["email", "ip"]',
-    ("data", "dedup"): "[dedup]\nnum_perm = 112\nbands = 14\nrows = 8\nthreshold = 0.75",
+    ("data", "dedup"): '[dedup]\nnum_perm = 112\nbands = 14\nrows = 8\nnormalise = "fineweb"\nthreshold = 0.75',
     ("data", "tokenize"): '[tokenize]\nencoding = "tokenizer.json"\nshard_tokens = 100_000_000',
     ("data", "limits"): "[limits]\nmax_bad_records = 0.05",
     ("data", "purges"): '[purges]\nhonour = ["s3://bucket/earlier"]',

@@ -28,7 +28,7 @@ def unpack_signatures(signatures: pa.Array | pa.ChunkedArray, table: DedupTable)
     if wrong := lengths[lengths != width].tolist():
         raise ValueError(
             f"a signature of {wrong[0] // 4} values, but dedup.num_perm = {table.num_perm}: runs that are compared"
-            " (dedup.against) must have the same num_perm, shingle and scheme"
+            " (dedup.against) must have the same num_perm, shingle, scheme and normalise"
         )
     # The values lie one behind the other in Arrow's buffer: a bytes object for each would cost more than hashing it.
     whole = signatures.cast(pa.binary(width))
@@ -51,6 +51,12 @@ def band_keys(signatures: U32, table: DedupTable) -> I64:
             state = mix(state ^ values[:, :, row])
         keys[begin : begin + len(block)] = state
     return keys.view(np.int64)
+
+
+def bands_of(signature: bytes, table: DedupTable) -> list[int]:
+    """The buckets of one signature, by band."""
+    found: list[int] = band_keys(np.frombuffer(signature, "<u4")[None], table)[0].tolist()
+    return found
 
 
 def band_orders(signatures: U32, table: DedupTable) -> I64:

@@ -55,7 +55,7 @@ class Members:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearEdges:
-    """Pairs of members of one component (by their row in Members) whose texts have verified Jaccard `similarity`, which
+    """Pairs of members of one component (by their row in Members) whose texts are near, of Jaccard `similarity`, which
     holds for every copy of either text: parallel arrays (E,)."""
 
     a: I64

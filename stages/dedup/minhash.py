@@ -39,14 +39,14 @@ class Signer:
         return Signer, (self.table,)
 
     def signature(self, text: str) -> bytes | None:
-        """num_perm values as uint32 little-endian; None for a text without words."""
+        """num_perm values as uint32 little-endian; None for a text without shingles."""
         if self.table.scheme == "datasketch":
             return self._by_datasketch(text)
-        hashes = (shingle_hashes(text, self.table.shingle) >> np.uint64(32)).astype(np.uint32)
+        hashes = (shingle_hashes(text, self.table) >> np.uint64(32)).astype(np.uint32)
         return self._least(_fmix32(hashes)).astype("<u4", copy=False).tobytes() if len(hashes) else None
 
     def _by_datasketch(self, text: str) -> bytes | None:
-        strings = shingle_strings(text, self.table.shingle)
+        strings = shingle_strings(text, self.table)
         if not strings:
             return None
         sketch = self._empty.copy()
@@ -72,13 +72,16 @@ class Signer:
 def scheme_name(table: DedupTable) -> str:
     """What two runs must share for their signatures to be comparable."""
     scheme = "datasketch-2.0.0/affine32/sha1" if table.scheme == "datasketch" else "sluice-1/affine32/xxh3"
-    return f"{scheme}/perm={table.num_perm}/shingle={table.shingle}"
+    name = f"{scheme}/perm={table.num_perm}/shingle={table.shingle}"
+    return name if table.normalise == "none" else f"{name}/normalise={table.normalise}"
 
 
 def estimate_floor(table: DedupTable) -> float:
     """The least estimate (the share of equal values of two signatures) that is worth an exact comparison: four standard
     errors, sqrt(s (1 - s) / num_perm), below the threshold, so that about 3 in 100,000 pairs at the threshold are
-    missed."""
+    missed. 0 where no threshold decides."""
+    if not table.verify:
+        return 0.0
     s = table.threshold
     return s - 4 * math.sqrt(s * (1 - s) / table.num_perm)
 

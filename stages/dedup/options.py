@@ -10,6 +10,9 @@ from lineage.recipe import RecipeError, key
 Keep = Literal["longest", "earliest", "newest"]
 """Which of several documents is preferred. One without a time of capture comes after those with one."""
 
+Normalise = Literal["none", "fineweb", "slimpajama"]
+"""What is made alike in two texts before they are compared (`stages/dedup/normalise.py`)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DedupTable:
@@ -29,6 +32,12 @@ class DedupTable:
     shingle: int = key(5, at_least=1, at_most=64, help="words in a shingle")
     scheme: Literal["fast", "datasketch"] = key(
         "fast", help="who signs: our own code, or the library datasketch (affine32, SHA-1)"
+    )
+    normalise: Normalise = key(
+        "none", help="what is made alike before texts are compared: nothing, or what FineWeb or SlimPajama did"
+    )
+    verify: bool = key(
+        True, help="whether the Jaccard of a candidate pair must reach the threshold; false: sharing a band is enough"
     )
     threshold: float = key(0.8, above=0, at_most=1, help="verified Jaccard at which two texts are near-duplicates")
     keep: Keep = key(

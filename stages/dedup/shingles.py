@@ -1,8 +1,10 @@
 """Words and shingles: the sets whose Jaccard similarity decides what is a near-duplicate.
 
-A word is a maximal run of non-white-space characters (`str.split`), case and punctuation kept; in scripts that are
-written without spaces each character is a word. A shingle is `size` consecutive words; a text with fewer words has one
-shingle, all of them; a text without words has none.
+A text is first normalised as `dedup.normalise` says. A word is then a maximal run of non-white-space characters
+(`str.split`); in scripts that are written without spaces each character is a word. A shingle is `dedup.shingle`
+consecutive words. A text with fewer words has one shingle, all of them, but normalised as FineWeb does none, as there:
+with its numbers and marks gone, a line such as "1,024 likes" would repeat every other one. A text without words has
+none.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
+from stages.dedup.normalise import normalised
+from stages.dedup.options import DedupTable
 from stages.ngrams import window_hashes
 
 U64 = npt.NDArray[np.uint64]
@@ -38,29 +42,34 @@ def words(text: str) -> list[bytes]:
     return found.encode("utf-8", "surrogatepass").split(b" ") if found else []
 
 
-def shingle_strings(text: str, size: int) -> list[bytes]:
+def _compared_words(text: str, table: DedupTable) -> list[bytes]:
+    found = words(normalised(text, table.normalise))
+    return [] if table.normalise == "fineweb" and len(found) < table.shingle else found
+
+
+def shingle_strings(text: str, table: DedupTable) -> list[bytes]:
     """The shingles of `text` in order, each its words joined by one space: what the datasketch scheme hashes."""
-    found = words(text)
+    found, size = _compared_words(text, table), table.shingle
     if not found:
         return []
     return [b" ".join(found[start : start + size]) for start in range(max(1, len(found) - size + 1))]
 
 
-def shingle_hashes(text: str, size: int, key: int = 0) -> U64:
+def shingle_hashes(text: str, table: DedupTable, key: int = 0) -> U64:
     """A 64-bit hash of each shingle of `text`, in order, shape (num_shingles,).
 
-    XXH3-64 of each word under `key`, then a polynomial over the `size` hashes and a bijective finaliser. Under a known
+    XXH3-64 of each word under `key`, then a polynomial over a shingle's hashes and a bijective finaliser. Under a known
     key a hostile author can build words that collide. So signatures, which must be comparable between runs and use key
     0, only propose pairs; the Jaccard that decides is taken under a key that no author can foresee (`pipeline/dedup`).
     """
-    found = words(text)
+    found = _compared_words(text, table)
     hashed = np.fromiter(map(xxh3_64_intdigest, found, repeat(key)), np.uint64, len(found))
-    return mix(window_hashes(hashed, min(size, max(len(hashed), 1))))
+    return mix(window_hashes(hashed, min(table.shingle, max(len(hashed), 1))))
 
 
-def shingles(text: str, size: int, key: int = 0) -> U64:
+def shingles(text: str, table: DedupTable, key: int = 0) -> U64:
     """The set of shingles of `text`: their 64-bit hashes, sorted and unique."""
-    return np.unique(shingle_hashes(text, size, key))
+    return np.unique(shingle_hashes(text, table, key))
 
 
 def jaccard(left: U64, right: U64) -> float:

@@ -59,6 +59,8 @@ def test_more_files_of_a_source_than_can_be_compared_are_refused(
     [
         ({"near": False}, {}, r"earlier was made without dedup\.near.*set dedup\.near = false, or name an output"),
         ({"num_perm": 256}, {}, r"earlier was signed as .*perm=256.*give both the same"),
+        ({}, {"normalise": "fineweb"}, r"earlier was signed as .*=5, this run as .*normalise=fineweb: give both"),
+        ({"normalise": "slimpajama"}, {"normalise": "fineweb"}, r"signed as .*normalise=slimpajama, this run as"),
     ],
 )
 def test_an_earlier_output_without_the_signatures_to_compare_with_is_refused(
@@ -75,6 +77,12 @@ def test_an_earlier_output_is_compared_with_where_it_has_what_this_run_compares(
 ) -> None:
     against = finished(tmp_path / "earlier", near=theirs)
     assert planned(tmp_path, dedup={"against": [against], "near": ours}).units
+
+
+def test_an_earlier_output_of_another_signature_scheme_is_compared_with_where_no_signature_is(tmp_path: Path) -> None:
+    against = finished(tmp_path / "earlier", normalise="slimpajama")
+    assert planned(tmp_path, dedup={"against": [against], "near": False, "normalise": "fineweb"}).units
+    assert planned(tmp_path, dedup={"against": [against], "normalise": "slimpajama", "verify": False}).units
 
 
 def test_a_plan_has_the_places_of_earlier_outputs_from_any_working_folder(

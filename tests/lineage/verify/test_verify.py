@@ -253,6 +253,26 @@ def test_tokens_that_are_sealed_but_wrong_are_found_in_their_document(tmp_path: 
     assert [problem.check for problem in problems(out)] == ["shard.tokens"]
 
 
+def test_a_near_duplicate_by_bands_alone_has_no_threshold_and_shares_a_band(tmp_path: Path) -> None:
+    near = make_records()[1]["near"].doc_id
+    small = make_small_out(str(tmp_path / "out"), tamper=change_where("documents", near, "threshold", None))
+    by_bands = replace(verify_hooks(), share_band=lambda left, right: True)
+    assert verify(small.folder, by_bands).problems == ()
+    messages = [problem.message for problem in problems(small.folder)]
+    assert len(messages) == 1 and "its threshold None" in messages[0], "the run took a threshold, by its recipe"
+    apart = replace(by_bands, share_band=lambda left, right: False)
+    (problem,) = verify(small.folder, apart).problems
+    assert problem.check == "duplicates.edge" and "shares no band" in problem.message
+    unlike = replace(by_bands, jaccard=lambda left, right: 0.25)
+    (problem,) = verify(small.folder, unlike).problems
+    assert "is 0.25, recorded is" in problem.message
+
+
+def test_a_threshold_where_bands_alone_decided_is_a_problem(template: SmallOut) -> None:
+    found = verify(template.folder, replace(verify_hooks(), share_band=lambda left, right: True)).problems
+    assert [problem.check for problem in found] == ["duplicates.edge"]
+
+
 def test_rejections_by_the_clock_are_listed_and_no_failure(tmp_path: Path) -> None:
     late = make_records()[0][1].doc_id
 

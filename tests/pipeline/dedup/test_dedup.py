@@ -21,6 +21,7 @@ from pipeline.dedup.corpus import deduplicate, runs_in_one_process
 from pipeline.dedup.exchange import Counts, Exchange, InProcess, RayData
 from pipeline.dedup.near import bucket_rows
 from pipeline.dedup.rows import Context, FileSlice
+from pipeline.inspect.hooks import Similarity
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
 from tests.support.inputs.dedup_corpus import (
@@ -37,7 +38,7 @@ from tests.support.outputs.runs import s3_server
 
 
 def similar(left: str, right: str) -> float:
-    return jaccard(shingles(left, 5), shingles(right, 5))
+    return jaccard(shingles(left, DedupTable()), shingles(right, DedupTable()))
 
 
 def chain(num_windows: int, *, step: int = 8) -> list[str]:
@@ -50,6 +51,10 @@ def outcome(verdicts: Sequence[Verdict]) -> dict[bytes, tuple[Any, ...]]:
     """What was said of each document, wherever its file lies."""
     names = ("status", "stage", "rule", "value", "threshold", "cluster_id", "duplicate_of", "similarity")
     return {row["doc_id"]: tuple(row[name] for name in names) for row in verdicts if row["stage"] != "identity"}
+
+
+def dropped(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    return [row for row in verdicts if row["status"] == "duplicate"]
 
 
 def by_row(verdicts: Sequence[Verdict]) -> dict[int, Verdict]:
@@ -298,6 +303,62 @@ def test_a_text_purged_since_drops_nothing_that_only_resembles_it(tmp_path: Path
         before = write_earlier(tmp_path / f"before-{len(purged)}", [Doc(text=left)], DedupTable(), purged=purged)
         rows = one_file([Doc(text=right)], earlier=(before,)).verdicts(tmp_path / f"now-{len(purged)}")
         assert [row["stage"] for row in rows] == expected
+
+
+def half_alike(num: int) -> list[Doc]:
+    """Pairs of Jaccard .6."""
+    return [Doc(text=text, url=None) for seed in range(num) for text in pair_at(0.6, f"half {seed}")]
+
+
+def test_without_verification_a_shared_band_is_enough_and_the_jaccard_is_recorded(tmp_path: Path) -> None:
+    docs, verified = half_alike(20), DedupTable(num_perm=128, bands=32, rows=4)
+    texts = one_file(docs).texts()
+    assert not dropped(one_file(docs, table=verified).verdicts(tmp_path / "verified"))
+    by_bands = one_file(docs, table=replace(verified, verify=False)).verdicts(tmp_path / "by-bands")
+    rows = dropped(by_bands)
+    assert len(rows) >= 15  # 1 - (1 - .6^4)^32 is .99
+    for row in rows:
+        assert row["stage"] == row["rule"] == "dedup.near" and row["threshold"] is None
+        assert row["similarity"] == similar(texts[row["doc_id"]], texts[row["duplicate_of"]]) < 0.8
+
+
+def test_without_verification_too_nothing_is_dropped_without_a_band_in_common_with_a_kept_text(tmp_path: Path) -> None:
+    # A chain of windows: each shares bands with its neighbours, the ends with nobody else.
+    whole = random_words("chain", 4000)
+    docs = [Doc(text=" ".join(whole[start : start + 600])) for start in range(0, 3400, 100)]
+    table = DedupTable(num_perm=128, bands=32, rows=4, verify=False)
+    rows = one_file(docs, table=table).verdicts(tmp_path)
+    alike, texts = Similarity(table), one_file(docs).texts()
+    kept = {row["doc_id"] for row in rows if row["status"] == "kept"}
+    assert 1 < len(kept) < len(rows)
+    for row in dropped(rows):
+        assert row["duplicate_of"] in kept
+        assert alike.share_band(texts[row["doc_id"]], texts[row["duplicate_of"]])
+
+
+def test_a_text_purged_since_drops_nothing_by_its_bands_alone(tmp_path: Path) -> None:
+    left, right = pair_at(0.95, "purged")
+    table = DedupTable(verify=False)
+    for purged, expected in (([], ["dedup.near"]), ([0], [])):
+        before = write_earlier(tmp_path / f"before-{len(purged)}", [Doc(text=left)], table, purged=purged)
+        rows = one_file([Doc(text=right)], table=table, earlier=(before,)).verdicts(tmp_path / f"now-{len(purged)}")
+        assert [row["stage"] for row in rows] == expected
+
+
+@pytest.mark.parametrize("scheme", ["fast", "datasketch"])
+def test_the_similarity_that_decides_is_that_of_the_normalised_texts(tmp_path: Path, scheme: Any) -> None:
+    chosen = random.Random("page")
+    names = ["".join(chosen.choices("aeiklmnoprst", k=6)) for _ in range(200)]
+    text = f"\u201cThe keeper\u2019s boat,\u201d she said, {' '.join(names)}"
+    docs = [Doc(text=text + " and more"), Doc(text=text.upper().replace("\u2019", "'"))]
+    for way, expected in (("none", []), ("fineweb", ["dedup.near"])):
+        table = DedupTable(normalise=way, scheme=scheme)  # type: ignore[arg-type]
+        rows = dropped(one_file(docs, table=table).verdicts(tmp_path / way))
+        assert [row["stage"] for row in rows] == expected
+    assert rows[0]["similarity"] == Similarity(table)(docs[0].text, docs[1].text) > 0.95
+    before = write_earlier(tmp_path / "before", docs[:1], table)
+    rows = one_file(docs[1:], table=table, earlier=(before,)).verdicts(tmp_path / "against")
+    assert [row["duplicate_of"] for row in dropped(rows)] == [docs[0].doc_id]
 
 
 def test_signatures_of_another_shape_are_refused(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ SCHEMES = ("fast", "datasketch")
 def by_datasketch(text: str, table: DedupTable) -> bytes:
     """The signature that datasketch's default makes of our shingles."""
     peer = MinHash(table.num_perm)
-    peer.update_batch(shingle_strings(text, table.shingle))
+    peer.update_batch(shingle_strings(text, table))
     return peer.hashvalues.astype("<u4").tobytes()
 
 
@@ -97,7 +97,8 @@ def test_the_estimate_is_without_bias(scheme: str, similarity: float) -> None:
         left, right = (signer.signature(side) for side in sides)
         assert left is not None and right is not None
         values = unpack_signatures(pa.array([left, right]), signer.table)
-        errors.append(float(np.mean(values[0] == values[1])) - jaccard(shingles(sides[0], 5), shingles(sides[1], 5)))
+        exact = jaccard(shingles(sides[0], signer.table), shingles(sides[1], signer.table))
+        errors.append(float(np.mean(values[0] == values[1])) - exact)
     standard_error = (similarity * (1 - similarity) / 128 / len(errors)) ** 0.5
     assert abs(float(np.mean(errors))) < 4.5 * standard_error
 
@@ -113,16 +114,17 @@ def test_each_character_of_a_script_without_spaces_is_a_word() -> None:
 
 
 def test_a_short_text_is_one_shingle_of_all_its_words() -> None:
-    assert shingle_strings("a b c", 5) == [b"a b c"]
-    assert len(shingles("a b c", 5)) == 1
-    assert shingle_strings("a b c d e f", 5) == [b"a b c d e", b"b c d e f"]
-    assert len(shingles("", 5)) == 0
+    table = DedupTable(normalise="none")
+    assert shingle_strings("a b c", table) == [b"a b c"]
+    assert len(shingles("a b c", table)) == 1
+    assert shingle_strings("a b c d e f", table) == [b"a b c d e", b"b c d e f"]
+    assert len(shingles("", table)) == 0
 
 
 @given(st.lists(st.sampled_from("abcd"), max_size=40), st.integers(1, 7), st.integers(0, 2**64 - 1))
 def test_hashed_shingles_are_equal_exactly_where_shingles_are(letters: list[str], size: int, key: int) -> None:
-    text = " ".join(letters)
-    hashed, plain = shingle_hashes(text, size, key).tolist(), shingle_strings(text, size)
+    text, table = " ".join(letters), DedupTable(shingle=size)
+    hashed, plain = shingle_hashes(text, table, key).tolist(), shingle_strings(text, table)
     assert [hashed.index(h) for h in hashed] == [plain.index(p) for p in plain]
 
 
@@ -140,11 +142,14 @@ def test_mixing_keeps_distinct_values_distinct(values: list[int]) -> None:
 
 def test_the_estimate_floor_lies_four_standard_errors_below_the_threshold() -> None:
     assert estimate_floor(DedupTable(threshold=0.8)) == pytest.approx(0.8 - 4 * (0.8 * 0.2 / 128) ** 0.5)
+    assert estimate_floor(DedupTable(threshold=0.8, verify=False)) == 0
 
 
 def test_scheme_names_tell_incomparable_signatures_apart() -> None:
     tables = [DedupTable(), DedupTable(scheme="datasketch"), DedupTable(shingle=6), DedupTable(num_perm=256)]
-    assert len({scheme_name(table) for table in tables}) == 4
+    tables += [DedupTable(normalise="fineweb"), DedupTable(normalise="slimpajama")]
+    assert len({scheme_name(table) for table in tables}) == 6
+    assert scheme_name(DedupTable(verify=False, threshold=0.5)) == scheme_name(DedupTable())
 
 
 def test_bands_and_rows_must_fit_the_signature() -> None:
@@ -155,7 +160,7 @@ def test_bands_and_rows_must_fit_the_signature() -> None:
 
 @pytest.mark.parametrize(
     "wrong", [{"threshold": 0.0}, {"threshold": 1.1}, {"bands": 0}, {"rows": 0}, {"shingle": 0}, {"keep": "first"},
-              {"scheme": "sha1"}, {"num_perm": 0}]
+              {"scheme": "sha1"}, {"num_perm": 0}, {"normalise": "lower"}, {"verify": "no"}]
 )  # fmt: skip
 def test_values_out_of_range_are_refused_by_name(wrong: dict[str, object]) -> None:
     with pytest.raises(RecipeError, match=f"dedup.{next(iter(wrong))}"):

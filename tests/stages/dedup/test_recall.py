@@ -37,7 +37,7 @@ def planted(request: pytest.FixtureRequest) -> Planted:
     for similarity in SIMILARITIES:
         pairs = [planted_pair(similarity, seed) for seed in range(NUM_PAIRS)]
         signatures = [signer.signature(text) or b"" for pair in pairs for text in pair]
-        exact = [jaccard(shingles(left, table.shingle), shingles(right, table.shingle)) for left, right in pairs]
+        exact = [jaccard(shingles(left, table), shingles(right, table)) for left, right in pairs]
         found[similarity] = unpack_signatures(pa.array(signatures), table), exact
     return found
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lineage.ids import row_doc_id, warc_doc_id
+from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
 
 THRESHOLD = 0.8
@@ -14,7 +15,7 @@ THRESHOLD = 0.8
 
 def similarity(left: str, right: str) -> float:
     """The Jaccard of two texts' 5-word shingles."""
-    return jaccard(shingles(left, 5), shingles(right, 5))
+    return jaccard(shingles(left, DedupTable()), shingles(right, DedupTable()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
