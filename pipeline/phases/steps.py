@@ -24,6 +24,7 @@ def step_tables(recipe: PipelineRecipe) -> StepTables:
         step=recipe.step,
         load_encoder=load_encoder,
         encoding=recipe.tokenize.encoding,
+        end_of_text=recipe.tokenize.end_of_text,
         purged=_purged_sets(recipe.purges.honour),
     )
     check_installed(recipe.classifier)

@@ -79,7 +79,9 @@ def _step_key(stage: str, source: Mapping[str, Any], identity: Mapping[str, Any]
     if stage == "prefilter":
         options["language"] = {name: options["language"][name] for name in ("keep", "model")}
     if stage == "decontaminate" and not str(options["decontaminate"]["ngram"]).endswith("t"):
-        del options["tokenize.encoding"]
+        del options["tokenize.encoding"], options["tokenize.end_of_text"]
+    if options.get("tokenize.end_of_text", "") is None:
+        del options["tokenize.end_of_text"]  # not given: the key is that of a release which did not have it
     of_step = [files.get(file.name, "") for file in function_files([stage])] if ":" in stage else []
     tables = [one for one in identity["recipe"].get("step", ()) if one["name"] == stage]
     options |= {"step": _with_hashes(tables, files)} if tables else {}
@@ -106,7 +108,7 @@ _RECIPE_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "language": ("language.keep", "language.min_score", "language.model"),
     "quality": ("quality", "language.keep"),
     "classifier": ("classifier",),
-    "decontaminate": ("decontaminate", "tokenize.encoding"),
+    "decontaminate": ("decontaminate", "tokenize.encoding", "tokenize.end_of_text"),
     "pii": ("pii",),
 }
 
