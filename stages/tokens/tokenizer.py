@@ -135,8 +135,8 @@ class Tokenizer:
         ]
         if self.why_slow:
             lines.append(
-                f"tiktoken cannot express {self.name}: {self.why_slow}. So the tokenizers library encodes: to shards like"
-                " any others, more slowly."
+                f"tiktoken cannot express {self.name}: {self.why_slow}. So the tokenizers library encodes: to shards"
+                " like any others, more slowly."
             )
         return lines
 

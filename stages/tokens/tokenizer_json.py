@@ -99,8 +99,8 @@ def read_tokenizer_json(name: str, data: bytes, end_of_text: str | int | None = 
         every_special |= {} if end.id in every_special.values() else {end.token: end.id}
         ranks = Vocabulary(
             name=name,
-            pattern=_pattern(settings),
             ranks=_ranks(settings, matched, every_special),
+            pattern=_pattern(settings),
             special=every_special,
             end=end,
         )
