@@ -157,6 +157,13 @@ def load_tokenizer(encoding: str, end_of_text: str | int | None = None) -> Token
     return Tokenizer(load_vocabulary(encoding, end_of_text))
 
 
+def splitter() -> PreTokenizers:
+    """How `train_bpe` splits, in the tokenizers library's terms."""
+    return PreTokenizers(
+        [Split(Regex(_TRAINING_PATTERN), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+
+
 def train_bpe(texts: Iterable[str], vocab: int) -> bytes:
     """A byte-level BPE of `vocab` ids, end-of-text included, learnt from `texts`: the bytes of a .tiktoken file.
 
@@ -165,9 +172,7 @@ def train_bpe(texts: Iterable[str], vocab: int) -> bytes:
     if vocab < 257:
         raise RecipeError(f"vocab = {vocab}: expected at least 257 (256 bytes and end-of-text)")
     tokenizer = HfTokenizer(BPE())
-    tokenizer.pre_tokenizer = PreTokenizers(
-        [Split(Regex(_TRAINING_PATTERN), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
+    tokenizer.pre_tokenizer = splitter()
     tokenizer.decoder = ByteLevelDecoder()
     trainer = BpeTrainer(vocab_size=vocab - 1, initial_alphabet=ByteLevel.alphabet(), show_progress=False)
     tokenizer.train_from_iterator(texts, trainer=trainer)
