@@ -81,15 +81,15 @@ def read_tokenizer_json(name: str, data: bytes, end_of_text: str | int | None = 
     vocabulary = library.get_vocab(with_added_tokens=True)
     next_id = max(vocabulary.values(), default=-1) + 1
     unknown = _unknown(model, vocabulary)
-    special = {
-        token["content"]: int(token["id"]) for token in listed if token["special"] and not _is_byte(token, model)
-    }
-    may_end = {token: id_ for token, id_ in special.items() if id_ != unknown}
+    added = {token["content"]: int(token["id"]) for token in listed}
+    special = {token["content"] for token in listed if token["special"] and not _is_byte(token, model)}
+    may_end = {token: added[token] for token in special if added[token] != unknown}
     may_end |= {token: vocabulary[token] for token in KNOWN_ENDS if token in vocabulary.keys() - _merged(model)}
-    if isinstance(end_of_text, str):
-        may_end |= {token["content"]: int(token["id"]) for token in listed if token["content"] == end_of_text}
+    may_end |= {token: id_ for token, id_ in added.items() if end_of_text in (token, id_)}
     end = choose_end(name, may_end, end_of_text, next_id)
-    hidden = special | ({end.token: end.id} if vocabulary.get(end.token) == end.id else {})
+    hidden = {token: added[token] for token in special} | (
+        {end.token: end.id} if vocabulary.get(end.token) == end.id else {}
+    )
     matched = [token for token in listed if not token["special"] and token["content"] not in hidden]
     normalizer = _normalizer(settings.get("normalizer"))
     ranks, why_not = None, ""
