@@ -29,6 +29,7 @@ from stages.libraries import libraries
 from stages.steps.catalogue import SHAPING, files_of, libraries_of
 from stages.steps.model_stage import WHERE_IT_RUNS
 from stages.steps.user_code import CodeFile, function_files, function_libraries
+from stages.tokens.tokenizer import TOKENIZER_FILES
 
 _ENCODERS = "pipeline.models.encoder"
 
@@ -225,7 +226,7 @@ def _unit_key(plan_key: str, source_index: int, name: str, file_index: int, prob
 def named_files(recipe: PipelineRecipe) -> dict[str, str]:
     """Every file that the recipe names besides its inputs, and the key that names it: lists, models, tokenizers."""
     encoding = recipe.tokenize.encoding
-    tokenizer = {encoding: "tokenize.encoding"} if encoding.endswith((".tiktoken", ".json")) else {}
+    tokenizer = {encoding: "tokenize.encoding"} if encoding.endswith(TOKENIZER_FILES) else {}
     return tokenizer | files_of(tables_of(recipe))
 
 

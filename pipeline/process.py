@@ -58,7 +58,8 @@ def run(
     RecipeError if the recipe is wrong or the output holds another run; bad_records.TooManyBadRecordsError past
     limits.max_bad_records; tasks.WorkerDiedError if a unit's worker dies on every try. With `strict`
     faults.StrictError at the first record on which a reader or step raises."""
-    tokenizer = None if recipe.tokenize.off else load_tokenizer(recipe.tokenize.encoding)
+    table = recipe.tokenize
+    tokenizer = None if table.off else load_tokenizer(table.encoding, table.end_of_text)
     earlier = None if from_output is None else open_earlier(from_output)
     recipe = recipe if earlier is None else honouring(recipe, earlier)
     job = read_job(recipe)
@@ -72,6 +73,8 @@ def run(
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             return read_summary(plan.out)
         state = Run(plan=plan, reporter=reporter, held=held)
+        for line in [] if tokenizer is None else tokenizer.lines():
+            reporter.say(line)
         size = decimal(sum(unit.input.size for unit in plan.units))
         reporter.say(f"{len(plan.units):,} input files, {size}; starting Ray, which takes some seconds")
         with ray_session(recipe.ray.address, recipe.ray.num_cpus):

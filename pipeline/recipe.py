@@ -289,7 +289,12 @@ def _check_are_read(recipe: PipelineRecipe) -> None:
 def tables_of(recipe: PipelineRecipe) -> StepTables:
     """What the recipe says of the steps."""
     same = {field.name: getattr(recipe, field.name) for field in fields(StepTables) if hasattr(recipe, field.name)}
-    return StepTables(max_document_bytes=recipe.limits.max_document_bytes, encoding=recipe.tokenize.encoding, **same)
+    return StepTables(
+        max_document_bytes=recipe.limits.max_document_bytes,
+        encoding=recipe.tokenize.encoding,
+        end_of_text=recipe.tokenize.end_of_text,
+        **same,
+    )
 
 
 def _check_fields(source: SourceTable) -> None:

@@ -8,8 +8,9 @@
 6. here               purges, training facts, report: whole, once, and leading to the index as it is; what was purged
                       is not back
 7. exports            each copy in another format: its files, and that it is of this version of the corpus
+8. retokenize         where it is asked for: each text gives the tokens of its shard, and they give the text
 
-Parts 3 to 6 compare facts with one another, so they are left out where part 1 finds the facts damaged. Everything
+Parts 3 to 6 and 8 compare facts with one another, so they are left out where part 1 finds the facts damaged. Everything
 streams by shard and by bucket: memory is that of about a million rows, whatever the size of the OUT.
 """
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 import pyarrow.parquet as pq
@@ -46,6 +47,7 @@ from lineage.verify.exports import check_exports
 from lineage.verify.files import check_files
 from lineage.verify.parsed_texts import check_parsed_texts
 from lineage.verify.problems import Problem, Verification, VerifyHooks, guarded
+from lineage.verify.retokenize import Retokenize, Retokenized, check_retokenized
 from lineage.verify.shards import check_shards
 from lineage.verify.steps import check_steps
 
@@ -55,8 +57,11 @@ _FACTS: Final = ("lineage/", "documents/", "texts/", "dedup/", EXCERPTS, "checks
 """Where facts lie: if one of these files is damaged, comparing what is left would only make noise."""
 
 
-def verify(out: Folder, hooks: VerifyHooks, most: int = MOST_PROBLEMS) -> Verification:
-    """Everything that does not hold in the finished OUT, the first `most` of it, and whether there is more.
+def verify(
+    out: Folder, hooks: VerifyHooks, most: int = MOST_PROBLEMS, retokenize: Retokenize | None = None
+) -> Verification:
+    """Everything that does not hold in the finished OUT, the first `most` of it, and whether there is more; with
+    `retokenize` the texts are compared with the tokens too.
 
     NotFinishedError if there is no index. Damage is never an exception: it is a problem that names the file."""
     try:
@@ -69,8 +74,12 @@ def verify(out: Folder, hooks: VerifyHooks, most: int = MOST_PROBLEMS) -> Verifi
             num_documents=0,
             num_tokens=0,
         )
-    facts = Facts()
-    problems = tuple(islice(_problems(out, index, facts, hooks), most + 1))
+    facts, retokenized = Facts(), Retokenized()
+    checks = _problems(out, index, facts, hooks)
+    if retokenize is not None:
+        checks = chain(checks, _check_retokenized(out, index, facts, retokenize, retokenized))
+    problems = tuple(islice(checks, most + 1))
+    facts.notes += retokenized.notes()
     return Verification(
         problems=problems[:most],
         notes=tuple(sorted(facts.notes, key=lambda note: note.where)),
@@ -78,6 +87,7 @@ def verify(out: Folder, hooks: VerifyHooks, most: int = MOST_PROBLEMS) -> Verifi
         num_files=len(out.names()),
         num_documents=sum(total.num for total in facts.tally.by_source.values()),
         num_tokens=index.num_tokens,
+        num_retokenized=retokenized.num,
     )
 
 
@@ -122,6 +132,14 @@ def _check_documents(
         yield from guarded("duplicates.unreadable", documents, check_edges(shuffle, index, purged, hooks))
         yield from check_similarities(out, index, shuffle, hooks)
         yield from guarded("texts.unreadable", TEXTS_FILE, check_parsed_texts(out, shuffle, purged))
+
+
+def _check_retokenized(
+    out: Folder, index: Index, facts: Facts, retokenize: Retokenize, found: Retokenized
+) -> Iterator[Problem]:
+    """Part 8, unless the facts are damaged: then there is nothing sure to compare texts with."""
+    if not any(note.check == "facts.skipped" for note in facts.notes):
+        yield from check_retokenized(out, index, read_purged(out), retokenize, found)
 
 
 def _check_returned(out: Folder, index: Index, files: Sequence[str]) -> Iterator[Problem]:

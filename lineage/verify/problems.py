@@ -27,7 +27,8 @@ class Problem:
 class Verification:
     """What was found: nothing in `problems` means that every promise holds. `notes` are worth reading but no failure
     (rejections by the clock: the only verdicts that another machine might not repeat). `has_more`: there are more
-    problems than are listed; what lies behind them was neither looked at nor counted."""
+    problems than are listed; what lies behind them was neither looked at nor counted. `num_retokenized`: the documents
+    whose texts were compared with their tokens."""
 
     problems: tuple[Problem, ...]
     notes: tuple[Problem, ...]
@@ -35,6 +36,7 @@ class Verification:
     num_files: int
     num_documents: int
     num_tokens: int
+    num_retokenized: int = 0
 
 
 def _no_url(url: str) -> bytes | None:

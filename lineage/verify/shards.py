@@ -118,12 +118,13 @@ def _check_tokens(
             yield Problem("purged.tokens", where, f"tokens of the purged document {row.doc_id.hex()} are still there")
     elif tokens_hash(tokens) != row.tokens_hash:
         yield Problem("shard.tokens", where, f"the tokens of document {row.doc_id.hex()} do not have their tokens_hash")
-    elif tokens[-1] != tokenizer.eot_id or (tokens[:-1] == tokenizer.eot_id).any():
+    elif not len(tokens) or tokens[-1] != tokenizer.eot_id or (tokens[:-1] == tokenizer.eot_id).any():
         yield Problem(
             "shard.end_of_text", where, f"document {row.doc_id.hex()} does not hold end-of-text exactly at its end"
         )
     elif int(tokens.max()) >= tokenizer.vocab_size:
-        yield Problem("shard.vocabulary", where, f"token {tokens.max()} is beyond the vocabulary")
+        message = f"document {row.doc_id.hex()} holds token {tokens.max()}, beyond the {tokenizer.vocab_size} ids"
+        yield Problem("shard.vocabulary", where, message)
 
 
 def _check_digests(out: Folder, shard: Shard, hasher: ShardHasher) -> Iterator[Problem]:

@@ -38,6 +38,7 @@ from stages.ngrams import ElementKind, Tokens
 from stages.pii.options import PiiTable
 from stages.steps.decontaminate import read_items
 from stages.steps.parse import clean_text
+from stages.tokens.tokenizer import Tokenizer
 
 COMMON_IN = 10
 """An n-gram that stands in more documents than this is common and counts for nothing (GPT-3, appendix C)."""
@@ -70,6 +71,7 @@ class ScanJob:
     dedup: DedupTable
     pii: PiiTable
     encoding: str
+    eot_id: int | None
     common: tuple[int, ...] = ()
 
 
@@ -148,9 +150,14 @@ class ScanEvidence(JsonRecord):
     documents: tuple[ScannedDocument, ...]
 
 
+def _tokenizer(job: ScanJob) -> Tokenizer:
+    """The tokenizer whose tokens the shards hold: the end of documents is the one that they recorded."""
+    return kept_tokenizer(job.encoding, job.eot_id)
+
+
 @functools.lru_cache(maxsize=2)
 def _finder(job: ScanJob) -> Finder:
-    encode = kept_tokenizer(job.encoding).encode if job.ngram == "8t" else None
+    encode = _tokenizer(job).encode if job.ngram == "8t" else None
     return Finder(job.items, job.ngram, job.dedup, job.pii, encode)
 
 
@@ -182,7 +189,7 @@ def _of_part(
 
 def _of_shard(job: ScanJob, shard: Shard, wanted: frozenset[int] | None) -> Iterator[_Read]:
     """From the tokens themselves, so that what is found is what a training run would read."""
-    folder, tokenizer = Folder(job.out), kept_tokenizer(job.encoding)
+    folder, tokenizer = Folder(job.out), _tokenizer(job)
     placed = read_rows(folder, shard.index_file, ["doc_id", "start", "num_tokens"], shard.index_hash)
     if wanted is None:
         check_file(folder, shard.file, shard.hash)
@@ -249,7 +256,7 @@ def _quoted(job: ScanJob, document: _Read, evidence: Evidence) -> str:
     start, end = evidence.spans[0]
     if evidence.element_kind == "words":
         return document.text[start:end]
-    tokenizer = kept_tokenizer(job.encoding)
+    tokenizer = _tokenizer(job)
     tokens = tokenizer.encode(document.text) if document.tokens is None else document.tokens
     return tokenizer.decode(tokens[start:end])
 
@@ -273,6 +280,7 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanE
         dedup=recipe.dedup,
         pii=recipe.pii,
         encoding=recipe.tokenize.encoding,
+        eot_id=index.tokenizer.eot_id if index.has_tokens else None,
     )
     finder = _finder(job)
     if len(finder.skipped) == len(items):

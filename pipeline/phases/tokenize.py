@@ -31,6 +31,7 @@ class TokenJob:
 
     out: str
     encoding: str
+    end_of_text: str | None
     seed: int
 
 
@@ -54,7 +55,12 @@ def tokenize_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[TokenJob, Un
         stage="tokenize",
         task=tokenize_unit,
         result=TokenizeResult,
-        job=TokenJob(out=plan.out.url, encoding=plan.recipe.tokenize.encoding, seed=plan.recipe.run.seed),
+        job=TokenJob(
+            out=plan.out.url,
+            encoding=plan.recipe.tokenize.encoding,
+            end_of_text=plan.recipe.tokenize.end_of_text,
+            seed=plan.recipe.run.seed,
+        ),
         items=[UnitOfGroup(unit=unit, verdicts=group.verdicts) for group in groups for unit in group.units],
         note=_note,
     )
@@ -66,9 +72,9 @@ def _note(results: Sequence[TokenizeResult], seconds: float) -> str:
 
 
 @functools.lru_cache(maxsize=2)
-def kept_tokenizer(encoding: str) -> Tokenizer:
-    """The tokenizer that `encoding` names, loaded once in each process."""
-    return load_tokenizer(encoding)
+def kept_tokenizer(encoding: str, end_of_text: str | int | None) -> Tokenizer:
+    """The tokenizer that `load_tokenizer` gives, loaded once in each process."""
+    return load_tokenizer(encoding, end_of_text)
 
 
 def tokenize_unit(job: TokenJob, item: UnitOfGroup) -> TokenizeResult:
@@ -90,7 +96,7 @@ def tokenize_unit(job: TokenJob, item: UnitOfGroup) -> TokenizeResult:
                 yield doc_id, text
 
     with out.writing(f"{folder}/tokens.bin") as tokens:
-        run = write_run(kept(), kept_tokenizer(job.encoding), job.seed, tokens)
+        run = write_run(kept(), kept_tokenizer(job.encoding, job.end_of_text), job.seed, tokens)
     rows = pa.array([row_of[doc_id] for doc_id in run["doc_id"].to_pylist()], pa.int64())
     publish_table(out, f"{folder}/run.parquet", run.append_column("part_row", rows))
     result = TokenizeResult(

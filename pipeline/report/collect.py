@@ -39,6 +39,7 @@ from pipeline.report.examples import examples_of_rules, web_link
 from pipeline.report.faults import FaultRow
 from pipeline.report.run_summary import RunSummary, read_summary
 from pipeline.report.thresholds import values_of_rules
+from pipeline.report.tokens import tokens_of_sources
 from stages.quality.options import table_of
 
 ALL_SOURCES = "all sources"
@@ -133,6 +134,7 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
             )
             for s in index.shards
         ),
+        tokens=tokens_of_sources(out, index),
         unreadable=tuple(ask('SELECT file, "offset", length, error FROM unreadable ORDER BY 1, 2 LIMIT 50')),
         timeouts=tuple(
             row[0] for row in ask("SELECT doc_id FROM documents WHERE rule = 'parse.timeout' ORDER BY 1 LIMIT 50")

@@ -144,6 +144,36 @@ class ShardRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FirstToken:
+    """A token with which documents begin, as text where the tokenizer is at hand, and how many of them do."""
+
+    id: int
+    text: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokensRow:
+    """How a source's documents lie in its shards: of `num_documents` with `num_tokens` that were looked at (all, or
+    where it `is_sample` those at the beginning of some shards), which tokens are first most often, how many end with
+    end-of-text, and how many tokens stand for what the vocabulary does not know, where it `has_unknown`."""
+
+    source: str
+    num_documents: int
+    num_tokens: int
+    is_sample: bool
+    first: tuple[FirstToken, ...]
+    num_ended: int
+    has_unknown: bool
+    num_unknown: int
+
+    @property
+    def begins_alike(self) -> bool:
+        """Whether nearly all documents begin with one token, as no texts do."""
+        return self.num_documents >= 20 and bool(self.first) and self.first[0].share > 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpeed:
     """How fast a step was: the `seconds` of all its processes together, their `share` of what units of work took, and
     the documents and bytes of records (as the crawl files store them) that it took in."""
@@ -189,6 +219,7 @@ class ReportData:
     edits: tuple[Bar, ...]
     other_edits: tuple[Bar, ...]
     shards: tuple[ShardRow, ...]
+    tokens: tuple[TokensRow, ...]
     unreadable: tuple[tuple[str, int, int, str], ...]
     timeouts: tuple[str, ...]
     raised: tuple[RaisedRow, ...]

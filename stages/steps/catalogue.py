@@ -45,7 +45,8 @@ class StepTables:
     decontaminate: DecontaminateTable = field(default_factory=DecontaminateTable)
     pii: PiiTable = field(default_factory=PiiTable)
     encoding: str = "cl100k_base"
-    """The recipe's tokenizer (`tokenize.encoding`): n-grams of tokens are its tokens."""
+    end_of_text: str | None = None
+    """The recipe's tokenizer (`tokenize.encoding`, `tokenize.end_of_text`): n-grams of tokens are its tokens."""
     purged: PurgedSets | None = None
 
     @property
@@ -104,10 +105,10 @@ def _quality_edits(tables: StepTables) -> bool:
     return any(rules.edit is not None for rules in every_rule(tables.quality))
 
 
-def _encode(encoding: str) -> Encode:
+def _load_encode(tables: StepTables) -> Encode:
     from stages.tokens.tokenizer import load_tokenizer
 
-    return load_tokenizer(encoding).encode
+    return load_tokenizer(tables.encoding, tables.end_of_text).encode
 
 
 def _model_files(tables: StepTables) -> tuple[str, ...]:
@@ -118,6 +119,8 @@ def _model_files(tables: StepTables) -> tuple[str, ...]:
             for file in (encoder_files(table.model) if table.is_encoder else (table.model,))
         )
 
+
+_TOKENIZER_KEYS: Final = ("tokenize.encoding", "tokenize.end_of_text")
 
 CATALOGUE: Final[dict[str, StepSpec]] = {
     "url": StepSpec(
@@ -171,12 +174,12 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
     ),
     "decontaminate": StepSpec(
         make=lambda making: DecontaminateStep(
-            making.tables.decontaminate, partial(_encode, making.tables.encoding), ledger=making.tables.ledger
+            making.tables.decontaminate, partial(_load_encode, making.tables), ledger=making.tables.ledger
         ),
         is_on=lambda tables: bool(tables.decontaminate.against),
         modules=("stages.steps.decontaminate", "stages.tokens.tokenizer"),
-        recipe_keys=("decontaminate", "tokenize.encoding"),
-        leaves_out=lambda tables: () if tables.decontaminate.ngram.endswith("t") else ("tokenize.encoding",),
+        recipe_keys=("decontaminate", *_TOKENIZER_KEYS),
+        leaves_out=lambda tables: () if tables.decontaminate.ngram.endswith("t") else _TOKENIZER_KEYS,
         files={"decontaminate.against": lambda tables: tables.decontaminate.against},
         asks={"decontaminate.against": lambda tables: tables.decontaminate.against},
     ),

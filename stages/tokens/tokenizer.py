@@ -1,19 +1,13 @@
-"""Text to token ids and back, exactly as tiktoken does it, by the fastest encoder that is proven to give its ids."""
+"""Text to token ids and back: a tokenizer by its name or file, its identity, and training one."""
 
 from __future__ import annotations
 
-import functools
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
-import quicktok
-import regex
-import tiktoken
 from tokenizers import Regex
 from tokenizers import Tokenizer as HfTokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
@@ -24,9 +18,13 @@ from tokenizers.trainers import BpeTrainer
 
 from lineage.ids import content_hash, length_prefixed
 from lineage.recipe import RecipeError, key
-from stages.tokens.vocabulary import Vocabulary, byte_level_alphabet, format_ranks, load_vocabulary
+from stages.tokens.library_encoder import LibraryEncoder, proven
+from stages.tokens.rank_encoder import RankEncoder, Tokens
+from stages.tokens.tokenizer_json import TokenizerJson, identity_of, read_tokenizer_json
+from stages.tokens.vocabulary import Vocabulary, byte_level_alphabet, format_ranks, load_vocabulary, read_tokenizer_file
 
-Tokens = npt.NDArray[np.uint32]
+TOKENIZER_FILES: Final = (".tiktoken", ".json")
+"""How the name of a tokenizer's file ends, by which `tokenize.encoding` tells it from an encoding's name."""
 
 _TRAINING_PATTERN: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -34,23 +32,20 @@ _TRAINING_PATTERN: Final = (
 )
 """cl100k_base's split without possessive quantifiers, which Oniguruma (inside `tokenizers`) reads differently."""
 
-# Assigned in Unicode 17, and classed differently by quicktok 0.4.0 and tiktoken 0.14.0: found by encoding every code
-# point with both (tests/stages/tokens/test_tokenizer.py repeats it). A text with one of these goes to tiktoken.
-_DISPUTED: Final = re.compile(
-    "[\u088f\u0c5c\u0cdc\u1acf-\u1add\u1ae0-\u1aeb\ua7ce-\ua7cf\ua7d2\ua7d4\ua7f1\U00010940-\U00010959"
-    "\U00010ec5-\U00010ec7\U00010efa-\U00010efb\U00011b60-\U00011b67\U00011db0-\U00011ddb\U00011de0-\U00011de9"
-    "\U00016ea0-\U00016eb8\U00016ebb-\U00016ed3\U00016ff2-\U00016ff6\U000187f8-\U000187ff\U00018d09-\U00018d1e"
-    "\U00018d80-\U00018df2\U0001e6c0-\U0001e6de\U0001e6e0-\U0001e6f5\U0001e6fe-\U0001e6ff\U0002b73a-\U0002b73f"
-    "\U0002cea2-\U0002cead\U000323b0-\U00033479]"
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizeTable:
     """[tokenize]: how texts become tokens and tokens become shards."""
 
     encoding: str = key(
-        "cl100k_base", help="a tiktoken encoding's name, or the path of a .tiktoken or tokenizer.json file"
+        "cl100k_base",
+        help="a tiktoken encoding's name, or the path of a .tiktoken or tokenizer.json file (what tiktoken cannot"
+        " express is encoded by the tokenizers library: more slowly)",
+    )
+    end_of_text: str | None = key(
+        None,
+        help="the special token that ends each document (the one whose name is known for it, as <|endoftext|> and </s>"
+        " are; without special tokens the next free id)",
     )
     off: bool = key(
         False,
@@ -61,90 +56,112 @@ class TokenizeTable:
 
 
 class Tokenizer:
-    """An encoding, with its identity. Immutable; cheap to keep, a fraction of a second to make.
+    """An encoding, with its identity. Immutable; cheap to keep, a fraction of a second to make and to pickle.
 
-    `hash` is the BLAKE3-128 (hex) of pattern, ranks, special tokens and end-of-text id: equal hashes encode alike.
-    Ids lie below `vocab_size`; `eot_id` is never made from text."""
+    `hash` is the BLAKE3-128 (hex) of all that decides ids: equal hashes encode alike. Ids lie below `vocab_size`; `end`
+    is never made from text. `unknown_id` stands for what the vocabulary has no token for, None where there is none.
+    `why_slow` is why the tokenizers library encodes and not tiktoken, empty where tiktoken does."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        assert vocabulary.eot_id not in vocabulary.ranks.values(), "the end-of-text id must not be a rank"
-        self.name = vocabulary.name
-        self.eot_id = vocabulary.eot_id
-        self.vocab_size = max([*vocabulary.ranks.values(), *vocabulary.special.values()]) + 1
-        self.hash = _identity(vocabulary)
-        self._vocabulary = vocabulary
-        self._fast: Any = quicktok.get_encoding(vocabulary.bundled) if vocabulary.bundled else None
+    def __init__(self, source: Vocabulary | TokenizerJson) -> None:
+        self.name = source.name
+        self.end = source.end
+        self._source = source
+        self._encoder: RankEncoder | LibraryEncoder
+        if isinstance(source, TokenizerJson):
+            self.vocab_size, self.unknown_id, self.why_slow = source.vocab_size, source.unknown_id, source.why_not
+            ranks = source.ranks if source.is_plain else None
+            self._encoder = LibraryEncoder(source) if ranks is None else RankEncoder(ranks)
+            self.hash = _identity_of_file(source) if ranks is None else _identity(ranks)
+        else:
+            self.vocab_size, self.unknown_id, self.why_slow = source.next_id, None, ""
+            self._encoder = RankEncoder(source)
+            self.hash = _identity(source)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tokenizer, (self._vocabulary,)
+        return Tokenizer, (self._source,)
+
+    @property
+    def eot_id(self) -> int:
+        """The id that ends documents."""
+        return self.end.id
 
     def encode(self, text: str) -> Tokens:
         """The ids of `text`, shape (num_tokens,), special tokens' names read as plain text.
 
         UnicodeEncodeError for a lone surrogate, which no UTF-8 text holds."""
-        if self._fast is not None and not _disputed(text):
-            ids, _ = self._fast.encode_batch([_checked(text)], 1, False)
-            return np.asarray(ids, dtype=np.uint32)
-        try:
-            ids = self._exact.encode_to_numpy(_checked(text), disallowed_special=())
-        except UnicodeEncodeError:
-            raise
-        except ValueError:  # tiktoken's regex engine gives up on a run of white space of hundreds of thousands
-            return self._encode_pieces(text)
-        return np.asarray(ids, dtype=np.uint32)
-
-    def _encode_pieces(self, text: str) -> Tokens:
-        """What tiktoken does, with an engine that has no limit: split by the pattern, merge each piece.
-
-        The ids are tiktoken's but next to a letter that Unicode 17 added."""
-        pieces = (match.group() for match in regex.finditer(self._vocabulary.pattern, text))
-        ids = [token for piece in pieces for token in self._exact._encode_single_piece(piece)]
-        return np.array(ids, dtype=np.uint32)
+        return self._encoder.encode(text)
 
     def encode_batch(self, texts: Sequence[str]) -> list[Tokens]:
         """`encode` of each text; faster for many short ones."""
-        if self._fast is None or any(map(_disputed, texts)):
-            return [self.encode(text) for text in texts]
-        ids, ends = self._fast.encode_batch([_checked(text) for text in texts], 1, False)
-        return np.split(np.asarray(ids, dtype=np.uint32), ends[1:-1]) if texts else []
+        return self._encoder.encode_batch(texts)
 
     def decode_bytes(self, tokens: Tokens) -> bytes:
         """The bytes that the ids stand for; ValueError names an id that the encoding does not have."""
-        table = self._table
         try:
-            return b"".join([table[token] for token in tokens.tolist()])
+            return self._encoder.decode_bytes(tokens)
         except KeyError as error:
             raise ValueError(
                 f"{self.name} has no token {error.args[0]}: was this made by another tokenizer?"
             ) from error
 
     def decode(self, tokens: Tokens) -> str:
-        """The text of the ids; `decode(encode(text)) == text`. A cut character becomes U+FFFD."""
+        """The text of the ids; `decode(encode(text)) == text` where the tokenizer `keeps` it. A cut character becomes
+        U+FFFD."""
         return self.decode_bytes(tokens).decode("utf-8", "replace")
 
+    def keeps(self, text: str) -> bool:
+        """Whether the ids of `text` are sure to give it back: those of a byte-level tokenizer do; one that normalises
+        texts, or does not know each character, may not."""
+        return self._encoder.keeps(text)
+
+    def files(self) -> dict[str, bytes]:
+        """The tokenizer as a file to give along, by the name that other tools look for: the tokenizer.json that it was
+        read from, or its ranks as a .tiktoken file."""
+        if isinstance(self._source, TokenizerJson):
+            return {"tokenizer.json": self._source.data}
+        return {"tokenizer.tiktoken": self.rank_bytes()}
+
     def rank_bytes(self) -> bytes:
-        """The ranks as a .tiktoken file."""
-        return format_ranks(self._vocabulary.ranks)
+        """The ranks as a .tiktoken file, of one that has ranks alone."""
+        assert isinstance(self._source, Vocabulary), "a tokenizer.json is given along as it is"
+        return format_ranks(self._source.ranks)
 
-    @functools.cached_property
-    def _exact(self) -> tiktoken.Encoding:
-        vocabulary = self._vocabulary
-        return tiktoken.Encoding(
-            vocabulary.name,
-            pat_str=vocabulary.pattern,
-            mergeable_ranks=dict(vocabulary.ranks),
-            special_tokens=dict(vocabulary.special),
+    def lines(self) -> list[str]:
+        """What whoever runs it should know, a line each."""
+        end = self.end
+        lines = [
+            f"Tokenizer {self.name}, {self.vocab_size:,} ids: each document ends with {end.token} (id {end.id}),"
+            f" {end.why}."
+        ]
+        if self.why_slow:
+            lines.append(
+                f"tiktoken cannot express {self.name}: {self.why_slow}. So the tokenizers library encodes: to shards"
+                " like any others, more slowly."
+            )
+        return lines
+
+
+def load_tokenizer(encoding: str, end_of_text: str | int | None = None) -> Tokenizer:
+    """The tokenizer that `encoding` names (see TokenizeTable), whose documents end with the token `end_of_text`, or
+    with the one of that id, which an index recorded; RecipeError says how to provide what is missing."""
+    name = Path(encoding).name
+    if encoding.endswith(".json"):
+        return Tokenizer(proven(read_tokenizer_json(name, read_tokenizer_file(encoding), end_of_text)))
+    if encoding.endswith(".model"):
+        raise RecipeError(
+            f"tokenize.encoding = {encoding!r}: SentencePiece's own files are not read. Give the tokenizer.json that"
+            ' lies beside it, or make one of it: python -c "from transformers import AutoTokenizer;'
+            " AutoTokenizer.from_pretrained('FOLDER').save_pretrained('TO')\" (with sentencepiece installed) writes"
+            " TO/tokenizer.json"
         )
-
-    @functools.cached_property
-    def _table(self) -> dict[int, bytes]:
-        special = {token: text.encode() for text, token in self._vocabulary.special.items()}
-        return special | {rank: token for token, rank in self._vocabulary.ranks.items()}
+    return Tokenizer(load_vocabulary(encoding, end_of_text))
 
 
-def load_tokenizer(encoding: str) -> Tokenizer:
-    """The tokenizer that `encoding` names (see TokenizeTable); RecipeError says how to provide what is missing."""
-    return Tokenizer(load_vocabulary(encoding))
+def splitter() -> PreTokenizers:
+    """How `train_bpe` splits, in the tokenizers library's terms."""
+    return PreTokenizers(
+        [Split(Regex(_TRAINING_PATTERN), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
 
 
 def train_bpe(texts: Iterable[str], vocab: int) -> bytes:
@@ -155,9 +172,7 @@ def train_bpe(texts: Iterable[str], vocab: int) -> bytes:
     if vocab < 257:
         raise RecipeError(f"vocab = {vocab}: expected at least 257 (256 bytes and end-of-text)")
     tokenizer = HfTokenizer(BPE())
-    tokenizer.pre_tokenizer = PreTokenizers(
-        [Split(Regex(_TRAINING_PATTERN), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
+    tokenizer.pre_tokenizer = splitter()
     tokenizer.decoder = ByteLevelDecoder()
     trainer = BpeTrainer(vocab_size=vocab - 1, initial_alphabet=ByteLevel.alphabet(), show_progress=False)
     tokenizer.train_from_iterator(texts, trainer=trainer)
@@ -172,16 +187,9 @@ def train_bpe(texts: Iterable[str], vocab: int) -> bytes:
 
 def _identity(vocabulary: Vocabulary) -> str:
     special = json.dumps(sorted(vocabulary.special.items()), ensure_ascii=True).encode()
-    parts = (vocabulary.pattern.encode(), format_ranks(vocabulary.ranks), special, b"%d" % vocabulary.eot_id)
+    parts = (vocabulary.pattern.encode(), format_ranks(vocabulary.ranks), special, b"%d" % vocabulary.end.id)
     return content_hash(length_prefixed(*parts)).hex()
 
 
-def _disputed(text: str) -> bool:
-    return not text.isascii() and _DISPUTED.search(text) is not None
-
-
-def _checked(text: str) -> str:
-    """quicktok answers a lone surrogate with a TypeError, and tiktoken replaces it: both must refuse it alike."""
-    if not text.isascii():
-        text.encode("utf-8")
-    return text
+def _identity_of_file(file: TokenizerJson) -> str:
+    return content_hash(length_prefixed(b"tokenizer.json", identity_of(file), b"%d" % file.end.id)).hex()

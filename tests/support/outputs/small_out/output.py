@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lineage.ids import content_hash, text_hash
+from lineage.ids import content_hash, text_hash, tokens_hash
+from lineage.index.blocks import as_bytes
 from lineage.index.output_index import Index, PartFile, Shard, TokenizerIdentity, make_index, part_name, publish_index
 from lineage.storage.folder import Folder
 from lineage.store import tables
@@ -53,8 +56,16 @@ Tamper = Callable[[str, pa.Table], pa.Table]
 """What a test changes in the rows of a table (by name; also `dedup`, `parts`) before they are written."""
 
 
+Plant = Callable[[bytes, npt.NDArray[np.uint32]], npt.NDArray[np.uint32]]
+"""What a test makes of a document's tokens, by doc_id, before anything is computed from them; end-of-text is there."""
+
+
 def _as_it_is(_name: str, rows: pa.Table) -> pa.Table:
     return rows
+
+
+def _whole(_doc_id: bytes, tokens: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    return tokens
 
 
 @functools.cache
@@ -63,13 +74,15 @@ def default_tokenizer() -> Tokenizer:
     return load_tokenizer("cl100k_base")
 
 
-def make_small_out(url: str, seed: int = 0, per_file: int = 12, tamper: Tamper = _as_it_is) -> SmallOut:
+def make_small_out(
+    url: str, seed: int = 0, per_file: int = 12, tamper: Tamper = _as_it_is, plant: Plant = _whole
+) -> SmallOut:
     """Write a finished OUT to `url` (a path, or s3://…)."""
     out = Folder(url)
     records, named = make_records(seed, per_file)
     tokenizer = default_tokenizer()
     parts, rows_of = _write_parts(out, records, tamper)
-    shards, placed = _write_shards(out, records, tokenizer)
+    shards, placed = _write_shards(out, records, tokenizer, plant)
     dedup = _write_dedup(out, records, rows_of, tamper)
     rows = {"documents": document_rows(records, rows_of, placed), **small_tables(records)}
     _write_store(out, rows, shards, tamper)
@@ -102,7 +115,8 @@ def change_where(name: str, doc_id: bytes, column: str, value: object) -> Callab
 
 def _write_parts(out: Folder, records: tuple[Record, ...], tamper: Tamper) -> tuple[list[PartFile], dict[int, int]]:
     """The parts, and the part_row of each survivor by its place in `records`."""
-    parts, rows_of = [], {}
+    parts: list[PartFile] = []
+    rows_of: dict[int, int] = {}
     for source, file in input_files(records):
         here = [i for i, r in enumerate(records) if (r.source, r.file) == (source, file) and r.survived]
         rows_of |= {i: row for row, i in enumerate(here)}
@@ -122,7 +136,7 @@ def _write_parts(out: Folder, records: tuple[Record, ...], tamper: Tamper) -> tu
 
 
 def _write_shards(
-    out: Folder, records: tuple[Record, ...], tokenizer: Tokenizer
+    out: Folder, records: tuple[Record, ...], tokenizer: Tokenizer, plant: Plant
 ) -> tuple[list[Shard], dict[bytes, dict[str, Any]]]:
     """The shards, and the placement columns of each kept document."""
     shards: list[Shard] = []
@@ -131,7 +145,7 @@ def _write_shards(
         files = [file for name, file in input_files(records) if name == source]
         first = 0
         for group in range(0, len(files), GROUP_FILES):
-            runs = [_run(records, source, file, tokenizer) for file in files[group : group + GROUP_FILES]]
+            runs = [_run(records, source, file, tokenizer, plant) for file in files[group : group + GROUP_FILES]]
             indexes = [rows for rows, _ in runs]
             cuts = cut_group(indexes, SHARD_TOKENS)
             for rows, places in zip(indexes, place_group(indexes, cuts), strict=True):
@@ -145,11 +159,22 @@ def _write_shards(
     return shards, placed
 
 
-def _run(records: tuple[Record, ...], source: str, file: int, tokenizer: Tokenizer) -> tuple[pa.Table, bytes]:
+def _run(
+    records: tuple[Record, ...], source: str, file: int, tokenizer: Tokenizer, plant: Plant
+) -> tuple[pa.Table, bytes]:
     kept = [r for r in records if (r.source, r.file) == (source, file) and r.status == "kept"]
     tokens = io.BytesIO()
     rows = write_run([(r.doc_id, r.text) for r in kept], tokenizer, SEED, tokens)
-    return rows, tokens.getvalue()
+    if plant is _whole:
+        return rows, tokens.getvalue()
+    ends = np.cumsum(rows["num_tokens"].to_numpy())[:-1]
+    of_row = np.split(np.frombuffer(tokens.getvalue(), "<u4"), ends)
+    planted = [plant(doc_id, held) for doc_id, held in zip(rows["doc_id"].to_pylist(), of_row, strict=True)]
+    changed = {"num_tokens": [len(held) for held in planted], "tokens_hash": [tokens_hash(held) for held in planted]}
+    for name, column in changed.items():
+        at = rows.schema.get_field_index(name)
+        rows = rows.set_column(at, rows.schema.field(name), pa.array(column, rows.schema.field(name).type))
+    return rows, b"".join(map(as_bytes, planted))
 
 
 def _slice(run: tuple[pa.Table, bytes], first: int, last: int) -> RunSlice:

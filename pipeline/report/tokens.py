@@ -1,0 +1,122 @@
+"""How each source's documents lie in its shards: their first tokens, their ends, tokens that stand for the unknown.
+
+A beginning-of-text token that a tokenizer puts before every document, an end that is missing, a script that the
+vocabulary does not know: each is seen here before a model learns it. The shards themselves are read; the documents of a
+shard are in the order of a keyed hash, so its beginning is a random sample of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from lineage.index.blocks import BLOCK_BYTES, BLOCK_TOKENS, TOKEN_BYTES
+from lineage.index.output_index import Index, Shard
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from pipeline.parquet.rows import read_rows
+from pipeline.recipe import recipe_of
+from pipeline.report.data import FirstToken, TokensRow
+from stages.tokens.tokenizer import Tokenizer, load_tokenizer
+
+_BLOCKS: Final = 8
+"""8 MiB blocks read of a source at most: 16.8 million tokens."""
+
+_SHOWN: Final = 5
+
+
+def tokenizer_of(out: Folder, index: Index, file: str | None = None) -> Tokenizer:
+    """The tokenizer that made the shards of an output: the one in `file`, or that of its recipe. RecipeError where the
+    output holds no tokens, or where the tokenizer is not there, or is another."""
+    made_by = index.tokenizer
+    if not index.has_tokens:
+        raise RecipeError(f"{out.url} holds texts and no tokens (tokenize.off): there is nothing to compare texts with")
+    encoding = file or _encoding(out, made_by.name)
+    tokenizer = load_tokenizer(encoding, made_by.eot_id)
+    if tokenizer.hash != made_by.hash:
+        raise RecipeError(
+            f"{encoding} is another tokenizer than the one that made these shards: its hash is {tokenizer.hash},"
+            f" index.json has {made_by.hash} ({made_by.name}, {made_by.vocab_size:,} ids). Put that file back, or say"
+            " with --tokenizer where it lies"
+        )
+    return tokenizer
+
+
+def _encoding(out: Folder, name: str) -> str:
+    """What the recipe names; where it cannot be read, what the index calls it."""
+    try:
+        return recipe_of(out).tokenize.encoding
+    except (OSError, ValueError, LookupError):
+        return name
+
+
+def tokens_of_sources(out: Folder, index: Index) -> tuple[TokensRow, ...]:
+    """A row for each source that has shards. Where the tokenizer is not at hand tokens are shown by their ids."""
+    if not index.shards:
+        return ()
+    try:
+        tokenizer = tokenizer_of(out, index)
+    except RecipeError:
+        tokenizer = None
+    by_source: dict[str, list[Shard]] = {}
+    for shard in index.shards:
+        by_source.setdefault(shard.source, []).append(shard)
+    return tuple(_row(out, index.tokenizer.eot_id, of_source, tokenizer) for of_source in by_source.values())
+
+
+def _row(out: Folder, eot_id: int, shards: Sequence[Shard], tokenizer: Tokenizer | None) -> TokensRow:
+    first: Counter[int] = Counter()
+    unknown_id = None if tokenizer is None else tokenizer.unknown_id
+    num_documents = num_tokens = num_ended = num_unknown = 0
+    for tokens, starts, ends in _stretches(out, shards):
+        there = tokens[starts] != eot_id  # one that begins with it was purged, or is empty
+        first.update(tokens[starts[there]].tolist())
+        num_documents += int(there.sum())
+        num_ended += int((tokens[ends[there] - 1] == eot_id).sum())
+        num_tokens += int((ends - starts)[there].sum())
+        num_unknown += 0 if unknown_id is None else int((tokens == unknown_id).sum())
+    most = sorted(first.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN]
+    return TokensRow(
+        source=shards[0].source,
+        num_documents=num_documents,
+        num_tokens=num_tokens,
+        is_sample=sum(shard.num_tokens for shard in shards) > _BLOCKS * BLOCK_TOKENS,
+        first=tuple(
+            FirstToken(id=token, text=_text(tokenizer, token), share=num / num_documents) for token, num in most
+        ),
+        num_ended=num_ended,
+        has_unknown=unknown_id is not None,
+        num_unknown=num_unknown,
+    )
+
+
+def _text(tokenizer: Tokenizer | None, token: int) -> str:
+    """The token as text; nothing where it cannot be told."""
+    if tokenizer is None:
+        return ""
+    try:
+        return repr(tokenizer.decode(np.array([token], dtype=np.uint32)))
+    except ValueError:
+        return "beyond the vocabulary"
+
+
+def _stretches(
+    out: Folder, shards: Sequence[Shard]
+) -> Iterator[tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """(tokens, starts, ends) of the whole documents at the beginning of some shards, spread over all of them."""
+    chosen = [shards[at] for at in np.unique(np.linspace(0, len(shards) - 1, min(len(shards), _BLOCKS)).astype(int))]
+    if sum(shard.num_tokens for shard in shards) <= _BLOCKS * BLOCK_TOKENS:
+        chosen = list(shards)
+    num_bytes = max(1, _BLOCKS // len(chosen)) * BLOCK_BYTES
+    for shard in chosen:
+        data = out.read_range(shard.file, 0, num_bytes)
+        tokens = np.frombuffer(data[: len(data) // TOKEN_BYTES * TOKEN_BYTES], "<u4")
+        rows = read_rows(out, shard.index_file, ["start", "num_tokens"])
+        starts = rows["start"].to_numpy()
+        ends = starts + rows["num_tokens"].to_numpy()
+        whole = (ends <= len(tokens)) & (starts < ends)
+        yield tokens[: int(ends[whole].max(initial=0))], starts[whole], ends[whole]
