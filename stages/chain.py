@@ -32,7 +32,7 @@ from stages.steps.model_stage import ModelStage
 from stages.steps.parse import ParseStep, ParseTable
 from stages.steps.prefilter import PrefilterStep
 from stages.steps.purged import PurgeFilter
-from stages.steps.url import UrlStep, UrlTable
+from stages.steps.url import UrlStep, UrlTable, url_host
 from stages.steps.user_step import StepTable, UserStep
 
 DEFAULT_STEPS: Final = STAGES
@@ -297,7 +297,7 @@ class Chain:
             case "decontaminate":
                 return DecontaminateStep(tables.decontaminate, partial(_load_encode, tables.encoding), ledger=ledger)
             case "pii":
-                return PiiStep(tables.pii, ledger=ledger)
+                return PiiStep(tables.pii, url_host, ledger=ledger)
         return UserStep(name, next((table for table in tables.step if table.name == name), None))
 
 
