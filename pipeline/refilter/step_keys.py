@@ -49,7 +49,7 @@ _LIBRARIES: Final[dict[str, tuple[str, ...]]] = {
     "quality": ("google-re2", "regex", "spacy", "xxhash"),
     "classifier": ("fasttext-community", *ENCODER_LIBRARIES),
     "decontaminate": ("google-re2", "quicktok-v1", "regex", "spacy", "tiktoken", "tokenizers", "xxhash"),
-    "pii": ("google-re2", "phonenumbers", "regex"),
+    "pii": ("babel", "google-re2", "idna", "phonenumbers"),
 }
 """What a step runs on. A function of the user's may run on all of them."""
 

@@ -19,8 +19,8 @@ class PiiTable:
     action: Literal["replace", "drop"] = key("replace", help="a placeholder for each find, or no such document at all")
     phone_region: str = key(
         AUTO,
-        help='whose national phone formats count: "auto" (of the country of the document\'s host, else of its language), or'
-        " a country (ISO 3166); numbers with + count everywhere",
+        help='whose national phone formats count: "auto" (country of the document\'s host, else of its language), or a'
+        " country (ISO 3166); numbers with + count everywhere",
     )
 
 
@@ -36,7 +36,7 @@ def check_phone_region(table: PiiTable) -> None:
         meant = AUTO if region.strip().lower() == AUTO else region.strip().upper()
         hint = f"; did you mean {meant!r}?" if meant in (AUTO, *SUPPORTED_REGIONS) else ""
         raise RecipeError(
-            f"pii.phone_region = {region!r}: expected 'auto' or a country's two capital letters (ISO 3166), such as 'US',"
-            f" 'GB' or 'DE'{hint}",
+            f"pii.phone_region = {region!r}: expected 'auto' or a country's two capital letters (ISO 3166), such as"
+            f" 'US', 'GB' or 'DE'{hint}",
             "pii.phone_region",
         )

@@ -37,20 +37,22 @@ _DATE = re.compile(
 )
 _PLUS: Final = ("+", "＋")
 _OPENING: Final = {"(": ")", "[": "]", "（": "）", "［": "］"}
-_LINK: Final = r"[\W_]{0,6}(?:(?:is|no|nr|num|number|nummer|numéro|numero|número|№)\b[\W_]{0,4})?$"
+_LINK: Final = r"[\W_]{0,6}(?:(?:is|no|nr|num|number|nummer|numéro|numero|número)\b[\W_]{0,4}){0,2}$"
 # "phone" and "fon" also within a word (smartphone, Diensttelefon); "hotel" and "context" name no number.
 _NAMED = re.compile(
-    r"(?:phone|fon|\b(?:tel|call|fax|mobile?|cell|whats ?app|sms|text|gsm|handy|hotline|móvil|тел|моб|факс|τηλ)"
+    r"(?:phone|fon|\b(?:t[eé]l|call|fax|mobile?|cell|whats ?app|sms|text|gsm|handy|hotline|móvil|тел|моб|факс|τηλ)"
     r"|телефон|هاتف|تلفن|फ़ोन|फोन|โทร|电话|電話|手机|手機|传真|傳真|携帯|전화|휴대폰|핸드폰)\w*" + _LINK,
     re.IGNORECASE,
 )
 # Words for numbers of other kinds, which are grouped like phone numbers: of books, companies, accounts, goods.
 _NAMED_OTHERWISE = re.compile(
-    r"\b(?:isbn|issn|ismn|isrc|ean|gtin|upc|asin|sku|doi|pmid|pzn|wkn|isin|imei|iban|bic|blz|swift|kto|konto\w*|account|acct"
-    r"|aba|routing|hrb|hra|ust-?id\w*|steuer\w*|vat|mwst|tax|ein|tin|siren|siret|rcs|naf|ape|tva|nip|regon|krs|pesel|kvk|btw"
-    r"|abn|acn|tfn|cnpj|cpf|cif|nif|nie|cuit|rut|rfc|p\. ?iva|iva|cvr|orgnr|org|ičo|ico|dič|dic|oib|pib|инн|кпп|огрн|бик|снилс"
-    r"|gstin|tracking|order|invoice|serial|patent|part|article|ticket|case|batch|lot|bestell\w*|artikel\w*|art|kunden\w*"
-    r"|rechnung\w*|ref|réf|teile\w*)\b(?:-?1[03])?" + _LINK[:-1] + r"[A-Z]{0,2}[\d ./-]{0,24}$",
+    r"\b(?:isbn|issn|ismn|isrc|ean|gtin|upc|asin|sku|doi|pmid|pzn|wkn|isin|imei|iban|bic|blz|swift|kto|konto\w*|account"
+    r"|acct|aba|routing|hrb|hra|ust-?id\w*|steuer\w*|vat|mwst|tax|ein|tin|siren|siret|rcs|naf|ape|tva|nip|regon|krs|pesel"
+    r"|kvk|btw|abn|acn|tfn|cnpj|cpf|cif|nif|nie|cuit|rut|rfc|p\. ?iva|iva|cvr|orgnr|org|ičo|ico|dič|dic|oib|pib|инн|кпп"
+    r"|огрн|бик|снилс|gstin|tracking|order|invoice|serial|patent|part|article|ticket|case|batch|lot|bestell\w*|artikel\w*"
+    r"|art|kunden\w*|rechnung\w*|ref|réf|teile\w*)\b(?:-?1[03])?"
+    + _LINK.removesuffix("$")
+    + r"[A-Z]{0,2}[\d ./-]{0,24}$",
     re.IGNORECASE,
 )
 
@@ -88,10 +90,7 @@ def _is_phone(data: bytes, start: int, end: int, number: str) -> bool:
     if _NAMED.search(before):
         return number.isdigit() or not _DATE.match(number)
     return not (
-        number.isdigit()
-        or _DATE.match(number)
-        or is_in_identifier(data, start, end)
-        or _NAMED_OTHERWISE.search(before)
+        number.isdigit() or _DATE.match(number) or is_in_identifier(data, start, end) or _NAMED_OTHERWISE.search(before)
     )
 
 

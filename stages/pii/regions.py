@@ -13,7 +13,7 @@ texts CLDR takes this country to be the likeliest."""
 
 # Country codes that are sold as words ("my own TV"), so that they name no country: the list of Google Search Central,
 # "Managing multi-regional sites", generic country code top-level domains; .eu is none of ISO 3166.
-_SOLD_AS_WORDS: Final = frozenset("ad ai as bz cc cd co dj fm io la me ms nu sc sr su tk tv ws".split())
+_SOLD_AS_WORDS: Final = frozenset("ad ai as bz cc cd co dj fm io la me ms nu sc sr su tk tv ws".split())  # noqa: SIM905
 # Top-level domains by another name than the country's in ISO 3166, and those that one country keeps to itself
 # (RFC 1591, section 2; RFC 2146 for gov).
 _OTHER_NAMES: Final = {"uk": "GB", "edu": "US", "gov": "US", "mil": "US"}

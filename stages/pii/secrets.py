@@ -22,8 +22,8 @@ _ASSIGNED: Final = rb"[\"']?\s{0,4}(?:[=:]{1,2}>?|=>)\s{0,4}[\"'`]?"
 _HEX: Final = rb"[a-f0-9]"
 _UUID: Final = rb"[a-f0-9]{8}-[a-f0-9]{4}-[a-f0-9]{4}-[a-f0-9]{4}-[a-f0-9]{12}"
 
-# Sources besides those named: GitHub Docs, "Supported secret scanning patterns" (what issuers registered), and the rules
-# of gitleaks (MIT), which keep to the issuers' own descriptions.
+# Sources besides those named: GitHub Docs, "Supported secret scanning patterns" (what issuers registered), and the
+# rules of gitleaks (MIT), which keep to the issuers' own descriptions.
 _FORMATS: Final = (
     # AWS: unique identifiers of access keys and of temporary ones (IAM user guide, "IAM identifiers"), base 32
     _Format(rb"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{4}", rb"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}\b"),
@@ -58,7 +58,9 @@ _FORMATS: Final = (
         rb"(?i:twilio|cloudflare|datadog|mailchimp|mailgun|algolia|heroku)",
         rb"(?i:(?:twilio|cloudflare|datadog|mailchimp|mailgun|algolia|heroku)[a-z0-9_.-]{0,24}(?:token|key|secret))"
         + _ASSIGNED
-        + rb"(?:" + _UUID + rb"|[A-Za-z0-9_-]{32,64})\b",
+        + rb"(?:"
+        + _UUID
+        + rb"|[A-Za-z0-9_-]{32,64})\b",
     ),
     # Mailgun: API keys, and HTTP signing keys (Mailgun documentation, "Authentication"); Mailchimp; Brevo
     _Format(rb"\bkey-" + _HEX + rb"{32}", rb"\bkey-" + _HEX + rb"{32}\b"),
@@ -77,8 +79,8 @@ _FORMATS: Final = (
     # HashiCorp: Vault's service, batch and recovery tokens (Vault docs, "Tokens"); Terraform Cloud
     _Format(rb"\bhv[sbr]\.", rb"\bhv[sbr]\.[A-Za-z0-9_-]{24,300}"),
     _Format(rb"\.atlasv1\.", rb"\b[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70}"),
-    # Model services: OpenAI (project, service account and admin keys; the older ones hold "OpenAI" in base 64), Anthropic,
-    # OpenRouter, Groq, xAI, Perplexity, Replicate, Hugging Face
+    # Model services: OpenAI (project, service account and admin keys; the older ones hold "OpenAI" in base 64),
+    # Anthropic, OpenRouter, Groq, xAI, Perplexity, Replicate, Hugging Face
     _Format(
         rb"\bsk-[A-Za-z0-9_-]{20}",
         rb"\bsk-(?:(?:proj|svcacct|admin|None)-[A-Za-z0-9_-]{40,}|[A-Za-z0-9_-]{20,}T3BlbkFJ[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{48}\b"
@@ -98,7 +100,10 @@ _FORMATS: Final = (
     _Format(rb"EAAA[A-Za-z0-9_-]{8}", rb"(?:^|[^A-Za-z0-9+/_-])(EAAA[A-Za-z0-9_-]{60})(?:$|[^A-Za-z0-9+/_=-])"),
     _Format(rb"[sr]k_(?:live|test|prod)_", rb"\b(?:sk|rk)_(?:live|test|prod)_[A-Za-z0-9]{16,}"),
     _Format(rb"\bwhsec_", rb"\bwhsec_[A-Za-z0-9+/]{32,}"),
-    _Format(rb"access-(?:sandbox|development|production)-", rb"\baccess-(?:sandbox|development|production)-" + _UUID + rb"\b"),
+    _Format(
+        rb"access-(?:sandbox|development|production)-",
+        rb"\baccess-(?:sandbox|development|production)-" + _UUID + rb"\b",
+    ),
     # Google: API keys, OAuth client secrets, refresh and access tokens (Google Cloud docs, "Secret detection formats")
     _Format(rb"AIza", rb"\bAIza[A-Za-z0-9_-]{35}"),
     _Format(rb"GOCSPX-", rb"\bGOCSPX-[A-Za-z0-9_-]{28}"),
@@ -143,7 +148,10 @@ _FORMATS: Final = (
     # Sonar, HubSpot, Typeform, Dynatrace, Prefect, ReadMe, Shippo, EasyPost, Duffel, 1Password, age
     _Format(rb"PMAK-", rb"\bPMAK-" + _HEX + rb"{24}-" + _HEX + rb"{34}\b"),
     _Format(rb"\bNR(?:AK|II)-", rb"\b(?:NRAK-[A-Z0-9]{27}|NRII-[A-Za-z0-9_-]{32})"),
-    _Format(rb"\bdp\.(?:pt|st|ct|sa|scim|audit)\.", rb"\bdp\.(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}\b"),
+    _Format(
+        rb"\bdp\.(?:pt|st|ct|sa|scim|audit)\.",
+        rb"\bdp\.(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}\b",
+    ),
     _Format(rb"\blin_(?:api|oauth)_", rb"\blin_(?:api|oauth)_[A-Za-z0-9]{40,64}\b"),
     _Format(rb"\b(?:ntn|secret)_[A-Za-z0-9]{20}", rb"\b(?:ntn_[0-9]{11}[A-Za-z0-9]{35}|secret_[A-Za-z0-9]{43})\b"),
     _Format(rb"\bpat[A-Za-z0-9]{14}\.", rb"\bpat[A-Za-z0-9]{14}\." + _HEX + rb"{64}\b"),
