@@ -55,8 +55,8 @@ _FORMATS: Final = (
     _Format(rb"\bSK[0-9a-f]{8}", rb"\bSK[0-9a-f]{32}\b"),
     # Keys that are hexadecimal or base 64 with nothing of their own: known by the name they are assigned to
     _Format(
-        rb"(?i:twilio|cloudflare|datadog|mailchimp|mailgun|algolia|heroku)",
-        rb"(?i:(?:twilio|cloudflare|datadog|mailchimp|mailgun|algolia|heroku)[a-z0-9_.-]{0,24}(?:token|key|secret))"
+        rb"(?i:twilio|cloudflare|datadog|mailchimp|mailgun|heroku)",
+        rb"(?i:(?:twilio|cloudflare|datadog|mailchimp|mailgun|heroku)[a-z0-9_.-]{0,24}(?:token|key|secret))"
         + _ASSIGNED
         + rb"(?:"
         + _UUID
@@ -198,14 +198,23 @@ _PATTERNS: Final[tuple[Any, ...]] = tuple(linear(known.pattern) for known in _AL
 _PLACEHOLDER = re.compile(
     rb"[xX]{6}|(?i:your[_-]?(?:api|access|secret|token|key|own)|insert[_-]|replace[_-]?me|change[_-]?me|redacted)"
 )
+# Words joined in the way of addresses and of names in programs (`glimt-ein-spiel-fuer-…`); tokens have capitals too.
+_WORDS = re.compile(rb"(?:[-_][a-z]{2,}){3}")
+_CAPITAL = re.compile(rb"[A-Z]")
 
 
 def find_secrets(data: bytes) -> Iterator[tuple[int, int]]:
-    """Byte spans of keys, tokens and private key blocks; of overlapping ones all. Placeholders of documentation are
-    none."""
+    """Byte spans of keys, tokens and private key blocks; of overlapping ones all. Placeholders of documentation and
+    words that begin like a token are none."""
     for number in sorted(map(int, _MARKS(data))):
         pattern = _PATTERNS[number]
         for match in pattern.finditer(data):
             start, end = match.span(pattern.groups and 1)
-            if number >= _NUM_TOKENS or not _PLACEHOLDER.search(data, start, end):
+            if number >= _NUM_TOKENS or not _only_looks_like_one(data, start, end):
                 yield start, end
+
+
+def _only_looks_like_one(data: bytes, start: int, end: int) -> bool:
+    if _PLACEHOLDER.search(data, start, end):
+        return True
+    return not _CAPITAL.search(data, start, end) and _WORDS.search(data, start, end) is not None

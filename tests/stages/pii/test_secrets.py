@@ -171,6 +171,8 @@ PLACEHOLDERS = [
 OTHERS = [
     "sk-circle-fade-dot-with-a-long-name-in-a-stylesheet-of-a-site",
     "dapi_client gsk_config xai-grok-mini npm_config_registry hf_hub_download pat-a-cake r8_000",
+    "https://example.org/glimt-uebersinnliches-spiel-fuer-die-brille-angekuendigt/",
+    "glft-2026-summary-of-everything-that-we-read sk-proj-a-name-that-is-long-enough-to-be-taken-for-one-of-theirs",
     "SKU SK12 key-value hvs. 1//02 glsa_ shpat_ EAAA AKIA",
     "3f2b8c1e-7d44-4a0b-9c55-1e2d3c4b5a69",
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI",
