@@ -17,8 +17,9 @@ from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
 from stages.ngrams import ElementKind, Encode, NgramIndex, Tokens, character_spans
 from stages.pii.options import PiiTable
+from stages.pii.phones import may_hold_phones
 from stages.pii.regions import regions_in_use
-from stages.pii.scrub import may_hold_phones, scrub
+from stages.pii.scrub import scrub
 from stages.steps.parse import clean_text
 
 Kind = Literal["exact", "near", "ngram"]
@@ -164,5 +165,6 @@ class Finder:
 def _variants(item: str, pii: PiiTable) -> list[str]:
     text, _ = clean_text(item)
     # A document may have been scrubbed by the phone formats of any country that the recipe lets count in it.
-    regions = regions_in_use(pii.phone_region) if may_hold_phones(text) else (None,)
+    has_phones = "phone" in pii.kinds and may_hold_phones(text.encode("utf-8", "replace"))
+    regions = regions_in_use(pii.phone_region) if has_phones else (None,)
     return list(dict.fromkeys([text, *(scrub(text, pii.kinds, region).text for region in regions)]))

@@ -94,6 +94,16 @@ def _is_phone(data: bytes, start: int, end: int, number: str) -> bool:
     )
 
 
+def may_hold_phones(data: bytes) -> bool:
+    """Whether some country could have a phone number here: digits in groups, or in one piece behind a `+` or a word for
+    a phone number. Cheap, where asking each country is not."""
+    for match in _SEVEN_DIGITS.finditer(data):
+        before = data[_margin_before(data, match.start()) : match.start()].decode("utf-8")
+        if not match[0].isdigit() or any(plus in before for plus in _PLUS) or _NAMED.search(before):
+            return True
+    return False
+
+
 class _Window(NamedTuple):
     """A stretch of one line for the matcher to look at, of which the numbers that begin within bounds count."""
 

@@ -8,8 +8,7 @@ from typing import Final
 AUTO: Final = "auto"
 """`pii.phone_region`: each document by its own host and language."""
 ELSEWHERE: Final = "US"
-"""Where neither host nor language says anything: most of the web below generic domains is English, and of English
-texts CLDR takes this country to be the likeliest."""
+"""Where neither host nor language says anything: what English texts below generic domains get, by CLDR's choice."""
 
 # Country codes that are sold as words ("my own TV"), so that they name no country: the list of Google Search Central,
 # "Managing multi-regional sites", generic country code top-level domains; .eu is none of ISO 3166.

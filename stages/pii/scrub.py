@@ -65,11 +65,6 @@ def scrub(text: str, kinds: Sequence[str] = KINDS, region: str | None = ELSEWHER
     return Scrubbed(data.decode("utf-8"), counts) if counts else Scrubbed(text, counts)
 
 
-def may_hold_phones(text: str) -> bool:
-    """Whether a text holds digits that could be a phone number of some country."""
-    return "phone" in ANY_OF_GATES(text.encode("utf-8", "replace"))
-
-
 def _find(data: bytes, kinds: Sequence[str], region: str | None) -> list[tuple[int, int, str]]:
     """The finds that count, in the order of the text, without overlap."""
     possible = ANY_OF_GATES(data)

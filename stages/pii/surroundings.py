@@ -19,8 +19,6 @@ _ALPHANUMERIC: Final = _DIGITS | frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghi
 _LETTER: Final = r"A-Za-z\u00c0-\u052f"
 _JOINED_BEFORE = re.compile(rf"(?:[{_LETTER}][{_LETTER}\d]*(?:[-_/.][{_LETTER}\d]+)*[-_/.]+|_)$")
 _JOINED_BEHIND = re.compile(rf"_|-\d*[{_LETTER}]|\.{FILE_ENDING}", re.IGNORECASE)
-
-
 # A word that says what the digits are, and is no part of them: `Visa-4111…`, `Nr.030 90`.
 _NAMING_WORD = re.compile(
     rf"(?<![{_LETTER}\d])(?:amex|cards?|cc|mastercard|no|nr|num|number|ssn|visa)[-_/.]+$", re.IGNORECASE

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from stages.contamination import Finder
 from stages.dedup.options import DedupTable
 from stages.document import Document
 from stages.pii.options import PiiTable
+from stages.pii.phones import find_phones, may_hold_phones
 from stages.pii.regions import region_of, regions_in_use
 from stages.pii.scrub import scrub
 from stages.pii.step import PiiStep
@@ -94,3 +97,25 @@ def test_an_item_is_found_in_the_documents_of_whatever_country() -> None:
         assert [evidence.kind for evidence in finder.find(text)] == ["exact"], region
     assert "<PHONE>" in scrub(item, ("phone",), "DE").text
     assert regions_in_use("FR") == ("FR",)
+
+
+MAYBE_PHONES = st.lists(
+    st.sampled_from([*"0123456789 ()[].-/+\n", "tel ", "call", "＋", "٩", "212", "030 ", "+49 ", "x", "电话", "é"]),
+    max_size=24,
+).map("".join)
+
+
+@settings(deadline=None, max_examples=150)
+@given(MAYBE_PHONES)
+@example("call (2125550187")
+@example("＋12125550187")
+@example("+(1)2125550187")
+def test_a_text_of_which_no_phone_may_be_had_has_none_in_any_country(text: str) -> None:
+    if not may_hold_phones(text.encode()):
+        for region in (None, "US", "DE", "FR", "IT", "CN", "PL", "DK"):
+            assert not list(find_phones(text.encode(), region))
+
+
+def test_sums_are_no_phone_numbers_whoever_is_asked() -> None:
+    assert not may_hold_phones(b"What is 12345678 * 87654321? 1081521516789512, 12345678 or 4155552671 = 9")
+    assert may_hold_phones(b"tel 4155552671") and may_hold_phones(b"030 901820") and may_hold_phones(b"+14155552671")
