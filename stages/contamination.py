@@ -17,6 +17,8 @@ from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
 from stages.ngrams import ElementKind, Encode, NgramIndex, Tokens, character_spans
 from stages.pii.options import PiiTable
+from stages.pii.phones import may_hold_phones
+from stages.pii.regions import regions_in_use
 from stages.pii.scrub import scrub
 from stages.steps.parse import clean_text
 
@@ -162,5 +164,7 @@ class Finder:
 
 def _variants(item: str, pii: PiiTable) -> list[str]:
     text, _ = clean_text(item)
-    scrubbed = scrub(text, pii.kinds, pii.phone_region).text
-    return [text] if scrubbed == text else [text, scrubbed]
+    # A document may have been scrubbed by the phone formats of any country that the recipe lets count in it.
+    has_phones = "phone" in pii.kinds and may_hold_phones(text.encode("utf-8", "replace"))
+    regions = regions_in_use(pii.phone_region) if has_phones else (None,)
+    return list(dict.fromkeys([text, *(scrub(text, pii.kinds, region).text for region in regions)]))

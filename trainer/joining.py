@@ -21,6 +21,7 @@ from trainer.checkpoint.store import (
 )
 from trainer.feed.feed import Feed
 from trainer.model.sizes import ModelConfig
+from trainer.provenance.facts import check_output, claim_output
 from trainer.recovery.attempts import Attempt, attempts, begin, claim
 
 
@@ -33,16 +34,21 @@ class Joined:
     position: Position | None = None
 
 
-def join(output: Folder, checkpoints: Folder, data: Feed, config: ModelConfig, control: dist.ProcessGroup) -> Joined:
-    """Claim the next attempt on rank 0, unless the checkpoints are another run's, and broadcast it.
+def join(
+    output: Folder, checkpoints: Folder, data: Feed, config: ModelConfig, control: dist.ProcessGroup, *, run: str
+) -> Joined:
+    """Claim the next attempt of the run of this name on rank 0, unless output or checkpoints are another run's, and
+    broadcast it.
 
-    RecipeError where the newest was saved of another model or their folder belongs to another run, CheckpointError
-    where its order is another."""
+    RecipeError where they are, or where the newest checkpoint was saved of another model, CheckpointError where its
+    order is another."""
     shared: list[Joined | CheckpointError | RecipeError | None] = [None]
     if dist.get_rank() == 0:
         try:
+            check_output(run, output)
             claim_folder(checkpoints, output)
             _check_position(_newest(output, checkpoints)[1], output, data, config)
+            claim_output(run, output)
             number = claim(output)
             newest, position = _newest(output, checkpoints)
             _check_position(position, output, data, config)

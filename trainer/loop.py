@@ -141,7 +141,7 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
         check_overlap(table.overlap, process.device.type)
         if layout.float8 is not None:
             check_float8(layout.float8, process.device)
-        joined = join(output, checkpoints, feed, config, control)
+        joined = join(output, checkpoints, feed, config, control, run=recipe.run.name)
         model = parallelise_model(config, layout, process.device, timeout)
         saver = Saver(checkpoints, output, table.checkpoint, saving)
         watchdog = Watchdog(

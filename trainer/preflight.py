@@ -22,7 +22,7 @@ from trainer.options import TrainRecipe, TrainTable
 from trainer.order import Order
 from trainer.parallel.checks import check_layout
 from trainer.processes.placement import local_cpus
-from trainer.provenance.facts import check_name
+from trainer.provenance.facts import check_name, check_output
 from trainer.recovery.attempts import attempts
 
 _USEFUL_EPOCHS: Final = 16
@@ -40,9 +40,9 @@ def check_recipe(recipe: TrainRecipe) -> list[str]:
     """Lines that the user should read before the run: how many epochs it sees, and what looks like a mistake.
 
     RecipeError for a model that is none, a place to write within the output of a data run, a layout that does not fit
-    the model, a run.name that belongs to another output, checkpoints of another run, sizes or a mixture that do not fit
-    the data, and far more workers than this machine has processors; NotFinishedError where train.data is no output,
-    MissingShardError where a shard of it is gone."""
+    the model, a run.name that belongs to another output, an output or checkpoints of another run, sizes or a mixture
+    that do not fit the data, and far more workers than this machine has processors; NotFinishedError where train.data
+    is no output, MissingShardError where a shard of it is gone."""
     check_model_name(recipe.train.model)
     for name, place in _written(recipe.train).items():
         if place is not None:
@@ -84,6 +84,7 @@ def _check_shards(corpus: Corpus) -> None:
 
 
 def _check_name(recipe: TrainRecipe, corpus: Corpus) -> None:
+    check_output(recipe.run.name, Folder(recipe.train.output))
     try:
         check_name(recipe.run.name, Folder(recipe.train.output), corpus.outputs)
     except StoreError as error:

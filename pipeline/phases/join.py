@@ -31,6 +31,7 @@ from pipeline.report.clusters import cluster_excerpts
 from pipeline.report.excerpts import ExcerptKeeper, best_excerpts, shown_of_rule
 from pipeline.units.results import JoinResult, RuleCount
 from stages.document import Finding
+from stages.pii.regions import region_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,17 +143,18 @@ def _publish_dedup(out: Folder, unit: Unit, rows: pa.Table) -> PartFile:
 
 def _publish_duplicate_excerpts(out: Folder, unit: Unit, duplicates: pa.Table) -> None:
     """Excerpts of documents that each stage of comparison dropped: those of which the report may show one."""
-    wanted: dict[int, tuple[bytes, Finding]] = {}
+    wanted: dict[int, tuple[bytes, Finding, str | None]] = {}
     for row in shown_of_rule(
-        duplicates.select(["doc_id", "stage", "rule", "value", "threshold", "part_row"]).to_pylist()
+        duplicates.select(["doc_id", "stage", "rule", "value", "threshold", "part_row", "language", "host"]).to_pylist()
     ):
         finding = Finding(
             stage=row["stage"], rule=row["rule"], value=row["value"], threshold=row["threshold"], rejected=True
         )
-        wanted[row["part_row"]] = (row["doc_id"], finding)
+        wanted[row["part_row"]] = (row["doc_id"], finding, region_of(row["language"], row["host"]))
     keeper = ExcerptKeeper()
     for part_row, text in read_texts(out, part_name("documents", unit.source, unit.file_index), sorted(wanted)).items():
-        keeper.offer(*wanted[part_row], text)
+        doc_id, finding, region = wanted[part_row]
+        keeper.offer(doc_id, finding, text, region)
     rows = pa.Table.from_pylist(list(keeper.rows()), schema=tables.EXCERPTS)
     publish_table(out, f"{unit.folder}/final_excerpts.parquet", rows)
 

@@ -18,6 +18,7 @@ from lineage.store.lookup import Lookup
 from lineage.store.rows import DocumentRow
 from pipeline.parquet.rows import read_texts
 from pipeline.report.excerpts import excerpt_of
+from stages.pii.regions import region_of
 
 NUM_CLUSTERS = 6
 NUM_DUPLICATES = 2
@@ -126,7 +127,7 @@ def _excerpts_of_part(out: Folder, part: str, members: Sequence[DocumentRow]) ->
             "doc_id": member.doc_id,
             "stage": member.stage,
             "rule": member.rule,
-            "excerpt": excerpt_of(texts[member.part_row or 0]),
+            "excerpt": excerpt_of(texts[member.part_row or 0], region_of(member.language, member.host)),
         }
         for member in members
     ]

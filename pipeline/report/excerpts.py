@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 from stages.document import Finding
-from stages.pii.options import PiiTable
+from stages.pii.options import KINDS
 from stages.pii.scrub import scrub
 
 Choice = Literal["near", "far", "least", "passed"]
@@ -40,8 +40,9 @@ class ExcerptKeeper:
         self._offending = offending
         self._heaps: dict[tuple[str, str, Choice], list[_HeapEntry]] = {}
 
-    def offer(self, doc_id: bytes, finding: Finding, text: str) -> None:
-        """Consider one document's text for a rule: one that the rule turned down, or one that passed every step."""
+    def offer(self, doc_id: bytes, finding: Finding, text: str, region: str | None) -> None:
+        """Consider one document's text for a rule: one that the rule turned down, or one that passed every step.
+        `region` is the country whose national phone formats count in it."""
         if not text.strip():
             return
         for choice, rank in _ranks(doc_id, finding):
@@ -49,7 +50,7 @@ class ExcerptKeeper:
             is_full = len(heap) == PER_CHOICE[choice]
             if is_full and rank >= heap[0].rank:
                 continue
-            held = _HeapEntry(rank, finding, *_window(text, self._offending(finding.rule, text)))
+            held = _HeapEntry(rank, finding, region, *_window(text, self._offending(finding.rule, text)))
             heapq.heapreplace(heap, held) if is_full else heapq.heappush(heap, held)
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -57,10 +58,10 @@ class ExcerptKeeper:
         found = []
         for (stage, rule, choice), heap in self._heaps.items():
             for held in heap:
-                excerpt = excerpt_of(held.text)
+                excerpt = excerpt_of(held.text, held.region)
                 # Where scrubbing joined lines, their numbers mean nothing any more.
                 whole = held.text[:_SCRUB_CHARS]
-                counted = scrub(whole, PiiTable().kinds).text.count("\n") == whole.count("\n")
+                counted = scrub(whole, KINDS, held.region).text.count("\n") == whole.count("\n")
                 marks = [mark for mark in held.marks if counted and mark <= excerpt.count("\n")]
                 row: dict[str, Any] = {"doc_id": held.rank[1], "stage": stage, "rule": rule, "choice": choice}
                 row |= {"value": held.finding.value, "threshold": held.finding.threshold}
@@ -71,10 +72,10 @@ class ExcerptKeeper:
 class _HeapEntry:
     """A document of a heap whose first entry is the one to give way: the last by rank."""
 
-    __slots__ = ("finding", "marks", "rank", "text")
+    __slots__ = ("finding", "marks", "rank", "region", "text")
 
-    def __init__(self, rank: _Rank, finding: Finding, text: str, marks: list[int]) -> None:
-        self.rank, self.finding, self.text, self.marks = rank, finding, text, marks
+    def __init__(self, rank: _Rank, finding: Finding, region: str | None, text: str, marks: list[int]) -> None:
+        self.rank, self.finding, self.region, self.text, self.marks = rank, finding, region, text, marks
 
     def __lt__(self, other: _HeapEntry) -> bool:
         return self.rank > other.rank
@@ -148,6 +149,7 @@ def _window(text: str, marks: Collection[int]) -> tuple[str, list[int]]:
     return piece, [mark - skipped for mark in sorted(marks) if skipped <= mark <= last]
 
 
-def excerpt_of(text: str) -> str:
-    """The beginning of a text without personal data of any kind, whatever the recipe scrubs."""
-    return scrub(text[:_SCRUB_CHARS], PiiTable().kinds).text[:EXCERPT_CHARS]
+def excerpt_of(text: str, region: str | None) -> str:
+    """The beginning of a text without personal data of any kind, whatever the recipe scrubs; `region` is the country
+    whose national phone formats count in it."""
+    return scrub(text[:_SCRUB_CHARS], KINDS, region).text[:EXCERPT_CHARS]

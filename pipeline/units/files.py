@@ -32,6 +32,7 @@ from pipeline.units.results import CleanPart, ReadResult, RuleCount, UnitFile, U
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.document import Document, Outcome, Rejection
+from stages.pii.regions import region_of
 from stages.quality.offending import offending_lines
 from stages.quality.options import QualityTable
 from stages.reading.options import InputCounts, Unreadable
@@ -293,8 +294,9 @@ class UnitWriter:
     def _add_rejected(self, rejection: Rejection) -> None:
         document, finding = rejection.document, rejection.finding
         self._tally.count_rejection(rejection)
-        self._excerpts.offer(document.doc_id, finding, rejection.judged_text or document.text)
         row = _record_row(document)
+        text = rejection.judged_text or document.text
+        self._excerpts.offer(document.doc_id, finding, text, region_of(document.language, row["host"]))
         row |= {
             "status": "rejected",
             "stage": finding.stage,
@@ -322,8 +324,9 @@ class UnitWriter:
             )
         if self._options.whole_ledger:
             self._add_findings(document, document.findings)
+            region = region_of(document.language, row["host"])
             for finding in document.findings:
-                self._excerpts.offer(document.doc_id, finding, document.text)
+                self._excerpts.offer(document.doc_id, finding, document.text, region)
         started = time.perf_counter()
         self._keys.add(
             {

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from stages.pii.linear import linear
-from stages.pii.numbers import IBAN_LENGTHS, is_card, is_iban, is_public_ip, is_ssn
+from stages.pii.numbers import IBAN_LENGTHS, is_card, is_iban, is_ssn
+from stages.pii.surroundings import is_in_identifier, is_joined_before, is_joined_behind, stands_alone
 
 Span = tuple[int, int]
 Finder = Callable[[bytes], Iterator[Span]]
@@ -34,16 +35,11 @@ _EMAIL = linear(
     + rb"){2,})"
 )
 _FILE_ENDINGS: Final = (b".png", b".jpg", b".jpeg", b".gif", b".webp", b".svg", b".avif", b".css", b".js")
-_IPV4 = linear(rb"(?:\d{1,3}\.){3}\d{1,3}")
-_IPV6 = linear(rb"[23][0-9A-Fa-f]{3}(?::[0-9A-Fa-f]{0,4}){2,7}(?:(?:\.\d{1,3}){3})?")
 _DIGIT_GROUPS = linear(rb"\d+(?:[ -]\d+)*")
 _CARD_GATE = linear(rb"[2-6](?:[ -]?\d){12}")
 _IBAN_START = linear(rb"[A-Z]{2}\d{2}")
 _IBAN_REST = {size: re.compile(rb"(?: ?[A-Z0-9]){%d}" % (size - 4)) for size in IBAN_LENGTHS.values()}
 _SSN = linear(rb"\d{3}-\d{2}-\d{4}")
-_COLON: Final = ord(":")
-_DIGITS = frozenset(b"0123456789")
-_ALPHANUMERIC = _DIGITS | frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
 
 
 def find_emails(data: bytes) -> Iterator[Span]:
@@ -56,18 +52,6 @@ def find_emails(data: bytes) -> Iterator[Span]:
             yield match.span()
 
 
-def find_ips(data: bytes) -> Iterator[Span]:
-    """Public IPv4 and IPv6 addresses; a longer dotted number (a version, an OID) is none."""
-    for pattern, joints in ((_IPV4, b"."), (_IPV6, b":.")):
-        for match in pattern.finditer(data):
-            start, end = match.span()
-            # IPv6 may end in two colons, and a sentence may put one or two behind it: "at 2606:4700::1111: it answers"
-            while data[end - 1] == _COLON and not is_public_ip(data[start:end].decode("ascii")):
-                end -= 1
-            if _stands_alone(data, start, end, joints) and is_public_ip(data[start:end].decode("ascii")):
-                yield start, end
-
-
 def find_cards(data: bytes) -> Iterator[Span]:
     """Payment cards, in one piece or in the groups that are printed on them (4-4-4-4[-3], 4-6-5, 4-6-4)."""
     if not _CARD_GATE.search(data):
@@ -76,15 +60,15 @@ def find_cards(data: bytes) -> Iterator[Span]:
         start, end = _standing_alone(data, *run.span())
         if end - start >= 13:
             groups = [(start + m.start(), start + m.end()) for m in re.finditer(rb"\d+", data[start:end])]
-            yield from _cards_in_groups(data, groups)
+            yield from (card for card in _cards_in_groups(data, groups) if not is_in_identifier(data, *card))
 
 
 def _standing_alone(data: bytes, start: int, end: int) -> Span:
     """A run of digits without what belongs to something else at its ends, up to a space: the 99 of `9.99 4111 …`, the
     2 of `… 1111 2nd`. Behind a hyphen all of it is something else, as in an identifier (`4f1-4111-…`)."""
-    if _is_joined_before(data, start, b"."):
+    if is_joined_before(data, start, b"."):
         start = data.find(b" ", start, end) + 1 or end
-    if _is_joined_behind(data, end, b"."):
+    if is_joined_behind(data, end, b"."):
         end = max(data.rfind(b" ", start, end), start)
     return start, end
 
@@ -115,11 +99,11 @@ def find_ibans(data: bytes) -> Iterator[Span]:
     """IBANs, in one piece or in groups with single spaces; what follows one after a space is not part of it."""
     for match in _IBAN_START.finditer(data):
         start = match.start()
-        if _is_joined_before(data, start, b""):
+        if is_joined_before(data, start, b""):
             continue
         size = IBAN_LENGTHS.get(match[0][:2].decode("ascii"))
         rest = size and _IBAN_REST[size].match(data, match.end())
-        if not rest or _is_joined_behind(data, rest.end(), b""):
+        if not rest or is_joined_behind(data, rest.end(), b""):
             continue
         if is_iban((match[0] + rest[0]).replace(b" ", b"").decode("ascii")):
             yield start, rest.end()
@@ -130,24 +114,9 @@ def find_ssns(data: bytes) -> Iterator[Span]:
     for match in _SSN.finditer(data):
         start, end = match.span()
         area, group, serial = match[0].decode("ascii").split("-")
-        if _stands_alone(data, start, end, b"-.") and is_ssn(area, group, serial):
+        if (
+            stands_alone(data, start, end, b"-.")
+            and is_ssn(area, group, serial)
+            and not is_in_identifier(data, start, end)
+        ):
             yield start, end
-
-
-def _stands_alone(data: bytes, start: int, end: int, joints: bytes) -> bool:
-    """Whether no letter or digit touches the span, nor a digit over one of the joints."""
-    return not (_is_joined_before(data, start, joints) or _is_joined_behind(data, end, joints))
-
-
-def _is_joined_before(data: bytes, start: int, joints: bytes) -> bool:
-    before = data[max(start - 2, 0) : start]
-    return bool(before) and (
-        before[-1] in _ALPHANUMERIC or (before[-1] in joints and before[0] in _DIGITS and len(before) == 2)
-    )
-
-
-def _is_joined_behind(data: bytes, end: int, joints: bytes) -> bool:
-    after = data[end : end + 2]
-    return bool(after) and (
-        after[0] in _ALPHANUMERIC or (after[0] in joints and after[-1] in _DIGITS and len(after) == 2)
-    )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from lineage.recipe import RecipeError, key
+from stages.pii.regions import AUTO
 
 KINDS: Final = ("email", "phone", "ip", "credit_card", "iban", "us_ssn", "secret")
 
@@ -17,23 +18,25 @@ class PiiTable:
     kinds: tuple[str, ...] = key(KINDS, choices=KINDS, help="kinds of personal data; none switches the step off")
     action: Literal["replace", "drop"] = key("replace", help="a placeholder for each find, or no such document at all")
     phone_region: str = key(
-        "US", help="country (ISO 3166) whose national phone formats count; numbers with + count everywhere"
+        AUTO,
+        help='whose national phone formats count: "auto" (country of the document\'s host, else of its language), or a'
+        " country (ISO 3166); numbers with + count everywhere",
     )
 
 
 def check_phone_region(table: PiiTable) -> None:
-    """RecipeError unless `phone_region` is a country whose national numbers can be told: with any other text the
-    library finds none of them, and says nothing."""
+    """RecipeError unless `phone_region` is "auto" or a country whose national numbers can be told: with any other text
+    the library finds none of them, and says nothing."""
     region = table.phone_region
-    if region == "US":  # the default needs no list, and the library a moment to be imported
+    if region == AUTO:  # it needs no list, and the library a moment to be imported
         return
     from phonenumbers import SUPPORTED_REGIONS
 
     if region not in SUPPORTED_REGIONS:
-        meant = region.strip().upper()
-        hint = f"; did you mean {meant!r}?" if meant in SUPPORTED_REGIONS else ""
+        meant = AUTO if region.strip().lower() == AUTO else region.strip().upper()
+        hint = f"; did you mean {meant!r}?" if meant in (AUTO, *SUPPORTED_REGIONS) else ""
         raise RecipeError(
-            f"pii.phone_region = {region!r}: expected a country's two capital letters (ISO 3166), such as 'US', 'GB' or"
-            f" 'DE'{hint}",
+            f"pii.phone_region = {region!r}: expected 'auto' or a country's two capital letters (ISO 3166), such as"
+            f" 'US', 'GB' or 'DE'{hint}",
             "pii.phone_region",
         )

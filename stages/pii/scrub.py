@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from stages.pii import phones, secrets
-from stages.pii.finders import find_cards, find_emails, find_ibans, find_ips, find_ssns
+from stages.pii.addresses import find_ips
+from stages.pii.finders import find_cards, find_emails, find_ibans, find_ssns
 from stages.pii.linear import AnyOf
 from stages.pii.options import KINDS
+from stages.pii.regions import ELSEWHERE
 
 ORDER: Final = ("secret", "email", "iban", "credit_card", "us_ssn", "ip", "phone")
 """Where two finds overlap, the kind that comes first here counts; within a kind the longer one from the left."""
@@ -42,8 +44,9 @@ class Scrubbed:
     counts: dict[str, int]
 
 
-def scrub(text: str, kinds: Sequence[str] = KINDS, region: str = "US") -> Scrubbed:
-    """`text` without personal data of these kinds; `region` is the country whose national phone formats count.
+def scrub(text: str, kinds: Sequence[str] = KINDS, region: str | None = ELSEWHERE) -> Scrubbed:
+    """`text` without personal data of these kinds; `region` is the country whose national phone formats count (None:
+    no country's).
 
     Scrubbing the result again changes nothing: a placeholder can part what stood together and so bring a new find to
     light, and passes are made until one finds nothing (two for nearly every text that holds any; at most 20)."""
@@ -62,7 +65,7 @@ def scrub(text: str, kinds: Sequence[str] = KINDS, region: str = "US") -> Scrubb
     return Scrubbed(data.decode("utf-8"), counts) if counts else Scrubbed(text, counts)
 
 
-def _find(data: bytes, kinds: Sequence[str], region: str) -> list[tuple[int, int, str]]:
+def _find(data: bytes, kinds: Sequence[str], region: str | None) -> list[tuple[int, int, str]]:
     """The finds that count, in the order of the text, without overlap."""
     possible = ANY_OF_GATES(data)
     taken: list[tuple[int, int, str]] = []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stages.document import Document, Edit, Finding, Outcome, decide
 from stages.pii.options import PiiTable
+from stages.pii.regions import AUTO, region_of
 from stages.pii.scrub import ORDER, scrub
 
 STAGE = "pii"
@@ -15,12 +18,17 @@ class PiiStep:
 
     stage = STAGE
 
-    def __init__(self, table: PiiTable, *, ledger: bool = False) -> None:
+    def __init__(self, table: PiiTable, host_of: Callable[[str | None], str | None], *, ledger: bool = False) -> None:
+        """`host_of` gives the host of a document's URL."""
         self._table = table
+        self._host_of = host_of
         self._ledger = ledger
 
     def __call__(self, document: Document, /) -> Outcome:
-        scrubbed = scrub(document.text, self._table.kinds, self._table.phone_region)
+        region: str | None = self._table.phone_region
+        if region == AUTO:
+            region = region_of(document.language, self._host_of(document.url))
+        scrubbed = scrub(document.text, self._table.kinds, region)
         if self._table.action == "drop":
             num_finds = sum(scrubbed.counts.values())
             dropped = Finding(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -65,6 +66,32 @@ def test_a_recipe_for_more_processes_than_were_started_is_refused(corpus: str, t
     assert ended.returncode == 2
     assert "torchrun --nproc-per-node=2" in ended.stderr
     assert not (tmp_path / "run").exists()
+
+
+def named(run: Run, name: str, **changes: object) -> subprocess.CompletedProcess[str]:
+    """The run under another name, in one process."""
+    recipe = run.recipe(changes)
+    path = run.output.parent / f"{name}.toml"
+    path.write_text(as_toml(dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, name=name))))
+    env = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "trainer", str(path)]
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=800, check=False)
+
+
+def test_an_output_goes_on_under_its_run_s_name_only(corpus: str, tmp_path: Path) -> None:
+    run = Run(data=corpus, output=tmp_path / "run", changes={"steps": 2, "checkpoint": {"every": 2}})
+    assert named(run, "first").returncode == 0
+    for steps in (2, 4):  # nothing is left to train, and something is
+        ended = named(run, "second", steps=steps)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert "holds the run 'first'" in ended.stderr
+    assert sorted(path.name for path in (run.output / "attempts").glob("*.claim")) == ["00001.claim"]
+    assert sorted(run.metrics()) == [0, 1]
+    for recorded in ("attempts/run", "lineage.jsonl"):  # as in an output that tells nothing of its run
+        (run.output / recorded).unlink()
+    ended = named(run, "first", steps=4)
+    assert (ended.returncode, json.loads(ended.stdout)["attempt"]) == (0, 2)
+    assert sorted(run.metrics()) == [0, 1, 2, 3]
 
 
 def test_a_run_that_stops_itself_fails_and_says_why(corpus: str, tmp_path: Path) -> None:

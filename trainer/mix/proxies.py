@@ -218,7 +218,8 @@ def write_design(ablation: Ablation) -> bool:
     """Publish the design once; whether it was new. RecipeError where another one is there already."""
     if _is_designed(ablation):
         return False
-    design = {"fingerprint": _fingerprint(ablation), "points": [asdict(point) for point in ablation.points]}
+    points = [asdict(point) for point in ablation.points]
+    design = {"run": ablation.recipe.run.name, "fingerprint": _fingerprint(ablation), "points": points}
     ablation.folder.publish(_DESIGN, json.dumps(design, indent=1).encode())
     return True
 
@@ -228,7 +229,14 @@ def _is_designed(ablation: Ablation) -> bool:
     folder = ablation.folder
     if not folder.exists(_DESIGN):
         return False
-    if json.loads(folder.read(_DESIGN))["fingerprint"] != _fingerprint(ablation):
+    held, run = json.loads(folder.read(_DESIGN)), ablation.recipe.run.name
+    if held.get("run", run) != run:  # earlier releases did not write it down; it is in the fingerprint too
+        raise RecipeError(
+            f"run.name = {run!r}: {folder.at(_DESIGN)} is of the run {held['run']!r}: give that run.name to go on with"
+            " it, or another train.output to begin a run",
+            "run.name",
+        )
+    if held["fingerprint"] != _fingerprint(ablation):
         raise RecipeError(
             f"{folder.at(_DESIGN)} is of another design: the recipe, [mix] or the data changed since. "
             "Restore them, or take another train.output and run.name"

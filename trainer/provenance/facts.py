@@ -18,6 +18,7 @@ from typing import Final, Literal
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
+from lineage.recipe import RecipeError
 from lineage.storage import objects
 from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
@@ -29,6 +30,8 @@ from trainer.order import ORDER_VERSION, OrderPlan
 from trainer.recovery.attempts import check_fence
 
 FACTS_FILE: Final = "lineage.jsonl"
+_OWNER: Final = "attempts/run"
+"""Beside the attempts, whose they all are."""
 _TABLES: Final = ("training_runs", "training_segments", "cache_sweeps")
 _LOCK_SECONDS: Final = 20.0
 _STORE_IS_DOWN: Final = (store.StoreError, OSError, DeltaError)
@@ -178,6 +181,35 @@ def _parse(line: bytes) -> Fact:
         fields["weights"] = tuple((source, share) for source, share in fields["weights"])
         fields["skipped_steps"] = tuple(fields["skipped_steps"])
     return shape(**fields)
+
+
+def claim_output(run: str, output: Folder) -> None:
+    """Make an output that run's own, once and for all, before an attempt begins in it. RecipeError as of
+    `check_output`; of two runs that claim it at once one gets it."""
+    check_output(run, output)
+    output.publish_new(_OWNER, json.dumps({"run": run}).encode())
+    check_output(run, output)
+
+
+def check_output(run: str, output: Folder) -> None:
+    """RecipeError where the output is another run's: this one would go on from its weights, and what either read would
+    be told of one of them only."""
+    owners = _owners(output)
+    if owners and run not in owners:
+        names = " and ".join(map(repr, owners))
+        raise RecipeError(
+            f"run.name = {run!r}: train.output = {output.url!r} holds the run {names}: give that run.name to go on with"
+            " it, or another train.output to begin a run",
+            "run.name",
+        )
+
+
+def _owners(output: Folder) -> tuple[str, ...]:
+    """The run that claimed the output. Earlier releases wrote down no such claim, and let runs of several names go on
+    from one another: there each that the facts name."""
+    if output.exists(_OWNER):
+        return (json.loads(output.read(_OWNER))["run"],)
+    return tuple(dict.fromkeys(fact.run for _, fact in FactLog(output).facts() if isinstance(fact, RunFact)))
 
 
 def check_name(run: str, output: Folder, outputs: Sequence[CorpusOutput]) -> None:

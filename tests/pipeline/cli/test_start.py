@@ -22,7 +22,7 @@ from tests.support.outputs.tiny_corpus import make_corpus
 from trainer.data.corpus import open_corpus
 from trainer.options import DataTable, TrainRecipe
 from trainer.preflight import check_recipe
-from trainer.provenance.facts import FactLog, RunFact, commit
+from trainer.provenance.facts import FactLog, RunFact, claim_output, commit
 from trainer.recovery.attempts import claim
 
 # Run in a process of its own, which says at its end whether Ray or torch was loaded.
@@ -89,6 +89,14 @@ def test_a_taken_run_name_is_found_before_torch_and_ray_are_loaded(tmp_path: Pat
     assert (code, loaded) == (2, "loaded:")
     assert "run.name" in told
     assert "another run.name" in told
+
+
+def test_an_output_of_another_run_is_found_before_torch_and_ray_are_loaded(corpus: str, tmp_path: Path) -> None:
+    claim_output("theirs", Folder(str(tmp_path / "run")))
+    code, told, loaded = answer("train", str(train_recipe(tmp_path, corpus)))
+    assert (code, loaded) == (2, "loaded:")
+    assert f"run.name = 'mine': train.output = '{tmp_path}/run' holds the run 'theirs'" in told
+    assert "Done" not in told
 
 
 @pytest.mark.parametrize("lost", [".bin", ".blocks"])

@@ -16,6 +16,7 @@ from stages.pii.options import KINDS, PiiTable, check_phone_region
 from stages.pii.phones import find_phones
 from stages.pii.scrub import ANY_OF_GATES, GATES, ORDER, PLACEHOLDERS, scrub
 from stages.pii.step import PiiStep
+from stages.steps.url import url_host
 
 FOUND = [
     ("email", "write to jane.doe+news@mail.example.co.uk today", "write to <EMAIL> today"),
@@ -62,9 +63,9 @@ FOUND = [
     ("phone", "Diensttelefon 6502530000, tel. 6502530001", "Diensttelefon <PHONE>, tel. <PHONE>"),
     ("secret", "ghp_" + "a1B2" * 9, "<SECRET>"),
     ("secret", "github_pat_" + "A" * 22 + "_" + "b" * 59, "<SECRET>"),
-    ("secret", "glpat-" + "x" * 20, "<SECRET>"),
+    ("secret", "glpat-" + "xY1_" * 5, "<SECRET>"),
     ("secret", "xoxb-" + "123456789012-abcdef", "<SECRET>"),
-    ("secret", "https://hooks.slack.com/services/T00000000/B00000000/" + "X" * 24, "https://<SECRET>"),
+    ("secret", "https://hooks.slack.com/services/T00000000/B00000000/" + "Xy1" * 8, "https://<SECRET>"),
     ("secret", "sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc", "<SECRET>"),
     ("secret", "AIza" + "SyA" + "0" * 32, "<SECRET>"),
     ("secret", "hf_" + "abcdefghij" * 3 + "abcd", "<SECRET>"),
@@ -153,16 +154,18 @@ def test_a_private_key_goes_with_its_headers_whole_or_cut_off(key):
     assert scrub(f"{key}\n\nNote: as above").text == "<SECRET>\n\nNote: as above"
 
 
-@pytest.mark.parametrize("region", ["us", "UK", "XX", "", "ZZ", "001", "U S", " us"])
+@pytest.mark.parametrize("region", ["us", "UK", "XX", "", "ZZ", "001", "U S", " us", "Auto", "auto "])
 def test_a_phone_region_that_is_no_country_is_refused_by_its_value(region):
-    with pytest.raises(RecipeError, match=rf"pii\.phone_region = {region!r}: expected .*'GB'") as refused:
+    with pytest.raises(RecipeError, match=rf"pii\.phone_region = {region!r}: expected 'auto' or .*'GB'") as refused:
         check_phone_region(PiiTable(phone_region=region))
     assert refused.value.key == "pii.phone_region"
     assert ("did you mean 'US'" in str(refused.value)) == (region.strip() == "us")
+    assert ("did you mean 'auto'" in str(refused.value)) == (region.strip().lower() == "auto")
 
 
 def test_every_country_of_the_library_may_be_the_phone_region():
-    for region in sorted(SUPPORTED_REGIONS):
+    assert PiiTable().phone_region == "auto"
+    for region in ["auto", *sorted(SUPPORTED_REGIONS)]:
         check_phone_region(PiiTable(phone_region=region))
 
 
@@ -175,6 +178,7 @@ def test_a_list_of_phone_numbers_loses_each_of_them():
 
 PHONES = [
     "+49 30 9018 2406",
+    "(650-253-0000)",
     "(650) 253-0000",
     "call 6502530000",
     "+44 (0)20 7946 0958 ext. 12345678",
@@ -298,7 +302,7 @@ def test_the_one_pass_answers_rightly_where_its_memory_must_be_begun_anew():
 
 
 def test_the_step_leaves_an_edit_for_each_kind(make_document):
-    document = PiiStep(PiiTable())(make_document(text="a@b.co, c@d.co, 8.8.8.8"))
+    document = PiiStep(PiiTable(), url_host)(make_document(text="a@b.co, c@d.co, 8.8.8.8"))
     assert isinstance(document, Document)
     assert document.text == "<EMAIL>, <EMAIL>, <IP>"
     assert document.edits == (Edit(stage="pii", kind="email", count=2), Edit(stage="pii", kind="ip", count=1))
@@ -306,17 +310,17 @@ def test_the_step_leaves_an_edit_for_each_kind(make_document):
 
 def test_a_clean_text_passes_unchanged(make_document):
     document = make_document(text="nothing here")
-    assert PiiStep(PiiTable())(document) is document
+    assert PiiStep(PiiTable(), url_host)(document) is document
 
 
 def test_kinds_left_out_are_left_in(make_document):
-    document = PiiStep(PiiTable(kinds=("ip",)))(make_document(text="a@b.co 8.8.8.8"))
+    document = PiiStep(PiiTable(kinds=("ip",)), url_host)(make_document(text="a@b.co 8.8.8.8"))
     assert isinstance(document, Document)
     assert document.text == "a@b.co <IP>"
 
 
 def test_drop_turns_the_document_down_with_the_number_of_finds(make_document):
-    step = PiiStep(PiiTable(action="drop"))
+    step = PiiStep(PiiTable(action="drop"), url_host)
     outcome = step(make_document(text="a@b.co, 8.8.8.8"))
     assert isinstance(outcome, Rejection)
     assert (outcome.finding.rule, outcome.finding.value) == ("pii.dropped", 2)

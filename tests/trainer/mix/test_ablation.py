@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,21 @@ def test_a_design_is_published_once_and_another_is_refused(corpus: str, tmp_path
         write_design(open_ablation(recipe(corpus, tmp_path, SMALL | {"replicates": 2})))
     with pytest.raises(AblationError, match="5 of 5 runs are not done"):
         results(ablation)
+
+
+def test_a_design_of_another_run_is_refused_by_its_name(corpus: str, tmp_path: Path) -> None:
+    asked = recipe(corpus, tmp_path, SMALL)
+    write_design(open_ablation(asked))
+    other = replace(asked, run=replace(asked.run, name="other"))
+    for refused in (write_design, results):
+        with pytest.raises(RecipeError, match=rf"run\.name = 'other': .*is of the run '{asked.run.name}'"):
+            refused(open_ablation(other))
+    held = json.loads(Path(asked.train.output, "mix/design.json").read_text())
+    del held["run"]  # as earlier releases wrote it
+    Path(asked.train.output, "mix/design.json").write_text(json.dumps(held))
+    assert not write_design(open_ablation(asked))
+    with pytest.raises(RecipeError, match="of another design"):
+        write_design(open_ablation(other))
 
 
 def test_results_of_another_design_are_refused(corpus: str, tmp_path: Path) -> None:

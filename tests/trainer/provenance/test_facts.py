@@ -13,6 +13,7 @@ import pytest
 
 from lineage.index.checksums import CHECKSUMS_FILE, read_checksums, seal
 from lineage.index.output_index import read_index
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.checksum_update import cover_output
 from lineage.store.delta import read_table
@@ -22,8 +23,17 @@ from trainer.options import DataTable
 from trainer.order import OrderOptions, plan_order
 from trainer.provenance import facts
 from trainer.provenance.account import Account
-from trainer.provenance.facts import FACTS_FILE, FactLog, SweepFact, commit, run_fact
-from trainer.recovery.attempts import Attempt, FencedOutError, begin, check_fence, claim
+from trainer.provenance.facts import (
+    FACTS_FILE,
+    FactLog,
+    RunFact,
+    SweepFact,
+    check_output,
+    claim_output,
+    commit,
+    run_fact,
+)
+from trainer.recovery.attempts import Attempt, FencedOutError, attempts, begin, check_fence, claim
 
 
 def fact(host: str) -> SweepFact:
@@ -158,3 +168,48 @@ def test_an_error_of_a_commit_in_the_background_is_raised_at_the_next_checkpoint
             account.commit(20, ())
         account.commit(30, ())
     assert {row["last_step"] for row in read_table(out, "training_segments").to_pylist()} == {-1, 9, 29}
+
+
+def test_an_output_belongs_to_the_run_that_claimed_it_first(output: Folder) -> None:
+    claim_output("first", output)
+    claim_output("first", output)
+    assert (claim(output), claim(output), attempts(output)) == (1, 2, ())
+    for refused in (claim_output, check_output):
+        with pytest.raises(
+            RecipeError, match=rf"run\.name = 'other': train\.output = '{output.url}' holds the run 'first'"
+        ):
+            refused("other", output)
+
+
+def test_of_two_runs_that_claim_an_output_at_once_one_gets_it(output: Folder) -> None:
+    def claims(number: int) -> bool:
+        try:
+            claim_output(f"run-{number}", output)
+        except RecipeError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(claims, range(8))) == 1
+
+
+def run_named(name: str) -> RunFact:
+    sizes = {"order_version": 1, "seed": 0, "seq_len": 64, "global_batch": 2}
+    return RunFact(run=name, output="/run", plan_fingerprint="0" * 32, plan="{}", **sizes)
+
+
+def test_an_output_of_an_earlier_release_is_the_run_s_that_its_facts_name(output: Folder) -> None:
+    log = FactLog(output, claim(output))
+    log.add(fact("a"))
+    check_output("anything", output)
+    log.add(run_named("first"), run_named("first"))
+    check_output("first", output)
+    with pytest.raises(RecipeError, match="holds the run 'first'"):
+        claim_output("second", output)
+    log.add(run_named("second"))  # what earlier releases let happen
+    with pytest.raises(RecipeError, match="holds the run 'first' and 'second'"):
+        check_output("third", output)
+    check_output("first", output)
+    claim_output("second", output)
+    with pytest.raises(RecipeError, match="holds the run 'second'"):
+        check_output("first", output)
