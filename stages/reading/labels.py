@@ -6,7 +6,6 @@ Each label is read as the superset that browsers read it as. Python's other code
 
 from __future__ import annotations
 
-import codecs
 import encodings.aliases
 import re
 from typing import Final
