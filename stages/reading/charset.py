@@ -55,6 +55,7 @@ _ESCAPES: Final = (
 _MISFIT: Final = "\ufffd"
 _JIS: Final = frozenset({"euc_jp", "iso2022_jp_ext"})
 _JIS_ERRORS: Final = "sluice.jis"
+_FEW: Final = 1_000
 
 
 def decode_text(payload: bytes, hint: str | None = None, *, is_html: bool = True) -> tuple[str, str]:
@@ -158,8 +159,8 @@ def _count_misfits(payload: bytes, text: str, name: str) -> tuple[int, int]:
 
 def _decoded(payload: bytes, name: str) -> str:
     text = payload.decode(name, "replace")
-    # Python's function for errors takes a microsecond for each: not for bytes of another kind.
-    if name in _JIS and 0 < text.count(_MISFIT) <= _MISFIT_SHARE * len(text):
+    # A function for errors takes a microsecond for each: it is not asked about megabytes of another kind.
+    if name in _JIS and 0 < text.count(_MISFIT) <= max(_FEW, _MISFIT_SHARE * len(text)):
         return payload.decode(name, _JIS_ERRORS)
     return text
 

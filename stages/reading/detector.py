@@ -24,7 +24,7 @@ _BEYOND_ASCII: Final = re.compile("[^\0-\x7f]")
 
 _ALIKE: Final = (
     ("cp1250", "iso8859_2", "iso8859_16"),
-    ("cp1257", "iso8859_13", "iso8859_4", "iso8859_10"),
+    ("cp1257", "iso8859_13"),
     ("cp1251", "mac_cyrillic"),
     ("koi8_r", "koi8_u", "iso8859_7", "cp1253"),
     ("cp1255", "iso8859_8"),
@@ -41,8 +41,6 @@ _BELIEVED: Final = _LATIN | _MANY_BYTES | {
 _LATIN_SHARE: Final = 0.03
 """Least evidence for Latin letters for each character beyond ASCII: two `ñ` among the 130 quotation marks of an English
 page are none, and the `ő` of a Hungarian page are 5% to 10%."""
-_LATIN_POINTS: Final = {"cp1257": 3, "cp1258": 3}
-"""Least evidence for those that the detector finds in Spanish, 1 for the others."""
 _PENALTY: Final = 3
 """What a character in a wrong place weighs against one in a right place, in charsets of single bytes."""
 _NEVER_TEXT: Final = frozenset({"Cc", "Cn", "Co", "So"})
@@ -92,7 +90,7 @@ def _evidence(sample: bytes, charset: str) -> tuple[int, float]:
             wrong += points < 0
     if charset in _MANY_BYTES:
         return right - wrong, 1
-    least = max(_LATIN_POINTS.get(charset, 1), _LATIN_SHARE * num_characters) if charset in _LATIN else 1
+    least = max(1, _LATIN_SHARE * num_characters) if charset in _LATIN else 1
     return right - _PENALTY * wrong, least
 
 
