@@ -3,7 +3,7 @@
     python -m benchmarks.charsets CRAWL [--labelled FOLDER] [--old CHECKOUT]
 
 CRAWL is a folder of WARC files. Of its pages those that are valid UTF-8 beyond ASCII are taken, whose text nobody
-doubts. A page is written in a charset if its main text fits; characters elsewhere in it that do not are written as
+doubts. A page is written in a charset if the letters of its main text fit; other characters that do not are written as
 numeric references, as publishing systems do. No <meta> and no XML declaration names a charset any more. Wrong is a page
 of which any character is read as another.
 
@@ -162,8 +162,9 @@ def snippets(texts: Sequence[str], length: int) -> Iterator[str]:
 
 
 def _fits(text: str, codec: str) -> bool:
+    letters = "".join(filter(str.isalpha, text))
     try:
-        text.encode(codec)
+        letters.encode(codec)
     except UnicodeEncodeError:
         return False
     return True

@@ -31,7 +31,8 @@ SPANISH = "El año pasado, ¿quién dijo «mañana» en la Compañía? ¡Qué ni
 SENTENCES = {
     "cs": ("cp1250", "iso8859_2"), "pl": ("cp1250", "iso8859_2"), "hu": ("cp1250", "iso8859_2"),
     "ru": ("cp1251", "koi8_r"), "uk": ("cp1251",), "bg": ("cp1251",), "el": ("cp1253", "iso8859_7"), "tr": ("cp1254",),
-    "he": ("cp1255",), "ar": ("cp1256",), "lt": ("cp1257",), "ja": ("cp932", "euc_jp"), "zh": ("gb18030",), "ko": ("cp949",),
+    "he": ("cp1255",), "ar": ("cp1256",), "lt": ("cp1257",), "ja": ("cp932", "euc_jp"),
+    "zh": ("gb18030",), "ko": ("cp949",),
 }  # fmt: skip
 
 
