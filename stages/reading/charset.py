@@ -1,27 +1,31 @@
-"""Bytes to text: byte-order mark, HTTP header, <meta>, strict UTF-8, then a detector, in this fixed order.
+"""Bytes to text, in one order: what the bytes themselves say, what header and page say, a detector, windows-1252.
 
-A charset that is named counts if it is known and the bytes fit it: a few misfits are replaced by U+FFFD, more of them
-mean that the name lies, and the next source is asked. Only charsets of the web are known, by all their labels
-(https://encoding.spec.whatwg.org, section 4.2) and Python's, each read as the superset that browsers read it as;
-Python's other codecs (`punycode`, `utf-7`, …) are never reached.
+1. A byte-order mark.
+2. UTF-8 with at least one character of several bytes, whatever header or page say: text of another charset is next to
+   never valid UTF-8. Escape sequences of ISO-2022-JP and ISO-2022-KR, which no other text has.
+3. The charset that the HTTP header names, then the one that the page names, each while the bytes do not refute it.
+4. Of bytes beyond ASCII that are left: UTF-8 with more characters than misfits, then what a detector finds, if there is
+   evidence for it (`detector`).
+5. Last windows-1252, as browsers do (HTML standard, 13.2.3.2).
+
+Refuted is a charset in which more than a tenth of what is not ASCII cannot be decoded: a damaged byte, or a character
+that is cut off at the end, refutes nothing in a page of many, and everything in a page that has no other.
 """
 
 from __future__ import annotations
 
 import codecs
-import encodings.aliases
 import re
 from collections.abc import Iterator
 from typing import Final
 
-import cchardet
-import webencodings
+from stages.reading.detector import detected_charset
+from stages.reading.labels import known_charset
 
 _META_BYTES: Final = 4096
 """Browsers look for <meta charset> in the first 1,024 bytes (HTML standard, 13.2.3.2), real pages have it later."""
-_DETECTOR_BYTES: Final = 1 << 20
 _MISFIT_SHARE: Final = 0.1
-"""Largest share of U+FFFD among the characters that are not ASCII."""
+"""Largest share of misfits among the characters that are not ASCII."""
 
 _SPACES: Final = rb"\t\n\f\r "
 _TAG = re.compile(
@@ -41,65 +45,47 @@ _CHARSET_IN_CONTENT = re.compile(
     re.IGNORECASE,
 )
 _XML = re.compile(rb"\s*+<\?xml\s[^>]{0,200}?encoding\s*+=\s*+[\"']\s*+([\w.:-]{2,40})", re.IGNORECASE)
-_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_MARKS: Final = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_READ_AS: Final = {
-    "ascii": "cp1252", "latin_1": "cp1252", "iso8859_1": "cp1252", "iso8859_9": "cp1254", "iso8859_11": "cp874",
-    "tis_620": "cp874", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949",
-    "big5": "big5hkscs", "utf_16": "utf-16-le",
-}  # fmt: skip
-"""Python's codecs that browsers read as a superset of them."""
-_CODECS: Final = (
-    "utf-8", "utf-16-le", "utf-16-be", "gb18030", "big5hkscs", "cp932", "euc_jp", "iso2022_jp", "cp949", "cp866",
-    "cp874", "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "koi8_r",
-    "koi8_u", "mac_roman", "mac_cyrillic", "iso8859_2", "iso8859_3", "iso8859_4", "iso8859_5", "iso8859_6",
-    "iso8859_7", "iso8859_8", "iso8859_10", "iso8859_13", "iso8859_14", "iso8859_15", "iso8859_16",
-)  # fmt: skip
-_MORE_LABELS: Final = {
-    "iso_8859_8_i": "iso8859_8", "windows_31j": "cp932", "windows_874": "cp874", "gb_2312_80": "gb18030",
-    "unicode": "utf-16-le", "ms932": "cp932",
-    # Its upper half is private characters, which no page that names it in itself means (HTML standard, 13.2.3.2).
-    "user_defined": "cp1252",
-}  # fmt: skip
-
-
-def _labels() -> dict[str, str]:
-    """Every label known, with `_` for what is no letter or digit, to a codec. Labels never reach `codecs.lookup`,
-    which keeps each unknown one for ever."""
-    codec_of = {_label(codec): codec for codec in _CODECS} | _READ_AS
-    labels = {alias: codec_of[module] for alias, module in encodings.aliases.aliases.items() if module in codec_of}
-    labels |= codec_of | _MORE_LABELS
-    of_the_web = {_label(label): labels.get(_label(name)) for label, name in webencodings.LABELS.items()}
-    return labels | {label: codec for label, codec in of_the_web.items() if codec}
-
-
-def _label(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_").removeprefix("x_")
+_ESCAPES: Final = (
+    (re.compile(rb"\x1b\$(?:[@B]|\(D)"), "iso2022_jp_ext"),
+    (re.compile(rb"\x1b\$\)C"), "iso2022_kr"),
+)
+"""What opens the Japanese (RFC 1468, RFC 2237) and the Korean (RFC 1557) set of characters."""
+_MISFIT: Final = "\ufffd"
+_JIS: Final = frozenset({"euc_jp", "iso2022_jp_ext"})
+_JIS_ERRORS: Final = "sluice.jis"
+_FEW: Final = 1_000
 
 
 def decode_text(payload: bytes, hint: str | None = None, *, is_html: bool = True) -> tuple[str, str]:
     """The text of `payload` and the name of the charset that was used (Python's name for it).
 
-    `hint` is the charset of the HTTP header, as it was given. Never raises: what fits nothing is read as UTF-8 with
-    U+FFFD for the rest. A byte-order mark is not part of the text."""
-    for name in _candidates(payload, hint, is_html):
-        text = _fit(payload, name)
-        if text is not None:
+    `hint` is the charset of the HTTP header, as it was given. Never raises: what does not fit is U+FFFD. A byte-order
+    mark is not part of the text."""
+    for mark, name in _MARKS:
+        if payload.startswith(mark) and (text := _fit(payload, name)) is not None:
             return text.removeprefix("\ufeff"), name
-    return payload.decode("utf-8", "replace").removeprefix("\ufeff"), "utf-8"
+    payload = payload.removeprefix(codecs.BOM_UTF8)  # a mark that lied
+    is_ascii = payload.isascii()
+    if not is_ascii and (text := _fit(payload, "utf-8")) is not None:
+        return text, "utf-8"
+    for name in _named_charsets(payload, hint, is_html):
+        if (is_ascii or name != "utf-8") and (text := _fit(payload, name)) is not None:
+            return text, name
+    if is_ascii:
+        return payload.decode("ascii"), "utf-8"
+    text = payload.decode("utf-8", "replace")
+    num_misfits, num_characters = _count_misfits(payload, text, "utf-8")
+    if num_misfits < num_characters / 2:
+        return text, "utf-8"
+    name = detected_charset(payload) or "cp1252"
+    return _decoded(payload, name), name
 
 
-def known_charset(name: str | None) -> str | None:
-    """Python's codec for what browsers read `name` as; None if it is no charset of the web."""
-    return _LABELS.get(_label(name)) if name else None
-
-
-_LABELS: Final = _labels()
-
-
-def _candidates(payload: bytes, hint: str | None, is_html: bool) -> Iterator[str]:
-    # Before the header, as browsers do (Encoding Standard, "decode"): `utf-16` there tells no order of bytes.
-    yield from (name for mark, name in _MARKS if payload.startswith(mark))
+def _named_charsets(payload: bytes, hint: str | None, is_html: bool) -> Iterator[str]:
+    if b"\x1b" in payload and payload.isascii():
+        yield from (name for escape, name in _ESCAPES if escape.search(payload))
     named = known_charset(hint)
     if named:
         yield named
@@ -107,11 +93,6 @@ def _candidates(payload: bytes, hint: str | None, is_html: bool) -> Iterator[str
     if named:
         # Bytes in which a <meta> can be read are not UTF-16 (HTML standard, 13.2.3.3).
         yield "utf-8" if named.startswith("utf-16") else named
-    if _is_utf8(payload):
-        yield "utf-8"
-    detected = known_charset(cchardet.detect(payload[:_DETECTOR_BYTES])["encoding"])
-    if detected:
-        yield detected
 
 
 def _declared_charset(head: bytes) -> str | None:
@@ -153,21 +134,51 @@ def _charset_of_meta(attributes: dict[bytes, bytes]) -> str | None:
     return known_charset(label.decode("ascii", "replace")) if label else None
 
 
-def _is_utf8(payload: bytes) -> bool:
-    try:
-        payload.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _fit(payload: bytes, name: str) -> str | None:
-    """`payload` read as `name`, or None if it does not fit."""
+    """`payload` read as `name`, or None if the bytes refute that."""
     if name.startswith("utf-16") and b"\0" not in payload and not payload.startswith(_UTF16_MARKS):
         return None
     try:
         return payload.decode(name)
     except UnicodeDecodeError:
-        text = payload.decode(name, "replace")
-    num_misfits, num_ascii = text.count("\ufffd"), len(text.encode("ascii", "ignore"))
-    return text if num_misfits <= _MISFIT_SHARE * (len(text) - num_ascii) else None
+        text = _decoded(payload, name)
+    num_misfits, num_characters = _count_misfits(payload, text, name)
+    return text if num_misfits <= _MISFIT_SHARE * num_characters else None
+
+
+def _count_misfits(payload: bytes, text: str, name: str) -> tuple[int, int]:
+    """The misfits of a text that was read as `name`, and its characters that are not ASCII."""
+    num_misfits = text.count(_MISFIT)
+    if name == "utf-8":
+        num_misfits -= payload.count(_MISFIT.encode())  # written so, by whoever damaged the text before
+    num_characters = len(text) - len(text.encode("ascii", "ignore"))
+    if 0 < num_misfits < num_characters and text.endswith(_MISFIT):
+        num_misfits -= 1  # cut off within a character
+    return num_misfits, num_characters
+
+
+def _decoded(payload: bytes, name: str) -> str:
+    text = payload.decode(name, "replace")
+    # A function for errors takes a microsecond for each: it is not asked about megabytes of another kind.
+    if name in _JIS and 0 < text.count(_MISFIT) <= max(_FEW, _MISFIT_SHARE * len(text)):
+        return payload.decode(name, _JIS_ERRORS)
+    return text
+
+
+def _with_vendors_rows(error: UnicodeError) -> tuple[str, int]:
+    """Decodes what NEC and IBM added to JIS X 0208 (①, ㈱, 髙, …), which browsers read (Encoding Standard, index
+    jis0208) and Python knows of in cp932 alone."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    row, cell = (byte & 0x7F for byte in (error.object[error.start : error.start + 2] + b"\0\0")[:2])
+    if 0x21 <= row <= 0x7E and 0x21 <= cell <= 0x7E:
+        # The same place in Shift_JIS: two rows share a lead byte (JIS X 0208:1997, appendix 1).
+        lead = (row - 0x21) // 2 + (0x81 if row < 0x5F else 0xC1)
+        trail = cell + (0x1F + (cell >= 0x60) if row % 2 else 0x7E)
+        text = bytes((lead, trail)).decode("cp932", "ignore")
+        if text:
+            return text[0], error.start + 2
+    return _MISFIT, error.end
+
+
+codecs.register_error(_JIS_ERRORS, _with_vendors_rows)
