@@ -16,7 +16,7 @@ from stages.chain import DEFAULT_STEPS, check_steps
 from stages.dedup.options import DedupTable
 from stages.pii.options import PiiTable, check_phone_region
 from stages.quality.options import QualityTable, check_languages, check_thresholds, threshold_defaults
-from stages.reading.options import RowFields
+from stages.reading.options import DEFAULT_WINDOW_BYTES, MAX_WINDOW_BYTES, RowFields
 from stages.steps.classifier import ClassifierTable, check_classifiers
 from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.language import LanguageTable
@@ -61,7 +61,11 @@ class SourceTable:
     )
     steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:name")
     limit: int | None = key(None, at_least=1, help="input files, the first by name")
-    text_field: str = key("text", help="of JSONL and Parquet rows; a dot leads into a nested field, as in meta.body")
+    text_field: str = key(
+        "text",
+        help="of JSONL and Parquet rows; a dot leads into a nested field (meta.body), [] into the elements of a list, each"
+        " a document of its own (files[].content)",
+    )
     id_field: str | None = key(None, help="what names a row: a text or a whole number (id, or else the row's number)")
     url_field: str | None = key(None, help="the page's address (url)")
     date_field: str | None = key(None, help="when it was captured: an ISO date or a timestamp (captured_at, date)")
@@ -80,6 +84,12 @@ class LimitsTable:
         0.01, at_least=0, at_most=1, help="share of records that may be bad: unreadable, or turned down as <step>.error"
     )
     max_document_bytes: int = key(20_000_000, at_least=1, help="a longer payload is rejected as url.too_long")
+    max_window_bytes: int = key(
+        DEFAULT_WINDOW_BYTES,
+        at_least=1 << 10,
+        at_most=MAX_WINDOW_BYTES,
+        help="memory that a file compressed with zstd or xz may take for its window (zstd --long=31: 2147483648)",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,9 +270,16 @@ def _check_fields(source: SourceTable) -> None:
         "date_field": source.date_field,
     }
     for name, field in named.items():
-        if field is not None and not all(field.split(".")):
+        if field is not None and not all(part.replace("[]", "") for part in field.split(".")):
             raise RecipeError(
-                f"source.{name} of {source.name!r} = {field!r}: expected the name of a field, or names joined by dots"
+                f"source.{name} of {source.name!r} = {field!r}: expected the name of a field, or names joined by dots,"
+                " each with [] behind it where the elements of a list are meant"
+            )
+        lists = None if field is None else field.rpartition("[]")[0]
+        if field is not None and lists and not f"{source.text_field}.".startswith(f"{lists}[]."):
+            raise RecipeError(
+                f"source.{name} of {source.name!r} = {field!r} goes into the elements of a list, and text_field ="
+                f" {source.text_field!r} does not: expected a field of the row, or of the elements that the text lies in"
             )
     if source.format in ("warc", "wet") and source.row_fields != RowFields():
         raise RecipeError(

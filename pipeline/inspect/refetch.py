@@ -71,6 +71,7 @@ def refetch(
         format=source.format,
         fields=source.row_fields,
         max_document_bytes=recipe.limits.max_document_bytes,
+        max_window_bytes=recipe.limits.max_window_bytes,
     )
     places = [place] if place is not None else _places_of(out, row)
     if not places:

@@ -46,6 +46,7 @@ class ReadJob:
     fields: tuple[RowFields, ...]
     tables: StepTables
     unit_files: UnitFileOptions
+    max_window_bytes: int
     strict: bool = False
     """Whether the first exception on a record ends the run."""
     isolation: bool = False
@@ -61,6 +62,7 @@ def read_job(recipe: PipelineRecipe) -> ReadJob:
         fields=tuple(source.row_fields for source in recipe.source),
         tables=step_tables(recipe),
         unit_files=unit_file_options(recipe),
+        max_window_bytes=recipe.limits.max_window_bytes,
     )
 
 
@@ -207,6 +209,7 @@ def outcomes_of(
             format=job.formats[unit.source_index],
             fields=job.fields[unit.source_index],
             max_document_bytes=job.tables.max_document_bytes,
+            max_window_bytes=job.max_window_bytes,
             size=unit.input.size,
         )
         batches = _batches(read_documents(stream, options, tally.counts), tally)

@@ -99,6 +99,7 @@ _RECIPE_KEYS: Final[dict[str, tuple[str, ...]]] = {
         "source.url_field",
         "source.date_field",
         "limits.max_document_bytes",
+        "limits.max_window_bytes",
     ),
     "url": ("url", "limits.max_document_bytes"),
     "prefilter": ("language", "parse.max_tags", "parse.max_depth", "parse.timeout_seconds"),
