@@ -5,8 +5,9 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, BinaryIO, Final
 
@@ -76,9 +77,8 @@ def read_jsonl(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> I
         if line.error is None and line.raw_hash is None and not line.data.strip():
             continue
         place = Place(file=options.file, offset=line.offset, length=line.length)
-        yield from items_of_row(
-            _read_line(line, place, options), place, options, counts, _num_lost(line, options, counts)
-        )
+        num_lost = 1 if line.error is None else _num_lost(line, options, counts)
+        yield from items_of_row(partial(_read_line, line, place, options), place, counts, num_lost)
 
 
 def _num_lost(line: _Line, options: ReadOptions, counts: InputCounts) -> int:
@@ -185,13 +185,12 @@ class _Held:
         self._pieces.clear()
 
 
-def _read_line(line: _Line, place: Place, options: ReadOptions) -> Iterator[Document | UnreadableError]:
+def _read_line(line: _Line, place: Place, options: ReadOptions) -> Iterable[Document | UnreadableError]:
     if line.error is not None:
         raise BadRowError(line.error)
     if line.raw_hash is not None:
-        yield document_of_long_row(line.number, line.raw_hash, place, options)
-    else:
-        yield from documents_from_row(_parse(line.data), line.number, place, options)
+        return (document_of_long_row(line.number, line.raw_hash, place, options),)
+    return documents_from_row(_parse(line.data), line.number, place, options)
 
 
 def _parse(data: bytes) -> dict[str, Any]:

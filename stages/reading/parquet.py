@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
@@ -376,13 +377,13 @@ class _Rows:
             del rest[first]
         return _Columns(_storage(texts), rest, sum(map(_weight, rest.values())) > MAX_OTHER_BYTES)
 
-    def _read_row(self, batch: _Columns, index: int, number: int) -> Iterator[Document | Unreadable]:
+    def _read_row(self, batch: _Columns, index: int, number: int) -> Iterable[Document | Unreadable]:
         place = Place(file=self._options.file, offset=number, length=1)
-        yield from items_of_row(self._documents(batch, index, number, place), place, self._options, self._counts, 1)
+        return items_of_row(partial(self._documents, batch, index, number, place), place, self._counts, 1)
 
     def _documents(
         self, batch: _Columns, index: int, number: int, place: Place
-    ) -> Iterator[Document | UnreadableError]:
+    ) -> Iterable[Document | UnreadableError]:
         weight = sum(_weight(column.slice(index, 1)) for column in batch.rest.values()) if batch.are_large else 0
         if weight > MAX_OTHER_BYTES:
             raise BadRowError(f"its other fields take {weight} bytes: expected at most {MAX_OTHER_BYTES}")
@@ -392,7 +393,7 @@ class _Rows:
             _put(row, path.keys, _value_at(batch.texts, index, path.num_lists, path.further, longest))
         except _BAD_DATA as error:
             raise BadRowError(f"a value that cannot be read: {type(error).__name__}") from error
-        yield from documents_from_row(row, number, place, self._options)
+        return documents_from_row(row, number, place, self._options)
 
 
 def _stretches(pages: Sequence[DamagedPage]) -> Iterator[tuple[range, str]]:

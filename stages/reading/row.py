@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lineage import ids
 from stages.document import Document, Place
@@ -52,8 +52,7 @@ Keys = tuple[str, ...]
 """The way to a value of a row: the names of the fields that it lies in, and its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Element:
+class _Element(NamedTuple):
     """A row with one element in the place of each list that the text lies in. `lists` are those: the keys of each, and
     the number of the element, from 0. The row itself has none."""
 
@@ -66,7 +65,7 @@ class _Element:
 
 def documents_from_row(
     row: Mapping[str, Any], number: int, place: Place, options: ReadOptions
-) -> Iterator[Document | UnreadableError]:
+) -> Iterable[Document | UnreadableError]:
     """The documents that a row describes: one; or, where the name of the text leads into lists (`files[].content`), one
     for each element, with an error in place of each that holds none. BadRowError if there is no such text.
 
@@ -77,39 +76,59 @@ def documents_from_row(
     `max_document_bytes` is hashed but not held."""
     name = options.fields.text
     if LIST not in name or name in row:
-        yield _document(_Element(row), number, place, options)
-        return
+        return (_document(_Element(row), number, place, options),)
+    return _documents_of_elements(row, number, place, options)
+
+
+def _documents_of_elements(
+    row: Mapping[str, Any], number: int, place: Place, options: ReadOptions
+) -> Iterator[Document | UnreadableError]:
     for element in _elements(_Element(row), options.fields, _Budget()):
         found: Document | UnreadableError
         try:
             with unreadable_for_any_error():
                 found = _document(element, number, place, options)
         except UnreadableError as error:
-            error.args = (f"element {_numbers(index for _, index in element.lists)}: {error}",)
+            if element.lists:
+                error.args = (f"element {_numbers(index for _, index in element.lists)}: {error}",)
             found = error
         yield found
 
 
 def items_of_row(
-    found: Iterator[Document | UnreadableError], place: Place, options: ReadOptions, counts: InputCounts, num_lost: int
-) -> Iterator[Document | Unreadable]:
-    """The documents of a row, counted, and what of it is unreadable. Where the row itself is, `num_lost` are lost.
+    documents: Callable[[], Iterable[Document | UnreadableError]], place: Place, counts: InputCounts, num_lost: int
+) -> Iterable[Document | Unreadable]:
+    """What `documents` gives of a row, counted, and what of it is unreadable. Where the row itself is, `num_lost` are
+    lost."""
+    try:
+        with unreadable_for_any_error():
+            found = documents()
+    except UnreadableError as error:
+        return (_unreadable(error, place, num_lost),)
+    if isinstance(found, tuple):  # of a row without lists, one document
+        counts.add_row()
+        return found
+    return _items_of_elements(found, place, counts)
 
-    A row whose lists hold no element is a record of a type of its own and gives nothing."""
-    kind, num_found = "element" if LIST in options.fields.text else "row", 0
+
+def _items_of_elements(
+    found: Iterable[Document | UnreadableError], place: Place, counts: InputCounts
+) -> Iterator[Document | Unreadable]:
+    """The same of a row with lists. One that holds no element is a record of a type of its own and gives nothing."""
+    num_found = 0
     try:
         with unreadable_for_any_error():
             for item in found:
                 num_found += 1
                 if isinstance(item, Document):
-                    counts.add_row(kind)
+                    counts.add_row("element")
                     yield item
                 else:
                     yield _unreadable(item, place, 1)
             if not num_found:
                 counts.add_row("row without elements")
     except UnreadableError as error:
-        yield _unreadable(error, place, num_lost)
+        yield _unreadable(error, place, 1)
 
 
 def item_at(items: Iterable[Document | Unreadable], offset: int, doc_id: bytes | None) -> Document | Unreadable | None:
@@ -352,11 +371,12 @@ def _iso(value: Any) -> str | None:
 def _metadata(row: Mapping[str, Any], taken: tuple[Keys, ...]) -> str | None:
     """All fields but those that are taken, as JSON. An id that is an object, as databases export it, and a list of URLs
     are in no column."""
-    names = [keys[0] for keys in taken if len(keys) == 1]
-    rest: Mapping[str, Any] = {field: value for field, value in row.items() if field not in names}
+    rest: Mapping[str, Any] = {**row}
     for keys in taken:
         if len(keys) > 1:
             rest = _without(rest, keys)
+        elif keys:
+            del rest[keys[0]]  # type: ignore[attr-defined]  # a dict of our own
     return _storable(_json(rest)) if rest else None
 
 
