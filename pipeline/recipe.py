@@ -63,8 +63,8 @@ class SourceTable:
     limit: int | None = key(None, at_least=1, help="input files, the first by name")
     text_field: str = key(
         "text",
-        help="of JSONL and Parquet rows; a dot leads into a nested field (meta.body), [] into the elements of a list, each"
-        " a document of its own (files[].content)",
+        help="of JSONL and Parquet rows; a dot leads into a nested field (meta.body), [] into the elements of a list,"
+        " each a document of its own (files[].content)",
     )
     id_field: str | None = key(None, help="what names a row: a text or a whole number (id, or else the row's number)")
     url_field: str | None = key(None, help="the page's address (url)")
@@ -279,7 +279,7 @@ def _check_fields(source: SourceTable) -> None:
         if field is not None and lists and not f"{source.text_field}.".startswith(f"{lists}[]."):
             raise RecipeError(
                 f"source.{name} of {source.name!r} = {field!r} goes into the elements of a list, and text_field ="
-                f" {source.text_field!r} does not: expected a field of the row, or of the elements that the text lies in"
+                f" {source.text_field!r} does not: expected a field of the row, or of elements that the text lies in"
             )
     if source.format in ("warc", "wet") and source.row_fields != RowFields():
         raise RecipeError(

@@ -1,4 +1,4 @@
-"""What a file is by its first bytes: the one table of what is known, what of it is read, and what to do with the rest."""
+"""What a file is by its first bytes: the one table of the kinds that are not read, and what to do with them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ _TABLE: Final = (
     _unread(rb".{257}ustar", "a tar archive", "name the files in it: unpack it first (tar -xf)"),
     _unread(rb"ORC", "an ORC file", _AS_TABLE),
     _unread(rb"Obj\x01", "an Avro file", _AS_TABLE),
-    _unread(rb"ARROW1\x00\x00|FEA1|\xff{4}.{2}\x00\x00[\x04-\x40]\x00\x00\x00", "an Arrow IPC (Feather) file", _AS_TABLE),
+    _unread(rb"ARROW1\x00\x00|FEA1|\xff{4}.{2}\x00\x00[\x04-\x40]\x00\x00\x00", "an Arrow IPC (Feather) file",
+            _AS_TABLE),
     _unread(rb"SQLite format 3\x00", "an SQLite database", _AS_TABLE),
     _unread(rb"\x89HDF\r\n\x1a\n", "an HDF5 file", _AS_TABLE),
     _unread(rb"%PDF-", "a PDF document", "take the texts out of it first, as JSON lines"),

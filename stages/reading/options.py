@@ -27,10 +27,10 @@ _MIME = re.compile(r"[\w.+*-]{1,60}/[\w.+*-]{1,120}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFields:
-    """Which fields of a JSONL or Parquet row hold its text, id, URL and date; a dot leads into a nested field, `[]` into
-    the elements of a list, unless a field has that whole name. None: the usual name (`id`; `url`; `captured_at`, or else `date`), where it holds what
-    is expected. In a field that is named here anything else is an error of the row, but for null and a field that is
-    missing."""
+    """Which fields of a JSONL or Parquet row hold its text, id, URL and date; a dot leads into a nested field, `[]`
+    into the elements of a list, unless a field has that whole name. None: the usual name (`id`; `url`; `captured_at`,
+    or else `date`), where it holds what is expected. In a field that is named here anything else is an error of the
+    row, but for null and a field that is missing."""
 
     text: str = "text"
     id: str | None = None

@@ -1,8 +1,9 @@
 """Pages of a Parquet row group that their checksums refute, and what is read in their place.
 
-Arrow stops at the first such page and has no way to go on behind it. So where it has stopped, the pages of the row group
-are read once more and compared with their checksums, and a page of nulls (or zeros, where a column has none), as many
-as it had rows, is laid over each refuted one: it has the very length of that one, and its rows are never given out."""
+Arrow stops at the first such page and has no way to go on behind it. So where it has stopped, the pages of the row
+group are read once more and compared with their checksums, and a page of nulls (or zeros, where a column has none), as
+many as it had rows, is laid over each refuted one: it has the very length of that one, and its rows are never given
+out."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ Head = Callable[[int, bool], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnShape:
-    """A column as far as a page of it depends on it: its path, the type that it is stored as, the bytes of a value where
-    they are fixed, and the definition level of a value that is there (0: there is no null)."""
+    """A column as far as a page of it depends on it: its path, the type that it is stored as, the bytes of a value
+    where they are fixed, and the definition level of a value that is there (0: there is no null)."""
 
     path: str
     physical_type: str
@@ -116,8 +117,8 @@ def _passed_over(length: int) -> bytes:
 
 
 def _empty_page(length: int, num_rows: int, shape: ColumnShape) -> bytes:
-    """The head of a page of so many nulls or zeros, `length` bytes with it, uncompressed (parquet.thrift, PageHeader and
-    DataPageHeaderV2). What of the page lies behind is not looked at."""
+    """The head of a page of so many nulls or zeros, `length` bytes with it, uncompressed (parquet.thrift, PageHeader
+    and DataPageHeaderV2). What of the page lies behind is not looked at."""
     levels, num_nulls, encoding, values = b"", 0, _PLAIN, b""
     if shape.max_definition_level:
         level_bytes = (shape.max_definition_level.bit_length() + 7) // 8

@@ -77,8 +77,8 @@ def read_parquet(stream: BinaryIO, options: ReadOptions, counts: InputCounts) ->
 def read_parquet_at(
     stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None
 ) -> Document | Unreadable:
-    """The document of the row with the number `offset`, of several elements that of `doc_id`, else the first; ValueError
-    if there is none."""
+    """The document of the row with the number `offset`, of several elements that of `doc_id`, else the first;
+    ValueError if there is none."""
     found = item_at(read_parquet(stream, options, InputCounts()), offset, doc_id)
     if found is None:
         raise ValueError(f"{options.file}: there is no row {offset} with a document")
@@ -171,7 +171,9 @@ def _unfit(schema: pa.Schema, options: ReadOptions) -> str | None:
         kind = kind.value_type
     if kind is not None and (pa.types.is_null(kind) or any(test(kind) for test in _TEXT_TYPES)):
         return None
-    return f"the column {fields.text!r} is of type {kind}: expected string or binary (source.text_field names the column)"
+    return (
+        f"the column {fields.text!r} is of type {kind}: expected string or binary (source.text_field names the column)"
+    )
 
 
 _TEXT_TYPES: Final = (
@@ -241,8 +243,8 @@ class ColumnPlace:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The texts of a batch, or the lists that they lie in, the columns without them, and whether those are so large that
-    one row may be too large."""
+    """The texts of a batch, or the lists that they lie in, the columns without them, and whether those are so large
+    that one row may be too large."""
 
     texts: pa.Array
     rest: dict[str, pa.Array]

@@ -70,9 +70,10 @@ def _to_the_end(watched: _WatchedStream, options: ReadOptions, counts: InputCoun
             if kind == "warc":
                 stream = content_stream(stream, options.max_window_bytes)
             of_content = replace(options, size=None) if isinstance(stream, UnpackedStream) else options
-            for item in readers[kind](stream, of_content, counts):
-                if is_first and isinstance(item, Unreadable):
-                    item = _with_its_kind(item, watched, options)
+            for found in readers[kind](stream, of_content, counts):
+                item = found
+                if is_first and isinstance(found, Unreadable):
+                    item = _with_its_kind(found, watched, options)
                 is_first = False
                 place = item.place if isinstance(item, Document) else item
                 end = place.offset + place.length
@@ -105,9 +106,9 @@ def _with_its_kind(first: Unreadable, watched: _WatchedStream, options: ReadOpti
 
 
 def why_no_reader(head: bytes, name: str, max_window_bytes: int) -> str | None:
-    """Why a file of this name that begins with these bytes (HEAD_BYTES of them, or all there are) cannot be read as it is, and what
-    to do: another format, also inside a compressed file, or a window above `max_window_bytes`. None where it can, and
-    where only more of it tells."""
+    """Why a file of this name that begins with these bytes (HEAD_BYTES of them, or all there are) cannot be read as it
+    is, and what to do: another format, also inside a compressed file, or a window above `max_window_bytes`. None where
+    it can, and where only more of it tells."""
     if why := why_not_read(head, name):
         return why
     try:
@@ -139,11 +140,11 @@ class _WatchedStream:
 
 
 def read_one(stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None) -> Document:
-    """The document at byte `offset` of a WARC (of a JSONL file, and of a WARC in bzip2 or xz: of its decompressed bytes;
-    of a Parquet file: the row), the same as `read_documents` gives there. ValueError says what is there instead.
+    """The document at byte `offset` of a WARC (of a JSONL file, and of a WARC in bzip2 or xz: of its decompressed
+    bytes; of a Parquet file: the row), the same as `read_documents` gives there. ValueError says what is there instead.
 
-    Of several records in one compressed member, and of several elements in a row, it is the document with `doc_id`, else
-    the first."""
+    Of several records in one compressed member, and of several elements in a row, it is the document with `doc_id`,
+    else the first."""
     readers = {"warc": warc.read_warc_at, "jsonl": jsonl.read_jsonl_at, "parquet": parquet.read_parquet_at}
     try:
         kind = detect_format(stream, options)

@@ -29,8 +29,8 @@ LIST: Final = "[]"
 """Behind the name of a field that is a list: its elements are meant."""
 
 _MAX_REPEATED_BYTES: Final = 64 << 20
-"""What the elements of a row's lists may repeat of its other fields. Past it these stand in the first element's metadata
-alone: of a row with a million elements and a megabyte beside them, all would take a terabyte."""
+"""What the elements of a row's lists may repeat of its other fields. Past it these stand in the first element's
+metadata alone: of a row with a million elements and a megabyte beside them, all would take a terabyte."""
 
 _ID, _URL, _DATES = "id", "url", ("captured_at", "date")
 _SHOWN_FIELDS: Final = 20
@@ -71,8 +71,8 @@ def documents_from_row(
 
     A text that is null, or lies in a field or an element that is null, is an empty one. Without a given id (a text or a
     whole number) a row is named by its `number`, from 0; an element by that or the row's id and its own number in
-    brackets, as `17[0]`, or by an id that lies in the element itself. Every other field goes into `metadata` as JSON, an
-    `id` or `url` that is of another kind too; a list that is gone into stands there as the one element. A text above
+    brackets, as `17[0]`, or by an id that lies in the element itself. Every other field goes into `metadata` as JSON,
+    an `id` or `url` that is of another kind too; a list that is gone into stands there as the one element. A text above
     `max_document_bytes` is hashed but not held."""
     name = options.fields.text
     if LIST not in name or name in row:

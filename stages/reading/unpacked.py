@@ -1,5 +1,5 @@
-"""A bzip2 or xz file as the stream of what it unfolds to: its streams cut the content anywhere, also within a record, so
-that records have their places in the content, as the lines of JSONL have."""
+"""A bzip2 or xz file as the stream of what it unfolds to: its streams cut the content anywhere, also within a record,
+so that records have their places in the content, as the lines of JSONL have."""
 
 from __future__ import annotations
 

@@ -210,7 +210,10 @@ def test_every_recipe_that_we_ship_is_right() -> None:
         ('id_field = ""', r"source.id_field of 'web' = '': expected the name of a field"),
         ("date_field = 3", r"source\[0\].date_field = 3: expected a string"),
         ('text_field = "files[].[]"', r"'files\[\].\[\]': expected the name of a field, or names joined by dots, each"),
-        ('url_field = "files[].url"', r"'files\[\].url' goes into the elements of a list, and text_field = 'text' does"),
+        (
+            'url_field = "files[].url"',
+            r"'files\[\].url' goes into the elements of a list, and text_field = 'text' does",
+        ),
         ('text_field = "a[].t"\nid_field = "a[].b[].id"', r"source.id_field of 'web' = 'a\[\].b\[\].id' goes into"),
         ('text_field = "ab[].t"\ndate_field = "a[].at"', r"source.date_field of 'web' = 'a\[\].at' goes into the elem"),
         ('format = "warc"\nurl_field = "u"', r"source.format of 'web' is 'warc', whose records have no fields"),
@@ -224,7 +227,8 @@ def test_a_field_that_cannot_be_one_is_refused_by_key(tmp_path: Path, line: str,
 
 
 @pytest.mark.parametrize(
-    ("text", "other"), [("files[].content", "files[].path"), ("files[].content", "repo"), ("a[].b[].t", "a[].id"), ("p[]", "x.y")]
+    ("text", "other"),
+    [("files[].content", "files[].path"), ("files[].content", "repo"), ("a[].b[].t", "a[].id"), ("p[]", "x.y")],
 )
 def test_fields_of_the_row_and_of_the_elements_that_the_text_lies_in_may_be_named(
     tmp_path: Path, text: str, other: str

@@ -40,10 +40,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--warc", metavar="FILE", help="a crawl file, on disk or s3://; with --offset. With OUT: where it lies now"
     )
     parser.add_argument(
-        "--offset", type=count, metavar="N", help="byte offset of the record's member; of a Parquet file: the row's number"
+        "--offset",
+        type=count,
+        metavar="N",
+        help="byte offset of the record's member; of a Parquet file: the row's number",
     )
     parser.add_argument(
-        "--element", type=count, metavar="K", help="of a row whose list elements are documents: which of them, from 0 (0)"
+        "--element",
+        type=count,
+        metavar="K",
+        help="of a row whose list elements are documents: which of them, from 0 (0)",
     )
     parser.add_argument("--doc", metavar="ID", help="a document of OUT: 32 hex digits")
     parser.add_argument("--url", help="of a document of OUT; or the URL to judge a --file by")

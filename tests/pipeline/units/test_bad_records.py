@@ -157,17 +157,6 @@ def test_a_run_that_could_read_no_record_ends_with_1_and_names_file_and_reason(
         assert said in printed
 
 
-def test_a_file_whose_window_is_too_wide_is_not_offered_for_mending() -> None:
-    wide = "a zstd frame refers back over 2147483648 bytes, more than limits.max_window_bytes = 134217728: set"
-    units = [unit(num_records=0, unreadable=(UnreadableStretch(0, 0, wide, 1),))]
-    with pytest.raises(TooManyBadRecordsError) as raised:
-        check_bad_records(units, 0.0)
-    assert "\nSet limits.max_window_bytes as is said there, or raise the limit" in str(raised.value)
-    units.append(unit(num_records=0, unreadable=(UnreadableStretch(0, 0, "damaged zstd frame", 1),)))
-    with pytest.raises(TooManyBadRecordsError, match="Mend or leave out these files, set limits.max_window_bytes as"):
-        check_bad_records(units, 0.0)
-
-
 def test_a_run_that_keeps_nothing_ends_with_1_and_names_the_rules(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,7 +73,12 @@ def test_a_row_without_an_id_names_its_elements_by_its_number(pack: Any) -> None
 
 @BOTH
 def test_an_id_in_the_element_names_it_and_one_on_the_way_its_inner_elements(pack: Any) -> None:
-    row = {"a": [{"id": "x", "b": [{"id": "p", "t": "1"}, {"id": "q", "t": "2"}]}, {"id": "y", "b": [{"id": "r", "t": "3"}]}]}
+    row = {
+        "a": [
+            {"id": "x", "b": [{"id": "p", "t": "1"}, {"id": "q", "t": "2"}]},
+            {"id": "y", "b": [{"id": "r", "t": "3"}]},
+        ]
+    }
     inner = documents(pack([row]), RowFields(text="a[].b[].t", id="a[].b[].id"))
     assert [each.record_id for each in inner] == ["p", "q", "r"]
     outer = documents(pack([row]), RowFields(text="a[].b[].t", id="a[].id"))
@@ -188,7 +193,9 @@ def test_the_same_lists_in_jsonl_and_parquet_give_the_same_documents(rows: list[
     sink = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, TYPE), sink)
     fields, counts = RowFields(text="in.l[].t"), (InputCounts(), InputCounts())
-    ours, theirs = (read(data, fields, each) for data, each in zip((as_jsonl(rows), sink.getvalue()), counts, strict=True))
+    ours, theirs = (
+        read(data, fields, each) for data, each in zip((as_jsonl(rows), sink.getvalue()), counts, strict=True)
+    )
     keep = [(each.doc_id, each.text, each.record_id, each.metadata) for each in ours if isinstance(each, Document)]
     assert keep == [
         (each.doc_id, each.text, each.record_id, each.metadata) for each in theirs if isinstance(each, Document)

@@ -101,7 +101,7 @@ def test_damage_in_bzip2_costs_the_block_it_lies_in_and_gives_out_nothing_of_tha
         *found, last = read(damaged, "f.jsonl.bz2")
         assert isinstance(last, Unreadable)
         assert last.error.startswith("damaged bzip2 stream")
-        assert 0 < len(found) and found == read(rows, "f.jsonl.bz2")[: len(found)]
+        assert len(found) > 0 and found == read(rows, "f.jsonl.bz2")[: len(found)]
         assert (last.num_records or 0) > 1000
 
 

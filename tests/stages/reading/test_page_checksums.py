@@ -131,7 +131,7 @@ def test_a_refuted_page_of_lists_costs_the_rest_of_its_row_group() -> None:
     pq.write_table(table, sink, write_page_checksum=True, row_group_size=1000, data_page_size=500, write_batch_size=50)
     data = sink.getvalue()
     page = pages(data, "tags.list.element")[-1]
-    *kept, last_of_group = [item for item in read(flip(data, page))][: -1000]
+    *kept, last_of_group = read(flip(data, page))[:-1000]
     assert isinstance(last_of_group, Unreadable)
     assert len(kept) == last_of_group.offset and last_of_group.offset + last_of_group.length == 1000
     assert "CRC checksum verification failed" in last_of_group.error
