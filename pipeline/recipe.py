@@ -23,7 +23,7 @@ from stages.quality.options import (
     judges_any_language,
     threshold_defaults,
 )
-from stages.reading.options import RowFields
+from stages.reading.options import DEFAULT_WINDOW_BYTES, MAX_WINDOW_BYTES, RowFields
 from stages.steps.catalogue import CATALOGUE, StepTables
 from stages.steps.classifier import ClassifierTable, check_classifiers
 from stages.steps.decontaminate import DecontaminateTable
@@ -73,7 +73,11 @@ class SourceTable:
     language: str | None = key(
         None, help="of every text, as de: for steps without 'language', which else identifies each one's"
     )
-    text_field: str = key("text", help="of JSONL and Parquet rows; a dot leads into a nested field, as in meta.body")
+    text_field: str = key(
+        "text",
+        help="of JSONL and Parquet rows; a dot leads into a nested field (meta.body), [] into the elements of a list,"
+        " each a document of its own (files[].content)",
+    )
     id_field: str | None = key(None, help="what names a row: a text or a whole number (id, or else the row's number)")
     url_field: str | None = key(None, help="the page's address (url)")
     date_field: str | None = key(None, help="when it was captured: an ISO date or a timestamp (captured_at, date)")
@@ -92,6 +96,12 @@ class LimitsTable:
         0.01, at_least=0, at_most=1, help="share of records that may be bad: unreadable, or turned down as <step>.error"
     )
     max_document_bytes: int = key(20_000_000, at_least=1, help="a longer payload is rejected as url.too_long")
+    max_window_bytes: int = key(
+        DEFAULT_WINDOW_BYTES,
+        at_least=1 << 10,
+        at_most=MAX_WINDOW_BYTES,
+        help="memory that a file compressed with zstd or xz may take for its window (zstd --long=31: 2147483648)",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,9 +320,16 @@ def _check_fields(source: SourceTable) -> None:
         "date_field": source.date_field,
     }
     for name, field in named.items():
-        if field is not None and not all(field.split(".")):
+        if field is not None and not all(part.replace("[]", "") for part in field.split(".")):
             raise RecipeError(
-                f"source.{name} of {source.name!r} = {field!r}: expected the name of a field, or names joined by dots"
+                f"source.{name} of {source.name!r} = {field!r}: expected the name of a field, or names joined by dots,"
+                " each with [] behind it where the elements of a list are meant"
+            )
+        lists = None if field is None else field.rpartition("[]")[0]
+        if field is not None and lists and not f"{source.text_field}.".startswith(f"{lists}[]."):
+            raise RecipeError(
+                f"source.{name} of {source.name!r} = {field!r} goes into the elements of a list, and text_field ="
+                f" {source.text_field!r} does not: expected a field of the row, or of elements that the text lies in"
             )
     if source.format in ("warc", "wet") and source.row_fields != RowFields():
         raise RecipeError(

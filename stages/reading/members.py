@@ -1,4 +1,4 @@
-"""Compressed files: gzip members and zstd frames, each inflated by itself.
+"""Compressed files: gzip members, zstd frames, bzip2 and xz streams, each inflated by itself.
 
 So a record whose length lies cannot swallow its neighbours, and damage costs only the member it lies in. No call gives
 more than a few MiB, whatever a member inflates to.
@@ -6,22 +6,32 @@ more than a few MiB, whatever a member inflates to.
 
 from __future__ import annotations
 
+import bz2
 import io
+import lzma
 import re
+from collections import deque
 from collections.abc import Iterator
 from typing import Final, Protocol
 
 import zstandard
 from isal import igzip_lib, isal_zlib
 
-from stages.reading.content import READ_BYTES, Cursor, DamagedError, RefutedError
+from stages.reading.content import READ_BYTES, Cursor, DamagedError, RefutedError, WindowError
+from stages.reading.magic import BZIP2_MAGIC, GZIP_MAGIC, XZ_MAGIC, ZSTD_MAGIC
+from stages.reading.options import MAX_WINDOW_BYTES, WINDOW_KEY
 
 PIECE_BYTES: Final = 1 << 20
-GZIP_MAGIC: Final = b"\x1f\x8b\x08"
-ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_SLICE: Final = 1 << 10
 """A zstd block of 4 bytes holds up to 128 KiB (RFC 8878, 3.1.1.2), so a slice gives at most 32 MiB."""
-_ZSTD_WINDOW: Final = 128 << 20
+_ZSTD_HEAD: Final = 18
+"""The longest head of a zstd frame (RFC 8878, 3.1.1.1)."""
+_BZIP2_HEAD: Final = 10
+_BZIP2_SLICE: Final = 1 << 10
+_BZIP2_BLOCK: Final = 900_000 * 255 // 5 + 1
+"""The most that a block of bzip2 unfolds to: five bytes in it may stand for 255 equal ones."""
+_XZ_BESIDE_WINDOW: Final = 1 << 20
+"""What liblzma takes for a stream besides its dictionary (lzma.h has some ten kilobytes)."""
 _SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 """Begins a zstd frame that holds no content (RFC 8878, 3.1.2)."""
 _DICTIONARY: Final = b"\x5d\x2a\x4d\x18"
@@ -68,8 +78,9 @@ class ZstdMember:
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
+        _check_window(cursor.peek(_ZSTD_HEAD), cursor.max_window_bytes)
         try:
-            unpacker = zstandard.ZstdDecompressor(cursor.dictionary, max_window_size=_ZSTD_WINDOW)
+            unpacker = zstandard.ZstdDecompressor(cursor.dictionary, max_window_size=cursor.max_window_bytes)
         except zstandard.ZstdError as error:
             raise DamagedError(f"the file's zstd dictionary cannot be used: {error}") from error
         self._frame = unpacker.decompressobj()
@@ -91,19 +102,131 @@ class ZstdMember:
         return b""
 
 
+class Bzip2Member:
+    """One bzip2 stream, from the cursor's position on. Each block of it (at most 900,000 bytes, but for runs of equal
+    bytes) has a checksum, which is compared when all of the block is decoded: a piece is given out only then, so that
+    damage costs no more than the block that it lies in, and nothing refuted is given out."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self._decoder = bz2.BZ2Decompressor()
+        self._held: deque[bytes] = deque()
+        self._num_held = 0
+        self._are_checked = False
+
+    def more(self) -> bytes:
+        """The next piece of content; none at the end of the stream. DamagedError if it cannot be decoded."""
+        while not self._held or not (self._are_checked or self._num_held - len(self._held[0]) >= _BZIP2_BLOCK):
+            if self._decoder.eof:
+                self._are_checked = True
+                break
+            data = self._cursor.read(_BZIP2_SLICE) if self._decoder.needs_input else b""
+            if not data and self._decoder.needs_input:
+                raise DamagedError("the file ends inside a bzip2 stream")
+            try:
+                piece = self._decoder.decompress(data, PIECE_BYTES)
+            except (OSError, ValueError) as error:
+                raise _damage("bzip2 stream", error) from error
+            if self._decoder.eof:
+                self._cursor.unread(self._decoder.unused_data)
+            if piece:
+                self._held.append(piece)
+                self._num_held += len(piece)
+            # It asks for more bytes only when the blocks that it has are decoded and compared.
+            self._are_checked = self._decoder.eof or self._decoder.needs_input
+        if not self._held:
+            return b""
+        self._num_held -= len(self._held[0])
+        return self._held.popleft()
+
+
+class XzMember:
+    """One xz stream, from the cursor's position on. Its checksums are those of blocks without a bound, mostly the whole
+    content: what was given out before may be what they refute."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        limit = cursor.max_window_bytes + _XZ_BESIDE_WINDOW
+        self._decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=limit)
+
+    def more(self) -> bytes:
+        """The next piece of content; none at the end of the stream. RefutedError if it cannot be decoded, WindowError
+        if it takes more memory than is allowed, DamagedError if it is cut off."""
+        while not self._decoder.eof:
+            data = self._cursor.read() if self._decoder.needs_input else b""
+            if not data and self._decoder.needs_input:
+                raise DamagedError("the file ends inside an xz stream")
+            try:
+                piece = self._decoder.decompress(data, PIECE_BYTES)
+            except lzma.LZMAError as error:
+                # It has no type or number for it.
+                if "emory usage limit" in str(error):
+                    raise _too_wide("an xz stream", None, self._cursor.max_window_bytes) from error
+                raise RefutedError(f"damaged xz stream: {error}") from error
+            if self._decoder.eof:
+                self._cursor.unread(self._decoder.unused_data)
+            if piece:
+                return piece
+        return b""
+
+
+def _check_window(head: bytes, most: int) -> None:
+    """WindowError where the zstd frame that begins with `head` refers back further than `most` bytes."""
+    try:
+        window = _window(head)
+    except IndexError:
+        return  # as damaged as its decoding says
+    if window > most:
+        raise _too_wide("a zstd frame", window, most)
+
+
+def _window(head: bytes) -> int:
+    """The window of a zstd frame (RFC 8878, 3.1.1.1); its library says nothing of one that it does not take."""
+    descriptor = head[4]
+    if not descriptor & 32:
+        base = 1 << 10 + (head[5] >> 3)
+        return base + base // 8 * (head[5] & 7)
+    # A single segment: the window is the content.
+    start, num_bytes = 5 + (0, 1, 2, 4)[descriptor & 3], 1 << (descriptor >> 6)
+    return int.from_bytes(head[start : start + num_bytes], "little") + (256 if num_bytes == 2 else 0)
+
+
+def _too_wide(what: str, window: int | None, most: int) -> WindowError:
+    """`window` None: it is not known how far."""
+    if window is not None and window > MAX_WINDOW_BYTES:
+        return WindowError(
+            f"{what} refers back over {window} bytes, and at most {MAX_WINDOW_BYTES} can be held: pack it anew with a"
+            " smaller window (zstd --long=27)"
+        )
+    wants = "more" if window is None else f"{window} bytes ({_mib(window)} MiB), more"
+    return WindowError(
+        f"{what} refers back over {wants} than {WINDOW_KEY} = {most} ({_mib(most)} MiB):"
+        f" set {WINDOW_KEY} = {window or MAX_WINDOW_BYTES} to read it (as much memory for each file that is"
+        " read at a time)"
+    )
+
+
+def _mib(num_bytes: int) -> int:
+    return -(-num_bytes // (1 << 20))
+
+
 def _damage(what: str, error: Exception) -> DamagedError:
     # Neither library has a type or number for it.
     kind = RefutedError if "checksum" in str(error) else DamagedError
     return kind(f"damaged {what}: {error}")
 
 
-def open_member(cursor: Cursor) -> GzipMember | ZstdMember | None:
-    """The compressed member that begins at the cursor; None if none does."""
-    if cursor.peek(len(GZIP_MAGIC)) == GZIP_MAGIC:
+def open_member(cursor: Cursor) -> CompressedMember | None:
+    """The compressed member that begins at the cursor; None if none does. WindowError if it is a zstd frame that takes
+    more memory than is allowed."""
+    head = cursor.peek(_BZIP2_HEAD)
+    if head.startswith(GZIP_MAGIC):
         return GzipMember(cursor)
-    if cursor.peek(len(ZSTD_MAGIC)) == ZSTD_MAGIC:
+    if head.startswith(ZSTD_MAGIC):
         return ZstdMember(cursor)
-    return None
+    if head.startswith(XZ_MAGIC):
+        return XzMember(cursor)
+    return Bzip2Member(cursor) if BZIP2_MAGIC.match(head) else None
 
 
 def skip_frame(cursor: Cursor) -> bool:
@@ -140,7 +263,9 @@ def learn_dictionary(cursor: Cursor) -> None:
 def is_compressed(cursor: Cursor) -> bool:
     """Whether a compressed member begins at the cursor, or a zstd frame that holds no content: pzstd writes one before
     each of its frames, the seekable format one at the end."""
-    return open_member(cursor) is not None or _SKIPPABLE.match(cursor.peek(4)) is not None
+    head = cursor.peek(_BZIP2_HEAD)
+    begins = head.startswith((GZIP_MAGIC, ZSTD_MAGIC, XZ_MAGIC)) or BZIP2_MAGIC.match(head) or _SKIPPABLE.match(head)
+    return bool(begins)
 
 
 def read_through(cursor: Cursor) -> Iterator[bytes]:

@@ -12,6 +12,13 @@ from stages.fault import Fault
 
 Format = Literal["auto", "warc", "wet", "jsonl", "parquet"]
 
+DEFAULT_WINDOW_BYTES: Final = 128 << 20
+"""What `zstd --long` (27) writes, and every decoder of it takes without being asked to."""
+MAX_WINDOW_BYTES: Final = 2 << 30
+"""What `zstd --long=31` writes: there is no more in the library."""
+WINDOW_KEY: Final = "limits.max_window_bytes"
+"""The recipe's key for it: an error that names it says that a file is not damaged."""
+
 MAX_DISTINCT: Final = 1000
 """Distinct names one counter holds: a hostile file may give each record a type of its own."""
 
@@ -20,10 +27,10 @@ _MIME = re.compile(r"[\w.+*-]{1,60}/[\w.+*-]{1,120}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFields:
-    """Which fields of a JSONL or Parquet row hold its text, id, URL and date; a dot leads into a nested field, unless a
-    field has that whole name. None: the usual name (`id`; `url`; `captured_at`, or else `date`), where it holds what
-    is expected. In a field that is named here anything else is an error of the row, but for null and a field that is
-    missing."""
+    """Which fields of a JSONL or Parquet row hold its text, id, URL and date; a dot leads into a nested field, `[]`
+    into the elements of a list, unless a field has that whole name. None: the usual name (`id`; `url`; `captured_at`,
+    or else `date`), where it holds what is expected. In a field that is named here anything else is an error of the
+    row, but for null and a field that is missing."""
 
     text: str = "text"
     id: str | None = None
@@ -37,12 +44,14 @@ class ReadOptions:
 
     `file` is its relative name, as it stands in the tables. `size` is its length in bytes where that is known; it
     is only used for how much the rest of a damaged file is. `fields` are for JSONL and Parquet. `language` is that of
-    every text, where the recipe names it."""
+    every text, where the recipe names it. `max_window_bytes`: what is held of a compressed file's content for its
+    references back."""
 
     source: str
     file: str
     format: Format = "auto"
     max_document_bytes: int = 16 << 20
+    max_window_bytes: int = DEFAULT_WINDOW_BYTES
     size: int | None = None
     fields: RowFields = RowFields()
     language: str | None = None
@@ -109,10 +118,10 @@ class InputCounts:
         _count(self.by_mime, "none" if mime is None else mime if _MIME.fullmatch(mime) else "malformed")
         _count(self.by_status, "none" if status is None else str(status))
 
-    def add_row(self) -> None:
-        """Count one row of a JSONL or Parquet file."""
+    def add_row(self, kind: str = "row") -> None:
+        """Count one row of a JSONL or Parquet file, or an element of one."""
         self.num_records += 1
-        _count(self.by_type, "row")
+        _count(self.by_type, kind)
 
 
 def _count(counter: dict[str, int], name: str) -> None:

@@ -17,12 +17,13 @@ from typing import BinaryIO, Final
 
 from stages.reading.thrift import CompactReader, ThriftError
 
-_MAX_HEADER_BYTES: Final = 16 << 20
+MAX_HEADER_BYTES: Final = 16 << 20
 """As in Arrow (`kDefaultMaxPageHeaderSize`)."""
 _MAX_BYTES_READ: Final = 100_000
 """Of a header, one by one; texts in it are passed over at once. A real one has a few dozen."""
-_DICTIONARY_PAGE: Final = 2
-_DICTIONARY_CODED: Final = (2, 8)
+DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
+"""Kinds of pages (parquet.thrift, `PageType`)."""
+DICTIONARY_CODED: Final = (2, 8)
 _DELTA_BYTE_ARRAY: Final = 7
 """Encodings (parquet.thrift, `Encoding`) whose values are longer than what they take in a page."""
 _LEVEL_BYTES: Final = 8
@@ -61,6 +62,8 @@ class _Column:
     opened: int = 0
     largest: int = 0
     cell: int = 0
+    counted: int = 0
+    """What it has in the sum over all columns."""
 
     def held(self) -> int:
         """Bytes of the dictionary (as a page, and as values) and of the page that is being decoded."""
@@ -85,7 +88,17 @@ class PageMeter(io.RawIOBase):
         """What the stream itself raised: Arrow's errors look the same for it and for damage."""
         self._columns: list[_Column] = []
         self._starts: list[int] = []
-        self._num_rows, self._limit = 1, 0
+        self._num_rows, self._limit, self._total = 1, 0, 0
+        self._overlays: Sequence[tuple[int, bytes]] = ()
+
+    @property
+    def stream(self) -> BinaryIO:
+        """The stream itself: what is read of it is not seen here."""
+        return self._stream
+
+    def lay_over(self, overlays: Sequence[tuple[int, bytes]]) -> None:
+        """From now on these bytes are read from those places on, sorted, instead of what the stream has there."""
+        self._overlays = overlays
 
     def watch(self, chunks: Sequence[ColumnChunk], num_rows: int, limit: int) -> None:
         """Begin to read a row group with these chunks, in batches of `num_rows`. PageHeaderError if two overlap: then
@@ -95,12 +108,19 @@ class PageMeter(io.RawIOBase):
             raise PageHeaderError("the chunks of two columns overlap")
         self._columns = [_Column(chunk, chunk.start) for chunk in ordered]
         self._starts = [chunk.start for chunk in ordered]
-        self._num_rows, self._limit = num_rows, limit
+        self._num_rows, self._limit, self._total = num_rows, limit, 0
 
     def next_batch(self) -> None:
         """The batch before is released: of each column only the page that is being decoded is still held."""
         for column in self._columns:
             column.opened = column.largest = column.page
+            self._count(column)
+
+    def _count(self, column: _Column) -> None:
+        """Bring the sum over all columns up to date with one: they may be thousands, each with its pages."""
+        counted = column.held() + column.of_batch(self._num_rows)
+        self._total += counted - column.counted
+        column.counted = counted
 
     def read(self, size: int = -1, /) -> bytes:
         try:
@@ -109,10 +129,24 @@ class PageMeter(io.RawIOBase):
         except Exception as error:
             self.failure = error
             raise
+        if self._overlays:
+            data = self._laid_over(at, data)
         number = bisect_right(self._starts, at) - 1
         if number >= 0 and at < self._columns[number].chunk.end:
             self._pass(self._columns[number], at, data)
         return data
+
+    def _laid_over(self, at: int, data: bytes) -> bytes:
+        found = bytearray(data)
+        # The overlay before the first behind `at` may reach up to it.
+        first = max(bisect_right(self._overlays, at, key=lambda overlay: overlay[0]) - 1, 0)
+        for start, instead in self._overlays[first:]:
+            if start >= at + len(data):
+                break
+            begin, end = max(start, at), min(start + len(instead), at + len(data))
+            if begin < end:
+                found[begin - at : end - at] = instead[begin - start : end - start]
+        return bytes(found)
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
         return self._stream.seek(offset, whence)
@@ -133,13 +167,16 @@ class PageMeter(io.RawIOBase):
         if at > expected:
             raise PageHeaderError(f"bytes {expected} to {at} of a column were passed over")
         while column.next_page < min(end, column.chunk.end):
-            head = column.head + data[column.next_page + len(column.head) - at :]
+            # A view: of many small pages, each would copy all that lie behind it.
+            head = memoryview(data)[column.next_page + len(column.head) - at :]
+            if column.head:
+                head = memoryview(column.head + head)
             try:
                 header = PageHeader.parse(head)
             except IndexError:
-                if len(head) > _MAX_HEADER_BYTES:
-                    raise PageHeaderError(f"a page header of more than {_MAX_HEADER_BYTES} bytes") from None
-                column.head = head
+                if len(head) > MAX_HEADER_BYTES:
+                    raise PageHeaderError(f"a page header of more than {MAX_HEADER_BYTES} bytes") from None
+                column.head = bytes(head)
                 return
             column.head = b""
             column.next_page += header.num_bytes + header.compressed
@@ -147,22 +184,22 @@ class PageMeter(io.RawIOBase):
 
     def _open(self, column: _Column, header: PageHeader) -> None:
         num_bytes = header.compressed + header.uncompressed
-        if header.kind == _DICTIONARY_PAGE:
+        if header.kind == DICTIONARY_PAGE:
             column.dictionary = num_bytes + _LEVEL_BYTES * header.num_values
         else:
             self._open_data(column, header, num_bytes)
-        total = sum(each.held() + each.of_batch(self._num_rows) for each in self._columns)
-        if total > self._limit:
-            raise TooLargeError(f"a batch of {self._num_rows} rows unfolds to {total} bytes or more")
+        self._count(column)
+        if self._total > self._limit:
+            raise TooLargeError(f"a batch of {self._num_rows} rows unfolds to {self._total} bytes or more")
 
     def _open_data(self, column: _Column, header: PageHeader, num_bytes: int) -> None:
         chunk = column.chunk
         column.page = num_bytes + header.num_values * (_REPEATED_BYTES if chunk.is_repeated else _LEVEL_BYTES)
-        if chunk.is_repeated and header.encoding in _DICTIONARY_CODED:
+        if chunk.is_repeated and header.encoding in DICTIONARY_CODED:
             column.page += header.num_values * chunk.value_bytes  # texts stay numbers: `read_dictionary`
         elif chunk.is_repeated and header.encoding == _DELTA_BYTE_ARRAY:
             column.page += header.num_values * header.uncompressed
-        elif header.encoding in _DICTIONARY_CODED:
+        elif header.encoding in DICTIONARY_CODED:
             column.cell = max(column.cell, column.dictionary)
         elif header.encoding == _DELTA_BYTE_ARRAY:
             column.cell = max(column.cell, header.uncompressed)
@@ -172,7 +209,8 @@ class PageMeter(io.RawIOBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageHeader:
-    """A page's kind, sizes in bytes, number of values and encoding, and the bytes of the header itself."""
+    """A page's kind, sizes in bytes, number of values and encoding, the bytes of the header itself, and the CRC-32 of
+    the page's bytes in the file, where it is given."""
 
     num_bytes: int
     kind: int
@@ -180,14 +218,15 @@ class PageHeader:
     compressed: int
     num_values: int
     encoding: int
+    crc: int | None
 
     @classmethod
-    def parse(cls, data: bytes) -> PageHeader:
+    def parse(cls, data: bytes | memoryview) -> PageHeader:
         """The header that `data` begins with, in Thrift's compact protocol; IndexError if it goes on behind them,
         PageHeaderError if it is none."""
         reader = CompactReader(data, most_bytes=_MAX_BYTES_READ)
         fields = reader.struct()
-        kind, uncompressed, compressed = (fields.get(number) for number in (1, 2, 3))
+        kind, uncompressed, compressed, crc = (fields.get(number) for number in (1, 2, 3, 4))
         of_kind = fields.get({0: 5, 2: 7, 3: 8}.get(kind, 0), {}) if isinstance(kind, int) else {}
         if not (isinstance(kind, int) and isinstance(uncompressed, int) and isinstance(compressed, int)):
             raise PageHeaderError("a page header without kind or sizes")
@@ -205,4 +244,5 @@ class PageHeader:
             compressed=compressed,
             num_values=num_values,
             encoding=encoding,
+            crc=crc % 2**32 if isinstance(crc, int) else None,
         )

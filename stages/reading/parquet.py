@@ -1,4 +1,4 @@
-"""Parquet files to documents, one a row; offsets are row numbers.
+"""Parquet files to documents, one a row, or one for each element of a list in it; offsets are row numbers.
 
 Rows are decoded a few at a time, and how many is a matter of bytes: a PageMeter sees what the pages unfold to, and
 where that is much the row group is begun again in smaller batches."""
@@ -7,24 +7,29 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final, cast
+from functools import partial
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from stages.document import Document, Place
-from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError, unreadable_for_any_error
+from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError
+from stages.reading.page_damage import ColumnShape, DamagedPage, NoPageInsteadError, damaged_pages
 from stages.reading.page_meter import ColumnChunk, PageMeter, TooLargeError
 from stages.reading.row import (
     MAX_OTHER_BYTES,
     BadRowError,
+    Keys,
     LongText,
-    document_from_row,
+    documents_from_row,
+    item_at,
+    items_of_row,
+    next_step,
     no_such_field,
-    path_of,
 )
 from stages.reading.thrift import CompactReader, Fields, ThriftError
 
@@ -35,6 +40,9 @@ _ROW_BYTES: Final = 512 << 20
 """What one row and the pages that hold it may unfold to. Writers put 1,024 rows into a page whatever their length
 (Arrow's `write_batch_size`), so texts of 200 kB make pages of 200 MB."""
 _BUFFER_BYTES: Final = 1 << 20
+_OPEN: Final[dict[str, Any]] = {
+    "pre_buffer": False, "buffer_size": _BUFFER_BYTES, "page_checksum_verification": True,
+}  # fmt: skip
 _MAX_FOOTER_BYTES: Final = 16 << 20
 _FOOTER_END: Final = 8
 """The footer's length and the magic, behind it."""
@@ -46,7 +54,8 @@ _MALLOC = re.compile(r"(?:malloc|realloc) of size (\d+) failed")
 
 
 def read_parquet(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
-    """A document for each row, in order. A damaged row group is unreadable from its first damaged batch on."""
+    """The documents of each row, in order. Rows of a page that its checksum refutes are unreadable, and of a row group
+    that is damaged otherwise, all from its first damaged batch on."""
     meter = PageMeter(stream)
     try:
         places = _row_groups(stream)
@@ -65,12 +74,15 @@ def read_parquet(stream: BinaryIO, options: ReadOptions, counts: InputCounts) ->
     yield from _Rows(file, places, meter, options, counts).read()
 
 
-def read_parquet_at(stream: BinaryIO, offset: int, options: ReadOptions) -> Document | Unreadable:
-    """The row with the number `offset`; ValueError if there is none."""
-    for item in read_parquet(stream, options, InputCounts()):
-        if (item.place.offset if isinstance(item, Document) else item.offset) == offset:
-            return item
-    raise ValueError(f"{options.file}: there is no row {offset}")
+def read_parquet_at(
+    stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None
+) -> Document | Unreadable:
+    """The document of the row with the number `offset`, of several elements that of `doc_id`, else the first;
+    ValueError if there is none."""
+    found = item_at(read_parquet(stream, options, InputCounts()), offset, doc_id)
+    if found is None:
+        raise ValueError(f"{options.file}: there is no row {offset} with a document")
+    return found
 
 
 def _row_groups(stream: BinaryIO) -> list[list[ColumnPlace]]:
@@ -118,15 +130,13 @@ def _place_of(column: Fields) -> ColumnPlace:
 
 
 def _open(meter: PageMeter) -> pq.ParquetFile:
-    file = pq.ParquetFile(meter, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    file = pq.ParquetFile(meter, **_OPEN)
     columns = map(file.schema.column, range(len(file.schema)))
     repeated = [c.path for c in columns if c.max_repetition_level and c.physical_type == "BYTE_ARRAY"]
     if not repeated:
         return file
     # A row may repeat the longest text of a dictionary a million times: as numbers they are small.
-    return pq.ParquetFile(
-        meter, metadata=file.metadata, pre_buffer=False, buffer_size=_BUFFER_BYTES, read_dictionary=repeated
-    )
+    return pq.ParquetFile(meter, metadata=file.metadata, read_dictionary=repeated, **_OPEN)
 
 
 def _raise_if_not_damage(error: BaseException, meter: PageMeter) -> None:
@@ -149,31 +159,78 @@ def _unfit(schema: pa.Schema, options: ReadOptions) -> str | None:
         "source.date_field": fields.date,
     }
     for key, name in used.items():
-        if name is not None and _column_type(schema, name) is None:
+        if name is not None and _path(schema, name) is None:
             return no_such_field("column", name, key, names)
     # Also one that no key names: a document's metadata hold one value of a name, and would lose the others.
     for name, num in Counter(names).items():
         if num > 1:
             return f"there are {num} columns {name[:100]!r}: which of them is meant is not defined"
-    kind = _column_type(schema, fields.text)
+    path = _path(schema, fields.text)
+    kind = None if path is None else path.kind
     if kind is not None and pa.types.is_dictionary(kind):
         kind = kind.value_type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if kind is not None and (pa.types.is_null(kind) or any(test(kind) for test in _TEXT_TYPES)):
         return None
-    return f"the column {fields.text!r} is of type {kind}: expected string (source.text_field names the column)"
+    return (
+        f"the column {fields.text!r} is of type {kind}: expected string or binary (source.text_field names the column)"
+    )
 
 
-def _column_type(schema: pa.Schema, name: str) -> pa.DataType | None:
-    """The type of a column, or of a field within structs; None where there is none."""
-    first, *further = path_of(name, schema.names)
-    if first not in schema.names:
-        return None
-    kind = schema.types[schema.names.index(first)]
-    for part in further:
-        if not pa.types.is_struct(kind) or kind.get_field_index(part) < 0:
+_TEXT_TYPES: Final = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
+_LIST_TYPES: Final = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """The way to a column: its keys up to the first list that the name goes into, how many lists lie in one another
+    there, the parts of the name behind them, and the type that the whole name leads to."""
+
+    keys: Keys
+    num_lists: int
+    further: Keys
+    kind: pa.DataType
+
+
+def _path(schema: pa.Schema, name: str) -> _Path | None:
+    """Where a name leads in a schema; None where to nothing."""
+    parts: Keys = (name,) if name in schema.names else tuple(name.split("."))
+    keys: Keys = ()
+    lists: tuple[Keys, int, Keys] | None = None
+    fields = dict(zip(schema.names, schema.types, strict=True))
+    kind: pa.DataType = None
+    while parts:
+        step = next_step(parts, fields)
+        if step is None:
             return None
-        kind = kind.field(part).type
-    return kind
+        key, num_lists, parts = step
+        kind, keys = _stored(fields[key]), (*keys, key)
+        if num_lists and lists is None:
+            lists = keys, num_lists, parts
+        for _ in range(num_lists):
+            if not any(test(kind) for test in _LIST_TYPES):
+                return None
+            kind = _stored(kind.value_type)
+        fields = {field.name: field.type for field in kind} if pa.types.is_struct(kind) else {}
+    return _Path(keys, 0, (), kind) if lists is None else _Path(*lists, kind)
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """The type that an extension type (JSON, say) is stored as; any other as it is."""
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +243,8 @@ class ColumnPlace:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The texts of a batch, the columns without them, and whether those are so large that one row may be too large."""
+    """The texts of a batch, or the lists that they lie in, the columns without them, and whether those are so large
+    that one row may be too large."""
 
     texts: pa.Array
     rest: dict[str, pa.Array]
@@ -205,7 +263,9 @@ class _Rows:
         counts: InputCounts,
     ) -> None:
         self._file, self._places, self._meter, self._options, self._counts = file, places, meter, options, counts
-        self._path = path_of(options.fields.text, file.schema_arrow.names)
+        path = _path(file.schema_arrow, options.fields.text)
+        assert path is not None, "_unfit has seen to it"
+        self._path = path
         self._sizes: tuple[int, ...] = _BATCH_ROWS
 
     def read(self) -> Iterator[Document | Unreadable]:
@@ -218,6 +278,8 @@ class _Rows:
 
     def _read_group(self, group: int, numbers: range) -> Iterator[Document | Unreadable]:
         number = numbers.start
+        refuted: Sequence[Unreadable] | None = None
+        self._meter.lay_over(())
         batches = self._batches(group)
         while number < numbers.stop:
             try:
@@ -234,11 +296,57 @@ class _Rows:
                 continue
             except (*_BAD_DATA, StopIteration) as broken:
                 _raise_if_not_damage(broken, self._meter)
+                if refuted is None and (refuted := self._pass_over_refuted(group, numbers)):
+                    batches = self._batches(group, skip=number - numbers.start)
+                    continue
                 yield self._unreadable(number, numbers.stop, f"a damaged row group: {str(broken)[:200]}")
                 return
-            for index in range(batch.num_rows):
-                yield self._read_row(columns, index, number + index)
+            yield from self._read_batch(columns, range(number, number + batch.num_rows), refuted or ())
             number += batch.num_rows
+
+    def _read_batch(
+        self, columns: _Columns, numbers: range, refuted: Sequence[Unreadable]
+    ) -> Iterator[Document | Unreadable]:
+        """The rows of a batch; of those that are refuted, the stretches that begin among them."""
+        number = numbers.start
+        for stretch in refuted:
+            if stretch.offset >= numbers.stop or stretch.offset + stretch.length <= number:
+                continue
+            for good in range(number, max(stretch.offset, number)):
+                yield from self._read_row(columns, good - numbers.start, good)
+            if stretch.offset >= numbers.start:
+                yield stretch
+            number = min(stretch.offset + stretch.length, numbers.stop)
+        for good in range(number, numbers.stop):
+            yield from self._read_row(columns, good - numbers.start, good)
+
+    def _pass_over_refuted(self, group: int, numbers: range) -> list[Unreadable]:
+        """The rows whose pages are refuted by their checksums, in stretches; those pages are not read from now on.
+        Nothing where there is none, or one cannot be passed over."""
+        schema = self._file.schema
+        shapes = [
+            ColumnShape(
+                path=column.path,
+                physical_type=column.physical_type,
+                value_bytes=max(column.length, 0),
+                max_definition_level=column.max_definition_level,
+            )
+            for column in map(schema.column, range(len(schema)))
+        ]
+        chunks = _chunks(self._file, self._places[group])
+        try:
+            pages = sorted(damaged_pages(self._meter.stream, chunks, shapes), key=lambda page: page.start)
+        except (NoPageInsteadError, ThriftError, IndexError):
+            return []
+        self._meter.lay_over([(page.start, page.instead) for page in pages])
+        return [
+            self._unreadable(
+                numbers.start + rows.start,
+                numbers.start + rows.stop,
+                f"the checksum of a page of the column {path[:100]!r} refutes it",
+            )
+            for rows, path in _stretches(pages)
+        ]
 
     def _batches(self, group: int, skip: int = 0) -> Iterator[pa.RecordBatch]:
         """The batches of a row group, in the size that is tried now, without the first `skip` rows."""
@@ -260,46 +368,121 @@ class _Rows:
 
     def _columns(self, batch: pa.RecordBatch) -> _Columns:
         """The columns of a batch; one of _BAD_DATA where its numbers point out of a dictionary."""
-        first, *further = self._path
+        first, *further = self._path.keys
         texts = batch.column(batch.schema.names.index(first))
         rest = dict(zip(batch.schema.names, batch.columns, strict=True))
         if further:
-            rest[first] = _without(texts, tuple(further))
-            texts = pc.struct_field(texts, further)
+            rest[first] = _without(_storage(texts), tuple(further))
+            for key in further:
+                texts = pc.struct_field(_storage(texts), [key])
         else:
             del rest[first]
-        return _Columns(texts, rest, sum(map(_weight, rest.values())) > MAX_OTHER_BYTES)
+        return _Columns(_storage(texts), rest, sum(map(_weight, rest.values())) > MAX_OTHER_BYTES)
 
-    def _read_row(self, batch: _Columns, index: int, number: int) -> Document | Unreadable:
+    def _read_row(self, batch: _Columns, index: int, number: int) -> Iterable[Document | Unreadable]:
         place = Place(file=self._options.file, offset=number, length=1)
-        try:
-            with unreadable_for_any_error():
-                document = document_from_row(self._plain_row(batch, index), number, place, self._options)
-        except UnreadableError as error:
-            return Unreadable(
-                file=self._options.file, offset=number, length=1, error=str(error), num_records=1, fault=error.fault
-            )
-        self._counts.add_row()
-        return document
+        return items_of_row(partial(self._documents, batch, index, number, place), place, self._counts, 1)
 
-    def _plain_row(self, batch: _Columns, index: int) -> dict[str, Any]:
+    def _documents(
+        self, batch: _Columns, index: int, number: int, place: Place
+    ) -> Iterable[Document | UnreadableError]:
         weight = sum(_weight(column.slice(index, 1)) for column in batch.rest.values()) if batch.are_large else 0
         if weight > MAX_OTHER_BYTES:
             raise BadRowError(f"its other fields take {weight} bytes: expected at most {MAX_OTHER_BYTES}")
+        path, longest = self._path, self._options.max_document_bytes
         try:
             row = {name: _plain_value(column[index]) for name, column in batch.rest.items()}
-            _put(row, self._path, self._text(batch.texts[index]))
+            _put(row, path.keys, _value_at(batch.texts, index, path.num_lists, path.further, longest))
         except _BAD_DATA as error:
             raise BadRowError(f"a value that cannot be read: {type(error).__name__}") from error
-        return row
+        return documents_from_row(row, number, place, self._options)
 
-    def _text(self, scalar: pa.Scalar) -> str | LongText | None:
-        if isinstance(scalar, pa.DictionaryScalar):
-            scalar = scalar.value
-        data = scalar.as_buffer() if scalar.is_valid else None
-        if data is not None and data.size > self._options.max_document_bytes:
-            return LongText(memoryview(data))
-        return cast("str | None", scalar.as_py())
+
+def _stretches(pages: Sequence[DamagedPage]) -> Iterator[tuple[range, str]]:
+    """The rows of damaged pages as ranges that do not meet, in order, each with the column of one of its pages."""
+    ordered = sorted((page for page in pages if page.rows), key=lambda page: (page.rows.start, page.rows.stop))
+    reached = 0
+    for page in ordered:
+        if page.rows.stop > reached:
+            yield range(max(page.rows.start, reached), page.rows.stop), page.path
+            reached = page.rows.stop
+
+
+def _value_at(values: pa.Array, index: int, num_lists: int, parts: Keys, longest: int) -> Any:
+    """A value as documents_from_row takes it, which lies in lists and behind further parts of a name: a list as the
+    sequence of its elements, which are made one at a time."""
+    scalar = values[index]
+    if not scalar.is_valid:
+        return None
+    if num_lists:
+        return _Elements(_storage(scalar.values), num_lists - 1, parts, longest)
+    return _text(scalar, longest)
+
+
+class _Elements(Sequence[Any]):
+    """The elements of a list that a text lies in: texts, lists of them, or structs as mappings; None for null. In the
+    place of one that cannot be read stands a BadRowError."""
+
+    def __init__(self, values: pa.Array, num_lists: int, parts: Keys, longest: int) -> None:
+        self._values, self._num_lists, self._parts, self._longest = values, num_lists, parts, longest
+        self._others: dict[str, pa.Array] = {}
+        self._inner: pa.Array = None
+        self._key = ""
+        self._are_large = False
+        if not num_lists and parts:
+            children = {field.name: values.field(number) for number, field in enumerate(values.type)}
+            step = next_step(parts, children)
+            assert step is not None, "the schema has been looked at"
+            self._key, self._num_inner, self._further = step
+            self._inner = _storage(children.pop(self._key))
+            self._others = children
+            self._are_large = sum(map(_weight, children.values())) > MAX_OTHER_BYTES
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, index: Any) -> Any:
+        try:
+            if self._inner is None:
+                return _value_at(self._values, index, self._num_lists, self._parts, self._longest)
+            return self._struct_at(index) if self._values[index].is_valid else None
+        except _BAD_DATA as error:
+            return BadRowError(f"a value that cannot be read: {type(error).__name__}")
+
+    def _struct_at(self, index: int) -> Any:
+        weight = sum(_weight(column.slice(index, 1)) for column in self._others.values()) if self._are_large else 0
+        if weight > MAX_OTHER_BYTES:
+            return BadRowError(f"its other fields take {weight} bytes: expected at most {MAX_OTHER_BYTES}")
+        found = {name: _plain_value(column[index]) for name, column in self._others.items()}
+        found[self._key] = self._inner_at(index)
+        return found
+
+    def _inner_at(self, index: int) -> Any:
+        """What the name goes on with in a struct: a text, a list, or another struct on the way to one of them."""
+        if self._num_inner or not self._further:
+            return _value_at(self._inner, index, self._num_inner, self._further, self._longest)
+        return _Elements(self._inner, 0, self._further, self._longest)[index]
+
+
+def _text(scalar: pa.Scalar, longest: int) -> str | bytes | LongText:
+    """The text of a valid value; as bytes where it is none in UTF-8, or is not marked as one."""
+    if isinstance(scalar, pa.DictionaryScalar):
+        scalar = scalar.value
+        if not scalar.is_valid:
+            return ""
+    data = scalar.as_buffer()
+    if data.size > longest:
+        return LongText(memoryview(data))
+    try:
+        found: str | bytes = scalar.as_py()
+    except UnicodeDecodeError:
+        found = data.to_pybytes()
+    return found
+
+
+def _storage(column: pa.Array) -> pa.Array:
+    """What a column of an extension type is stored as; any other as it is."""
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
 def _chunks(file: pq.ParquetFile, places: list[ColumnPlace]) -> list[ColumnChunk]:
@@ -332,7 +515,7 @@ def _without(column: pa.StructArray, path: tuple[str, ...]) -> pa.StructArray:
     return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pc.is_null(column))
 
 
-def _put(row: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+def _put(row: dict[str, Any], path: Keys, value: Any) -> None:
     """Set a field, in the structs that it lies in; where one of those is null, nothing."""
     for part in path[:-1]:
         if not isinstance(row.get(part), dict):

@@ -4,13 +4,18 @@ Every record of the file is a Document, or counted in InputCounts, or part of an
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any, BinaryIO, cast
 
 from stages.document import Document
 from stages.reading import jsonl, parquet, warc
+from stages.reading.content import Cursor, DamagedError, RefutedError, WindowError
 from stages.reading.give_up import rest_of_file, until_given_up
+from stages.reading.magic import HEAD_BYTES, PARQUET_MAGIC, why_content_not_read, why_not_read
+from stages.reading.members import is_compressed, read_through
 from stages.reading.options import (
     Format,
     InputCounts,
@@ -19,10 +24,19 @@ from stages.reading.options import (
     UnreadableError,
     unreadable_for_any_error,
 )
+from stages.reading.unpacked import UnpackedStream, content_stream
 
-__all__ = ["Format", "InputCounts", "ReadOptions", "Unreadable", "detect_format", "read_documents", "read_one"]
-
-_PARQUET_MAGIC = b"PAR1"
+__all__ = [
+    "Format",
+    "InputCounts",
+    "ReadOptions",
+    "Unreadable",
+    "detect_format",
+    "read_documents",
+    "read_numbered",
+    "read_one",
+    "why_no_reader",
+]
 
 
 def read_documents(
@@ -49,15 +63,61 @@ def read_documents(
 def _to_the_end(watched: _WatchedStream, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
     """All items of a file; one that cannot be read on from somewhere ends there, in an Unreadable."""
     readers = {"warc": warc.read_warc, "jsonl": jsonl.read_jsonl, "parquet": parquet.read_parquet}
-    stream, end = cast(BinaryIO, watched), 0
+    stream, end, is_first = cast(BinaryIO, watched), 0, True
     try:
         with unreadable_for_any_error():
-            for item in readers[detect_format(stream, options)](stream, options, counts):
+            kind = detect_format(stream, options)
+            if kind == "warc":
+                stream = content_stream(stream, options.max_window_bytes)
+            of_content = replace(options, size=None) if isinstance(stream, UnpackedStream) else options
+            for found in readers[kind](stream, of_content, counts):
+                item = found
+                if is_first and isinstance(found, Unreadable):
+                    item = _with_its_kind(found, watched, options)
+                is_first = False
                 place = item.place if isinstance(item, Document) else item
                 end = place.offset + place.length
                 yield _with_language(item, options) if isinstance(item, Document) else item
     except UnreadableError as error:
-        yield rest_of_file(end, f"nothing more of the file is read: {error}", options, counts, error.fault)
+        rest = rest_of_file(end, f"nothing more of the file is read: {error}", options, counts, error.fault)
+        if isinstance(stream, UnpackedStream):
+            rest = replace(rest, length=0, num_records=_num_lost(stream, error, options, counts))
+        yield rest
+
+
+def _num_lost(stream: UnpackedStream, error: UnreadableError, options: ReadOptions, counts: InputCounts) -> int:
+    """About how many records are lost where a compressed file is not read on, as it is estimated for JSONL: those that
+    are refuted, and what is left of the file, which has as many to a byte as what was read."""
+    num = counts.num_records if isinstance(error, RefutedError) else 0
+    if stream.num_packed and options.size is not None:
+        num += counts.num_records * max(options.size - stream.num_packed, 0) // stream.num_packed
+    return max(1, num)
+
+
+def _with_its_kind(first: Unreadable, watched: _WatchedStream, options: ReadOptions) -> Unreadable:
+    """What is unreadable at a file's first byte, and what the file is if no reader is for it."""
+    stream = cast(BinaryIO, watched)
+    here = stream.tell()
+    stream.seek(0)
+    head = stream.read(HEAD_BYTES)
+    stream.seek(here)
+    why = why_no_reader(head, options.file, options.max_window_bytes)
+    return first if why is None or why in first.error else replace(first, error=f"{first.error}; {why}")
+
+
+def why_no_reader(head: bytes, name: str, max_window_bytes: int) -> str | None:
+    """Why a file of this name that begins with these bytes (HEAD_BYTES of them, or all there are) cannot be read as it
+    is, and what to do: another format, also inside a compressed file, or a window above `max_window_bytes`. None where
+    it can, and where only more of it tells."""
+    if why := why_not_read(head, name):
+        return why
+    try:
+        content = next(read_through(Cursor(io.BytesIO(head), max_window_bytes=max_window_bytes)), b"")
+    except WindowError as error:
+        return str(error)
+    except DamagedError:
+        return None
+    return why_content_not_read(content) if is_compressed(Cursor(io.BytesIO(head))) else None
 
 
 class _WatchedStream:
@@ -80,16 +140,19 @@ class _WatchedStream:
 
 
 def read_one(stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None) -> Document:
-    """The document at byte `offset` of a WARC (of a JSONL file: of its decompressed bytes; of a Parquet file: the
-    row), the same as `read_documents` gives there. ValueError says what is there instead.
+    """The document at byte `offset` of a WARC (of a JSONL file, and of a WARC in bzip2 or xz: of its decompressed
+    bytes; of a Parquet file: the row), the same as `read_documents` gives there. ValueError says what is there instead.
 
-    Of several records in one compressed member it is the document with `doc_id`, else the first."""
-    kind = detect_format(stream, options)
-    if kind == "warc":
-        found = warc.read_warc_at(stream, offset, options, doc_id)
-    else:
-        readers = {"jsonl": jsonl.read_jsonl_at, "parquet": parquet.read_parquet_at}
-        found = readers[kind](stream, offset, options)
+    Of several records in one compressed member, and of several elements in a row, it is the document with `doc_id`,
+    else the first."""
+    readers = {"warc": warc.read_warc_at, "jsonl": jsonl.read_jsonl_at, "parquet": parquet.read_parquet_at}
+    try:
+        kind = detect_format(stream, options)
+        if kind == "warc":
+            stream = content_stream(stream, options.max_window_bytes)
+        found = readers[kind](stream, offset, options, doc_id)
+    except UnreadableError as error:
+        raise ValueError(f"{options.file} cannot be read: {error}") from error
     if isinstance(found, Unreadable):
         raise ValueError(f"{options.file} at offset {offset} cannot be read: {found.error}")
     return _with_language(found, options)
@@ -99,21 +162,33 @@ def _with_language(document: Document, options: ReadOptions) -> Document:
     return document if options.language is None else replace(document, language=options.language)
 
 
+def read_numbered(stream: BinaryIO, offset: int, number: int, options: ReadOptions) -> Document:
+    """The document with this number, from 0, among those at one place of a file; ValueError if there is none."""
+    if not number:
+        return read_one(stream, offset, options)
+    found = (
+        item for item in read_documents(stream, options) if isinstance(item, Document) and item.place.offset == offset
+    )
+    document = next(islice(found, number, None), None)
+    if document is None:
+        raise ValueError(f"{options.file}: there are fewer than {number + 1} documents at offset {offset}")
+    return document
+
+
 def detect_format(stream: BinaryIO, options: ReadOptions) -> str:
     """`warc` (which WET is too), `jsonl` or `parquet`: by the options, else the file's name, else its first bytes."""
     if options.format != "auto":
         return "warc" if options.format == "wet" else options.format
     name = options.file.lower()
-    for ending in (".gz", ".zst", ".zstd"):
+    for ending in (".gz", ".zst", ".zstd", ".bz2", ".xz"):
         name = name.removesuffix(ending)
     for format_name, endings in _ENDINGS.items():
         if name.endswith(endings):
             return format_name
     stream.seek(0)
-    head = stream.read(len(_PARQUET_MAGIC))
-    if head == _PARQUET_MAGIC:
+    if stream.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC:
         return "parquet"
-    return "jsonl" if jsonl.looks_like_jsonl(stream) else "warc"
+    return "jsonl" if jsonl.looks_like_jsonl(stream, options.max_window_bytes) else "warc"
 
 
 _ENDINGS = {

@@ -1,22 +1,36 @@
-"""One row of a JSONL or Parquet file, a mapping from field to value, to a Document."""
+"""One row of a JSONL or Parquet file, a mapping from field to value, to a Document; or to one for each element of a
+list in it."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lineage import ids
 from stages.document import Document, Place
-from stages.reading.options import ReadOptions, UnreadableError
+from stages.reading.options import (
+    InputCounts,
+    ReadOptions,
+    RowFields,
+    Unreadable,
+    UnreadableError,
+    unreadable_for_any_error,
+)
 from stages.reading.record import iso_date
 
 MAX_OTHER_BYTES: Final = 16 << 20
 """What a row may hold besides its text, in bytes."""
+LIST: Final = "[]"
+"""Behind the name of a field that is a list: its elements are meant."""
+
+_MAX_REPEATED_BYTES: Final = 64 << 20
+"""What the elements of a row's lists may repeat of its other fields. Past it these stand in the first element's
+metadata alone: of a row with a million elements and a megabyte beside them, all would take a terabyte."""
 
 _ID, _URL, _DATES = "id", "url", ("captured_at", "date")
 _SHOWN_FIELDS: Final = 20
@@ -34,21 +48,129 @@ class LongText:
     data: memoryview
 
 
-def document_from_row(row: Mapping[str, Any], number: int, place: Place, options: ReadOptions) -> Document:
-    """The document that a row describes; BadRowError if it has no text.
+Keys = tuple[str, ...]
+"""The way to a value of a row: the names of the fields that it lies in, and its own."""
 
-    Without a given id (a text or a whole number) the row is named by its `number`, from 0. Every other field goes into
-    `metadata` as JSON, an `id` or `url` that is of another kind too. A text above `max_document_bytes` is hashed but
-    not held."""
+
+class _Element(NamedTuple):
+    """A row with one element in the place of each list that the text lies in. `lists` are those: the keys of each, and
+    the number of the element, from 0. The row itself has none."""
+
+    row: Mapping[str, Any]
+    lists: tuple[tuple[Keys, int], ...] = ()
+
+    def num_open(self, keys: Keys) -> int:
+        return sum(opened == keys for opened, _ in self.lists)
+
+
+def documents_from_row(
+    row: Mapping[str, Any], number: int, place: Place, options: ReadOptions
+) -> Iterable[Document | UnreadableError]:
+    """The documents that a row describes: one; or, where the name of the text leads into lists (`files[].content`), one
+    for each element, with an error in place of each that holds none. BadRowError if there is no such text.
+
+    A text that is null, or lies in a field or an element that is null, is an empty one. Without a given id (a text or a
+    whole number) a row is named by its `number`, from 0; an element by that or the row's id and its own number in
+    brackets, as `17[0]`, or by an id that lies in the element itself. Every other field goes into `metadata` as JSON,
+    an `id` or `url` that is of another kind too; a list that is gone into stands there as the one element. A text above
+    `max_document_bytes` is hashed but not held."""
+    name = options.fields.text
+    if LIST not in name or name in row:
+        return (_document(_Element(row), number, place, options),)
+    return _documents_of_elements(row, number, place, options)
+
+
+def _documents_of_elements(
+    row: Mapping[str, Any], number: int, place: Place, options: ReadOptions
+) -> Iterator[Document | UnreadableError]:
+    for element in _elements(_Element(row), options.fields, _Budget()):
+        found: Document | UnreadableError
+        try:
+            with unreadable_for_any_error():
+                found = _document(element, number, place, options)
+        except UnreadableError as error:
+            if element.lists:
+                error.args = (f"element {_numbers(index for _, index in element.lists)}: {error}",)
+            found = error
+        yield found
+
+
+def items_of_row(
+    documents: Callable[[], Iterable[Document | UnreadableError]], place: Place, counts: InputCounts, num_lost: int
+) -> Iterable[Document | Unreadable]:
+    """What `documents` gives of a row, counted, and what of it is unreadable. Where the row itself is, `num_lost` are
+    lost."""
+    try:
+        with unreadable_for_any_error():
+            found = documents()
+    except UnreadableError as error:
+        return (_unreadable(error, place, num_lost),)
+    if isinstance(found, tuple):  # of a row without lists, one document
+        counts.add_row()
+        return found
+    return _items_of_elements(found, place, counts)
+
+
+def _items_of_elements(
+    found: Iterable[Document | UnreadableError], place: Place, counts: InputCounts
+) -> Iterator[Document | Unreadable]:
+    """The same of a row with lists. One that holds no element is a record of a type of its own and gives nothing."""
+    num_found = 0
+    try:
+        with unreadable_for_any_error():
+            for item in found:
+                num_found += 1
+                if isinstance(item, Document):
+                    counts.add_row("element")
+                    yield item
+                else:
+                    yield _unreadable(item, place, 1)
+            if not num_found:
+                counts.add_row("row without elements")
+    except UnreadableError as error:
+        yield _unreadable(error, place, 1)
+
+
+def item_at(items: Iterable[Document | Unreadable], offset: int, doc_id: bytes | None) -> Document | Unreadable | None:
+    """What was read at `offset`: the document of `doc_id`, or else the first; None if there is nothing."""
+    first = None
+    for item in items:
+        at = item.place.offset if isinstance(item, Document) else item.offset
+        if at == offset:
+            if doc_id is None or (isinstance(item, Document) and item.doc_id == doc_id):
+                return item
+            first = first or item
+        elif first is not None:
+            break
+    return first
+
+
+def _unreadable(error: UnreadableError, place: Place, num_records: int) -> Unreadable:
+    return Unreadable(
+        file=place.file,
+        offset=place.offset,
+        length=place.length,
+        error=str(error),
+        num_records=num_records,
+        fault=error.fault,
+    )
+
+
+def _document(element: _Element, number: int, place: Place, options: ReadOptions) -> Document:
     fields = options.fields
-    text = _text(row, fields.text)
+    text, text_keys = _text(element, fields.text)
     data = text.data if isinstance(text, LongText) else memoryview(text.encode("utf-8", "surrogatepass"))
-    given = _field(row, fields.id, _ID, (str, int), key="source.id_field", expected="a text or a whole number")
-    url = _field(row, fields.url, _URL, (str,), key="source.url_field", expected="a text")
+    given, id_keys = _field(element, fields.id, _ID, (str, int), key="source.id_field", expected="a text or a number")
+    url, url_keys = _field(element, fields.url, _URL, (str,), key="source.url_field", expected="a text")
     name = None if given is None or given == "" else str(given)
-    used = {fields.text: text, fields.id or _ID: given, fields.url or _URL: url}
+    if element.lists:
+        of_id = () if name is None else id_keys
+        inside = _numbers(index for keys, index in element.lists if of_id[: len(keys)] != keys)
+        row_name, name = f"{number if name is None else name}{inside}", None if name is None else name + inside
+    else:
+        row_name = str(number) if name is None else name
     return Document(
-        doc_id=ids.row_doc_id(options.source, options.file, str(number) if name is None else name, data),
+        doc_id=ids.row_doc_id(options.source, options.file, row_name, data),
         source=options.source,
         place=place,
         raw_hash=ids.content_hash(data),
@@ -56,11 +178,15 @@ def document_from_row(row: Mapping[str, Any], number: int, place: Place, options
         content_type="text/plain",
         record_id=_storable(name),
         url=_storable(url),
-        captured_at=_captured_at(row, fields.date),
-        metadata=_metadata(row, _taken(row, used)),
+        captured_at=_captured_at(element, fields.date),
+        metadata=_metadata(element.row, (text_keys, id_keys, url_keys)),
         charset="utf-8",
         text=text if isinstance(text, str) and len(data) <= options.max_document_bytes else "",
     )
+
+
+def _numbers(indices: Iterable[int]) -> str:
+    return "".join(f"[{index}]" for index in indices)
 
 
 def document_of_long_row(number: int, raw_hash: bytes, place: Place, options: ReadOptions) -> Document:
@@ -86,58 +212,147 @@ def no_such_field(what: str, name: str, key: str, names: Iterable[str]) -> str:
 _ABSENT: Final = object()
 
 
-def path_of(name: str, names: Iterable[str]) -> tuple[str, ...]:
-    """The way to a field: one step where there is a field of that whole name, else a step for each part of it."""
-    return (name,) if name in names else tuple(name.split("."))
-
-
-def _value(row: Mapping[str, Any], name: str) -> Any:
-    """The field's value, or _ABSENT. Called for every field of every row: the whole name is looked up first, and a path
-    is made only where there is none."""
-    if name in row:
-        return row[name]
-    if "." not in name:
-        return _ABSENT
-    value: Any = row
-    for part in name.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            return _ABSENT
-        value = value[part]
-    return value
-
-
-def _text(row: Mapping[str, Any], name: str) -> str | LongText:
-    text = _value(row, name)
-    if text is _ABSENT:
-        raise BadRowError(no_such_field("field", name, "source.text_field", row))
-    if not isinstance(text, (str, LongText)):
-        raise BadRowError(f"the field {name!r} is {_kind(text)}: expected a text")
-    return text
-
-
-def _field(
-    row: Mapping[str, Any], named: str | None, usual: str, kinds: tuple[type, ...], *, key: str, expected: str
-) -> Any:
-    """The value of the field that is `named` in the recipe, or of the usual one; None where there is none."""
-    value = _value(row, named or usual)
-    if value is _ABSENT or value is None:
-        return None
-    if isinstance(value, kinds) and not isinstance(value, bool):
-        return value
-    if named is not None:
-        raise BadRowError(f"the field {named!r} ({key}) is {_kind(value)}: expected {expected}")
+def next_step(parts: Keys, names: Container[str]) -> tuple[str, int, Keys] | None:
+    """Where a path of these parts goes on among fields of these names: the field, how many lists are gone into there,
+    and the parts behind it; None if nowhere. A field whose own name has dots or brackets goes before nested ones."""
+    for num in range(len(parts), 0, -1):
+        name, num_lists = ".".join(parts[:num]), 0
+        while name not in names and name.endswith(LIST):
+            name, num_lists = name.removesuffix(LIST), num_lists + 1
+        if name in names:
+            return name, num_lists, parts[num:]
     return None
 
 
-def _captured_at(row: Mapping[str, Any], named: str | None) -> str | None:
+def _find(element: _Element, name: str) -> tuple[Any, Keys, bool]:
+    """The value of a field or _ABSENT, its keys (none where it lies in a null), and whether it is a list that the name
+    goes into and the element does not stand for. Called for every field of every row: the whole name is looked up
+    first, and a path is made only where there is none."""
+    row = element.row
+    if name in row:
+        return row[name], (name,), False
+    if "." not in name and LIST not in name:
+        return _ABSENT, (), False
+    value: Any = row
+    keys: Keys = ()
+    parts: Keys = tuple(name.split("."))
+    while parts:
+        if value is None or isinstance(value, BadRowError):
+            return value, (), False
+        step = next_step(parts, value) if isinstance(value, Mapping) else None
+        if step is None:
+            return _ABSENT, (), False
+        key, num_lists, parts = step
+        value, keys = value[key], (*keys, key)
+        num_open = element.num_open(keys)
+        if num_lists > num_open:
+            return value, keys, True
+        if num_lists < num_open:
+            return _ABSENT, (), False
+    return value, keys, False
+
+
+class _Budget:
+    """Bytes of a row's other fields that its elements may repeat."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_REPEATED_BYTES
+
+    def holds(self, fields: Mapping[str, Any], times: int) -> bool:
+        """Whether so many copies of the fields fit, as JSON; they are taken then."""
+        num_bytes = len(_json(fields)) * times if fields else 0
+        if num_bytes > self._left:
+            return False
+        self._left -= num_bytes
+        return True
+
+
+def _elements(element: _Element, fields: RowFields, budget: _Budget) -> Iterator[_Element]:
+    """The row once for each element of the lists that its text lies in. BadRowError if one of them is none."""
+    value, keys, is_list = _find(element, fields.text)
+    if not is_list:
+        yield element
+        return
+    if value is None:
+        return
+    if isinstance(value, str | bytes | LongText) or not isinstance(value, Sequence):
+        raise BadRowError(f"the field {'.'.join(keys)!r} is {_kind(value)}: expected a list (source.text_field)")
+    with_each = _without(element.row, keys)
+    first = with_each
+    if len(value) > 1 and not budget.holds(with_each, len(value) - 1):
+        with_each = _only(with_each, _named(element, fields))
+        if not budget.holds(with_each, len(value) - 1):
+            raise BadRowError(
+                f"its id, URL and date would be repeated {len(value)} times: more than {_MAX_REPEATED_BYTES} bytes"
+            )
+    for index in range(len(value)):
+        each = value[index]
+        row = _with(with_each if index else first, keys, each)
+        yield from _elements(_Element(row, (*element.lists, (keys, index))), fields, budget)
+
+
+def _named(element: _Element, fields: RowFields) -> list[Keys]:
+    """The keys of what a document takes from its row besides the text."""
+    names = (fields.id or _ID, fields.url or _URL, *(_DATES if fields.date is None else (fields.date,)))
+    return [keys for _, keys, _ in (_find(element, name) for name in names) if keys]
+
+
+def _text(element: _Element, name: str) -> tuple[str | LongText, Keys]:
+    text, keys, is_list = _find(element, name)
+    if isinstance(text, BadRowError):
+        raise text
+    if text is _ABSENT or is_list:
+        raise BadRowError(no_such_field("field", name, "source.text_field", element.row))
+    if text is None:
+        return "", keys
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise BadRowError(f"the field {name!r} is not UTF-8, from byte {error.start} of it on") from error
+    if not isinstance(text, (str, LongText)):
+        raise BadRowError(f"the field {name!r} is {_kind(text)}: expected a text")
+    return text, keys
+
+
+def _field(
+    element: _Element, named: str | None, usual: str, kinds: tuple[type, ...], *, key: str, expected: str
+) -> tuple[Any, Keys]:
+    """The value of the field that is `named` in the recipe, or of the usual one, and its keys; None where there is
+    none, and no keys where what is there is not taken."""
+    value, keys, is_list = _find(element, named or usual)
+    if is_list:
+        raise BadRowError(f"the field {named!r} ({key}) lies in a list that source.text_field does not go into")
+    if value is _ABSENT or value is None:
+        return None, keys
+    value = _as_text(value)
+    if isinstance(value, kinds) and not isinstance(value, bool):
+        return value, keys
+    if named is not None:
+        raise BadRowError(f"the field {named!r} ({key}) is {_kind(value)}: expected {expected}")
+    return None, ()
+
+
+def _as_text(value: Any) -> Any:
+    """Bytes as the text that they are in UTF-8, as writers that do not mark texts have them; all else as it is."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value
+
+
+def _captured_at(element: _Element, named: str | None) -> str | None:
+    row = element.row
     if named is None:
         return next(filter(None, (_iso(row[name]) for name in _DATES if name in row)), None)
-    value = _value(row, named)
+    value, _, is_list = _find(element, named)
     if value is _ABSENT or value is None or value == "":
         return None
-    found = _iso(value)
+    found = None if is_list else _iso(value)
     if found is None:
-        what = "a text that is no date" if isinstance(value, str) else _kind(value)
+        what = "a text that is no date" if isinstance(_as_text(value), str) else _kind(value)
         raise BadRowError(
             f"the field {named!r} (source.date_field) is {what}: expected a date, as 2026-01-31T12:00:00Z"
         )
@@ -149,29 +364,30 @@ def _kind(value: Any) -> str:
 
 
 def _iso(value: Any) -> str | None:
+    value = _as_text(value)
     return iso_date(value.isoformat() if isinstance(value, date) else value if isinstance(value, str) else None)
 
 
-def _taken(row: Mapping[str, Any], used: Mapping[str, Any]) -> tuple[str, ...]:
-    """The fields that are no metadata: those `used` in a column of their own, and what is null. An id that is an
-    object, as databases export it, and a list of URLs are in no column."""
-    return tuple(name for name, value in used.items() if value is not None or row.get(name) is None)
+def _metadata(row: Mapping[str, Any], taken: tuple[Keys, ...]) -> str | None:
+    """All fields but those that are taken, as JSON. An id that is an object, as databases export it, and a list of URLs
+    are in no column."""
+    rest: Mapping[str, Any] = {**row}
+    for keys in taken:
+        if len(keys) > 1:
+            rest = _without(rest, keys)
+        elif keys:
+            del rest[keys[0]]  # type: ignore[attr-defined]  # a dict of our own
+    return _storable(_json(rest)) if rest else None
 
 
-def _metadata(row: Mapping[str, Any], taken: tuple[str, ...]) -> str | None:
-    rest: Mapping[str, Any] = {field: value for field, value in row.items() if field not in taken}
-    for name in taken:
-        if "." in name and name not in row:
-            rest = _without(rest, path_of(name, row))
-    if not rest:
-        return None
+def _json(fields: Mapping[str, Any]) -> str:
     try:
-        return _storable(_to_json(rest))
+        return _to_json(fields)
     except (TypeError, RecursionError, ValueError) as error:
         raise BadRowError(f"its other fields cannot be kept as JSON: {type(error).__name__}") from error
 
 
-def _without(row: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
+def _without(row: Mapping[str, Any], path: Keys) -> Mapping[str, Any]:
     """`row` less one field, wherever that lies."""
     first, *further = path
     if first not in row:
@@ -180,6 +396,24 @@ def _without(row: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]
         return {field: value for field, value in row.items() if field != first}
     inner = row[first]
     return {**row, first: _without(inner, tuple(further))} if isinstance(inner, Mapping) else row
+
+
+def _with(row: Mapping[str, Any], keys: Keys, value: Any) -> Mapping[str, Any]:
+    """`row` with a value at these keys."""
+    first, *further = keys
+    return {**row, first: _with(row[first], tuple(further), value) if further else value}
+
+
+def _only(row: Mapping[str, Any], kept: Iterable[Keys]) -> Mapping[str, Any]:
+    """What of `row` lies at these keys."""
+    found: dict[str, Any] = {}
+    for keys in kept:
+        value: Any = row
+        inside = found
+        for key in keys[:-1]:
+            value, inside = value[key], inside.setdefault(key, {})
+        inside[keys[-1]] = value[keys[-1]]
+    return found
 
 
 def _to_json(fields: Mapping[str, Any]) -> str:

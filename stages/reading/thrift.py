@@ -23,7 +23,7 @@ class CompactReader:
     IndexError where what is read goes on behind the data; ThriftError where it nests too deep, or more than
     `most_bytes` have to be looked at one by one (texts are passed over at once)."""
 
-    def __init__(self, data: bytes, *, most_bytes: int, keeps_lists: bool = False) -> None:
+    def __init__(self, data: bytes | memoryview, *, most_bytes: int, keeps_lists: bool = False) -> None:
         self._data = data
         self._most_bytes = most_bytes
         self._keeps_lists = keeps_lists

@@ -14,14 +14,8 @@ from typing import BinaryIO, Final
 
 from stages.document import Document
 from stages.reading.content import READ_BYTES, Content, Cursor, DamagedError
-from stages.reading.members import (
-    GZIP_MAGIC,
-    ZSTD_MAGIC,
-    CompressedMember,
-    learn_dictionary,
-    open_member,
-    skip_frame,
-)
+from stages.reading.magic import GZIP_MAGIC, ZSTD_MAGIC
+from stages.reading.members import CompressedMember, learn_dictionary, open_member, skip_frame
 from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError, unreadable_for_any_error
 from stages.reading.record import MalformedError, Record, read_record
 
@@ -37,7 +31,7 @@ _NEXT_OF_ANY = re.compile(b"|".join(pattern.pattern for pattern in (_NEXT_RECORD
 
 def read_warc(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
     """The documents and unreadable stretches of a WARC file, which together with the counted records tile it."""
-    cursor, counts.end = Cursor(stream), options.size
+    cursor, counts.end = Cursor(stream, max_window_bytes=options.max_window_bytes), options.size
     if not cursor.peek(1):
         yield Unreadable(file=options.file, offset=0, length=0, error="the file is empty")
     learn_dictionary(cursor)
@@ -62,7 +56,7 @@ def read_warc_at(
 ) -> Document | Unreadable:
     """The document at `offset` (where a member holds several, that of `doc_id`, else the first), or the Unreadable that
     begins there. ValueError if another record does."""
-    cursor, counts = Cursor(stream), InputCounts()
+    cursor, counts = Cursor(stream, max_window_bytes=options.max_window_bytes), InputCounts()
     learn_dictionary(cursor)
     cursor.seek(offset)
     first: Document | Unreadable | None = None
@@ -175,7 +169,7 @@ def _seek_record(cursor: Cursor, pattern: re.Pattern[bytes]) -> None:
 
 
 def _begins_record(data: bytes, cursor_of_file: Cursor) -> bool:
-    cursor = Cursor(io.BytesIO(data))
+    cursor = Cursor(io.BytesIO(data), max_window_bytes=cursor_of_file.max_window_bytes)
     cursor.dictionary = cursor_of_file.dictionary
     try:
         with unreadable_for_any_error():

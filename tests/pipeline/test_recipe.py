@@ -264,6 +264,13 @@ def test_every_recipe_that_we_ship_is_right() -> None:
         ('text_field = "a..b"', r"source.text_field of 'web' = 'a..b': expected the name of a field"),
         ('id_field = ""', r"source.id_field of 'web' = '': expected the name of a field"),
         ("date_field = 3", r"source\[0\].date_field = 3: expected a string"),
+        ('text_field = "files[].[]"', r"'files\[\].\[\]': expected the name of a field, or names joined by dots, each"),
+        (
+            'url_field = "files[].url"',
+            r"'files\[\].url' goes into the elements of a list, and text_field = 'text' does",
+        ),
+        ('text_field = "a[].t"\nid_field = "a[].b[].id"', r"source.id_field of 'web' = 'a\[\].b\[\].id' goes into"),
+        ('text_field = "ab[].t"\ndate_field = "a[].at"', r"source.date_field of 'web' = 'a\[\].at' goes into the elem"),
         ('format = "warc"\nurl_field = "u"', r"source.format of 'web' is 'warc', whose records have no fields"),
     ],
 )
@@ -272,6 +279,21 @@ def test_a_field_that_cannot_be_one_is_refused_by_key(tmp_path: Path, line: str,
     path.write_text(f'[run]\nname = "r"\noutput = "o"\n[[source]]\nname = "web"\ninputs = ["x"]\n{line}\n')
     with pytest.raises(RecipeError, match=says):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [("files[].content", "files[].path"), ("files[].content", "repo"), ("a[].b[].t", "a[].id"), ("p[]", "x.y")],
+)
+def test_fields_of_the_row_and_of_the_elements_that_the_text_lies_in_may_be_named(
+    tmp_path: Path, text: str, other: str
+) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text(
+        f'[run]\nname = "r"\noutput = "o"\n[[source]]\nname = "web"\ninputs = ["x"]\ntext_field = "{text}"\n'
+        f'url_field = "{other}"\n'
+    )
+    assert load(path).source[0].row_fields.text == text
 
 
 def test_the_fields_of_a_source_are_part_of_what_a_run_is(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
   sluice explain recipes/crawl.toml --file page.html
   sluice explain recipes/crawl.toml --warc crawl.warc.gz --offset 43210
+  sluice explain recipes/repos.toml --warc repos.parquet --offset 7 --element 2    row 7, the third of its files
   sluice explain OUT --doc 0123…              a document of a finished output, read again from its crawl file
   sluice explain OUT --url https://…          by URL, in any spelling that is normalised to the same
   sluice explain OUT --doc 0123… --set quality.min_words=30     as it would be with another threshold
@@ -27,7 +28,7 @@ from stages.document import Document, Place
 
 if TYPE_CHECKING:
     from pipeline.inspect.explain import Explanation
-    from pipeline.recipe import PipelineRecipe, SourceTable
+    from pipeline.recipe import LimitsTable, PipelineRecipe, SourceTable
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +39,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     way.add_argument(
         "--warc", metavar="FILE", help="a crawl file, on disk or s3://; with --offset. With OUT: where it lies now"
     )
-    parser.add_argument("--offset", type=count, metavar="N", help="byte offset of the record's member")
+    parser.add_argument(
+        "--offset",
+        type=count,
+        metavar="N",
+        help="byte offset of the record's member; of a Parquet file: the row's number",
+    )
+    parser.add_argument(
+        "--element",
+        type=count,
+        metavar="K",
+        help="of a row whose list elements are documents: which of them, from 0 (0)",
+    )
     parser.add_argument("--doc", metavar="ID", help="a document of OUT: 32 hex digits")
     parser.add_argument("--url", help="of a document of OUT; or the URL to judge a --file by")
     add_json(parser)
@@ -54,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
     recipe = load(options.recipe, options.overrides)
     source = _source(recipe, options.source)
-    explanation = _explain(_document(options, source, recipe.limits.max_document_bytes), recipe, source)
+    explanation = _explain(_document(options, source, recipe.limits), recipe, source)
     if options.json:
         print_json(as_json(explanation))
     else:
@@ -80,6 +92,8 @@ def _check(options: argparse.Namespace) -> None:
         raise RecipeError("--url goes with --file: a record of --warc has a URL of its own")
     if options.offset is not None and options.file is not None:
         raise RecipeError("--offset goes with --warc: a --file is read as a whole")
+    if options.element is not None and options.warc is None:
+        raise RecipeError("--element goes with --warc: it is the number of a document among those of one row")
     if not has_page:
         raise RecipeError("expected --file HTML or --warc FILE --offset N; or OUT with --doc ID or --url URL")
 
@@ -93,8 +107,8 @@ def _explain_recorded(options: argparse.Namespace) -> int:
 
     if (options.doc is None) == (options.url is None):
         raise RecipeError("with OUT, expected --doc ID or --url URL, and one of them")
-    if options.file is not None or options.offset is not None:
-        raise RecipeError("--file and --offset go with a RECIPE: with OUT the document's place is known")
+    if options.file is not None or options.offset is not None or options.element is not None:
+        raise RecipeError("--file, --offset and --element go with a RECIPE: with OUT the document's place is known")
     out = Folder(options.recipe)
     check_finished(out)
     wanted = None if options.doc is None else doc_id(options.doc)
@@ -142,9 +156,9 @@ def _input_name(path: str, source: SourceTable) -> str:
     return os.path.basename(path)
 
 
-def _document(options: argparse.Namespace, source: SourceTable, max_bytes: int) -> Document:
+def _document(options: argparse.Namespace, source: SourceTable, limits: LimitsTable) -> Document:
     from stages.reading.options import ReadOptions
-    from stages.reading.reader import read_one
+    from stages.reading.reader import read_numbered
 
     path = options.file or options.warc
     if options.warc is not None and options.offset is None:
@@ -158,11 +172,12 @@ def _document(options: argparse.Namespace, source: SourceTable, max_bytes: int) 
                     format=source.format,
                     fields=source.row_fields,
                     language=source.language,
-                    max_document_bytes=max_bytes,
+                    max_document_bytes=limits.max_document_bytes,
+                    max_window_bytes=limits.max_window_bytes,
                 )
-                found: Document = read_one(stream, options.offset, reading)
+                found: Document = read_numbered(stream, options.offset, options.element or 0, reading)
                 return found
-            payload = stream.read(max_bytes + 1)
+            payload = stream.read(limits.max_document_bytes + 1)
     except FileNotFoundError as error:
         raise RecipeError(f"there is no file {path}") from error
     url = options.url

@@ -25,8 +25,9 @@ from pipeline.export.sink import ExportSink, FileUnderWay, as_stream
 from pipeline.export.texts import TextRow, kept_texts
 from pipeline.export.units import ExportJob, ExportPiece
 from pipeline.parquet.rows import table_bytes
-from stages.reading.options import ReadOptions
+from stages.reading.options import MAX_WINDOW_BYTES, ReadOptions
 from stages.reading.reader import detect_format, read_one
+from stages.reading.unpacked import content_stream
 
 _DOCUMENTS: Final = pa.schema([
     ("doc_id", pa.string()), ("url", pa.string()), ("offset", pa.int64()), ("file_path", pa.string()),
@@ -93,18 +94,23 @@ def _opened(source: str, file_path: str | None, places: list[str]) -> Iterator[t
             " another format"
         ) from error
     with stream:
-        if detect_format(stream, ReadOptions(source=source, file=url)) != "warc":
+        if detect_format(stream, _options(source, url)) != "warc":
             raise RecipeError(
                 f"--format warc: source {source!r} was read from {url}, which is no WARC file: name the others with"
                 " --source"
             )
-        yield url, stream
+        yield url, content_stream(stream, MAX_WINDOW_BYTES)
+
+
+def _options(source: str, file: str) -> ReadOptions:
+    """Bounds above those of any run: what it read is read here too."""
+    return ReadOptions(source=source, file=file, max_document_bytes=1 << 31, max_window_bytes=MAX_WINDOW_BYTES)
 
 
 def _copy(url: str, stream: BinaryIO, row: TextRow, records: _Records) -> None:
     """Write the record of a document behind those that are there."""
     assert row.offset is not None
-    options = ReadOptions(source=row.source, file=row.file_path or "", max_document_bytes=1 << 31)
+    options = _options(row.source, row.file_path or "")
     if read_one(stream, row.offset, options).doc_id != row.doc_id:
         if read_one(stream, row.offset, options, row.doc_id).doc_id == row.doc_id:
             raise StorageError(

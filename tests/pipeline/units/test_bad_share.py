@@ -186,3 +186,13 @@ def test_what_may_be_one_record_counts_as_one(tmp_path: Path, write: Callable[[P
     result = result_of(tmp_path, write)
     assert [stretch.num_records for stretch in result.unreadable] == [1]
     check_bad_records([result], 0.01)
+
+
+def test_a_file_whose_window_is_too_wide_is_not_offered_for_mending() -> None:
+    wide = "a zstd frame refers back over 2147483648 bytes, more than limits.max_window_bytes = 134217728: set it"
+    units = [replace(unit(1), unreadable=(UnreadableStretch(0, 0, wide, 1),))]
+    with pytest.raises(TooManyBadRecordsError) as raised:
+        check_bad_records(units, 0.0)
+    assert "\nSet limits.max_window_bytes as is said there, or raise the limit" in str(raised.value)
+    with pytest.raises(TooManyBadRecordsError, match=r"Mend or leave out these files, set limits\.max_window_bytes as"):
+        check_bad_records([*units, unit(1, unreadable=1)], 0.0)

@@ -1,0 +1,43 @@
+"""Inputs that no reader is for, named before a run starts anything."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+
+from lineage.recipe import RecipeError
+from lineage.storage.folder import is_remote
+from pipeline.inputs.files import Input, open_input
+from stages.reading.magic import HEAD_BYTES
+from stages.reading.reader import why_no_reader
+
+
+def check_kinds(inputs: Sequence[Input], max_window_bytes: int) -> None:
+    """RecipeError where the first bytes of a source's inputs say that they are not read, with what to do. All files on
+    disk are looked at, and of remote ones the first of each ending: one that is met later is told as unreadable."""
+    found = [(each, why) for each in _looked_at(inputs) if (why := _why_not(each, max_window_bytes))]
+    if not found:
+        return
+    first, why = found[0]
+    more = f"; {len(found) - 1:,} more files cannot be read either" if len(found) > 1 else ""
+    raise RecipeError(f"source.inputs of {first.source!r}: {first.url} cannot be read: {why}{more}")
+
+
+def _looked_at(inputs: Sequence[Input]) -> Iterator[Input]:
+    endings = set()
+    for each in inputs:
+        ending = posixpath.splitext(each.name)[1]
+        if not is_remote(each.url):
+            yield each
+        elif ending not in endings:
+            endings.add(ending)
+            yield each
+
+
+def _why_not(found: Input, max_window_bytes: int) -> str | None:
+    try:
+        with open_input(found) as stream:
+            head = stream.read(HEAD_BYTES)
+    except OSError:
+        return None  # its reading says so, and tries again
+    return why_no_reader(head, found.name, max_window_bytes)

@@ -1,0 +1,82 @@
+"""Inputs that no reader is for are named before a run starts anything."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from lineage.recipe import RecipeError
+from pipeline.inputs.files import Input, list_inputs
+from pipeline.inputs.kinds import check_kinds
+from pipeline.plan import plan_run
+from pipeline.recipe import LimitsTable, PipelineRecipe, RunTable, SourceTable
+from tests.support.stores.loopback import Handler, serving
+
+ROW = b'{"text": "a"}\n'
+WIDE = b"\x28\xb5\x2f\xfd\x00\xa8" + (len(ROW) << 3 | 1).to_bytes(3, "little") + ROW
+"""A zstd frame with a window of 2 GiB."""
+
+
+def recipe(folder: Path, *names: str, **limits: int) -> PipelineRecipe:
+    source = SourceTable(name="posts", inputs=tuple(str(folder / name) for name in names))
+    return PipelineRecipe(
+        run=RunTable(name="r", output=str(folder / "out")), source=(source,), limits=LimitsTable(**limits)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("a.jsonl.lz4", b"\x04\x22\x4d\x18" + bytes(20), "compressed with LZ4: .*unpack it first"),
+        ("a.jsonl.gz", gzip.compress(b"<html>404"), "unpacked it is an HTML page"),
+        ("a.orc", b"ORC" + bytes(20), "an ORC file: write it as Parquet or JSON lines first"),
+        ("a.jsonl.br", b"\x1b\x03", "by its name it is compressed with Brotli"),
+    ],
+)
+def test_a_plan_names_a_file_that_is_not_read_and_what_to_do(tmp_path: Path, name: str, data: bytes, says: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    (tmp_path / "b.jsonl").write_bytes(ROW)
+    with pytest.raises(RecipeError, match=rf"source.inputs of 'posts': .*{name} cannot be read: .*{says}"):
+        plan_run(recipe(tmp_path, "*.*"))
+    (tmp_path / f"c-{name}").write_bytes(data)
+    with pytest.raises(RecipeError, match="; 1 more files cannot be read either"):
+        plan_run(recipe(tmp_path, "*.*"))
+
+
+def test_a_window_above_the_bound_is_named_with_its_key_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl.zst").write_bytes(WIDE)
+    with pytest.raises(RecipeError, match=r"set limits\.max_window_bytes = 2147483648 to read it"):
+        plan_run(recipe(tmp_path, "a.jsonl.zst"))
+    assert len(plan_run(recipe(tmp_path, "a.jsonl.zst", max_window_bytes=1 << 31)).units) == 1
+
+
+def test_of_remote_files_the_first_of_each_ending_is_looked_at() -> None:
+    asked: list[str] = []
+
+    class Pages(Handler):
+        def answer(self) -> None:
+            asked.append(self.path)
+            data = b"PK\x03\x04" if self.path.endswith(".zip") else ROW
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            if self.sends_body:
+                self.wfile.write(data)
+
+    with serving(Pages) as url:
+        inputs = [
+            Input(source="s", index=0, name=name, url=f"{url}/{name}", size=4 if name.endswith("zip") else len(ROW))
+            for name in ("a.jsonl", "b.jsonl", "c.zip")
+        ]
+        with pytest.raises(RecipeError, match=r"c.zip cannot be read: it is a ZIP archive"):
+            check_kinds(inputs, 1 << 27)
+    assert sorted(asked) == ["/a.jsonl", "/c.zip"]
+
+
+def test_a_file_that_cannot_be_opened_is_left_to_its_reading(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(ROW)
+    found = list_inputs(SourceTable(name="s", inputs=(str(tmp_path / "a.jsonl"),)))
+    (tmp_path / "a.jsonl").unlink()
+    check_kinds(found, 1 << 27)
