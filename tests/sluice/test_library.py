@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from lineage.ids import tokens_hash
 from lineage.index.output_index import NotFinishedError
 from lineage.trace.tracer import UnknownError
 from pipeline.cli.main import main
+from pipeline.demo.pages import write_article
 from pipeline.phases.steps import step_tables
 from sluice.output import ChangedOutputError, PurgedError
 from stages.chain import build_chain
@@ -292,3 +294,17 @@ def test_a_loader_with_workers_gives_the_same_batches(tmp_path: Path) -> None:
         _ = sequences[36]
     with pytest.raises(sluice.RecipeError, match="mixture"):
         sluice.Sequences(data, seq_len=16, global_batch=4, steps=9, mixture={"songs": 1.0})
+
+
+def test_steps_of_a_source_that_names_its_language_judge_by_it(tmp_path: Path) -> None:
+    plain = recipe(str(tmp_path / "out"), {"web": ("a.jsonl",)})
+    plain["source"][0] |= {"language": "de", "steps": ["parse", "quality"]}
+    steps = sluice.Steps(write_recipe(tmp_path / "recipe.toml", plain))
+    german, english = (write_article(language, random.Random(1)).text for language in ("de", "en"))
+    assert steps(german).is_kept and steps(german).language == "de"
+    by = steps(english).decided_by
+    assert by is not None and by.rule == "gopher_quality.too_few_stop_words"
+    assert pickle.loads(pickle.dumps(steps))(german) == steps(german)
+    del plain["source"][0]["language"]
+    with pytest.raises(sluice.RecipeError, match=r"source\.language"):
+        sluice.Steps(write_recipe(tmp_path / "recipe.toml", plain))
