@@ -1,7 +1,7 @@
 """Encoding by tiktoken and by the tokenizers library on the same texts; and faults of tokens, planted and looked for.
 
-usage: python -m benchmarks.tokens CRAWL_DIR [--pages N]   megabytes a second of each kind of tokenizer
-       python -m benchmarks.tokens --planted [--num N]     of N planted faults, how many verify names
+usage: python -m benchmarks.tokens CRAWL_DIR [--pages N] [--only NAME…]     megabytes a second of each kind of tokenizer
+       python -m benchmarks.tokens --planted [--num N]                      of N planted faults, how many verify names
 
 Speed: each tokenizer.json of tests/support/inputs/tokenizer_files.py (the families' own settings, small vocabularies),
 and cl100k_base's 100,256 ranks written as a tokenizer.json, with the encoder that a run takes and with the library
@@ -77,10 +77,13 @@ def large_file(folder: Path) -> str:
     return str(path)
 
 
-def measure(texts: Sequence[str], folder: Path) -> bool:
-    """Print a line a tokenizer; whether all ids were equal."""
-    files = {kind.__name__: (saved(kind, folder), ENDS.get(kind)) for kind in (*BY_TIKTOKEN, *BY_LIBRARY)}
-    files["cl100k_base"] = large_file(folder), None
+def measure(texts: Sequence[str], folder: Path, only: Sequence[str]) -> bool:
+    """Print a line a tokenizer, or those named; whether all ids were equal."""
+    kinds = {kind.__name__: kind for kind in (*BY_TIKTOKEN, *BY_LIBRARY)}
+    wanted = only or [*kinds, "cl100k_base"]
+    files = {name: (saved(kinds[name], folder), ENDS.get(kinds[name])) for name in wanted if name in kinds}
+    if "cl100k_base" in wanted:
+        files["cl100k_base"] = large_file(folder), None
     size = sum(len(text.encode()) for text in texts) / 1e6
     print(f"{len(texts):,} texts, {size:.1f} MB of UTF-8; MB/s of processor time, the best of {_ROUNDS} rounds\n")
     print("| tokenizer | encoder of a run | MB/s | the library alone, MB/s | times |\n| --- | --- | --- | --- | --- |")
@@ -121,6 +124,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("crawl", nargs="?", type=Path, help="a folder of crawl files")
     parser.add_argument("--pages", type=int, default=400, help="pages to encode (400)")
+    parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="the tokenizers to measure (all)")
     parser.add_argument("--planted", action="store_true", help="plant faults and look for them")
     parser.add_argument("--num", type=int, default=200, help="faults to plant (200)")
     options = parser.parse_args()
@@ -130,7 +134,7 @@ def main() -> int:
         if options.crawl is None:
             parser.error("give a folder of crawl files, or --planted")
         texts = [text for of_file in extracted_by_file(options.crawl, "resiliparse", options.pages) for text in of_file]
-        return 0 if measure(texts, Path(scratch)) else 1
+        return 0 if measure(texts, Path(scratch), options.only) else 1
 
 
 if __name__ == "__main__":

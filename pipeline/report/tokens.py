@@ -21,7 +21,7 @@ from lineage.storage.folder import Folder
 from pipeline.parquet.rows import read_rows
 from pipeline.recipe import recipe_of
 from pipeline.report.data import FirstToken, TokensRow
-from stages.tokens.tokenizer import Tokenizer, load_tokenizer
+from stages.tokens.tokenizer import Tokenizer, load_recorded
 
 _BLOCKS: Final = 8
 """8 MiB blocks read of a source at most: 16.8 million tokens."""
@@ -36,12 +36,12 @@ def tokenizer_of(out: Folder, index: Index, file: str | None = None) -> Tokenize
     if not index.has_tokens:
         raise RecipeError(f"{out.url} holds texts and no tokens (tokenize.off): there is nothing to compare texts with")
     encoding = file or _encoding(out, made_by.name)
-    tokenizer = load_tokenizer(encoding, made_by.eot_id)
-    if tokenizer.hash != made_by.hash:
+    tokenizer = load_recorded(encoding, hash_=made_by.hash, eot_id=made_by.eot_id)
+    if tokenizer is None:
         raise RecipeError(
-            f"{encoding} is another tokenizer than the one that made these shards: its hash is {tokenizer.hash},"
-            f" index.json has {made_by.hash} ({made_by.name}, {made_by.vocab_size:,} ids). Put that file back, or say"
-            " with --tokenizer where it lies"
+            f"{encoding} is another tokenizer than the one that made these shards: index.json has {made_by.name} with"
+            f" {made_by.vocab_size:,} ids, of which {made_by.eot_id} ends documents, and the hash {made_by.hash}. Put"
+            " that file back, or say with --tokenizer where it lies"
         )
     return tokenizer
 

@@ -40,6 +40,10 @@ _SHOWN: Final = 12
 """Special tokens that a message lists: some files have a thousand that are reserved."""
 
 
+class OtherEndError(RecipeError):
+    """A tokenizer has no token with the id that an index recorded as the end: it is another one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndOfText:
     """The token that ends documents, its id, and why it is that one."""
@@ -62,7 +66,7 @@ def choose_end(name: str, tokens: Mapping[str, int], given: str | int | None, ne
     if isinstance(given, int):
         recorded = next((token for token, id_ in tokens.items() if id_ == given), None)
         if recorded is None and given != next_id:
-            raise RecipeError(f"{name} has no special token with id {given}, by which documents were ended")
+            raise OtherEndError(f"{name} has no special token with id {given}, by which documents were ended")
         return EndOfText(token=recorded or END_OF_TEXT, id=given, why="as recorded")
     known = [token for token in KNOWN_ENDS if token in tokens]
     if len(known) == 1:

@@ -18,6 +18,7 @@ from tokenizers.trainers import BpeTrainer
 
 from lineage.ids import content_hash, length_prefixed
 from lineage.recipe import RecipeError, key
+from stages.tokens.end_of_text import OtherEndError
 from stages.tokens.library_encoder import LibraryEncoder, proven
 from stages.tokens.rank_encoder import RankEncoder, Tokens
 from stages.tokens.tokenizer_json import TokenizerJson, identity_of, read_tokenizer_json
@@ -155,6 +156,15 @@ def load_tokenizer(encoding: str, end_of_text: str | int | None = None) -> Token
             " TO/tokenizer.json"
         )
     return Tokenizer(load_vocabulary(encoding, end_of_text))
+
+
+def load_recorded(encoding: str, *, hash_: str, eot_id: int) -> Tokenizer | None:
+    """The tokenizer that `encoding` names, if it is the one that an index recorded; None if it is another."""
+    try:
+        tokenizer = load_tokenizer(encoding, eot_id)
+    except OtherEndError:
+        return None
+    return tokenizer if tokenizer.hash == hash_ else None
 
 
 def splitter() -> PreTokenizers:

@@ -203,15 +203,15 @@ def _export_checkpoint(output: Folder, options: argparse.Namespace) -> int:
 def tokenizer_files(named: TokenizerIdentity, given: str | None) -> dict[str, bytes]:
     """The tokenizer's file as it is exported: the one of that name or, if given, the one at `given`; none where the
     name leads nowhere, or to another tokenizer. RecipeError where `given` is another tokenizer."""
-    from stages.tokens.tokenizer import Tokenizer, load_tokenizer
+    from stages.tokens.tokenizer import Tokenizer, load_recorded
 
     tokenizer: Tokenizer | None = None
     try:
-        tokenizer = load_tokenizer(given or named.name, named.eot_id)
+        tokenizer = load_recorded(given or named.name, hash_=named.hash, eot_id=named.eot_id)
     except RecipeError:
         if given is not None:
             raise
-    if tokenizer is not None and tokenizer.hash == named.hash:
+    if tokenizer is not None:
         return tokenizer.files()
     if given is not None:
         raise RecipeError(f"--tokenizer {given}: another tokenizer than {named.name}, with which the data was made")

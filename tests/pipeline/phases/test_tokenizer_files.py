@@ -68,10 +68,9 @@ def test_shards_hold_the_library_s_ids_and_verify_encodes_them_again(
         tokens = np.fromfile(out.at(shard.file), "<u4")
         for row in pq.read_table(out.at(shard.index_file)).to_pylist():
             placed = tokens[row["start"] :][: row["num_tokens"]].tolist()
-            if not any(
-                token.content in texts[row["doc_id"]] for token in made(kind).get_added_tokens_decoder().values()
-            ):
+            if "</s>" not in texts[row["doc_id"]]:
                 assert placed == [*library_ids(kind, texts[row["doc_id"]]), index.tokenizer.eot_id]
+                num_compared += 1
             assert placed.count(index.tokenizer.eot_id) == 1
             num += 1
     assert (num, num_compared) == (30, 20)

@@ -61,12 +61,11 @@ def saved_with_id(folder: Path, end: int) -> str:
 def test_another_tokenizer_is_refused(tmp_path: Path, small: SmallOut, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "other.tiktoken").write_bytes(load_tokenizer("cl100k_base").rank_bytes())
     call = ["verify", small.folder.url, "--retokenize", "--tokenizer"]
-    assert main([*call, str(tmp_path / "other.tiktoken")]) == 2
-    assert "no special token with id 100257" in capsys.readouterr().err
-    assert main([*call, saved_with_id(tmp_path, small.tokenizer.eot_id)]) == 2
-    refused = capsys.readouterr().err
-    assert "is another tokenizer than the one that made these shards" in refused
-    assert small.tokenizer.hash in refused and "--tokenizer where it lies" in refused
+    for other in (str(tmp_path / "other.tiktoken"), saved_with_id(tmp_path, small.tokenizer.eot_id)):
+        assert main([*call, other]) == 2
+        refused = capsys.readouterr().err
+        assert f"{other} is another tokenizer than the one that made these shards" in refused
+        assert small.tokenizer.hash in refused and "--tokenizer where it lies" in refused
     assert main(["verify", small.folder.url, "--retokenize", "--tokenizer", str(tmp_path / "gone.json")]) == 2
     assert "gone.json' cannot be read" in capsys.readouterr().err
     assert main(["verify", small.folder.url, "--tokenizer", "cl100k_base"]) == 2
