@@ -41,7 +41,7 @@ _STARTS_AND_WRAPPERS: Final = _starts(*_WRAPPING)
 _TAG_END: Final = re.compile(r"(?:[^>=]++|=\s*+(?:\"[^\"]*+\"|'[^']*+')?+)*+>")
 _MATH_END: Final = re.compile(r"(?i)</(?:m:|mml:)?math\s*>")
 _PLAIN_TEXT_END: Final = {name: re.compile(rf"(?i)</{name}(?=[\s/>])") for name in _PLAIN_TEXT}
-_START_OR_END: Final = {name: re.compile(rf"(?i)<(/?){name}(?=[\s/>])[^>]*>") for name in _WRAPPING}
+_START_OR_END: Final = {name: re.compile(rf"(?i)<(/?){name}(?=[\s/>])") for name in _WRAPPING}
 _MAX_FORMULA: Final = 50_000
 """Characters of a formula or of what is wrapped around one; what is longer is no formula."""
 _BUDGET: Final = 8
@@ -73,8 +73,8 @@ class _Wrapper(NamedTuple):
 
 
 class _Rewriting:
-    """A page, how far it is rewritten (`_done`), and the wrappers behind that, one behind the other: a script with the
-    TeX of all of them may follow."""
+    """A page, how far it is rewritten (`_done`), and the wrappers of a formula behind that (previews, then its output):
+    a script with its TeX may follow."""
 
     def __init__(self, html: str) -> None:
         self._html = html
@@ -164,6 +164,8 @@ class _Rewriting:
             return tag.end()
         is_display = any("isplay" in one or "block" in one for one in classes)
         latex = None if mathml is None else _of_mathml(mathml[0], is_display=is_display)
+        if self._waiting and not self._waiting[-1].is_preview:  # the script is that of the last formula alone
+            self._show_waiting()
         self._waiting.append(_Wrapper(begin, end, latex, "MathJax_Preview" in classes))
         return end
 
@@ -175,7 +177,8 @@ class _Rewriting:
             depth += -1 if tag[1] else 1
             if not depth:
                 self._budget -= tag.end() - at
-                return tag.end()
+                end = _TAG_END.match(self._html, tag.end())
+                return end.end() if end else None
         self._budget -= _MAX_FORMULA
         return None
 

@@ -70,6 +70,12 @@ FORMULAS = [
         f"{DISPLAYED}</mjx-assistive-mml></mjx-container>",
         "$$E = mc^{2}$$",
     ),
+    (
+        "MathJax 2, of two formulas one with a script",
+        MATHJAX_2.format(assistive=ASSISTIVE.replace("mc^", "nd^"), script="")
+        + MATHJAX_2.format(assistive="", script=SCRIPT),
+        "$E = nd^{2}$$E = mc^{2}$",
+    ),
     ("Wikipedia", WIKIPEDIA, "$E=mc^{2}$"),
     ("an image of TeX", '<img src="x.png" class="latex" alt="a^2+b^2">', "$a^2+b^2$"),
     ("dollars of its own", '<img class="tex" alt="$$a^2$$">', "$$a^2$$"),
