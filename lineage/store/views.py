@@ -6,8 +6,10 @@ tables themselves are registered under their name with a leading underscore.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Final
+
+from lineage.store.tables import DOCUMENTS_ADDED_LATER, score_names
 
 _HASHES: Final = frozenset({
     "doc_id", "raw_hash", "text_hash", "clean_hash", "tokens_hash", "cluster_id", "duplicate_of",
@@ -16,10 +18,10 @@ _REALS: Final = frozenset({"language_score", "value", "threshold", "similarity"}
 
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "documents": (
-        "doc_id", "source", "url", "host", "warc_file", "warc_offset", "warc_length", "record_id", "captured_at",
-        "charset", "raw_hash", "text_hash", "clean_hash", "num_chars", "language", "language_score", "status", "stage",
-        "rule", "value", "threshold", "cluster_id", "duplicate_of", "similarity", "part", "part_row", "shard", "start",
-        "num_tokens", "tokens_hash", "purged",
+        "doc_id", "source", "url", "host", "domain", "warc_file", "warc_offset", "warc_length", "record_id",
+        "captured_at", "charset", "raw_hash", "text_hash", "clean_hash", "num_chars", "language", "language_score",
+        "status", "stage", "rule", "value", "threshold", "cluster_id", "duplicate_of", "similarity", "part",
+        "part_row", "shard", "start", "num_tokens", "tokens_hash", "purged",
     ),
     "edits": ("doc_id", "stage", "kind", "count"),
     "findings": ("doc_id", "stage", "rule", "value", "threshold", "verdict"),
@@ -68,10 +70,13 @@ _SOURCES: Final[dict[str, str]] = {
 }
 
 
-def definition(view: str, scores: Sequence[str] = ()) -> str:
-    """The CREATE VIEW statement of `view`, one of COLUMNS; of `documents` with these columns of scores, as they are."""
-    columns = ", ".join([*map(_show, COLUMNS[view]), *(f'"{column}"' for column in scores)])
-    return f"CREATE VIEW {view} AS SELECT {columns} FROM {_SOURCES.get(view, '_' + view)}"
+def definition(view: str, columns: Collection[str]) -> str:
+    """The CREATE VIEW statement of `view`, one of COLUMNS, over a table that has these columns: of scores, all. What an
+    earlier release's `documents` lacks is null."""
+    lacking = (DOCUMENTS_ADDED_LATER if view == "documents" else frozenset()) - set(columns)
+    shown = [f'NULL::VARCHAR AS "{column}"' if column in lacking else _show(column) for column in COLUMNS[view]]
+    scores = [f'"{column}"' for column in score_names(columns)]
+    return f"CREATE VIEW {view} AS SELECT {', '.join([*shown, *scores])} FROM {_SOURCES.get(view, '_' + view)}"
 
 
 def _show(column: str) -> str:

@@ -15,7 +15,6 @@ from pipeline.recipe import recipe_of
 from pipeline.report.render import render_output, stale_report
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
-from stages.steps.url import named_host, url_key
 from trainer.data.cache.folder import CacheFolder, DiskError
 
 _log = logging.getLogger(__name__)
@@ -45,7 +44,6 @@ def verify_hooks(out: Folder) -> VerifyHooks:
     find = find_in(table.against)
     return VerifyHooks(
         jaccard=Similarity(table),
-        url_key=url_key,
         known_elsewhere=lambda doc_id: find(doc_id) is not None,
         stale_report=stale_report,
     )
@@ -55,8 +53,6 @@ def plan_hooks(out: Folder) -> PlanHooks:
     """What planning a purge needs."""
     table = recipe_of(out).dedup
     return PlanHooks(
-        url_key=url_key,
-        named_host=named_host,
         resembles=Similarity(table).resembles,
         find_elsewhere=find_in(table.against),
     )

@@ -12,7 +12,6 @@ from lineage.store.delta import StoreError
 from pipeline.models.encoder import check_installed, load_encoder
 from pipeline.recipe import PipelineRecipe, comparing
 from stages.chain import CORPUS_STAGES, StepTables, build_chain
-from stages.steps.url import named_host, names_page, normalise_url
 
 
 def step_tables(recipe: PipelineRecipe) -> StepTables:
@@ -51,7 +50,7 @@ def _purged_sets(outs: Sequence[str]) -> PurgedSets | None:
     if not outs:
         return None
     try:
-        return read_purged_sets(outs, normalise_url, named_host, names_page)
+        return read_purged_sets(outs)
     except StoreError as error:
         raise RecipeError(f"purges.honour: {error}") from error
 

