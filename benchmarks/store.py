@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lineage.ids import content_hash, sort_keys
+from lineage.ids import sort_keys
 from lineage.index.output_index import TokenizerIdentity, make_index, publish_index
 from lineage.purge.plan import PlanHooks, PurgeMatch, plan_purge
 from lineage.storage.folder import Folder
@@ -132,14 +132,8 @@ def build(out: Folder, rows: int, scratch: str) -> list[dict[str, object]]:
     samples: list[dict[str, object]] = []
     kept_before = 0
     placed: list[pa.Table] = []
-    expected = {
-        "documents": rows,
-        "url_index": rows,
-        "domain_index": rows,
-        "warc_index": rows,
-        "hash_index": 4 * rows,
-        "edits": rows // 10,
-    }
+    expected = dict.fromkeys(("documents", "url_index", "domain_index", "warc_index"), rows)
+    expected |= {"hash_index": 4 * rows, "edits": rows // 10}
     with Shuffle(table_buckets(expected), scratch=scratch) as shuffle:
         for first in range(0, rows, PIECE):
             piece = synthetic(first, min(PIECE, rows - first), kept_before, rows)

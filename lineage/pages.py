@@ -266,7 +266,7 @@ class _Place:
 def _place(text: str, authority: re.Pattern[str]) -> _Place | None:
     found = authority.match(text)
     assert found is not None
-    user, at, name = found[0].rpartition("@")
+    _, at, name = found[0].rpartition("@")
     rest = text[found.end() :]
     ipv6 = _IPV6.fullmatch(name)
     if ipv6 is not None:

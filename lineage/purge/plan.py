@@ -36,8 +36,8 @@ class PurgeError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeMatch:
-    """How the targets were named: ids in hex for `doc` and `scan`, URLs, hosts or domains as given. `named_by` says what was
-    resolved into these values, as a condition or a list; it is part of the audit row.
+    """How the targets were named: ids in hex for `doc` and `scan`, URLs, hosts or domains as given. `named_by` says
+    what was resolved into these values, as a condition or a list; it is part of the audit row.
 
     `promote_duplicates`: these copies alone go. What repeats them stays as it is, and later runs that honour the purge
     keep these records out and not their text."""
