@@ -38,7 +38,7 @@ _PLAIN = re.compile(
 )
 """Most addresses: a host of plain labels, path and query arguments of unreserved characters. No escapes come or go."""
 
-_WRAPPED = re.compile(r"(?:[\w.+-]*+:(?://)?+\s*+)*?(?=https?(?::|%3a))", re.ASCII | re.IGNORECASE)
+_WRAPPED = re.compile(r"(?:[\w.+-]*+:(?://)?+\s*+)*?(?=https?(?::|%(?:25)*3a))", re.ASCII | re.IGNORECASE)
 """Labels in front of a URL with its scheme: `urn:text:`, `view-source:`, `youtube-dl:00001:`, `metadata://`."""
 _KNOWN_WRAPPERS = re.compile(
     r"(?:(?:urn:(?:text|view|fullpage|dom)(?:final)?|urn:(?:pageinfo|thumbnail|screenshot|pdf)|urn:fetch[\w-]*+"
@@ -48,7 +48,7 @@ _KNOWN_WRAPPERS = re.compile(
 """Names that crawlers (browsertrix, UKWA's webrender) and browsers give to what they derive from a page. Behind them a
 host stands also without a scheme."""
 _REPEATED_SCHEME = re.compile(r"(?:https?:[/\\]++)+(?=https?:[/\\])", re.ASCII | re.IGNORECASE)
-_ESCAPED_COLON = re.compile(r"[\w.+-]+%3a", re.ASCII | re.IGNORECASE)
+_ESCAPED_COLON = re.compile(r"[\w.+-]+%(?:25)*3a", re.ASCII | re.IGNORECASE)
 """How a URL begins that was escaped as a whole."""
 _MAX_ESCAPED: Final = 5
 """How often a whole URL may have been escaped."""
@@ -72,7 +72,12 @@ _FILE_ENDINGS: Final = frozenset({
 })  # fmt: skip
 """Top-level domains that are as well the endings of files."""
 _SPACES_AND_CONTROLS: Final = "".join(map(chr, range(0x21))) + "\x7f"
+_EDGES: Final = _SPACES_AND_CONTROLS + "".join(filter(str.isspace, map(chr, range(0x7F, 0x3001)))) + "\u200b\ufeff"
+"""What stands around a URL in tables: white space of all scripts, and marks that have no width."""
 _LINE_ENDS_AND_TABS: Final = str.maketrans("", "", "\t\n\r")
+_MOST_REMEMBERED: Final = 2000
+_MOST_CANONICAL: Final = 1 << 16
+"""Characters of a path and query; longer ones are compared as they are. (One of 800,000 takes a second.)"""
 _MAX_PASSES: Final = 5  # one for nearly every host and path: the second finds nothing to change
 _NAME_WITHOUT_HOST = re.compile(r"(?!(?:https?|about|mailto):)[a-z][a-z0-9+.-]*:/*[^/]", re.IGNORECASE)
 """A name of another scheme, which needs no host: urn:isbn:…, doi:…, or one of a data set's own."""
@@ -120,14 +125,24 @@ def page_of(url: str | None) -> Page | None:
     """
     if not url:
         return None
+    return _remembered_page(url) if len(url) <= _MOST_REMEMBERED else _page_of(url)
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _remembered_page(url: str) -> Page | None:
+    # A document's URL is asked for several times on its way.
+    return _page_of(url)
+
+
+def _page_of(url: str) -> Page | None:
     plain = _PLAIN.fullmatch(url)
     if plain is not None:
         host, path, query = plain.groups(default="")
         arguments = sorted(query.split("&"), key=lambda argument: argument.partition("="))
         return Page(f"https://{host}{path}{_untracked(arguments)}", host, "", url)
-    spelt = _unwrapped(_cleaned(url).strip())
+    spelt = _unwrapped(_cleaned(url).strip(_EDGES))
     text, _, fragment = spelt.partition("#")
-    found = _normal_form(text.rstrip())
+    found = _normal_form(text.rstrip(_EDGES))
     return None if found is None else Page(found[0], found[1], _fragment(fragment), spelt)
 
 
@@ -217,7 +232,7 @@ def _unwrapped(text: str) -> str:
         text = text[wrapper.end() :] if wrapper else text
         if not _ESCAPED_COLON.match(text):
             break
-        text = _cleaned(unquote(text)).strip()
+        text = _cleaned(unquote(text)).strip(_EDGES)
     repeated = _REPEATED_SCHEME.match(text)  # https://https://example.org: no host is called so
     return text[repeated.end() :] if repeated else text
 
@@ -296,7 +311,7 @@ def _path_and_query(rest: str) -> str:
     path, mark, query = rest.partition("?")
     given = path.replace("\\", "/") + mark + query
     form = given
-    for _ in range(_MAX_PASSES):
+    for _ in range(_MAX_PASSES if len(given) <= _MOST_CANONICAL else 0):
         before = form
         try:
             # Behind a host of its own: what this makes of other hosts is IDNA 2003, and without a bound.

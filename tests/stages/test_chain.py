@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from lineage.ids import content_hash, text_hash
+from lineage.pages import normalise_url
 from lineage.purge.purged_sets import PurgedSets
 from lineage.recipe import RecipeError
 from stages.chain import CORPUS_STAGES, DEFAULT_STEPS, Chain, StepTables, build_chain, files_of
@@ -20,7 +21,7 @@ from stages.quality.options import QualityTable
 from stages.steps.classifier import ClassifierTable
 from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.language import LanguageTable
-from stages.steps.url import UrlTable, normalise_url
+from stages.steps.url import UrlTable
 from stages.steps.user_code import function_files
 
 SENTENCES = (

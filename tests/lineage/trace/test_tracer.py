@@ -25,7 +25,6 @@ from lineage.trace.document_history import documents_json
 from lineage.trace.exposure import erased_from, fold
 from lineage.trace.tracer import Functions, Tracer, UnknownError
 from pipeline.inspect.document_history import print_history, print_list
-from stages.steps.url import named_host
 from tests.support.outputs.made_store import (
     NUM,
     TOKENS,
@@ -35,7 +34,6 @@ from tests.support.outputs.made_store import (
     documents_table,
     is_kept,
     make_store,
-    normalise,
     purge,
     segment_row,
     table_of,
@@ -43,7 +41,7 @@ from tests.support.outputs.made_store import (
 )
 
 ORDER = ArithmeticOrder()
-FUNCTIONS = Functions(normalise=normalise, named_host=named_host, find=ORDER.find, locate=ORDER.locate)
+FUNCTIONS = Functions(find=ORDER.find, locate=ORDER.locate)
 
 
 @pytest.fixture(scope="module")

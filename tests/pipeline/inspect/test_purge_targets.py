@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from lineage.pages import normalise_url
 from lineage.purge.plan import PurgeMatch, plan_purge
 from lineage.purge.purge_filter import read_purged_sets
 from lineage.recipe import RecipeError
@@ -21,7 +22,6 @@ from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from lineage.trace.tracer import UnknownError
 from pipeline.inspect.purge_targets import listed_targets, targets_of_file, targets_of_source, targets_where
-from stages.steps.url import named_host, normalise_url
 from tests.support.outputs.purging import purge
 from tests.support.outputs.small_out.hooks import plan_hooks
 from tests.support.outputs.small_out.output import SmallOut, make_small_out
@@ -253,7 +253,7 @@ def test_the_urls_of_a_list_that_names_documents_by_id_and_by_url_stay_out(made:
     (tmp_path / "list.csv").write_text(f"doc_id,url\n{first[0]},\n,{second[1]}\n")
     out = Folder(str(tmp_path / "out"))
     purge(out, listed_targets(out, str(tmp_path / "list.csv"), plan_hooks()).match)
-    sets = read_purged_sets([out.url], normalise_url, named_host)
+    sets = read_purged_sets([out.url])
     assert sets.urls == {normalise_url(str(first[1])), normalise_url(str(second[1]))}
 
 
@@ -304,7 +304,7 @@ def test_what_a_condition_a_source_or_a_file_names_does_not_stay_out_by_url(
     else:
         found = targets_of_file(out, f"/data/web/{SHARED}")
     purge(out, found.match)
-    sets = read_purged_sets([out.url], normalise_url, named_host)
+    sets = read_purged_sets([out.url])
     assert sets.urls == frozenset()
     assert {bytes.fromhex(value) for value in found.match.values} <= sets.doc_ids and sets.hashes
 
@@ -316,4 +316,4 @@ def test_a_condition_that_an_earlier_version_recorded_as_ids_is_honoured_by_url_
     out = Folder(str(tmp_path / "out"))
     ids = ids_where(made, "source = 'web' AND status = 'kept' AND cluster_id IS NULL")
     purge(out, PurgeMatch(kind="doc", values=tuple(ids), named_by="--source web"))
-    assert len(read_purged_sets([out.url], normalise_url, named_host).urls) == len(ids)
+    assert len(read_purged_sets([out.url]).urls) == len(ids)

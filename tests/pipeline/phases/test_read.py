@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lineage.ids import id_digest, show_digest, text_hash
+from lineage.pages import compared_key
 from lineage.recipe import RecipeError
 from pipeline import plan as plans
 from pipeline.inputs.files import Input
@@ -28,7 +29,6 @@ from stages.quality.options import QualityTable
 from stages.reading.options import InputCounts, ReadOptions
 from stages.reading.reader import read_documents
 from stages.steps.language import LanguageTable
-from stages.steps.url import url_key
 from tests.support.inputs.make_warc import http, member, page, record
 from tests.support.inputs.tiny_crawl import inputs_of, make_tiny_crawl
 from tests.support.outputs.runs import recipe, write_recipe
@@ -165,7 +165,7 @@ def test_documents_whose_url_names_no_page_have_no_key_to_share(tmp_path: Path) 
     plan = plan_run(load(write_recipe(tmp_path / "recipe.toml", plain)))
     do_unit(plan)
     keys = pq.read_table(Path(plan.out.url, plan.units[0].folder, "keys.parquet"))["url_key"].to_pylist()
-    assert keys == [None, None, None, url_key("example.com/a")]
+    assert keys == [None, None, None, compared_key("https://example.com/a")]
 
 
 def test_a_unit_whose_input_vanished_says_so_and_leaves_nothing(planned: RunPlan) -> None:
