@@ -210,7 +210,7 @@ def test_the_empty_text_is_not_indexed_and_equal_hashes_of_a_document_once() -> 
     from lineage.ids import text_hash
 
     row = {"k": 5, "doc_id": doc_id(0), "text_hash": text_hash(""), "raw_hash": doc_id(1), "clean_hash": doc_id(1)}
-    derived = index_rows(table_of("documents", [row]), lambda url: None)
+    derived = index_rows(table_of("documents", [row]))
     assert derived["hash_index"].to_pylist() == [{"k": sort_key(doc_id(1)), "doc_k": 5}]
     assert [derived[name].num_rows for name in ("url_index", "warc_index", "cluster_index")] == [0, 0, 0]
 
