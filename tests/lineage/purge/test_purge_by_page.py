@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lineage.ids import sort_key
 from lineage.pages import page_of
 from lineage.purge.plan import PurgeError, PurgeMatch, plan_purge
 from lineage.purge.purge_filter import read_purged_sets
@@ -183,7 +182,6 @@ def test_ids_that_begin_alike_are_the_nearest(small: SmallOut) -> None:
     assert lookup.ids_beside(wanted[:15] + bytes([wanted[15] ^ 1]), 3) == [wanted]
     assert lookup.ids_beside(wanted[:5] + bytes(11), 3) == [wanted]
     assert lookup.ids_beside(bytes(b ^ 0xFF for b in wanted), 3) == []
-    assert sort_key(wanted) is not None
 
 
 FRAGMENTS = ("forum.example.net/t#1", "https://forum.example.net/t#2", "https://forum.example.net/t")
@@ -205,9 +203,9 @@ def test_a_fragment_names_its_document_where_the_source_keeps_fragments(tmp_path
     sources = "".join(f'[[source]]\nname = "{name}"\nfragments = {str(kept_apart).lower()}\n' for name in names)
     out.publish("recipe.toml", sources.encode())
     ids = [record.doc_id for record in records]
-    of_fragment = [row.doc_id for row in Lookup(out).of_url("https://forum.example.net/t#2")]
-    assert of_fragment == ([ids[1]] if kept_apart else sorted(ids))
-    assert [row.doc_id for row in Lookup(out).of_url("forum.example.net/t")] == sorted(ids)
+    of_fragment = {row.doc_id for row in Lookup(out).of_url("https://forum.example.net/t#2")}
+    assert of_fragment == ({ids[1]} if kept_apart else {*ids})
+    assert {row.doc_id for row in Lookup(out).of_url("forum.example.net/t")} == {*ids}
     purge(out, PurgeMatch(kind="url", values=("forum.example.net/t#2",)))
     sets = read_purged_sets([out.url])
     assert [origin_in(sets, a_document(url)) for url in FRAGMENTS] == [not kept_apart, True, not kept_apart]

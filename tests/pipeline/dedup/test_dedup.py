@@ -60,7 +60,7 @@ def test_texts_of_one_page_that_are_unlike_are_counted_by_source(tmp_path: Path)
     table = DedupTable()
     left, right = pair_at(0.9, "page")
     posts = [Doc(text=" ".join(random_words(f"post {number}", 60 + number)), url="thread") for number in range(4)]
-    states = [Doc(text=left + " and some more", url="page"), Doc(text=right, url="page"), Doc(text="!", url="page")]
+    states = [Doc(text=left + " and some more", url="page"), Doc(text=right, url="page"), Doc(text="", url="page")]
     (tmp_path / "earlier").mkdir()
     known = write_earlier(tmp_path / "earlier", [Doc(text=" ".join(random_words("known", 60)), url="old")], table)
     other = [Doc(text=" ".join(random_words("new", 60)), url="old")]

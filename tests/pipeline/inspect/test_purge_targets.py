@@ -81,7 +81,7 @@ def as_parquet(names: list[str]) -> bytes:
     return file.getvalue()
 
 
-def names(found: PurgeTargets) -> list[str]:
+def unknown_names(found: PurgeTargets) -> list[str]:
     """The listed names that the output has not got."""
     return [one.name for one in found.unknown]
 
@@ -98,7 +98,7 @@ def test_a_list_of_ids_names_those_that_are_there(
     ids = ids_where(made, "status = 'kept'")[:3]
     (tmp_path / name).write_bytes(written([*ids, UNKNOWN, ids[0]]))
     found = listed_targets(made.folder, str(tmp_path / name))
-    assert (found.match.kind, list(found.match.values), names(found)) == ("doc", ids, [UNKNOWN])
+    assert (found.match.kind, list(found.match.values), unknown_names(found)) == ("doc", ids, [UNKNOWN])
     targets = {row.doc_id.hex() for row in plan_purge(made.folder, found.match, plan_hooks()).rows}
     assert targets >= set(ids)
 
@@ -112,7 +112,7 @@ def test_a_list_of_urls_names_the_documents_of_each_in_any_spelling(made: SmallO
     (tmp_path / "urls.csv").write_bytes(as_csv(listed, "url"))
     hooks = plan_hooks()
     found = listed_targets(made.folder, str(tmp_path / "urls.csv"))
-    assert (found.match.kind, found.match.values, names(found)) == ("url", (listed[0],), [listed[1]])
+    assert (found.match.kind, found.match.values, unknown_names(found)) == ("url", (listed[0],), [listed[1]])
     assert str(doc_id) in {row.doc_id.hex() for row in plan_purge(made.folder, found.match, hooks).rows}
 
 
@@ -250,7 +250,7 @@ def test_a_row_without_id_is_named_by_its_url(made: SmallOut, tmp_path: Path, wr
     else:
         path.write_text("doc_id,url,reason\n" + "".join(",".join(cell or "" for cell in row) + "\n" for row in rows))
     found = listed_targets(made.folder, str(path))
-    assert set(found.match.values) == {first[0], second[0]} and names(found) == ["https://nowhere.example/"]
+    assert set(found.match.values) == {first[0], second[0]} and unknown_names(found) == ["https://nowhere.example/"]
     targets = {row.doc_id.hex() for row in plan_purge(made.folder, found.match, plan_hooks()).rows}
     assert targets == {first[0], second[0]}
 
