@@ -199,14 +199,14 @@ class _Planner:
             known = {row.doc_id for row in rows}
             self._refuse_unknown({value for value, doc_id in ids.items() if doc_id in known}, "document")
             return rows
-        ways = {"url": self._by_url, "host": self._by_host, "domain": self._by_domain}
-        find = ways[self._match.kind]
-        found = {value: find(value) for value in self._match.values}
+        values = self._match.values
+        if self._match.kind == "url":
+            found = {url: [row.doc_id for row in rows] for url, rows in self.lookup.of_urls(values).items()}
+        else:
+            find = self._by_host if self._match.kind == "host" else self._by_domain
+            found = {value: find(value) for value in values}
         self._refuse_unknown({value for value, ids in found.items() if ids}, self._match.kind)
         return self.lookup.documents(sorted({doc_id for ids in found.values() for doc_id in ids}))
-
-    def _by_url(self, url: str) -> list[bytes]:
-        return [row.doc_id for row in self.lookup.of_url(url)]
 
     def _by_host(self, host: str) -> list[bytes]:
         name = named_host(host)

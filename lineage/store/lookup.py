@@ -97,14 +97,28 @@ class Lookup:
     def of_url(self, url: str) -> list[DocumentRow]:
         """The documents of the page that a URL names, however it is spelt; where it has a fragment and their source
         keeps fragments apart, those with that fragment."""
-        wanted = normalise_url(url)
+        return self.of_urls([url])[url]
+
+    def of_urls(self, urls: Collection[str]) -> dict[str, list[DocumentRow]]:
+        """`of_url` of each of these."""
+        wanted = {url: normalise_url(url) for url in urls}
         if self._finds_pages:
-            keys = self._indexed("hash_index", [sort_key(url_key(url))])
-            rows = self._by_keys("documents", DocumentRow, keys)
-        else:
-            rows = iter(self.documents(self._ids_where(lambda known: normalise_url(known) == wanted)))
+            return {url: self._with_url(url, self._indexed_by_url(url)) for url in urls}
+        forms: set[str] = {*wanted.values()}
+        rows = self.documents(self._ids_where(lambda known: normalise_url(known) in forms))
+        of_form: dict[str, list[DocumentRow]] = defaultdict(list)
+        for row in rows:
+            of_form[normalise_url(row.url or "")].append(row)
+        return {url: self._with_url(url, of_form[form]) for url, form in wanted.items()}
+
+    def _indexed_by_url(self, url: str) -> list[DocumentRow]:
+        """Documents whose normalised URL may be that of this one."""
+        return list(self._by_keys("documents", DocumentRow, self._indexed("hash_index", [sort_key(url_key(url))])))
+
+    def _with_url(self, url: str, rows: Iterable[DocumentRow]) -> list[DocumentRow]:
+        """Those of `rows` that a URL names."""
+        wanted, with_fragment = normalise_url(url), normalise_url(url, fragments=True)
         found = [row for row in rows if row.url and normalise_url(row.url) == wanted]
-        with_fragment = normalise_url(url, fragments=True)
         if found and with_fragment != wanted:
             apart = sources_with_fragments(self._out)
             found = [

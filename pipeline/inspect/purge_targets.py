@@ -67,9 +67,8 @@ def listed_targets(out: Folder, path: str) -> PurgeTargets:
     lookup = Lookup(out)
     ids = {parse_id(name.value): name.value for name in listed if _is_id(name.value)}
     there = {row.doc_id for row in lookup.documents(sorted(ids))}
-    of_urls = {
-        name.value: [row.doc_id for row in lookup.of_url(name.value)] for name in listed if not _is_id(name.value)
-    }
+    by_url = lookup.of_urls([name.value for name in listed if not _is_id(name.value)])
+    of_urls = {url: [row.doc_id for row in rows] for url, rows in by_url.items()}
     names = [value for doc_id, value in ids.items() if doc_id not in there]
     names += [url for url, found in of_urls.items() if not found]
     unknown = [
