@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lineage.pages import page_of
 from stages.pii.options import KINDS
 from stages.pii.regions import region_of
 from stages.pii.scrub import PLACEHOLDERS, scrub
-from stages.steps.url import url_host
 
 LABELLED: Final = Path(__file__).resolve().parents[1] / "tests" / "stages" / "pii" / "labelled.jsonl"
 
@@ -65,13 +65,14 @@ def read_lines(file: Path) -> list[LabelledLine]:
     found = []
     for row in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
         marked = row["text"].replace("¦", "")
+        page = page_of(row.get("url"))
         found.append(
             LabelledLine(
                 kind=row["kind"],
                 about=row["about"],
                 text=re.sub("[⟦⟧]", "", marked),
                 expected=re.sub("⟦.*?⟧", PLACEHOLDERS[row["kind"]].decode("ascii"), marked),
-                region=region_of(row.get("language"), url_host(row.get("url"))),
+                region=region_of(row.get("language"), None if page is None else page.host),
             )
         )
     return found

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lineage.ids import content_hash, sort_keys
+from lineage.ids import sort_keys
 from lineage.index.output_index import TokenizerIdentity, make_index, publish_index
 from lineage.purge.plan import PlanHooks, PurgeMatch, plan_purge
 from lineage.storage.folder import Folder
@@ -45,7 +45,7 @@ from lineage.storage.folder import Folder
 from lineage.trace.tracer import Functions, Tracer
 out, kind, name = sys.argv[1:4]
 if kind != "nothing":
-    ask = Tracer(Folder(out), Functions(normalise=lambda url: url, named_host=str.lower))
+    ask = Tracer(Folder(out), Functions())
     if kind == "id":
         told = [ask.by_id(bytes.fromhex(name))]
     elif kind == "url":
@@ -88,6 +88,7 @@ def synthetic(first: int, num: int, kept_before: int, rows: int) -> pa.Table:
         "source": ["web"] * num,
         "url": [f"https://{host}/articles/{n}/a-title" for host, n in zip(hosts, number.tolist(), strict=True)],
         "host": hosts,
+        "domain": hosts,
         "warc_file": [f"segments/crawl-{n // 50_000:05d}.warc.gz" for n in number.tolist()],
         "warc_offset": number % 50_000 * 24_000,
         "warc_length": rng.integers(5_000, 40_000, num),
@@ -140,11 +141,12 @@ def build(out: Folder, rows: int, scratch: str) -> list[dict[str, object]]:
     samples: list[dict[str, object]] = []
     kept_before = 0
     placed: list[pa.Table] = []
-    expected = {"documents": rows, "url_index": rows, "warc_index": rows, "hash_index": 4 * rows, "edits": rows // 10}
+    expected = dict.fromkeys(("documents", "url_index", "domain_index", "warc_index"), rows)
+    expected |= {"hash_index": 4 * rows, "edits": rows // 10}
     with Shuffle(table_buckets(expected), scratch=scratch) as shuffle:
         for first in range(0, rows, PIECE):
             piece = synthetic(first, min(PIECE, rows - first), kept_before, rows)
-            add_documents(shuffle, piece, lambda url: content_hash(url.encode()))
+            add_documents(shuffle, piece)
             kept = piece.filter(pa.compute.equal(piece["status"], "kept"))
             kept_before += kept.num_rows
             placed.append(kept.select(SCHEMAS["placements"].names))
@@ -243,9 +245,7 @@ def purge(out: Folder, samples: list[dict[str, object]]) -> dict[str, float]:
     match = PurgeMatch(
         kind="doc", values=tuple(row["doc_id"].hex() for row in chosen if isinstance(row["doc_id"], bytes))
     )
-    hooks = PlanHooks(
-        url_key=lambda url: content_hash(url.encode()), named_host=str.lower, resembles=lambda left, right: False
-    )
+    hooks = PlanHooks(resembles=lambda left, right: False)
     began = time.perf_counter()
     assert plan_purge(out, match, hooks).num_documents == PURGED_AT_ONCE
     planned = time.perf_counter()

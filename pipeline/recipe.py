@@ -81,6 +81,10 @@ class SourceTable:
     id_field: str | None = key(None, help="what names a row: a text or a whole number (id, or else the row's number)")
     url_field: str | None = key(None, help="the page's address (url)")
     date_field: str | None = key(None, help="when it was captured: an ISO date or a timestamp (captured_at, date)")
+    fragments: bool = key(
+        False,
+        help="URLs that differ in what stands behind # alone are different pages, as the posts of a thread are",
+    )
 
     @property
     def row_fields(self) -> RowFields:

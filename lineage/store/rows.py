@@ -24,6 +24,7 @@ class DocumentRow:
     source: str
     url: str | None
     host: str | None
+    domain: str | None
     warc_file: str | None
     warc_offset: int | None
     warc_length: int | None
@@ -65,6 +66,15 @@ class ListedRow:
     rule: str | None
     warc_file: str | None
     warc_offset: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainIndexRow:
+    """A row of `domain_index`: a registered domain's document; `k` is that of the domain's BLAKE3-128."""
+
+    domain: str
+    host: str
+    doc_id: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

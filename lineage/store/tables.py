@@ -10,8 +10,8 @@ binary).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, get_args, get_type_hints
 
 import pyarrow as pa
@@ -33,7 +33,8 @@ class TableSpec:
     `has_k`: its first column is `k`, `ids.sort_key` of what rows are looked up by, whose bounds in the Delta log prune
     files. `sorted_by`: the order of rows inside a file. `bounds`: further columns whose minimum and maximum stand in
     the Delta log for each file; they are never null. `since`: the store's layout that has the table first; an output of
-    an earlier one lacks it until its first such fact. `hidden`: columns that no view shows. `newest_of`: of rows with
+    an earlier one lacks it (of appended facts: until the first). `columns_since`: the same of single columns, which are
+    null there. `hidden`: columns that no view shows. `newest_of`: of rows with
     equal values in these columns the one with the highest `fact` counts. `is_gathered`: its facts come often, and
     their files are written again as one. `names_purge`: its view tells which purge took the row's document.
     `places`: columns that differ between equal runs, because they say where an input was."""
@@ -44,6 +45,7 @@ class TableSpec:
     sorted_by: tuple[str, ...] = ()
     bounds: tuple[str, ...] = ()
     since: int = 1
+    columns_since: Mapping[str, int] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()
     newest_of: tuple[str, ...] = ()
     is_gathered: bool = False
@@ -54,7 +56,7 @@ class TableSpec:
     def schema(self) -> pa.Schema:
         """The columns as Arrow has them."""
         hints = get_type_hints(self.row)
-        columns = [(field.name, _arrow_type(hints[field.name])) for field in fields(self.row)]
+        columns = [(column.name, _arrow_type(hints[column.name])) for column in fields(self.row)]
         return pa.schema([("k", _INT), *columns] if self.has_k else columns)
 
     @property
@@ -76,7 +78,7 @@ def _arrow_type(hint: Any) -> pa.DataType:
 
 TABLES: Final[dict[str, TableSpec]] = {
     "documents": TableSpec(
-        row=rows.DocumentRow, kind="fact", has_k=True, names_purge=True,
+        row=rows.DocumentRow, kind="fact", has_k=True, names_purge=True, columns_since={"domain": 3},
         sorted_by=("k", "doc_id", "source", "warc_file", "warc_offset"),
     ),
     "edits": TableSpec(row=rows.EditRow, kind="fact", has_k=True, sorted_by=("k", "doc_id", "stage", "kind", "count")),
@@ -97,6 +99,9 @@ TABLES: Final[dict[str, TableSpec]] = {
     "url_index": TableSpec(
         row=rows.ListedRow, kind="index", has_k=True,
         sorted_by=("k", "host", "url", "doc_id", "source", "warc_file", "warc_offset"),
+    ),
+    "domain_index": TableSpec(
+        row=rows.DomainIndexRow, kind="index", has_k=True, since=3, sorted_by=("k", "domain", "host", "doc_id"),
     ),
     "warc_index": TableSpec(
         row=rows.WarcIndexRow, kind="index", has_k=True,
@@ -137,7 +142,8 @@ KEYS: Final = pa.schema([
     ("num_chars", _INT), ("captured_at", _TEXT), ("url_key", _HASH), ("clean_hash", _HASH), ("signature", _HASH),
 ])  # fmt: skip
 """Unit file: a row for each document that survived the filters, in (offset) order. `url_key` is the BLAKE3-128 of the
-normalised URL (null where there is none or it names no page); `signature` the MinHash as num_perm uint32 (or uint64)
+normalised URL, with its fragment where the source says `fragments` (null where there is none or it names nothing: see
+`pages.compared_key`); `signature` the MinHash as num_perm uint32 (or uint64)
 little-endian, null where dedup.near is off or the text has no shingle. The locator of a text is (source_index,
 file_index, part_row): sources in recipe order, files of a source in sorted name order."""
 
@@ -188,7 +194,7 @@ has the first four columns."""
 SHARD_INDEX: Final = pa.schema([("doc_id", _HASH), ("start", _INT), ("num_tokens", _INT), ("tokens_hash", _HASH)])
 
 DICTIONARY: Final = frozenset({
-    "source", "host", "warc_file", "charset", "language", "status", "stage", "rule", "kind", "verdict",
+    "source", "host", "domain", "warc_file", "charset", "language", "status", "stage", "rule", "kind", "verdict",
 })  # fmt: skip
 """Columns worth a dictionary: everything else is nearly unique (hashes, URLs, offsets)."""
 
@@ -205,3 +211,21 @@ def with_scores(schema: pa.Schema, columns: Iterable[str]) -> pa.Schema:
     """`schema` and these columns of scores: `documents` and the parts have one for each classifier of the recipe that
     turns nothing down."""
     return pa.schema([*schema, *(pa.field(column, _REAL) for column in columns)])
+
+
+def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`rows` with exactly the columns of `schema`, missing ones null, others dropped."""
+    columns = [
+        rows[column.name].cast(column.type)
+        if column.name in rows.column_names
+        else pa.nulls(rows.num_rows, column.type)
+        for column in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def stored(name: str, columns: Iterable[str]) -> list[str]:
+    """The columns of a table, in order, that one with these `columns` should have: an output of an earlier release
+    lacks those that came since."""
+    present, later = set(columns), TABLES[name].columns_since
+    return [column for column in SCHEMAS[name].names if column in present or column not in later]

@@ -6,12 +6,12 @@ tables themselves are registered under their name with a leading underscore.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Final
 
 import pyarrow as pa
 
-from lineage.store.tables import SCHEMAS, TABLES, TableSpec
+from lineage.store.tables import SCHEMAS, TABLES, TableSpec, score_names
 
 
 def _columns_of(table: TableSpec) -> tuple[str, ...]:
@@ -27,11 +27,13 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 _PURGE_OF_DOCUMENT: Final = "SELECT doc_id, min(purge_id) AS purged FROM _purged GROUP BY doc_id"
 
 
-def definition(view: str, scores: Sequence[str] = ()) -> str:
-    """The CREATE VIEW statement of `view`, one of COLUMNS; of `documents` with these columns of scores, as they are."""
+def definition(view: str, present: Collection[str]) -> str:
+    """The CREATE VIEW statement of `view`, one of COLUMNS, over a table with these columns; those of scores are shown
+    as they are, and what a table of an earlier release lacks is null."""
+    lacking = TABLES[view].columns_since.keys() - set(present)
     schema = SCHEMAS[view]
-    shown = [_show(column, schema) for column in COLUMNS[view]]
-    columns = ", ".join([*shown, *(f'"{column}"' for column in scores)])
+    shown = [f'NULL::VARCHAR AS "{column}"' if column in lacking else _show(column, schema) for column in COLUMNS[view]]
+    columns = ", ".join([*shown, *(f'"{column}"' for column in score_names(present))])
     return f"CREATE VIEW {view} AS SELECT {columns} FROM {_rows_of(view)}"
 
 

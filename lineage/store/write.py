@@ -14,7 +14,7 @@ batches in which they came.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,10 +23,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lineage.ids import content_hash, sort_keys, text_hash
+from lineage.pages import url_key
 from lineage.storage.folder import Folder
 from lineage.store.checked import GROUP_ROWS, Bound, CheckedRowGroup, Sums, digest_of, encode_sums, side_name
 from lineage.store.shuffle import Shuffle
-from lineage.store.tables import DICTIONARY, SCHEMAS, TABLES, WRITTEN_ONCE, score_names, with_scores
+from lineage.store.tables import DICTIONARY, SCHEMAS, TABLES, WRITTEN_ONCE, conform, score_names, with_scores
 
 FOLDER: Final = "lineage"
 """Where the store lies in a run's output."""
@@ -42,9 +43,6 @@ _WIDE: Final = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 _EMPTY_TEXT: Final = text_hash("")
 _INDEXED_HASHES: Final = ("raw_hash", "text_hash", "clean_hash", "tokens_hash")
-
-UrlKey = Callable[[str], bytes | None]
-"""The BLAKE3-128 of a normalised URL, None where it is not one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +124,9 @@ def publish_rows(out: Folder, name: str, prefix: str, rows: pa.Table) -> TableFi
     return TableFile(path=path, size=len(data), num_rows=rows.num_rows, stats=_stats(name, rows))
 
 
-def index_rows(documents: pa.Table, url_key: UrlKey) -> dict[str, pa.Table]:
-    """The rows of url_index, warc_index, hash_index and cluster_index that stand for these rows of `documents`.
+def index_rows(documents: pa.Table) -> dict[str, pa.Table]:
+    """The rows of the index tables that stand for these rows of `documents`. Of rows of an earlier release, which have
+    no domain, those that this release finds by URL and domain are left out.
 
     The hash of the empty text is not indexed: it would name every page without text."""
     doc_k = documents["k"].combine_chunks()
@@ -135,9 +134,16 @@ def index_rows(documents: pa.Table, url_key: UrlKey) -> dict[str, pa.Table]:
     with_place = documents.filter(pc.is_valid(documents["warc_file"]))
     clustered = documents.filter(pc.is_valid(documents["cluster_id"]))
     hashes = [(documents[column].combine_chunks(), doc_k) for column in _INDEXED_HASHES]
-    url_keys = [None if url is None else url_key(url) for url in documents["url"].to_pylist()]
-    hashes.append((pa.array(url_keys, pa.binary()), doc_k))
-    return {
+    by_domain = {}
+    if "domain" in documents.column_names:
+        url_keys = [None if url is None else url_key(url) for url in documents["url"].to_pylist()]
+        hashes.append((pa.array(url_keys, pa.binary()), doc_k))
+        with_domain = documents.filter(pc.is_valid(documents["domain"]))
+        by_domain["domain_index"] = conform(
+            with_domain.drop_columns("k").append_column("k", _name_keys(with_domain["domain"])),
+            SCHEMAS["domain_index"],
+        )
+    return by_domain | {
         "url_index": conform(
             with_host.drop_columns("k").append_column("k", _name_keys(with_host["host"])), SCHEMAS["url_index"]
         ),
@@ -185,11 +191,11 @@ def add_rows(shuffle: Shuffle, name: str, rows: pa.Table, bucket: int | None = N
     shuffle.add(name, conform(rows, SCHEMAS[name]), bucket)
 
 
-def add_documents(shuffle: Shuffle, rows: pa.Table, url_key: UrlKey) -> None:
+def add_documents(shuffle: Shuffle, rows: pa.Table) -> None:
     """Rows of `documents`, and of every index table that is derived from them."""
     rows = conform(rows, schema_of("documents", rows))
     shuffle.add("documents", rows)
-    for name, derived in index_rows(rows, url_key).items():
+    for name, derived in index_rows(rows).items():
         shuffle.add(name, derived)
 
 
@@ -204,15 +210,6 @@ def write_tables(out: Folder, shuffle: Shuffle) -> dict[str, list[TableFile]]:
 def schema_of(name: str, rows: pa.Table) -> pa.Schema:
     """The schema of table `name`, which these rows are for: `documents` has the columns of scores that they have."""
     return with_scores(SCHEMAS[name], score_names(rows.column_names))
-
-
-def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """`rows` with exactly the columns of `schema`, missing ones null, others dropped."""
-    columns = [
-        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
 
 
 def _sorted(name: str, rows: pa.Table) -> pa.Table:

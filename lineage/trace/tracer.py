@@ -1,18 +1,16 @@
 """A document's whole history, from every direction: crawl record ⇄ decisions ⇄ token range ⇄ (run, step, row).
 
 A `Tracer` finds documents by one of their names and joins the facts about each into its history. Exposures to training
-are not stored but computed, by inverting each run's order. What higher layers compute of URLs and orders comes as
-functions.
+are not stored but computed, by inverting each run's order. What higher layers compute of orders comes as functions.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from lineage.ids import text_hash
+from lineage.pages import named_host, normalise_url, page_of
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from lineage.store.lookup import Lookup
@@ -28,10 +26,9 @@ from lineage.trace.exposure import (
     fold,
     plans_of_step,
 )
+from lineage.trace.nearest import nearest
 
 _AT_ONCE: Final = 256
-_BESIDE: Final = 20
-_NEAREST: Final = 3
 _Fact = TypeVar("_Fact", EditRow, FindingRow, PurgedRow)
 
 
@@ -41,12 +38,8 @@ class UnknownError(StoreError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Functions:
-    """What tracing takes from higher layers. `normalise` gives the URL that two spellings of one share, `named_host`
-    the recorded form of a host that a person names, or None where a text is neither; without `find` and `locate` a
-    history holds nothing of training."""
+    """What tracing takes from higher layers: without `find` and `locate` a history holds nothing of training."""
 
-    normalise: Callable[[str], str | None]
-    named_host: Callable[[str], str | None]
     find: FindReadings | None = None
     locate: LocateSequences | None = None
 
@@ -81,49 +74,27 @@ class Tracer:
 
     def by_id(self, doc_id: bytes) -> DocumentHistory:
         """The history of a document; of rows with this id, that of the one that was not a repetition."""
-        return self._histories_of(self._lookup.documents([doc_id]), f"document {doc_id.hex()}")[0]
+        rows = self._lookup.documents([doc_id])
+        if not rows:
+            raise UnknownError(f"no document {doc_id.hex()} in {self._out.url}{self._nearest(doc_id.hex())}")
+        return self._histories_of(rows, f"document {doc_id.hex()}")[0]
 
     def by_url(self, url: str) -> list[DocumentHistory]:
         """The documents of a URL, however it is spelt."""
-        wanted = self._functions.normalise(url)
-        if wanted is None:
-            raise UnknownError(f"{url!r} is not a URL: expected something like https://example.org/page")
-        rows = self._lookup.by_url_key(text_hash(wanted))
-        matching = [row for row in rows if row.url is not None and self._functions.normalise(row.url) == wanted]
+        matching = self._lookup.of_url(url)
         if not matching:
+            wanted = normalise_url(url)
             looked_for = repr(url) if url == wanted else f"{url!r} (as {wanted!r})"
-            raise UnknownError(f"no document with the URL {looked_for} in {self._out.url}{self._nearest(url, wanted)}")
+            raise UnknownError(f"no document with the URL {looked_for} in {self._out.url}{self._nearest(url)}")
         return self._histories_of(matching, f"document with the URL {url!r}")
 
-    def nearest_urls(self, url: str) -> list[str]:
-        """The recorded URLs that are most like this one, best first: of its host, with and without `www.`.
-
-        Only those beside it in the order of the host's URLs are compared, so a host of any size answers at once."""
-        host = self._functions.named_host(url)
-        if host is None:
-            return []
-        rest = url.encode("utf-8", "replace").decode().rpartition("://")[2]
-        path = "/" + rest.partition("/")[2]
-        other = host.removeprefix("www.") if host.startswith("www.") else f"www.{host}"
-        found: set[str] = set()
-        for name in (host, other):
-            for scheme in ("http", "https"):
-                found.update(self._lookup.urls_beside(name, f"{scheme}://{name}{path}", _BESIDE))
-        likeness = difflib.SequenceMatcher(b=rest)
-
-        def rank(known: str) -> tuple[float, str]:
-            likeness.set_seq1(known.rpartition("://")[2])
-            return -likeness.ratio(), known
-
-        return sorted(found, key=rank)[:_NEAREST]
-
-    def _nearest(self, url: str, wanted: str) -> str:
-        """The end of a message about a URL that is not recorded."""
-        near = self.nearest_urls(url)
+    def _nearest(self, name: str) -> str:
+        """The end of a message about a URL or an id that is not recorded."""
+        near = nearest(self._lookup, name)
         if near:
             return "; nearest: " + ", ".join(near)
-        host = self._functions.named_host(wanted)
-        return f"; its host {host} has no document" if host else ""
+        page = page_of(name)
+        return f"; its host {page.host} has no document" if page is not None else ""
 
     def by_hash(self, digest: bytes) -> list[DocumentHistory]:
         """The documents whose raw, text, clean or tokens hash this is."""
@@ -131,7 +102,7 @@ class Tracer:
 
     def by_host(self, host: str, limit: int | None = None) -> tuple[list[DocumentHistory], int]:
         """The documents of a host in order of URL, the first `limit` of them, and how many it has."""
-        name = self._functions.named_host(host)
+        name = named_host(host)
         ids, num = self._distinct(name, limit) if name else ([], 0)
         if not num:
             raise UnknownError(f"no document of host {name or host!r} in {self._out.url}")
@@ -152,7 +123,7 @@ class Tracer:
 
     def last_of_host(self, host: str) -> DocumentHistory:
         """The last of the documents that `by_host` gives without a limit."""
-        (history,) = self.histories([self._lookup.last_of_host(self._functions.named_host(host) or host).doc_id])
+        (history,) = self.histories([self._lookup.last_of_host(named_host(host) or host).doc_id])
         return history
 
     def by_place(self, warc_file: str, offset: int) -> list[DocumentHistory]:

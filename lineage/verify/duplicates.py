@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 
 from lineage.ids import content_hash, sort_key
 from lineage.index.output_index import Index
+from lineage.index.source_keys import sources_with_fragments
+from lineage.pages import compared_key
 from lineage.storage.folder import Folder
 from lineage.store.purged_spans import PurgedSpans
 from lineage.store.shuffle import Shuffle
@@ -34,11 +36,14 @@ _SIDES: Final = pa.schema([("k", pa.int64()), *(_REQUESTS.field(i) for i in rang
 _EXACT: Final = 1e-9
 
 
-def check_edges(shuffle: Shuffle, index: Index, purged: PurgedSpans, hooks: VerifyHooks) -> Iterator[Problem]:
+def check_edges(
+    out: Folder, shuffle: Shuffle, index: Index, purged: PurgedSpans, hooks: VerifyHooks
+) -> Iterator[Problem]:
     """Every duplicate against the kept document that it names; what lies in an earlier output that cannot be opened
     counts as there, and that output is a problem."""
     not_opened: dict[str, str] = {}
     num_unknown = 0
+    apart = sources_with_fragments(out)
     ordinals = {(entry.source, entry.part): ordinal for ordinal, entry in enumerate(index.documents)}
     for bucket in range(shuffle.num_buckets("documents")):
         kept = {
@@ -58,34 +63,36 @@ def check_edges(shuffle: Shuffle, index: Index, purged: PurgedSpans, hooks: Veri
                 if not is_known:
                     yield _edge(row, f"{row['duplicate_of'].hex()} is not kept")
                 continue
-            yield from _check_edge(row, other, hooks)
+            yield from _check_edge(row, other, apart, decided_by_bands=hooks.share_band is not None)
             if row["stage"] == "dedup.near" and not purged.doc_ids & {row["doc_id"], other["doc_id"]}:
                 for side in (row, other):
                     place = side["source"], side["part"]
                     if place in ordinals:
                         requests.append(_request(row, side["part_row"], ordinals[place]))
         shuffle.add("requests", pa.Table.from_pylist(requests, schema=_REQUESTS))
-    for out, reason in not_opened.items():
+    for earlier, reason in not_opened.items():
         message = f"cannot be opened, so {num_unknown:,} duplicates of what it may hold are not checked: {reason}"
-        yield Problem("duplicates.earlier", out, message)
+        yield Problem("duplicates.earlier", earlier, message)
 
 
 def _edge(row: dict[str, Any], message: str) -> Problem:
     return Problem("duplicates.edge", f"document {row['doc_id'].hex()}", f"is a duplicate by {row['stage']}; {message}")
 
 
-def _check_edge(row: dict[str, Any], other: dict[str, Any], hooks: VerifyHooks) -> Iterator[Problem]:
+def _check_edge(
+    row: dict[str, Any], other: dict[str, Any], apart: Collection[str], *, decided_by_bands: bool
+) -> Iterator[Problem]:
     if row["cluster_id"] != other["cluster_id"]:
         message = f"its cluster_id is not that of {other['doc_id'].hex()}, which it repeats"
         yield Problem("documents.cluster", f"document {row['doc_id'].hex()}", message)
     if row["stage"] == "dedup.url":
-        keys = [hooks.url_key(side["url"]) if side["url"] else None for side in (row, other)]
+        keys = [compared_key(side["url"], fragments=side["source"] in apart) for side in (row, other)]
         if keys[0] is None or keys[0] != keys[1]:
             yield _edge(row, f"its URL is not that of {other['doc_id'].hex()}")
     elif row["stage"] == "dedup.exact":
         if row["clean_hash"] != other["clean_hash"] or row["similarity"] != 1.0:
             yield _edge(row, f"its text is not that of {other['doc_id'].hex()}")
-    elif row["similarity"] is None or (row["threshold"] is None) != (hooks.share_band is not None):
+    elif row["similarity"] is None or (row["threshold"] is None) != decided_by_bands:
         yield _edge(row, f"its similarity is {row['similarity']} and its threshold {row['threshold']}")
     elif row["threshold"] is not None and row["similarity"] < row["threshold"]:
         yield _edge(row, f"its similarity {row['similarity']} is below {row['threshold']}")

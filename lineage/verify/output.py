@@ -124,12 +124,12 @@ def _check_documents(
 ) -> Iterator[Problem]:
     with Shuffle(num_buckets(state(out, "documents").num_rows)) as shuffle:
         documents = "lineage/documents"
-        yield from guarded("table.unreadable", documents, shuffle_documents(out, shuffle, facts, purged, hooks))
+        yield from guarded("table.unreadable", documents, shuffle_documents(out, shuffle, facts, purged))
         yield from shuffle_parts(out, index, shuffle)
         yield from shuffle_others(out, index, shuffle)
         yield from check_documents(shuffle, facts, purged, has_tokens=index.has_tokens)
-        yield from check_indexes(shuffle)
-        yield from guarded("duplicates.unreadable", documents, check_edges(shuffle, index, purged, hooks))
+        yield from check_indexes(shuffle, of_earlier_release=facts.of_earlier_release)
+        yield from guarded("duplicates.unreadable", documents, check_edges(out, shuffle, index, purged, hooks))
         yield from check_similarities(out, index, shuffle, hooks)
         yield from guarded("texts.unreadable", TEXTS_FILE, check_parsed_texts(out, shuffle, purged))
 

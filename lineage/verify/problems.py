@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from lineage.ids import content_hash
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
 from lineage.store.damage import DAMAGE
@@ -39,10 +38,6 @@ class Verification:
     num_retokenized: int = 0
 
 
-def _no_url(url: str) -> bytes | None:
-    return content_hash(url.encode("utf-8", "surrogatepass"))
-
-
 def _nowhere(_doc_id: bytes) -> bool:
     return False
 
@@ -54,14 +49,12 @@ def _as_it_should_be(_out: Folder, _index: Index) -> str | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyHooks:
     """What `verify` needs from higher layers: the Jaccard similarity of two clean texts as the run measured it,
-    whether two of them are near where the run took that from their bands alone (None: the Jaccard decided), the
-    BLAKE3-128 of a normalised URL, whether an earlier output that the run compared with holds a document
-    (NotOpenedError: none that could be opened), and what the report of an output shows otherwise than its store and
-    index (None: nothing)."""
+    whether two of them are near where the run took that from their bands alone (None: the Jaccard decided), whether an
+    earlier output that the run compared with holds a document (NotOpenedError: none that could be opened), and what the
+    report of an output shows otherwise than its store and index (None: nothing)."""
 
     jaccard: Callable[[str, str], float]
     share_band: Callable[[str, str], bool] | None = None
-    url_key: Callable[[str], bytes | None] = _no_url
     known_elsewhere: Callable[[bytes], bool] = _nowhere
     stale_report: Callable[[Folder, Index], str | None] = _as_it_should_be
 

@@ -75,7 +75,9 @@ class GroupVerdicts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DedupResult:
     """The verdicts, by (source_index, group), and what was counted on the way: `identity`, `dedup.url`, `dedup.exact`,
-    `dedup.near` (documents dropped), `candidate_pairs`, `compared_pairs`, `verified_pairs`, `capped_buckets`."""
+    `dedup.near` (documents dropped), `candidate_pairs`, `compared_pairs`, `verified_pairs`, `capped_buckets`; of the
+    documents dropped for their URL `compared_pages` with the text of the kept one, and `unlike_pages` among them, in
+    all and by source_index (`unlike_pages.N`)."""
 
     verdicts: tuple[GroupVerdicts, ...]
     counts: Mapping[str, int]
@@ -210,6 +212,17 @@ class _Flow:
             if number not in written.files and not self.folder.exists(name):
                 _write(self.folder, name, VERDICTS.empty_table())
         self.count(decided, "dedup.url", "dedup.exact", "dedup.near")
+        if self.job.table.near and decided.counts.get("dedup.url", 0):
+            self.texts_of_pages(decided)
+
+    def texts_of_pages(self, decided: PublishedPartitions) -> None:
+        """Count the documents that were dropped for their URL and whose text is not that of the kept one."""
+        pairs = self.phase("url_pairs", decided.names, verdicts.url_pair_rows, verdicts.url_pairs)
+        signatures = self.phase(
+            "url_signatures", pairs.names, near.endpoint_rows, self.bound(near.signatures_of), len(self.slices)
+        )
+        unlike = self.phase("unlike_pages", _compared(pairs, signatures), near.pair_rows, self.bound(near.unlike))
+        self.count(unlike, *unlike.counts)
 
     def bound(self, reduce: Callable[[Context, int, pa.Table], Reduced]) -> Callable[[int, pa.Table], Reduced]:
         """A reducer that takes the context, with it."""

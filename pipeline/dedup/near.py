@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lineage.ids import sort_keys
 from pipeline.dedup.exchange import PARTITION
-from pipeline.dedup.inputs import KeysFile, is_earlier, open_slice, ordinals, read_keys, read_texts
+from pipeline.dedup.inputs import KeysFile, is_earlier, locators, open_slice, ordinals, read_keys, read_texts
 from pipeline.dedup.rows import Context, FileSlice, Reduced, are_among, first_documents, ints, positions, prefix, routed
 from stages.dedup.bands import I64, band_keys, band_orders, unpack_signatures
 from stages.dedup.candidates import BandRows, candidate_pairs, collapse_equal_texts, distinct_pairs, stands_again
@@ -26,6 +26,8 @@ from stages.dedup.shingles import jaccard, shingles
 
 _BAND_COLUMNS: Final = ("key", "text", "k", "order", "preference", "node")
 _ESTIMATED_AT_ONCE: Final = 1 << 16
+UNLIKE: Final = 0.2
+"""An estimated Jaccard below it is that of two texts and not of two states of one (docs/rules.md: measured)."""
 _DIGITS: Final = 20
 """Of a time up to its microseconds. A step of one's own may write any text there."""
 
@@ -234,6 +236,24 @@ def estimated(context: Context, _: int, rows: pa.Table) -> Reduced:
         pa.table({"a": pairs.a[likely], "b": pairs.b[likely]}),
         {"candidate_pairs": len(likely), "compared_pairs": int(np.count_nonzero(likely))},
     )
+
+
+def unlike(context: Context, _: int, rows: pa.Table) -> Reduced:
+    """How many of these pairs have texts that are not alike, in all (`unlike_pages`) and by the source_index of b
+    (`unlike_pages.N`); `compared_pages` are those of which both have a signature."""
+    pairs = _Pairs(rows)
+    both = np.flatnonzero((pairs.left >= 0) & (pairs.right >= 0))
+    signatures = unpack_signatures(pairs.values, context.table)
+    is_unlike = np.zeros(len(both), np.bool_)
+    for begin in range(0, len(both), _ESTIMATED_AT_ONCE):
+        block = both[begin : begin + _ESTIMATED_AT_ONCE]
+        agreement = (signatures[pairs.left[block]] == signatures[pairs.right[block]]).mean(axis=1)
+        is_unlike[begin : begin + len(block)] = agreement < UNLIKE
+    sources, numbers = np.unique(locators(pairs.b[both[is_unlike]])[0], return_counts=True)
+    counts = {"compared_pages": len(both), "unlike_pages": int(np.count_nonzero(is_unlike))}
+    by_source = dict(zip(sources.tolist(), numbers.tolist(), strict=True))
+    counts |= {f"unlike_pages.{source}": number for source, number in by_source.items()}
+    return Reduced(pa.table({"b": pairs.b[both[is_unlike]]}), counts)
 
 
 def verified(context: Context, _: int, rows: pa.Table) -> Reduced:

@@ -19,7 +19,10 @@ from stages.dedup.options import DedupTable, Keep
 _NO_NODE: Final = -1
 _DECIDING: Final = ("doc_id", "url_key", "clean_hash", "num_chars", "captured_at", "signature")
 _PLACE: Final = ("source_index", "file_index", "part_row")
-_DECISIONS: Final = pa.schema([("node", pa.int64()), *(field for field in VERDICTS if field.name not in _PLACE)])
+_DECISIONS: Final = pa.schema([
+    ("node", pa.int64()), ("kept", pa.int64()), *(field for field in VERDICTS if field.name not in _PLACE),
+])  # fmt: skip
+"""`kept`: the node of `duplicate_of`, _NO_NODE for none."""
 
 
 def label_rows(context: Context, name: str) -> pa.Table:
@@ -129,6 +132,7 @@ def _decision_table(
     similarity = pa.array(found.similarity, mask=np.isnan(found.similarity))
     columns = {
         "node": node.take(pa.array(found.row)),
+        "kept": pc.fill_null(node.take(_index(found.duplicate_of)), _NO_NODE),
         "doc_id": doc_id.take(pa.array(found.row)),
         "status": pa.array(["duplicate", "kept"]).take(pa.array((found.stage == NONE).astype(np.int64))),
         "stage": stages,
@@ -153,6 +157,20 @@ def decision_rows(context: Context, name: str) -> pa.Table:
     return routed(context.group_of(ints(rows, "node")), rows)
 
 
+def url_pair_rows(context: Context, name: str) -> pa.Table:
+    """Each document that was dropped for its URL (b) and the one that was kept of it (a), by b: of one page a million
+    documents may have gone."""
+    rows = context.read(name, ["node", "kept", "stage"])
+    rows = rows.filter(pc.equal(rows["stage"], "dedup.url"))
+    b = ints(rows, "node")
+    return routed(context.partition_of(b), pa.table({"a": rows["kept"], "b": b}))
+
+
+def url_pairs(_: int, rows: pa.Table) -> Reduced:
+    """The pairs as they came."""
+    return Reduced(rows.select(["a", "b"]), {})
+
+
 def repeated_verdict_rows(context: Context, name: str) -> pa.Table:
     """What identity has taken out, as duplicates of their own doc_id, by group of files."""
     rows = context.read(name, ["node", "doc_id"])
@@ -161,6 +179,7 @@ def repeated_verdict_rows(context: Context, name: str) -> pa.Table:
     doc_id = rows["doc_id"].cast(pa.binary())
     columns = {
         "node": rows["node"],
+        "kept": np.full(len(rows), _NO_NODE),
         "doc_id": doc_id,
         "status": pa.array(["duplicate"] * len(rows), pa.string()),
         "stage": same,

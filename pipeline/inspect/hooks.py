@@ -17,7 +17,6 @@ from stages.dedup.bands import bands_of
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
-from stages.steps.url import named_host, url_key
 from trainer.data.cache.folder import CacheFolder, DiskError
 
 _log = logging.getLogger(__name__)
@@ -57,7 +56,6 @@ def verify_hooks(out: Folder) -> VerifyHooks:
     return VerifyHooks(
         jaccard=similarity,
         share_band=None if table.verify else similarity.share_band,
-        url_key=url_key,
         known_elsewhere=lambda doc_id: find(doc_id) is not None,
         stale_report=stale_report,
     )
@@ -67,8 +65,6 @@ def plan_hooks(out: Folder) -> PlanHooks:
     """What planning a purge needs."""
     table = recipe_of(out).dedup
     return PlanHooks(
-        url_key=url_key,
-        named_host=named_host,
         resembles=Similarity(table).resembles,
         find_elsewhere=find_in(table.against),
     )

@@ -15,28 +15,40 @@ import pyarrow.parquet as pq
 
 from lineage.ids import parse_id
 from lineage.index.output_index import read_index
-from lineage.purge.plan import PlanHooks, PurgeMatch
+from lineage.purge.plan import PurgeMatch
 from lineage.recipe import RecipeError
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, is_remote, local_path, split
 from lineage.store.delta import read_table
 from lineage.store.lookup import Lookup
 from lineage.store.query import WrongQueryError, query
+from lineage.trace.nearest import nearest
 from lineage.trace.tracer import UnknownError
 
 _ID_COLUMNS: Final = ("doc_id", "id")
 _URL_COLUMN: Final = "url"
+_MOST_WITH_NEAREST: Final = 100
+"""Unknown names for which the nearest is looked up: a list may hold millions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownName:
+    """An id or URL of a list that the output has not got."""
+
+    name: str
+    nearest: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeTargets:
-    """A match of documents that the output has; `unknown` are listed names of which it has none."""
+    """A match of documents that the output has; `unknown` are listed names of which it has none, each with the recorded
+    ones that are most like it (of the first few)."""
 
     match: PurgeMatch
-    unknown: tuple[str, ...] = ()
+    unknown: tuple[UnknownName, ...] = ()
 
 
-def listed_targets(out: Folder, path: str, hooks: PlanHooks) -> PurgeTargets:
+def listed_targets(out: Folder, path: str) -> PurgeTargets:
     """The documents that a .txt, .csv or .parquet file lists: by ids, or by URLs in any spelling.
 
     A text has a name a line; lines that are empty or begin with # do not count. A table has a column doc_id, id or url,
@@ -55,11 +67,17 @@ def listed_targets(out: Folder, path: str, hooks: PlanHooks) -> PurgeTargets:
     lookup = Lookup(out)
     ids = {parse_id(name.value): name.value for name in listed if _is_id(name.value)}
     there = {row.doc_id for row in lookup.documents(sorted(ids))}
-    of_urls = {name.value: _of_url(lookup, name.value, hooks) for name in listed if not _is_id(name.value)}
-    unknown = [value for doc_id, value in ids.items() if doc_id not in there]
-    unknown += [url for url, found in of_urls.items() if not found]
+    by_url = lookup.of_urls([name.value for name in listed if not _is_id(name.value)])
+    of_urls = {url: [row.doc_id for row in rows] for url, rows in by_url.items()}
+    names = [value for doc_id, value in ids.items() if doc_id not in there]
+    names += [url for url, found in of_urls.items() if not found]
+    unknown = [
+        UnknownName(name=name, nearest=tuple(nearest(lookup, name)) if number < _MOST_WITH_NEAREST else ())
+        for number, name in enumerate(names)
+    ]
     if not there and not any(of_urls.values()):
-        raise UnknownError(f"--from {path}: none of its {len(listed):,} ids or URLs is in {out.url}")
+        near = f"; nearest to {unknown[0].name}: {', '.join(unknown[0].nearest)}" if unknown[0].nearest else ""
+        raise UnknownError(f"--from {path}: none of its {len(listed):,} ids or URLs is in {out.url}{near}")
     named_by = f"--from {path}"
     if not ids:
         urls = tuple(url for url, found in of_urls.items() if found)
@@ -162,12 +180,6 @@ def _by_condition(out: Folder, condition: str, *, named_by: str) -> PurgeTargets
 
 def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _of_url(lookup: Lookup, url: str, hooks: PlanHooks) -> list[bytes]:
-    wanted = hooks.url_key(url)
-    rows = [] if wanted is None else lookup.by_url_key(wanted)
-    return [row.doc_id for row in rows if row.url and hooks.url_key(row.url) == wanted]
 
 
 def _is_id(name: str) -> bool:

@@ -24,10 +24,9 @@ def make_tracer(out: str, version: int | None = None, runs: Sequence[str] = ()) 
 
 
 def _tracer(out: str, version: int | None, more: MoreRuns) -> Tracer:
-    from stages.steps.url import named_host, normalise_url
     from trainer.provenance.exposure import find_readings, locate_sequences
 
-    functions = Functions(normalise=normalise_url, named_host=named_host, find=find_readings, locate=locate_sequences)
+    functions = Functions(find=find_readings, locate=locate_sequences)
     return Tracer(Folder(out), functions, version=version, more=more)
 
 

@@ -206,4 +206,6 @@ def _match(kind: str, value: str) -> PurgeMatch:
         return PurgeMatch(kind="url", values=(value,))
     if kind == "host":
         return PurgeMatch(kind="host", values=(value,))
-    raise RecipeError(f"kind {kind!r}: expected doc, url or host")
+    if kind == "domain":
+        return PurgeMatch(kind="domain", values=(value,))
+    raise RecipeError(f"kind {kind!r}: expected doc, url, host or domain")

@@ -15,7 +15,7 @@ from pipeline.recipe import comparing
 from pipeline.units.results import ReadResult
 from stages.steps.catalogue import CORPUS_STAGES
 
-NUM_STEPS = 12
+NUM_STEPS = 15
 """About how many steps comparing has: only the progress bar asks."""
 
 

@@ -80,7 +80,13 @@ def summarise(
         num_shards=len(index.shards),
         rejected={stage: dict(rules) for stage, rules in rejected.items()},
         faults=as_kept(faults_of(read)),
-        dedup=dict(compared.counts),
+        dedup={name: num for name, num in compared.counts.items() if not name.startswith("unlike_pages.")},
+        unlike_pages={
+            source.name: compared.counts[key]
+            for number, source in enumerate(state.recipe.source)
+            if (key := f"unlike_pages.{number}") in compared.counts
+        },
+        num_without_page=sum(unit.num_without_page for unit in read),
         order_fingerprint=index.order_fingerprint,
         content_fingerprint=index.content_fingerprint,
         seconds={

@@ -78,6 +78,7 @@ def unit_file_options(recipe: PipelineRecipe) -> UnitFileOptions:
         scores=tuple(table.name for table in recipe.classifier if not table.rejects),
         keep_text=recipe.run.keep_text,
         keep_facts=keeps_facts(recipe),
+        fragments=frozenset(source.name for source in recipe.source if source.fragments),
     )
 
 

@@ -35,7 +35,6 @@ from pipeline.parquet.rows import read_rows
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.plan import Unit
 from pipeline.units.results import BucketResult, JoinResult, ShuffleResult
-from stages.steps.url import url_key
 
 IN_PROCESS_ROWS = 1 << 20
 """Documents up to which one process writes the tables: tasks would take longer to start. The bytes do not depend on it.
@@ -84,7 +83,9 @@ def write_lineage(
 ) -> None:
     """Write and commit every table. `joined` is in plan order; `small` are the tables that fit in memory."""
     num_rows, survivors = sum(unit.num_rows for unit in joined), sum(unit.num_kept for unit in joined)
-    about = dict.fromkeys(("documents", "findings", "url_index", "warc_index", "cluster_index"), num_rows)
+    about = dict.fromkeys(
+        ("documents", "findings", "url_index", "domain_index", "warc_index", "cluster_index"), num_rows
+    )
     about |= {"edits": survivors, "placements": survivors, "hash_index": 4 * num_rows}
     buckets = _placement_buckets(shards)
     scores = [SCORE + table.name for table in state.plan.recipe.classifier if not table.rejects]
@@ -183,7 +184,7 @@ def write_one(job: RecordJob, item: BucketToWrite) -> BucketResult:
 
 
 def _add_unit(shuffle: Shuffle, out: Folder, folder: str) -> None:
-    add_documents(shuffle, read_rows(out, f"{folder}/final.parquet"), url_key)
+    add_documents(shuffle, read_rows(out, f"{folder}/final.parquet"))
     add_rows(shuffle, "edits", read_rows(out, f"{folder}/final_edits.parquet"))
     add_rows(shuffle, "findings", read_rows(out, f"{folder}/findings.parquet"))
 

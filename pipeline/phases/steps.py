@@ -13,7 +13,6 @@ from pipeline.models.encoder import check_installed, load_encoder
 from pipeline.recipe import PipelineRecipe, check_steps_of, comparing, tables_of
 from stages.chain import build_chain
 from stages.steps.catalogue import CORPUS_STAGES, StepTables
-from stages.steps.url import named_host, names_page, normalise_url
 
 
 def step_tables(recipe: PipelineRecipe) -> StepTables:
@@ -33,7 +32,7 @@ def _purged_sets(outs: Sequence[str]) -> PurgedSets | None:
     if not outs:
         return None
     try:
-        return read_purged_sets(outs, normalise_url, named_host, names_page)
+        return read_purged_sets(outs)
     except StoreError as error:
         raise RecipeError(f"purges.honour: {error}") from error
 

@@ -37,7 +37,9 @@ class RunSummary(JsonRecord):
     """Counts are those of the whole run. `num_unreadable` counts stretches; `rejected` is by stage and rule; `seconds`
     are processor seconds by source and stage; `devices` are the kinds that models ran on, by model; `parsed_texts` is
     what run.keep_text keeps, `from_output` the earlier output whose texts were the input; `nothing_kept` is the reason
-    where no document was kept; `identity` is what later calls compare (`RunPlan.identity`)."""
+    where no document was kept; `unlike_pages` are, by source, the documents that went for their URL alone though their
+    text is not like that of the kept one; `num_without_page` are those whose URL names no page (None: an output of an
+    earlier release); `identity` is what later calls compare (`RunPlan.identity`)."""
 
     name: str
     output: str
@@ -53,6 +55,8 @@ class RunSummary(JsonRecord):
     rejected: Mapping[str, Mapping[str, int]]
     faults: tuple[FaultRow, ...] = ()
     dedup: Mapping[str, int]
+    unlike_pages: Mapping[str, int] = field(default_factory=dict)
+    num_without_page: int | None = None
     order_fingerprint: str
     content_fingerprint: str
     seconds: Mapping[str, Mapping[str, float]]
@@ -62,6 +66,17 @@ class RunSummary(JsonRecord):
     parsed_texts: ParsedTextsSize | None = None
     from_output: str | None = None
     identity: Mapping[str, Any]
+
+
+def unlike_warnings(unlike_pages: Mapping[str, int]) -> list[str]:
+    """A sentence for each source of which dedup.url dropped documents whose texts are unlike the kept ones."""
+    return [
+        f"dedup.url dropped {num:,} {'document' if num == 1 else 'documents'} of source {source!r} whose text is unlike"
+        " that of the kept one (estimated Jaccard below 0.2), as their URLs name one page. Where these differ in what"
+        " stands behind # alone, give the source fragments = true; dedup.url = false keeps all of them. To see them:"
+        f" SELECT doc_id, url, duplicate_of FROM documents WHERE stage = 'dedup.url' AND source = '{source}'"
+        for source, num in sorted(unlike_pages.items())
+    ]
 
 
 def encode_summary(summary: RunSummary) -> bytes:

@@ -20,6 +20,7 @@ from typing import Any, Final
 from lineage.ids import add_digests, show_digest, sort_key, text_hash
 from lineage.index.output_index import part_name
 from lineage.index.parsed_texts import texts_name
+from lineage.pages import compared_key, page_of
 from lineage.purge.purged_sets import PURGED_RULE
 from lineage.purge.rewrite import erase_parsed_texts
 from lineage.storage.folder import Folder
@@ -36,7 +37,6 @@ from stages.pii.regions import region_of
 from stages.quality.offending import offending_lines
 from stages.quality.options import QualityTable
 from stages.reading.options import InputCounts, Unreadable
-from stages.steps.url import page_key, url_host
 
 _OF_DOCUMENT: Final = tuple(name for name in tables.PART.names if name != "rule_values")
 """Columns of a part that are a document's own."""
@@ -46,7 +46,7 @@ _OF_DOCUMENT: Final = tuple(name for name in tables.PART.names if name != "rule_
 class UnitFileOptions:
     """What the recipe asks of a unit's files: signatures as `dedup` says, the lines that `quality` counts marked in
     excerpts, every finding, a column for each of these classifiers' scores, the texts after parse, the facts that a run
-    starts from."""
+    starts from; the sources in which URLs with other fragments are other pages."""
 
     dedup: DedupTable
     quality: QualityTable
@@ -54,6 +54,7 @@ class UnitFileOptions:
     scores: tuple[str, ...]
     keep_text: bool
     keep_facts: bool
+    fragments: frozenset[str]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,6 +76,7 @@ class UnitTally:
     digest: int = 0
     rejected: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     num_survivors: int = 0
+    num_without_page: int = 0
     num_chars: int = 0
     html_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
@@ -166,6 +168,7 @@ class UnitTally:
                 for (stage, rule), (num, digest) in sorted(self.rejected.items())
             ),
             num_survivors=self.num_survivors,
+            num_without_page=self.num_without_page,
             num_chars=self.num_chars,
             html_bytes=self.html_bytes,
             faults=tuple(self.faults.sorted()),
@@ -277,7 +280,7 @@ class UnitWriter:
         of `findings`, and those of tables.EXCERPTS."""
         stage, rule, doc_id = row["stage"], row["rule"], row["doc_id"]
         self._tally.count_rejected(stage, rule, doc_id)
-        self._documents.add(row)
+        self._add_row({**row, **_page_columns(row["url"])})
         for excerpt in excerpts:
             self._excerpt_rows.add(excerpt)
         if self._options.whole_ledger:
@@ -304,7 +307,7 @@ class UnitWriter:
             "value": finding.value,
             "threshold": finding.threshold,
         }
-        self._documents.add(row)
+        self._add_row(row)
         if self._options.whole_ledger:
             self._add_findings(document, (*document.findings, *rejection.findings, finding))
 
@@ -315,7 +318,7 @@ class UnitWriter:
         clean_hash = text_hash(document.text)
         row = _record_row(document)
         row |= {"clean_hash": clean_hash, "status": "kept", "part": self._unit.file_index, "part_row": part_row}
-        self._documents.add(row)
+        self._add_row(row)
         part = {name: row[name] if name in row else getattr(document, name) for name in _OF_DOCUMENT}
         self._part.add(part | {"rule_values": self._rule_values(document)} | _scores(document))
         for edit in document.edits:
@@ -338,11 +341,15 @@ class UnitWriter:
                 "num_chars": len(document.text),
                 "captured_at": document.captured_at,
                 "clean_hash": clean_hash,
-                "url_key": page_key(document.url),
+                "url_key": compared_key(document.url, fragments=self._unit.source in self._options.fragments),
                 "signature": self._signer.signature(document.text) if self._signer else None,
             }
         )
         tally.seconds["signature"] = tally.seconds.get("signature", 0.0) + time.perf_counter() - started
+
+    def _add_row(self, row: Mapping[str, Any]) -> None:
+        self._tally.num_without_page += row["host"] is None
+        self._documents.add(row)
 
     def _rule_values(self, document: Document) -> str | None:
         """What each rule measured, as JSON; null where the ledger is not kept."""
@@ -373,7 +380,7 @@ def _record_row(document: Document) -> dict[str, Any]:
         "doc_id": document.doc_id,
         "source": document.source,
         "url": document.url,
-        "host": url_host(document.url) if document.url else None,
+        **_page_columns(document.url),
         "warc_file": document.place.file,
         "warc_offset": document.place.offset,
         "warc_length": document.place.length,
@@ -387,6 +394,12 @@ def _record_row(document: Document) -> dict[str, Any]:
         "language_score": document.language_score,
         **_scores(document),
     }
+
+
+def _page_columns(url: str | None) -> dict[str, str | None]:
+    """Host and registered domain of the page that a URL names."""
+    page = page_of(url)
+    return {"host": None, "domain": None} if page is None else {"host": page.host, "domain": page.domain}
 
 
 def _scores(document: Document) -> dict[str, float]:

@@ -57,7 +57,7 @@ class UnitFile:
 class ReadResult(JsonRecord):
     """unit.json: what came of an input file. `file` is its relative name and `url` its place; `digest` is that of all
     its documents' ids; `html_bytes` are their payloads, unpacked; `seconds` are processor seconds by stage; `texts` and
-    `facts` are what run.keep_text keeps."""
+    `facts` are what run.keep_text keeps. `num_without_page` are documents whose URL names no page."""
 
     key: str
     source: str
@@ -80,6 +80,7 @@ class ReadResult(JsonRecord):
     part: CleanPart
     texts: UnitFile | None = None
     facts: UnitFile | None = None
+    num_without_page: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from lineage.pages import page_of
 from stages.document import Document, Edit, Finding, Outcome, decide
 from stages.pii.options import PiiTable
 from stages.pii.regions import AUTO, region_of
@@ -18,16 +17,15 @@ class PiiStep:
 
     stage = STAGE
 
-    def __init__(self, table: PiiTable, host_of: Callable[[str | None], str | None], *, ledger: bool = False) -> None:
-        """`host_of` gives the host of a document's URL."""
+    def __init__(self, table: PiiTable, *, ledger: bool = False) -> None:
         self._table = table
-        self._host_of = host_of
         self._ledger = ledger
 
     def __call__(self, document: Document, /) -> Outcome:
         region: str | None = self._table.phone_region
         if region == AUTO:
-            region = region_of(document.language, self._host_of(document.url))
+            page = page_of(document.url)
+            region = region_of(document.language, None if page is None else page.host)
         scrubbed = scrub(document.text, self._table.kinds, region)
         if self._table.action == "drop":
             num_finds = sum(scrubbed.counts.values())

@@ -26,7 +26,7 @@ from stages.steps.fasttext_model import BUNDLED
 from stages.steps.language import LanguageStep, LanguageTable
 from stages.steps.parse import ParseStep, ParseTable
 from stages.steps.prefilter import PrefilterStep
-from stages.steps.url import UrlStep, UrlTable, url_host
+from stages.steps.url import UrlStep, UrlTable
 from stages.steps.user_step import StepTable, UserStep
 
 
@@ -184,7 +184,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         asks={"decontaminate.against": lambda tables: tables.decontaminate.against},
     ),
     "pii": StepSpec(
-        make=lambda making: PiiStep(making.tables.pii, url_host, ledger=making.tables.ledger),
+        make=lambda making: PiiStep(making.tables.pii, ledger=making.tables.ledger),
         is_on=lambda tables: bool(tables.pii.kinds),
         modules=("stages.pii.step",),
         recipe_keys=("pii",),

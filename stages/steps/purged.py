@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lineage.ids import text_hash
+from lineage.pages import normalise_url, page_of, with_parents
 from lineage.purge.purged_sets import PURGED_RULE, PurgedSets
 from stages.document import Document, Finding, Outcome, Rejection, Step
-from stages.steps.url import normalise_url, url_host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +45,15 @@ class PurgeFilter:
 
 
 def origin_in(purged: PurgedSets, document: Document) -> bool:
-    """By what is known before a document is parsed: id, payload, URL, host."""
-    return (
-        document.doc_id in purged.doc_ids
-        or document.raw_hash in purged.hashes
-        or (bool(purged.urls) and document.url is not None and normalise_url(document.url) in purged.urls)
-        or (bool(purged.hosts) and url_host(document.url) in purged.hosts)
-    )
+    """By what is known before a document is parsed: id, payload, URL (that of its page, or with the fragment), host,
+    domain."""
+    if document.doc_id in purged.doc_ids or document.raw_hash in purged.hashes:
+        return True
+    if document.url is None or not (purged.urls or purged.hosts or purged.domains):
+        return False
+    if purged.urls and not purged.urls.isdisjoint(
+        (normalise_url(document.url), normalise_url(document.url, fragments=True))
+    ):
+        return True
+    page = page_of(document.url)
+    return page is not None and (page.host in purged.hosts or not purged.domains.isdisjoint(with_parents(page.host)))

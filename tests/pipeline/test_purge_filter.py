@@ -65,6 +65,48 @@ def test_hosts_urls_and_texts_purged_from_an_earlier_output_stay_out(tmp_path: P
     assert not held, "in the report's examples neither"
 
 
+def test_a_page_is_blocked_purged_and_kept_out_whatever_its_url_is_wrapped_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = random.Random(11)
+    texts = [write_article("en", rng).text for _ in range(9)]
+    blocked = ["urn:text:https://www.blocked.example.org/a", "blocked.example.org/b", "http:/blocked.example.org/c"]
+    gone = ["onreadydom:https://a.gone.example.org/1", "gone.example.org/2"]
+    posts = [f"https://forum.example.net/t#{number}" for number in range(3)]
+    pages = dict(zip([*blocked, *gone, *posts, "urn:uuid:9"], texts, strict=True))
+    (tmp_path / "hosts.txt").write_text("blocked.example.org\n")
+    web = {url: pages[url] for url in (*blocked, *gone, "urn:uuid:9")}
+    inputs = {"web": (write_pages(tmp_path / "web.jsonl", web),)}
+    inputs["posts"] = (write_pages(tmp_path / "posts.jsonl", {url: pages[url] for url in posts}),)
+    out, later = str(tmp_path / "out"), str(tmp_path / "later")
+    plain = recipe(out, inputs, url={"block_hosts": [str(tmp_path / "hosts.txt")]})
+    summary = run(tmp_path / "a", plain)
+    assert ends(out) | dict.fromkeys(posts) == {
+        **dict.fromkeys(blocked, "url.blocked_host"),
+        **dict.fromkeys([*gone, "urn:uuid:9"], "kept"),
+        **dict.fromkeys(posts),
+    }
+    assert sorted(ends(out)[url] for url in posts) == ["dedup.url", "dedup.url", "kept"]
+    assert (summary["num_without_page"], summary["unlike_pages"]) == (1, {"posts": 2})
+    assert b"2 documents of source &#39;posts&#39;" in Folder(out).read("report.html")
+    capsys.readouterr()
+    assert main(["purge", out, "--domain", "gone.example.org", *BY, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["match"]["kind"], plan["num_documents"], plan["num_without_page"]) == ("domain", 2, 1)
+    assert main(["verify", out]) == 0
+    lost = [pages[url][:80].encode() for url in gone]
+    held = [part for part in everything(of_folder(Folder(out))) if any(text in part for text in lost)]
+    assert not held
+    plain["source"][1]["fragments"] = True
+    plain |= {"run": {"name": "later", "output": later}, "purges": {"honour": [out]}}
+    assert run(tmp_path / "b", plain)["unlike_pages"] == {}
+    assert ends(later) == {
+        **dict.fromkeys(blocked, "url.blocked_host"),
+        **dict.fromkeys(gone, "purged"),
+        **dict.fromkeys([*posts, "urn:uuid:9"], "kept"),
+    }
+
+
 def test_a_host_is_found_however_a_person_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pages = {"https://xn--bcher-kva.example/1": write_article("en", random.Random(8)).text}
     out = str(tmp_path / "out")

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from lineage.ids import content_hash, text_hash
+from lineage.pages import normalise_url
 from lineage.purge.purged_sets import PurgedSets
 from lineage.recipe import RecipeError
 from pipeline.demo.pages import write_article
@@ -23,7 +24,7 @@ from stages.steps.catalogue import CORPUS_STAGES, STAGES, StepTables, files_of
 from stages.steps.classifier import ClassifierTable
 from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.language import LanguageTable
-from stages.steps.url import UrlTable, normalise_url
+from stages.steps.url import UrlTable
 from stages.steps.user_code import function_files
 
 SENTENCES = (

@@ -7,7 +7,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.report.run_summary import RunSummary
+from pipeline.report.run_summary import RunSummary, unlike_warnings
 from pipeline.terminal import visible
 from stages.steps.catalogue import STAGES
 
@@ -38,6 +38,16 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
             f" {decimal(kept.bytes)}.",
             soft_wrap=True,
         )
+    if summary.num_without_page:
+        screen.print(
+            f"{_counted(summary.num_without_page, 'document')} of no page (url empty, or it names none): no rule by"
+            " host or domain, no comparison by URL and no purge --host or --domain sees"
+            f" {'it' if summary.num_without_page == 1 else 'them'}.",
+            soft_wrap=True,
+            markup=False,
+        )
+    for warning in unlike_warnings(summary.unlike_pages):
+        screen.print(f"Warning: {visible(warning)}", soft_wrap=True, markup=False)
     out = visible(summary.output)
     lines = [
         "\nNext:",

@@ -2,6 +2,7 @@
 
   sluice purge OUT --doc ID --reason "takedown" --by you              shows the plan and changes nothing
   sluice purge OUT --host example.org --reason "…" --by you --apply   carries it out
+  sluice purge OUT --domain example.org --reason "…" --by you         all hosts of a domain, as block lists take them
   sluice purge OUT --from scan.json --reason "leaked benchmark" --by you --apply
   sluice purge OUT --from takedown.csv --reason "takedown" --by you         ids or URLs: .txt, .csv, .parquet
   sluice purge OUT --where "source = 'web' AND language = 'en'" --reason "takedown" --by you
@@ -27,14 +28,14 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.filesize import decimal
 
 from lineage.index.output_index import read_index
 from lineage.purge.execution import Applied, PurgeRequest, apply, clean_only, unfinished_purge
 from lineage.purge.exports import CleanedExports, PlannedExports, live_exports, plan_exports
-from lineage.purge.plan import PARSED_TEXTS_KIND, PlanHooks, PurgeMatch, PurgePlan, plan_purge
+from lineage.purge.plan import PARSED_TEXTS_KIND, PurgeMatch, PurgePlan, plan_purge
 from lineage.purge.sweeps import unswept
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
@@ -46,7 +47,10 @@ from pipeline.inspect.tracing import exposures_of
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:
-    from pipeline.inspect.purge_targets import PurgeTargets
+    from pipeline.inspect.purge_targets import PurgeTargets, UnknownName
+
+_MOST_UNKNOWN: Final = 20
+"""Names of a list that OUT has not got, as the terminal shows them."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -54,13 +58,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--doc", nargs="+", metavar="ID", help="document ids: 32 hex digits each")
     way.add_argument("--url", nargs="+", metavar="URL", help="all documents of these URLs, in any spelling")
-    way.add_argument("--host", nargs="+", metavar="HOST", help="all documents of these hosts")
+    way.add_argument("--host", nargs="+", metavar="HOST", help="all documents of these hosts, and of no other")
+    way.add_argument(
+        "--domain",
+        nargs="+",
+        metavar="DOMAIN",
+        help="all documents of these domains: of the host and of all below it (--domain example.org: www.example.org,"
+        " a.b.example.org)",
+    )
     way.add_argument(
         "--from",
         dest="scan",
         metavar="FILE",
         help="what `sluice scan` found (.json), or a list of ids or URLs: .txt; .csv or .parquet with a column doc_id"
-        " or url (a row without id goes by its url); listed ones that OUT has not got are told and passed over",
+        " or url (a row without id goes by its url); listed ones that OUT has not got are told, with the nearest that"
+        " it has, and passed over",
     )
     way.add_argument("--where", metavar="SQL", help="a condition over the view documents of `sluice lineage`")
     way.add_argument("--source", metavar="NAME", help="all documents of a source")
@@ -98,13 +110,13 @@ def run(options: argparse.Namespace) -> int:
 
     out = Folder(options.out)
     read_index(out)
-    asked = (options.doc, options.url, options.host, options.scan, options.where, options.source, options.warc)
-    if all(given is None for given in asked) and not options.parsed_texts:
+    ways = ("doc", "url", "host", "domain", "scan", "where", "source", "warc")
+    if all(getattr(options, way) is None for way in ways) and not options.parsed_texts:
         return _only_exports(out, options)
     if options.promote_duplicates and options.parsed_texts:
         raise RecipeError("--promote-duplicates: --parsed-texts takes no document, so nothing could be promoted")
     hooks = plan_hooks(out)
-    targets = _targets(out, options, hooks)
+    targets = _targets(out, options)
     match = replace(targets.match, promote_duplicates=options.promote_duplicates)
     if targets.unknown:
         _print_unknown(options, targets.unknown)
@@ -132,7 +144,8 @@ def _only_exports(out: Folder, options: argparse.Namespace) -> int:
 
     if not options.forget_export:
         raise RecipeError(
-            "expected one of --doc, --url, --host, --from, --where, --source, --warc, --parsed-texts, --forget-export"
+            "expected one of --doc, --url, --host, --domain, --from, --where, --source, --warc, --parsed-texts,"
+            " --forget-export"
         )
     if not options.apply:
         planned = _planned_exports(out, options, None)
@@ -159,7 +172,7 @@ def _planned_exports(out: Folder, options: argparse.Namespace, plan: PurgePlan |
     return plan_exports(out, read_index(out), options.forget_export, changes_corpus=changes_corpus)
 
 
-def _targets(out: Folder, options: argparse.Namespace, hooks: PlanHooks) -> PurgeTargets:
+def _targets(out: Folder, options: argparse.Namespace) -> PurgeTargets:
     from pipeline.inspect.purge_targets import PurgeTargets, listed_targets, targets_of_file, targets_of_source
     from pipeline.inspect.purge_targets import targets_where as where
 
@@ -170,13 +183,17 @@ def _targets(out: Folder, options: argparse.Namespace, hooks: PlanHooks) -> Purg
     if options.warc is not None:
         return targets_of_file(out, options.warc)
     if options.scan is not None and not options.scan.lower().endswith(".json"):
-        return listed_targets(out, options.scan, hooks)
+        return listed_targets(out, options.scan)
     return PurgeTargets(match=_match(options))
 
 
-def _print_unknown(options: argparse.Namespace, unknown: Sequence[str]) -> None:
-    shown = ", ".join(map(visible, unknown[:5])) + (", …" if len(unknown) > 5 else "")
-    print(f"{len(unknown):,} of those that {visible(options.scan)} lists are not in OUT: {shown}", file=sys.stderr)
+def _print_unknown(options: argparse.Namespace, unknown: Sequence[UnknownName]) -> None:
+    print(f"{len(unknown):,} of those that {visible(options.scan)} lists are not in OUT:", file=sys.stderr)
+    for one in unknown[:_MOST_UNKNOWN]:
+        near = f"; nearest: {', '.join(one.nearest)}" if one.nearest else ""
+        print(visible(f"  {one.name}{near}"), file=sys.stderr)
+    if len(unknown) > _MOST_UNKNOWN:
+        print(f"  and {len(unknown) - _MOST_UNKNOWN:,} more", file=sys.stderr)
 
 
 def _match(options: argparse.Namespace) -> PurgeMatch:
@@ -188,7 +205,9 @@ def _match(options: argparse.Namespace) -> PurgeMatch:
         return PurgeMatch(kind="doc", values=tuple(doc_id(text).hex() for text in options.doc))
     if options.url is not None:
         return PurgeMatch(kind="url", values=tuple(options.url))
-    return PurgeMatch(kind="host", values=tuple(options.host))
+    if options.host is not None:
+        return PurgeMatch(kind="host", values=tuple(options.host))
+    return PurgeMatch(kind="domain", values=tuple(options.domain))
 
 
 def _scanned(path: str) -> list[str]:
@@ -232,6 +251,7 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
         if not is_printed:
             done = "the parsed texts are" if options.parsed_texts else f"{len(plan.already):,} documents are"
             print(f"Nothing to purge: {done} purged already.")
+        _print_without_page(plan)
         _print_elsewhere(plan)
         _print_exports(exports)
         return
@@ -245,6 +265,7 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
         )
     else:
         _print_documents(plan)
+    _print_without_page(plan)
     for exposure in exposures:
         line = (
             f"training run {exposure['run']} saw them {exposure['num_exposures']:,} times, in steps"
@@ -285,6 +306,16 @@ def _print_documents(plan: PurgePlan) -> None:
         f"{plan.num_tokens:,} tokens in {len(plan.shards):,} shards:",
         *(f"{visible(s)}/{n:05d}" for s, n in plan.shards[:20]),
     )
+
+
+def _print_without_page(plan: PurgePlan) -> None:
+    """What no host or domain names, so that nobody takes the plan for all there is."""
+    if plan.num_without_page:
+        print(
+            f"{plan.num_without_page:,} documents of OUT are of no page (their url is empty or names none), so no host"
+            ' or domain takes them: look at them with sluice lineage OUT "SELECT doc_id, url FROM documents WHERE host'
+            ' IS NULL", and name them with --doc or --where'
+        )
 
 
 def _print_unfinished(options: argparse.Namespace, applied: Applied | None) -> bool:
@@ -359,6 +390,7 @@ def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str,
         "match": json.loads(plan.match.as_json()),
         "num_documents": plan.num_documents,
         "num_tokens": plan.num_tokens,
+        "num_without_page": plan.num_without_page,
         "num_parsed_texts": 0 if plan.parsed_texts is None else plan.parsed_texts.num_rows,
         "returned": [doc_id.hex() for doc_id in plan.returned],
         "already_purged": [doc_id.hex() for doc_id in plan.already],

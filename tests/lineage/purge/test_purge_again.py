@@ -22,7 +22,6 @@ from lineage.store.lookup import Lookup
 from lineage.store.purged_spans import PurgedSpans, read_purged
 from lineage.trace.tracer import Functions, Tracer
 from lineage.verify.output import verify
-from stages.steps.url import named_host, normalise_url
 from tests.support.outputs.byte_search import of_folder
 from tests.support.outputs.purging import assert_gone, assert_whole, by_doc, purge, roles
 from tests.support.outputs.small_out.hooks import apply_hooks, ordered, plan_hooks, verify_hooks
@@ -135,7 +134,7 @@ def test_trace_knows_the_last_purge_of_what_was_purged_twice(template: SmallOut,
     assert first.purge_id != second.purge_id
     rows = Lookup(out).purged([template.named["original"].doc_id])
     assert {row.purge_id for row in rows} == {first.purge_id, second.purge_id}
-    functions = Functions(normalise=normalise_url, named_host=named_host)
+    functions = Functions()
     (history,) = Tracer(out, functions).histories([template.named["original"].doc_id])
     assert history.purged is not None and history.purged.purge_id == second.purge_id
 

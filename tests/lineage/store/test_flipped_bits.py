@@ -22,7 +22,6 @@ from lineage.store.sql import questions
 from lineage.store.tables import PART
 from lineage.trace.tracer import Functions, Tracer, UnknownError
 from pipeline.parquet.rows import RowWriter, clean_texts, read_rows, read_texts
-from stages.steps.url import named_host, normalise_url
 from tests.support.outputs.small_out.output import make_small_out
 
 SQL = (
@@ -51,7 +50,7 @@ class Asked:
 
 def ask_trace(out: Folder, way: str, *name: Any) -> object:
     """What `trace` says, as its JSON."""
-    tracer = Tracer(out, Functions(normalise=normalise_url, named_host=named_host))
+    tracer = Tracer(out, Functions())
     try:
         found = getattr(tracer, way)(*name)
     except UnknownError:

@@ -13,13 +13,11 @@ from lineage.store.delta import append, read_table
 from lineage.store.digest import logical_digest
 from lineage.store.sql import query
 from lineage.trace.tracer import Functions, Tracer
-from stages.steps.url import named_host
 from tests.support.outputs.made_store import (
     NUM,
     ArithmeticOrder,
     doc_id,
     make_store,
-    normalise,
     purge,
     segment_row,
     table_of,
@@ -46,7 +44,7 @@ def test_a_store_on_s3_says_what_the_same_store_on_disk_says(
 ) -> None:
     disk = Folder(str(tmp_path_factory.mktemp("disk")))
     order = ArithmeticOrder()
-    functions = Functions(normalise=normalise, named_host=named_host, find=order.find, locate=order.locate)
+    functions = Functions(find=order.find, locate=order.locate)
     for out in (bucket, disk):
         make_store(out)
         train(out, segment_row(0, 0, 9))

@@ -56,7 +56,6 @@ from tests.support.outputs.made_store import (
     purge_rows,
     run_row,
     table_of,
-    url_key,
 )
 
 HERE = Path(__file__).parent
@@ -84,7 +83,7 @@ def test_files_depend_on_the_rows_alone_and_not_on_their_order_batches_or_spilli
             patch.setattr(write, "ROWS_PER_BUCKET", 16)
             with Shuffle(table_buckets({"documents": NUM}), buffer_bytes=buffer_bytes) as shuffle:
                 for start in range(0, NUM, size):
-                    add_documents(shuffle, documents_table(numbers[start : start + size]), url_key)
+                    add_documents(shuffle, documents_table(numbers[start : start + size]))
                 written.append(write_tables(out, shuffle))
     assert written[0] == written[1]
     assert data_files(straight) == data_files(mixed)
@@ -103,14 +102,14 @@ def test_rows_shuffled_by_many_and_gathered_bucket_by_bucket_give_the_files_of_o
         about = {"documents": NUM, "hash_index": 4 * NUM}
         buckets = table_buckets(about)
         with Shuffle(buckets) as shuffle:
-            add_documents(shuffle, documents_table(), url_key)
+            add_documents(shuffle, documents_table())
             expected = {name: files for name, files in write_tables(one, shuffle).items() if files}
         shares: dict[str, list[str]] = {}
         for number in range(num_shares):
             share = order[number::num_shares]
             with Shuffle(buckets, buffer_bytes=buffered) as shuffle:
                 for start in range(0, len(share), batch):
-                    add_documents(shuffle, documents_table(share[start : start + batch]), url_key)
+                    add_documents(shuffle, documents_table(share[start : start + batch]))
                 for name in shuffle.publish(scratch, f"{number:05d}"):
                     shares.setdefault(name, []).append(f"{number:05d}")
         for name, keys in shares.items():
@@ -211,7 +210,7 @@ def test_the_empty_text_is_not_indexed_and_equal_hashes_of_a_document_once() -> 
     from lineage.ids import text_hash
 
     row = {"k": 5, "doc_id": doc_id(0), "text_hash": text_hash(""), "raw_hash": doc_id(1), "clean_hash": doc_id(1)}
-    derived = index_rows(table_of("documents", [row]), lambda url: None)
+    derived = index_rows(table_of("documents", [row]))
     assert derived["hash_index"].to_pylist() == [{"k": sort_key(doc_id(1)), "doc_k": 5}]
     assert [derived[name].num_rows for name in ("url_index", "warc_index", "cluster_index")] == [0, 0, 0]
 
@@ -259,7 +258,7 @@ def test_a_commit_that_was_killed_between_tables_is_finished_by_the_next(tmp_pat
     out, whole = Folder(str(tmp_path / "out")), Folder(str(tmp_path / "whole"))
     make_store(whole)
     with Shuffle() as shuffle:
-        add_documents(shuffle, documents_table(), url_key)
+        add_documents(shuffle, documents_table())
         commit_tables(out, {"documents": write_tables(out, shuffle)["documents"]} | {name: [] for name in ()})
     for name in TABLES:
         if name != "documents":

@@ -25,7 +25,6 @@ from lineage.trace.document_history import documents_json
 from lineage.trace.exposure import erased_from, fold
 from lineage.trace.tracer import Functions, Tracer, UnknownError
 from pipeline.inspect.document_history import print_history, print_list
-from stages.steps.url import named_host
 from tests.support.outputs.made_store import (
     NUM,
     TOKENS,
@@ -35,7 +34,6 @@ from tests.support.outputs.made_store import (
     documents_table,
     is_kept,
     make_store,
-    normalise,
     purge,
     segment_row,
     table_of,
@@ -43,7 +41,7 @@ from tests.support.outputs.made_store import (
 )
 
 ORDER = ArithmeticOrder()
-FUNCTIONS = Functions(normalise=normalise, named_host=named_host, find=ORDER.find, locate=ORDER.locate)
+FUNCTIONS = Functions(find=ORDER.find, locate=ORDER.locate)
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +131,7 @@ def test_a_duplicate_names_what_it_repeats_and_its_cluster(out: Folder) -> None:
 def test_every_direction_leads_to_the_same_story(out: Folder, number: int) -> None:
     made, ask = document(number), tracer(out)
     history = ask.by_id(doc_id(number))
-    assert ask.by_url(f"http://HOST{number % 4}.example/page/{number}/") == [history]
+    assert ask.by_url(f"urn:text:http://HOST{number % 4}.example:80/page/{number}#top") == [history]
     assert ask.by_place(made["warc_file"], made["warc_offset"]) == [history]  # type: ignore[arg-type]
     for kind in ("raw", "text", "clean", "tokens"):
         if made.get(f"{kind}_hash") is not None:
@@ -452,7 +450,7 @@ def test_documents_of_every_bucket_are_found(tmp_path: Path, monkeypatch: pytest
     out = Folder(str(tmp_path))
     with Shuffle(table_buckets({"documents": NUM, "hash_index": 4 * NUM}), buffer_bytes=2000) as shuffle:
         for start in range(0, NUM, 5):
-            add_documents(shuffle, documents_table(range(start, start + 5)), lambda url: None)
+            add_documents(shuffle, documents_table(range(start, start + 5)))
         commit_tables(out, write_tables(out, shuffle))
     assert len(Lookup(out).documents([doc_id(3), doc_id(4), content_hash(b"nobody")])) == 2
     monkeypatch.setattr(lookup, "_KEYS_AT_MOST", 3)

@@ -61,6 +61,26 @@ def by_row(verdicts: Sequence[Verdict]) -> dict[int, Verdict]:
     return {row["part_row"]: row for row in verdicts}
 
 
+def test_texts_of_one_page_that_are_unlike_are_counted_by_source(tmp_path: Path) -> None:
+    table = DedupTable()
+    left, right = pair_at(0.9, "page")
+    posts = [Doc(text=" ".join(random_words(f"post {number}", 60 + number)), url="thread") for number in range(4)]
+    states = [Doc(text=left + " and some more", url="page"), Doc(text=right, url="page"), Doc(text="", url="page")]
+    (tmp_path / "earlier").mkdir()
+    known = write_earlier(tmp_path / "earlier", [Doc(text=" ".join(random_words("known", 60)), url="old")], table)
+    other = [Doc(text=" ".join(random_words("new", 60)), url="old")]
+    corpus = Corpus(files={(0, 0): states, (1, 0): posts, (2, 0): other}, earlier=(known,))
+    counts = deduplicate(corpus.job(tmp_path / "one")).counts
+    assert (counts["dedup.url"], counts["compared_pages"], counts["unlike_pages"]) == (6, 5, 4)
+    assert (counts["unlike_pages.1"], counts["unlike_pages.2"]) == (3, 1) and "unlike_pages.0" not in counts
+    many = deduplicate(corpus.job(tmp_path / "many", rows_per_partition=1)).counts
+    assert {name: number for name, number in many.items() if "pages" in name} == {
+        name: number for name, number in counts.items() if "pages" in name
+    }
+    off = Corpus(files=corpus.files, table=DedupTable(near=False))
+    assert "compared_pages" not in deduplicate(off.job(tmp_path / "off")).counts
+
+
 def test_each_kind_of_repetition_is_named_by_its_stage(tmp_path: Path) -> None:
     left, right = pair_at(0.9, "pair")
     docs = [

@@ -14,14 +14,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from lineage.pages import normalise_url
 from lineage.purge.plan import PurgeMatch, plan_purge
 from lineage.purge.purge_filter import read_purged_sets
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from lineage.trace.tracer import UnknownError
-from pipeline.inspect.purge_targets import listed_targets, targets_of_file, targets_of_source, targets_where
-from stages.steps.url import named_host, normalise_url
+from pipeline.inspect.purge_targets import (
+    PurgeTargets,
+    listed_targets,
+    targets_of_file,
+    targets_of_source,
+    targets_where,
+)
 from tests.support.outputs.purging import purge
 from tests.support.outputs.small_out.hooks import plan_hooks
 from tests.support.outputs.small_out.output import SmallOut, make_small_out
@@ -75,6 +81,11 @@ def as_parquet(names: list[str]) -> bytes:
     return file.getvalue()
 
 
+def unknown_names(found: PurgeTargets) -> list[str]:
+    """The listed names that the output has not got."""
+    return [one.name for one in found.unknown]
+
+
 @pytest.mark.parametrize(("name", "written"), [
     ("list.txt", as_text),
     ("list.csv", lambda names: as_csv(names, "doc_id", "why")),
@@ -86,8 +97,8 @@ def test_a_list_of_ids_names_those_that_are_there(
 ) -> None:
     ids = ids_where(made, "status = 'kept'")[:3]
     (tmp_path / name).write_bytes(written([*ids, UNKNOWN, ids[0]]))
-    found = listed_targets(made.folder, str(tmp_path / name), plan_hooks())
-    assert (found.match.kind, list(found.match.values), found.unknown) == ("doc", ids, (UNKNOWN,))
+    found = listed_targets(made.folder, str(tmp_path / name))
+    assert (found.match.kind, list(found.match.values), unknown_names(found)) == ("doc", ids, [UNKNOWN])
     targets = {row.doc_id.hex() for row in plan_purge(made.folder, found.match, plan_hooks()).rows}
     assert targets >= set(ids)
 
@@ -100,8 +111,8 @@ def test_a_list_of_urls_names_the_documents_of_each_in_any_spelling(made: SmallO
     listed = [str(url).replace("https://", "HTTPS://"), "https://nowhere.example/"]
     (tmp_path / "urls.csv").write_bytes(as_csv(listed, "url"))
     hooks = plan_hooks()
-    found = listed_targets(made.folder, str(tmp_path / "urls.csv"), hooks)
-    assert (found.match.kind, found.match.values, found.unknown) == ("url", (listed[0],), (listed[1],))
+    found = listed_targets(made.folder, str(tmp_path / "urls.csv"))
+    assert (found.match.kind, found.match.values, unknown_names(found)) == ("url", (listed[0],), [listed[1]])
     assert str(doc_id) in {row.doc_id.hex() for row in plan_purge(made.folder, found.match, hooks).rows}
 
 
@@ -119,12 +130,12 @@ def test_a_list_that_cannot_be_used_says_why(
 ) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(RecipeError if words else UnknownError, match=words or "none of its 1 ids or URLs"):
-        listed_targets(made.folder, str(tmp_path / name), plan_hooks())
+        listed_targets(made.folder, str(tmp_path / name))
 
 
 def test_a_missing_list_is_an_error_of_the_call(made: SmallOut, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="cannot be read"):
-        listed_targets(made.folder, str(tmp_path / "none.txt"), plan_hooks())
+        listed_targets(made.folder, str(tmp_path / "none.txt"))
 
 
 def test_a_condition_a_source_and_a_file_name_all_their_documents(made: SmallOut) -> None:
@@ -238,8 +249,8 @@ def test_a_row_without_id_is_named_by_its_url(made: SmallOut, tmp_path: Path, wr
         pq.write_table(pa.table({name: [row[at] for row in rows] for at, name in enumerate(names)}), path)
     else:
         path.write_text("doc_id,url,reason\n" + "".join(",".join(cell or "" for cell in row) + "\n" for row in rows))
-    found = listed_targets(made.folder, str(path), plan_hooks())
-    assert set(found.match.values) == {first[0], second[0]} and found.unknown == ("https://nowhere.example/",)
+    found = listed_targets(made.folder, str(path))
+    assert set(found.match.values) == {first[0], second[0]} and unknown_names(found) == ["https://nowhere.example/"]
     targets = {row.doc_id.hex() for row in plan_purge(made.folder, found.match, plan_hooks()).rows}
     assert targets == {first[0], second[0]}
 
@@ -252,8 +263,8 @@ def test_the_urls_of_a_list_that_names_documents_by_id_and_by_url_stay_out(made:
     shutil.copytree(made.folder.url, tmp_path / "out")
     (tmp_path / "list.csv").write_text(f"doc_id,url\n{first[0]},\n,{second[1]}\n")
     out = Folder(str(tmp_path / "out"))
-    purge(out, listed_targets(out, str(tmp_path / "list.csv"), plan_hooks()).match)
-    sets = read_purged_sets([out.url], normalise_url, named_host)
+    purge(out, listed_targets(out, str(tmp_path / "list.csv")).match)
+    sets = read_purged_sets([out.url])
     assert sets.urls == {normalise_url(str(first[1])), normalise_url(str(second[1]))}
 
 
@@ -273,21 +284,21 @@ def test_a_row_that_names_nothing_or_cannot_be_told_is_refused_with_its_line(
 ) -> None:
     (tmp_path / "a.csv").write_bytes(text.encode())
     with pytest.raises(RecipeError, match=words):
-        listed_targets(made.folder, str(tmp_path / "a.csv"), plan_hooks())
+        listed_targets(made.folder, str(tmp_path / "a.csv"))
 
 
 def test_a_quoted_comma_and_a_line_break_in_a_cell_are_read_as_they_stand(made: SmallOut, tmp_path: Path) -> None:
     text = f'url,why\r\n"https://a.example/2,3","two\r\nlines"\r\n\r\n{ids_where(made, "true")[0]}\r\n,\r\n'
     (tmp_path / "a.csv").write_bytes(text.encode())
     with pytest.raises(RecipeError, match="line 6: it names nothing"):
-        listed_targets(made.folder, str(tmp_path / "a.csv"), plan_hooks())
+        listed_targets(made.folder, str(tmp_path / "a.csv"))
 
 
 def test_a_row_of_a_table_that_names_nothing_is_refused_with_its_number(made: SmallOut, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [UNKNOWN, None], "url": [None, " "]}), path)
     with pytest.raises(RecipeError, match="row 2: it names nothing, as id and url are"):
-        listed_targets(made.folder, str(path), plan_hooks())
+        listed_targets(made.folder, str(path))
 
 
 @pytest.mark.parametrize("way", ["source", "where", "file"])
@@ -304,7 +315,7 @@ def test_what_a_condition_a_source_or_a_file_names_does_not_stay_out_by_url(
     else:
         found = targets_of_file(out, f"/data/web/{SHARED}")
     purge(out, found.match)
-    sets = read_purged_sets([out.url], normalise_url, named_host)
+    sets = read_purged_sets([out.url])
     assert sets.urls == frozenset()
     assert {bytes.fromhex(value) for value in found.match.values} <= sets.doc_ids and sets.hashes
 
@@ -316,4 +327,19 @@ def test_a_condition_that_an_earlier_version_recorded_as_ids_is_honoured_by_url_
     out = Folder(str(tmp_path / "out"))
     ids = ids_where(made, "source = 'web' AND status = 'kept' AND cluster_id IS NULL")
     purge(out, PurgeMatch(kind="doc", values=tuple(ids), named_by="--source web"))
-    assert len(read_purged_sets([out.url], normalise_url, named_host).urls) == len(ids)
+    assert len(read_purged_sets([out.url]).urls) == len(ids)
+
+
+def test_a_name_that_is_not_there_comes_with_the_nearest_that_is(made: SmallOut, tmp_path: Path) -> None:
+    rows = query(made.folder, "SELECT doc_id, url FROM documents WHERE status = 'kept' AND url IS NOT NULL").rows
+    doc_id, url = map(str, rows[0])
+    wrong = doc_id[:-1] + ("0" if doc_id[-1] != "0" else "1")
+    (tmp_path / "ids.txt").write_bytes(as_text([str(rows[1][0]), wrong, UNKNOWN]))
+    found = listed_targets(made.folder, str(tmp_path / "ids.txt"))
+    assert [(one.name, one.nearest) for one in found.unknown] == [(wrong, (doc_id,)), (UNKNOWN, ())]
+    (tmp_path / "urls.txt").write_bytes(as_text([str(rows[1][1]), url + "x"]))
+    (unknown,) = listed_targets(made.folder, str(tmp_path / "urls.txt")).unknown
+    assert unknown.name == url + "x" and unknown.nearest[0] == url
+    (tmp_path / "urls.txt").write_bytes(as_text([url + "x"]))
+    with pytest.raises(UnknownError, match=f"nearest to .*: {url}"):
+        listed_targets(made.folder, str(tmp_path / "urls.txt"))

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lineage.ids import id_digest, show_digest, text_hash
+from lineage.pages import compared_key
 from lineage.recipe import RecipeError
 from pipeline import plan as plans
 from pipeline.inputs.files import Input
@@ -29,7 +30,6 @@ from stages.reading.options import InputCounts, ReadOptions
 from stages.reading.reader import read_documents
 from stages.steps.catalogue import StepTables
 from stages.steps.language import LanguageTable
-from stages.steps.url import url_key
 from tests.support.inputs.make_warc import http, member, page, record
 from tests.support.inputs.tiny_crawl import inputs_of, make_tiny_crawl
 from tests.support.outputs.runs import recipe, write_recipe
@@ -166,7 +166,40 @@ def test_documents_whose_url_names_no_page_have_no_key_to_share(tmp_path: Path) 
     plan = plan_run(load(write_recipe(tmp_path / "recipe.toml", plain)))
     do_unit(plan)
     keys = pq.read_table(Path(plan.out.url, plan.units[0].folder, "keys.parquet"))["url_key"].to_pylist()
-    assert keys == [None, None, None, url_key("example.com/a")]
+    assert keys == [None, None, None, compared_key("https://example.com/a")]
+
+
+def test_documents_have_the_host_and_domain_of_their_page(tmp_path: Path) -> None:
+    urls = ("urn:text:https://www.example.co.uk/a", "www.example.co.uk/a", "HTTP://[::1]/", "urn:uuid:1", None)
+    rows = [{"text": f"row {n}", "url": url} for n, url in enumerate(urls)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    plain = recipe(str(tmp_path / "out"), {"rows": (str(tmp_path / "rows.jsonl"),)})
+    plain["source"][0]["steps"] = ["parse", "dedup.url"]
+    plan = plan_run(load(write_recipe(tmp_path / "recipe.toml", plain)))
+    result, _ = do_unit(plan)
+    found = pq.read_table(Path(plan.out.url, plan.units[0].folder, "documents.parquet")).to_pylist()
+    of_page = ("www.example.co.uk", "example.co.uk")
+    assert [(row["host"], row["domain"]) for row in found] == [
+        of_page,
+        of_page,
+        ("::1", None),
+        (None, None),
+        (None, None),
+    ]
+    assert result.num_without_page == 2
+
+
+@pytest.mark.parametrize("fragments", [False, True])
+def test_fragments_are_compared_where_the_source_says_so(tmp_path: Path, fragments: bool) -> None:
+    urls = ("https://x.org/t#1", "x.org/t#2", "urn:text:http://x.org/t#2", "https://x.org/t")
+    rows = [{"text": f"row {n}", "url": url} for n, url in enumerate(urls)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    plain = recipe(str(tmp_path / "out"), {"rows": (str(tmp_path / "rows.jsonl"),)})
+    plain["source"][0] |= {"steps": ["parse", "dedup.url"], "fragments": fragments}
+    plan = plan_run(load(write_recipe(tmp_path / "recipe.toml", plain)))
+    do_unit(plan)
+    keys = pq.read_table(Path(plan.out.url, plan.units[0].folder, "keys.parquet"))["url_key"].to_pylist()
+    assert [keys.index(key) for key in keys] == ([0, 1, 1, 3] if fragments else [0, 0, 0, 0])
 
 
 def test_a_unit_whose_input_vanished_says_so_and_leaves_nothing(planned: RunPlan) -> None:

@@ -16,7 +16,6 @@ from stages.pii.options import KINDS, PiiTable, check_phone_region
 from stages.pii.phones import find_phones
 from stages.pii.scrub import ANY_OF_GATES, GATES, ORDER, PLACEHOLDERS, scrub
 from stages.pii.step import PiiStep
-from stages.steps.url import url_host
 
 FOUND = [
     ("email", "write to jane.doe+news@mail.example.co.uk today", "write to <EMAIL> today"),
@@ -302,7 +301,7 @@ def test_the_one_pass_answers_rightly_where_its_memory_must_be_begun_anew():
 
 
 def test_the_step_leaves_an_edit_for_each_kind(make_document):
-    document = PiiStep(PiiTable(), url_host)(make_document(text="a@b.co, c@d.co, 8.8.8.8"))
+    document = PiiStep(PiiTable())(make_document(text="a@b.co, c@d.co, 8.8.8.8"))
     assert isinstance(document, Document)
     assert document.text == "<EMAIL>, <EMAIL>, <IP>"
     assert document.edits == (Edit(stage="pii", kind="email", count=2), Edit(stage="pii", kind="ip", count=1))
@@ -310,17 +309,17 @@ def test_the_step_leaves_an_edit_for_each_kind(make_document):
 
 def test_a_clean_text_passes_unchanged(make_document):
     document = make_document(text="nothing here")
-    assert PiiStep(PiiTable(), url_host)(document) is document
+    assert PiiStep(PiiTable())(document) is document
 
 
 def test_kinds_left_out_are_left_in(make_document):
-    document = PiiStep(PiiTable(kinds=("ip",)), url_host)(make_document(text="a@b.co 8.8.8.8"))
+    document = PiiStep(PiiTable(kinds=("ip",)))(make_document(text="a@b.co 8.8.8.8"))
     assert isinstance(document, Document)
     assert document.text == "a@b.co <IP>"
 
 
 def test_drop_turns_the_document_down_with_the_number_of_finds(make_document):
-    step = PiiStep(PiiTable(action="drop"), url_host)
+    step = PiiStep(PiiTable(action="drop"))
     outcome = step(make_document(text="a@b.co, 8.8.8.8"))
     assert isinstance(outcome, Rejection)
     assert (outcome.finding.rule, outcome.finding.value) == ("pii.dropped", 2)

@@ -14,7 +14,6 @@ from stages.pii.phones import find_phones, may_hold_phones
 from stages.pii.regions import region_of, regions_in_use
 from stages.pii.scrub import scrub
 from stages.pii.step import PiiStep
-from stages.steps.url import url_host
 
 
 @pytest.mark.parametrize(
@@ -71,14 +70,14 @@ NATIONAL = [
 
 @pytest.mark.parametrize(("language", "host", "text", "expected"), NATIONAL)
 def test_a_national_number_is_found_in_a_document_of_its_country(make_document, language, host, text, expected):
-    step = PiiStep(PiiTable(), url_host)
+    step = PiiStep(PiiTable())
     document = step(make_document(text=text, language=language, url=f"https://{host}/contact"))
     assert isinstance(document, Document)
     assert document.text == expected
 
 
 def test_a_country_named_by_the_recipe_counts_whatever_the_document_says(make_document):
-    step = PiiStep(PiiTable(phone_region="US"), url_host)
+    step = PiiStep(PiiTable(phone_region="US"))
     text = "Ruf 030 901820 an, or (212) 736-5000"
     document = step(make_document(text=text, language="de", url="https://www.example.de/"))
     assert isinstance(document, Document)

@@ -25,17 +25,6 @@ def doc_id(number: int) -> bytes:
     return content_hash(f"document {number}".encode())
 
 
-def normalise(url: str) -> str | None:
-    """A stand-in for the real rule: the scheme and a trailing slash do not matter."""
-    return url.split("://", 1)[1].rstrip("/").lower() if "://" in url else None
-
-
-def url_key(url: str) -> bytes | None:
-    """The hash of a normalised URL."""
-    normal = normalise(url)
-    return None if normal is None else text_hash(normal)
-
-
 def document(number: int) -> dict[str, object]:
     """Document `number`: every third is rejected, every tenth repeats document 1, the others are kept in two shards."""
     row: dict[str, object] = {
@@ -44,6 +33,7 @@ def document(number: int) -> dict[str, object]:
         "source": "web",
         "url": f"https://host{number % 4}.example/page/{number}",
         "host": f"host{number % 4}.example",
+        "domain": f"host{number % 4}.example",
         "warc_file": f"crawl-{number % 2}.warc.gz",
         "warc_offset": number * 1000,
         "warc_length": 900,
@@ -128,7 +118,7 @@ def make_store(out: Folder, documents: pa.Table | None = None) -> None:
     num = documents.num_rows
     buckets = table_buckets({"documents": num, "url_index": num, "warc_index": num, "hash_index": 4 * num})
     with Shuffle(buckets) as shuffle:
-        add_documents(shuffle, documents, url_key)
+        add_documents(shuffle, documents)
         add_rows(shuffle, "placements", kept.select(tables.SCHEMAS["placements"].names), bucket=0)
         add_rows(shuffle, "edits", table_of("edits", edited))
         add_rows(shuffle, "steps", table_of("steps", steps))

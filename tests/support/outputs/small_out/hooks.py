@@ -10,7 +10,6 @@ from lineage.purge.plan import PlanHooks, PurgeMatch
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
 from lineage.verify.problems import VerifyHooks
-from stages.steps.url import named_host, url_key
 from tests.support.outputs.small_out.records import THRESHOLD, similarity
 
 
@@ -29,14 +28,12 @@ def stale_report(out: Folder, _index: Index) -> str | None:
 
 def verify_hooks() -> VerifyHooks:
     """What proving a small OUT whole needs."""
-    return VerifyHooks(jaccard=similarity, url_key=url_key, stale_report=stale_report)
+    return VerifyHooks(jaccard=similarity, stale_report=stale_report)
 
 
 def plan_hooks() -> PlanHooks:
     """What planning a purge of a small OUT needs."""
-    return PlanHooks(
-        url_key=url_key, named_host=named_host, resembles=lambda left, right: similarity(left, right) >= THRESHOLD
-    )
+    return PlanHooks(resembles=lambda left, right: similarity(left, right) >= THRESHOLD)
 
 
 def apply_hooks() -> ApplyHooks:

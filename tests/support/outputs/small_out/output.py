@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 from lineage.ids import content_hash, text_hash, tokens_hash
 from lineage.index.blocks import as_bytes
 from lineage.index.output_index import Index, PartFile, Shard, TokenizerIdentity, make_index, part_name, publish_index
+from lineage.pages import compared_key
 from lineage.storage.folder import Folder
 from lineage.store import tables
 from lineage.store.checksum_update import cover_output
 from lineage.store.delta import commit_tables
 from lineage.store.shuffle import Shuffle
 from lineage.store.write import add_rows, index_rows, placement_buckets, write_tables
-from stages.steps.url import url_key
 from stages.tokens.shards import RunSlice, cut_group, place_group, publish_shard, slice_bytes, write_run
 from stages.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.support.outputs.small_out.hooks import render_plainly
@@ -193,7 +193,7 @@ def _write_dedup(out: Folder, records: tuple[Record, ...], rows_of: dict[int, in
                 "part": file,
                 "part_row": rows_of[i],
                 "num_chars": len(r.text),
-                "url_key": url_key(r.url) if r.url else None,
+                "url_key": compared_key(r.url),
                 "clean_hash": text_hash(r.text),
                 "signature": b"\0" * 8,
             }
@@ -212,7 +212,7 @@ def _write_store(out: Folder, given: dict[str, list[dict[str, Any]]], shards: li
             table = tamper(name, _table(rows, tables.SCHEMAS[name]))
             add_rows(shuffle, name, table)
             if name == "documents":
-                for index_name, derived in index_rows(table, url_key).items():
+                for index_name, derived in index_rows(table).items():
                     add_rows(shuffle, index_name, tamper(index_name, derived))
         for bucket, places in enumerate(placement_buckets((s.source, s.shard, s.num_documents) for s in shards)):
             of_bucket = [s for s in shards if (s.source, s.shard) in places]

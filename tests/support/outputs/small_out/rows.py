@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lineage.ids import id_digest, show_digest, sort_key, text_hash
+from lineage.pages import page_of
 from tests.support.outputs.small_out.records import Record, file_name
 
 STAGES = ("url", "parse", "identity", "dedup.url", "dedup.exact", "dedup.near")
@@ -22,7 +23,8 @@ def document_rows(
             "doc_id": r.doc_id,
             "source": r.source,
             "url": r.url,
-            "host": r.url.split("/")[2] if r.url else None,
+            "host": page.host if (page := page_of(r.url)) else None,
+            "domain": page.domain if page else None,
             "warc_file": file_name(r.source, r.file),
             "warc_offset": r.offset,
             "warc_length": 900,
