@@ -299,6 +299,8 @@ def _named(element: _Element, fields: RowFields) -> list[Keys]:
 
 def _text(element: _Element, name: str) -> tuple[str | LongText, Keys]:
     text, keys, is_list = _find(element, name)
+    if isinstance(text, str):
+        return text, keys
     if isinstance(text, BadRowError):
         raise text
     if text is _ABSENT or is_list:
@@ -310,9 +312,9 @@ def _text(element: _Element, name: str) -> tuple[str | LongText, Keys]:
             text = text.decode("utf-8")
         except UnicodeDecodeError as error:
             raise BadRowError(f"the field {name!r} is not UTF-8, from byte {error.start} of it on") from error
-    if not isinstance(text, (str, LongText)):
-        raise BadRowError(f"the field {name!r} is {_kind(text)}: expected a text")
-    return text, keys
+    if isinstance(text, str | LongText):
+        return text, keys
+    raise BadRowError(f"the field {name!r} is {_kind(text)}: expected a text")
 
 
 def _field(

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from lineage import ids
 from stages.document import Document
 from stages.reading import jsonl as rows_of_jsonl
+from stages.reading import page_meter
 from stages.reading.options import RowFields
 from stages.reading.reader import ReadOptions, Unreadable, detect_format, read_documents, read_one
 
@@ -426,3 +427,71 @@ def test_rows_of_a_member_that_its_checksum_refutes_lie_in_an_unreadable_stretch
     end = given[-1].place
     assert end.offset + end.length <= last.offset + last.length <= len(ROWS + rows)
     assert last.num_records == pytest.approx(len(given) - 50, rel=0.1)
+
+
+BYTES = [b"one", "żółw".encode(), None]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(BYTES, pa.binary()),
+        pa.array(BYTES, pa.large_binary()),
+        pa.array(BYTES, pa.binary()).dictionary_encode(),
+        pa.array(["one", "żółw", None], pa.string_view()),
+        pa.array(["one", "żółw", None], pa.large_string()),
+        pa.array(["one", "żółw", None]).dictionary_encode(),
+        pa.ExtensionArray.from_storage(pa.json_(), pa.array(["one", "żółw", None])),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_texts_of_any_kind_of_column_are_read_and_null_is_an_empty_one(column: pa.Array) -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"text": column}), sink)
+    found = list(read_documents(io.BytesIO(sink.getvalue()), ReadOptions(source="s", file="f.parquet")))
+    assert [item.text for item in found if isinstance(item, Document)] == ["one", "żółw", ""]
+    assert len(found) == 3
+
+
+def test_bytes_of_a_fixed_length_are_read_and_one_that_is_not_utf8_is_bad_alone() -> None:
+    sink = io.BytesIO()
+    columns = {"text": pa.array([b"one", b"t\xffo", b"two"], pa.binary(3)), "url": [b"https://a.org/"] * 3}
+    pq.write_table(pa.table(columns | {"id": [b"x", b"y", b"\xff"], "date": [b"2026-01-02"] * 3}), sink)
+    first, bad, last = read_documents(io.BytesIO(sink.getvalue()), ReadOptions(source="s", file="f.parquet"))
+    assert isinstance(first, Document) and isinstance(last, Document)
+    assert (first.text, first.url, first.record_id) == ("one", "https://a.org/", "x")
+    assert first.captured_at == "2026-01-02T00:00:00Z"
+    assert (last.text, last.record_id) == ("two", None)
+    assert isinstance(bad, Unreadable)
+    assert (bad.offset, bad.length) == (1, 1)
+    assert bad.error == "the field 'text' is not UTF-8, from byte 1 of it on"
+
+
+@pytest.mark.parametrize("rows", [[{"text": None}, {"text": ""}], [{"m": None}, {"m": {"text": None}}]])
+def test_a_null_text_is_an_empty_one_wherever_it_lies(rows: list[object]) -> None:
+    fields = RowFields(text="text" if "text" in str(list(rows[0])) else "m.text")  # type: ignore[call-overload]
+    schema = pa.schema([("text", pa.string())]) if fields.text == "text" else None
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink)
+    lines = "\n".join(map(json.dumps, rows)).encode()
+    for data in (lines, sink.getvalue()):
+        found = list(read_documents(io.BytesIO(data), ReadOptions(source="s", file="f", fields=fields)))
+        assert [item.text for item in found if isinstance(item, Document)] == ["", ""]
+
+
+def test_what_is_counted_of_columns_does_not_grow_with_their_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_calls = 0
+
+    def counted(column: object, num_rows: int, of_batch: Callable[..., int] = page_meter._Column.of_batch) -> int:
+        nonlocal num_calls
+        num_calls += 1
+        return of_batch(column, num_rows)
+
+    monkeypatch.setattr(page_meter._Column, "of_batch", counted)
+    found = []
+    for num in (100, 400):
+        sink, num_calls = io.BytesIO(), 0
+        pq.write_table(pa.table({"text": ["a"]} | {f"c{number}": [1] for number in range(num)}), sink)
+        assert len(list(read_documents(io.BytesIO(sink.getvalue()), ReadOptions(source="s", file="f.parquet")))) == 1
+        found.append(num_calls)
+    assert found[1] < 5 * found[0]
