@@ -1,4 +1,5 @@
-"""From the bytes of one input file to its documents: WARC, WET, JSONL or Parquet, known by name and content.
+"""From the bytes of one input file to its documents: WARC (also ARC, WET and WACZ), JSONL or Parquet, known by name and
+content.
 
 Every record of the file is a Document, or counted in InputCounts, or part of an Unreadable stretch."""
 
@@ -8,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
 from stages.document import Document
-from stages.reading import jsonl, parquet, warc
+from stages.reading import jsonl, parquet, wacz, warc
+from stages.reading.content import Cursor
 from stages.reading.give_up import rest_of_file, until_given_up
 from stages.reading.options import (
     Format,
@@ -47,7 +49,7 @@ def read_documents(
 
 def _to_the_end(watched: _WatchedStream, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
     """All items of a file; one that cannot be read on from somewhere ends there, in an Unreadable."""
-    readers = {"warc": warc.read_warc, "jsonl": jsonl.read_jsonl, "parquet": parquet.read_parquet}
+    readers = {"warc": warc.read_warc, "wacz": wacz.read_wacz, "jsonl": jsonl.read_jsonl, "parquet": parquet.read_parquet}
     stream, end = cast(BinaryIO, watched), 0
     try:
         with unreadable_for_any_error():
@@ -79,13 +81,15 @@ class _WatchedStream:
 
 
 def read_one(stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None) -> Document:
-    """The document at byte `offset` of a WARC (of a JSONL file: of its decompressed bytes; of a Parquet file: the
+    """The document at byte `offset` of a WARC (of a WACZ as in `stages.reading.wacz`; of a JSONL file: of its decompressed bytes; of a Parquet file: the
     row), the same as `read_documents` gives there. ValueError says what is there instead.
 
     Of several records in one compressed member it is the document with `doc_id`, else the first."""
     kind = detect_format(stream, options)
     if kind == "warc":
-        found = warc.read_warc_at(stream, offset, options, doc_id)
+        found = warc.read_record_at(Cursor(stream), offset, options, doc_id)
+    elif kind == "wacz":
+        found = wacz.read_wacz_at(stream, offset, options, doc_id)
     else:
         readers = {"jsonl": jsonl.read_jsonl_at, "parquet": parquet.read_parquet_at}
         found = readers[kind](stream, offset, options)
@@ -95,24 +99,30 @@ def read_one(stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes 
 
 
 def detect_format(stream: BinaryIO, options: ReadOptions) -> str:
-    """`warc` (which WET is too), `jsonl` or `parquet`: by the options, else the file's name, else its first bytes."""
+    """`warc` (which ARC and WET are too), `wacz`, `jsonl` or `parquet`: by the options, else the file's name, else its
+    first bytes; these alone tell WACZ from WARC where it is named otherwise."""
+    kind = _named_format(options)
+    if kind is None:
+        stream.seek(0)
+        head = stream.read(len(_PARQUET_MAGIC))
+        if head == _PARQUET_MAGIC:
+            return "parquet"
+        kind = "jsonl" if not wacz.is_zip(stream) and jsonl.looks_like_jsonl(stream) else "warc"
+    return "wacz" if kind == "warc" and wacz.is_zip(stream) else kind
+
+
+def _named_format(options: ReadOptions) -> str | None:
     if options.format != "auto":
         return "warc" if options.format == "wet" else options.format
     name = options.file.lower()
     for ending in (".gz", ".zst", ".zstd"):
         name = name.removesuffix(ending)
-    for format_name, endings in _ENDINGS.items():
-        if name.endswith(endings):
-            return format_name
-    stream.seek(0)
-    head = stream.read(len(_PARQUET_MAGIC))
-    if head == _PARQUET_MAGIC:
-        return "parquet"
-    return "jsonl" if jsonl.looks_like_jsonl(stream) else "warc"
+    return next((format_name for format_name, endings in _ENDINGS.items() if name.endswith(endings)), None)
 
 
 _ENDINGS = {
-    "warc": (".warc", ".wet", ".wat"),
+    "warc": (".warc", ".wet", ".wat", ".arc"),
+    "wacz": (".wacz",),
     "jsonl": (".jsonl", ".ndjson", ".json"),
     "parquet": (".parquet",),
 }

@@ -13,7 +13,7 @@ from typing import Any, Final
 from lineage import ids
 from stages.document import Document, Place
 from stages.reading.options import ReadOptions, UnreadableError
-from stages.reading.record import iso_date
+from stages.reading.head import iso_date
 
 MAX_OTHER_BYTES: Final = 16 << 20
 """What a row may hold besides its text, in bytes."""

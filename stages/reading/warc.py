@@ -1,4 +1,4 @@
-"""WARC files (ISO 28500) to documents: gzip per record, zstd per record, or plain.
+"""WARC (ISO 28500) and ARC files to documents: gzip per record, zstd per record, or plain.
 
 Nothing is lost in silence: what does not read as whole records is an Unreadable stretch, and reading resumes at the
 next record behind it. A record is given out only when what follows it shows that it is whole.
@@ -14,6 +14,14 @@ from typing import BinaryIO, Final
 
 from stages.document import Document
 from stages.reading.content import READ_BYTES, Content, Cursor, DamagedError
+from stages.reading.head import (
+    MAX_ARC_HEAD_BYTES,
+    NEXT_ARC,
+    NEXT_WARC,
+    TooShortError,
+    begins_record,
+    next_record,
+)
 from stages.reading.members import (
     GZIP_MAGIC,
     ZSTD_MAGIC,
@@ -23,26 +31,30 @@ from stages.reading.members import (
     skip_frame,
 )
 from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError, unreadable_for_any_error
-from stages.reading.record import MalformedError, Record, read_record
+from stages.reading.record import Record, read_record
 
-_WARC: Final = b"WARC/"
 _PROBE_BYTES: Final = 256 << 10
 """Enough of a member to see its first bytes: a zstd block has at most 128 KiB (RFC 8878, 3.1.1.2)."""
+_FIRST_BYTES: Final = 5
 
-_NEXT_RECORD = re.compile(rb"\n(?=WARC/[01]\.)")
 _NEXT_GZIP = re.compile(b"(?=" + re.escape(GZIP_MAGIC) + b")")
 _NEXT_ZSTD = re.compile(b"(?=" + re.escape(ZSTD_MAGIC) + b")")
-_NEXT_OF_ANY = re.compile(b"|".join(pattern.pattern for pattern in (_NEXT_RECORD, _NEXT_GZIP, _NEXT_ZSTD)))
+_NEXT_OF_ANY = re.compile(b"|".join(pattern.pattern for pattern in (NEXT_WARC, NEXT_ARC, _NEXT_GZIP, _NEXT_ZSTD)))
 
 
 def read_warc(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
-    """The documents and unreadable stretches of a WARC file, which together with the counted records tile it."""
-    cursor, counts.end = Cursor(stream), options.size
+    """The documents and unreadable stretches of a WARC or ARC file, which together with the counted records tile it."""
+    counts.end = options.size
+    yield from read_records(Cursor(stream), options, counts)
+
+
+def read_records(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
+    """The same of what the cursor gives, from a file's first byte to its last."""
     if not cursor.peek(1):
-        yield Unreadable(file=options.file, offset=0, length=0, error="the file is empty")
+        yield Unreadable(file=options.file, offset=cursor.position, length=0, error="the file is empty")
     learn_dictionary(cursor)
     kind = _NEXT_OF_ANY
-    while first := cursor.peek(len(_WARC)):
+    while first := cursor.peek(_FIRST_BYTES):
         offset, num_records = cursor.position, counts.num_records
         try:
             if kind in (_NEXT_OF_ANY, _NEXT_ZSTD) and skip_frame(cursor):
@@ -57,12 +69,12 @@ def read_warc(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> It
             kind = _kind(first)
 
 
-def read_warc_at(
-    stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None
+def read_record_at(
+    cursor: Cursor, offset: int, options: ReadOptions, doc_id: bytes | None = None
 ) -> Document | Unreadable:
-    """The document at `offset` (where a member holds several, that of `doc_id`, else the first), or the Unreadable that
-    begins there. ValueError if another record does."""
-    cursor, counts = Cursor(stream), InputCounts()
+    """The document at `offset` of a file on whose first byte the cursor stands (where a member holds several, that of
+    `doc_id`, else the first), or the Unreadable that begins there. ValueError if another record does."""
+    counts = InputCounts()
     learn_dictionary(cursor)
     cursor.seek(offset)
     first: Document | Unreadable | None = None
@@ -87,8 +99,11 @@ def _unreadable(error: UnreadableError, options: ReadOptions, offset: int, lengt
 def _kind(first: bytes) -> re.Pattern[bytes]:
     """Where to look for the next record behind damage, once a whole record began with `first`. A file keeps to one
     kind, so a page that holds a WARC file is not taken for records."""
-    known = {GZIP_MAGIC: _NEXT_GZIP, ZSTD_MAGIC: _NEXT_ZSTD}
-    return next((pattern for magic, pattern in known.items() if first.startswith(magic)), _NEXT_RECORD)
+    if first.startswith(GZIP_MAGIC):
+        return _NEXT_GZIP
+    if first.startswith(ZSTD_MAGIC):
+        return _NEXT_ZSTD
+    return NEXT_WARC if first.upper() == b"WARC/" else NEXT_ARC
 
 
 def _read_unit(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
@@ -111,23 +126,52 @@ def _read_member(
 ) -> Iterator[Document | Unreadable]:
     offset, length = cursor.position, None
     content, more = Content(member.more), True
+    behind = None
     while more:
         record: Record | UnreadableError
+        begin = content.position
         try:
             with unreadable_for_any_error():
+                behind = behind or next_record(content)
                 record = read_record(content, options)
                 more = _expect_record_or_end(content)
         except DamagedError:
             raise
         except UnreadableError as error:
             record = error
-            more = content.skip_until(_NEXT_RECORD)
+            more = content.skip_until(behind or NEXT_WARC, MAX_ARC_HEAD_BYTES if behind is NEXT_ARC else 32)
+            if isinstance(error, TooShortError) and begin == 0 and not more:
+                record = _mended(cursor, offset, content, options, counts)
         if length is None:
             length = (_end_of_member(cursor, offset) if more else cursor.position) - offset
         if isinstance(record, UnreadableError):
             yield _unreadable(record, options, offset, length)
         else:
             yield from _counted(record, counts, offset, length)
+
+
+def _mended(
+    cursor: Cursor, offset: int, whole: Content, options: ReadOptions, counts: InputCounts
+) -> Record | UnreadableError:
+    """The only record of the member at `offset`, whose length is too short, up to the end of the member: the cursor
+    stands there, `whole` is the member's content, passed over. Some writers count characters in place of bytes.
+
+    It is read a second time: its id covers its length, and it may be too long to be held."""
+    end, here = whole.position, cursor.position
+    last = whole.last(4)
+    end -= 4 if last == b"\r\n\r\n" else 2 if last.endswith(b"\n\n") else 0
+    cursor.seek(offset)
+    member = open_member(cursor)
+    assert member is not None
+    try:
+        with unreadable_for_any_error():
+            record = read_record(Content(member.more), options, end)
+    except UnreadableError as error:
+        return error
+    finally:
+        cursor.seek(here)
+    counts.note("mended")
+    return record
 
 
 def _counted(record: Record, counts: InputCounts, offset: int, length: int) -> Iterator[Document]:
@@ -138,12 +182,12 @@ def _counted(record: Record, counts: InputCounts, offset: int, length: int) -> I
 
 
 def _expect_record_or_end(content: Content) -> bool:
-    """Pass over the line ends behind a record; says whether another one follows. MalformedError if something else
-    does: then the record's Content-Length was wrong."""
+    """Pass over the line ends behind a record; says whether another one follows. TooShortError if something else
+    does: then the record's length was wrong."""
     if not content.skip_blank():
         return False
-    if content.peek(len(_WARC)) != _WARC:
-        raise MalformedError("the record goes on behind the end that its Content-Length gives")
+    if not begins_record(content):
+        raise TooShortError("the record goes on behind the end that its Content-Length gives")
     return True
 
 
@@ -179,6 +223,6 @@ def _begins_record(data: bytes, cursor_of_file: Cursor) -> bool:
     cursor.dictionary = cursor_of_file.dictionary
     try:
         with unreadable_for_any_error():
-            return Content((open_member(cursor) or cursor).more).peek(len(_WARC)) == _WARC
+            return begins_record(Content((open_member(cursor) or cursor).more))
     except UnreadableError:
         return False

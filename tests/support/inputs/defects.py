@@ -139,9 +139,7 @@ def _record_lengths() -> Iterator[Defect]:
     yield _broken(
         "content-length-too-long", member(record(RESPONSE, content_length=str(length + 9))), "ends 5 bytes before"
     )
-    yield _broken(
-        "content-length-too-short", member(record(RESPONSE, content_length=str(length - 9))), "goes on behind"
-    )
+    yield _odd("content-length-too-short", RESPONSE, content_length=str(length - 9))
     yield _broken("content-length-missing", member(record(RESPONSE, content_length=None)), "Content-Length 'none'")
     yield _broken("content-length-negative", member(record(RESPONSE, content_length="-5")), "Content-Length '-5'")
     yield _broken(
@@ -178,7 +176,8 @@ def _http_headers() -> Iterator[Defect]:
     yield _odd("http-header-line-of-2-mb", http(page("odd"), "text/html", "200 OK", "X: " + "x" * 2 * MIB), False)
     yield _odd("http-status-line-broken", http(page("odd"), status="20O OK"), False)
     yield _odd("http-status-404", http(page("odd"), status="404 Not Found"), False)
-    yield _odd("http-without-content-type", http(page("odd"), None), False)
+    yield _odd("http-without-content-type", http(page("odd"), None))
+    yield _odd("http-without-content-type-and-no-html", http(b"just text " * 50, None), False)
     yield _odd("http-content-type-of-1-kb", http(page("odd"), "text/html; x=" + "x" * 1000))
     yield _odd("image", http(b"\x89PNG\r\n" * 50, "image/png"), False)
 
