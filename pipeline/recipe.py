@@ -30,6 +30,7 @@ MAX_FILES: Final = 1 << 22
 """Sources of a recipe, and input files of a source: a document's number while documents are compared
 (`pipeline/dedup/inputs.py`) has room for no more."""
 
+_MIME = re.compile(r"[a-z0-9!#$&^_.+-]{1,127}/(?:[a-z0-9!#$&^_.+-]{1,127}|\*)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -57,7 +58,7 @@ class SourceTable:
         " environment), or a Common Crawl *.paths.gz list"
     )
     format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = key(
-        "auto", help="auto: by the name of each file, or else its first bytes"
+        "auto", help="auto: by the name of each file, or else its first bytes; warc is ARC and WACZ too"
     )
     steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:name")
     limit: int | None = key(None, at_least=1, help="input files, the first by name")
@@ -65,6 +66,12 @@ class SourceTable:
     id_field: str | None = key(None, help="what names a row: a text or a whole number (id, or else the row's number)")
     url_field: str | None = key(None, help="the page's address (url)")
     date_field: str | None = key(None, help="when it was captured: an ISO date or a timestamp (captured_at, date)")
+
+    mime: tuple[str, ...] = key(
+        (),
+        help="of WARC, ARC and WACZ records: types that are documents besides HTML and text, as application/json, or"
+        " text/css, which is none by itself; application/* is all that begin so",
+    )
 
     @property
     def row_fields(self) -> RowFields:
@@ -238,6 +245,7 @@ def _check_are_read(recipe: PipelineRecipe) -> None:
     asked = {
         "url.block_hosts": ("url", recipe.url.block_hosts),
         "url.block_words": ("url", recipe.url.block_words),
+        "url.truncated": ("url", recipe.url.truncated == "reject"),
         "language.prefilter": ("prefilter", recipe.language.prefilter),
         "classifier": ("classifier", recipe.classifier),
         "decontaminate.against": ("decontaminate", recipe.decontaminate.against),
@@ -269,6 +277,16 @@ def _check_fields(source: SourceTable) -> None:
             f"source.format of {source.name!r} is {source.format!r}, whose records have no fields: text_field,"
             " id_field, url_field and date_field are for jsonl and parquet"
         )
+    if source.format in ("jsonl", "parquet") and source.mime:
+        raise RecipeError(
+            f"source.format of {source.name!r} is {source.format!r}, whose rows have no types: mime is for warc"
+        )
+    for mime in source.mime:
+        if not _MIME.fullmatch(mime):
+            raise RecipeError(
+                f"source.mime of {source.name!r} has {mime!r}: expected types in lower case without parameters, such as"
+                " 'application/json' or 'text/*'"
+            )
 
 
 def comparing(recipe: PipelineRecipe) -> DedupTable:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lineage.ids import add_digests, content_hash, length_prefixed, show_digest
 from lineage.storage.folder import Folder
 from lineage.store.delta import ADVICE, StoreError, arrow_dataset, plain_reason, table_uri
-from lineage.store.tables import WRITTEN_ONCE, score_names
+from lineage.store.tables import WRITTEN_ONCE, score_names, stored
 
 _LEFT_OUT: Final = {"inputs": ("file",)}
 """Columns that may differ between runs over the same data: where an input was, on disk or in an object store."""
@@ -25,7 +25,7 @@ def logical_digest(out: Folder) -> dict[str, str]:
 
 def _row_hashes(out: Folder, name: str) -> Iterator[int]:
     dataset = arrow_dataset(out, name)
-    known = [*WRITTEN_ONCE[name].names, *score_names(dataset.schema.names)]
+    known = [*stored(name, dataset.schema.names), *score_names(dataset.schema.names)]
     columns = [column for column in known if column not in _LEFT_OUT.get(name, ())]
     try:
         for batch in dataset.to_batches(columns=columns):

@@ -50,7 +50,7 @@ from lineage.store.query import (
     too_large,
     too_slow,
 )
-from lineage.store.tables import APPENDED, score_names
+from lineage.store.tables import APPENDED
 from lineage.store.views import COLUMNS, definition
 
 __all__ = ["Json", "Limits", "QueryError", "QueryResult", "WrongQueryError", "query", "questions", "to_json"]
@@ -142,7 +142,7 @@ def _connection(out: Folder, version: int | None, limits: Limits) -> Iterator[du
         for view, table in tables.items():
             connection.register(f"_{view}", table)
         for view, table in tables.items():
-            _define(connection, view, score_names(table.schema.names))
+            _define(connection, view, table.schema.names)
         connection.execute(f"SET memory_limit = '{int(limits.memory_gib * 1024)}MiB'")
         if limits.threads:
             connection.execute(f"SET threads = {limits.threads}")
@@ -159,9 +159,9 @@ def _connection(out: Folder, version: int | None, limits: Limits) -> Iterator[du
         connection.close()
 
 
-def _define(connection: duckdb.DuckDBPyConnection, view: str, scores: Sequence[str]) -> None:
+def _define(connection: duckdb.DuckDBPyConnection, view: str, present: Sequence[str]) -> None:
     try:
-        connection.execute(definition(view, scores))
+        connection.execute(definition(view, present))
     except duckdb.BinderException as error:
         raise StoreError(
             f"the lineage table {view!r} lacks a column of its view: {error}. Run sluice verify"

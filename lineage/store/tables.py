@@ -17,7 +17,8 @@ import pyarrow as pa
 _INT, _TEXT, _REAL, _HASH = pa.int64(), pa.string(), pa.float64(), pa.binary()
 
 RECORD_FIELDS: Final = (
-    ("doc_id", _HASH), ("source", _TEXT), ("url", _TEXT), ("host", _TEXT), ("warc_file", _TEXT),
+    ("doc_id", _HASH), ("source", _TEXT), ("url", _TEXT), ("host", _TEXT),
+    ("truncated", _TEXT), ("warc_file", _TEXT),
     ("warc_offset", _INT), ("warc_length", _INT), ("record_id", _TEXT), ("captured_at", _TEXT), ("charset", _TEXT),
     ("raw_hash", _HASH), ("text_hash", _HASH), ("clean_hash", _HASH), ("num_chars", _INT), ("language", _TEXT),
     ("language_score", _REAL),
@@ -55,9 +56,10 @@ STEP_RULES: Final = pa.schema([("source", _TEXT), ("stage", _TEXT), ("rule", _TE
 
 INPUTS: Final = pa.schema([
     ("source", _TEXT), ("file", _TEXT), ("bytes", _INT), ("num_records", _INT), ("num_documents", _INT),
-    ("by_type", _TEXT), ("by_mime", _TEXT), ("by_status", _TEXT),
+    ("by_type", _TEXT), ("by_mime", _TEXT), ("by_status", _TEXT), ("notes", _TEXT),
 ])  # fmt: skip
-"""`by_type`, `by_mime`, `by_status` are JSON objects of counts over every record of the file."""
+"""`by_type`, `by_mime`, `by_status` are JSON objects of counts over every record of the file; `notes` one of what was
+read in another way than it says of itself, or passed over (stages.reading.options.Note)."""
 
 UNREADABLE: Final = pa.schema([
     ("source", _TEXT), ("file", _TEXT), ("offset", _INT), ("length", _INT), ("error", _TEXT),
@@ -202,6 +204,12 @@ APPENDED: Final[dict[str, pa.Schema]] = {
 ADDED_LATER: Final = frozenset({"exports", "reused_steps"})
 """Tables of facts that an OUT of an earlier release lacks until its first such fact."""
 
+COLUMNS_ADDED_LATER: Final[dict[str, frozenset[str]]] = {
+    "documents": frozenset({"truncated"}),
+    "inputs": frozenset({"notes"}),
+}
+"""Columns that a table of an OUT of an earlier release lacks: views and checks take them for null there."""
+
 SORTED_BY: Final[dict[str, tuple[str, ...]]] = {
     "documents": ("k", "doc_id", "source", "warc_file", "warc_offset"),
     "edits": ("k", "doc_id", "stage", "kind", "count"),
@@ -226,7 +234,7 @@ BOUNDED: Final[dict[str, tuple[str, ...]]] = {
 never null. Tables that are not named have none."""
 
 DICTIONARY: Final = frozenset({
-    "source", "host", "warc_file", "charset", "language", "status", "stage", "rule", "kind", "verdict",
+    "source", "host", "truncated", "warc_file", "charset", "language", "status", "stage", "rule", "kind", "verdict",
 })  # fmt: skip
 """Columns worth a dictionary: everything else is nearly unique (hashes, URLs, offsets)."""
 
@@ -243,3 +251,17 @@ def with_scores(schema: pa.Schema, columns: Iterable[str]) -> pa.Schema:
     """`schema` and these columns of scores: `documents` and the parts have one for each classifier of the recipe that
     turns nothing down."""
     return pa.schema([*schema, *(pa.field(column, _REAL) for column in columns)])
+
+
+def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`rows` in a schema; a column that they lack is null."""
+    present = set(rows.column_names)
+    columns = [rows[f.name] if f.name in present else pa.nulls(rows.num_rows, f.type) for f in schema]
+    return pa.table(columns, schema.names).cast(schema)
+
+
+def stored(name: str, columns: Iterable[str]) -> list[str]:
+    """The columns of a table that a run writes, in order, less those that an OUT of an earlier release lacks. One that
+    is missing for another reason is among them."""
+    present, later = set(columns), COLUMNS_ADDED_LATER.get(name, frozenset())
+    return [column for column in WRITTEN_ONCE[name].names if column in present or column not in later]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from lineage.store.tables import COLUMNS_ADDED_LATER, score_names
+
 _HASHES: Final = frozenset({
     "doc_id", "raw_hash", "text_hash", "clean_hash", "tokens_hash", "cluster_id", "duplicate_of",
 })  # fmt: skip
@@ -16,10 +18,10 @@ _REALS: Final = frozenset({"language_score", "value", "threshold", "similarity"}
 
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "documents": (
-        "doc_id", "source", "url", "host", "warc_file", "warc_offset", "warc_length", "record_id", "captured_at",
-        "charset", "raw_hash", "text_hash", "clean_hash", "num_chars", "language", "language_score", "status", "stage",
-        "rule", "value", "threshold", "cluster_id", "duplicate_of", "similarity", "part", "part_row", "shard", "start",
-        "num_tokens", "tokens_hash", "purged",
+        "doc_id", "source", "url", "host", "truncated", "warc_file", "warc_offset", "warc_length", "record_id",
+        "captured_at", "charset", "raw_hash", "text_hash", "clean_hash", "num_chars", "language", "language_score",
+        "status", "stage", "rule", "value", "threshold", "cluster_id", "duplicate_of", "similarity", "part", "part_row",
+        "shard", "start", "num_tokens", "tokens_hash", "purged",
     ),
     "edits": ("doc_id", "stage", "kind", "count"),
     "findings": ("doc_id", "stage", "rule", "value", "threshold", "verdict"),
@@ -29,7 +31,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
         "position",
     ),
     "step_rules": ("source", "stage", "rule", "num", "digest"),
-    "inputs": ("source", "file", "bytes", "num_records", "num_documents", "by_type", "by_mime", "by_status"),
+    "inputs": ("source", "file", "bytes", "num_records", "num_documents", "by_type", "by_mime", "by_status", "notes"),
     "unreadable": ("source", "file", "offset", "length", "error"),
     "purges": (
         "purge_id", "at", "by", "reason", "match", "num_documents", "num_tokens", "content_fingerprint_before",
@@ -68,9 +70,12 @@ _SOURCES: Final[dict[str, str]] = {
 }
 
 
-def definition(view: str, scores: Sequence[str] = ()) -> str:
-    """The CREATE VIEW statement of `view`, one of COLUMNS; of `documents` with these columns of scores, as they are."""
-    columns = ", ".join([*map(_show, COLUMNS[view]), *(f'"{column}"' for column in scores)])
+def definition(view: str, present: Sequence[str]) -> str:
+    """The CREATE VIEW statement of `view`, one of COLUMNS, over a table with these columns; those of scores are shown
+    as they are, and what a table of an earlier release lacks is null."""
+    lacking = COLUMNS_ADDED_LATER.get(view, frozenset()).difference(present)
+    shown = [f'NULL::VARCHAR AS "{column}"' if column in lacking else _show(column) for column in COLUMNS[view]]
+    columns = ", ".join([*shown, *(f'"{column}"' for column in score_names(present))])
     return f"CREATE VIEW {view} AS SELECT {columns} FROM {_SOURCES.get(view, '_' + view)}"
 
 

@@ -29,6 +29,8 @@ from lineage.store.tables import (
     PLACEMENTS,
     WRITTEN_ONCE,
     score_names,
+    stored,
+    with_all_columns,
 )
 from lineage.store.write import index_rows
 from lineage.verify.problems import Problem, VerifyHooks, guarded
@@ -67,8 +69,10 @@ def shuffle_documents(
     out: Folder, shuffle: Shuffle, facts: Facts, purged: PurgedSpans, hooks: VerifyHooks
 ) -> Iterator[Problem]:
     """Shuffle `documents`, the index rows that it should have, and its duplicates; a problem where it is damaged."""
-    for batch in open_table(out, "documents").to_pyarrow_dataset().to_batches(DOCUMENTS.names, batch_size=_BATCH):
-        rows = pa.Table.from_batches([batch]).cast(DOCUMENTS)
+    dataset = open_table(out, "documents").to_pyarrow_dataset()
+    columns = stored("documents", dataset.schema.names)
+    for batch in dataset.to_batches(columns, batch_size=_BATCH):
+        rows = with_all_columns(pa.Table.from_batches([batch]), DOCUMENTS)
         wrong = rows.filter(pc.not_equal(rows["k"], pa.array(sort_keys(rows["doc_id"].to_pylist()))))
         for doc_id in wrong["doc_id"].to_pylist():
             yield Problem("documents.k", _document(doc_id), "k is not that of its id: lookups do not find it")

@@ -70,6 +70,7 @@ def refetch(
         file=row.warc_file,
         format=source.format,
         fields=source.row_fields,
+        mime=source.mime,
         max_document_bytes=recipe.limits.max_document_bytes,
     )
     places = [place] if place is not None else _places_of(out, row)

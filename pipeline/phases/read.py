@@ -44,6 +44,7 @@ class ReadJob:
     steps: tuple[tuple[str, ...], ...]
     formats: tuple[Format, ...]
     fields: tuple[RowFields, ...]
+    mime: tuple[tuple[str, ...], ...]
     tables: StepTables
     unit_files: UnitFileOptions
     strict: bool = False
@@ -59,6 +60,7 @@ def read_job(recipe: PipelineRecipe) -> ReadJob:
         steps=tuple(source.steps for source in recipe.source),
         formats=tuple(source.format for source in recipe.source),
         fields=tuple(source.row_fields for source in recipe.source),
+        mime=tuple(source.mime for source in recipe.source),
         tables=step_tables(recipe),
         unit_files=unit_file_options(recipe),
     )
@@ -206,6 +208,7 @@ def outcomes_of(
             file=unit.input.name,
             format=job.formats[unit.source_index],
             fields=job.fields[unit.source_index],
+            mime=job.mime[unit.source_index],
             max_document_bytes=job.tables.max_document_bytes,
             size=unit.input.size,
         )

@@ -93,6 +93,7 @@ _RECIPE_KEYS: Final[dict[str, tuple[str, ...]]] = {
     READING: (
         "source.inputs",
         "source.format",
+        "source.mime",
         "source.limit",
         "source.text_field",
         "source.id_field",

@@ -114,6 +114,7 @@ def refilter_unit(job: RefilterJob, item: UnitFromTexts) -> ReadResult:
         by_type=before.by_type,
         by_mime=before.by_mime,
         by_status=before.by_status,
+        notes=before.notes,
         unreadable=before.unreadable,
         num_documents=before.num_documents,
         digest=before.digest,
@@ -298,6 +299,7 @@ def _as_read(row: _Row) -> Document:
         record_id=row["record_id"],
         url=row["url"],
         captured_at=row["captured_at"],
+        truncated=row.get("truncated"),
         charset=None if of_record and row["stage"] == "parse" else row["charset"],
         text_hash=row["text_hash"],
     )

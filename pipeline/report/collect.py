@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ from pipeline.report.examples import examples_of_rules, web_link
 from pipeline.report.faults import FaultRow
 from pipeline.report.run_summary import RunSummary, read_summary
 from pipeline.report.thresholds import values_of_rules
+from stages.reading.options import Note
 
 ALL_SOURCES = "all sources"
 _BINS = 20
@@ -132,6 +133,13 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
             for s in index.shards
         ),
         unreadable=tuple(ask('SELECT file, "offset", length, error FROM unreadable ORDER BY 1, 2 LIMIT 50')),
+        truncated=tuple(
+            ask(
+                "SELECT truncated, count(*) AS num, count(*) FILTER (status = 'kept') FROM documents"
+                " WHERE truncated IS NOT NULL GROUP BY 1 ORDER BY num DESC, 1 LIMIT 20"
+            )
+        ),
+        notes=tuple(_notes(ask)),
         timeouts=tuple(
             row[0] for row in ask("SELECT doc_id FROM documents WHERE rule = 'parse.timeout' ORDER BY 1 LIMIT 50")
         ),
@@ -143,6 +151,21 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         parsed_texts=_parsed_texts(out),
         recipe=out.read("recipe.toml").decode(),
     )
+
+
+_NOTES: Mapping[Note, str] = {
+    "mended": "records whose Content-Length is too short, read to the end of their compressed member",
+    "other_members": "files of WACZ inputs beside their archives, which hold no records",
+}
+
+
+def _notes(ask: _Ask) -> Iterator[str]:
+    """What was read in another way than it says of itself, or passed over."""
+    total = Counter[str]()
+    rows = ask("SELECT notes, count(*) FROM inputs WHERE notes IS NOT NULL GROUP BY 1")
+    for notes, num_files in rows:
+        total.update({name: num * num_files for name, num in json.loads(notes).items()})
+    return (f"{total[name]:,} {text}." for name, text in _NOTES.items() if total[name])
 
 
 def _parsed_texts(out: Folder) -> str:

@@ -189,6 +189,8 @@ class ReportData:
     other_edits: tuple[Bar, ...]
     shards: tuple[ShardRow, ...]
     unreadable: tuple[tuple[str, int, int, str], ...]
+    truncated: tuple[tuple[str, int, int], ...]
+    notes: tuple[str, ...]
     timeouts: tuple[str, ...]
     raised: tuple[RaisedRow, ...]
     purges: tuple[tuple[str, str, str, str, int, int], ...]

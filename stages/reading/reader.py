@@ -49,7 +49,12 @@ def read_documents(
 
 def _to_the_end(watched: _WatchedStream, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
     """All items of a file; one that cannot be read on from somewhere ends there, in an Unreadable."""
-    readers = {"warc": warc.read_warc, "wacz": wacz.read_wacz, "jsonl": jsonl.read_jsonl, "parquet": parquet.read_parquet}
+    readers = {
+        "warc": warc.read_warc,
+        "wacz": wacz.read_wacz,
+        "jsonl": jsonl.read_jsonl,
+        "parquet": parquet.read_parquet,
+    }
     stream, end = cast(BinaryIO, watched), 0
     try:
         with unreadable_for_any_error():
@@ -81,8 +86,9 @@ class _WatchedStream:
 
 
 def read_one(stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None) -> Document:
-    """The document at byte `offset` of a WARC (of a WACZ as in `stages.reading.wacz`; of a JSONL file: of its decompressed bytes; of a Parquet file: the
-    row), the same as `read_documents` gives there. ValueError says what is there instead.
+    """The document at byte `offset` of a WARC (of a WACZ as `stages.reading.wacz` counts them; of a JSONL file: of its
+    decompressed bytes; of a Parquet file: the row), the same as `read_documents` gives there. ValueError says what is
+    there instead.
 
     Of several records in one compressed member it is the document with `doc_id`, else the first."""
     kind = detect_format(stream, options)

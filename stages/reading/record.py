@@ -28,7 +28,7 @@ from stages.reading.headers import (
     parse_http_head,
 )
 from stages.reading.options import ReadOptions
-from stages.reading.sniff import SNIFFED_BYTES, is_document_type, is_html, is_known
+from stages.reading.sniff import SNIFFED_BYTES, begins_html, is_document_type, is_known
 
 DOCUMENT_TYPES: Final = frozenset({"response", "resource", "conversion"})
 
@@ -43,6 +43,23 @@ class Record:
     document: Document | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Payload:
+    """What the heads of a record say of its payload, which has `num_bytes`."""
+
+    head: RecordHead
+    http: HttpHead | None
+    num_bytes: int
+
+    @property
+    def content_type(self) -> str | None:
+        return self.http.content_type if self.http else self.head.content_type
+
+    @property
+    def encoding(self) -> str | None:
+        return self.http.encoding if self.http else None
+
+
 def read_record(content: Content, options: ReadOptions, end: int | None = None) -> Record:
     """The record that begins here; the content is left behind its block. MalformedError if it is not whole.
 
@@ -51,30 +68,24 @@ def read_record(content: Content, options: ReadOptions, end: int | None = None) 
     begin = content.position
     length = head.length if end is None else end - begin
     http = _http_head(content, head, length)
-    content_type = http.content_type if http else head.content_type
-    mime, status = mime_type(content_type), http.status if http else None
-    left = length - (content.position - begin)
+    payload = _Payload(head=head, http=http, num_bytes=length - (content.position - begin))
+    mime, status = mime_type(payload.content_type), http.status if http else None
     document = None
     if head.kind in DOCUMENT_TYPES and status in (None, 200):
-        kind = _payload_kind(content, left, head, http, mime, options)
-        if kind is not None:
-            document = _read_document(content, left, head, http, content_type or "", kind == "html", options)
+        is_page = not is_known(mime) and _shows_html(content, payload)
+        if is_page or is_document_type(mime or "", options.mime):
+            document = _read_document(content, payload, options, is_html=is_page or "html" in (mime or ""))
     if document is None:
-        _expect(content.skip(left), left)
+        _expect(content.skip(payload.num_bytes), payload.num_bytes)
     return Record(kind=head.kind, mime=mime, status=status, document=document)
 
 
-def _payload_kind(
-    content: Content, num_bytes: int, head: RecordHead, http: HttpHead | None, mime: str | None, options: ReadOptions
-) -> str | None:
-    """`html` or `text` where the payload, which begins here, is a document; else None."""
-    if not is_known(mime):
-        first = content.peek(min(num_bytes, SNIFFED_BYTES))
-        if "html" in (head.identified or "") or is_html(first[:num_bytes], http.encoding if http else None):
-            return "html"
-    if is_document_type(mime or "", options.mime):
-        return "html" if "html" in (mime or "") else "text"
-    return None
+def _shows_html(content: Content, payload: _Payload) -> bool:
+    """Whether a payload of no known type, which begins here, is HTML."""
+    if "html" in (payload.head.identified or ""):
+        return True
+    num_bytes = min(payload.num_bytes, SNIFFED_BYTES)
+    return begins_html(content.peek(num_bytes), payload.encoding)
 
 
 def _http_head(content: Content, head: RecordHead, length: int) -> HttpHead | None:
@@ -89,26 +100,19 @@ def _http_head(content: Content, head: RecordHead, length: int) -> HttpHead | No
     return parse_http_head(block) if block else None
 
 
-def _read_document(
-    content: Content,
-    num_bytes: int,
-    head: RecordHead,
-    http: HttpHead | None,
-    content_type: str,
-    is_html: bool,
-    options: ReadOptions,
-) -> Document:
+def _read_document(content: Content, payload: _Payload, options: ReadOptions, *, is_html: bool) -> Document:
+    head, num_bytes, content_type = payload.head, payload.num_bytes, payload.content_type or ""
     hashes = _Hashes(head.record_id or "", head.url or "", num_bytes)
-    payload = b"".join(hashes.through(_pieces(content, num_bytes), keep=num_bytes <= options.max_document_bytes))
-    hint, encoding = charset_of(content_type), http.encoding if http else None
-    text, charset = ("", None) if is_html else _plain_text(payload, encoding, hint, options.max_document_bytes)
+    held = b"".join(hashes.through(_pieces(content, num_bytes), keep=num_bytes <= options.max_document_bytes))
+    hint, encoding = charset_of(content_type), payload.encoding
+    text, charset = ("", None) if is_html else _plain_text(held, encoding, hint, options.max_document_bytes)
     return Document(
         doc_id=hashes.doc_id,
         source=options.source,
         place=Place(file=options.file, offset=0, length=0),
         raw_hash=hashes.raw_hash,
         num_bytes=num_bytes,
-        payload=payload,
+        payload=held,
         is_html=is_html,
         content_type=content_type[:200],
         charset_hint=hint,

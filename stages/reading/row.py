@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from lineage import ids
 from stages.document import Document, Place
-from stages.reading.options import ReadOptions, UnreadableError
 from stages.reading.head import iso_date
+from stages.reading.options import ReadOptions, UnreadableError
 
 MAX_OTHER_BYTES: Final = 16 << 20
 """What a row may hold besides its text, in bytes."""

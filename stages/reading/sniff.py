@@ -33,9 +33,9 @@ _SCRIPT = re.compile(r"text/javascript1\.\d")
 
 _SPACES: Final = rb"\t\n\f\r "
 _HTML = re.compile(
-    rb"[%(s)b]*+<(?:!--|(?:!doctype[%(s)b]++html|html|head|script|iframe|h1|div|font|table|a|style|title|b|body|br|p)[%(s)b/>])"
-    rb"|[%(s)b]*+<\?xml[%(s)b][^>]*+>(?:[%(s)b]|<!--.*?-->)*+<(?:!doctype[%(s)b]++)?html[%(s)b/>]"
-    % {b"s": _SPACES},
+    rb"[%(s)b]*+<(?:!--|(?:!doctype[%(s)b]++html|html|head|script|iframe|h1|div|font|table|a|style|title|b|body|br|p)"
+    rb"[%(s)b/>])"
+    rb"|[%(s)b]*+<\?xml[%(s)b][^>]*+>(?:[%(s)b]|<!--.*?-->)*+<(?:!doctype[%(s)b]++)?html[%(s)b/>]" % {b"s": _SPACES},
     re.IGNORECASE | re.DOTALL,
 )
 """The tags that HTML may begin with, behind white space (the same, section 7.1); and XHTML behind an XML declaration.
@@ -57,7 +57,7 @@ def is_document_type(mime: str, more: Collection[str]) -> bool:
     return mime.startswith("text/") or "html" in mime
 
 
-def is_html(head: bytes, encoding: str | None) -> bool:
+def begins_html(head: bytes, encoding: str | None) -> bool:
     """Whether a payload, of which these are the first bytes, is HTML. `encoding` as of `decode_body`."""
     if encoding:
         try:

@@ -13,8 +13,8 @@ import struct
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
-from operator import itemgetter
+from dataclasses import dataclass, replace
+from operator import attrgetter, itemgetter
 from typing import BinaryIO, Final, cast
 
 from isal import igzip_lib, isal_zlib
@@ -57,10 +57,12 @@ class _Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Directory:
-    """The zip's bytes, its WARC files in the order of their offsets, and how many other files it has."""
+    """The zip's bytes, its WARC files in the order of their offsets, where those offsets end, and how many other files
+    it has."""
 
     size: int
     members: tuple[_Member, ...]
+    end: int
     num_others: int
 
 
@@ -82,7 +84,7 @@ def read_wacz(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> It
         yield Unreadable(file=options.file, offset=0, length=0, error=reason, fault=error.fault)
         yield from read_records(Cursor(stream), options, counts)
         return
-    counts.end = max([directory.size, *(member.begin + member.num_bytes for member in directory.members if member.begin)])
+    counts.end = directory.end
     for _ in range(directory.num_others):
         counts.note("other_members")
     if not directory.members:
@@ -124,30 +126,27 @@ def _read_directory(stream: BinaryIO) -> _Directory:
     size = stream.seek(0, 2)
     try:
         with zipfile.ZipFile(cast(BinaryIO, _BoundedReads(stream, size))) as packed:
-            entries = sorted((entry for entry in packed.infolist() if not entry.is_dir()), key=lambda e: e.header_offset)
+            entries = [entry for entry in packed.infolist() if not entry.is_dir()]
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error) as error:
         # Besides the first: a newer version of zip, a name that is not UTF-8, numbers that cannot be.
         raise UnreadableError(str(error)) from error
     archives = [entry for entry in entries if _ARCHIVE.fullmatch(entry.filename.replace("\\", "/"))]
-    members, reached, begin = [], 0, size
+    archives.sort(key=attrgetter("header_offset"))
+    members, reached, end = [], 0, size
     for entry in archives:
-        end = entry.header_offset + _LOCAL_HEADER.size + entry.compress_size
-        error = _why_not(entry, reached, size)
-        is_deflated = entry.compress_type == zipfile.ZIP_DEFLATED and error is None
-        members.append(
-            _Member(
-                header=min(max(entry.header_offset, reached), size) if error else entry.header_offset,
-                num_packed=max(min(end, size) - max(entry.header_offset, reached), 0) if error else entry.compress_size,
-                num_bytes=entry.file_size,
-                crc=entry.CRC,
-                begin=begin if is_deflated else None,
-                error=error,
-            )
-        )
-        reached = max(reached, min(end, size))
-        begin += entry.file_size if is_deflated else 0
+        first, behind = entry.header_offset, entry.header_offset + _LOCAL_HEADER.size + entry.compress_size
+        fault = _why_not(entry, reached, size)
+        member = _Member(header=first, num_packed=entry.compress_size, num_bytes=entry.file_size, crc=entry.CRC)
+        if fault is not None:
+            unread = min(max(first, reached), size)
+            member = replace(member, header=unread, num_packed=max(min(behind, size) - unread, 0), error=fault)
+        elif entry.compress_type == zipfile.ZIP_DEFLATED:
+            member = replace(member, begin=end)
+            end += entry.file_size
+        members.append(member)
+        reached = max(reached, min(behind, size))
     in_order = sorted(members, key=lambda member: member.header if member.begin is None else member.begin)
-    return _Directory(size=size, members=tuple(in_order), num_others=len(entries) - len(archives))
+    return _Directory(size=size, members=tuple(in_order), end=end, num_others=len(entries) - len(archives))
 
 
 def _why_not(entry: zipfile.ZipInfo, reached: int, size: int) -> str | None:
@@ -162,7 +161,9 @@ def _why_not(entry: zipfile.ZipInfo, reached: int, size: int) -> str | None:
         known = zipfile.compressor_names.get(entry.compress_type, "unknown")  # type: ignore[attr-defined]
         return f"a member of the zip is packed by method {entry.compress_type} ({known}): unpack it, and name its files"
     if entry.compress_type == zipfile.ZIP_STORED and entry.compress_size != entry.file_size:
-        return f"a member of the zip is stored, and has {entry.compress_size} bytes there and {entry.file_size} unpacked"
+        return (
+            f"a member of the zip is stored, and has {entry.compress_size} bytes there and {entry.file_size} unpacked"
+        )
     if entry.compress_type == zipfile.ZIP_DEFLATED and entry.file_size > _MAX_UNPACKED_BYTES:
         return f"a member of the zip has {entry.file_size} bytes unpacked: unpack it, and name its files"
     return None
@@ -268,8 +269,8 @@ class _Stored:
 
 
 class _Deflated:
-    """A WARC file that is deflated in the zip, as a stream over the offsets from `begin` to `end`. It is unpacked as far
-    as it is read, and kept in a temporary file, for damage is looked at twice.
+    """A WARC file that is deflated in the zip, as a stream over the offsets from `begin` to `end`. It is unpacked as
+    far as it is read, and kept in a temporary file, for damage is looked at twice.
 
     `crc` covers what was unpacked, up to `reached`; `error`: why there is no more, if that is not the end, or what else
     is wrong."""

@@ -1,4 +1,5 @@
-"""URL step: turns a document down by its length, host or URL before anything is parsed; and the URL's normal form."""
+"""URL step: turns a document down by its length, as cut off, or by its address, before anything is parsed; and the URL's
+normal form."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 import idna
@@ -56,6 +58,9 @@ class UrlTable:
     )
     block_words: tuple[str, ...] = key(
         (), help="files of words or phrases, one a line; a URL is blocked where they stand in it as whole words"
+    )
+    truncated: Literal["keep", "reject"] = key(
+        "keep", help="records that do not hold the whole page: WARC-Truncated, or the first of several segments"
     )
 
 
@@ -209,9 +214,10 @@ def named_host(name: str) -> str | None:
 
 
 class UrlStep:
-    """Rules, in this order: `url.too_long` (bytes of the payload), `url.blocked_host`, `url.blocked_word`.
+    """Rules, in this order: `url.too_long` (bytes of the payload), `url.truncated`, `url.blocked_host`,
+    `url.blocked_word`.
 
-    A document without URL (JSONL and Parquet rows may have none) is only subject to the first."""
+    A document without URL (JSONL and Parquet rows may have none) is only subject to the first two."""
 
     stage = STAGE
 
@@ -232,6 +238,8 @@ class UrlStep:
         yield Finding(
             stage=STAGE, rule="url.too_long", value=float(size), threshold=float(bound), rejected=size > bound
         )
+        if self._table.truncated == "reject":
+            yield Finding(stage=STAGE, rule="url.truncated", rejected=document.truncated is not None)
         if self._table.block_hosts:
             yield Finding(stage=STAGE, rule="url.blocked_host", rejected=self._host_is_blocked(document.url))
         if self._table.block_words:

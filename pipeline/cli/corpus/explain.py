@@ -157,6 +157,7 @@ def _document(options: argparse.Namespace, source: SourceTable, max_bytes: int) 
                     file=_input_name(path, source),
                     format=source.format,
                     fields=source.row_fields,
+                    mime=source.mime,
                     max_document_bytes=max_bytes,
                 )
                 found: Document = read_one(stream, options.offset, reading)
