@@ -22,8 +22,11 @@ _WARC: Final = b"WARC/"
 _VERSION = re.compile(rb"(?i:WARC)/[01]\.\d{1,3}[ \t]{0,8}\r?\n")
 _OTHER_VERSION = re.compile(rb"((?i:WARC)/\d{1,4}\.\d{1,4})\r?\n")
 _LONGEST_FIRST_LINE: Final = 64
-NEXT_WARC: Final = re.compile(rb"\n(?=" + _VERSION.pattern + rb")")
-"""Ends where a WARC record may begin."""
+NEXT_WARC: Final = re.compile(rb"(?=" + _VERSION.pattern + rb")")
+"""Matches where a WARC record may begin: also within a line, as what stands before it may break off anywhere."""
+NEXT_WARC_LINE: Final = re.compile(rb"\n(?=" + _VERSION.pattern + rb")")
+"""Ends where a WARC record may begin on a line of its own. Within a member nothing else is looked for: a page that shows
+a WARC file is likelier there than a record that breaks off."""
 
 MAX_ARC_HEAD_BYTES: Final = 8 << 10
 """Longest line that counts as an ARC record's head; Heritrix takes URLs of 2,083 characters at most."""
@@ -77,8 +80,8 @@ def begins_record(content: Content) -> bool:
 
 
 def next_record(content: Content) -> re.Pattern[bytes]:
-    """What the records behind this one begin with: a file keeps to WARC or ARC."""
-    return NEXT_WARC if content.peek(len(_WARC)).upper() == _WARC or _arc_head(content) is None else NEXT_ARC
+    """Where to look within a member for the records behind this one: a file keeps to WARC or ARC."""
+    return NEXT_WARC_LINE if content.peek(len(_WARC)).upper() == _WARC or _arc_head(content) is None else NEXT_ARC
 
 
 def read_head(content: Content) -> RecordHead:
@@ -102,11 +105,21 @@ def _header_block(content: Content) -> bytes:
     if block is None:
         raise MalformedError(f"a record header without an end within {MAX_HEADER_BYTES} bytes")
     # A header that breaks off runs into the next record, which would be taken for the rest of it.
-    again = NEXT_WARC.search(block)
+    again = NEXT_WARC_LINE.search(block) or _head_within_line(block)
     if again:
-        content.give_back(len(block) - again.start())
+        content.give_back(len(block) - again.end())
         raise MalformedError("the record's header breaks off: the first line of another record follows")
     return block
+
+
+def _head_within_line(block: bytes) -> re.Match[bytes] | None:
+    """Where a header breaks off within a line and another begins. A value may end as a version does, as an address may;
+    so what follows must be a head."""
+    found = NEXT_WARC.search(block, 1)
+    if not found:
+        return None
+    fields = header_fields(block[found.start() :])
+    return found if "warc-type" in fields and "content-length" in fields else None
 
 
 def _warc_head(block: bytes) -> RecordHead:

@@ -6,11 +6,12 @@ Every record of the file is a Document, or counted in InputCounts, or part of an
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from stages.document import Document
 from stages.reading import jsonl, parquet, wacz, warc
-from stages.reading.content import Cursor
+from stages.reading.content import Cursor, Stream
 from stages.reading.give_up import rest_of_file, until_given_up
 from stages.reading.options import (
     Format,
@@ -21,7 +22,10 @@ from stages.reading.options import (
     unreadable_for_any_error,
 )
 
-__all__ = ["Format", "InputCounts", "ReadOptions", "Unreadable", "detect_format", "read_documents", "read_one"]
+__all__ = [
+    "Format", "InputCounts", "ReadOptions", "Unreadable", "detect_format", "read_documents", "read_one",
+    "stream_of_records",
+]  # fmt: skip
 
 _PARQUET_MAGIC = b"PAR1"
 
@@ -102,6 +106,16 @@ def read_one(stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes 
     if isinstance(found, Unreadable):
         raise ValueError(f"{options.file} at offset {offset} cannot be read: {found.error}")
     return found
+
+
+@contextmanager
+def stream_of_records(stream: BinaryIO, offset: int, options: ReadOptions) -> Iterator[Stream]:
+    """The stream in which a record of a WARC, ARC or WACZ file lies at the offset that `read_documents` gives."""
+    if detect_format(stream, options) != "wacz":
+        yield stream
+        return
+    with wacz.archive_at(stream, offset) as archive:
+        yield archive or stream
 
 
 def detect_format(stream: BinaryIO, options: ReadOptions) -> str:

@@ -13,6 +13,7 @@ import struct
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter, itemgetter
 from typing import BinaryIO, Final, cast
@@ -98,16 +99,25 @@ def read_wacz_at(
     stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None
 ) -> Document | Unreadable:
     """`read_record_at` of a WACZ file."""
-    try:
-        with unreadable_for_any_error():
-            member = _member_at(_read_directory(stream), offset)
-            archive = None if member is None or member.error else _open(stream, member)
-    except UnreadableError:
-        archive = None
+    with archive_at(stream, offset) as archive:
+        cursor = Cursor(stream) if archive is None else Cursor(archive, archive.begin, archive.end)
+        return read_record_at(cursor, offset, options, doc_id)
+
+
+@contextmanager
+def archive_at(stream: BinaryIO, offset: int) -> Iterator[_Stored | _Deflated | None]:
+    """The WARC file among whose records one of this offset may be, as a stream over such offsets; None where the zip
+    does not say, and records lie where they lie."""
+    archive = None
+    with suppress(UnreadableError), unreadable_for_any_error():
+        member = _member_at(_read_directory(stream), offset)
+        if member is not None and member.error is None:
+            archive = _open(stream, member)
     if archive is None:
-        return read_record_at(Cursor(stream), offset, options, doc_id)
+        yield None
+        return
     with archive:
-        return read_record_at(Cursor(archive, archive.begin, archive.end), offset, options, doc_id)
+        yield archive
 
 
 def _member_at(directory: _Directory, offset: int) -> _Member | None:

@@ -18,6 +18,7 @@ from stages.reading.head import (
     MAX_ARC_HEAD_BYTES,
     NEXT_ARC,
     NEXT_WARC,
+    NEXT_WARC_LINE,
     TooShortError,
     begins_record,
     next_record,
@@ -139,9 +140,13 @@ def _read_member(
             raise
         except UnreadableError as error:
             record = error
-            more = content.skip_until(behind or NEXT_WARC, MAX_ARC_HEAD_BYTES if behind is NEXT_ARC else 32)
+            # A header that breaks off leaves the content where the next one begins.
+            more = content.position > begin and begins_record(content)
+            reach = MAX_ARC_HEAD_BYTES if behind is NEXT_ARC else 32
+            more = more or content.skip_until(behind or NEXT_WARC_LINE, reach)
             if isinstance(error, TooShortError) and begin == 0 and not more:
-                record = _mended(cursor, offset, content, options, counts)
+                end = content.position - len(_record_end(content.last(4), is_arc=behind is NEXT_ARC))
+                record = _mended(cursor, offset, end, options, counts)
         if length is None:
             length = (_end_of_member(cursor, offset) if more else cursor.position) - offset
         if isinstance(record, UnreadableError):
@@ -150,16 +155,20 @@ def _read_member(
             yield from _counted(record, counts, offset, length)
 
 
+def _record_end(last: bytes, *, is_arc: bool) -> bytes:
+    """Of the last bytes of a member those that are not of its record's block (ISO 28500, section 4)."""
+    ends = (b"\n",) if is_arc else (b"\r\n\r\n", b"\n\n")
+    return next((end for end in ends if last.endswith(end)), b"")
+
+
 def _mended(
-    cursor: Cursor, offset: int, whole: Content, options: ReadOptions, counts: InputCounts
+    cursor: Cursor, offset: int, end: int, options: ReadOptions, counts: InputCounts
 ) -> Record | UnreadableError:
-    """The only record of the member at `offset`, whose length is too short, up to the end of the member: the cursor
-    stands there, `whole` is the member's content, passed over. Some writers count characters in place of bytes.
+    """The only record of the member at `offset`, whose length is too short: its block ends at `end` of the member's
+    content, behind which the cursor stands. Some writers count characters in place of bytes.
 
     It is read a second time: its id covers its length, and it may be too long to be held."""
-    end, here = whole.position, cursor.position
-    last = whole.last(4)
-    end -= 4 if last == b"\r\n\r\n" else 2 if last.endswith(b"\n\n") else 0
+    here = cursor.position
     cursor.seek(offset)
     member = open_member(cursor)
     assert member is not None

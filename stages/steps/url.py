@@ -1,5 +1,5 @@
-"""URL step: turns a document down by its length, as cut off, or by its address, before anything is parsed; and the URL's
-normal form."""
+"""URL step: turns a document down by its length, as cut off or by its address, before anything is parsed; and the
+normal form of URLs."""
 
 from __future__ import annotations
 
