@@ -27,7 +27,7 @@ from stages.reading.options import InputCounts, ReadOptions, Unreadable, Unreada
 from stages.reading.warc import read_record_at, read_records
 
 _MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")
-_ARCHIVE = re.compile(r"(?:^|/)archive/(?:.*/)?[^/]+\.w?arc(?:\.gz|\.zst)?", re.IGNORECASE | re.DOTALL)
+_ARCHIVE = re.compile(r"(?:.*/)?archive/(?:.*/)?[^/]+\.w?arc(?:\.gz|\.zst)?", re.IGNORECASE | re.DOTALL)
 """Of the names with `/` for a backslash, which some programs write. Who packs a folder again has it below another."""
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 """What a zip has before each file (APPNOTE.TXT, section 4.3.7): its mark, the lengths of a name and an extra field."""
@@ -145,24 +145,25 @@ def _read_directory(stream: BinaryIO) -> _Directory:
     members, reached, end = [], 0, size
     for entry in archives:
         first, behind = entry.header_offset, entry.header_offset + _LOCAL_HEADER.size + entry.compress_size
-        fault = _why_not(entry, reached, size)
         member = _Member(header=first, num_packed=entry.compress_size, num_bytes=entry.file_size, crc=entry.CRC)
-        if fault is not None:
-            unread = min(max(first, reached), size)
-            member = replace(member, header=unread, num_packed=max(min(behind, size) - unread, 0), error=fault)
+        if not 0 <= first < behind <= size:
+            members.append(replace(member, header=reached, num_packed=0, error="a member of the zip lies beyond it"))
+            continue
+        error = _why_not(entry, reached)
+        if error is not None:
+            unread = max(first, reached)
+            member = replace(member, header=unread, num_packed=max(behind - unread, 0), error=error)
         elif entry.compress_type == zipfile.ZIP_DEFLATED:
             member = replace(member, begin=end)
             end += entry.file_size
         members.append(member)
-        reached = max(reached, min(behind, size))
+        reached = max(reached, behind)
     in_order = sorted(members, key=lambda member: member.header if member.begin is None else member.begin)
     return _Directory(size=size, members=tuple(in_order), end=end, num_others=len(entries) - len(archives))
 
 
-def _why_not(entry: zipfile.ZipInfo, reached: int, size: int) -> str | None:
+def _why_not(entry: zipfile.ZipInfo, reached: int) -> str | None:
     """Why a member of the zip is not read, if it is not; `reached`: where those before it end."""
-    if entry.header_offset < 0 or entry.header_offset + _LOCAL_HEADER.size + entry.compress_size > size:
-        return "a member of the zip lies beyond it"
     if entry.header_offset < reached:
         return "a member of the zip lies over another one"
     if entry.flag_bits & _ENCRYPTED:
