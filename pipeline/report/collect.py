@@ -154,7 +154,7 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
 
 
 _NOTES: Mapping[Note, str] = {
-    "mended": "records whose Content-Length is too short, read to the end of their compressed member",
+    "mended": "records whose Content-Length is wrong, read to the end of their compressed member",
     "other_members": "files of WACZ inputs beside their archives, which hold no records",
 }
 

@@ -11,6 +11,7 @@ import zstandard
 from stages.reading.options import UnreadableError
 
 READ_BYTES: Final = 64 << 10
+_LAST_BYTES: Final = 4
 _LINE_ENDS = re.compile(rb"[\r\n]*")
 
 
@@ -89,6 +90,7 @@ class Content:
     def __init__(self, more: Callable[[], bytes]) -> None:
         self._more = more
         self._held = b""
+        self._before = b""
         self._at = 0
         self._past = 0
 
@@ -163,9 +165,10 @@ class Content:
         """Untake the last bytes of what the last call took."""
         self._at -= num_bytes
 
-    def last(self, num_bytes: int) -> bytes:
-        """The last bytes that were passed over, as far as they are held."""
-        return self._held[max(self._at - num_bytes, 0) : self._at]
+    @property
+    def last(self) -> bytes:
+        """The last four bytes that were taken or passed over."""
+        return (self._before + self._held[max(self._at - _LAST_BYTES, 0) : self._at])[-_LAST_BYTES:]
 
     def rest(self) -> bytes:
         """What was read ahead and not taken."""
@@ -175,6 +178,7 @@ class Content:
         piece = self._more()
         if not piece:
             return False
+        self._before = self.last
         self._past += self._at
         self._held = self._held[self._at :] + piece if self._at < len(self._held) else piece
         self._at = 0

@@ -25,8 +25,8 @@ _LONGEST_FIRST_LINE: Final = 64
 NEXT_WARC: Final = re.compile(rb"(?=" + _VERSION.pattern + rb")")
 """Matches where a WARC record may begin: also within a line, as what stands before it may break off anywhere."""
 NEXT_WARC_LINE: Final = re.compile(rb"\n(?=" + _VERSION.pattern + rb")")
-"""Ends where a WARC record may begin on a line of its own. Within a member nothing else is looked for: a page that shows
-a WARC file is likelier there than a record that breaks off."""
+"""Ends where a WARC record may begin on a line of its own. Within a member nothing else is looked for: a page that
+shows a WARC file is likelier there than a record that breaks off."""
 
 MAX_ARC_HEAD_BYTES: Final = 8 << 10
 """Longest line that counts as an ARC record's head; Heritrix takes URLs of 2,083 characters at most."""
@@ -51,20 +51,25 @@ class MalformedError(UnreadableError):
     """The bytes can be had, but are not a whole record."""
 
 
-class TooShortError(MalformedError):
-    """A record goes on behind the end that its length gives."""
+class LengthError(MalformedError):
+    """The bytes may be a whole record, but not of the length that its head gives."""
+
+
+class TooLongError(LengthError):
+    """The bytes end before the length does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordHead:
-    """What the head of a record says; `length` counts the bytes of its block.
+    """What the head of a record says; `length` counts the bytes of its block, and is the text that was given where that
+    is no number.
 
     `kind` is the WARC-Type in lower case, or for ARC `filedesc`, `dns`, `response` or `resource`. `may_be_http`: the
     block may begin with an HTTP head. `identified`: the MIME type that a tool found in the payload. `truncated`: why
     the record does not hold the whole payload, if it says so: a reason of WARC-Truncated, or `segment`."""
 
     kind: str
-    length: int
+    length: int | str
     record_id: str | None = None
     url: str | None = None
     captured_at: str | None = None
@@ -138,11 +143,9 @@ def _warc_head(block: bytes) -> RecordHead:
     )
 
 
-def _content_length(fields: dict[str, str]) -> int:
+def _content_length(fields: dict[str, str]) -> int | str:
     given = fields.get("content-length", "none")
-    if not (given.isascii() and given.isdigit() and len(given) <= 18):
-        raise MalformedError(f"Content-Length {given[:40]!r} is not a number of bytes")
-    return int(given)
+    return int(given) if given.isascii() and given.isdigit() and len(given) <= 18 else given
 
 
 def _truncated(fields: dict[str, str]) -> str | None:

@@ -16,7 +16,7 @@ MAX_DISTINCT: Final = 1000
 """Distinct names one counter holds: a hostile file may give each record a type of its own."""
 
 Note = Literal["mended", "other_members"]
-"""`mended`: records whose length was too short, read to the end of their compressed member. `other_members`: files of a
+"""`mended`: records whose length was wrong, read to the end of their compressed member. `other_members`: files of a
 WACZ beside its archives, which are passed over."""
 
 _MIME = re.compile(r"[\w.+*-]{1,60}/[\w.+*-]{1,120}", re.ASCII)

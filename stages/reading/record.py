@@ -18,7 +18,7 @@ from stages.document import Document, Place
 from stages.reading.body import BodyTooLongError, decode_body
 from stages.reading.charset import decode_text
 from stages.reading.content import Content
-from stages.reading.head import MalformedError, RecordHead, read_head
+from stages.reading.head import LengthError, RecordHead, TooLongError, read_head
 from stages.reading.headers import (
     END_OF_HEADERS,
     MAX_HEADER_BYTES,
@@ -61,12 +61,15 @@ class _Payload:
 
 
 def read_record(content: Content, options: ReadOptions, end: int | None = None) -> Record:
-    """The record that begins here; the content is left behind its block. MalformedError if it is not whole.
+    """The record that begins here; the content is left behind its block. MalformedError if it is not whole, LengthError
+    if only its length is wrong.
 
     `end`: where in the content its block ends, whatever length it gives."""
     head = read_head(content)
     begin = content.position
     length = head.length if end is None else end - begin
+    if isinstance(length, str):
+        raise LengthError(f"Content-Length {length[:40]!r} is not a number of bytes")
     http = _http_head(content, head, length)
     payload = _Payload(head=head, http=http, num_bytes=length - (content.position - begin))
     mime, status = mime_type(payload.content_type), http.status if http else None
@@ -171,4 +174,4 @@ def _pieces(content: Content, num_bytes: int) -> Iterator[bytes]:
 
 def _expect(found: int, wanted: int) -> None:
     if found < wanted:
-        raise MalformedError(f"the record ends {wanted - found} bytes before its Content-Length does")
+        raise TooLongError(f"the record ends {wanted - found} bytes before its Content-Length does")

@@ -149,10 +149,10 @@ def _read_directory(stream: BinaryIO) -> _Directory:
         if not 0 <= first < behind <= size:
             members.append(replace(member, header=reached, num_packed=0, error="a member of the zip lies beyond it"))
             continue
-        error = _why_not(entry, reached)
-        if error is not None:
+        reason = _why_not(entry, reached)
+        if reason is not None:
             unread = max(first, reached)
-            member = replace(member, header=unread, num_packed=max(behind - unread, 0), error=error)
+            member = replace(member, header=unread, num_packed=max(behind - unread, 0), error=reason)
         elif entry.compress_type == zipfile.ZIP_DEFLATED:
             member = replace(member, begin=end)
             end += entry.file_size

@@ -19,7 +19,8 @@ from stages.reading.head import (
     NEXT_ARC,
     NEXT_WARC,
     NEXT_WARC_LINE,
-    TooShortError,
+    LengthError,
+    TooLongError,
     begins_record,
     next_record,
 )
@@ -37,6 +38,14 @@ from stages.reading.record import Record, read_record
 _PROBE_BYTES: Final = 256 << 10
 """Enough of a member to see its first bytes: a zstd block has at most 128 KiB (RFC 8878, 3.1.1.2)."""
 _FIRST_BYTES: Final = 5
+
+_WARC_LINE_BYTES: Final = 32
+"""What NEXT_WARC_LINE looks at."""
+_MOST_AGAIN: Final = 4
+"""How often a member with wrong lengths is inflated again."""
+_ENDS_OF_WARC: Final = (b"\r\n\r\n", b"\n\n")
+_ENDS_OF_ARC: Final = (b"\n",)
+"""What stands behind a record's block (ISO 28500, section 4; the ARC format, "doc"), or may."""
 
 _NEXT_GZIP = re.compile(b"(?=" + re.escape(GZIP_MAGIC) + b")")
 _NEXT_ZSTD = re.compile(b"(?=" + re.escape(ZSTD_MAGIC) + b")")
@@ -125,9 +134,9 @@ def _read_plain(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> It
 def _read_member(
     cursor: Cursor, member: CompressedMember, options: ReadOptions, counts: InputCounts
 ) -> Iterator[Document | Unreadable]:
-    offset, length = cursor.position, None
+    offset, length, num_again = cursor.position, None, 0
     content, more = Content(member.more), True
-    behind = None
+    behind: re.Pattern[bytes] | None = None
     while more:
         record: Record | UnreadableError
         begin = content.position
@@ -140,13 +149,18 @@ def _read_member(
             raise
         except UnreadableError as error:
             record = error
-            # A header that breaks off leaves the content where the next one begins.
-            more = content.position > begin and begins_record(content)
-            reach = MAX_ARC_HEAD_BYTES if behind is NEXT_ARC else 32
-            more = more or content.skip_until(behind or NEXT_WARC_LINE, reach)
-            if isinstance(error, TooShortError) and begin == 0 and not more:
-                end = content.position - len(_record_end(content.last(4), is_arc=behind is NEXT_ARC))
-                record = _mended(cursor, offset, end, options, counts)
+            if isinstance(error, LengthError) and num_again < _MOST_AGAIN:
+                # A length that is too long leads over whole records, so they are looked for behind this one's head.
+                num_again += 1
+                content = _content_from(cursor, offset, begin + 1)
+                more = _skip_to_record(content, behind)
+                if begin == 0 and not more:
+                    record = _mended(cursor, offset, content, options, error)
+                    if isinstance(record, Record):
+                        counts.note("mended")
+            else:
+                # A header that breaks off leaves the content where the next one begins.
+                more = (content.position > begin and begins_record(content)) or _skip_to_record(content, behind)
         if length is None:
             length = (_end_of_member(cursor, offset) if more else cursor.position) - offset
         if isinstance(record, UnreadableError):
@@ -155,31 +169,41 @@ def _read_member(
             yield from _counted(record, counts, offset, length)
 
 
-def _record_end(last: bytes, *, is_arc: bool) -> bytes:
-    """Of the last bytes of a member those that are not of its record's block (ISO 28500, section 4)."""
-    ends = (b"\n",) if is_arc else (b"\r\n\r\n", b"\n\n")
-    return next((end for end in ends if last.endswith(end)), b"")
-
-
-def _mended(
-    cursor: Cursor, offset: int, end: int, options: ReadOptions, counts: InputCounts
-) -> Record | UnreadableError:
-    """The only record of the member at `offset`, whose length is too short: its block ends at `end` of the member's
-    content, behind which the cursor stands. Some writers count characters in place of bytes.
-
-    It is read a second time: its id covers its length, and it may be too long to be held."""
-    here = cursor.position
+def _content_from(cursor: Cursor, offset: int, position: int) -> Content:
+    """What the member at `offset` holds, from byte `position` of it on."""
     cursor.seek(offset)
     member = open_member(cursor)
     assert member is not None
+    content = Content(member.more)
+    content.skip(position)
+    return content
+
+
+def _skip_to_record(content: Content, behind: re.Pattern[bytes] | None) -> bool:
+    """Pass over what stands before the next record of a member; says whether there is one."""
+    return content.skip_until(behind or NEXT_WARC_LINE, MAX_ARC_HEAD_BYTES if behind is NEXT_ARC else _WARC_LINE_BYTES)
+
+
+def _mended(
+    cursor: Cursor, offset: int, whole: Content, options: ReadOptions, error: LengthError
+) -> Record | UnreadableError:
+    """The only record of the member at `offset`, whose length is wrong, up to the end of the member: `whole` is its
+    content, passed over. Some writers count characters in place of bytes, or decode a body that they have counted."""
+    here = cursor.position
+    content = _content_from(cursor, offset, 0)
+    ends = _ENDS_OF_WARC if next_record(content) is NEXT_WARC_LINE else _ENDS_OF_ARC
+    end = whole.position - next((len(line_ends) for line_ends in ends if whole.last.endswith(line_ends)), 0)
     try:
         with unreadable_for_any_error():
-            record = read_record(Content(member.more), options, end)
-    except UnreadableError as error:
-        return error
+            record = read_record(content, options, end)
+    except UnreadableError as other:
+        return other
     finally:
         cursor.seek(here)
-    counts.note("mended")
+    document = record.document
+    if document is not None and document.truncated is None and isinstance(error, TooLongError):
+        # Nothing tells whether the record was cut off, or only its length is wrong.
+        return replace(record, document=replace(document, truncated="unspecified"))
     return record
 
 
@@ -191,12 +215,12 @@ def _counted(record: Record, counts: InputCounts, offset: int, length: int) -> I
 
 
 def _expect_record_or_end(content: Content) -> bool:
-    """Pass over the line ends behind a record; says whether another one follows. TooShortError if something else
+    """Pass over the line ends behind a record; says whether another one follows. LengthError if something else
     does: then the record's length was wrong."""
     if not content.skip_blank():
         return False
     if not begins_record(content):
-        raise TooShortError("the record goes on behind the end that its Content-Length gives")
+        raise LengthError("the record goes on behind the end that its Content-Length gives")
     return True
 
 

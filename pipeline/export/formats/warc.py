@@ -135,8 +135,8 @@ def _copy(url: str, stream: BinaryIO, row: TextRow, records: _Records) -> None:
 
 
 def _set_block(record: Any, document: Document) -> None:
-    """Give a record that is to be written its whole block, which its Content-Length may not reach to the end of; and one
-    that has no id, as all of ARC files, one that hangs on nothing but the document."""
+    """Give a record that is to be written its whole block, whatever its Content-Length says; and one that has no id, as
+    all of ARC files, one that hangs on nothing but the document."""
     block = record.raw_stream.read()
     if not block.endswith(document.payload):
         head = END_OF_HEADERS.search(block) if block.startswith(b"HTTP/") else None

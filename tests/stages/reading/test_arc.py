@@ -107,7 +107,11 @@ def test_heads_of_real_writers_are_read(head: str, packed: str) -> None:
 
 
 def test_a_page_without_an_http_head_is_typed_by_the_arc_head() -> None:
-    parts = [arc_begin(), arc_record(page("a"), "ftp://example.org/a"), arc_record(page("b"), "http://b.org/", "no-type")]
+    parts = [
+        arc_begin(),
+        arc_record(page("a"), "ftp://example.org/a"),
+        arc_record(page("b"), "http://b.org/", "no-type"),
+    ]
     documents, _, counts = read(b"".join(map(member, parts)))
     assert [(d.url, d.payload) for d in documents] == [("ftp://example.org/a", page("a")), ("http://b.org/", page("b"))]
     assert counts.by_type == {"filedesc": 1, "resource": 1, "response": 1}

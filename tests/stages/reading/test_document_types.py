@@ -30,7 +30,9 @@ def test_html_that_names_no_type_is_a_document(given: str | None) -> None:
 
 
 @pytest.mark.parametrize("given", NONE)
-@pytest.mark.parametrize("body", [b"just text\n" * 20, b"%PDF-1.7 <html>", b"\x89PNG\r\n\x1a\n", b"", b'{"a": "<html>"}'])
+@pytest.mark.parametrize(
+    "body", [b"just text\n" * 20, b"%PDF-1.7 <html>", b"\x89PNG\r\n\x1a\n", b"", b'{"a": "<html>"}']
+)
 def test_what_names_no_type_and_is_no_html_is_counted(given: str | None, body: bytes) -> None:
     documents, counts = read(record(http(body, given)))
     assert documents == []

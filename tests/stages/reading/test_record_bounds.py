@@ -158,6 +158,45 @@ def test_a_record_in_a_member_of_its_own_is_read_to_the_end_of_that(kind: str, p
     assert replace(same, place=documents[1].place) == documents[1]
 
 
+LONG = {
+    "counts chunks that were joined": lambda body: str(len(http(body)) + 300),
+    "one byte behind the line ends": lambda body: str(len(http(body)) + 5),
+    "beyond any page": lambda body: "9" * 18,
+    "none": lambda body: None,
+    "negative": lambda body: "-7",
+    "no number": lambda body: "0x7f",
+}
+
+
+@pytest.mark.parametrize("pack", [member, frame])
+@pytest.mark.parametrize("kind", LONG)
+def test_a_length_beyond_a_member_or_none_is_bounded_by_it_and_told(kind: str, pack: Callable[[bytes], bytes]) -> None:
+    body = TEXT.encode()
+    odd = record(http(body), "odd", content_length=LONG[kind](body))
+    documents, unreadable, counts = read(b"".join(map(pack, [good("before"), odd, good("behind")])))
+    assert [(document.payload, document.truncated) for document in documents] == [
+        (page("before"), None),
+        (body, "unspecified" if (LONG[kind](body) or "none").isdigit() else None),
+        (page("behind"), None),
+    ]
+    assert (unreadable, counts.notes) == ([], {"mended": 1})
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_a_wrong_length_leads_over_no_other_record_of_its_member(kind: str) -> None:
+    odd = record(http(TEXT.encode()), "odd", content_length=LONG[kind](TEXT.encode()))
+    pages = [good(name) for name in "abcd"]
+    for at in range(5):
+        documents, unreadable, counts = read(member(b"".join([*pages[:at], odd, *pages[at:]])))
+        assert (names(documents), len(unreadable), counts.notes) == (list("abcd"), 1, {})
+
+
+def test_lengths_that_all_are_wrong_are_looked_behind_a_few_times() -> None:
+    odd = record(http(TEXT.encode()), "odd", content_length="9" * 18)
+    documents, unreadable, _ = read(member(good("a") + odd * 50) + member(good("b")))
+    assert (names(documents), len(unreadable)) == (["a", "b"], 5)
+
+
 def test_a_mended_record_may_be_longer_than_is_held() -> None:
     documents, _, counts = read(member(short("odd", TEXT * 9)), max_document_bytes=100)
     assert [(d.num_bytes, d.payload) for d in documents] == [(len((TEXT * 9).encode()), b"")]

@@ -126,9 +126,11 @@ def test_a_zip64_is_read(method: int) -> None:
             raise io.UnsupportedOperation
 
     for sink in (io.BytesIO(), Unseekable()):
-        with zipfile.ZipFile(sink, "w", method) as packed:
-            with packed.open("archive/data.warc.gz", "w", force_zip64=True) as archive:
-                archive.write(ARCHIVE)
+        with (
+            zipfile.ZipFile(sink, "w", method) as packed,
+            packed.open("archive/data.warc.gz", "w", force_zip64=True) as archive,
+        ):
+            archive.write(ARCHIVE)
         assert names(read(sink.getvalue())[0]) == ["a", "b"]
 
 
@@ -210,7 +212,7 @@ def test_a_damaged_deflated_member_costs_what_lies_behind_the_damage() -> None:
 
 
 def test_a_bomb_in_a_bomb_is_given_up_at_a_hundred_times_its_bytes() -> None:
-    bomb = member(record(http(bytes(24 << 20)), "bomb"))
+    bomb = member(record(http(bytes(8 << 20)), "bomb"))
     archive = member(good("a")) + bomb * 60
     data = wacz({"archive/data.warc.gz": archive, "archive/x.warc.gz": member(good("x"))}, zipfile.ZIP_DEFLATED)
     assert len(data) < len(archive) / 100
@@ -265,10 +267,12 @@ def test_a_directory_that_is_too_long_is_not_held() -> None:
 
 @given(data=st.data())
 def test_any_damage_raises_nothing_and_no_byte_is_read_twice(data: st.DataObject) -> None:
-    whole = wacz({"archive/1.warc.gz": ARCHIVE, "archive/2.warc": good("c") + good("d")}, data.draw(st.sampled_from(METHODS)))
+    whole = wacz(
+        {"archive/1.warc.gz": ARCHIVE, "archive/2.warc": good("c") + good("d")}, data.draw(st.sampled_from(METHODS))
+    )
     at = data.draw(st.integers(0, len(whole) - 1))
     damaged = whole[:at] + data.draw(st.binary(max_size=8)) + whole[at + data.draw(st.integers(0, 8)) :]
-    documents, unreadable, counts = read(damaged, data.draw(st.sampled_from(["x.wacz", "x"])))
+    documents, unreadable, counts = read(damaged, data.draw(st.sampled_from(["x.wacz", "x.warc"])))
     assert documents or unreadable
     assert all(item.fault is None for item in unreadable)
     end = 0
