@@ -346,12 +346,12 @@ def read_table(out: Folder, name: str, version: int | None = None) -> pa.Table:
     """The whole table as Arrow, in no particular order: for tables that fit in memory."""
     import pyarrow as pa
 
-    from lineage.store.tables import APPENDED, WRITTEN_ONCE
+    from lineage.store.tables import APPENDED, WRITTEN_ONCE, conform, stored
 
     schema = {**WRITTEN_ONCE, **APPENDED}[name]
     dataset = arrow_dataset(out, name, version)
     try:
-        return dataset.to_table(columns=schema.names).cast(schema)
+        return conform(dataset.to_table(columns=stored(name, dataset.schema.names)), schema)
     except DamagedFileError as error:
         raise StoreError(str(error)) from error
     except (pa.ArrowException, OSError) as error:

@@ -253,15 +253,18 @@ def with_scores(schema: pa.Schema, columns: Iterable[str]) -> pa.Schema:
     return pa.schema([*schema, *(pa.field(column, _REAL) for column in columns)])
 
 
-def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """`rows` in a schema; a column that they lack is null."""
-    present = set(rows.column_names)
-    columns = [rows[f.name] if f.name in present else pa.nulls(rows.num_rows, f.type) for f in schema]
-    return pa.table(columns, schema.names).cast(schema)
+def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`rows` with exactly the columns of `schema`, missing ones null, others dropped."""
+    columns = [
+        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
 
 
 def stored(name: str, columns: Iterable[str]) -> list[str]:
-    """The columns of a table that a run writes, in order, less those that an OUT of an earlier release lacks. One that
-    is missing for another reason is among them."""
+    """The columns of a table, in order, that one with these `columns` should have: an OUT of an earlier release lacks
+    those that were added later."""
     present, later = set(columns), COLUMNS_ADDED_LATER.get(name, frozenset())
-    return [column for column in WRITTEN_ONCE[name].names if column in present or column not in later]
+    schema = {**WRITTEN_ONCE, **APPENDED}[name]
+    return [column for column in schema.names if column in present or column not in later]

@@ -26,7 +26,7 @@ from lineage.ids import content_hash, sort_keys, text_hash
 from lineage.storage.folder import Folder
 from lineage.store.checked import GROUP_ROWS, Bound, CheckedRowGroup, Sums, digest_of, encode_sums, side_name
 from lineage.store.shuffle import Shuffle
-from lineage.store.tables import BOUNDED, DICTIONARY, SORTED_BY, WRITTEN_ONCE, score_names, with_scores
+from lineage.store.tables import BOUNDED, DICTIONARY, SORTED_BY, WRITTEN_ONCE, conform, score_names, with_scores
 
 FOLDER: Final = "lineage"
 """Where the store lies in a run's output."""
@@ -204,15 +204,6 @@ def write_tables(out: Folder, shuffle: Shuffle) -> dict[str, list[TableFile]]:
 def schema_of(name: str, rows: pa.Table) -> pa.Schema:
     """The schema of table `name`, which these rows are for: `documents` has the columns of scores that they have."""
     return with_scores(WRITTEN_ONCE[name], score_names(rows.column_names))
-
-
-def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """`rows` with exactly the columns of `schema`, missing ones null, others dropped."""
-    columns = [
-        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
 
 
 def _sorted(name: str, rows: pa.Table) -> pa.Table:

@@ -28,9 +28,9 @@ from lineage.store.tables import (
     PART_ADDED_LATER,
     PLACEMENTS,
     WRITTEN_ONCE,
+    conform,
     score_names,
     stored,
-    with_all_columns,
 )
 from lineage.store.write import index_rows
 from lineage.verify.problems import Problem, VerifyHooks, guarded
@@ -72,7 +72,7 @@ def shuffle_documents(
     dataset = open_table(out, "documents").to_pyarrow_dataset()
     columns = stored("documents", dataset.schema.names)
     for batch in dataset.to_batches(columns, batch_size=_BATCH):
-        rows = with_all_columns(pa.Table.from_batches([batch]), DOCUMENTS)
+        rows = conform(pa.Table.from_batches([batch]), DOCUMENTS)
         wrong = rows.filter(pc.not_equal(rows["k"], pa.array(sort_keys(rows["doc_id"].to_pylist()))))
         for doc_id in wrong["doc_id"].to_pylist():
             yield Problem("documents.k", _document(doc_id), "k is not that of its id: lookups do not find it")

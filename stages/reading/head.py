@@ -20,6 +20,7 @@ from stages.reading.options import UnreadableError
 
 _WARC: Final = b"WARC/"
 _VERSION = re.compile(rb"(?i:WARC)/[01]\.\d{1,3}[ \t]{0,8}\r?\n")
+_END_OF_VERSION = re.compile(rb"/[01]\.\d{1,3}[ \t]{0,8}\r?\n")
 _OTHER_VERSION = re.compile(rb"((?i:WARC)/\d{1,4}\.\d{1,4})\r?\n")
 _LONGEST_FIRST_LINE: Final = 64
 NEXT_WARC: Final = re.compile(rb"(?=" + _VERSION.pattern + rb")")
@@ -110,21 +111,28 @@ def _header_block(content: Content) -> bytes:
     if block is None:
         raise MalformedError(f"a record header without an end within {MAX_HEADER_BYTES} bytes")
     # A header that breaks off runs into the next record, which would be taken for the rest of it.
-    again = NEXT_WARC_LINE.search(block) or _head_within_line(block)
-    if again:
-        content.give_back(len(block) - again.end())
+    again = _next_head(block)
+    if again is not None:
+        content.give_back(len(block) - again)
         raise MalformedError("the record's header breaks off: the first line of another record follows")
     return block
 
 
-def _head_within_line(block: bytes) -> re.Match[bytes] | None:
-    """Where a header breaks off within a line and another begins. A value may end as a version does, as an address may;
-    so what follows must be a head."""
-    found = NEXT_WARC.search(block, 1)
-    if not found:
-        return None
-    fields = header_fields(block[found.start() :])
-    return found if "warc-type" in fields and "content-length" in fields else None
+def _next_head(block: bytes) -> int | None:
+    """Where in a header block another record begins; None if it holds one head alone."""
+    within_line = None
+    for found in _END_OF_VERSION.finditer(block, len(_WARC)):
+        begin = found.start() - len(_WARC) + 1
+        if block[begin : found.start() + 1].upper() == _WARC:
+            if block[begin - 1 : begin] == b"\n":
+                return begin
+            within_line = within_line or begin
+    # A value may end as a version does, as an address may; so what follows must be a head.
+    if within_line is not None:
+        fields = header_fields(block[within_line:])
+        if "warc-type" in fields and "content-length" in fields:
+            return within_line
+    return None
 
 
 def _warc_head(block: bytes) -> RecordHead:
