@@ -136,7 +136,7 @@ def _read_directory(stream: BinaryIO) -> _Directory:
     size = stream.seek(0, 2)
     try:
         with zipfile.ZipFile(cast(BinaryIO, _BoundedReads(stream, size))) as packed:
-            entries = [entry for entry in packed.infolist() if not entry.is_dir()]
+            entries = [entry for entry in packed.infolist() if not entry.filename.endswith("/")]
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error) as error:
         # Besides the first: a newer version of zip, a name that is not UTF-8, numbers that cannot be.
         raise UnreadableError(str(error)) from error

@@ -254,6 +254,11 @@ def test_a_directory_that_lies_about_itself(field: int, value: bytes) -> None:
     assert documents or unreadable
 
 
+def test_a_member_without_a_name_is_passed_over() -> None:
+    documents, unreadable, counts = read(wacz({"archive/data.warc.gz": ARCHIVE, "": b"x"}))
+    assert (names(documents), unreadable, counts.notes) == (["a", "b"], [], {"other_members": 4})
+
+
 def test_a_directory_that_is_too_long_is_not_held() -> None:
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w") as packed:
