@@ -12,6 +12,7 @@ import re
 import struct
 import tempfile
 import zipfile
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -45,12 +46,14 @@ two codings gives 1,032 bytes for one, so that a small file could keep a machine
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Member:
     """A WARC file of the zip: `header`, where it begins there with its local header; `num_packed`, its bytes behind
-    that; `num_bytes`, unpacked. `begin`: the offset of its first byte, None for one that is stored, as that is only
-    known from its local header. `error`: why it cannot be read."""
+    that; `num_bytes`, unpacked; `next_header`, where another begins, or the zip's end. `begin`: the offset of its first
+    byte, None for one that is stored, as that is only known from its local header. `error`: why it cannot be read; then
+    `num_packed` bytes from `header` on are unreadable."""
 
     header: int
     num_packed: int
     num_bytes: int
+    next_header: int
     crc: int
     begin: int | None = None
     error: str | None = None
@@ -143,9 +146,16 @@ def _read_directory(stream: BinaryIO) -> _Directory:
     archives = [entry for entry in entries if _ARCHIVE.fullmatch(entry.filename.replace("\\", "/"))]
     archives.sort(key=attrgetter("header_offset"))
     members, reached, end = [], 0, size
+    headers = [entry.header_offset for entry in archives]
     for entry in archives:
         first, behind = entry.header_offset, entry.header_offset + _LOCAL_HEADER.size + entry.compress_size
-        member = _Member(header=first, num_packed=entry.compress_size, num_bytes=entry.file_size, crc=entry.CRC)
+        member = _Member(
+            header=first,
+            num_packed=entry.compress_size,
+            num_bytes=entry.file_size,
+            next_header=min([*headers[(at := bisect_right(headers, first)) : at + 1], size]),
+            crc=entry.CRC,
+        )
         if not 0 <= first < behind <= size:
             members.append(replace(member, header=reached, num_packed=0, error="a member of the zip lies beyond it"))
             continue
@@ -237,6 +247,8 @@ def _open(stream: BinaryIO, member: _Member) -> _Stored | _Deflated:
         raise UnreadableError("no member of the zip begins where its directory says that one does")
     _, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(head)
     data = member.header + _LOCAL_HEADER.size + name_bytes + extra_bytes
+    if data + member.num_packed > member.next_header:
+        raise UnreadableError("a member of the zip lies over what follows it")
     if member.begin is None:
         return _Stored(stream, data, data + member.num_packed)
     packed = Cursor(stream, data, data + member.num_packed)

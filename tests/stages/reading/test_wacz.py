@@ -200,6 +200,15 @@ def test_members_that_lie_over_each_other_are_read_once(method: int) -> None:
     assert ["over another" in each.error for each in unreadable] == [True] * 4
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_local_header_that_leads_into_the_next_member_is_named(method: int) -> None:
+    data = bytearray(wacz({"archive/data.warc.gz": ARCHIVE, "archive/x.warc.gz": member(good("x"))}, method))
+    at = data.index(b"archive/data.warc.gz") - 30
+    data[at + 28 : at + 30] = struct.pack("<H", len(ARCHIVE) + 60)
+    documents, unreadable, _ = read(bytes(data))
+    assert (names(documents), ["over what follows" in each.error for each in unreadable]) == (["x"], [True])
+
+
 def test_a_damaged_deflated_member_costs_what_lies_behind_the_damage() -> None:
     archive = b"".join(good(name) for name in "abcdef")
     data = bytearray(wacz({"archive/data.warc": archive, "archive/x.warc": good("x")}, zipfile.ZIP_DEFLATED))
