@@ -67,7 +67,7 @@ def read_record(content: Content, options: ReadOptions, end: int | None = None) 
     `end`: where in the content its block ends, whatever length it gives."""
     head = read_head(content)
     begin = content.position
-    length = head.length if end is None else end - begin
+    length = head.length if end is None else max(end - begin, 0)
     if isinstance(length, str):
         raise LengthError(f"Content-Length {length[:40]!r} is not a number of bytes")
     http = _http_head(content, head, length)

@@ -210,6 +210,16 @@ def test_a_record_that_is_no_document_is_mended_too() -> None:
     assert counts.by_type == {"warcinfo": 1, "response": 1}
 
 
+@pytest.mark.parametrize(
+    "head", [record(b"", "odd", content_length="5"), b"http://a.org/ - 20080430204825 text/html 5\n"]
+)
+def test_a_head_without_a_block_is_a_record_of_nothing(head: bytes) -> None:
+    for data in (head, head.removesuffix(b"\r\n\r\n")):
+        documents, unreadable, counts = read(member(data) + member(head.replace(b" 5", b" 0")))
+        assert all(document.payload == b"" for document in documents)
+        assert (unreadable, counts.num_records, counts.notes) == ([], 2, {"mended": 1})
+
+
 def test_records_of_one_member_are_never_joined() -> None:
     for records in ([short("odd", TEXT), good("b")], [good("a"), short("odd", TEXT)], [short("odd", TEXT)] * 2):
         documents, unreadable, counts = read(member(b"".join(records)) + member(good("c")))
