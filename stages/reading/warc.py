@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import BinaryIO, Final
 
-from stages.document import Document
+from stages.document import Document, Place
 from stages.reading.content import READ_BYTES, Content, Cursor, DamagedError
 from stages.reading.head import (
     MAX_ARC_HEAD_BYTES,
@@ -210,7 +210,7 @@ def _mended(
 def _counted(record: Record, counts: InputCounts, offset: int, length: int) -> Iterator[Document]:
     counts.add_record(record.kind, record.mime, record.status)
     if record.document:
-        place = replace(record.document.place, offset=offset, length=length)
+        place = Place(file=record.document.place.file, offset=offset, length=length)
         yield replace(record.document, place=place)
 
 
