@@ -19,7 +19,7 @@ from lineage.index.parsed_texts import ParsedPart, publish_texts
 from lineage.purge.erase import remove_leftovers
 from lineage.recipe import as_plain, as_toml
 from lineage.secrets import recordable
-from lineage.store.checksum_update import cover_output
+from lineage.store.checksum_update import WORK, cover_output
 from pipeline.dedup.corpus import DedupResult
 from pipeline.phases.join import merge_excerpts
 from pipeline.phases.phase import Run
@@ -144,6 +144,7 @@ def publish_output(state: Run, index: Index, summary: RunSummary) -> None:
     # A killed call may have left another run.json or report of the same size: their sums must not be taken over.
     cover_output(out, index, rewritten=(EXCERPTS, RECIPE, RUN_FILE, REPORT))
     remove_leftovers(out, also=("lineage/",))
+    out.sync_all(WORK)  # of folders that a worker made and could not sync before it died, too
     state.held.check()
     publish_index(out, index)
     state.held.check()
