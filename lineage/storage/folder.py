@@ -4,7 +4,7 @@ Names inside a Folder are relative and use "/". On disk a file is written under 
 the attempt, synced and renamed; in an object store it is spooled to local disk and put in one request.
 
 What `publish` and `publish_new` write vouches for what the process wrote before: that is on the disk, with its folders,
-before the name appears, and the name is when they return. What `writing`, `publish_link` and the removals do is on the
+before the name appears, and the name is when they return. What `writing`, `write`, `publish_link` and the removals do is on the
 disk when the next of these, or `sync`, returns (see `durable`).
 
 The temporary files of `name` lie in a folder `.tmp-name` beside it, each locked (flock) by its writer for as long as
@@ -240,9 +240,13 @@ class Folder:
         """`data` as the content of `name`, whole or not at all; what stood there before is replaced. It is on the disk
         after all that this process wrote before, and before this returns."""
         self.sync()
+        self.write(name, data)
+        self.sync()
+
+    def write(self, name: str, data: bytes) -> None:
+        """The same of a file that vouches for nothing: it is on the disk when the next that does is published."""
         with self.writing(name) as file:
             file.write(data)
-        self.sync()
 
     def publish_link(self, name: str, path: str) -> bool:
         """The local file `path` under another name here, at no cost in bytes; False, and nothing is done, where the two

@@ -225,6 +225,7 @@ def append(out: Folder, name: str, rows: pa.Table, transaction_id: str) -> bool:
         return False
     # The name holds the transaction id: so no other transaction can refer to a file that is removed below.
     file = publish_rows(out, name, f"fact-{content_hash(transaction_id.encode()).hex()[:16]}", rows)
+    out.sync()
     for attempt in range(_ATTEMPTS):
         # Opened anew before each attempt: Delta refuses a transaction id that was committed after the snapshot, and
         # takes one that the snapshot already holds. So the id is looked up in the snapshot that the commit starts from.
@@ -281,6 +282,7 @@ def _gather(out: Folder, name: str) -> None:
     rows = read_table(out, name, table.version())
     # A name of its own: the loser's file can be removed without touching another rewriter's.
     file = publish_rows(out, name, f"facts-{uuid.uuid4().hex[:16]}", rows)
+    out.sync()
     now = time.time_ns() // 1_000_000
     # Two rewriters of one snapshot would each add all rows. Both claim the next number of one application transaction,
     # which Delta takes for a conflict: so one commits. Without retries, because the loser loses nothing by giving up.

@@ -350,7 +350,7 @@ def _write_index_files(job: ExportJob, to: Folder, units: Sequence[ExportedUnit]
     files = sorted((file for unit in units for file in unit.files), key=lambda file: file.file)
     sums = []
     for name, data in sorted(FORMATS[job.request.format].index_files(job, files).items()):
-        to.publish(name, data)
+        to.write(name, data)
         sums.append(FileSum(file=name, hash=content_hash(data).hex(), bytes=len(data)))
     return tuple(sums)
 

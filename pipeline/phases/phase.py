@@ -122,8 +122,7 @@ def publish_result(out: Folder, marker: str, result: Result) -> Result:
 
     The marker's own name may be lost with the power: the unit is done again then."""
     out.sync()
-    with out.writing(marker) as file:
-        file.write(json.dumps(result.to_json(), indent=1).encode())
+    out.write(marker, json.dumps(result.to_json(), indent=1).encode())
     return result
 
 

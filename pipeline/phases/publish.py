@@ -135,12 +135,12 @@ def publish_output(state: Run, index: Index, summary: RunSummary) -> None:
 
     HeldError where the output is no longer held: another may have finished it meanwhile, and purged it."""
     out = state.out
-    out.publish(EXCERPTS, merge_excerpts(out, state.plan.units))
-    out.publish(RECIPE, as_toml(recordable(as_plain(state.recipe))).encode())
-    out.publish(RUN_FILE, encode_summary(summary))
+    out.write(EXCERPTS, merge_excerpts(out, state.plan.units))
+    out.write(RECIPE, as_toml(recordable(as_plain(state.recipe))).encode())
+    out.write(RUN_FILE, encode_summary(summary))
     report = render_output(out, index)
     state.held.check()
-    out.publish(REPORT, report)
+    out.write(REPORT, report)
     # A killed call may have left another run.json or report of the same size: their sums must not be taken over.
     cover_output(out, index, rewritten=(EXCERPTS, RECIPE, RUN_FILE, REPORT))
     remove_leftovers(out, also=("lineage/",))

@@ -5,8 +5,8 @@
    $DISK_ERRNO     with which error
    $DISK_LASTING   "1": all later ones fail as well
    $DISK_RECORD    a file that gets a line for each call that succeeded, in order
-   $DISK_KEEP      a folder on the same file system, in which each file that is synced gets another name: the number of
-                   the line that says so */
+   $DISK_KEEP      a folder on the same file system, in which each file that is synced gets another name, which the line
+                   of the sync gives */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-static long num_calls = 0, num_lines = 0;
+static long num_calls = 0, num_kept = 0;
 static int record = -1;
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -82,19 +82,21 @@ static void end(int is_done, const char *act, const char *path, const char *othe
         if (record < 0) record = REAL(open64)(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
         int length = snprintf(line, sizeof line, "%s\t%s\t%s\n", act, path, other);
         if (REAL(write)(record, line, (size_t)length) != length) abort();
-        num_lines++;
     }
     pthread_mutex_unlock(&one_at_a_time);
     errno = error;
 }
 
-static void keep(int file) {
+/* Keep what was synced under a name that no other process gives. */
+static void keep(int file, char *name) {
     const char *folder = getenv("DISK_KEEP");
     char link[64], kept[PATH_MAX];
     struct stat about;
+    name[0] = 0;
     if (folder == NULL || fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) return;
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-    snprintf(kept, sizeof kept, "%s/%ld", folder, num_lines);
+    sprintf(name, "%d-%ld", getpid(), num_kept++);
+    snprintf(kept, sizeof kept, "%s/%s", folder, name);
     if (REAL(linkat)(AT_FDCWD, link, AT_FDCWD, kept, AT_SYMLINK_FOLLOW) != 0) abort();
 }
 
@@ -174,8 +176,9 @@ static int synced(int file, int (*sync)(int)) {
     if (to_fail < 0) return sync(file);
     if (to_fail > 0) return -1;
     int result = sync(file);
-    if (result == 0) keep(file);
-    end(result == 0, "sync", full, "");
+    char name[64] = "";
+    if (result == 0) keep(file, name);
+    end(result == 0, "sync", full, name);
     return result;
 }
 int fsync(int file) { return synced(file, REAL(fsync)); }

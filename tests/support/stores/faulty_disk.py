@@ -62,7 +62,8 @@ def purges_on(library: Path, doc: str) -> Iterator[Purges]:
 
 
 class Act(NamedTuple):
-    """A call that changed the disk: what it was, where, and the other path of a rename or link."""
+    """A call that changed the disk: what it was, where, and the other path of a rename or link; of the sync of a file
+    the name under which its content is kept."""
 
     kind: str
     path: str
@@ -97,10 +98,10 @@ class ModelDisk:
     was not synced."""
 
     def __init__(self, top: str, template: Path, kept: Path) -> None:
-        """`template` is what `top` holds at the start; `kept` has what was synced, by the number of the act."""
+        """`template` is what `top` holds at the start; `kept` has what was synced."""
         self._top, self._kept, self._root = top, kept, _load(template)
 
-    def apply(self, number: int, act: Act) -> None:
+    def apply(self, act: Act) -> None:
         """Let an act come to pass."""
         match act.kind:
             case "create":
@@ -121,13 +122,13 @@ class ModelDisk:
                 folder, name = self._place(act.path)
                 del folder[name]
             case "sync":
-                self._sync(number, act.path)
+                self._sync(act.path, act.other)
 
     def cut(self, target: Path, *, keeps_names: bool) -> None:
         """Write what is left after the power was cut here to a new folder."""
         _write(self._root, target, keeps_names)
 
-    def _sync(self, number: int, path: str) -> None:
+    def _sync(self, path: str, kept: str) -> None:
         if path == self._top:
             self._root.synced = dict(self._root)
         elif path.startswith(f"{self._top}/"):
@@ -136,7 +137,7 @@ class ModelDisk:
             if isinstance(entry, _Folder):
                 entry.synced = dict(entry)
             else:
-                entry.content = self._kept / str(number)
+                entry.content = self._kept / kept
 
     def _place(self, path: str) -> tuple[_Folder, str]:
         *folders, name = path.removeprefix(f"{self._top}/").split("/")
