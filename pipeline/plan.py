@@ -21,10 +21,12 @@ from lineage.recipe import RecipeError, as_plain, blamed_on
 from lineage.secrets import recordable, redacted, without_secrets
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path, with_environment
 from lineage.storage.lock import LEASE_FILE
+from lineage.store.checksum_update import WORK
+from lineage.store.mend import mend_tables
 from pipeline.inputs.files import CONNECTIONS, Input, input_size, input_version, list_inputs
 from pipeline.inputs.kinds import check_kinds
 from pipeline.recipe import MAX_FILES, PipelineRecipe, check_output, comparing, differing_keys, recipe_of, tables_of
-from pipeline.report.run_summary import read_summary
+from pipeline.report.run_summary import RUN_FILE, read_summary
 from stages.dedup.minhash import scheme_name
 from stages.libraries import libraries
 from stages.steps.catalogue import SHAPING, files_of, libraries_of
@@ -341,10 +343,17 @@ def check_same_run(plan: RunPlan) -> bool:
     out = plan.out
     if out.exists("index.json"):
         _refuse_differences(plan, read_summary(out).identity, compare_versions=False)
+        mend_tables(out)
+        out.sync_all(WORK)  # what the index names is on the disk before the work that could make it again goes
         clear_work(out)  # a kill after the index was published may have left some of it
         return True
     if out.exists(PLAN):
         _refuse_differences(plan, json.loads(out.read(PLAN)), compare_versions=True)
+        return False
+    if out.exists(RUN_FILE) and not _was_purged(out):
+        # All was published and the index lost: the same run writes the same files.
+        _refuse_differences(plan, read_summary(out).identity, compare_versions=True)
+        out.publish(PLAN, json.dumps(plan.identity, sort_keys=True, indent=1).encode())
         return False
     strangers = [name for name in out.names() if name != LEASE_FILE]
     if strangers:
@@ -354,6 +363,11 @@ def check_same_run(plan: RunPlan) -> bool:
         )
     out.publish(PLAN, json.dumps(plan.identity, sort_keys=True, indent=1).encode())
     return False
+
+
+def _was_purged(out: Folder) -> bool:
+    """Whether a purge wrote to the output: a run that wrote it again would bring back what that took."""
+    return bool([name for name in out.names("lineage/purged") if name.endswith(".parquet")])
 
 
 def _refuse_differences(plan: RunPlan, recorded: Mapping[str, Any], *, compare_versions: bool) -> None:
@@ -391,6 +405,8 @@ def clear_work(out: Folder) -> None:
     for name in out.names("work"):
         if name not in (PLAN, LEASE_FILE):
             out.remove(name)
+    out.sync()  # files of work/ without its plan would be nobody's
     out.remove(PLAN)
     if not out.is_remote:
         out.remove_tree("work")
+    out.sync()
