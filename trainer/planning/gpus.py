@@ -3,8 +3,11 @@ uses."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from lineage.recipe import RecipeError
@@ -129,6 +132,47 @@ LINKS: Final = (0.75, 0.85)
 """What of the rate of the fast link, and of that between nodes, collectives of large messages reach: fitted."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measured:
+    """What `sluice plan --measure` found. Seconds of the products of each shape; forward and backward of a layer, and
+    of embedding, head and loss (none: of a mixture of experts, or under tensor or context parallel); updates of a
+    layer's parameters and of the others'."""
+
+    device: str
+    products: Mapping[tuple[int, int, int], float]
+    layer: tuple[float, float] | None
+    ends: tuple[float, float] | None
+    update: tuple[float, float] | None
+
+
+def _read_measured(path: str) -> tuple[Gpu, Measured, tuple[float, float] | None]:
+    """The device as a GPU, its table, and gigabits a second and microseconds of a hop of its collectives."""
+    try:
+        raw = json.loads(Path(path).read_text(encoding="utf-8"))
+        device, peak = raw["device"], peak_of_device(raw["device"])
+        known = next((gpu for gpu in GPUS.values() if gpu.peak_flops == peak and gpu.name in device), None)
+        link = raw["link"]
+        gpu = Gpu(
+            name=device,
+            memory_bytes=raw["memory_bytes"],
+            memory_bandwidth=raw["copy_bytes_per_second"],
+            peak_flops=peak or raw["peak_flops"],
+            peak_float8=known.peak_float8 if known else None,
+            gpus_per_node=known.gpus_per_node if known else 1,
+            gpu_domain=known.gpu_domain if known else 1,
+            intra_gbps=known.intra_gbps if known else link["gbps"],
+            inter_gbps=known.inter_gbps if known else link["gbps"],
+            source=f"measured: {path}",
+        )
+        pairs = {name: tuple(raw[name]) if name in raw else None for name in ("layer", "ends", "update")}
+        products = {tuple(product["shape"]): product["seconds"] for product in raw["products"]}
+        return gpu, Measured(device=device, products=products, **pairs), link and (link["gbps"], link["hop_us"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RecipeError(
+            f"plan.measured = {path!r}: expected a file of `sluice plan --measure` ({error!r})"
+        ) from error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """The machines of a plan: the keys of `[plan]`, and for those that it leaves out what belongs to the GPU's name."""
@@ -152,11 +196,27 @@ class Machine:
     fused_attention: bool
     fused_gradients: bool
     usable_bytes: float
+    measured: Measured | None = None
 
 
 def machine_of(plan: PlanTable) -> Machine:
     """RecipeError where the GPU is not known. A recipe that gives `gpus_per_node` alone means the fast link's GPUs too."""
-    gpu = gpu_named(plan.gpu)
+    if plan.measured is not None:
+        gpu, measured, link = _read_measured(plan.measured)
+        reached = max(2.0 * math.prod(shape) / seconds for shape, seconds in measured.products.items())
+        guessed = _machine(replace(plan, latency_us=(link[1],) * 3 if link else plan.latency_us), gpu)
+        return replace(
+            guessed,
+            reached=reached / gpu.peak_flops,
+            memory_bandwidth=gpu.memory_bandwidth,
+            intra_gbps=plan.intra_gbps or gpu.intra_gbps,
+            inter_gbps=plan.inter_gbps or gpu.inter_gbps,
+            measured=measured,
+        )
+    return _machine(plan, gpu_named(plan.gpu))
+
+
+def _machine(plan: PlanTable, gpu: Gpu) -> Machine:
     products, attention = REACHED.get(gpu.name, GUESSED)
     return Machine(
         gpu=gpu,

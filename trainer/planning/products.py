@@ -42,12 +42,14 @@ class LayerProduct(NamedTuple):
 
 class LayerSeconds(NamedTuple):
     """Seconds of one micro-batch in a layer, forward: products with weights, attention, and what memory bounds.
-    `again`: what selective recomputation adds to backward."""
+    `again`: what selective recomputation adds to backward; `more`: what backward was measured to take beside twice
+    forward."""
 
     products: float
     attention: float
     elementwise: float
     again: float
+    more: float = 0.0
 
 
 def product_seconds(product: LayerProduct, tokens: float, compute_bytes: int, machine: Machine) -> float:
@@ -59,6 +61,8 @@ def product_seconds(product: LayerProduct, tokens: float, compute_bytes: int, ma
         peak, reached, given = machine.gpu.peak_float8, machine.reached_float8, machine.float8_efficiency
     if given is not None:
         return 2.0 * rows * inner * columns / (given * peak)
+    if machine.measured is not None and (known := machine.measured.products.get((round(rows), inner, columns))):
+        return known
     factor = 1 if product.float8 else compute_bytes
     moved = factor * (rows * inner + inner * columns) + compute_bytes * rows * columns
     wide = -(-rows // TILE) * -(-columns // TILE) * TILE**2
@@ -83,6 +87,9 @@ def _layer_seconds(layer: Kernels, machine: Machine, sparse: bool) -> LayerSecon
     flops = tokens / tp * config.attention_flops(layer.seq_len) / 3
     if machine.efficiency is not None:
         return LayerSeconds(products, flops / (machine.efficiency * machine.gpu.peak_flops), 0.0, again)
+    if machine.measured is not None and machine.measured.layer is not None and not sparse:
+        ahead, back = machine.measured.layer
+        return LayerSeconds(min(products, ahead), 0.0, max(0.0, ahead - products), again, back - 2 * ahead)
     heads, pairs = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     hidden = config.hidden
     if sparse and config.experts is not None:

@@ -113,9 +113,14 @@ def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
             attention = layer.attention * unequal
             again = {"none": 0.0, "selective": layer.again, "full": layer.products + attention + layer.elementwise}
             forward += num * (layer.products + attention + layer.elementwise)
-            backward += num * (layer.products + 2 * (attention + layer.elementwise) + again[layout.recompute])
+            backward += num * (
+                layer.products + 2 * (attention + layer.elementwise) + layer.more + again[layout.recompute]
+            )
             weight += num * layer.products
-    if part.head:
+    ends = machine.measured.ends if machine.measured is not None else None
+    if part.head and ends is not None:
+        forward, backward, weight = forward + ends[0], backward + ends[1] / 2, weight + ends[1] / 2
+    elif part.head:
         output = output_product(layout)
         head = product_seconds(output, layout.mean_tokens, layout.compute_bytes, machine)
         loss = 0.0
@@ -334,6 +339,10 @@ def synchronising_seconds(
 def update_seconds(layout: PlannedLayout, machine: Machine) -> float:
     """Seconds of AdamW on the fullest rank, bound by memory: it reads weight, gradient and both moments and writes all
     but the gradient, each rank those that it shards."""
+    if machine.measured is not None and machine.measured.update is not None:
+        of_layer, others = machine.measured.update
+        part = layout.largest
+        return (part.num_layers * of_layer + (part.embedding or part.head) * others) / layout.num_shards
     _, moments = sharded_bytes(layout, layout.largest)
     return 3.5 * moments / machine.memory_bandwidth
 
