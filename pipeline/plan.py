@@ -88,7 +88,7 @@ def plan_run(recipe: PipelineRecipe) -> RunPlan:
     inputs that no reader is for."""
     inputs = [list_inputs(source) for source in recipe.source]
     for of_source in inputs:
-        check_kinds(of_source, recipe.limits.max_window_bytes)
+        check_kinds(of_source, recipe.limits.max_window_bytes, recipe.limits.max_bad_records)
     return make_plan(recipe, inputs, _probes([found for of_source in inputs for found in of_source]))
 
 

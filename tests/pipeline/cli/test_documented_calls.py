@@ -99,7 +99,7 @@ CALLS = printed_calls()
 
 def numbered(words: tuple[str, ...]) -> list[str]:
     """The words with a number where a letter stands for one."""
-    numeric = ("--offset", "--step", "--row", "--keep", "--parallel", "--vocab")
+    numeric = ("--offset", "--element", "--step", "--row", "--keep", "--parallel", "--vocab")
     return [
         "1" if before in numeric and not word.isdigit() else word
         for before, word in zip(("", *words), words, strict=False)
