@@ -69,7 +69,7 @@ def run(
         more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
         reporter.say(f"The credentials of {places[0]}{more} are used, and recorded nowhere.")
     with hold(plan.out, "sluice run") as held:
-        if check_same_run(plan):
+        if check_same_run(plan, reporter.say):
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             return read_summary(plan.out)
         state = Run(plan=plan, reporter=reporter, held=held)
