@@ -22,7 +22,7 @@ from lineage.secrets import recordable, redacted, without_secrets
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path, with_environment
 from lineage.storage.lock import LEASE_FILE
 from pipeline.inputs.files import CONNECTIONS, Input, input_size, input_version, list_inputs
-from pipeline.inputs.kinds import check_kinds
+from pipeline.inputs.kinds import check_fields, check_kinds
 from pipeline.recipe import MAX_FILES, PipelineRecipe, check_output, comparing, differing_keys, recipe_of, tables_of
 from pipeline.report.run_summary import read_summary
 from stages.dedup.minhash import scheme_name
@@ -85,10 +85,11 @@ class RunPlan:
 
 def plan_run(recipe: PipelineRecipe) -> RunPlan:
     """List and probe the inputs, hash the named files: the plan of this run. RecipeError names what is missing, and
-    inputs that no reader is for."""
+    inputs that no reader is for or that lack a field."""
     inputs = [list_inputs(source) for source in recipe.source]
-    for of_source in inputs:
+    for source, of_source in zip(recipe.source, inputs, strict=True):
         check_kinds(of_source, recipe.limits.max_window_bytes)
+        check_fields(of_source, source, recipe.limits)
     return make_plan(recipe, inputs, _probes([found for of_source in inputs for found in of_source]))
 
 
