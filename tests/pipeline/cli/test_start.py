@@ -18,6 +18,8 @@ from pipeline.cli.commands import parse_command
 from pipeline.cli.main import main
 from pipeline.cli.training.train import done_lines
 from tests.support.checkout import ROOT
+from tests.support.outputs.runs import recipe as outputs_of
+from tests.support.outputs.runs import write_recipe
 from tests.support.outputs.tiny_corpus import make_corpus
 from trainer.data.corpus import open_corpus
 from trainer.options import DataTable, TrainRecipe
@@ -97,6 +99,15 @@ def test_an_output_of_another_run_is_found_before_torch_and_ray_are_loaded(corpu
     assert (code, loaded) == (2, "loaded:")
     assert f"run.name = 'mine': train.output = '{tmp_path}/run' holds the run 'theirs'" in told
     assert "Done" not in told
+
+
+def test_a_field_that_no_row_has_is_named_before_ray_is_loaded_and_leaves_no_output(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"body": "a"}\n')
+    plain = outputs_of(str(tmp_path / "out"), {"posts": (str(tmp_path / "*.jsonl"),)})
+    code, told, loaded = answer("run", str(write_recipe(tmp_path / "r.toml", plain)))
+    assert (code, loaded) == (2, "loaded:")
+    assert f"sluice run: source 'posts': {tmp_path}/a.jsonl: there is no field 'text', only body: name the right" in told
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("lost", [".bin", ".blocks"])
