@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -96,8 +97,8 @@ def run(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             _say(
                 f"\ndetached: job {job.id} goes on. Attach by the same call again; or look:\n"
-                f"  sluice jobs --address {options.address} --logs {job.id}\n"
-                f"  sluice jobs --address {options.address} --stop {job.id}"
+                f"  sluice jobs --address {shlex.quote(options.address)} --logs {job.id}\n"
+                f"  sluice jobs --address {shlex.quote(options.address)} --stop {job.id}"
             )
             return 130
         _say(f"job {job.id}: {job.status}. {job.message if job.status != 'SUCCEEDED' else ''}".rstrip())

@@ -106,7 +106,7 @@ def test_a_field_that_no_row_has_is_named_before_ray_is_loaded_and_leaves_no_out
     plain = outputs_of(str(tmp_path / "out"), {"posts": (str(tmp_path / "*.jsonl"),)})
     code, told, loaded = answer("run", str(write_recipe(tmp_path / "r.toml", plain)))
     assert (code, loaded) == (2, "loaded:")
-    assert f"sluice run: source 'posts': {tmp_path}/a.jsonl: there is no field 'text', only body: name the right" in told
+    assert f"sluice run: source 'posts': {tmp_path}/a.jsonl: there is no field 'text', only body: name" in told
     assert not (tmp_path / "out").exists()
 
 

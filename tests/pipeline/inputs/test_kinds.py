@@ -100,7 +100,12 @@ def parquet(*columns: str) -> bytes:
         ("a.jsonl.gz", gzip.compress(b'{"body": "a"}\n'), {}, "there is no field 'text', only body"),
         ("a.jsonl", b'{"text": "a"}\n', {"text_field": "body"}, "there is no field 'body', only text"),
         ("a.parquet", parquet("body", "id"), {}, "there is no column 'text', only body, id: name the right one as"),
-        ("a.parquet", parquet("text"), {"url_field": "link"}, "there is no column 'link', only text: .* as source.url_field"),
+        (
+            "a.parquet",
+            parquet("text"),
+            {"url_field": "link"},
+            "there is no column 'link', only text: .*source.url_field",
+        ),
     ],
 )
 def test_a_field_that_no_row_has_is_named_with_those_that_there_are(
@@ -114,7 +119,9 @@ def test_a_field_that_no_row_has_is_named_with_those_that_there_are(
 
 
 @pytest.mark.parametrize(
-    "data", [b'{"body": "a"}\n{"text": "b"}\n', b"not JSON\n", b"", b"\n\n"], ids=["one row", "damage", "empty", "blank"]
+    "data",
+    [b'{"body": "a"}\n{"text": "b"}\n', b"not JSON\n", b"", b"\n\n"],
+    ids=["one row", "damage", "empty", "blank"],
 )
 def test_rows_that_are_wrong_otherwise_are_counted_by_the_run(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.jsonl").write_bytes(data)
