@@ -35,7 +35,7 @@ from lineage.store.delta import StoreError
 from trainer.checkpoint.store import CheckpointError, complete_checkpoints
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
-from trainer.loop import LaunchContext, TrainingResult, train
+from trainer.loop import LaunchContext, train
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout
@@ -44,6 +44,7 @@ from trainer.processes.placement import LabelledNode, Workers, label_selectors, 
 from trainer.processes.runtime import collective_timeout, join_process_group
 from trainer.recovery.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.recovery.faults import TrainingStoppedError
+from trainer.result import TrainingResult
 from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.step_report import StepReport
 

@@ -28,7 +28,7 @@ _MOST_SOCKET_BYTES: Final = 107
 """Of a socket's path: `sun_path` has 108 with the zero behind it (unix(7))."""
 _SOCKET: Final = "/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store.1"
 """The longest path of a socket that Ray makes below its folder for temporary files."""
-_SHORT_FOLDER: Final = "/tmp"  # noqa: S108 - mkdtemp makes a folder of our own in it
+_SHORT_FOLDER: Final = "/tmp"
 
 
 class RayStartError(RuntimeError):
@@ -88,8 +88,8 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
 
 @contextmanager
 def folder_for_sockets() -> Iterator[dict[str, str]]:
-    """The option of `ray.init` that names Ray's folder, where the usual one (RAY_TMPDIR, TMPDIR) has too long a path for
-    sockets: a short one that nobody else can open, gone behind the block unless Ray did not start and its logs are
+    """The option of `ray.init` that names Ray's folder, where the usual one (RAY_TMPDIR, TMPDIR) has too long a path
+    for sockets: a short one that nobody else can open, gone behind the block unless Ray did not start and its logs are
     there. RayStartError, with what to set, where none can be made."""
     usual = _usual_folder()
     longest = _MOST_SOCKET_BYTES - len(_SOCKET)
