@@ -16,7 +16,7 @@ import math
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -336,3 +336,23 @@ def as_plain(recipe: Any) -> Any:
 def as_toml(recipe: Any) -> str:
     """The resolved recipe as TOML: `load_recipe` of it gives an equal recipe."""
     return tomli_w.dumps(as_plain(recipe))
+
+
+def shown_value(where: str, value: Any) -> str:
+    """A value of a plain recipe, as a recipe has it; None is a key that is not given."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "not given" if value is None else repr(value)
+
+
+def differing(ours: Any, theirs: Any, shown: Callable[[str, Any], str] = shown_value, where: str = "") -> list[str]:
+    """The dotted keys in which two plain recipes differ, with both values as `shown` gives them, a line each."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        names = sorted(ours.keys() | theirs.keys())
+        pairs = [(_dotted(where, name), ours.get(name), theirs.get(name)) for name in names]
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        both = zip(ours, theirs, strict=True)
+        pairs = [(f"{where}[{position}]", one, other) for position, (one, other) in enumerate(both)]
+    else:
+        return [f"{where} is {shown(where, ours)} now and was {shown(where, theirs)}"] if ours != theirs else []
+    return [line for name, one, other in pairs for line in differing(one, other, shown, name)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
-from lineage.recipe import RecipeError, key, load_recipe, parse_table, with_overrides
+from lineage.recipe import RecipeError, differing, key, load_recipe, parse_table, shown_value, with_overrides
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, is_remote, not_for_tables
 from stages.chain import DEFAULT_STEPS, check_steps
@@ -376,25 +376,8 @@ def differing_keys(
     ours: dict[str, Any], theirs: dict[str, Any], ignore: frozenset[str] = frozenset({"ray"})
 ) -> list[str]:
     """The dotted keys in which two plain recipes differ, with both values; top-level tables in `ignore` aside."""
-    found: list[str] = []
-    _differ(
-        {k: v for k, v in ours.items() if k not in ignore},
-        {k: v for k, v in theirs.items() if k not in ignore},
-        "",
-        found,
-    )
-    return found
-
-
-def _differ(ours: Any, theirs: Any, where: str, found: list[str]) -> None:
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        for name in sorted(ours.keys() | theirs.keys()):
-            _differ(ours.get(name), theirs.get(name), f"{where}.{name}" if where else name, found)
-    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        for position, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-            _differ(a, b, f"{where}[{position}]", found)
-    elif ours != theirs:
-        found.append(f"{where} is {_shown(where, ours)} now and was {_shown(where, theirs)}")
+    kept = ({k: v for k, v in recipe.items() if k not in ignore} for recipe in (ours, theirs))
+    return differing(*kept, shown=_shown)
 
 
 def _shown(where: str, value: Any) -> str:
@@ -402,6 +385,4 @@ def _shown(where: str, value: Any) -> str:
     table, _, name = where.rpartition(".")
     if value is None and table == "quality" and (defaults := threshold_defaults(name)):
         return "not given (" + ", ".join(f"{variant}: {default:g}" for variant, default in defaults.items()) + ")"
-    if isinstance(value, bool):
-        return str(value).lower()  # as a recipe has it
-    return "not given" if value is None else repr(value)
+    return shown_value(where, value)
