@@ -14,6 +14,7 @@ from lineage.index.output_index import check_outside
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
+from trainer.checkpoint.room import check_room
 from trainer.checkpoint.same_model import check_resumed
 from trainer.checkpoint.store import Position, check_owner, complete_checkpoints, is_checkpoint, read_position
 from trainer.data.asked_order import make_order
@@ -32,6 +33,8 @@ from trainer.telemetry.metrics_file import last_reports
 _USEFUL_EPOCHS: Final = 16
 """Passes beyond which repeated data adds almost nothing: Muennighoff et al. 2023 (2305.16264), section 6: the fit has
 a half-life of about 15 repetitions."""
+_CHECKPOINT_BYTES: Final = 12
+"""Of a parameter: its weight and AdamW's two moments, in float32."""
 _MOST_SHARING: Final = 8
 """Workers that may share a processor of this machine before a start is refused."""
 
@@ -62,6 +65,7 @@ def check_recipe(recipe: TrainRecipe) -> list[str]:
         check_owner(Folder(recipe.train.checkpoint.path), Folder(recipe.train.output))
     order = make_order(recipe, corpus)
     _check_newest(recipe, config, order)
+    _check_room(recipe, config)
     return [*_epochs(order, recipe.train.steps), *sharing]
 
 
@@ -90,6 +94,16 @@ def _check_newest(recipe: TrainRecipe, config: ModelConfig, order: Order) -> Non
         order_version=position.order_version,
         fingerprint=position.plan_fingerprint,
     )
+
+
+def _check_room(recipe: TrainRecipe, config: ModelConfig) -> None:
+    """NoRoomError where the disk of the checkpoints cannot take one more. A run that is finished saves none."""
+    found = _newest(recipe)
+    if found is not None and found[1].step >= recipe.train.steps:
+        return
+    output = Folder(recipe.train.output)
+    checkpoints = Folder(recipe.train.checkpoint.path or output.at("checkpoints"))
+    check_room(checkpoints, config.num_parameters * _CHECKPOINT_BYTES)
 
 
 def finished(recipe: TrainRecipe) -> TrainingResult | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import tomli_w
 
+from lineage.index.output_index import TokenizerIdentity
 from lineage.recipe import RecipeError, load_recipe
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
@@ -22,9 +23,11 @@ from tests.support.checkout import ROOT
 from tests.support.outputs.runs import recipe as outputs_of
 from tests.support.outputs.runs import write_recipe
 from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.stores.small_disk import small_disk
 from trainer.checkpoint.store import METADATA, Position, checkpoint_name, publish_complete
 from trainer.data.asked_order import plan_of
 from trainer.data.corpus import open_corpus
+from trainer.huggingface.model_card import ModelCard, publish_card
 from trainer.model.sizes import model_config
 from trainer.options import DataTable, TrainRecipe
 from trainer.preflight import check_recipe
@@ -170,6 +173,33 @@ def test_a_finished_training_says_so_without_torch_and_ray(tmp_path: Path) -> No
     assert list(rows) == [("mine", 64)], "a store that was down has the facts now"
     code, told, loaded = answer("train", str(path), "--set", "train.model=8B")
     assert (code, loaded) == (2, "loaded:")
+
+
+def test_a_disk_without_room_for_a_checkpoint_is_told_before_torch_and_ray_are_loaded(
+    corpus: str, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "disk", 100) as disk:
+        code, told, loaded = answer("train", str(train_recipe(tmp_path, corpus, output=str(disk / "run"))))
+    assert (code, loaded) == (1, "loaded:")
+    config = model_config("debug", open_corpus([DataTable(out=corpus)]).tokenizer.vocab_size)
+    assert f"102,400 bytes free, and a checkpoint of this model needs {12 * config.num_parameters:,}: free some" in told
+
+
+def test_an_export_of_what_is_no_training_is_refused_before_torch_is_loaded(tmp_path: Path) -> None:
+    code, told, loaded = answer("export", str(tmp_path / "nothing"), "--to", str(tmp_path / "to"))
+    assert (code, loaded) == (2, "loaded:")
+    assert "holds neither index.json" in told
+    card = ModelCard(
+        config=model_config("debug", 256),
+        seq_len=64,
+        dtype="float32",
+        tokenizer=TokenizerIdentity(name="none", hash="0" * 32, vocab_size=256, eot_id=0),
+        checkpoints=str(tmp_path / "run/checkpoints"),
+    )
+    publish_card(Folder(str(tmp_path / "run")), card)
+    code, told, loaded = answer("export", str(tmp_path / "run"), "--to", str(tmp_path / "to"))
+    assert (code, loaded) == (2, "loaded:")
+    assert "has no complete checkpoint yet" in told
 
 
 @pytest.mark.parametrize("lost", [".bin", ".blocks"])
