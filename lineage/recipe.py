@@ -13,6 +13,8 @@ import dataclasses
 import difflib
 import functools
 import math
+import os
+import re
 import tomllib
 import types
 import typing
@@ -27,6 +29,7 @@ from lineage.secrets import redacted
 
 T = TypeVar("T")
 
+_PATH_VARIABLE: Final = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 _MAX_DEPTH: Final = 50
 """Tables and lists within each other. No recipe comes near, and Python's recursion ends far above."""
 
@@ -82,19 +85,21 @@ def key(
     at_most: float | None = None,
     above: float | None = None,
     choices: Sequence[str] | None = None,
+    is_path: bool = False,
     help: str = "",
     unit: str = "",
     source: str = "",
 ) -> Any:
     """A field of a recipe table: its default (none: required), its bounds and one line of help.
 
-    `choices` bounds a str, or each member of a tuple[str, ...]. `unit` is what a number counts, where the key's name
+    `choices` bounds a str, or each member of a tuple[str, ...]; with `is_path` it is what `expanded_path` gives. `unit` is what a number counts, where the key's name
     does not end in it; `source` is where a published threshold comes from."""
     metadata = {
         "at_least": at_least,
         "at_most": at_most,
         "above": above,
         "choices": choices,
+        "is_path": is_path,
         "help": help,
         "unit": unit,
         "source": source,
@@ -301,12 +306,41 @@ def _convert_scalar(hint: Any, value: Any, where: str, bounds: Mapping[str, Any]
         value = float(value)
     if not isinstance(value, hint) or (hint is not bool and isinstance(value, bool)):
         raise RecipeError(f"{where} = {_shorten(value)}: expected {names[hint]}", where)
+    if bounds.get("is_path"):
+        value = expanded_path(value, where)
     if hint in (int, float):
         _check_bounds(value, where, bounds)
     choices = bounds.get("choices")
     if choices is not None and value not in choices:
         raise RecipeError(f"{where} = {_shorten(value)}: expected one of {', '.join(map(repr, choices))}", where)
     return value
+
+
+def expanded_path(path: str, where: str) -> str:
+    """A path with `~`, `~user`, `$NAME` and `${NAME}` as a shell has them; a URL as it is. RecipeError, which names the
+    key or option `where` that gives the path, for a variable that is not set and a user that is not there."""
+    scheme, found, rest = path.partition("://")
+    if found and scheme != "file":
+        return path
+
+    def value(variable: re.Match[str]) -> str:
+        name = variable[1] or variable[2]
+        if name not in os.environ:
+            raise RecipeError(
+                f"{where} = {path!r}: the variable {name} is not set: set it, or write the path out", where
+            )
+        return os.environ[name]
+
+    filled = _PATH_VARIABLE.sub(value, rest if found else path)
+    home = os.path.expanduser(filled)
+    if home.startswith("~"):
+        user = home.partition("/")[0]
+        raise RecipeError(
+            f"{where} = {path!r}: there is no home of {user[1:]!r} here: write the path out, and ./{user} for a file"
+            " of that name",
+            where,
+        )
+    return f"{scheme}{found}{home}" if found else home
 
 
 def _check_bounds(value: float, where: str, bounds: Mapping[str, Any]) -> None:

@@ -47,7 +47,7 @@ class RunTable:
     """[run]"""
 
     name: str = key(help="a name for people")
-    output: str = key(help="OUT: a folder or an s3:// URL")
+    output: str = key(is_path=True, help="OUT: a folder or an s3:// URL")
     seed: int = key(0, at_least=0, at_most=2**63 - 1, help="of the order of documents in shards")
     keep_text: bool = key(
         False,
@@ -62,8 +62,9 @@ class SourceTable:
 
     name: str = key(help="letters, digits, dot, dash, underscore: a folder below shards/ and documents/")
     inputs: tuple[str, ...] = key(
+        is_path=True,
         help="paths, globs, s3://, gs://, az:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the"
-        " environment), or a Common Crawl *.paths.gz list"
+        " environment), or a Common Crawl *.paths.gz list",
     )
     format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = key(
         "auto", help="auto: by the name of each file, or else its first bytes"
@@ -112,7 +113,7 @@ class LimitsTable:
 class PurgesTable:
     """[purges]"""
 
-    honour: tuple[str, ...] = key((), help="earlier outputs: what was purged there stays out here")
+    honour: tuple[str, ...] = key((), is_path=True, help="earlier outputs: what was purged there stays out here")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,6 +93,7 @@ def make_submission(argv: Sequence[str], parse: ParseCommand, *, ship_project: b
     if command not in SUBMITTABLE:
         raise RecipeError(f"cannot submit {command!r}: expected one of {', '.join(SUBMITTABLE)}")
     options = parse(command, rest)
+    rest = _renamed(rest, getattr(options, "expanded", {}))  # a home there is another one
     files: dict[str, bytes] = {}
     for option in (*_LASTING_OPTIONS, *_SHIPPED_OPTIONS):
         _check_no_secrets(getattr(options, option, None), _shown_option(option))
