@@ -22,7 +22,7 @@ from rich.filesize import decimal
 
 from lineage.index.output_index import Index, Shard
 from lineage.storage.lock import hold
-from pipeline.cluster.session import units_session
+from pipeline.cluster.session import units_session, what_starts
 from pipeline.cluster.tasks import TaskResources, check_resources
 from pipeline.dedup.corpus import DedupResult, deduplicate
 from pipeline.model_stages.actors import check_can_work, models_of, plan_actors
@@ -78,7 +78,7 @@ def run(
         for line in [] if tokenizer is None else tokenizer.lines():
             reporter.say(line)
         size = decimal(sum(unit.input.size for unit in plan.units))
-        starting = "" if recipe.ray.in_process else "; starting Ray, which takes some seconds"
+        starting = "" if recipe.ray.in_process else f"; {what_starts(recipe.ray.address)}"
         reporter.say(f"{len(plan.units):,} input files, {size}{starting}")
         with units_session(recipe.ray):
             for stage in RAY_STAGES:  # now, and not when the stage comes

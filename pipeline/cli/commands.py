@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from lineage.recipe import expanded_path
 
 PATHS = frozenset({
-    "out", "recipe", "recipes", "first", "second", "to", "from_output", "scan", "file", "warc", "against", "control",
+    "out", "recipe", "recipes", "a", "b", "to", "from_output", "scan", "file", "warc", "against", "control",
     "tokenizer", "runs", "weights", "losses", "test_weights", "test_losses", "folder",
 })  # fmt: skip
 """Options and arguments, by the names under which they are parsed, that are paths or URLs."""
 
-_ARGUMENTS = ("out", "recipe", "recipes", "first", "second")
+_ARGUMENTS = ("out", "recipe", "recipes", "a", "b")
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("pipeline.cli.demo", "the whole way in a few minutes: crawl, pipeline, training, trace, purge, proof"),
     "run": ("pipeline.cli.corpus.run", "the data pipeline of a recipe, resumable"),

@@ -115,6 +115,13 @@ def folder_for_sockets() -> Iterator[dict[str, str]]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def what_starts(address: str) -> str:
+    """What a session at `address` begins with, for people."""
+    if address == "local":
+        return "starting Ray, which takes some seconds"
+    return f"joining the cluster at {address}" if address != "auto" else "joining the cluster"
+
+
 def check_cluster(wanted: Wanted) -> None:
     """ResourceError at once where the nodes that are there can never hold `wanted`: Ray would wait for ever."""
     import ray

@@ -52,9 +52,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _trained(recipe: TrainRecipe, reporter: ProgressReporter) -> TrainingResult:
     """Train on Ray."""
-    reporter.say("Starting Ray and the workers, which takes some seconds …")
+    from pipeline.cluster.session import ray_session, what_starts
 
-    from pipeline.cluster.session import ray_session  # with Ray and torch, which a wrong recipe need not wait for
+    begin = what_starts(recipe.ray.address)
+    reporter.say(f"{begin[0].upper()}{begin[1:]}; then the workers start …")
+
+    # With Ray and torch, which a wrong recipe need not wait for.
     from trainer.launch import check_training, train_on_ray
     from trainer.processes.placement import local_cpus
 
