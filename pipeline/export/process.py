@@ -13,6 +13,7 @@ makes the same call (clean.py).
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -39,7 +40,7 @@ from lineage.storage.google_azure import clear_errors
 from lineage.storage.lock import LEASE_FILE, can_be_held, hold
 from lineage.store.checksum_update import WORK
 from lineage.store.rows import ExportRow
-from pipeline.cluster.session import ray_session
+from pipeline.cluster.session import units_session
 from pipeline.export.formats.registry import FORMATS, check_request, reads_tokens
 from pipeline.export.request import ExportRequest
 from pipeline.export.sink import ExportSink
@@ -119,12 +120,13 @@ def _alone(asked: CorpusExport) -> Iterator[Callable[[], AbstractContextManager[
 
 
 def on_ray(ray: RayTable, reporter: ProgressReporter) -> WriteAll:
-    """Writes units as a Ray Data Dataset, many at once, skipping those whose marker stands."""
+    """Writes units as a Ray Data Dataset, many at once, skipping those whose marker stands; with `ray.address` "none"
+    one after the other in this process."""
 
     def write_all(job: ExportJob, pieces: Sequence[ExportPiece]) -> list[ExportedUnit]:
         if not pieces:
             return []
-        with ray_session(ray.address, ray.num_cpus):
+        with units_session(ray):
             return run_phase(_phase_run(job, ray, reporter), _phase(job, pieces))
 
     return write_all
@@ -141,7 +143,8 @@ def _check(asked: CorpusExport, index: Index) -> None:
     if reads_tokens(asked.request) and not index.has_tokens:
         raise RecipeError(
             f"--format {asked.request.format}: {asked.out.url} holds texts and no tokens (tokenize.off): choose a"
-            " format of texts, or tokenize it with sluice run RECIPE --from OUT"
+            " format of texts, or tokenize it with"
+            f" sluice run RECIPE --from {shlex.quote(asked.out.url)}"
         )
     known = sources_of(index)
     if unknown := sorted(set(asked.request.sources) - known):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 from lineage.ids import content_hash, warc_doc_id
@@ -86,7 +87,8 @@ def _check(options: argparse.Namespace) -> None:
     if options.doc is not None or (options.url is not None and not has_page):
         name, value = ("--doc", "ID") if options.doc is not None else ("--url", "URL")
         raise RecipeError(
-            f"{name} goes with an output, and {options.recipe} is no folder: sluice explain OUT {name} {value}"
+            f"{name} goes with an output, and {options.recipe} is no folder:"
+            f" sluice explain OUT {name} {shlex.quote(value)}"
         )
     if options.url is not None and options.warc is not None:
         raise RecipeError("--url goes with --file: a record of --warc has a URL of its own")
