@@ -22,10 +22,10 @@ from rich.filesize import decimal
 
 from lineage.index.output_index import Index, Shard
 from lineage.storage.lock import hold
-from pipeline.cluster.session import ray_session
+from pipeline.cluster.session import units_session
 from pipeline.cluster.tasks import TaskResources, check_resources
 from pipeline.dedup.corpus import DedupResult, deduplicate
-from pipeline.model_stages.actors import models_of, plan_actors
+from pipeline.model_stages.actors import check_can_work, models_of, plan_actors
 from pipeline.model_stages.phase import read_inputs
 from pipeline.phases.compare import NUM_STEPS, dedup_job, engine_of, note_of
 from pipeline.phases.groups import Group, make_groups
@@ -63,6 +63,8 @@ def run(
     earlier = None if from_output is None else open_earlier(from_output)
     recipe = recipe if earlier is None else honouring(recipe, earlier)
     job = read_job(recipe)
+    if earlier is None:
+        check_can_work(models_of(job.steps, job.tables), recipe.ray)
     plan = plan_run(recipe) if earlier is None else plan_from(recipe, earlier)
     refiltering = None if earlier is None else Refiltering(earlier=earlier, starts=starts_of(plan, earlier))
     if places := places_with_credentials(plan):
@@ -76,8 +78,9 @@ def run(
         for line in [] if tokenizer is None else tokenizer.lines():
             reporter.say(line)
         size = decimal(sum(unit.input.size for unit in plan.units))
-        reporter.say(f"{len(plan.units):,} input files, {size}; starting Ray, which takes some seconds")
-        with ray_session(recipe.ray.address, recipe.ray.num_cpus):
+        starting = "" if recipe.ray.in_process else "; starting Ray, which takes some seconds"
+        reporter.say(f"{len(plan.units):,} input files, {size}{starting}")
+        with units_session(recipe.ray):
             for stage in RAY_STAGES:  # now, and not when the stage comes
                 check_resources(TaskResources.of(recipe.ray, stage))
             job = replace(job, key=plan.key, strict=strict)

@@ -131,11 +131,18 @@ RAY_STAGES = ("read", "compare", "tokenize", "cut", "write", "join")
 shards; join and record the facts."""
 
 
+IN_PROCESS: Final = "none"
+"""As `ray.address`: no Ray at all."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayTable:
     """[ray]: where it runs. Nothing here changes a byte of the result."""
 
-    address: str = key("local", help='"local", "auto" or "host:port"')
+    address: str = key(
+        "local",
+        help='"local", "auto" or "host:port"; "none": in this process, one unit at a time, without Ray, for small inputs',
+    )
     num_cpus: int | None = key(None, at_least=1, help="processors to use (all)")
     retries: int = key(2, at_least=0, help="how often a unit whose worker died is tried again")
     unit_cpus: float = key(1.0, above=0, help="processors a unit of work reserves")
@@ -144,6 +151,11 @@ class RayTable:
     max_in_flight: int = key(0, at_least=0, help="units at work at once (0: as many as fit on the nodes)")
     grows: bool = key(False, help="nodes come when they are asked for: what none has yet is waited for, not refused")
     stages: dict[str, RayStageTable] = key({}, help="stage = what its units reserve instead")
+
+    @property
+    def in_process(self) -> bool:
+        """Whether units are carried out in this process, and Ray is neither started nor imported."""
+        return self.address == IN_PROCESS
 
     def __post_init__(self) -> None:
         if unknown := sorted(self.stages.keys() - set(RAY_STAGES)):

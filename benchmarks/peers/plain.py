@@ -25,7 +25,7 @@ def main(recipe: str) -> None:
     """Carry the recipe out."""
     with (
         concurrent.futures.ProcessPoolExecutor(WORKERS) as pool,
-        mock.patch.object(process, "ray_session", lambda *_: contextlib.nullcontext()),
+        mock.patch.object(process, "units_session", lambda *_: contextlib.nullcontext()),
         mock.patch.object(process, "check_resources"),
         mock.patch.object(phases, "run_units", _runner(pool)),
     ):

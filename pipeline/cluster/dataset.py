@@ -15,6 +15,7 @@ import contextlib
 import logging
 import os
 import pickle
+import sys
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
@@ -93,11 +94,18 @@ def run_units(
     `job` is shipped once. A unit whose worker died (out of memory, a crash in native code, a lost node) is tried again,
     with `isolate(job)` where that is given, at most `work.retries` times: WorkerDiedError after that. `retried` is
     called for each such try, when the unit is done. An exception of the function itself is raised here at once. Leaving
-    the iterator early cancels what is under way."""
+    the iterator early cancels what is under way. With `work.in_process` one unit after the other runs here, in order,
+    without Ray, and one that dies takes this process with it."""
+    left = list(items)
+    if work.in_process:
+        for item in left:
+            with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to our answers, and a step may print
+                result = function(job, item)
+            yield item, result
+        return
     import ray
 
     check_resources(work)
-    left = list(items)
     if not left:
         return
     # How the workers reach the object store on nodes that were started without these variables. They travel in Ray's

@@ -9,9 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
-
-from ray.util.metrics import Counter, Gauge
+from typing import Any, Final, NamedTuple
 
 COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "sluice_data_units": ("units of work done", ("run", "phase")),
@@ -60,15 +58,12 @@ class WorkCounts:
 
 
 class PhaseMetrics:
-    """The metrics of one phase of a run."""
+    """The metrics of one phase of a run; without Ray, which exports them, nothing is counted."""
 
-    def __init__(self, run: str, phase: str, num_open: int) -> None:
+    def __init__(self, run: str, phase: str, num_open: int, *, on_ray: bool = True) -> None:
         self._run = {"run": run}
         self._phase = {**self._run, "phase": phase}
-        self._counters = {
-            name: Counter(name, description=what, tag_keys=labels) for name, (what, labels) in COUNTERS.items()
-        }
-        self._gauges = {name: Gauge(name, description=what, tag_keys=labels) for name, (what, labels) in GAUGES.items()}
+        self._counters, self._gauges = _made() if on_ray else ({}, {})
         self._num_open, self._num_retried, self._began = num_open, 0, time.monotonic()
         self._set_gauges()
 
@@ -92,10 +87,22 @@ class PhaseMetrics:
         self._set_gauges()
 
     def _set_gauges(self) -> None:
-        self._gauges["sluice_data_units_open"].set(self._num_open, tags=self._phase)
-        self._gauges["sluice_data_units_retried"].set(self._num_retried, tags=self._phase)
-        self._gauges["sluice_data_phase_seconds"].set(time.monotonic() - self._began, tags=self._phase)
+        values = {
+            "sluice_data_units_open": self._num_open,
+            "sluice_data_units_retried": self._num_retried,
+            "sluice_data_phase_seconds": time.monotonic() - self._began,
+        }
+        for name, gauge in self._gauges.items():
+            gauge.set(values[name], tags=self._phase)
 
     def _add(self, name: str, amount: float, tags: dict[str, str]) -> None:
-        if amount > 0:  # a Counter refuses 0
+        if amount > 0 and self._counters:  # a Counter refuses 0
             self._counters[name].inc(amount, tags=tags)
+
+
+def _made() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Ray's counters and gauges, by name."""
+    from ray.util.metrics import Counter, Gauge
+
+    counters = {name: Counter(name, description=what, tag_keys=labels) for name, (what, labels) in COUNTERS.items()}
+    return counters, {name: Gauge(name, description=what, tag_keys=labels) for name, (what, labels) in GAUGES.items()}

@@ -19,12 +19,23 @@ from pipeline.cluster.address import reachable
 from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
 from pipeline.cluster.environment import set_ray_environment
 from pipeline.cluster.local_services import without_cluster_actors, without_cluster_processes
+from pipeline.recipe import IN_PROCESS, RayTable
 
 _log = logging.getLogger(__name__)
 
 
 class RayStartError(RuntimeError):
     """A local Ray did not come up, twice; the message says what Ray said last, and what to do."""
+
+
+@contextmanager
+def units_session(ray: RayTable) -> Iterator[None]:
+    """Units of work can be carried out in the block: on Ray (see `ray_session`), or in this process, without it."""
+    if ray.in_process:
+        yield
+    else:
+        with ray_session(ray.address, ray.num_cpus):
+            yield
 
 
 @contextmanager
@@ -35,6 +46,8 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
     `training_cpus` are the processors that the workers of a training run reserve together: a local Ray has at least
     these. ResourceError where no cluster answers, RecipeError where `address` is none or `num_cpus` is too low,
     RayStartError where a local Ray does not come up."""
+    if address == IN_PROCESS:
+        raise RecipeError(f"ray.address = {IN_PROCESS!r}: this needs Ray; name \"local\", \"auto\" or \"host:port\"")
     set_ray_environment()
     import ray
 

@@ -31,7 +31,8 @@ def _asked(name: str, own: Amount | None, general_key: str, general: Amount, sta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResources:
-    """How a unit is scheduled: from the recipe's [ray]. `keys` are those of the recipe that said so."""
+    """How a unit is scheduled: from the recipe's [ray]. `keys` are those of the recipe that said so. `in_process`: in
+    this process, where a unit reserves nothing and is not tried again."""
 
     cpus: float = 1.0
     gpus: float = 0.0
@@ -40,6 +41,7 @@ class TaskResources:
     retries: int = 2
     max_in_flight: int = 0
     grows: bool = False
+    in_process: bool = False
     stage: str = ""
     keys: tuple[str, ...] = ()
 
@@ -59,6 +61,7 @@ class TaskResources:
             retries=table.retries,
             max_in_flight=table.max_in_flight if own.max_in_flight is None else own.max_in_flight,
             grows=table.grows,
+            in_process=table.in_process,
             stage=stage,
             keys=tuple(asked.key for asked in (cpus, gpus, memory, resource) if asked.amount),
         )
@@ -144,6 +147,6 @@ def num_cpus() -> int:
 def check_resources(work: TaskResources) -> None:
     """Raise ResourceError at once where no node can run a unit, instead of waiting for ever: unless the cluster grows,
     since Ray does not say which nodes its autoscaler may add."""
-    if not work.grows:
+    if not work.grows and not work.in_process:
         what = f"unit of the stage {work.stage}" if work.stage else "unit"
         check_cluster(Wanted(what=what, keys=" or ".join(work.keys) or "ray.unit_cpus", each=work.reserved))

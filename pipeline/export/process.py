@@ -38,7 +38,7 @@ from lineage.storage.folder import Folder, is_remote
 from lineage.storage.google_azure import clear_errors
 from lineage.storage.lock import LEASE_FILE, can_be_held, hold
 from lineage.store.rows import ExportRow
-from pipeline.cluster.session import ray_session
+from pipeline.cluster.session import units_session
 from pipeline.export.formats.registry import FORMATS, check_request, reads_tokens
 from pipeline.export.request import ExportRequest
 from pipeline.export.sink import ExportSink
@@ -118,12 +118,13 @@ def _alone(asked: CorpusExport) -> Iterator[Callable[[], AbstractContextManager[
 
 
 def on_ray(ray: RayTable, reporter: ProgressReporter) -> WriteAll:
-    """Writes units as a Ray Data Dataset, many at once, skipping those whose marker stands."""
+    """Writes units as a Ray Data Dataset, many at once, skipping those whose marker stands; with `ray.address` "none"
+    one after the other in this process."""
 
     def write_all(job: ExportJob, pieces: Sequence[ExportPiece]) -> list[ExportedUnit]:
         if not pieces:
             return []
-        with ray_session(ray.address, ray.num_cpus):
+        with units_session(ray):
             return run_phase(_phase_run(job, ray, reporter), _phase(job, pieces))
 
     return write_all

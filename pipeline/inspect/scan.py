@@ -26,7 +26,7 @@ from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, split
 from lineage.store.lookup import Lookup
 from pipeline.cluster.dataset import run_units
-from pipeline.cluster.session import ray_session
+from pipeline.cluster.session import units_session
 from pipeline.cluster.tasks import TaskResources
 from pipeline.parquet.rows import clean_texts, read_rows
 from pipeline.phases.progress import ProgressReporter
@@ -285,7 +285,7 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanE
     finder = _finder(job)
     if len(finder.skipped) == len(items):
         raise RecipeError(f"--against {request.against}: none of its {len(items)} items has five words to look for")
-    with ray_session(recipe.ray.address, recipe.ray.num_cpus):
+    with units_session(recipe.ray):
         pieces = _pieces(out, index, request.ngram)
         common, num_documents, pieces = _first_pass(job, pieces, TaskResources.of(recipe.ray), reporter)
         job = replace(job, common=tuple(common))

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pipeline.cluster.tasks import ActorResources, TaskResources, check_actors, num_cpus, num_gpus
-from pipeline.recipe import RayTable
+from lineage.recipe import RecipeError
+from pipeline.recipe import IN_PROCESS, RayTable
 from stages.chain import build_chain
 from stages.steps.catalogue import StepTables
 from stages.steps.model_stage import ModelStage
@@ -16,6 +17,17 @@ def models_of(steps: Sequence[Sequence[str]], tables: StepTables) -> tuple[Model
     """The models of all sources, each once."""
     found = {model.name: model for of_source in steps for model in build_chain(of_source, tables).models}
     return tuple(found.values())
+
+
+def check_can_work(models: Sequence[ModelStage], ray: RayTable) -> None:
+    """RecipeError where there are models, which work on actors of Ray's, and no Ray is wanted."""
+    if models and ray.in_process:
+        named = " and ".join(f"{model.name} ({model.table})" for model in models)
+        raise RecipeError(
+            f'ray.address = "{IN_PROCESS}" carries units out in this process, and {named} works on actors of Ray\'s: set'
+            ' ray.address = "local" (fastText classifiers and plain functions need no actors)',
+            "ray.address",
+        )
 
 
 def plan_actors(models: Sequence[ModelStage], ray: RayTable, say: Callable[[str], None]) -> dict[str, ActorResources]:

@@ -44,10 +44,11 @@ def dedup_job(plan: RunPlan, read: Sequence[ReadResult]) -> DedupJob:
 
 
 def engine_of(job: DedupJob, work: TaskResources, ended: Callable[[DatasetStats], None]) -> Engine:
-    """What `dedup.engine` asks for; its choice changes no byte. `work` is what the tasks of "ray_data" reserve, `ended`
+    """What `dedup.engine` asks for; its choice changes no byte. Without Ray the tasks of "ray_data" run one after the
+    other in this process, with the same bound on memory. `work` is what the tasks of "ray_data" reserve, `ended`
     gets what Ray Data counted of each Dataset."""
-    wanted = job.table.engine
-    if wanted == "local" or (wanted == "auto" and runs_in_one_process(job, num_nodes(), node_memory())):
+    wanted, nodes = job.table.engine, 1 if work.in_process else num_nodes()
+    if wanted == "local" or (wanted == "auto" and runs_in_one_process(job, nodes, node_memory())):
         return InProcess()
     return RayData(work, ended)
 

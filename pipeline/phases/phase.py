@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
@@ -26,6 +26,9 @@ class Marked(Protocol):
     @property
     def marker(self) -> str: ...
 
+
+BEGUN: Final = "work/begun"
+"""The marker of the unit under way, where units are carried out in the process of the run."""
 
 Job = TypeVar("Job")
 Item = TypeVar("Item", bound=Marked)
@@ -95,10 +98,10 @@ def run_phase(run: Run, phase: Phase[Job, Item, Result]) -> list[Result]:
     with run.reporter.phase(phase.name, sum(map(phase.size, phase.items))) as progress:
         left = sorted((item for item in phase.items if item.marker not in results), key=phase.size, reverse=True)
         progress.step(sum(phase.size(item) for item in phase.items if item.marker in results))
-        metrics = PhaseMetrics(run.recipe.run.name, phase.name, len(left))
         work = TaskResources.of(run.recipe.ray, phase.stage)
+        metrics = PhaseMetrics(run.recipe.run.name, phase.name, len(left), on_ray=not work.in_process)
         for item, result in run_units(
-            phase.task,
+            _noted(run.out, phase) if work.in_process and phase.isolate is not None else phase.task,
             phase.job,
             left,
             work,
@@ -115,6 +118,22 @@ def run_phase(run: Run, phase: Phase[Job, Item, Result]) -> list[Result]:
             progress.step(phase.size(item), note)
     run.took(phase.name, started, note)
     return [results[item.marker] for item in phase.items]
+
+
+def _noted(out: Folder, phase: Phase[Job, Item, Result]) -> Callable[[Job, Item], Result]:
+    """The phase's task, which notes the unit that it begins; the one that an earlier call had begun and did not finish
+    gets the job for units whose worker died. For this process, which dies with its unit: the call after that is the
+    second try, and the page that took it down would take down every call."""
+    fatal = out.read(BEGUN).decode() if out.exists(BEGUN) else ""
+
+    def task(job: Job, item: Item) -> Result:
+        out.publish(BEGUN, item.marker.encode())
+        isolated = phase.isolate is not None and item.marker == fatal
+        result = phase.task(phase.isolate(job) if isolated and phase.isolate else job, item)
+        out.remove(BEGUN)
+        return result
+
+    return task
 
 
 def publish_result(out: Folder, marker: str, result: Result) -> Result:

@@ -24,10 +24,14 @@ they were there are not run again, and the bytes are those of a run from the inp
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from pipeline.cli.arguments import add_json, add_recipe
 from pipeline.cli.printing import console, print_json
 from pipeline.phases.progress import ProgressReporter
+
+if TYPE_CHECKING:
+    from pipeline.recipe import RayTable
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -48,17 +52,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
+def engine_name(ray: RayTable) -> str:
+    """What carries the units out, in words."""
+    if ray.in_process:
+        return f'this process, one unit at a time, without Ray (ray.address = "{ray.address}")'
+    return "a Ray of its own" if ray.address == "local" else f'the Ray cluster at ray.address = "{ray.address}"'
+
+
 def run(options: argparse.Namespace) -> int:
     from pipeline.cli.corpus.summary import show_summary
     from pipeline.cli.errors import FailedError
     from pipeline.recipe import check_steps_of, load
 
     reporter = ProgressReporter()
-    reporter.say(f"{options.recipe}: checking the recipe and its inputs")
     recipe = load(options.recipe, options.overrides)
+    reporter.say(f"{options.recipe}: checking the recipe and its inputs, for {engine_name(recipe.ray)}")
     check_steps_of(recipe)
 
-    from pipeline import process  # with Ray, which a wrong recipe need not wait for
+    from pipeline import process  # which a wrong recipe need not wait for
 
     summary = process.run(recipe, reporter, strict=options.strict, from_output=options.from_output)
     if options.json:
