@@ -335,10 +335,12 @@ def _digest(value: Any) -> str:
     return content_hash(json.dumps(value, sort_keys=True, ensure_ascii=True).encode()).hex()
 
 
-def check_same_run(plan: RunPlan) -> bool:
+def check_same_run(plan: RunPlan, *, trial: bool = False) -> bool:
     """Compare `plan` with what its output folder holds, and record it there if the folder is new. True if the run is
-    finished already. RecipeError names every difference."""
+    finished already. RecipeError names every difference. A `trial` takes the place of an earlier one that differs."""
     out = plan.out
+    if trial:
+        _clear_other_trial(plan)
     if out.exists("index.json"):
         _refuse_differences(plan, read_summary(out).identity, compare_versions=False)
         clear_work(out)  # a kill after the index was published may have left some of it
@@ -354,6 +356,32 @@ def check_same_run(plan: RunPlan) -> bool:
         )
     out.publish(PLAN, json.dumps(plan.identity, sort_keys=True, indent=1).encode())
     return False
+
+
+def _clear_other_trial(plan: RunPlan) -> None:
+    """Remove what an earlier trial with other settings or inputs left, if every source of it was limited as one of a
+    trial is. Killed on the way it has no index, and a plan that differs still: the next call ends it."""
+    out = plan.out
+    is_finished = out.exists("index.json")
+    if not is_finished and not out.exists(PLAN):
+        return
+    recorded = read_summary(out).identity if is_finished else json.loads(out.read(PLAN))
+    try:
+        _refuse_differences(plan, recorded, compare_versions=True)
+    except RecipeError:
+        if not all(source.get("limit_documents") for source in recorded["recipe"]["source"]):
+            raise
+    else:
+        return
+    if is_finished:
+        out.publish(PLAN, json.dumps(recorded, sort_keys=True, indent=1).encode())
+        out.remove("index.json")
+    # What vouches for other files lies in work/, and goes first.
+    names = sorted(out.names(), key=lambda name: not name.startswith("work/"))
+    for name in names:
+        if name not in (PLAN, LEASE_FILE):
+            out.remove(name)
+    out.remove(PLAN)
 
 
 def _refuse_differences(plan: RunPlan, recorded: Mapping[str, Any], *, compare_versions: bool) -> None:

@@ -49,10 +49,16 @@ from pipeline.units.results import JoinResult, ReadResult, TokenizeResult
 
 
 def run(
-    recipe: PipelineRecipe, reporter: ProgressReporter, *, strict: bool = False, from_output: str | None = None
+    recipe: PipelineRecipe,
+    reporter: ProgressReporter,
+    *,
+    strict: bool = False,
+    from_output: str | None = None,
+    trial: bool = False,
 ) -> RunSummary:
     """Carry a data recipe out, or continue it; what it came to, as OUT/run.json has it. With `from_output` the input is
-    the texts that this earlier output kept, and no step is run again that is as it was there.
+    the texts that this earlier output kept, and no step is run again that is as it was there. A
+    `trial` takes the place of an earlier one with other settings.
 
     RecipeError if the recipe is wrong or the output holds another run; bad_records.TooManyBadRecordsError past
     limits.max_bad_records; tasks.WorkerDiedError if a unit's worker dies on every try. With `strict`
@@ -70,7 +76,7 @@ def run(
         more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
         reporter.say(f"The credentials of {places[0]}{more} are used, and recorded nowhere.")
     with hold(plan.out, "sluice run") as held:
-        if check_same_run(plan):
+        if check_same_run(plan, trial=trial):
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             return read_summary(plan.out)
         state = Run(plan=plan, reporter=reporter, held=held)

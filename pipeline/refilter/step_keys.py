@@ -67,6 +67,7 @@ _READING_KEYS: Final = (
     "source.inputs",
     "source.format",
     "source.limit",
+    "source.limit_documents",
     "source.language",
     "source.text_field",
     "source.id_field",
