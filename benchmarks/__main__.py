@@ -27,6 +27,7 @@ def main() -> int:
             make_crawl(crawl)
         commands = [
             ["rules", str(crawl)],
+            ["charsets", str(crawl)],
             ["dedup"],
             ["near_duplicates", str(crawl)],
             ["dedup_scale", "--documents", "100000", "--peer", "5000"],

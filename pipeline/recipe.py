@@ -38,6 +38,7 @@ MAX_FILES: Final = 1 << 22
 """Sources of a recipe, and input files of a source: a document's number while documents are compared
 (`pipeline/dedup/inputs.py`) has room for no more."""
 
+_MIME = re.compile(r"[a-z0-9!#$&^_.+-]{1,127}/(?:[a-z0-9!#$&^_.+-]{1,127}|\*)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8}){0,4}")
 
@@ -66,7 +67,7 @@ class SourceTable:
         " environment), or a Common Crawl *.paths.gz list"
     )
     format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = key(
-        "auto", help="auto: by the name of each file, or else its first bytes"
+        "auto", help="auto: by the name of each file, or else its first bytes; warc is ARC and WACZ too"
     )
     steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:name")
     limit: int | None = key(None, at_least=1, help="input files, the first by name")
@@ -87,6 +88,12 @@ class SourceTable:
     fragments: bool = key(
         False,
         help="URLs that differ in what stands behind # alone are different pages, as the posts of a thread are",
+    )
+
+    mime: tuple[str, ...] = key(
+        (),
+        help="of WARC, ARC and WACZ records: types that are documents besides HTML and text, as application/json, or"
+        " text/css, which is none by itself; application/* is all that begin so",
     )
 
     @property
@@ -368,6 +375,16 @@ def _check_fields(source: SourceTable) -> None:
             f"source.format of {source.name!r} is {source.format!r}, whose records have no fields: text_field,"
             " id_field, url_field and date_field are for jsonl and parquet"
         )
+    if source.format in ("jsonl", "parquet") and source.mime:
+        raise RecipeError(
+            f"source.format of {source.name!r} is {source.format!r}, whose rows have no types: mime is for warc"
+        )
+    for mime in source.mime:
+        if not _MIME.fullmatch(mime):
+            raise RecipeError(
+                f"source.mime of {source.name!r} has {mime!r}: expected types in lower case without parameters, such as"
+                " 'application/json' or 'text/*'"
+            )
 
 
 def comparing(recipe: PipelineRecipe) -> DedupTable:

@@ -55,7 +55,8 @@ class Document:
     payload's true length, says so. `decoded` is what a step before parse made of the payload for those behind it (see
     `stages.html.page`); `answers` is what models that run apart from the other steps gave for it, by the model's name
     (see `stages.steps.model_stage`). Neither is any part of what the document is. `scores` is what classifiers that
-    turn nothing down gave for its text, as (name, score).
+    turn nothing down gave for its text, as (name, score). `truncated` is why the record does not hold the whole
+    payload, where it says so: a reason of WARC-Truncated, or `segment` for the first of several records.
     """
 
     doc_id: bytes
@@ -71,6 +72,7 @@ class Document:
     record_id: str | None = None
     url: str | None = None
     captured_at: str | None = None
+    truncated: str | None = None
     metadata: str | None = None
     charset: str | None = None
     text: str = ""

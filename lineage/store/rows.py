@@ -25,6 +25,7 @@ class DocumentRow:
     url: str | None
     host: str | None
     domain: str | None
+    truncated: str | None
     warc_file: str | None
     warc_offset: int | None
     warc_length: int | None
@@ -182,7 +183,8 @@ class StepRuleRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRow:
-    """A row of `inputs`: `by_type`, `by_mime` and `by_status` are JSON objects of counts over every record."""
+    """A row of `inputs`: `by_type`, `by_mime` and `by_status` are JSON objects of counts over every record; `notes` is
+    one of what was read in another way than it says of itself, or passed over (stages.reading.options.Note)."""
 
     source: str
     file: str
@@ -192,6 +194,7 @@ class InputRow:
     by_type: str
     by_mime: str
     by_status: str
+    notes: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

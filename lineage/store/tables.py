@@ -78,7 +78,7 @@ def _arrow_type(hint: Any) -> pa.DataType:
 
 TABLES: Final[dict[str, TableSpec]] = {
     "documents": TableSpec(
-        row=rows.DocumentRow, kind="fact", has_k=True, names_purge=True, columns_since={"domain": 3},
+        row=rows.DocumentRow, kind="fact", has_k=True, names_purge=True, columns_since={"domain": 3, "truncated": 3},
         sorted_by=("k", "doc_id", "source", "warc_file", "warc_offset"),
     ),
     "edits": TableSpec(row=rows.EditRow, kind="fact", has_k=True, sorted_by=("k", "doc_id", "stage", "kind", "count")),
@@ -94,6 +94,7 @@ TABLES: Final[dict[str, TableSpec]] = {
     "step_rules": TableSpec(row=rows.StepRuleRow, kind="fact", sorted_by=("source", "stage", "rule")),
     "inputs": TableSpec(
         row=rows.InputRow, kind="fact", sorted_by=("source", "file"), places=frozenset({"file"}),
+        columns_since={"notes": 3},
     ),
     "unreadable": TableSpec(row=rows.UnreadableRow, kind="fact", sorted_by=("source", "file", "offset")),
     "url_index": TableSpec(
@@ -194,7 +195,8 @@ has the first four columns."""
 SHARD_INDEX: Final = pa.schema([("doc_id", _HASH), ("start", _INT), ("num_tokens", _INT), ("tokens_hash", _HASH)])
 
 DICTIONARY: Final = frozenset({
-    "source", "host", "domain", "warc_file", "charset", "language", "status", "stage", "rule", "kind", "verdict",
+    "source", "host", "domain", "truncated", "warc_file", "charset", "language", "status", "stage", "rule", "kind",
+    "verdict",
 })  # fmt: skip
 """Columns worth a dictionary: everything else is nearly unique (hashes, URLs, offsets)."""
 

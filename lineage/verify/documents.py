@@ -59,8 +59,8 @@ def shuffle_documents(out: Folder, shuffle: Shuffle, facts: Facts, purged: Purge
     """Shuffle `documents`, the index rows that it should have, and its duplicates; a problem where it is damaged."""
     dataset = open_table(out, "documents").to_pyarrow_dataset()
     columns = stored("documents", dataset.schema.names)
-    schema = pa.schema([SCHEMAS["documents"].field(name) for name in columns])
     facts.of_earlier_release = "domain" not in columns
+    schema = pa.schema([SCHEMAS["documents"].field(name) for name in columns])
     for batch in dataset.to_batches(columns, batch_size=_BATCH):
         rows = pa.Table.from_batches([batch]).cast(schema)
         wrong = rows.filter(pc.not_equal(rows["k"], pa.array(sort_keys(rows["doc_id"].to_pylist()))))

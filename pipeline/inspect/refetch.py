@@ -71,6 +71,7 @@ def refetch(
         format=source.format,
         fields=source.row_fields,
         language=source.language,
+        mime=source.mime,
         max_document_bytes=recipe.limits.max_document_bytes,
         max_window_bytes=recipe.limits.max_window_bytes,
     )

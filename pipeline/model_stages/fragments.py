@@ -39,8 +39,8 @@ _OUTCOMES: Final = pa.schema([
     ("doc_id", pa.binary()), ("source", _TEXT), ("file", _TEXT), ("offset", pa.int64()), ("length", pa.int64()),
     ("raw_hash", pa.binary()), ("num_bytes", pa.int64()), ("is_html", pa.bool_()), ("content_type", _TEXT),
     ("charset_hint", _TEXT), ("content_encoding", _TEXT), ("record_id", _TEXT), ("url", _TEXT), ("captured_at", _TEXT),
-    ("metadata", _TEXT), ("charset", _TEXT), ("text", _TEXT), ("text_hash", pa.binary()), ("language", _TEXT),
-    ("language_score", pa.float64()), ("scores", pa.list_(_SCORE)), ("edits", pa.list_(_EDIT)),
+    ("truncated", _TEXT), ("metadata", _TEXT), ("charset", _TEXT), ("text", _TEXT), ("text_hash", pa.binary()),
+    ("language", _TEXT), ("language_score", pa.float64()), ("scores", pa.list_(_SCORE)), ("edits", pa.list_(_EDIT)),
     ("findings", pa.list_(_FINDING)), ("rejected_by", _FINDING), ("other_findings", pa.list_(_FINDING)),
     ("fault", _FAULT),
 ])  # fmt: skip

@@ -46,6 +46,7 @@ class ReadJob:
     formats: tuple[Format, ...]
     fields: tuple[RowFields, ...]
     languages: tuple[str | None, ...]
+    mime: tuple[tuple[str, ...], ...]
     limits: tuple[int | None, ...]
     tables: StepTables
     unit_files: UnitFileOptions
@@ -64,6 +65,7 @@ def read_job(recipe: PipelineRecipe) -> ReadJob:
         formats=tuple(source.format for source in recipe.source),
         fields=tuple(source.row_fields for source in recipe.source),
         languages=tuple(source.language for source in recipe.source),
+        mime=tuple(source.mime for source in recipe.source),
         limits=tuple(source.limit_documents for source in recipe.source),
         tables=step_tables(recipe),
         unit_files=unit_file_options(recipe),
@@ -215,6 +217,7 @@ def outcomes_of(
             format=job.formats[unit.source_index],
             fields=job.fields[unit.source_index],
             language=job.languages[unit.source_index],
+            mime=job.mime[unit.source_index],
             max_document_bytes=job.tables.max_document_bytes,
             max_window_bytes=job.max_window_bytes,
             size=unit.input.size,

@@ -69,6 +69,7 @@ def _input_tables(read: Sequence[ReadResult]) -> tuple[pa.Table, pa.Table]:
             "by_type": json.dumps(unit.by_type, sort_keys=True),
             "by_mime": json.dumps(unit.by_mime, sort_keys=True),
             "by_status": json.dumps(unit.by_status, sort_keys=True),
+            "notes": json.dumps(unit.notes, sort_keys=True),
         }
         for unit in read
     ]

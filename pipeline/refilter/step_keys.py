@@ -66,6 +66,7 @@ def _run_on(stage: str, *identities: Mapping[str, Any]) -> tuple[str, ...]:
 _READING_KEYS: Final = (
     "source.inputs",
     "source.format",
+    "source.mime",
     "source.limit",
     "source.limit_documents",
     "source.language",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,7 @@ from pipeline.report.run_summary import RunSummary, limited, read_summary, unlik
 from pipeline.report.thresholds import values_of_rules
 from pipeline.report.tokens import tokens_of_sources
 from stages.quality.options import table_of
+from stages.reading.options import Note
 
 ALL_SOURCES = "all sources"
 _BINS = 20
@@ -136,6 +137,13 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         ),
         tokens=tokens_of_sources(out, index),
         unreadable=tuple(ask('SELECT file, "offset", length, error FROM unreadable ORDER BY 1, 2 LIMIT 50')),
+        truncated=tuple(
+            ask(
+                "SELECT truncated, count(*) AS num, count(*) FILTER (status = 'kept') FROM documents"
+                " WHERE truncated IS NOT NULL GROUP BY 1 ORDER BY num DESC, 1 LIMIT 20"
+            )
+        ),
+        notes=tuple(_notes(ask)),
         timeouts=tuple(
             row[0] for row in ask("SELECT doc_id FROM documents WHERE rule = 'parse.timeout' ORDER BY 1 LIMIT 50")
         ),
@@ -181,6 +189,21 @@ def _tables(ask: _Ask, recipe: PipelineRecipe) -> str:
 def _place(steps: Sequence[str], name: str) -> int:
     """Where a step stands; behind all of them where it does not."""
     return steps.index(name) if name in steps else len(steps)
+
+
+_NOTES: Mapping[Note, str] = {
+    "mended": "records whose Content-Length is wrong, read to the end of their compressed member",
+    "other_members": "files of WACZ inputs beside their archives, which hold no records",
+}
+
+
+def _notes(ask: _Ask) -> Iterator[str]:
+    """What was read in another way than it says of itself, or passed over."""
+    total = Counter[str]()
+    rows = ask("SELECT notes, count(*) FROM inputs WHERE notes IS NOT NULL GROUP BY 1")
+    for notes, num_files in rows:
+        total.update({name: num * num_files for name, num in json.loads(notes).items()})
+    return (f"{total[name]:,} {text}." for name, text in _NOTES.items() if total[name])
 
 
 def _parsed_texts(out: Folder) -> str:

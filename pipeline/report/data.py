@@ -222,6 +222,8 @@ class ReportData:
     shards: tuple[ShardRow, ...]
     tokens: tuple[TokensRow, ...]
     unreadable: tuple[tuple[str, int, int, str], ...]
+    truncated: tuple[tuple[str, int, int], ...]
+    notes: tuple[str, ...]
     timeouts: tuple[str, ...]
     raised: tuple[RaisedRow, ...]
     purges: tuple[tuple[str, str, str, str, int, int], ...]

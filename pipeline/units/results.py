@@ -6,7 +6,7 @@ A later call reads the results of finished units back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from lineage.index.output_index import PartFile
@@ -81,6 +81,7 @@ class ReadResult(JsonRecord):
     texts: UnitFile | None = None
     facts: UnitFile | None = None
     num_without_page: int = 0
+    notes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

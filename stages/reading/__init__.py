@@ -1,1 +1,1 @@
-"""Bytes to documents: reader → warc, jsonl, parquet → record, row → body, charset."""
+"""Bytes to documents: reader → warc, jsonl, parquet → record, row → body, charset (labels, detector)."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import BinaryIO, Final
+from typing import Final, Protocol
 
 import zstandard
 
 from stages.reading.options import DEFAULT_WINDOW_BYTES, UnreadableError
 
 READ_BYTES: Final = 64 << 10
+_LAST_BYTES: Final = 4
 _LINE_ENDS = re.compile(rb"[\r\n]*")
 
 
@@ -29,14 +30,29 @@ class WindowError(UnreadableError):
     """A compressed member refers back further than the options let memory be held for: it is not damaged."""
 
 
+class Stream(Protocol):
+    """What a cursor reads: bytes from wherever it was told to go."""
+
+    def seek(self, offset: int, /) -> int: ...
+
+    def read(self, size: int, /) -> bytes: ...
+
+
 class Cursor:
-    """Reads a seekable stream forward and counts its position. `dictionary`: what the file's zstd frames were
-    compressed with, if anything. `max_window_bytes` as of ReadOptions."""
+    """Reads a seekable stream forward, up to its end or to byte `end` of it, and counts its position. `dictionary`:
+    what the file's zstd frames were compressed with, if anything. `max_window_bytes` as of ReadOptions."""
 
     dictionary: zstandard.ZstdCompressionDict | None = None
 
-    def __init__(self, stream: BinaryIO, position: int = 0, max_window_bytes: int = DEFAULT_WINDOW_BYTES) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        position: int = 0,
+        end: int | None = None,
+        max_window_bytes: int = DEFAULT_WINDOW_BYTES,
+    ) -> None:
         self._stream = stream
+        self._end = end
         self.max_window_bytes = max_window_bytes
         self.seek(position)
 
@@ -48,7 +64,7 @@ class Cursor:
 
     def read(self, limit: int = READ_BYTES) -> bytes:
         """The next bytes, at most `limit`; none at the end of the stream."""
-        data = self._held or self._stream.read(READ_BYTES)
+        data = self._held or self._next()
         data, self._held = data[:limit], data[limit:]
         self.position += len(data)
         return data
@@ -65,11 +81,16 @@ class Cursor:
     def peek(self, num_bytes: int) -> bytes:
         """The next `num_bytes`, fewer only at the end of the stream."""
         while len(self._held) < num_bytes:
-            data = self._stream.read(READ_BYTES)
+            data = self._next()
             if not data:
                 break
             self._held += data
         return self._held[:num_bytes]
+
+    def _next(self) -> bytes:
+        if self._end is None:
+            return self._stream.read(READ_BYTES)
+        return self._stream.read(max(min(READ_BYTES, self._end - self.position - len(self._held)), 0))
 
 
 class Content:
@@ -80,6 +101,7 @@ class Content:
     def __init__(self, more: Callable[[], bytes]) -> None:
         self._more = more
         self._held = b""
+        self._before = b""
         self._at = 0
         self._past = 0
 
@@ -137,18 +159,27 @@ class Content:
             if not self._extend():
                 return False
 
-    def skip_until(self, pattern: re.Pattern[bytes]) -> bool:
-        """Pass over everything up to the end of the next match of `pattern`, which looks at 32 bytes at most; says
+    def skip_until(self, pattern: re.Pattern[bytes], reach: int) -> bool:
+        """Pass over everything up to the end of the next match of `pattern`, which looks at `reach` bytes at most; says
         whether there was one."""
         while True:
             match = pattern.search(self._held, self._at)
             if match:
                 self._at = match.end()
                 return True
-            self._at = max(self._at, len(self._held) - 32)
+            self._at = max(self._at, len(self._held) - reach)
             if not self._extend():
                 self._at = len(self._held)
                 return False
+
+    def give_back(self, num_bytes: int) -> None:
+        """Untake the last bytes of what the last call took."""
+        self._at -= num_bytes
+
+    @property
+    def last(self) -> bytes:
+        """The last four bytes that were taken or passed over."""
+        return (self._before + self._held[max(self._at - _LAST_BYTES, 0) : self._at])[-_LAST_BYTES:]
 
     def rest(self) -> bytes:
         """What was read ahead and not taken."""
@@ -158,6 +189,7 @@ class Content:
         piece = self._more()
         if not piece:
             return False
+        self._before = self.last
         self._past += self._at
         self._held = self._held[self._at :] + piece if self._at < len(self._held) else piece
         self._at = 0

@@ -41,7 +41,8 @@ _TABLE: Final = (
     _unread(rb"\x5d\x00\x00[\x00-\xff]{2}(?:\xff{8}|[\x00-\xff]{5}\x00{3})", "compressed with LZMA",
             f"{_UNPACK} (xz -d --format=lzma)"),
     _unread(rb"\x1f\x9d", "compressed with compress", f"{_UNPACK} (gzip -d)"),
-    _unread(rb"PK(?:\x03\x04|\x05\x06|\x07\x08)", "a ZIP archive", f"{_UNPACK} (unzip)"),
+    _unread(rb"PK(?:\x03\x04(?!.{26}(?:archive/|datapackage|fuzzy|indexes/|logs/|pages/))|\x05\x06|\x07\x08)",
+            "a ZIP archive", f"{_UNPACK} (unzip); a WACZ file is named so or begins with one of its own members"),
     _unread(rb"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", f"{_UNPACK} (7z x)"),
     _unread(rb"Rar!\x1a\x07", "a RAR archive", f"{_UNPACK} (unrar x)"),
     _unread(rb".{257}ustar", "a tar archive", "name the files in it: unpack it first (tar -xf)"),
@@ -85,7 +86,7 @@ def why_not_read(head: bytes, name: str) -> str | None:
     """What a file is and what to do with it, where no reader is for it: by its first bytes (HEAD_BYTES of them, or all
     there are), or else its name. None for every other file, damaged ones too."""
     for kind in _TABLE:
-        if kind.begins.match(head):
+        if kind.begins.match(head) and not (head.startswith(b"PK") and name.lower().endswith(".wacz")):
             return f"it is {kind.is_}: {kind.advice}"
     for ending, (is_, advice) in _NAMED.items():
         if name.lower().endswith(ending) and head and not _IS_READ.match(head) and not is_streamed(head):

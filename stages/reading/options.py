@@ -22,6 +22,10 @@ WINDOW_KEY: Final = "limits.max_window_bytes"
 MAX_DISTINCT: Final = 1000
 """Distinct names one counter holds: a hostile file may give each record a type of its own."""
 
+Note = Literal["mended", "other_members"]
+"""`mended`: records whose length was wrong, read to the end of their compressed member. `other_members`: files of a
+WACZ beside its archives, which are passed over."""
+
 _MIME = re.compile(r"[\w.+*-]{1,60}/[\w.+*-]{1,120}", re.ASCII)
 
 
@@ -44,8 +48,9 @@ class ReadOptions:
 
     `file` is its relative name, as it stands in the tables. `size` is its length in bytes where that is known; it
     is only used for how much the rest of a damaged file is. `fields` are for JSONL and Parquet. `language` is that of
-    every text, where the recipe names it. `max_window_bytes`: what is held of a compressed file's content for its
-    references back. `limit_documents`: behind the document with this number, from 1, nothing more is read or counted."""
+    every text, where the recipe names it. `mime` are types whose records are documents besides HTML and text (see
+    `sniff.is_document_type`). `max_window_bytes`: what is held of a compressed file's content for its references back.
+    `limit_documents`: behind the document with this number, from 1, nothing more is read or counted."""
 
     source: str
     file: str
@@ -55,6 +60,7 @@ class ReadOptions:
     size: int | None = None
     fields: RowFields = RowFields()
     language: str | None = None
+    mime: tuple[str, ...] = ()
     limit_documents: int | None = None
 
 
@@ -100,6 +106,8 @@ class InputCounts:
     """What was read of one input file. `num_records` is the sum of each of `by_type`, and for WARC of `by_mime` and
     `by_status`; a stretch that could not be read counts in `num_unreadable` alone.
 
+    `notes` counts what was read in another way than it says of itself, or passed over, by Note.
+
     `end` is where the file ends, in the unit of its places, once that is known (it never is for compressed JSONL);
     `by_row` says that places are numbers of rows."""
 
@@ -111,6 +119,7 @@ class InputCounts:
     by_type: dict[str, int] = field(default_factory=dict)
     by_mime: dict[str, int] = field(default_factory=dict)
     by_status: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, int] = field(default_factory=dict)
 
     def add_record(self, kind: str, mime: str | None, status: int | None) -> None:
         """Count one WARC record: its type, the MIME type of its payload, its HTTP status."""
@@ -118,6 +127,10 @@ class InputCounts:
         _count(self.by_type, kind if len(kind) <= 60 else "malformed")
         _count(self.by_mime, "none" if mime is None else mime if _MIME.fullmatch(mime) else "malformed")
         _count(self.by_status, "none" if status is None else str(status))
+
+    def note(self, name: Note) -> None:
+        """Count one more of these."""
+        self.notes[name] = self.notes.get(name, 0) + 1
 
     def add_row(self, kind: str = "row") -> None:
         """Count one row of a JSONL or Parquet file, or an element of one."""

@@ -1,4 +1,5 @@
-"""From the bytes of one input file to its documents: WARC, WET, JSONL or Parquet, known by name and content.
+"""From the bytes of one input file to its documents: WARC (also ARC, WET and WACZ), JSONL or Parquet, known by name and
+content.
 
 Every record of the file is a Document, or counted in InputCounts, or part of an Unreadable stretch."""
 
@@ -6,13 +7,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from typing import Any, BinaryIO, cast
 
 from stages.document import Document
-from stages.reading import jsonl, parquet, warc
-from stages.reading.content import Cursor, DamagedError, RefutedError, WindowError
+from stages.reading import jsonl, parquet, wacz, warc
+from stages.reading.content import Cursor, DamagedError, RefutedError, Stream, WindowError
 from stages.reading.give_up import rest_of_file, until_given_up
 from stages.reading.magic import HEAD_BYTES, PARQUET_MAGIC, why_content_not_read, why_not_read
 from stages.reading.members import is_compressed, read_through
@@ -35,6 +37,7 @@ __all__ = [
     "read_documents",
     "read_numbered",
     "read_one",
+    "stream_of_records",
     "why_no_reader",
 ]
 
@@ -65,7 +68,12 @@ def read_documents(
 
 def _to_the_end(watched: _WatchedStream, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
     """All items of a file; one that cannot be read on from somewhere ends there, in an Unreadable."""
-    readers = {"warc": warc.read_warc, "jsonl": jsonl.read_jsonl, "parquet": parquet.read_parquet}
+    readers = {
+        "warc": warc.read_warc,
+        "wacz": wacz.read_wacz,
+        "jsonl": jsonl.read_jsonl,
+        "parquet": parquet.read_parquet,
+    }
     stream, end, is_first = cast(BinaryIO, watched), 0, True
     try:
         with unreadable_for_any_error():
@@ -143,12 +151,18 @@ class _WatchedStream:
 
 
 def read_one(stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None) -> Document:
-    """The document at byte `offset` of a WARC (of a JSONL file, and of a WARC in bzip2 or xz: of its decompressed
-    bytes; of a Parquet file: the row), the same as `read_documents` gives there. ValueError says what is there instead.
+    """The document at byte `offset` of a WARC (of a WACZ as `stages.reading.wacz` counts them; of a JSONL file, and of
+    a WARC in bzip2 or xz: of its decompressed bytes; of a Parquet file: the row), the same as `read_documents` gives
+    there. ValueError says what is there instead.
 
     Of several records in one compressed member, and of several elements in a row, it is the document with `doc_id`,
     else the first."""
-    readers = {"warc": warc.read_warc_at, "jsonl": jsonl.read_jsonl_at, "parquet": parquet.read_parquet_at}
+    readers = {
+        "warc": warc.read_warc_at,
+        "wacz": wacz.read_wacz_at,
+        "jsonl": jsonl.read_jsonl_at,
+        "parquet": parquet.read_parquet_at,
+    }
     try:
         kind = detect_format(stream, options)
         if kind == "warc":
@@ -178,24 +192,43 @@ def read_numbered(stream: BinaryIO, offset: int, number: int, options: ReadOptio
     return document
 
 
+@contextmanager
+def stream_of_records(stream: BinaryIO, offset: int, options: ReadOptions) -> Iterator[Stream]:
+    """The stream in which a record of a WARC, ARC or WACZ file lies at the offset that `read_documents` gives."""
+    if detect_format(stream, options) != "wacz":
+        yield stream
+        return
+    with wacz.archive_at(stream, offset) as archive:
+        yield archive or stream
+
+
 def detect_format(stream: BinaryIO, options: ReadOptions) -> str:
-    """`warc` (which WET is too), `jsonl` or `parquet`: by the options, else the file's name, else its first bytes."""
+    """`warc` (which ARC and WET are too), `wacz`, `jsonl` or `parquet`: by the options, else the file's name, else its
+    first bytes; these alone tell WACZ from WARC where it is named otherwise."""
+    kind = _named_format(options)
+    if kind is None:
+        stream.seek(0)
+        head = stream.read(len(PARQUET_MAGIC))
+        if head == PARQUET_MAGIC:
+            return "parquet"
+        kind = (
+            "jsonl" if not wacz.is_zip(stream) and jsonl.looks_like_jsonl(stream, options.max_window_bytes) else "warc"
+        )
+    return "wacz" if kind == "warc" and wacz.is_zip(stream) else kind
+
+
+def _named_format(options: ReadOptions) -> str | None:
     if options.format != "auto":
         return "warc" if options.format == "wet" else options.format
     name = options.file.lower()
     for ending in (".gz", ".zst", ".zstd", ".bz2", ".xz"):
         name = name.removesuffix(ending)
-    for format_name, endings in _ENDINGS.items():
-        if name.endswith(endings):
-            return format_name
-    stream.seek(0)
-    if stream.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC:
-        return "parquet"
-    return "jsonl" if jsonl.looks_like_jsonl(stream, options.max_window_bytes) else "warc"
+    return next((format_name for format_name, endings in _ENDINGS.items() if name.endswith(endings)), None)
 
 
 _ENDINGS = {
-    "warc": (".warc", ".wet", ".wat"),
+    "warc": (".warc", ".wet", ".wat", ".arc"),
+    "wacz": (".wacz",),
     "jsonl": (".jsonl", ".ndjson", ".json"),
     "parquet": (".parquet",),
 }

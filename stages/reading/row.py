@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from lineage import ids
 from stages.document import Document, Place
+from stages.reading.head import iso_date
 from stages.reading.options import (
     InputCounts,
     ReadOptions,
@@ -21,7 +22,6 @@ from stages.reading.options import (
     UnreadableError,
     unreadable_for_any_error,
 )
-from stages.reading.record import iso_date
 
 MAX_OTHER_BYTES: Final = 16 << 20
 """What a row may hold besides its text, in bytes."""

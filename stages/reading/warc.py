@@ -1,4 +1,4 @@
-"""WARC files (ISO 28500) to documents: gzip per record, zstd per record, or plain.
+"""WARC (ISO 28500) and ARC files to documents: gzip per record, zstd per record, or plain.
 
 Nothing is lost in silence: what does not read as whole records is an Unreadable stretch, and reading resumes at the
 next record behind it. A record is given out only when what follows it shows that it is whole.
@@ -12,31 +12,53 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import BinaryIO, Final
 
-from stages.document import Document
+from stages.document import Document, Place
 from stages.reading.content import READ_BYTES, Content, Cursor, DamagedError
+from stages.reading.head import (
+    MAX_ARC_HEAD_BYTES,
+    NEXT_ARC,
+    NEXT_WARC,
+    NEXT_WARC_LINE,
+    LengthError,
+    TooLongError,
+    begins_record,
+    next_record,
+)
 from stages.reading.magic import GZIP_MAGIC, ZSTD_MAGIC
 from stages.reading.members import CompressedMember, learn_dictionary, open_member, skip_frame
 from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError, unreadable_for_any_error
-from stages.reading.record import MalformedError, Record, read_record
+from stages.reading.record import Record, read_record
 
-_WARC: Final = b"WARC/"
 _PROBE_BYTES: Final = 256 << 10
 """Enough of a member to see its first bytes: a zstd block has at most 128 KiB (RFC 8878, 3.1.1.2)."""
+_FIRST_BYTES: Final = 5
 
-_NEXT_RECORD = re.compile(rb"\n(?=WARC/[01]\.)")
+_WARC_LINE_BYTES: Final = 32
+"""What NEXT_WARC_LINE looks at."""
+_MOST_AGAIN: Final = 4
+"""How often a member with wrong lengths is inflated again."""
+_ENDS_OF_WARC: Final = (b"\r\n\r\n", b"\n\n")
+_ENDS_OF_ARC: Final = (b"\n",)
+"""What stands behind a record's block (ISO 28500, section 4; the ARC format, "doc"), or may."""
+
 _NEXT_GZIP = re.compile(b"(?=" + re.escape(GZIP_MAGIC) + b")")
 _NEXT_ZSTD = re.compile(b"(?=" + re.escape(ZSTD_MAGIC) + b")")
-_NEXT_OF_ANY = re.compile(b"|".join(pattern.pattern for pattern in (_NEXT_RECORD, _NEXT_GZIP, _NEXT_ZSTD)))
+_NEXT_OF_ANY = re.compile(b"|".join(pattern.pattern for pattern in (NEXT_WARC, NEXT_ARC, _NEXT_GZIP, _NEXT_ZSTD)))
 
 
 def read_warc(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
-    """The documents and unreadable stretches of a WARC file, which together with the counted records tile it."""
-    cursor, counts.end = Cursor(stream, max_window_bytes=options.max_window_bytes), options.size
+    """The documents and unreadable stretches of a WARC or ARC file, which together with the counted records tile it."""
+    counts.end = options.size
+    yield from read_records(Cursor(stream, max_window_bytes=options.max_window_bytes), options, counts)
+
+
+def read_records(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
+    """The same of what the cursor gives, from a file's first byte to its last."""
     if not cursor.peek(1):
-        yield Unreadable(file=options.file, offset=0, length=0, error="the file is empty")
+        yield Unreadable(file=options.file, offset=cursor.position, length=0, error="the file is empty")
     learn_dictionary(cursor)
     kind = _NEXT_OF_ANY
-    while first := cursor.peek(len(_WARC)):
+    while first := cursor.peek(_FIRST_BYTES):
         offset, num_records = cursor.position, counts.num_records
         try:
             if kind in (_NEXT_OF_ANY, _NEXT_ZSTD) and skip_frame(cursor):
@@ -54,9 +76,16 @@ def read_warc(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> It
 def read_warc_at(
     stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None
 ) -> Document | Unreadable:
-    """The document at `offset` (where a member holds several, that of `doc_id`, else the first), or the Unreadable that
-    begins there. ValueError if another record does."""
-    cursor, counts = Cursor(stream, max_window_bytes=options.max_window_bytes), InputCounts()
+    """The document at byte `offset` of a WARC or ARC file, as `read_record_at` gives it."""
+    return read_record_at(Cursor(stream, max_window_bytes=options.max_window_bytes), offset, options, doc_id)
+
+
+def read_record_at(
+    cursor: Cursor, offset: int, options: ReadOptions, doc_id: bytes | None = None
+) -> Document | Unreadable:
+    """The document at `offset` of a file on whose first byte the cursor stands (where a member holds several, that of
+    `doc_id`, else the first), or the Unreadable that begins there. ValueError if another record does."""
+    counts = InputCounts()
     learn_dictionary(cursor)
     cursor.seek(offset)
     first: Document | Unreadable | None = None
@@ -81,8 +110,11 @@ def _unreadable(error: UnreadableError, options: ReadOptions, offset: int, lengt
 def _kind(first: bytes) -> re.Pattern[bytes]:
     """Where to look for the next record behind damage, once a whole record began with `first`. A file keeps to one
     kind, so a page that holds a WARC file is not taken for records."""
-    known = {GZIP_MAGIC: _NEXT_GZIP, ZSTD_MAGIC: _NEXT_ZSTD}
-    return next((pattern for magic, pattern in known.items() if first.startswith(magic)), _NEXT_RECORD)
+    if first.startswith(GZIP_MAGIC):
+        return _NEXT_GZIP
+    if first.startswith(ZSTD_MAGIC):
+        return _NEXT_ZSTD
+    return NEXT_WARC if first.upper() == b"WARC/" else NEXT_ARC
 
 
 def _read_unit(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
@@ -103,19 +135,33 @@ def _read_plain(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> It
 def _read_member(
     cursor: Cursor, member: CompressedMember, options: ReadOptions, counts: InputCounts
 ) -> Iterator[Document | Unreadable]:
-    offset, length = cursor.position, None
+    offset, length, num_again = cursor.position, None, 0
     content, more = Content(member.more), True
+    behind: re.Pattern[bytes] | None = None
     while more:
         record: Record | UnreadableError
+        begin = content.position
         try:
             with unreadable_for_any_error():
+                behind = behind or next_record(content)
                 record = read_record(content, options)
                 more = _expect_record_or_end(content)
         except DamagedError:
             raise
         except UnreadableError as error:
             record = error
-            more = content.skip_until(_NEXT_RECORD)
+            if isinstance(error, LengthError) and num_again < _MOST_AGAIN:
+                # A length that is too long leads over whole records, so they are looked for behind this one's head.
+                num_again += 1
+                content = _content_from(cursor, offset, begin + 1)
+                more = _skip_to_record(content, behind)
+                if begin == 0 and not more:
+                    record = _mended(cursor, offset, content, options, error)
+                    if isinstance(record, Record):
+                        counts.note("mended")
+            else:
+                # A header that breaks off leaves the content where the next one begins.
+                more = (content.position > begin and begins_record(content)) or _skip_to_record(content, behind)
         if length is None:
             length = (_end_of_member(cursor, offset) if more else cursor.position) - offset
         if isinstance(record, UnreadableError):
@@ -124,20 +170,58 @@ def _read_member(
             yield from _counted(record, counts, offset, length)
 
 
+def _content_from(cursor: Cursor, offset: int, position: int) -> Content:
+    """What the member at `offset` holds, from byte `position` of it on."""
+    cursor.seek(offset)
+    member = open_member(cursor)
+    assert member is not None
+    content = Content(member.more)
+    content.skip(position)
+    return content
+
+
+def _skip_to_record(content: Content, behind: re.Pattern[bytes] | None) -> bool:
+    """Pass over what stands before the next record of a member; says whether there is one."""
+    return content.skip_until(behind or NEXT_WARC_LINE, MAX_ARC_HEAD_BYTES if behind is NEXT_ARC else _WARC_LINE_BYTES)
+
+
+def _mended(
+    cursor: Cursor, offset: int, whole: Content, options: ReadOptions, error: LengthError
+) -> Record | UnreadableError:
+    """The only record of the member at `offset`, whose length is wrong, up to the end of the member: `whole` is its
+    content, passed over. Some writers count characters in place of bytes, or decode a body that they have counted."""
+    here = cursor.position
+    content = _content_from(cursor, offset, 0)
+    ends = _ENDS_OF_WARC if next_record(content) is NEXT_WARC_LINE else _ENDS_OF_ARC
+    end = whole.position - next((len(line_ends) for line_ends in ends if whole.last.endswith(line_ends)), 0)
+    try:
+        with unreadable_for_any_error():
+            record = read_record(content, options, end)
+    except UnreadableError as other:
+        return other
+    finally:
+        cursor.seek(here)
+    document = record.document
+    if document is not None and document.truncated is None and isinstance(error, TooLongError):
+        # Nothing tells whether the record was cut off, or only its length is wrong.
+        return replace(record, document=replace(document, truncated="unspecified"))
+    return record
+
+
 def _counted(record: Record, counts: InputCounts, offset: int, length: int) -> Iterator[Document]:
     counts.add_record(record.kind, record.mime, record.status)
     if record.document:
-        place = replace(record.document.place, offset=offset, length=length)
+        place = Place(file=record.document.place.file, offset=offset, length=length)
         yield replace(record.document, place=place)
 
 
 def _expect_record_or_end(content: Content) -> bool:
-    """Pass over the line ends behind a record; says whether another one follows. MalformedError if something else
-    does: then the record's Content-Length was wrong."""
+    """Pass over the line ends behind a record; says whether another one follows. LengthError if something else
+    does: then the record's length was wrong."""
     if not content.skip_blank():
         return False
-    if content.peek(len(_WARC)) != _WARC:
-        raise MalformedError("the record goes on behind the end that its Content-Length gives")
+    if not begins_record(content):
+        raise LengthError("the record goes on behind the end that its Content-Length gives")
     return True
 
 
@@ -173,6 +257,6 @@ def _begins_record(data: bytes, cursor_of_file: Cursor) -> bool:
     cursor.dictionary = cursor_of_file.dictionary
     try:
         with unreadable_for_any_error():
-            return Content((open_member(cursor) or cursor).more).peek(len(_WARC)) == _WARC
+            return begins_record(Content((open_member(cursor) or cursor).more))
     except UnreadableError:
         return False

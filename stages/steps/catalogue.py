@@ -134,6 +134,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         asks={
             "url.block_hosts": lambda tables: tables.url.block_hosts,
             "url.block_words": lambda tables: tables.url.block_words,
+            "url.truncated": lambda tables: tables.url.truncated == "reject",
         },
     ),
     "prefilter": StepSpec(

@@ -1,4 +1,4 @@
-"""URL step: turns a document down by its length, and by the page that it is of, before anything is parsed."""
+"""URL step: turns a document down by its length, as cut off or by its page, before anything is parsed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 from urllib.parse import unquote
 
 import regex
@@ -31,13 +32,17 @@ class UrlTable:
     block_words: tuple[str, ...] = key(
         (), help="files of words or phrases, one a line; a URL is blocked where they stand in it as whole words"
     )
+    truncated: Literal["keep", "reject"] = key(
+        "keep", help="records that do not hold the whole page: WARC-Truncated, or the first of several segments"
+    )
 
 
 class UrlStep:
-    """Rules, in this order: `url.too_long` (bytes of the payload), `url.blocked_host`, `url.blocked_word`.
+    """Rules, in this order: `url.too_long` (bytes of the payload), `url.truncated`, `url.blocked_host`,
+    `url.blocked_word`.
 
-    A document without URL (JSONL and Parquet rows may have none) is only subject to the first; to the second
-    only one whose URL names a page."""
+    A document without URL (JSONL and Parquet rows may have none) is only subject to the first two; to the third only
+    one whose URL names a page."""
 
     stage = STAGE
 
@@ -59,6 +64,8 @@ class UrlStep:
             stage=STAGE, rule="url.too_long", value=float(size), threshold=float(bound), rejected=size > bound
         )
         table = self._table
+        if table.truncated == "reject":
+            yield Finding(stage=STAGE, rule="url.truncated", rejected=document.truncated is not None)
         page = page_of(document.url) if table.block_hosts or table.block_words else None
         if table.block_hosts:
             is_blocked = page is not None and not self._hosts.isdisjoint(with_parents(page.host))

@@ -73,6 +73,7 @@ def test_the_least_recipe_has_the_defaults_that_are_documented(path: Path) -> No
             found = found[part]
         assert found == value, dotted
     source = {"name": "web", "inputs": ["a.warc.gz"], "format": "auto", "steps": list(STAGES), "text_field": "text"}
+    source |= {"mime": []}
     assert plain["source"] == [source]
 
 
@@ -272,6 +273,10 @@ def test_every_recipe_that_we_ship_is_right() -> None:
         ('text_field = "a[].t"\nid_field = "a[].b[].id"', r"source.id_field of 'web' = 'a\[\].b\[\].id' goes into"),
         ('text_field = "ab[].t"\ndate_field = "a[].at"', r"source.date_field of 'web' = 'a\[\].at' goes into the elem"),
         ('format = "warc"\nurl_field = "u"', r"source.format of 'web' is 'warc', whose records have no fields"),
+        ('format = "jsonl"\nmime = ["text/css"]', r"source.format of 'web' is 'jsonl', whose rows have no types"),
+        ('mime = ["json"]', r"source.mime of 'web' has 'json': expected types in lower case"),
+        ('mime = ["Text/CSS"]', r"source.mime of 'web' has 'Text/CSS'"),
+        ('mime = ["text/html; charset=utf-8"]', r"source.mime of 'web' has 'text/html; charset=utf-8'"),
     ],
 )
 def test_a_field_that_cannot_be_one_is_refused_by_key(tmp_path: Path, line: str, says: str) -> None:

@@ -22,8 +22,14 @@ from stages.steps.parse import ParseTable
 from tests.support.inputs.mutations import KINDS, NUMBERS, Made, Mutator
 
 MOST_BYTES = 1 << 20
-FAST = {"WARC": ("warc", "record"), "gzip": ("gzip",), "JSONL": ("jsonl", "row"), "Parquet": ("parquet",),
-        "HTTP heads": ("http", "body")}  # fmt: skip
+FAST = {
+    "WARC": ("warc", "record"),
+    "ARC and WACZ": ("arc", "wacz"),
+    "gzip": ("gzip",),
+    "JSONL": ("jsonl", "row"),
+    "Parquet": ("parquet",),
+    "HTTP heads": ("http", "body"),
+}
 
 
 def chain_of(extractor: str) -> Chain:

@@ -172,6 +172,7 @@ def _document(options: argparse.Namespace, source: SourceTable, limits: LimitsTa
                     format=source.format,
                     fields=source.row_fields,
                     language=source.language,
+                    mime=source.mime,
                     max_document_bytes=limits.max_document_bytes,
                     max_window_bytes=limits.max_window_bytes,
                 )

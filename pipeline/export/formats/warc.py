@@ -5,7 +5,9 @@ A record is checked before it is written: the document at its place must have th
 
 from __future__ import annotations
 
+import io
 import itertools
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -25,8 +27,10 @@ from pipeline.export.sink import ExportSink, FileUnderWay, as_stream
 from pipeline.export.texts import TextRow, kept_texts
 from pipeline.export.units import ExportJob, ExportPiece
 from pipeline.parquet.rows import table_bytes
+from stages.document import Document
+from stages.reading.headers import END_OF_HEADERS
 from stages.reading.options import MAX_WINDOW_BYTES, ReadOptions
-from stages.reading.reader import detect_format, read_one
+from stages.reading.reader import detect_format, read_one, stream_of_records
 from stages.reading.unpacked import content_stream
 
 _DOCUMENTS: Final = pa.schema([
@@ -94,7 +98,7 @@ def _opened(source: str, file_path: str | None, places: list[str]) -> Iterator[t
             " another format"
         ) from error
     with stream:
-        if detect_format(stream, _options(source, url)) != "warc":
+        if detect_format(stream, _options(source, url)) not in ("warc", "wacz"):
             raise RecipeError(
                 f"--format warc: source {source!r} was read from {url}, which is no WARC file: name the others with"
                 " --source"
@@ -103,15 +107,19 @@ def _opened(source: str, file_path: str | None, places: list[str]) -> Iterator[t
 
 
 def _options(source: str, file: str) -> ReadOptions:
-    """Bounds above those of any run: what it read is read here too."""
-    return ReadOptions(source=source, file=file, max_document_bytes=1 << 31, max_window_bytes=MAX_WINDOW_BYTES)
+    """Bounds above those of any run, and every type, since a recipe may have named more: what it read is read here
+    too."""
+    return ReadOptions(
+        source=source, file=file, max_document_bytes=1 << 31, max_window_bytes=MAX_WINDOW_BYTES, mime=("*/*",)
+    )
 
 
 def _copy(url: str, stream: BinaryIO, row: TextRow, records: _Records) -> None:
     """Write the record of a document behind those that are there."""
     assert row.offset is not None
     options = _options(row.source, row.file_path or "")
-    if read_one(stream, row.offset, options).doc_id != row.doc_id:
+    document = read_one(stream, row.offset, options)
+    if document.doc_id != row.doc_id:
         if read_one(stream, row.offset, options, row.doc_id).doc_id == row.doc_id:
             raise StorageError(
                 f"{url} at offset {row.offset}: document {row.id} lies behind other records in one compressed member,"
@@ -121,12 +129,26 @@ def _copy(url: str, stream: BinaryIO, row: TextRow, records: _Records) -> None:
             f"{url} at offset {row.offset} holds another record than document {row.id} came from: put the crawl file"
             " back as it was"
         )
-    stream.seek(row.offset)
-    try:
-        record = next(iter(ArchiveIterator(stream, no_record_parse=True)))
-    except (ArchiveLoadFailed, StopIteration) as error:
-        raise StorageError(f"{url} at offset {row.offset}: warcio cannot read the record: {error}") from error
+    with stream_of_records(stream, row.offset, options) as records_of_file:
+        records_of_file.seek(row.offset)
+        try:
+            record = next(iter(ArchiveIterator(records_of_file, no_record_parse=True, arc2warc=True)))
+            _set_block(record, document)
+        except (ArchiveLoadFailed, StopIteration) as error:
+            raise StorageError(f"{url} at offset {row.offset}: warcio cannot read the record: {error}") from error
     place = {"offset": records.file.num_bytes, "file_path": row.file_path, "offset_in_file_path": row.offset}
     records.writer.write_record(record)
     records.rows.append({"doc_id": row.id, "url": row.url, **place})
     records.file.num_documents += 1
+
+
+def _set_block(record: Any, document: Document) -> None:
+    """Give a record that is to be written its whole block, whatever its Content-Length says; and one that has no id, as
+    all of ARC files, one that hangs on nothing but the document."""
+    block = record.raw_stream.read()
+    if not block.endswith(document.payload):
+        head = END_OF_HEADERS.search(block) if block.startswith(b"HTTP/") else None
+        block = (block[: head.end()] if head else b"") + document.payload
+    record.raw_stream, record.length = io.BytesIO(block), len(block)
+    if document.record_id is None:
+        record.rec_headers.replace_header("WARC-Record-ID", f"<urn:uuid:{uuid.UUID(bytes=document.doc_id)}>")

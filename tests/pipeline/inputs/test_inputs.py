@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import gzip
+import io
 import logging
 import os
 import re
 import socket
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,9 @@ from lineage.storage import folder as storage
 from pipeline.inputs.files import COMMON_CRAWL, Input, list_inputs, open_input
 from pipeline.inputs.http_file import Retries, http_size, open_http
 from pipeline.recipe import SourceTable
+from stages.document import Document
+from stages.reading.reader import ReadOptions, read_documents
+from tests.support.inputs.make_warc import good, member, wacz
 from tests.support.stores.loopback import Handler, serving
 
 FAST = Retries(attempts=4, backoff_seconds=0.01)
@@ -347,6 +352,19 @@ def test_any_place_of_the_file_can_be_sought(web: Web) -> None:
         assert stream.read() == b""
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_wacz_on_a_web_server_is_read_as_on_disk(web: Web, ranges: bool, method: int) -> None:
+    archive = b"".join(member(good(name)) for name in "abc")
+    data = wacz({"archive/1.warc.gz": archive, "archive/2.warc.gz": archive}, method)
+    web.files["/crawl.wacz"], web.ranges, web.mishaps = data, ranges, ["503", "drop"]
+    options = ReadOptions(source="s", file="crawl.wacz", size=len(data))
+    on_disk = list(read_documents(io.BytesIO(data), options))
+    assert [item.url[-1] for item in on_disk if isinstance(item, Document)] == list("abcabc")
+    with open_input(at(web, "/crawl.wacz"), FAST) as stream:
+        assert list(read_documents(stream, options)) == on_disk
+
+
 def test_an_empty_file_on_a_web_server_is_empty(web: Web) -> None:
     web.files["/empty"] = b""
     with open_input(at(web, "/empty"), FAST) as stream:
@@ -483,6 +501,18 @@ def test_s3_lists_and_reads_as_disk_does(bucket: str, crawl: Path) -> None:
         names(f"{bucket}/crawl/*/*.wet.gz")
     with pytest.raises(RecipeError, match="is a folder"):
         names(f"{bucket}/crawl/a")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_wacz_in_s3_is_read_as_on_disk(bucket: str, method: int) -> None:
+    data = wacz({"archive/1.warc.gz": member(good("a")), "archive/2.warc.gz": member(good("b"))}, method)
+    storage.filesystem(bucket).pipe_file(f"{bucket}/crawl.wacz", data)
+    (found,) = list_inputs(source(f"{bucket}/crawl.wacz"))
+    options = ReadOptions(source="s", file=found.name, size=found.size)
+    with open_input(found) as stream:
+        items = list(read_documents(stream, options))
+    assert items == list(read_documents(io.BytesIO(data), options))
+    assert len(items) == 2
 
 
 def test_a_bucket_that_does_not_exist_is_an_error_that_names_it(bucket: str) -> None:

@@ -215,7 +215,7 @@ def test_what_reaches_texts_behind_a_rule_is_refused(crawl: Path, other: dict[st
 
 
 def test_what_has_no_table_is_judged_as_the_new_recipe_says(crawl: Path, other: dict[str, Any], tmp_path: Path) -> None:
-    """Spanish has a splitter and no stop words here: its texts pass unjudged, or go."""
+    """Where all languages come, Korean texts pass unjudged or go; those that have a table are judged either way."""
     passing = {**with_quality(other, no_table="pass", stop_words_off=[]), "language": {"keep": []}}
     passing |= {"run": {**other["run"], "output": str(tmp_path / "passing")}}
     korean = "".join(json.dumps({"id": str(n), "text": f"{KOREAN} {n}"}, ensure_ascii=False) + "\n" for n in range(3))

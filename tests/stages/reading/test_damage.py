@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from stages.document import Document
 from stages.reading.reader import InputCounts, ReadOptions, Unreadable, read_documents
-from tests.support.inputs.make_warc import good, member
+from tests.support.inputs.make_warc import arc_record, good, http, member, page
 
 RECORDS = [good(name) for name in ("one", "two", "three", "four")]
+ARC_RECORDS = [arc_record(http(page(name)), f"https://example.org/{name}") for name in ("one", "two", "three", "four")]
 FILES = {
+    "plain.arc": ARC_RECORDS,
+    "gzip.arc.gz": [member(each) for each in ARC_RECORDS],
     "plain.warc": RECORDS,
     "gzip.warc.gz": [member(each) for each in RECORDS],
     "zstd.warc.zst": [zstandard.ZstdCompressor(write_checksum=True).compress(each) for each in RECORDS],
@@ -59,7 +62,7 @@ def test_damage_never_raises_and_places_tile_the_file(name: str, data: st.DataOb
     assert num_gaps <= counts.num_records - counts.num_documents
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name != "plain.warc"])
+@pytest.mark.parametrize("name", [name for name in FILES if not name.startswith("plain")])
 @given(data=st.data())
 def test_damage_in_one_member_leaves_the_others_as_they_were(name: str, data: st.DataObject) -> None:
     whole = [item.doc_id for item in read(b"".join(FILES[name]), name) if isinstance(item, Document)]
@@ -76,3 +79,51 @@ def test_any_bytes_give_documents_or_a_stretch_that_is_named_as_unreadable(data:
     assert stretches or only_blank_lines
     assert all(offset >= 0 and length >= 0 for offset, length in stretches)
     assert stretches == sorted(stretches)
+
+
+@st.composite
+def pieces_of_a_file(draw: st.DrawFn) -> list[tuple[bytes, str | None]]:
+    """Well-made members with the name of their page, and between them what is none."""
+    names = iter("abcdefghijkl")
+    whole = st.builds(lambda name: (member(good(name)), name), st.just(names).map(next))
+    junk = st.one_of(
+        st.binary(min_size=1, max_size=60),
+        st.sampled_from(
+            [b"\r\n", bytes(30), b"WARC/1.0\r\nWARC-Type: response\r\n", member(b"no record"), b"\x1f\x8b\x08"]
+        ),
+        st.integers(1, 200).map(lambda num_bytes: member(good("cut"))[:num_bytes]),
+    ).map(lambda data: (data, None))
+    return draw(st.lists(st.one_of(whole, whole, junk), max_size=10))
+
+
+@given(pieces=pieces_of_a_file())
+def test_each_byte_of_a_file_is_in_one_record_or_one_unreadable_stretch(pieces: list[tuple[bytes, str | None]]) -> None:
+    data = b"".join(piece for piece, _ in pieces)
+    items = read(data, "x.warc.gz")
+    end = 0
+    for offset, length in map(stretch, items):
+        assert offset == end
+        end += length
+    assert end == len(data)
+    found = [str(item.url).rpartition("/")[2] for item in items if isinstance(item, Document)]
+    assert found == [name for _, name in pieces if name is not None]
+
+
+@given(names=st.lists(st.sampled_from("abcd"), min_size=1, max_size=6), data=st.data())
+def test_each_byte_of_a_plain_file_is_in_one_record_or_one_unreadable_stretch(
+    names: list[str], data: st.DataObject
+) -> None:
+    """Whatever stands before them, and wherever one of them breaks off."""
+    junk = data.draw(st.binary(max_size=60))
+    records = [good(name) for name in names]
+    broken = data.draw(st.integers(0, len(records) - 1))
+    # Behind fewer bytes than begin a record, the one before could be longer than it says.
+    records[broken] = records[broken][: data.draw(st.integers(5, len(records[broken]) - 5))]
+    items = read(junk + b"".join(records), "x.warc")
+    end = 0
+    for offset, length in map(stretch, items):
+        assert offset == end
+        end += length
+    assert end == len(junk) + sum(map(len, records))
+    found = [str(item.url).rpartition("/")[2] for item in items if isinstance(item, Document)]
+    assert found == [name for number, name in enumerate(names) if number != broken]

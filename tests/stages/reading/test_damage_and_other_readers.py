@@ -16,6 +16,7 @@ from pipeline.demo.warcs import response_member
 from stages.document import Document
 from stages.reading.options import ReadOptions, Unreadable
 from stages.reading.reader import read_documents
+from tests.support.inputs.make_warc import arc_begin, arc_record, good, http, member, page, record, wacz
 
 Pages = dict[str, bytes]
 
@@ -41,13 +42,13 @@ DAMAGED: dict[str, bytes] = {
 
 
 def by_warcio(data: bytes, into: Pages) -> None:
-    for record in WarcioIterator(io.BytesIO(data)):
-        into[record.rec_headers["WARC-Target-URI"]] = record.content_stream().read()
+    for found in WarcioIterator(io.BytesIO(data)):
+        into[found.rec_headers["WARC-Target-URI"]] = found.content_stream().read()
 
 
 def by_fastwarc(data: bytes, into: Pages) -> None:
-    for record in FastwarcIterator(io.BytesIO(data)):
-        into[record.headers["WARC-Target-URI"]] = record.reader.read()
+    for found in FastwarcIterator(io.BytesIO(data)):
+        into[found.headers["WARC-Target-URI"]] = found.reader.read()
 
 
 def by_us(data: bytes) -> tuple[Pages, int]:
@@ -80,3 +81,44 @@ def test_a_clipped_page_is_whole_to_others_and_unreadable_to_us() -> None:
         assert list(found) == list(PAGES)
         assert 0 < len(found[last]) < len(PAGES[last]), "part of a page, told as a page"
     assert by_us(clipped) == ({url: PAGES[url] for url in whole}, 1)
+
+
+def test_a_page_that_is_longer_than_it_says_is_cut_by_others_and_whole_to_us() -> None:
+    url, html = "https://example.org/odd", "<p>Zażółć gęślą jaźń.".encode() * 50
+    block = http(html)
+    data = member(good("before")) + member(record(block, "odd", content_length=str(len(block.decode()))))
+    data += member(good("behind"))
+    by_others: list[Pages] = [{}, {}]
+    by_warcio(data, by_others[0])
+    with pytest.raises(OSError):
+        by_fastwarc(data, by_others[1])
+    for found in by_others:
+        assert html.startswith(found[url]) and len(found[url]) < len(html), "part of a page, told as a page"
+    assert "https://example.org/behind" not in by_others[1]
+    ours, num_unreadable = by_us(data)
+    assert (ours[url], len(ours), num_unreadable) == (html, 3, 0)
+
+
+def test_a_head_that_breaks_off_hides_the_next_page_from_others_alone() -> None:
+    data = good("before") + b"WARC/1.0\r\nWARC-Type: request\r\nContent-Le\r\n" + good("hidden") + good("behind")
+    types = [found.rec_type for found in WarcioIterator(io.BytesIO(data))]
+    assert types == ["response", "request", "response"], "the page, told as a request"
+    found: Pages = {}
+    with pytest.raises(OSError):
+        by_fastwarc(data, found)
+    assert list(found) == ["https://example.org/before", "https://example.org/hidden"]
+    assert found["https://example.org/hidden"] != page("hidden")
+    ours, num_unreadable = by_us(data)
+    assert (list(ours), num_unreadable) == ([f"https://example.org/{n}" for n in ("before", "hidden", "behind")], 1)
+
+
+def test_archives_of_other_formats_are_read_by_us_alone() -> None:
+    old = b"".join(map(member, [arc_begin(), arc_record(http(page("a")), "http://example.org/a")]))
+    zipped = wacz({"archive/data.warc.gz": member(good("a"))})
+    with pytest.raises(OSError):
+        by_fastwarc(old, {})
+    with pytest.raises(OSError):
+        by_fastwarc(zipped, {})
+    with pytest.raises(ArchiveLoadFailed):
+        by_warcio(zipped, {})
+    assert [len(by_us(data)[0]) for data in (old, zipped)] == [1, 1]

@@ -136,6 +136,15 @@ def test_a_line_that_can_match_no_host_is_a_wrong_recipe(tmp_path, line):
         UrlStep(UrlTable(block_hosts=(a_list(tmp_path, line),)), 10**6).prepare()
 
 
+@pytest.mark.parametrize("reason", ["length", "segment", "unspecified"])
+def test_a_page_that_is_cut_off_is_turned_down_where_the_recipe_says_so(make_document, reason):
+    cut, whole = make_document(truncated=reason), make_document()
+    assert [verdict(UrlStep(UrlTable(), 10**6)(document)) for document in (cut, whole)] == ["kept", "kept"]
+    step = UrlStep(UrlTable(truncated="reject"), 10**6, ledger=True)
+    assert [verdict(step(document)) for document in (cut, whole)] == ["url.truncated", "kept"]
+    assert [finding.rule for finding in step(whole).findings] == ["url.too_long", "url.truncated"]
+
+
 def test_with_the_ledger_every_rule_leaves_what_it_measured(make_document, tmp_path):
     table = UrlTable(block_hosts=(a_list(tmp_path, "x.example"),), block_words=(a_list(tmp_path, "w", name="w.txt"),))
     outcome = UrlStep(table, 10, ledger=True)(make_document(url="https://x.example/w", num_bytes=11))

@@ -136,21 +136,18 @@ def _gzip_members() -> Iterator[Defect]:
 
 def _record_lengths() -> Iterator[Defect]:
     length = len(RESPONSE)
-    yield _broken(
-        "content-length-too-long", member(record(RESPONSE, content_length=str(length + 9))), "ends 5 bytes before"
-    )
-    yield _broken(
-        "content-length-too-short", member(record(RESPONSE, content_length=str(length - 9))), "goes on behind"
-    )
-    yield _broken("content-length-missing", member(record(RESPONSE, content_length=None)), "Content-Length 'none'")
-    yield _broken("content-length-negative", member(record(RESPONSE, content_length="-5")), "Content-Length '-5'")
-    yield _broken(
-        "content-length-not-a-number", member(record(RESPONSE, content_length="many")), "Content-Length 'many'"
-    )
-    yield _broken(
-        "content-length-of-10-to-the-17", member(record(RESPONSE, content_length="1" + "0" * 17)), "ends 99999"
-    )
-    yield _broken("content-length-of-a-thousand-digits", member(record(RESPONSE, content_length="9" * 1000)), "999'")
+    for name, given in {
+        "too-long": str(length + 9),
+        "too-short": str(length - 9),
+        "missing": None,
+        "negative": "-5",
+        "not-a-number": "many",
+        "of-10-to-the-17": "1" + "0" * 17,
+        "of-a-thousand-digits": "9" * 1000,
+    }.items():
+        wrong = record(RESPONSE, "odd", content_length=given)
+        yield _odd(f"content-length-{name}", RESPONSE, content_length=given)
+        yield _defect(f"content-length-{name}-in-shared-member", _between(good("1") + wrong), 3, 3, 1)
     yield _broken("unknown-warc-version", member(record(RESPONSE, version="WARC/2.0")), "the version is WARC/2.0")
     yield _broken("warc-header-line-of-2-mb", member(record(RESPONSE, warc_x="x" * 2 * MIB)), "without an end")
     yield _broken("warc-header-without-end", member(b"WARC/1.0\r\nWARC-Type: response\r\n"), "without an end")
@@ -178,7 +175,8 @@ def _http_headers() -> Iterator[Defect]:
     yield _odd("http-header-line-of-2-mb", http(page("odd"), "text/html", "200 OK", "X: " + "x" * 2 * MIB), False)
     yield _odd("http-status-line-broken", http(page("odd"), status="20O OK"), False)
     yield _odd("http-status-404", http(page("odd"), status="404 Not Found"), False)
-    yield _odd("http-without-content-type", http(page("odd"), None), False)
+    yield _odd("http-without-content-type", http(page("odd"), None))
+    yield _odd("http-without-content-type-and-no-html", http(b"just text " * 50, None), False)
     yield _odd("http-content-type-of-1-kb", http(page("odd"), "text/html; x=" + "x" * 1000))
     yield _odd("image", http(b"\x89PNG\r\n" * 50, "image/png"), False)
 

@@ -1,9 +1,12 @@
-"""Records of WARC files, well made and ill made, for tests."""
+"""Records of WARC and ARC files, well made and ill made, and WACZ files, for tests."""
 
 from __future__ import annotations
 
 import gzip
+import io
+import zipfile
 import zlib
+from collections.abc import Mapping
 
 HTML = "text/html; charset=utf-8"
 
@@ -45,3 +48,28 @@ def good(name: str = "a") -> bytes:
 def member(data: bytes) -> bytes:
     """`data` as a gzip member, the same bytes each time."""
     return gzip.compress(data, 6, mtime=0)
+
+
+def arc_record(block: bytes, url: str = "http://example.org/a", mime: str = "text/html", *, version: int = 1) -> bytes:
+    """A record of an ARC file; `version` 2 has more fields."""
+    more = "200 fac069150613fe55599cc7fa88aa089d - 12345 IAH-20080430204825-00000-host.arc.gz " if version == 2 else ""
+    return f"{url} 192.0.2.1 20080430204825 {mime} {more}{len(block)}\n".encode() + block + b"\n"
+
+
+def arc_begin(version: int = 1) -> bytes:
+    """The record that an ARC file begins with."""
+    more = "Result-code Checksum Location Offset Filename " if version == 2 else ""
+    fields = f"URL IP-address Archive-date Content-type {more}Archive-length\n"
+    block = f"{version} 0 Example\n{fields}\n".encode()
+    return f"filedesc://x.arc 0.0.0.0 20080430204825 text/plain {len(block)}\n".encode() + block + b"\n"
+
+
+def wacz(archives: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    """A WACZ file as browsertrix and ArchiveWeb.page write it, with these members among the others."""
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as packed:
+        members = {"datapackage.json": b"{}", **archives, "pages/pages.jsonl": b"{}\n", "indexes/index.cdx": b"x 1 {}"}
+        for name, data in members.items():
+            info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            packed.writestr(info, data, method if name in archives else zipfile.ZIP_DEFLATED)
+    return sink.getvalue()

@@ -11,6 +11,7 @@ import io
 import json
 import random
 import re
+import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ import zstandard
 
 from pipeline.demo.pages import write_article
 
-KINDS = ("warc", "gzip", "zstd", "record", "http", "body", "jsonl", "row", "parquet")
+KINDS = ("warc", "gzip", "zstd", "arc", "wacz", "record", "http", "body", "jsonl", "row", "parquet")
 
 NUMBERS = (
     b"FFFFFFFFFFFFFFFF", b"7FFFFFFFFFFFFFFF", b"8000000000000000", b"-1", b"0", b"00000000000000000001", b"1e999",
@@ -217,6 +218,28 @@ def _zstd(rng: random.Random) -> Made:
     return Made(name="x.warc.zst", data=mutate(begin + b"".join(map(packer.compress, _records(rng))), rng))
 
 
+def _arc(rng: random.Random) -> Made:
+    block = _a_block(rng)
+    head = f"http://example.org:8080/a b?q=1 192.0.2.1 20080430204825 text/html {len(block)}\n".encode()
+    begin = b"filedesc://x.arc 0.0.0.0 20080430204825 text/plain 14\n1 0 Example\nURL\n"
+    records = [begin, head + block + b"\n", b"dns:example.org - 20080430204825 text/dns 3\nx A\n"]
+    if rng.random() < 0.5:
+        return Made(name="x.arc", data=mutate(b"".join(records), rng))
+    return Made(name="x.arc.gz", data=b"".join(gzip.compress(mutate(each, rng), 1, mtime=0) for each in records))
+
+
+def _wacz(rng: random.Random) -> Made:
+    sink, method = io.BytesIO(), rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
+    with zipfile.ZipFile(sink, "w", method) as packed:
+        for number, each in enumerate(_records(rng)):
+            info = zipfile.ZipInfo(f"archive/{number}.warc.gz", (1980, 1, 1, 0, 0, 0))
+            packed.writestr(info, gzip.compress(each, 1, mtime=0), method)
+    data = sink.getvalue()
+    # Half of the damage lies in the directory, which is short.
+    at = data.index(b"PK\x01\x02") if rng.random() < 0.5 else 0
+    return Made(name="x.wacz", data=data[:at] + mutate(data[at:], rng))
+
+
 def _whole_members(*records: bytes) -> Made:
     return Made(name="x.warc.gz", data=b"".join(gzip.compress(record, 1, mtime=0) for record in records))
 
@@ -354,5 +377,5 @@ def _swap(data: bytes, rng: random.Random) -> bytes:
 
 _MAKERS: dict[str, Callable[[random.Random], Made]] = {
     "warc": _warc, "gzip": _gzip, "zstd": _zstd, "record": _record_in_gzip, "http": _http, "body": _body,
-    "jsonl": _jsonl, "row": _row, "parquet": _parquet,
+    "jsonl": _jsonl, "row": _row, "parquet": _parquet, "arc": _arc, "wacz": _wacz,
 }  # fmt: skip
