@@ -72,7 +72,9 @@ class SourceTable:
     steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:name")
     limit: int | None = key(None, at_least=1, help="input files, the first by name")
     limit_documents: int | None = key(
-        None, at_least=1, help="documents of each file, the first of it: what lies behind them is neither read nor counted"
+        None,
+        at_least=1,
+        help="documents of each file, the first of it: what lies behind them is neither read nor counted",
     )
     language: str | None = key(
         None, help="of every text, as de: for steps without 'language', which else identifies each one's"
@@ -153,7 +155,7 @@ class RayTable:
 
     address: str = key(
         "local",
-        help='"local", "auto" or "host:port"; "none": in this process, one unit at a time, without Ray, for small inputs',
+        help='"local", "auto" or "host:port"; "none": in this process, without Ray, a unit at a time: for small inputs',
     )
     num_cpus: int | None = key(None, at_least=1, help="processors to use (all)")
     retries: int = key(2, at_least=0, help="how often a unit whose worker died is tried again")

@@ -47,7 +47,7 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
     these. ResourceError where no cluster answers, RecipeError where `address` is none or `num_cpus` is too low,
     RayStartError where a local Ray does not come up."""
     if address == IN_PROCESS:
-        raise RecipeError(f"ray.address = {IN_PROCESS!r}: this needs Ray; name \"local\", \"auto\" or \"host:port\"")
+        raise RecipeError(f'ray.address = {IN_PROCESS!r}: this needs Ray; name "local", "auto" or "host:port"')
     set_ray_environment()
     import ray
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pipeline.cluster.tasks import ActorResources, TaskResources, check_actors, num_cpus, num_gpus
 from lineage.recipe import RecipeError
+from pipeline.cluster.tasks import ActorResources, TaskResources, check_actors, num_cpus, num_gpus
 from pipeline.recipe import IN_PROCESS, RayTable
 from stages.chain import build_chain
 from stages.steps.catalogue import StepTables
@@ -24,8 +24,8 @@ def check_can_work(models: Sequence[ModelStage], ray: RayTable) -> None:
     if models and ray.in_process:
         named = " and ".join(f"{model.name} ({model.table})" for model in models)
         raise RecipeError(
-            f'ray.address = "{IN_PROCESS}" carries units out in this process, and {named} works on actors of Ray\'s: set'
-            ' ray.address = "local" (fastText classifiers and plain functions need no actors)',
+            f'ray.address = "{IN_PROCESS}" carries units out in this process, and {named} works on actors of Ray\'s:'
+            ' set ray.address = "local" (fastText classifiers and plain functions need no actors)',
             "ray.address",
         )
 

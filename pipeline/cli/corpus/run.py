@@ -93,7 +93,13 @@ def run(options: argparse.Namespace) -> int:
 
     from pipeline import process  # which a wrong recipe need not wait for
 
-    summary = process.run(recipe, reporter, strict=options.strict, from_output=options.from_output, trial=options.num_documents is not None)
+    summary = process.run(
+        recipe,
+        reporter,
+        strict=options.strict,
+        from_output=options.from_output,
+        trial=options.num_documents is not None,
+    )
     if options.json:
         print_json(summary.to_json())
     else:
