@@ -86,12 +86,15 @@ def why_no_page(head: bytes, name: str) -> str | None:
         )
     if head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{":
         return "it holds JSON: name the byte at which one of its lines begins, with --offset N"
-    plain = head.decode("utf-16", "ignore").encode("utf-8", "ignore") if head.startswith(_UTF16) else head
-    if _TAG.search(plain):
-        return None
-    if plain is head and (why := why_not_read(head, name)):
+    is_wide = head.startswith(_UTF16)
+    has_tag = _TAG.search(head.decode("utf-16", "ignore").encode("utf-8", "ignore") if is_wide else head) is not None
+    # By its magic alone where it has a tag, which may stand in a PDF too; else by its name as well.
+    why = None if is_wide or (has_tag and head.lstrip()[:1] == b"<") else why_not_read(head, "" if has_tag else name)
+    if why is not None:
         return f"expected an HTML page, and {why}"
-    if plain is head and _BINARY.search(head):
+    if has_tag:
+        return None
+    if not is_wide and _BINARY.search(head):
         return "expected an HTML page, and it has bytes that no text has, and no tag of HTML"
     return "expected an HTML page, and there is no tag of HTML in it: --text FILE takes it as plain text"
 
