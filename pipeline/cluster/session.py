@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -26,6 +27,13 @@ _log = logging.getLogger(__name__)
 
 class RayStartError(RuntimeError):
     """A local Ray did not come up, twice; the message says what Ray said last, and what to do."""
+
+
+def as_connected(ray: RayTable) -> RayTable:
+    """The table of an output's own recipe as a command over this output takes it: one that was submitted works on the
+    cluster of its job, where this process is connected already, though the run had no Ray."""
+    connected = "ray" in sys.modules and sys.modules["ray"].is_initialized()
+    return replace(ray, address="auto") if connected else ray
 
 
 @contextmanager
