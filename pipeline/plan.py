@@ -21,10 +21,12 @@ from lineage.recipe import RecipeError, as_plain, blamed_on
 from lineage.secrets import recordable, redacted, without_secrets
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path, with_environment
 from lineage.storage.lock import LEASE_FILE
+from lineage.store.checksum_update import WORK
+from lineage.store.mend import mend_tables
 from pipeline.inputs.files import CONNECTIONS, Input, input_size, input_version, list_inputs
 from pipeline.inputs.kinds import check_kinds
 from pipeline.recipe import MAX_FILES, PipelineRecipe, check_output, comparing, differing_keys, recipe_of, tables_of
-from pipeline.report.run_summary import read_summary
+from pipeline.report.run_summary import RUN_FILE, read_summary
 from stages.dedup.minhash import scheme_name
 from stages.libraries import libraries
 from stages.steps.catalogue import SHAPING, files_of, libraries_of
@@ -86,7 +88,7 @@ def plan_run(recipe: PipelineRecipe) -> RunPlan:
     inputs that no reader is for."""
     inputs = [list_inputs(source) for source in recipe.source]
     for of_source in inputs:
-        check_kinds(of_source, recipe.limits.max_window_bytes)
+        check_kinds(of_source, recipe.limits.max_window_bytes, recipe.limits.max_bad_records)
     return make_plan(recipe, inputs, _probes([found for of_source in inputs for found in of_source]))
 
 
@@ -343,10 +345,17 @@ def check_same_run(plan: RunPlan, *, trial: bool = False) -> bool:
         _clear_other_trial(plan)
     if out.exists("index.json"):
         _refuse_differences(plan, read_summary(out).identity, compare_versions=False)
+        mend_tables(out)
+        out.sync_all(WORK)  # what the index names is on the disk before the work that could make it again goes
         clear_work(out)  # a kill after the index was published may have left some of it
         return True
     if out.exists(PLAN):
         _refuse_differences(plan, json.loads(out.read(PLAN)), compare_versions=True)
+        return False
+    if out.exists(RUN_FILE) and not _was_purged(out):
+        # All was published and the index lost: the same run writes the same files.
+        _refuse_differences(plan, read_summary(out).identity, compare_versions=True)
+        out.publish(PLAN, json.dumps(plan.identity, sort_keys=True, indent=1).encode())
         return False
     strangers = [name for name in out.names() if name != LEASE_FILE]
     if strangers:
@@ -369,7 +378,8 @@ def _clear_other_trial(plan: RunPlan) -> None:
     try:
         _refuse_differences(plan, recorded, compare_versions=True)
     except RecipeError:
-        if not all(source.get("limit_documents") for source in recorded["recipe"]["source"]):
+        # One that was purged stays as it is: the next trial might bring back what that took.
+        if _was_purged(out) or not all(source.get("limit_documents") for source in recorded["recipe"]["source"]):
             raise
     else:
         return
@@ -382,6 +392,11 @@ def _clear_other_trial(plan: RunPlan) -> None:
         if name not in (PLAN, LEASE_FILE):
             out.remove(name)
     out.remove(PLAN)
+
+
+def _was_purged(out: Folder) -> bool:
+    """Whether a purge wrote to the output: a run that wrote it again would bring back what that took."""
+    return bool([name for name in out.names("lineage/purged") if name.endswith(".parquet")])
 
 
 def _refuse_differences(plan: RunPlan, recorded: Mapping[str, Any], *, compare_versions: bool) -> None:
@@ -419,6 +434,8 @@ def clear_work(out: Folder) -> None:
     for name in out.names("work"):
         if name not in (PLAN, LEASE_FILE):
             out.remove(name)
+    out.sync()  # files of work/ without its plan would be nobody's
     out.remove(PLAN)
     if not out.is_remote:
         out.remove_tree("work")
+    out.sync()

@@ -248,20 +248,66 @@ class PlanTable:
     """`[plan]`: the machines that `sluice plan` assumes."""
 
     gpu: str = key("H100", help="name of the GPU")
-    gpus_per_node: int = key(8, at_least=1, help="GPUs that share the fast link")
-    intra_gbps: float = key(3600.0, above=0, help="gigabits a second and GPU within a node, one way")
-    inter_gbps: float = key(400.0, above=0, help="gigabits a second and GPU between near nodes, one way")
+    measured: str | None = key(
+        None, help="a file of `sluice plan --measure`: that device in the GPU's place, at the speed that was measured"
+    )
+    gpus_per_node: int | None = key(None, at_least=1, help="GPUs of a node; not given: those of the GPU's machines")
+    gpu_domain: int | None = key(
+        None, at_least=1, help="GPUs that share the fast link; not given: gpus_per_node, or those of the GPU's machines"
+    )
+    intra_gbps: float | None = key(
+        None, above=0, help="gigabits a second and GPU over the fast link, one way; not given: the GPU's"
+    )
+    inter_gbps: float | None = key(
+        None, above=0, help="gigabits a second and GPU between near nodes, one way; not given: its machines'"
+    )
     near_gpus: int = key(3072, at_least=1, help="GPUs whose nodes lie near each other: a pod of the network")
     far_gbps: float = key(57.0, above=0, help="gigabits a second and GPU between pods, one way")
     latency_us: tuple[float, float, float] = key(
         (3.4, 14.0, 28.0), at_least=0, help="microseconds of a hop within a node, between near and between far nodes"
     )
-    mtbf_hours: float = key(8.0, above=0, help="mean hours between failures of the whole job")
-    price: float = key(2.5, at_least=0, help="price of a GPU hour")
-    efficiency: float = key(
-        0.5, above=0, at_most=1, help="share of the GPU's peak that its kernels reach between communications"
+    headroom: float = key(
+        0.12,
+        at_least=0,
+        at_most=0.9,
+        help="share of the GPU's memory that the driver, the communication library and fragmentation take",
+        source="torchtitan, 8B on 8 H100, table 1: 77.0 GiB reserved where the buckets make 67.6",
     )
-    float8_efficiency: float = key(0.36, above=0, at_most=1, help="the same of the float8 peak, for float8 products")
+    failures_per_node_day: float = key(
+        6.5e-3, above=0, help="failures of a node a day that stop the job", source="2410.21680, section III: RSC-1"
+    )
+    mtbf_hours: float | None = key(
+        None, above=0, help="mean hours between failures of the job; not given: 24 / (rate of a node and day x nodes)"
+    )
+    price: float = key(2.5, at_least=0, help="price of a GPU hour")
+    rails: int = key(
+        1,
+        at_least=1,
+        help="adapters of a node that one ring uses",
+        source="1: ZeRO-3 on 384 to 2,240 A100 (2104.04473, table 2); NCCL can spread a ring over all (2304.11277, 5.4)",
+    )
+    overlap: float = key(
+        0.8,
+        at_least=0,
+        at_most=1,
+        help="share of communication beside computing, and at most of computing's time, that computing hides",
+        source="fitted to 2104.04473, table 2; 0: nothing is hidden",
+    )
+    fused_attention: bool = key(
+        True, help="attention writes no scores; false: as Megatron-LM did until 2023, to compare with its runs"
+    )
+    fused_gradients: bool = key(
+        False, help="products add weights' gradients up themselves, as Megatron-LM's do and this trainer's do not"
+    )
+    efficiency: float | None = key(
+        None,
+        above=0,
+        at_most=1,
+        help="share of the GPU's peak that all its kernels reach; not given: reckoned from the shape of each product",
+    )
+    float8_efficiency: float | None = key(
+        None, above=0, at_most=1, help="the same of the float8 peak, for float8 products"
+    )
     storage_gbps: float = key(1.0, above=0, help="gigabits a second and GPU to where checkpoints go")
     restart_seconds: float = key(300.0, at_least=0, help="from a failure until steps run again")
 

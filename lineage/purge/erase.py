@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from typing import Final
 
 from lineage.purge.plan import PurgeError
 from lineage.storage import objects
-from lineage.storage.folder import Folder, is_temporary
+from lineage.storage.folder import Folder, is_temporary, remove_local_tree
 
 _TEXT_BEARING: Final = ("documents/", "texts/", "shards/", "dedup/", "work/", "excerpts.parquet", "report.html")
 """Whatever holds a document's text or tokens, now or while the run was under way."""
@@ -85,6 +84,6 @@ def _remove_temporaries(folder: str, names: Sequence[str]) -> None:
     for name in filter(is_temporary, names):
         path = os.path.join(folder, name)
         if os.path.isdir(path):
-            shutil.rmtree(path)
+            remove_local_tree(path)
         else:
             os.unlink(path)

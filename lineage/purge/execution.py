@@ -9,8 +9,10 @@
     complete  `purges` gains its row; the report is rendered from it; checksums; work/purge/ goes
     exports   each recorded copy in another format is cleaned, or named as out of reach
 
-Every act can be repeated, and what is done shows in what it left: so a purge killed anywhere is finished by the next
-call. What is taken out of a corpus is accounted for and rolled back to; it is never "unlearnt".
+Every act can be repeated, and what is done shows in what it left: so a purge killed anywhere, or cut off with the
+machine's power, is finished by the next call. What an act rests on is on the disk before it: new files before the index
+that names them, the index before the old files go, their removal before the row of `purges` says so. What is taken out
+of a corpus is accounted for and rolled back to; it is never "unlearnt".
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from lineage.storage.folder import Folder
 from lineage.storage.lock import LEASE_FILE, Hold, hold
 from lineage.store.checksum_update import WORK, update_checksums
 from lineage.store.delta import append, corpus_version
+from lineage.store.mend import mend_tables
 from lineage.store.tables import SCHEMAS
 
 PURGE_FOLDER: Final = f"{WORK}/purge"
@@ -118,6 +121,7 @@ def apply(
     HeldError if the OUT stays held by another for `wait_seconds`; PurgeError if nothing has a given name, or if bytes
     would stay behind in a bucket's old versions: both before anything is changed."""
     with hold(out, "sluice purge", wait_seconds) as held:
+        mend_tables(out)
         check_forgotten(out, order.forget_exports)
         purge = _Purge(out, held, hooks)
         finished = purge.resume()
@@ -145,6 +149,7 @@ def apply(
 def clean_only(out: Folder, forget: Collection[str], hooks: ApplyHooks, wait_seconds: float = 0.0) -> CleanedExports:
     """What `apply` does to exports, and nothing else but ending a purge that was killed."""
     with hold(out, "sluice purge", wait_seconds) as held:
+        mend_tables(out)
         check_forgotten(out, forget)
         purge = _Purge(out, held, hooks)
         purge.resume()
@@ -186,8 +191,9 @@ class _Purge:
         """End a purge that began and did not end; what was planned without an intent is thrown away."""
         intent = _read_intent(self._out)
         if intent is None:
-            self._out.remove_tree(PURGE_FOLDER)
+            self._clear_work()
             return None
+        self._out.sync_all(WORK)  # the call that ended early may not have brought what it renamed to the disk
         self.finish(intent, resumed=True)
         return intent
 
@@ -247,11 +253,17 @@ class _Purge:
         changed += [_EXCERPTS] if excerpts_changed or resumed else []
         changed += [TEXTS_FILE] if texts_changed or (resumed and self._out.exists(TEXTS_FILE)) else []
         self._update_checksums(intent, changed, ["cache_sweeps"] if caches_swept or resumed else [])
-        # The intent goes first: rows without it are thrown away by the next call.
+        # The intent goes first, for good: rows without it are thrown away by the next call.
         self._out.remove(_INTENT)
+        self._out.sync()
+        self._clear_work()
+
+    def _clear_work(self) -> None:
+        """Remove what a purge that ended, or never began, left in work/."""
         self._out.remove_tree(PURGE_FOLDER)
-        if not self._out.is_remote and not os.listdir(self._out.at(WORK)):
-            os.rmdir(self._out.at(WORK))
+        if not self._out.is_remote and os.path.isdir(self._out.at(WORK)) and not os.listdir(self._out.at(WORK)):
+            self._out.remove_tree(WORK)
+        self._out.sync()
 
     def _update_checksums(self, intent: _Intent, changed: list[str], appended: list[str]) -> None:
         """Cover what the purge wrote: the `changed` files, its rows and those of the tables `appended` to, and parsed

@@ -45,7 +45,7 @@ def rewrite_shard(out: Folder, shard: Shard, spans: Sequence[Span], eot_id: int)
             hasher.update(tokens.data.cast("B"))
             new.write(tokens.data.cast("B"))
     digests = hasher.digests()
-    out.publish(blocks_file, digests.blocks)
+    out.write(blocks_file, digests.blocks)
     blocks_hash = content_hash(digests.blocks).hex()
     return replace(shard, file=file, hash=digests.hash, blocks_file=blocks_file, blocks_hash=blocks_hash)
 

@@ -3,6 +3,10 @@
 Names inside a Folder are relative and use "/". On disk a file is written under a temporary name that is unique to
 the attempt, synced and renamed; in an object store it is spooled to local disk and put in one request.
 
+What `publish` and `publish_new` write vouches for what the process wrote before: that is on the disk, with its folders,
+before the name appears, and the name is when they return. What `writing`, `write`, `publish_link` and the removals do is on the
+disk when the next of these, or `sync`, returns (see `durable`).
+
 The temporary files of `name` lie in a folder `.tmp-name` beside it, each locked (flock) by its writer for as long as
 that lives. So the next writer of `name` finds what dead writers left without listing a large folder, and removes it.
 """
@@ -13,6 +17,7 @@ import contextlib
 import errno
 import fcntl
 import functools
+import io
 import logging
 import os
 import re
@@ -29,6 +34,7 @@ import fsspec
 
 from lineage.recipe import RecipeError
 from lineage.secrets import redact_log, without_secrets
+from lineage.storage.durable import entry_changed, make_folder, sync_file, sync_folders, sync_tree, tree_removed
 
 REMOTE_SCHEMES = ("s3", "gs", "az", "https", "http")
 SECRET_PREFIX = "SLUICE_SECRET_"
@@ -194,9 +200,10 @@ def split(url: str) -> tuple[Folder, str]:
 class Folder:
     """A folder at a path or URL. Cheap to make, picklable, holds no connection."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, root: str | None = None) -> None:
         self.url = url.rstrip("/") if is_remote(url) else local_path(url)
         self.is_remote = is_remote(url)
+        self._root = self.url if root is None else root
 
     def __repr__(self) -> str:
         return f"Folder({self.url!r})"
@@ -207,7 +214,7 @@ class Folder:
 
     def folder(self, name: str) -> Folder:
         """A folder below this one."""
-        return Folder(self.at(name))
+        return Folder(self.at(name), self._root)
 
     def open(self, name: str) -> BinaryIO:
         """`name` opened for reading, seekable; FileNotFoundError if it is not there."""
@@ -230,7 +237,14 @@ class Folder:
         return cast(bytes, filesystem(self.url).cat_file(self.at(name), start=start, end=start + length))
 
     def publish(self, name: str, data: bytes) -> None:
-        """`data` as the content of `name`, whole or not at all; what stood there before is replaced."""
+        """`data` as the content of `name`, whole or not at all; what stood there before is replaced. It is on the disk
+        after all that this process wrote before, and before this returns."""
+        self.sync()
+        self.write(name, data)
+        self.sync()
+
+    def write(self, name: str, data: bytes) -> None:
+        """The same of a file that vouches for nothing: it is on the disk when the next that does is published."""
         with self.writing(name) as file:
             file.write(data)
 
@@ -242,7 +256,7 @@ class Folder:
         target = Path(self.at(name))
         folder = target.with_name(_TEMPORARY + target.name)
         temporary = folder / uuid.uuid4().hex
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(str(folder), self._root)
         try:
             os.link(path, temporary)
             os.replace(temporary, target)
@@ -252,8 +266,8 @@ class Folder:
             return False
         finally:
             temporary.unlink(missing_ok=True)  # renaming one name of a file over another does nothing
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+            _remove_empty(folder)
+        entry_changed(str(target), self._root)
         return True
 
     def publish_new(self, name: str, data: bytes) -> bool:
@@ -265,16 +279,19 @@ class Folder:
                 return False
             return True
         target = Path(self.at(name))
-        with _naming_full_disks(str(target)):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with _temporary(target) as (file, temporary):
-                file.write(data)
-                file.flush()
-                try:
-                    os.link(temporary, target)
-                except FileExistsError:
-                    return False
-        return True
+        self.sync()
+        make_folder(str(target.parent), self._root)
+        with _temporary(target) as (file, temporary):
+            file.write(data)
+            file.sync()
+            is_new = True
+            try:
+                os.link(temporary, target)
+            except FileExistsError:
+                is_new = False
+        entry_changed(str(target), self._root)
+        self.sync()
+        return is_new
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
@@ -289,13 +306,31 @@ class Folder:
             return
         target = Path(self.at(name))
         with _naming_full_disks(str(target)):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(str(target.parent), self._root)
             with _temporary(target) as (file, temporary):
                 yield file
-                file.flush()
-                os.fsync(file.fileno())
+                file.sync()
                 # Renamed while the lock is held: no other writer can take this one for dead in between.
                 os.replace(temporary, target)
+        entry_changed(str(target), self._root)
+
+    def sync(self) -> None:
+        """Return when all that this process published and removed is on the disk. In an object store each is durable
+        when its request is answered."""
+        if not self.is_remote:
+            sync_folders()
+
+    def sync_all(self, without: str) -> None:
+        """The same of every name at and below this folder, whichever process changed it, but for those below
+        `without`."""
+        if not self.is_remote:
+            sync_tree(self.url, without)
+
+    def sync_content(self, name: str) -> None:
+        """Return when what a library wrote to `name` is on the disk; its name is after the next `sync`."""
+        if not self.is_remote:
+            sync_file(self.at(name))
+            entry_changed(self.at(name), self._root)
 
     def exists(self, name: str) -> bool:
         """Whether `name` is a file here."""
@@ -323,16 +358,40 @@ class Folder:
         """Delete the file `name`; nothing happens if it is gone already."""
         if not self.is_remote:
             Path(self.at(name)).unlink(missing_ok=True)
+            entry_changed(self.at(name), self._root)
         elif self.exists(name):
             filesystem(self.url).rm_file(self.at(name))
 
     def remove_tree(self, name: str) -> None:
-        """Delete everything below `name`."""
+        """Delete everything below `name`; nothing happens if it is gone already. OSError names the first that cannot be
+        deleted: the same call again goes on."""
         if not self.is_remote:
-            shutil.rmtree(self.at(name), ignore_errors=True)
+            remove_local_tree(self.at(name))
+            tree_removed(self.at(name), self._root)
         else:
             for file in self.names(name):
                 filesystem(self.url).rm_file(self.at(file))
+
+
+def remove_local_tree(path: str) -> None:
+    """Delete a local folder and all below it; nothing happens if it is gone already. OSError names the first path that
+    cannot be deleted."""
+
+    def refuse(_act: object, name: str, raised: tuple[type[BaseException], BaseException, object]) -> None:
+        error = raised[1]
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            raise StorageError(error.errno, os.strerror(error.errno or 0), name) from error
+
+    shutil.rmtree(path, onerror=refuse)
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove a folder of temporary files, unless other writers are at work in it or died there."""
+    try:
+        folder.rmdir()
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+            raise
 
 
 @contextmanager
@@ -347,7 +406,7 @@ def _naming_full_disks(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def _temporary(target: Path) -> Iterator[tuple[BinaryIO, Path]]:
+def _temporary(target: Path) -> Iterator[tuple[_NewFile, Path]]:
     """A locked, empty file to write in, and its path; gone at the end unless it was renamed. What dead writers of
     `target` left is removed."""
     folder = target.with_name(_TEMPORARY + target.name)
@@ -358,24 +417,60 @@ def _temporary(target: Path) -> Iterator[tuple[BinaryIO, Path]]:
             os.mkdir(folder)
         with contextlib.suppress(FileNotFoundError):  # another writer has just removed the empty folder
             _remove_dead(folder)
-            file = _locked_file(path)
+            file = _locked_file(path, target)
     try:
         with file:
             yield file, path
     finally:
         path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # not empty: other writers are at work, or died
-            folder.rmdir()
+        _remove_empty(folder)
 
 
-def _locked_file(path: Path) -> BinaryIO | None:
+def _locked_file(path: Path, target: Path) -> _NewFile | None:
     """A new file at `path` that others can see to have a live writer; None if one of them took it for dead before, and
     removes it."""
-    file = open(path, "xb")  # noqa: SIM115 - it stays open for the caller
+    file = _NewFile(path, target)
     if _lock(file.fileno()) is not False and os.fstat(file.fileno()).st_nlink:
         return file
     file.close()
     return None
+
+
+class _RawFile(io.FileIO):
+    """A file whose errors name `target`, which it is written for: the system's error on an open file names none."""
+
+    def __init__(self, path: Path, target: Path) -> None:
+        super().__init__(path, "xb")
+        self._target = target
+
+    def write(self, data: Any) -> int:
+        with _naming(self._target):
+            return super().write(data)
+
+    def sync(self) -> None:
+        with _naming(self._target):
+            os.fsync(self.fileno())
+
+
+class _NewFile(io.BufferedWriter):
+    """The same, buffered."""
+
+    def __init__(self, path: Path, target: Path) -> None:
+        self._raw_file = _RawFile(path, target)
+        super().__init__(self._raw_file)
+
+    def sync(self) -> None:
+        """Return when what was written is on the disk."""
+        self.flush()
+        self._raw_file.sync()
+
+
+@contextmanager
+def _naming(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(error.errno, os.strerror(error.errno or 0), str(target)) from error
 
 
 def _remove_dead(folder: Path) -> None:

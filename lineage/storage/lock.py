@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from lineage.storage import objects
+from lineage.storage.durable import make_folder
 from lineage.storage.folder import Folder, StorageError
 
 LEASE_FILE: Final = "work/lease.json"
@@ -79,7 +80,7 @@ def hold(
 @contextmanager
 def _locked(folder: Folder, wait_seconds: float) -> Iterator[None]:
     try:
-        os.makedirs(folder.url, exist_ok=True)
+        make_folder(folder.url, folder.url)
     except OSError as error:
         raise StorageError(f"{folder.url} cannot be a folder ({error.strerror}): name another output") from error
     descriptor = os.open(folder.url, os.O_RDONLY | os.O_DIRECTORY)

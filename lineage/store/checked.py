@@ -225,6 +225,10 @@ class LogSums:
             if found != digest:
                 raise refusal(self._out.at(file), f"its hash is {found}, {CHECKSUMS_FILE} says {digest}")
 
+    def names(self, name: str) -> frozenset[str]:
+        """The files of a table's log that checksums.json names."""
+        return frozenset(file for file, _ in self._of_table(name))
+
     def _of_table(self, name: str) -> Iterator[tuple[str, str]]:
         # The file is searched and not parsed: with ten billion documents it has a hundred thousand lines.
         line = rb'\n  (\{"file":"lineage/%s/_delta_log/[^\n]*\})' % re.escape(name.encode())

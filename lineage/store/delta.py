@@ -2,7 +2,8 @@
 
 Only `lineage` touches the Delta log. The protocol: every commit carries an application transaction id; the id is looked
 up in a freshly opened table before each attempt, because a repeated id is refused from a stale snapshot but accepted
-from a fresh one. Rows are never updated or deleted.
+from a fresh one. Rows are never updated or deleted. deltalake syncs nothing that it writes to disk: so each commit is
+synced here, with its folders, before the call that made it returns.
 
 Versions: a corpus is version 1 after its run and one more after each purge, as index.json counts. `purges` gains
 exactly one commit a purge, so version V of the corpus is Delta version V - 1 of `purges`; rows of `purged` count at V
@@ -30,6 +31,7 @@ from lineage.ids import content_hash
 from lineage.index.checksums import DamagedFileError
 from lineage.storage.folder import Folder, StorageError, delta_options
 from lineage.store.checked import DataFiles, LogSums
+from lineage.store.log_files import drop_cut_files, drop_staged, sync_log
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -146,20 +148,25 @@ def commit_tables(
     already with other files."""
     from lineage.store.tables import SCHEMAS, WRITTEN_ONCE, with_scores
 
+    out.sync()  # the files are on the disk before a commit names them
     for name, schema in {**SCHEMAS, "documents": with_scores(SCHEMAS["documents"], scores)}.items():
         if only and name not in only:
             continue
         given = files.get(name, ()) if name in WRITTEN_ONCE else ()
-        if not _create(out, name, schema, given) and name in WRITTEN_ONCE:
+        if not create_table(out, name, schema, given) and name in WRITTEN_ONCE:
             _check_same_files(out, name, given)
+        sync_log(out, name, 0)
+    out.sync()
 
 
-def _create(out: Folder, name: str, schema: pa.Schema, files: Sequence[TableFile]) -> bool:
-    """Create the table with its files in one commit; False if it is there already."""
+def create_table(out: Folder, name: str, schema: pa.Schema, files: Sequence[TableFile]) -> bool:
+    """Create the table with its files in one commit; False if it is there already. The caller syncs its log."""
     uri = table_uri(out, name)
     options = delta_options(uri)
     if not out.is_remote:
         os.makedirs(uri, exist_ok=True)
+        drop_staged(out, name)
+        drop_cut_files(out, name, log_sums(out).names(name))
     with _naming_the_table(uri):
         if DeltaTable.is_deltatable(uri, options):
             return False
@@ -210,32 +217,53 @@ def append(out: Folder, name: str, rows: pa.Table, transaction_id: str) -> bool:
 
     schema = SCHEMAS[name]
     rows = rows.select(schema.names).cast(schema)
-    if is_committed(out, name, transaction_id):
+    sums = log_sums(out)
+    drop_cut_files(out, name, sums.names(name))
+    table = open_table(out, name, sums=sums)
+    if table.transaction_version(transaction_id) is not None:
+        _sync_commits(out, name, table.version() - 1)  # the call that committed may have died before
         return False
     # The name holds the transaction id: so no other transaction can refer to a file that is removed below.
     file = publish_rows(out, name, f"fact-{content_hash(transaction_id.encode()).hex()[:16]}", rows)
+    out.sync()
     for attempt in range(_ATTEMPTS):
         # Opened anew before each attempt: Delta refuses a transaction id that was committed after the snapshot, and
         # takes one that the snapshot already holds. So the id is looked up in the snapshot that the commit starts from.
         table = open_table(out, name)
+        before = table.version()
         if table.transaction_version(transaction_id) is not None:
+            _sync_commits(out, name, before - 1)
             if file.path not in _paths(table):
                 table_folder(out, name).remove(file.path)
             return False
         try:
-            with _naming_the_table(table_uri(out, name)):
-                table.create_write_transaction(
-                    _adds([file]),
-                    "append",
-                    Schema.from_arrow(schema),
-                    commit_properties=CommitProperties(app_transactions=[Transaction(transaction_id, 1)]),
-                )
+            commit_file(table, name, file, transaction_id)
         except CommitFailedError:
             time.sleep(random.uniform(0, min(1.0, 0.01 * 2 ** min(attempt, 7))))
         else:
+            _sync_commits(out, name, before)
             _gather(out, name)
             return True
     raise StoreError(f"{table_uri(out, name)}: {_ATTEMPTS} commits lost the race; is another writer stuck? Try again")
+
+
+def commit_file(table: DeltaTable, name: str, file: TableFile, transaction_id: str) -> None:
+    """Append a written file in one commit; CommitFailedError if it lost a race. The caller syncs the log."""
+    from lineage.store.tables import SCHEMAS
+
+    with _naming_the_table(table.table_uri):
+        table.create_write_transaction(
+            _adds([file]),
+            "append",
+            Schema.from_arrow(SCHEMAS[name]),
+            commit_properties=CommitProperties(app_transactions=[Transaction(transaction_id, 1)]),
+        )
+
+
+def _sync_commits(out: Folder, name: str, first: int) -> None:
+    """Return when the table's log is on the disk, from version `first` on."""
+    sync_log(out, name, first)
+    out.sync()
 
 
 def _gather(out: Folder, name: str) -> None:
@@ -254,6 +282,7 @@ def _gather(out: Folder, name: str) -> None:
     rows = read_table(out, name, table.version())
     # A name of its own: the loser's file can be removed without touching another rewriter's.
     file = publish_rows(out, name, f"facts-{uuid.uuid4().hex[:16]}", rows)
+    out.sync()
     now = time.time_ns() // 1_000_000
     # Two rewriters of one snapshot would each add all rows. Both claim the next number of one application transaction,
     # which Delta takes for a conflict: so one commits. Without retries, because the loser loses nothing by giving up.
@@ -268,6 +297,8 @@ def _gather(out: Folder, name: str) -> None:
             )
     except CommitFailedError:
         table_folder(out, name).remove(file.path)
+    else:
+        _sync_commits(out, name, table.version() - 1)
 
 
 def append_run(out: Folder, row: pa.Table) -> bool:

@@ -111,7 +111,8 @@ def encode(rows: pa.Table) -> bytes:
 
 
 def publish_rows(out: Folder, name: str, prefix: str, rows: pa.Table) -> TableFile:
-    """Write `rows`, as they are, as a file of table `name` called `<prefix>-<hash of its bytes>.parquet`.
+    """Write `rows`, as they are, as a file of table `name` called `<prefix>-<hash of its bytes>.parquet`. It is on the
+    disk before the commit that names it.
 
     Of a table that a run writes, a file of several row groups gets a side file (see `checked`), before itself.
     A file of appended facts gets none, so that one whose commit never came leaves a file that its name accounts for."""
@@ -119,8 +120,14 @@ def publish_rows(out: Folder, name: str, prefix: str, rows: pa.Table) -> TableFi
     path = f"{prefix}-{content_hash(data).hex()}.parquet"
     folder = table_folder(out, name)
     if name in WRITTEN_ONCE and rows.num_rows > GROUP_ROWS:
-        folder.publish(side_name(path), encode_sums(_sums(name, rows, data)))
-    folder.publish(path, data)
+        folder.write(side_name(path), encode_sums(_sums(name, rows, data)))
+    folder.write(path, data)
+    return TableFile(path=path, size=len(data), num_rows=rows.num_rows, stats=_stats(name, rows))
+
+
+def table_file(name: str, path: str, data: bytes) -> TableFile:
+    """What `publish_rows` said of a file of table `name` when it wrote `data`."""
+    rows = pq.read_table(pa.BufferReader(data))
     return TableFile(path=path, size=len(data), num_rows=rows.num_rows, stats=_stats(name, rows))
 
 

@@ -136,7 +136,7 @@ def publish_slices(folder: Folder, files: Sequence[KeysFile], num_slices: int) -
     for number, places in enumerate(np.array_split(np.arange(len(files)), num_slices)):
         chosen = [files[index] for index in places]
         starts.append(chosen[0].ordinal)
-        folder.publish(_slice_name(number), json.dumps([asdict(file) for file in chosen]).encode())
+        folder.write(_slice_name(number), json.dumps([asdict(file) for file in chosen]).encode())
     return tuple(starts)
 
 

@@ -37,6 +37,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, is_remote
 from lineage.storage.google_azure import clear_errors
 from lineage.storage.lock import LEASE_FILE, can_be_held, hold
+from lineage.store.checksum_update import WORK
 from lineage.store.rows import ExportRow
 from pipeline.cluster.session import as_connected, units_session
 from pipeline.export.formats.registry import FORMATS, check_request, reads_tokens
@@ -177,6 +178,7 @@ def write_export(asked: CorpusExport, index: Index, write_all: WriteAll) -> Mani
         index_files=_write_index_files(job, asked.to, units),
     )
     _remove_strays(asked.to, before, manifest)
+    asked.to.sync_all(WORK)
     asked.to.publish(MANIFEST, encode_manifest(manifest))
     clear_work(asked.to)
     return manifest
@@ -350,7 +352,7 @@ def _write_index_files(job: ExportJob, to: Folder, units: Sequence[ExportedUnit]
     files = sorted((file for unit in units for file in unit.files), key=lambda file: file.file)
     sums = []
     for name, data in sorted(FORMATS[job.request.format].index_files(job, files).items()):
-        to.publish(name, data)
+        to.write(name, data)
         sums.append(FileSum(file=name, hash=content_hash(data).hex(), bytes=len(data)))
     return tuple(sums)
 
@@ -368,6 +370,8 @@ def clear_work(to: Folder) -> None:
     for name in to.names("work"):
         if name not in (CLAIM, LEASE_FILE):
             to.remove(name)
+    to.sync()
     to.remove(CLAIM)
     if not is_remote(to.url):
         to.remove_tree("work")
+    to.sync()

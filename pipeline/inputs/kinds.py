@@ -12,21 +12,35 @@ from stages.reading.magic import HEAD_BYTES
 from stages.reading.reader import why_no_reader
 
 
-def check_kinds(inputs: Sequence[Input], max_window_bytes: int) -> None:
-    """RecipeError where the first bytes of a source's inputs say that they are not read, with what to do. All files on
-    disk are looked at, and of remote ones the first of each ending: one that is met later is told as unreadable."""
+def check_kinds(inputs: Sequence[Input], max_window_bytes: int, max_bad_share: float) -> None:
+    """RecipeError where the first bytes of a source's inputs say that they are not read, with what to do, and their
+    share of the source's bytes is above `max_bad_share`: below it they are told as unreadable, and the run goes on.
+
+    All files on disk are looked at, and of remote ones the first of each ending, which stands for the others."""
     found = [(each, why) for each in _looked_at(inputs) if (why := _why_not(each, max_window_bytes))]
-    if not found:
+    num_bytes = sum(_stands_for(each, inputs) for each, _ in found)
+    if num_bytes <= max_bad_share * sum(each.size for each in inputs):
         return
     first, why = found[0]
     more = f"; {len(found) - 1:,} more files cannot be read either" if len(found) > 1 else ""
     raise RecipeError(f"source.inputs of {first.source!r}: {first.url} cannot be read: {why}{more}")
 
 
+def _stands_for(looked_at: Input, inputs: Sequence[Input]) -> int:
+    """The bytes of the files that one which was looked at stands for."""
+    if not is_remote(looked_at.url):
+        return looked_at.size
+    return sum(each.size for each in inputs if is_remote(each.url) and _ending(each) == _ending(looked_at))
+
+
+def _ending(found: Input) -> str:
+    return posixpath.splitext(found.name)[1]
+
+
 def _looked_at(inputs: Sequence[Input]) -> Iterator[Input]:
     endings = set()
     for each in inputs:
-        ending = posixpath.splitext(each.name)[1]
+        ending = _ending(each)
         if not is_remote(each.url):
             yield each
         elif ending not in endings:

@@ -131,7 +131,7 @@ def _publish_dedup(out: Folder, unit: Unit, rows: pa.Table) -> PartFile:
         write_page_checksum=True,
     )
     name = part_name("dedup", unit.source, unit.file_index)
-    out.publish(name, buffer.getvalue())
+    out.write(name, buffer.getvalue())
     return PartFile(
         source=unit.source,
         part=unit.file_index,

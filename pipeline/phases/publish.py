@@ -19,7 +19,7 @@ from lineage.index.parsed_texts import ParsedPart, publish_texts
 from lineage.purge.erase import remove_leftovers
 from lineage.recipe import as_plain, as_toml
 from lineage.secrets import recordable
-from lineage.store.checksum_update import cover_output
+from lineage.store.checksum_update import WORK, cover_output
 from pipeline.dedup.corpus import DedupResult
 from pipeline.phases.join import merge_excerpts
 from pipeline.phases.phase import Run
@@ -135,15 +135,16 @@ def publish_output(state: Run, index: Index, summary: RunSummary) -> None:
 
     HeldError where the output is no longer held: another may have finished it meanwhile, and purged it."""
     out = state.out
-    out.publish(EXCERPTS, merge_excerpts(out, state.plan.units))
-    out.publish(RECIPE, as_toml(recordable(as_plain(state.recipe))).encode())
-    out.publish(RUN_FILE, encode_summary(summary))
+    out.write(EXCERPTS, merge_excerpts(out, state.plan.units))
+    out.write(RECIPE, as_toml(recordable(as_plain(state.recipe))).encode())
+    out.write(RUN_FILE, encode_summary(summary))
     report = render_output(out, index)
     state.held.check()
-    out.publish(REPORT, report)
+    out.write(REPORT, report)
     # A killed call may have left another run.json or report of the same size: their sums must not be taken over.
     cover_output(out, index, rewritten=(EXCERPTS, RECIPE, RUN_FILE, REPORT))
     remove_leftovers(out, also=("lineage/",))
+    out.sync_all(WORK)  # of folders that a worker made and could not sync before it died, too
     state.held.check()
     publish_index(out, index)
     state.held.check()

@@ -121,7 +121,7 @@ def cut_group_task(job: ShardJob, group: Group) -> CutResult:
         ).sort_by("part_row")
         for unit, run, where in zip(group.units, runs, placed, strict=True)
     ]
-    out.publish(f"{group.folder}/cuts.npy", _npy(cuts))
+    out.write(f"{group.folder}/cuts.npy", _npy(cuts))
     publish_table(out, f"{group.folder}/placements.parquet", pa.concat_tables(pieces))
     return publish_result(out, group.marker, CutResult(num_shards=len(cuts) - 1))
 

@@ -46,7 +46,7 @@ def publish_facts(out: Folder, unit: Unit, result: ReadResult) -> UnitFile:
         for name, data in packed.items():
             archive.writestr(zipfile.ZipInfo(name, _NO_TIME), data)
     name, data = facts_name(unit.source, unit.file_index), buffer.getvalue()
-    out.publish(name, data)
+    out.write(name, data)
     return UnitFile(file=name, num_rows=result.num_documents, hash=content_hash(data).hex(), bytes=len(data))
 
 

@@ -73,7 +73,7 @@ def test_the_least_recipe_has_the_defaults_that_are_documented(path: Path) -> No
             found = found[part]
         assert found == value, dotted
     source = {"name": "web", "inputs": ["a.warc.gz"], "format": "auto", "steps": list(STAGES), "text_field": "text"}
-    source |= {"mime": []}
+    source |= {"mime": [], "fragments": False}
     assert plain["source"] == [source]
 
 

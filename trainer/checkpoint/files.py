@@ -8,7 +8,6 @@ import os
 import pickle
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Any, Final, cast
 
 import torch
@@ -17,6 +16,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemBase, FileSystemRe
 from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, Metadata, StorageMeta
 
 from lineage.ids import ID_BYTES
+from lineage.storage.durable import entry_changed, make_folder
 from lineage.storage.folder import Folder, filesystem, is_remote
 from trainer.checkpoint.store import CheckpointError, record_sums
 
@@ -29,13 +29,17 @@ class _Files(FileSystemBase):
 
     @contextmanager
     def create_stream(self, path: str | os.PathLike[str], mode: str) -> Generator[io.IOBase, None, None]:
-        with filesystem(str(path)).open(str(path), mode) if is_remote(str(path)) else open(path, mode) as file:
+        remote = is_remote(str(path))
+        with filesystem(str(path)).open(str(path), mode) if remote else open(path, mode) as file:
             if mode == "rb":
                 yield cast(io.IOBase, file)
                 return
             stream = _HashingStream(file)
             yield cast(io.IOBase, stream)
             stream.flush()
+            if not remote:
+                os.fsync(file.fileno())  # torch syncs before what is buffered here is written
+                entry_changed(str(path), os.path.dirname(path))
             self.sums[str(path).rsplit("/", 1)[-1]] = (stream.tell(), stream.hash())
 
     def concat_path(self, path: str | os.PathLike[str], suffix: str) -> str:
@@ -49,10 +53,11 @@ class _Files(FileSystemBase):
             filesystem(str(path)).mv(str(path), str(new_path))
         else:
             os.replace(path, new_path)
+            entry_changed(str(new_path), os.path.dirname(new_path))
 
     def mkdir(self, path: str | os.PathLike[str]) -> None:
         if not is_remote(str(path)):
-            Path(path).mkdir(parents=True, exist_ok=True)
+            make_folder(str(path), str(path))
 
     def exists(self, path: str | os.PathLike[str]) -> bool:
         return bool(filesystem(str(path)).exists(str(path)))

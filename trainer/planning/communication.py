@@ -2,16 +2,18 @@
 
 Ranks are laid out as (pp, dp_replicate, dp_shard, cp, tp), tensor peers next to each other, nodes filled in that order;
 experts as (pp, dp_replicate, peers with equal experts, ep), expert peers next to each other. A collective takes its
-bytes over the slowest link on its way, and for each of the log2(W) hops of a tree over W GPUs that link's latency.
+bytes over the slowest link on its way. All-gathers and reduce-scatters over W GPUs are rings of W − 1 hops, each with
+the latency of its link, so that small messages are far from a link's rate: NCCL has trees, whose hops are log2(W), for
+all-reduces alone (PAT, 2506.20252, section 1).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
-from trainer.options import PlanTable
+from trainer.planning.gpus import Machine
 from trainer.planning.layout import PlannedLayout
 from trainer.planning.memory import owned_parameters
 
@@ -87,75 +89,85 @@ def _fewest_members(stride: int, reach: int, size: int) -> int:
     return max(1, piece // stride)
 
 
-def link_of(stride: int, num_gpus: int, plan: PlanTable, num_workers: int) -> tuple[Link, float]:
+def link_of(stride: int, num_gpus: int, machine: Machine, num_workers: int) -> tuple[Link, float]:
     """The slowest link of the slowest ring over `num_gpus` GPUs that lie `stride` apart among `num_workers`, and its
-    bandwidth in gigabits a second and GPU: between nodes each member has its own adapter, so the ring crosses with
-    those of all members of a node, and between pods with those of all members of a pod."""
+    bandwidth in gigabits a second and GPU: out of a node the ring crosses with `rails` of its members' adapters there,
+    and between pods with those of all members of a pod."""
     reach = stride * num_gpus
-    if stays_within(reach, plan.gpus_per_node, num_workers):
-        return "intra", plan.intra_gbps
-    between = min(plan.intra_gbps, plan.inter_gbps * _fewest_members(stride, reach, plan.gpus_per_node))
-    if stays_within(reach, plan.near_gpus, num_workers):
+    if stays_within(reach, machine.gpu_domain, num_workers):
+        return "intra", machine.intra_gbps
+    members = min(machine.rails, _fewest_members(stride, reach, machine.gpu_domain))
+    between = min(machine.intra_gbps, machine.inter_gbps * members)
+    if stays_within(reach, machine.near_gpus, num_workers):
         return "inter", between
-    return "far", min(between, plan.far_gbps * _fewest_members(stride, reach, plan.near_gpus))
+    return "far", min(between, machine.far_gbps * _fewest_members(stride, reach, machine.near_gpus))
 
 
-def hop_latency(link: Link, plan: PlanTable) -> float:
+def hop_latency(link: Link, machine: Machine) -> float:
     """Seconds of one hop."""
-    return plan.latency_us[_LINKS.index(link)] * 1e-6
+    return machine.latency_us[_LINKS.index(link)] * 1e-6
 
 
-def ring_path(stride: int, num_gpus: int, plan: PlanTable, num_workers: int) -> Path:
-    """The way of a ring: bytes as in a ring, hops as in a tree, which NCCL takes where latency decides."""
-    link, gbps = link_of(stride, num_gpus, plan, num_workers)
-    return Path(link=link, gbps=gbps, latency=_hops(num_gpus) * hop_latency(link, plan))
+def ring_path(stride: int, num_gpus: int, machine: Machine, num_workers: int) -> Path:
+    """The way of a ring of `num_gpus` − 1 hops, most of them between members of a node where it has several."""
+    link, gbps = link_of(stride, num_gpus, machine, num_workers)
+    members = 1 if link == "intra" else _fewest_members(stride, stride * num_gpus, machine.gpu_domain)
+    hop = (hop_latency(link, machine) + (members - 1) * hop_latency("intra", machine)) / members
+    return Path(link=link, gbps=gbps, latency=max(0, num_gpus - 1) * hop)
 
 
-def pair_path(stride: int, num_gpus: int, plan: PlanTable, num_workers: int) -> Path:
+def tree_path(stride: int, num_gpus: int, machine: Machine, num_workers: int) -> Path:
+    """The way of an all-reduce, which NCCL does as a tree, up and down, where a ring's hops would take longer."""
+    ring = ring_path(stride, num_gpus, machine, num_workers)
+    tree = 2 * _hops(num_gpus) * hop_latency(ring.link, machine)
+    return replace(ring, latency=min(2 * ring.latency, tree))
+
+
+def pair_path(stride: int, num_gpus: int, machine: Machine, num_workers: int) -> Path:
     """The way between neighbours that lie `stride` apart, `num_gpus` in a row, each GPU over its own adapter; the mean
     over the row, of which some neighbours share a node or a pod. All GPUs of `stride` cross to the next pod at once."""
-    link, _ = link_of(stride, num_gpus, plan, num_workers)
-    far = min(1.0, stride / plan.near_gpus) if link == "far" else 0.0
-    near = min(1.0, stride / plan.gpus_per_node) - far if link != "intra" else 0.0
-    crossing = min(plan.inter_gbps, plan.far_gbps * max(1.0, plan.near_gpus / stride))
+    link, _ = link_of(stride, num_gpus, machine, num_workers)
+    far = min(1.0, stride / machine.near_gpus) if link == "far" else 0.0
+    near = min(1.0, stride / machine.gpu_domain) - far if link != "intra" else 0.0
+    crossing = min(machine.inter_gbps, machine.far_gbps * max(1.0, machine.near_gpus / stride))
     shares: dict[Link, tuple[float, float]] = {
-        "intra": (1 - near - far, plan.intra_gbps),
-        "inter": (near, plan.inter_gbps),
+        "intra": (1 - near - far, machine.intra_gbps),
+        "inter": (near, machine.inter_gbps),
         "far": (far, crossing),
     }
     return Path(
         link=link,
         gbps=1 / sum(share / gbps for share, gbps in shares.values()),
-        latency=sum(share * hop_latency(name, plan) for name, (share, _) in shares.items()),
+        latency=sum(share * hop_latency(name, machine) for name, (share, _) in shares.items()),
     )
 
 
-def all_to_all_path(num_gpus: int, plan: PlanTable, num_workers: int) -> Path:
+def all_to_all_path(num_gpus: int, machine: Machine, num_workers: int) -> Path:
     """The way of an all-to-all over `num_gpus` GPUs next to each other, where every GPU sends each other one an equal
     share: what leaves the node goes over its own adapter, however many members the node has."""
-    link, _ = link_of(1, num_gpus, plan, num_workers)
+    link, _ = link_of(1, num_gpus, machine, num_workers)
     in_node, in_pod = (
         num_gpus if stays_within(num_gpus, size, num_workers) else _fewest_members(1, num_gpus, size)
-        for size in (plan.gpus_per_node, plan.near_gpus)
+        for size in (machine.gpu_domain, machine.near_gpus)
     )
     to_node, to_near, to_far = in_node - 1, max(0, in_pod - in_node), max(0, num_gpus - in_pod)
-    slowest = max(to_node / plan.intra_gbps, (to_near + to_far) / plan.inter_gbps, to_far / plan.far_gbps)
-    gbps = (num_gpus - 1) / slowest if slowest else plan.intra_gbps
-    return Path(link=link, gbps=gbps, latency=_hops(num_gpus) * hop_latency(link, plan))
+    slowest = max(to_node / machine.intra_gbps, (to_near + to_far) / machine.inter_gbps, to_far / machine.far_gbps)
+    gbps = (num_gpus - 1) / slowest if slowest else machine.intra_gbps
+    return Path(link=link, gbps=gbps, latency=_hops(num_gpus) * hop_latency(link, machine))
 
 
 def _hops(num_gpus: int) -> int:
     return math.ceil(math.log2(num_gpus)) if num_gpus > 1 else 0
 
 
-def traffic(layout: PlannedLayout, plan: PlanTable) -> tuple[Traffic, ...]:
+def traffic(layout: PlannedLayout, machine: Machine) -> tuple[Traffic, ...]:
     """Everything that a GPU of the fullest pipeline rank sends in a step; axes of size 1 send nothing and are left
     out."""
-    sent = [*_layer_traffic(layout, plan), *_weight_traffic(layout, plan), _stage_traffic(layout, plan)]
+    sent = [*_layer_traffic(layout, machine), *_weight_traffic(layout, machine), _stage_traffic(layout, machine)]
     return tuple(each for each in sent if each.num_gpus > 1 and each.num_bytes > 0)
 
 
-def _layer_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
+def _layer_traffic(layout: PlannedLayout, machine: Machine) -> list[Traffic]:
     """What the peers that share the layers' work send each other, of tensors, sequences and experts."""
     mesh, parts, layers = layout.mesh, layout.num_micro_batches, layout.num_stage_layers
     again = layout.recompute != "none"
@@ -163,7 +175,7 @@ def _layer_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
         _sent(
             "tp",
             "layers' all-gathers and reduce-scatters",
-            ring_path(1, mesh.tp, plan, mesh.num_workers),
+            ring_path(1, mesh.tp, machine, mesh.num_workers),
             mesh.tp,
             num_bytes=tensor_bytes(layout),
             num_collectives=parts * ((11 if again else 8) * layers + 4),
@@ -171,7 +183,7 @@ def _layer_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
         _sent(
             "cp",
             "keys and values",
-            ring_path(mesh.tp, mesh.cp, plan, mesh.num_workers),
+            ring_path(mesh.tp, mesh.cp, machine, mesh.num_workers),
             mesh.cp,
             num_bytes=context_bytes(layout),
             num_collectives=parts * layers * 3 * (1 if layout.context.method == "gather" else mesh.cp - 1),
@@ -179,7 +191,7 @@ def _layer_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
         _sent(
             "ep",
             "all-to-all of tokens to experts and back",
-            all_to_all_path(mesh.ep, plan, mesh.num_workers),
+            all_to_all_path(mesh.ep, machine, mesh.num_workers),
             mesh.ep,
             num_bytes=expert_bytes(layout),
             num_collectives=parts * _num_sparse(layout) * (6 if again else 4),
@@ -199,9 +211,9 @@ class _SharedWeights(NamedTuple):
     pieces: int
 
 
-def _weight_traffic(layout: PlannedLayout, plan: PlanTable) -> list[Traffic]:
+def _weight_traffic(layout: PlannedLayout, machine: Machine) -> list[Traffic]:
     """Weights and gradients among the ranks that share them, each kind on a ring of its own."""
-    found = [_kind_traffic(layout, plan, kind) for kind in _shared_weights(layout)]
+    found = [_kind_traffic(layout, machine, kind) for kind in _shared_weights(layout)]
     return [row for rows in found for row in rows]
 
 
@@ -223,11 +235,11 @@ def _shared_weights(layout: PlannedLayout) -> list[_SharedWeights]:
     return kinds
 
 
-def _kind_traffic(layout: PlannedLayout, plan: PlanTable, kind: _SharedWeights) -> list[Traffic]:
+def _kind_traffic(layout: PlannedLayout, machine: Machine, kind: _SharedWeights) -> list[Traffic]:
     """Gathers of weights in `compute_bytes`, and reduce-scatters of their gradients in `weight_bytes`; then the
     all-reduce of the shards' gradients over replicas, once a step."""
     mesh, num, num_shards, num_replicas = layout.mesh, kind.num_parameters, kind.num_shards, layout.num_replicas
-    path = ring_path(kind.stride, num_shards, plan, mesh.num_workers)
+    path = ring_path(kind.stride, num_shards, machine, mesh.num_workers)
     return [
         _sent(
             "dp_shard",
@@ -248,7 +260,7 @@ def _kind_traffic(layout: PlannedLayout, plan: PlanTable, kind: _SharedWeights) 
         _sent(
             "dp_replicate",
             f"all-reduce of {kind.gradients}",
-            ring_path(kind.stride * num_shards, num_replicas, plan, mesh.num_workers),
+            tree_path(kind.stride * num_shards, num_replicas, machine, mesh.num_workers),
             num_replicas,
             num_bytes=all_reduce_bytes(layout.weight_bytes * num / num_shards, num_replicas),
             num_collectives=kind.pieces,
@@ -256,13 +268,13 @@ def _kind_traffic(layout: PlannedLayout, plan: PlanTable, kind: _SharedWeights) 
     ]
 
 
-def _stage_traffic(layout: PlannedLayout, plan: PlanTable) -> Traffic:
+def _stage_traffic(layout: PlannedLayout, machine: Machine) -> Traffic:
     """What neighbouring stages of the pipeline send each other."""
     mesh = layout.mesh
     return _sent(
         "pp",
         "activations and their gradients",
-        pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, plan, mesh.num_workers),
+        pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, machine, mesh.num_workers),
         mesh.pp,
         num_bytes=pipeline_bytes(layout),
         num_collectives=2 * layout.pipeline.num_virtual * layout.num_micro_batches,

@@ -1,26 +1,36 @@
-"""GPUs: memory, its bandwidth and peaks from their makers' data sheets, and the share of a peak that a model uses."""
+"""Machines: GPUs with memory, bandwidth, peaks and links from their makers' data sheets; the share of a peak that a model
+uses."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from lineage.recipe import RecipeError
 from trainer.model.sizes import ModelConfig
+from trainer.options import PlanTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """`memory_bytes` is what the data sheet promises, in decimal gigabytes; `memory_bandwidth` its bytes a second;
     `peak_flops` dense bfloat16 operations a second, without sparsity, `peak_float8` those of float8 (None: it has
-    none)."""
+    none). Of the machines it is sold in: GPUs of a node, GPUs that share the fast link (its NVLink domain), and gigabits
+    a second and GPU, one way, over that link and between nodes."""
 
     name: str
     memory_bytes: int
     memory_bandwidth: float
     peak_flops: float
     peak_float8: float | None
+    gpus_per_node: int
+    gpu_domain: int
+    intra_gbps: float
+    inter_gbps: float
     source: str
 
     @property
@@ -35,43 +45,200 @@ class Gpu:
         return self.peak_float8 / self.memory_bandwidth
 
 
-def _gpu(name: str, memory: tuple[int, float], teraflops: tuple[float, float | None], source: str) -> Gpu:
-    """From gigabytes and terabytes a second, and teraflops in bfloat16 and float8."""
+def _gpu(
+    name: str,
+    memory: tuple[int, float],
+    teraflops: tuple[float, float | None],
+    links: tuple[int, int, float, float],
+    source: str,
+) -> Gpu:
+    """From gigabytes and terabytes a second, teraflops in bfloat16 and float8, and what the links are."""
     gigabytes, terabytes = memory
     bfloat16, float8 = teraflops
+    gpus_per_node, gpu_domain, intra_gbps, inter_gbps = links
     return Gpu(
         name=name,
         memory_bytes=gigabytes * 10**9,
         memory_bandwidth=terabytes * 1e12,
         peak_flops=bfloat16 * 1e12,
         peak_float8=None if float8 is None else float8 * 1e12,
+        gpus_per_node=gpus_per_node,
+        gpu_domain=gpu_domain,
+        intra_gbps=intra_gbps,
+        inter_gbps=inter_gbps,
         source=source,
     )
 
 
-# Where a sheet prints peaks with sparsity (all of NVIDIA's since the H100 but for float4), half of them stands here.
+# Where a sheet prints peaks with sparsity (all of NVIDIA's since the H100 but for float4), half of them stands here; of a
+# link's bandwidth in both directions too. Without a bridge the fast link is PCIe (gen 4: 256, gen 5: 512 gigabits).
+# Adapters are those of the makers' reference machines (DGX, HGX, NVL72), of boards with PCIe those of clouds.
+# fmt: off
 GPUS: Final[Mapping[str, Gpu]] = {
     gpu.name: gpu
     for gpu in (
-        _gpu("H100", (80, 3.35), (989, 1979), "NVIDIA H100 data sheet, SXM"),
-        _gpu("H100 PCIe", (80, 2.0), (756, 1513), "NVIDIA H100 data sheet, PCIe: half of 1,513 and 3,026 TF"),
-        _gpu("H100 NVL", (94, 3.9), (835, 1670), "NVIDIA H100 NVL data sheet: half of 1,671 and 3,341 TF"),
-        _gpu("H200", (141, 4.8), (989, 1979), "NVIDIA H200 data sheet, SXM"),
-        _gpu("H200 NVL", (141, 4.8), (835, 1670), "NVIDIA H200 data sheet, NVL: half of 1,671 and 3,341 TF"),
-        _gpu("B200", (180, 7.7), (2250, 4500), "NVIDIA HGX B200 data sheet: an eighth of its 1.4 TB, 36 and 72 PF"),
-        _gpu("GB200", (186, 8.0), (2500, 5000), "NVIDIA GB200 NVL72 data sheet: 1/72 of 13.4 TB, 360 and 720 PF"),
-        _gpu("B300", (270, 7.7), (2250, 4500), "NVIDIA HGX B300 data sheet: an eighth of its 2.1 TB, 36 and 72 PF"),
-        _gpu(
-            "GB300", (279, 8.0), (2500, 5000), "NVIDIA GB300 NVL72 data sheet: 1/72 of 20 TB, 576 TB/s, 360 and 720 PF"
-        ),
-        _gpu("A100", (80, 2.039), (312, None), "NVIDIA A100 data sheet, SXM, 80 GB"),
-        _gpu("A100-40GB", (40, 1.555), (312, None), "NVIDIA A100 data sheet, SXM, 40 GB"),
-        _gpu("L40S", (48, 0.864), (362, 733), "NVIDIA L40S data sheet"),
-        _gpu("A10G", (24, 0.6), (70, None), "NVIDIA A10G data sheet"),
-        _gpu("MI300X", (192, 5.3), (1307, 2615), "AMD Instinct MI300X data sheet"),
-        _gpu("MI355X", (288, 8.0), (2517, 5033), "AMD Instinct MI355X data sheet"),
+        _gpu("H100", (80, 3.35), (989, 1979), (8, 8, 3600, 400), "NVIDIA H100 data sheet, SXM; DGX H100"),
+        _gpu("H100-96GB", (96, 2.4), (989, 1979), (8, 8, 3600, 400),
+             "H100 with HBM2e at 500 W: torchtitan's benchmarks/llama3_h100_202412_torchtitan.md"),
+        _gpu("H100 PCIe", (80, 2.0), (756, 1513), (8, 8, 512, 200),
+             "NVIDIA H100 data sheet, PCIe: half of 1,513 and 3,026 TF"),
+        _gpu("H100 NVL", (94, 3.9), (835, 1670), (8, 2, 2400, 200),
+             "NVIDIA H100 NVL data sheet: half of 1,671 and 3,341 TF; bridges of two"),
+        _gpu("H200", (141, 4.8), (989, 1979), (8, 8, 3600, 400), "NVIDIA H200 data sheet, SXM"),
+        _gpu("H200 NVL", (141, 4.8), (835, 1670), (8, 4, 3600, 400),
+             "NVIDIA H200 data sheet, NVL: half of 1,671 and 3,341 TF; bridges of four"),
+        _gpu("H800", (80, 3.35), (989, 1979), (8, 8, 1600, 400),
+             "NVIDIA H800: an H100 with 400 GB/s of NVLink; DeepSeek-V3 (2412.19437, section 3.1)"),
+        _gpu("B200", (180, 7.7), (2250, 4500), (8, 8, 7200, 400),
+             "NVIDIA HGX B200 data sheet: an eighth of its 1.4 TB, 36 and 72 PF"),
+        _gpu("GB200", (186, 8.0), (2500, 5000), (4, 72, 7200, 400),
+             "NVIDIA GB200 NVL72 data sheet: 1/72 of 13.4 TB, 360 and 720 PF; trays of 4"),
+        _gpu("B300", (270, 7.7), (2250, 4500), (8, 8, 7200, 800),
+             "NVIDIA HGX B300 data sheet: an eighth of its 2.1 TB, 36 and 72 PF"),
+        _gpu("GB300", (279, 8.0), (2500, 5000), (4, 72, 7200, 800),
+             "NVIDIA GB300 NVL72 data sheet: 1/72 of 20 TB, 576 TB/s, 360 and 720 PF"),
+        _gpu("A100", (80, 2.039), (312, None), (8, 8, 2400, 200), "NVIDIA A100 data sheet, SXM, 80 GB; DGX A100"),
+        _gpu("A100-40GB", (40, 1.555), (312, None), (8, 8, 2400, 200), "NVIDIA A100 data sheet, SXM, 40 GB"),
+        _gpu("L40S", (48, 0.864), (362, 733), (8, 8, 256, 50), "NVIDIA L40S data sheet; AWS g6e.48xlarge"),
+        _gpu("A10G", (24, 0.6), (70, None), (8, 8, 256, 12.5), "NVIDIA A10G data sheet; AWS g5.48xlarge"),
+        _gpu("MI300X", (192, 5.3), (1307, 2615), (8, 8, 3584, 400), "AMD Instinct MI300X data sheet: 7 links of 128 GB/s"),
+        _gpu("MI355X", (288, 8.0), (2517, 5033), (8, 8, 4301, 400), "AMD Instinct MI355X data sheet: 7 of 153.6 GB/s"),
     )
 }
+# fmt: on
+
+
+REACHED: Final[Mapping[str, tuple[float, float]]] = {
+    "A100": (0.859, 0.6),
+    "H100": (0.801, 0.3),
+    "H200": (0.803, 0.3),
+    "B200": (0.776, 0.3),
+    "MI300X": (0.601, 0.3),
+    "H100-96GB": (0.62, 0.28),
+}
+"""Shares of the bfloat16 peak: what the best of large products reaches alone (Bekman, "Machine Learning Engineering",
+table of maximum achievable matmul FLOPS), and fused attention with its backward pass (FlashAttention-2, 2307.08691,
+section 4.1: 335 TF on H100; the last three are guessed)."""
+GUESSED: Final = (0.75, 0.3)
+"""The same of GPUs that nobody measured so."""
+SUSTAINED: Final = 0.93
+"""What products keep up of that in training, where power and clocks sink: fitted to the runs of CALIBRATED in
+tests/trainer/planning/published.py."""
+FLOAT8: Final = 0.7
+"""What float8 products reach of that share, scaling included: fitted."""
+COPIES: Final = 0.85
+"""What of the memory's bandwidth kernels reach that it bounds: fitted."""
+LINKS: Final = (0.75, 0.85)
+"""What of the rate of the fast link, and of that between nodes, collectives of large messages reach: fitted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measured:
+    """What `sluice plan --measure` found. Seconds of the products of each shape; forward and backward of a layer, and
+    of embedding, head and loss (none: of a mixture of experts, or under tensor or context parallel); updates of a
+    layer's parameters and of the others'."""
+
+    device: str
+    products: Mapping[tuple[int, int, int], float]
+    layer: tuple[float, float] | None
+    ends: tuple[float, float] | None
+    update: tuple[float, float] | None
+
+
+def _read_measured(path: str) -> tuple[Gpu, Measured, tuple[float, float] | None]:
+    """The device as a GPU, its table, and gigabits a second and microseconds of a hop of its collectives."""
+    try:
+        raw = json.loads(Path(path).read_text(encoding="utf-8"))
+        device, peak = raw["device"], peak_of_device(raw["device"])
+        known = next((gpu for gpu in GPUS.values() if gpu.peak_flops == peak and gpu.name in device), None)
+        link = raw["link"]
+        gpu = Gpu(
+            name=device,
+            memory_bytes=raw["memory_bytes"],
+            memory_bandwidth=raw["copy_bytes_per_second"],
+            peak_flops=peak or raw["peak_flops"],
+            peak_float8=known.peak_float8 if known else None,
+            gpus_per_node=known.gpus_per_node if known else 1,
+            gpu_domain=known.gpu_domain if known else 1,
+            intra_gbps=known.intra_gbps if known else link["gbps"],
+            inter_gbps=known.inter_gbps if known else link["gbps"],
+            source=f"measured: {path}",
+        )
+        pairs = {name: tuple(raw[name]) if name in raw else None for name in ("layer", "ends", "update")}
+        products = {tuple(product["shape"]): product["seconds"] for product in raw["products"]}
+        return gpu, Measured(device=device, products=products, **pairs), link and (link["gbps"], link["hop_us"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RecipeError(
+            f"plan.measured = {path!r}: expected a file of `sluice plan --measure` ({error!r})"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The machines of a plan: the keys of `[plan]`, and for those that it leaves out what belongs to the GPU's name."""
+
+    gpu: Gpu
+    gpus_per_node: int
+    gpu_domain: int
+    intra_gbps: float
+    inter_gbps: float
+    near_gpus: int
+    far_gbps: float
+    latency_us: tuple[float, float, float]
+    rails: int
+    overlap: float
+    efficiency: float | None
+    float8_efficiency: float | None
+    reached: float
+    reached_float8: float
+    attention: float
+    memory_bandwidth: float
+    fused_attention: bool
+    fused_gradients: bool
+    usable_bytes: float
+    measured: Measured | None = None
+
+
+def machine_of(plan: PlanTable) -> Machine:
+    """RecipeError where the GPU is not known. A recipe that gives `gpus_per_node` alone means the fast link's GPUs too."""
+    if plan.measured is not None:
+        gpu, measured, link = _read_measured(plan.measured)
+        reached = max(2.0 * math.prod(shape) / seconds for shape, seconds in measured.products.items())
+        guessed = _machine(replace(plan, latency_us=(link[1],) * 3 if link else plan.latency_us), gpu)
+        return replace(
+            guessed,
+            reached=reached / gpu.peak_flops,
+            memory_bandwidth=gpu.memory_bandwidth,
+            intra_gbps=plan.intra_gbps or gpu.intra_gbps,
+            inter_gbps=plan.inter_gbps or gpu.inter_gbps,
+            measured=measured,
+        )
+    return _machine(plan, gpu_named(plan.gpu))
+
+
+def _machine(plan: PlanTable, gpu: Gpu) -> Machine:
+    products, attention = REACHED.get(gpu.name, GUESSED)
+    return Machine(
+        gpu=gpu,
+        gpus_per_node=plan.gpus_per_node or gpu.gpus_per_node,
+        gpu_domain=plan.gpu_domain or plan.gpus_per_node or gpu.gpu_domain,
+        intra_gbps=plan.intra_gbps or LINKS[0] * gpu.intra_gbps,
+        inter_gbps=plan.inter_gbps or LINKS[1] * gpu.inter_gbps,
+        near_gpus=plan.near_gpus,
+        far_gbps=plan.far_gbps,
+        latency_us=plan.latency_us,
+        rails=plan.rails,
+        overlap=plan.overlap,
+        efficiency=plan.efficiency,
+        float8_efficiency=plan.float8_efficiency or plan.efficiency,
+        reached=products * SUSTAINED,
+        reached_float8=products * SUSTAINED * FLOAT8,
+        attention=attention,
+        memory_bandwidth=COPIES * gpu.memory_bandwidth,
+        fused_attention=plan.fused_attention,
+        fused_gradients=plan.fused_gradients,
+        usable_bytes=gpu.memory_bytes * (1 - plan.headroom),
+    )
 
 
 def gpu_named(name: str) -> Gpu:

@@ -82,6 +82,19 @@ class LayerSplit:
     alike: tuple[tuple[int, ...], ...]
 
 
+class Kernels(NamedTuple):
+    """What of a layout decides how long a layer's kernels take in a micro-batch of `tokens` positions."""
+
+    config: ModelConfig
+    tp: int
+    ep: int
+    tokens: float
+    seq_len: int
+    compute_bytes: int
+    float8: bool
+    compiled: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLayout:
     """`compute_bytes` of a number in forward and backward, `weight_bytes` of a weight, a gradient or a moment."""
@@ -101,6 +114,22 @@ class PlannedLayout:
     num_micro_batches: int
     prefetch_layers: int = 1
     async_tp: bool = False
+    compiled: bool = False
+
+    @property
+    def kernels(self) -> Kernels:
+        """What `trainer.planning.products` times."""
+        mesh = self.mesh
+        return Kernels(
+            config=self.config,
+            tp=mesh.tp,
+            ep=mesh.ep,
+            tokens=self.mean_tokens,
+            seq_len=self.seq_len,
+            compute_bytes=self.compute_bytes,
+            float8=self.float8,
+            compiled=self.compiled,
+        )
 
     @property
     def shards(self) -> ShardCounts:
@@ -258,6 +287,7 @@ def planned_layout(table: TrainTable, config: ModelConfig) -> PlannedLayout:
         num_micro_batches=micro_batches(table.pipeline, mesh.pp, -(-slice_size // micro_batch)),
         prefetch_layers=table.overlap.prefetch_layers,
         async_tp=table.overlap.async_tp,
+        compiled=table.compile,
     )
 
 

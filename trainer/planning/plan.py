@@ -25,7 +25,7 @@ from trainer.model.sizes import PLANNED_KINDS, SIZES, ModelConfig, model_config
 from trainer.options import PlanTable, TrainRecipe, TrainTable
 from trainer.planning import cadence
 from trainer.planning.communication import Traffic, stays_within, traffic
-from trainer.planning.gpus import Gpu, gpu_named
+from trainer.planning.gpus import Gpu, Machine, machine_of
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.memory import Memory, memory
 from trainer.planning.throughput import Throughput, throughput
@@ -89,6 +89,7 @@ class TrainingPlan:
     vocabulary: VocabularyCost
     layout: PlannedLayout
     gpu: Gpu
+    usable_bytes: float
     memory: Memory
     traffic: tuple[Traffic, ...]
     throughput: Throughput
@@ -98,33 +99,33 @@ class TrainingPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether the fullest GPU has room. (A GPU reports up to 7% more than its data sheet promises; that is left to
-        the driver, the communication library and fragmentation.)"""
-        return self.memory.total <= self.gpu.memory_bytes
+        """Whether the fullest GPU has room, with `plan.headroom` left of what its data sheet promises."""
+        return self.memory.total <= self.usable_bytes
 
 
 def plan_training(recipe: TrainRecipe) -> TrainingPlan:
     """The plan of a recipe; reads at most the data's index. RecipeError where the recipe cannot be carried out."""
-    table, gpu = recipe.train, gpu_named(recipe.plan.gpu)
+    table, machine = recipe.train, machine_of(recipe.plan)
     corpus = finished_corpus(table)
     config, vocabulary = planned_model(table, corpus)
     layout = planned_layout(table, config)
-    check_gpu(layout, gpu)
-    sent = traffic(layout, recipe.plan)
-    speed = throughput(layout, sent, recipe.plan, gpu)
-    checkpoints = plan_checkpoints(layout, recipe.plan, table.checkpoint.every, speed.step_seconds)
+    check_gpu(layout, machine.gpu)
+    sent = traffic(layout, machine)
+    speed = throughput(layout, sent, machine)
+    checkpoints = plan_checkpoints(layout, recipe.plan, machine, table.checkpoint.every, speed.step_seconds)
     return TrainingPlan(
         run=recipe.run.name,
         model=table.model,
         vocabulary=vocabulary,
         layout=layout,
-        gpu=gpu,
+        gpu=machine.gpu,
+        usable_bytes=machine.usable_bytes,
         memory=memory(layout),
         traffic=sent,
         throughput=speed,
         checkpoints=checkpoints,
         budget=plan_budget(recipe, layout, speed, checkpoints, corpus),
-        notes=_notes(layout, recipe.plan),
+        notes=_notes(layout, machine),
     )
 
 
@@ -159,11 +160,18 @@ def checkpoint_bytes(layout: PlannedLayout) -> float:
     return 3.0 * layout.weight_bytes * layout.config.num_parameters
 
 
-def plan_checkpoints(layout: PlannedLayout, plan: PlanTable, every_steps: int, step_seconds: float) -> Checkpoints:
+def mtbf_hours(plan: PlanTable, num_nodes: int) -> float:
+    """Mean hours between failures of a job on so many nodes: any of them stops it (2410.21680, section III)."""
+    return plan.mtbf_hours or 24 / (plan.failures_per_node_day * num_nodes)
+
+
+def plan_checkpoints(
+    layout: PlannedLayout, plan: PlanTable, machine: Machine, every_steps: int, step_seconds: float
+) -> Checkpoints:
     """Size and cadence; every GPU writes its share at `plan.storage_gbps`."""
-    size = checkpoint_bytes(layout)
-    save = size / (layout.mesh.num_workers * plan.storage_gbps * 1e9 / 8)
-    mtbf = plan.mtbf_hours * 3600
+    size, num = checkpoint_bytes(layout), layout.mesh.num_workers
+    save = size / (num * plan.storage_gbps * 1e9 / 8)
+    mtbf = mtbf_hours(plan, -(-num // machine.gpus_per_node)) * 3600
     young = cadence.young_interval(save, mtbf)
     available = cadence.availability_interval(save, mtbf, plan.restart_seconds)
     every = every_steps * step_seconds
@@ -207,7 +215,7 @@ def plan_budget(
     )
 
 
-def _notes(layout: PlannedLayout, plan: PlanTable) -> tuple[str, ...]:
+def _notes(layout: PlannedLayout, machine: Machine) -> tuple[str, ...]:
     """The assumptions behind the figures."""
     mesh, notes = layout.mesh, []
     if mesh.pp > 1 and layout.zero >= 2:
@@ -215,14 +223,14 @@ def _notes(layout: PlannedLayout, plan: PlanTable) -> tuple[str, ...]:
             f"train.zero = {layout.zero}: within a step torch's pipelines hold weights and gradients whole; only "
             "the moments stay sharded"
         )
-    if mesh.tp > plan.gpus_per_node:
+    if mesh.tp > machine.gpu_domain:
         notes.append(
-            f"train.parallel.tp = {mesh.tp}: more than a node's {plan.gpus_per_node} GPUs, so each layer waits for the "
+            f"train.parallel.tp = {mesh.tp}: more than a node's {machine.gpu_domain} GPUs, so each layer waits for the "
             "slow link"
         )
-    elif not stays_within(mesh.tp, plan.gpus_per_node, mesh.num_workers):
+    elif not stays_within(mesh.tp, machine.gpu_domain, mesh.num_workers):
         notes.append(
-            f"train.parallel.tp = {mesh.tp}: a node's {plan.gpus_per_node} GPUs are no multiple of it, so some peers "
+            f"train.parallel.tp = {mesh.tp}: a node's {machine.gpu_domain} GPUs are no multiple of it, so some peers "
             "lie on two nodes, which training refuses"
         )
     if layout.num_micro_batches > layout.num_full_micro_batches:

@@ -1,13 +1,25 @@
-"""The products of a layer with its weights, as one GPU does them: their sides, and which of them run in float8."""
+"""The kernels of a layer, as one GPU runs them: products with weights by their sides, which of them run in float8,
+attention, and what memory bounds; and how long each takes."""
 
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from trainer.model.sizes import ModelConfig
 from trainer.parallel.checks import takes_float8
-from trainer.planning.layout import PlannedLayout
+from trainer.planning.gpus import Machine
+from trainer.planning.layout import Kernels, PlannedLayout
+
+TILE: Final = 128
+"""Rows and columns that a product's kernel does at once: what a side lacks to the next multiple takes its time too
+(NVIDIA, "Matrix multiplication background user's guide", tile quantization)."""
+EAGER: Final = 3.0
+"""How many times the bytes of fused kernels it takes where each operation is a kernel of its own (train.compile off):
+torchtitan's table 1, 5,762 beside 6,667 tokens a second."""
+BYTES_A_SCORE: Final = 9.0
+"""Memory traffic of softmax and dropout of an attention that writes its scores, beside its products: 2205.05198, section
+4.1, of two 16-bit numbers and a mask kept."""
 
 
 class LayerProduct(NamedTuple):
@@ -26,6 +38,73 @@ class LayerProduct(NamedTuple):
     def flops(self) -> float:
         """Operations of one of them for a token of a micro-batch, forward."""
         return 2.0 * self.rows * self.inputs * self.outputs
+
+
+class LayerSeconds(NamedTuple):
+    """Seconds of one micro-batch in a layer, forward: products with weights, attention, and what memory bounds.
+    `again`: what selective recomputation adds to backward; `more`: what backward was measured to take beside twice
+    forward."""
+
+    products: float
+    attention: float
+    elementwise: float
+    again: float
+    more: float = 0.0
+
+
+def product_seconds(product: LayerProduct, tokens: float, compute_bytes: int, machine: Machine) -> float:
+    """Seconds of one product: its operations, in whole tiles, at what large products reach of the peak, and its bytes.
+    So its speed saturates with its intensity I as r·P·I / (I + r·ridge). `plan.efficiency`: at that share of the peak."""
+    rows, inner, columns = tokens * product.rows, product.inputs, product.outputs
+    peak, reached, given = machine.gpu.peak_flops, machine.reached, machine.efficiency
+    if product.float8 and machine.gpu.peak_float8:
+        peak, reached, given = machine.gpu.peak_float8, machine.reached_float8, machine.float8_efficiency
+    if given is not None:
+        return 2.0 * rows * inner * columns / (given * peak)
+    if machine.measured is not None and (known := machine.measured.products.get((round(rows), inner, columns))):
+        return known
+    factor = 1 if product.float8 else compute_bytes
+    moved = factor * (rows * inner + inner * columns) + compute_bytes * rows * columns
+    wide = -(-rows // TILE) * -(-columns // TILE) * TILE**2
+    return 2.0 * wide * inner / (reached * peak) + moved / machine.memory_bandwidth
+
+
+def layer_seconds(layout: PlannedLayout, machine: Machine, *, sparse: bool) -> LayerSeconds:
+    """Of a layer with experts (`sparse`) or without, in a micro-batch of `mean_tokens`. Selective recomputation does
+    again what `trainer.parallel.recompute` does not keep: keys, attention's output projection, up, the router;
+    attention is kept."""
+    return _layer_seconds(layout.kernels, machine, sparse)
+
+
+@functools.lru_cache(maxsize=4096)
+def _layer_seconds(layer: Kernels, machine: Machine, sparse: bool) -> LayerSeconds:
+    config, tp, tokens, size = layer.config, layer.tp, layer.tokens, layer.compute_bytes
+    products = again = 0.0
+    for product in _layer_products(config, tp, layer.ep, layer.float8, sparse):
+        seconds = product_seconds(product, tokens, size, machine)
+        products += product.times * seconds
+        again += product.again * seconds
+    flops = tokens / tp * config.attention_flops(layer.seq_len) / 3
+    if machine.efficiency is not None:
+        return LayerSeconds(products, flops / (machine.efficiency * machine.gpu.peak_flops), 0.0, again)
+    if machine.measured is not None and machine.measured.layer is not None and not sparse:
+        ahead, back = machine.measured.layer
+        return LayerSeconds(min(products, ahead), 0.0, max(0.0, ahead - products), again, back - 2 * ahead)
+    heads, pairs = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    hidden = config.hidden
+    if sparse and config.experts is not None:
+        hidden = config.experts.hidden * (config.experts.top_k + config.experts.num_shared)
+    # Two norms and two sums of the residual stream, rotation of queries and keys, and the gate: numbers read and written.
+    numbers = tokens * (10 * config.width + 2 * (heads + pairs) + 3 * hidden) / tp
+    elementwise = size * numbers * (1.0 if layer.compiled else EAGER) / machine.memory_bandwidth
+    if machine.fused_attention:
+        # A causal mask leaves half of the operations.
+        attention = flops / 2 / (machine.attention * machine.gpu.peak_flops)
+        return LayerSeconds(products, attention, elementwise, again + elementwise)
+    scores = tokens * config.num_heads / tp * layer.seq_len
+    attention = flops / (machine.reached * machine.gpu.peak_flops)
+    attention += scores * (2 * size + BYTES_A_SCORE) / machine.memory_bandwidth
+    return LayerSeconds(products, attention, elementwise, attention)
 
 
 def layer_products(layout: PlannedLayout, *, sparse: bool) -> tuple[LayerProduct, ...]:
@@ -67,3 +146,10 @@ def _layer_products(config: ModelConfig, tp: int, ep: int, float8: bool, sparse:
             product("shared experts' down", (hidden, width), 1, 0, 1 / tp),
         ]
     return tuple(found)
+
+
+def output_product(layout: PlannedLayout) -> LayerProduct:
+    """The output matrix."""
+    return LayerProduct(
+        "output matrix", 1.0, layout.config.width, layout.config.vocab_size // layout.mesh.tp, 1, 0, False
+    )

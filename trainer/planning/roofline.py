@@ -12,12 +12,12 @@ import numpy as np
 
 from lineage.index.blocks import BLOCK_TOKENS, TOKEN_BYTES
 from trainer.model.sizes import Experts, ModelConfig
-from trainer.options import PlanTable, TrainRecipe
+from trainer.options import TrainRecipe
 from trainer.planning.communication import all_to_all_path, ring_bytes, ring_path, traffic
-from trainer.planning.gpus import Gpu, gpu_named
+from trainer.planning.gpus import Gpu, Machine, machine_of
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.plan import check_gpu, finished_corpus, planned_model
-from trainer.planning.products import LayerProduct, layer_products
+from trainer.planning.products import LayerProduct, layer_products, output_product
 from trainer.planning.throughput import throughput
 
 CHINCHILLA: Final = (1.8172, 482.01, 2085.43, 0.3478, 0.3658)
@@ -100,12 +100,13 @@ class Roofline:
 
 def roofline(recipe: TrainRecipe) -> Roofline:
     """The figures of a recipe's layout; RecipeError as `plan_training`."""
-    gpu = gpu_named(recipe.plan.gpu)
+    machine = machine_of(recipe.plan)
+    gpu = machine.gpu
     config, _ = planned_model(recipe.train, finished_corpus(recipe.train))
     layout = planned_layout(recipe.train, config)
     check_gpu(layout, gpu)
-    speed = throughput(layout, traffic(layout, recipe.plan), recipe.plan, gpu)
-    exchanges = tuple(_exchanges(layout, recipe.plan))
+    speed = throughput(layout, traffic(layout, machine), machine)
+    exchanges = tuple(_exchanges(layout, machine))
     return Roofline(
         gpu=gpu,
         layout=layout,
@@ -113,7 +114,7 @@ def roofline(recipe: TrainRecipe) -> Roofline:
         exchanges=exchanges,
         overtaken=next((one for one in exchanges if one.all_to_all_seconds > one.tensor_seconds), None),
         forecast=forecast(config, recipe.train.steps * layout.global_batch * layout.seq_len),
-        reading=reading(layout, speed.tokens_per_second, recipe.plan, recipe.train.order.window_blocks),
+        reading=reading(layout, speed.tokens_per_second, machine, recipe.train.order.window_blocks),
     )
 
 
@@ -128,8 +129,7 @@ def products(layout: PlannedLayout, gpu: Gpu) -> Iterator[Product]:
         if product.name == "attention's output":
             yield _attention(layout, gpu)
         yield _product(layout, gpu, product)
-    output = LayerProduct("output matrix", 1.0, config.width, config.vocab_size // layout.mesh.tp, 1, 0, False)
-    yield _product(layout, gpu, output)
+    yield _product(layout, gpu, output_product(layout))
 
 
 def _attention(layout: PlannedLayout, gpu: Gpu) -> Product:
@@ -165,20 +165,20 @@ def _product(layout: PlannedLayout, gpu: Gpu, product: LayerProduct) -> Product:
     )
 
 
-def _exchanges(layout: PlannedLayout, plan: PlanTable) -> Iterator[ExpertExchange]:
+def _exchanges(layout: PlannedLayout, machine: Machine) -> Iterator[ExpertExchange]:
     """For ever more experts, each on a GPU of its own, of which a token sees as many as the model's (2 where it has
     none): beside tensor parallel over the layout's tp, or a node where that is 1."""
     experts = layout.config.experts or Experts(num_experts=2, top_k=2, hidden=layout.config.hidden)
-    tp = layout.mesh.tp if layout.mesh.tp > 1 else plan.gpus_per_node
+    tp = layout.mesh.tp if layout.mesh.tp > 1 else machine.gpu_domain
     stream = layout.tokens * layout.config.width * layout.compute_bytes
-    tensor = 2 * ring_path(1, tp, plan, tp).seconds(ring_bytes(stream, tp))
+    tensor = 2 * ring_path(1, tp, machine, tp).seconds(ring_bytes(stream, tp))
     ep = 2
     while ep <= max(4096, layout.mesh.num_workers):
         # A GPU has the tokens that it would share with tp − 1 others under tensor parallel.
         sent = ring_bytes(stream / tp * experts.top_k, ep)
         yield ExpertExchange(
             num_experts=ep,
-            all_to_all_seconds=2 * all_to_all_path(ep, plan, ep).seconds(sent),
+            all_to_all_seconds=2 * all_to_all_path(ep, machine, ep).seconds(sent),
             tensor_seconds=tensor,
         )
         ep *= 2
@@ -209,15 +209,15 @@ def forecast(config: ModelConfig, num_tokens: int) -> Forecast:
     )
 
 
-def reading(layout: PlannedLayout, tokens_per_second: float, plan: PlanTable, window_blocks: int) -> LoaderReading:
+def reading(layout: PlannedLayout, tokens_per_second: float, machine: Machine, window_blocks: int) -> LoaderReading:
     """What the processes read at this speed. Data parallel ranks read their own rows, all others the same ones; a node
     fetches each block that it needs once."""
     mesh = layout.mesh
     # Pipeline ranks lie furthest apart: only the nodes of the first and last of them read, the same rows. A node that
     # is partly filled reads too.
     stage, num = mesh.dp * mesh.cp * mesh.tp, mesh.num_workers
-    reading_nodes = {rank // plan.gpus_per_node for rank in (*range(stage), *range(num - stage, num))}
-    slices = min(mesh.dp, -(-stage // plan.gpus_per_node))
+    reading_nodes = {rank // machine.gpus_per_node for rank in (*range(stage), *range(num - stage, num))}
+    slices = min(mesh.dp, -(-stage // machine.gpus_per_node))
     wanted = tokens_per_second * TOKEN_BYTES
     amplified = read_amplification(slices, layout.global_batch, layout.seq_len, window_blocks)
     return LoaderReading(

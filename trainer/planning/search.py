@@ -20,10 +20,10 @@ from typing import Final, Literal, NamedTuple
 
 from lineage.recipe import RecipeError
 from trainer.model.sizes import ModelConfig
-from trainer.options import PlanTable, TrainRecipe
+from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_mesh, check_split_backward
 from trainer.planning.communication import stays_within, traffic
-from trainer.planning.gpus import Gpu, gpu_named
+from trainer.planning.gpus import Machine, machine_of
 from trainer.planning.layout import (
     ParameterCounts,
     Part,
@@ -129,15 +129,15 @@ def search(recipe: TrainRecipe, limit: int = 20) -> SearchResult:
     """All layouts of the recipe's model, batch and number of processes on the GPUs of its [plan]. RecipeError where the
     model cannot be planned at all."""
     began = time.perf_counter()
-    gpu = gpu_named(recipe.plan.gpu)
+    machine = machine_of(recipe.plan)
     config, _ = planned_model(recipe.train, finished_corpus(recipe.train))
-    maker = _Maker(recipe, config, gpu)
+    maker = _Maker(recipe, config, machine)
     for core in maker.cores():
         maker.spread(core)
     ranking = _Ranking(maker)
     ranked = tuple(itertools.islice(ranking.fastest(range(len(maker.fitting))), limit))
     by_axis = {axis: _by_value(ranking, maker, axis) for axis in ("tp", "pp", "cp", "ep")}
-    own, own_refused = _own(recipe, config, gpu)
+    own, own_refused = _own(recipe, config, machine)
     return SearchResult(
         ranked=ranked,
         by_axis=by_axis,
@@ -156,23 +156,23 @@ def _by_value(ranking: _Ranking, maker: _Maker, axis: str) -> dict[int, Candidat
     return {value: next(ranking.fastest(numbers[value])) for value in sorted(numbers)}
 
 
-def _own(recipe: TrainRecipe, config: ModelConfig, gpu: Gpu) -> tuple[Candidate | None, str | None]:
+def _own(recipe: TrainRecipe, config: ModelConfig, machine: Machine) -> tuple[Candidate | None, str | None]:
     try:
         layout = planned_layout(recipe.train, config)
-        check_gpu(layout, gpu)
+        check_gpu(layout, machine.gpu)
     except RecipeError as error:
         return None, str(error)
-    return evaluate(layout, recipe.plan, gpu), None
+    return evaluate(layout, machine), None
 
 
-def evaluate(layout: PlannedLayout, plan: PlanTable, gpu: Gpu) -> Candidate:
+def evaluate(layout: PlannedLayout, machine: Machine) -> Candidate:
     """One layout, whether it fits or not."""
-    times = pass_times(layout, plan, gpu)
-    return _timed(layout, plan, gpu, (times, pipeline_seconds(times, layout, plan)))
+    times = pass_times(layout, machine)
+    return _timed(layout, machine, (times, pipeline_seconds(times, layout, machine)))
 
 
-def _timed(layout: PlannedLayout, plan: PlanTable, gpu: Gpu, known: tuple[MicroBatchTime, float]) -> Candidate:
-    speed = throughput_of(layout, traffic(layout, plan), gpu, *known)
+def _timed(layout: PlannedLayout, machine: Machine, known: tuple[MicroBatchTime, float]) -> Candidate:
+    speed = throughput_of(layout, traffic(layout, machine), machine, *known)
     return Candidate(layout=layout, memory=memory(layout), throughput=speed)
 
 
@@ -187,9 +187,9 @@ class _Core:
     instants: dict[tuple[int, ...], tuple[Instant, ...]]
     exact: float | None = None
 
-    def pipeline_seconds(self, plan: PlanTable) -> float:
+    def pipeline_seconds(self, machine: Machine) -> float:
         if self.exact is None:
-            self.exact = pipeline_seconds(self.times, self.layout, plan)
+            self.exact = pipeline_seconds(self.times, self.layout, machine)
         return self.exact
 
 
@@ -203,15 +203,15 @@ class _Fitting:
 class _Maker:
     """Tries the choices, level by level."""
 
-    def __init__(self, recipe: TrainRecipe, config: ModelConfig, gpu: Gpu) -> None:
-        self.recipe, self.config, self.gpu, self.plan = recipe, config, gpu, recipe.plan
+    def __init__(self, recipe: TrainRecipe, config: ModelConfig, machine: Machine) -> None:
+        self.recipe, self.config, self.machine = recipe, config, machine
         self.fitting: list[_Fitting] = []
         self.refused: list[Refused] = []
         table = recipe.train
         # Bytes of numbers and the like are the recipe's; a mesh of one is always possible.
         one = Mesh(dp_replicate=1, dp_shard=1, tp=1, pp=1, cp=1, ep=1)
         self._template = _template(recipe, config, one)
-        check_gpu(self._template, gpu)
+        check_gpu(self._template, machine.gpu)
         self._num_gpus, self._compile = table.num_workers, table.compile
         self._divisors = _divisors(self._num_gpus)
 
@@ -240,8 +240,8 @@ class _Maker:
             if self._num_gpus % (pp * cp * tp):
                 continue
             choice = LayoutChoice(pp=pp, cp=cp, tp=tp, dp=self._num_gpus // (pp * cp * tp))
-            if not stays_within(tp, self.plan.gpus_per_node, self._num_gpus):
-                message = f"a node has {self.plan.gpus_per_node} GPUs, no multiple of {tp}"
+            if not stays_within(tp, self.machine.gpu_domain, self._num_gpus):
+                message = f"a node has {self.machine.gpu_domain} GPUs, no multiple of {tp}"
                 self._refuse(choice, "tp over a node", message)
             elif choice.dp > table.global_batch:
                 message = f"{choice.dp} data parallel ranks share {table.global_batch} sequences"
@@ -294,8 +294,8 @@ class _Maker:
                     continue
             layout = self._layout(decided, num_micro_batches)
             held = {ranks: instants(layout, ranks) for ranks in likely_ranks(layout)}
-            times = pass_times(layout, self.plan, self.gpu)
-            least = least_pipeline_seconds(times, layout, self.plan)
+            times = pass_times(layout, self.machine)
+            least = least_pipeline_seconds(times, layout, self.machine)
             yield _Core(choice=decided, layout=layout, times=times, least=least, instants=held)
 
     def _layout(self, choice: LayoutChoice, num_micro_batches: int) -> PlannedLayout:
@@ -318,12 +318,13 @@ class _Maker:
             micro_batch=choice.micro_batch,
             num_micro_batches=num_micro_batches,
             prefetch_layers=known.prefetch_layers,
+            compiled=known.compiled,
             async_tp=self.recipe.train.overlap.async_tp and choice.tp > 1,
         )
 
     def spread(self, core: _Core) -> None:
         """Every way in which data parallel ranks can hold the weights."""
-        layout, room = core.layout, self.gpu.memory_bytes
+        layout, room = core.layout, self.machine.usable_bytes
         mesh, choice = layout.mesh, core.choice
         for zero, shards in self._holdings(mesh):
             level = layout if zero == 3 else dataclasses.replace(layout, zero=zero)
@@ -414,7 +415,7 @@ class _Ranking:
 
     def fastest(self, numbers: Iterable[int]) -> Iterator[Candidate]:
         """Those of these numbers, fastest first; of equally fast ones that with the least memory, then the first."""
-        plan, gpu, fitting = self._maker.plan, self._maker.gpu, self._maker.fitting
+        machine, fitting = self._maker.machine, self._maker.fitting
         heap = [(fitting[number].core.least, fitting[number].total, number, 0) for number in numbers]
         heapq.heapify(heap)
         while heap:
@@ -424,10 +425,10 @@ class _Ranking:
                 yield self._known[number]
             elif times_reckoned == 1:
                 if number not in self._known:
-                    known = (entry.core.times, entry.core.pipeline_seconds(plan))
-                    self._known[number] = _timed(entry.layout, plan, gpu, known)
+                    known = (entry.core.times, entry.core.pipeline_seconds(machine))
+                    self._known[number] = _timed(entry.layout, machine, known)
                 heapq.heappush(heap, (self._known[number].throughput.step_seconds, held, number, 2))
             else:
-                exposed = synchronising_seconds(entry.layout, traffic(entry.layout, plan), entry.core.times)
-                update = update_seconds(entry.layout, gpu)
+                exposed = synchronising_seconds(entry.layout, traffic(entry.layout, machine), entry.core.times, machine)
+                update = update_seconds(entry.layout, machine)
                 heapq.heappush(heap, (entry.core.least + exposed + update, held, number, 1))

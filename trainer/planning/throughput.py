@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainer.options import PlanTable
 from trainer.planning.communication import (
     Traffic,
     all_to_all_path,
@@ -17,10 +16,10 @@ from trainer.planning.communication import (
     ring_path,
     stream_size,
 )
-from trainer.planning.gpus import Gpu, utilisation
+from trainer.planning.gpus import Machine, utilisation
 from trainer.planning.layout import Part, PlannedLayout
 from trainer.planning.memory import owned_parameters, sharded_bytes
-from trainer.planning.products import layer_products
+from trainer.planning.products import layer_products, layer_seconds, output_product, product_seconds
 from trainer.planning.schedules import PassTimes, PipelinePlan, long_span
 
 
@@ -79,126 +78,107 @@ def bubble_of_whole(stages: int, micro_batches: int, virtual_stages: int = 1) ->
     return (stages - 1) / (virtual_stages * micro_batches + stages - 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """Operations of a part of the model for one token, forward pass only: products with the layers' weights, apart
-    those in float8, attention, and the output matrix. Recomputed ones are in `again_*`."""
-
-    linear: float
-    float8: float
-    attention: float
-    head: float
-    again_linear: float
-    again_float8: float
-    again_attention: float
-
-    @property
-    def model(self) -> float:
-        """Forward and backward, nothing counted twice: of each, backward is twice forward."""
-        return 3 * (self.linear + self.float8 + self.attention + self.head)
-
-    @property
-    def again(self) -> float:
-        """What is computed again."""
-        return self.again_linear + self.again_float8 + self.again_attention
-
-
-def work_of(layout: PlannedLayout, part: Part) -> Work:
-    """The operations of some layers. Recomputed: full, the layers' forward; selective, the products that
-    `trainer.parallel.recompute` does not keep (keys, attention's output projection, up, the router); attention is
-    kept."""
+def flops_again(layout: PlannedLayout) -> float:
+    """Operations that are done again for a token, in all layers: full, the layers' forward pass; selective, the products
+    that `layer_seconds` names."""
     config = layout.config
-    dense, sparse = config.layer_flops(sparse=False) / 3, config.layer_flops(sparse=True) / 3
-    all_linear = part.num_dense * dense + part.num_sparse * sparse
-    float8 = selective = selective_float8 = 0.0
-    for num, with_experts in ((part.num_dense, False), (part.num_sparse, True)):
-        if num:
-            # A token's whole product: tensor peers have parts of the matrix, or of the tokens.
-            for product in layer_products(layout, sparse=with_experts):
-                flops = num * layout.mesh.tp * product.flops
-                if product.float8:
-                    float8 += product.times * flops
-                    selective_float8 += product.again * flops
-                else:
-                    selective += product.again * flops
-    linear = all_linear - float8
-    attention = part.num_layers * config.attention_flops(layout.seq_len) / 3
-    again_linear = again_float8 = again_attention = 0.0
+    num_layers = {False: config.num_layers - config.num_sparse_layers, True: config.num_sparse_layers}
+    if layout.recompute == "none":
+        return 0.0
     if layout.recompute == "full":
-        again_linear, again_float8, again_attention = linear, float8, attention
-    elif layout.recompute == "selective":
-        again_linear, again_float8 = selective, selective_float8
-    return Work(
-        linear=linear,
-        float8=float8,
-        attention=attention,
-        head=config.head_flops / 3 if part.head else 0.0,
-        again_linear=again_linear,
-        again_float8=again_float8,
-        again_attention=again_attention,
+        products = sum(num * config.layer_flops(sparse=sparse) for sparse, num in num_layers.items())
+        return (products + config.num_layers * config.attention_flops(layout.seq_len)) / 3
+    # A token's whole product: tensor peers have parts of the matrix, or of the tokens.
+    return layout.mesh.tp * sum(
+        num * product.again * product.flops
+        for sparse, num in num_layers.items()
+        if num
+        for product in layer_products(layout, sparse=sparse)
     )
 
 
-def compute_times(layout: PlannedLayout, part: Part, plan: PlanTable, gpu: Gpu) -> PassTimes:
+def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTimes:
     """Seconds of one micro-batch, of `mean_tokens`, in some layers, computing alone. The gradients of a product with
     weights take as long as the product each; those of attention, which has no weights, are all of the input's gradient.
     Without balance the context rank with the end of a sequence has (2·cp − 1)/cp times the mean of attention.
 
     Weights' gradients are added up in `weight_bytes`: the product writes them, the sum reads both and writes one. That
     is bound by memory, however few tokens a micro-batch has, and makes small ones dear."""
-    work, tokens = work_of(layout, part), layout.mean_tokens / layout.mesh.tp
-    speed = plan.efficiency * gpu.peak_flops
-    fast = plan.float8_efficiency * gpu.peak_float8 if layout.float8 and gpu.peak_float8 else speed
     cp = layout.mesh.cp
     unequal = (2 * cp - 1) / cp if cp > 1 and layout.context.balance == "none" else 1.0
-    linear, head = tokens * (work.linear / speed + work.float8 / fast), tokens * work.head / speed
-    attention = tokens * work.attention / speed * unequal
-    again = tokens * ((work.again_linear + work.again_attention * unequal) / speed + work.again_float8 / fast)
-    adding = (
-        sum(owned_parameters(layout, part)) * 2 * (layout.compute_bytes + layout.weight_bytes) / gpu.memory_bandwidth
-    )
-    return PassTimes(
-        forward=linear + head + attention, input=linear + head + 2 * attention + again, weight=linear + head + adding
-    )
+    forward = backward = weight = 0.0
+    for num, sparse in ((part.num_dense, False), (part.num_sparse, True)):
+        if num:
+            layer = layer_seconds(layout, machine, sparse=sparse)
+            attention = layer.attention * unequal
+            again = {"none": 0.0, "selective": layer.again, "full": layer.products + attention + layer.elementwise}
+            forward += num * (layer.products + attention + layer.elementwise)
+            backward += num * (
+                layer.products + 2 * (attention + layer.elementwise) + layer.more + again[layout.recompute]
+            )
+            weight += num * layer.products
+    ends = machine.measured.ends if machine.measured is not None else None
+    if part.head and ends is not None:
+        forward, backward, weight = forward + ends[0], backward + ends[1] / 2, weight + ends[1] / 2
+    elif part.head:
+        output = output_product(layout)
+        head = product_seconds(output, layout.mean_tokens, layout.compute_bytes, machine)
+        loss = 0.0
+        if machine.efficiency is None:
+            loss = layout.mean_tokens * output.outputs * (layout.compute_bytes + 8) / machine.memory_bandwidth
+        forward, backward, weight = forward + head + loss, backward + head + loss, weight + head
+    adding = sum(owned_parameters(layout, part)) * 2 * layout.weight_bytes
+    if not machine.fused_gradients:
+        adding *= 1 + layout.compute_bytes / layout.weight_bytes
+    return PassTimes(forward=forward, input=backward, weight=weight + adding / machine.memory_bandwidth)
 
 
-def waiting_times(layout: PlannedLayout, part: Part, plan: PlanTable, gpu: Gpu) -> PassTimes:
-    """Seconds that one micro-batch in some layers waits for other GPUs: tensor peers, expert peers, and context peers,
-    whose ring hides behind attention as far as that is long enough."""
+def waiting_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTimes:
+    """Seconds that one micro-batch in some layers waits for other GPUs: tensor peers, whose messages `async_tp` hides
+    behind the layer's products, expert peers, and context peers, whose ring hides behind attention."""
     mesh, again = layout.mesh, layout.recompute != "none"
     forward = backward = 0.0
     if mesh.tp > 1:
-        path, size = ring_path(1, mesh.tp, plan, mesh.num_workers), ring_bytes(stream_size(layout), mesh.tp)
+        path, size = ring_path(1, mesh.tp, machine, mesh.num_workers), ring_bytes(stream_size(layout), mesh.tp)
         # A layer with experts gathers and scatters for attention alone.
-        gathers = 4 * part.num_dense + 2 * part.num_sparse
-        ends = 2 * (part.embedding + part.head) / 2
-        forward += path.seconds(size, 1) * (gathers + ends)
-        backward += path.seconds(size, 1) * (gathers * (1.75 if again else 1.0) + ends)
+        for num, sparse, gathers in ((part.num_dense, False, 4), (part.num_sparse, True, 2)):
+            a_layer = gathers * path.seconds(size, 1)
+            beside = layer_seconds(layout, machine, sparse=sparse).products if num and layout.async_tp else 0.0
+            forward += num * exposed_seconds(a_layer, beside, machine)
+            backward += num * exposed_seconds(a_layer * (1.75 if again else 1.0), 2 * beside, machine)
+        forward += path.seconds(size, 1) * (part.embedding + part.head)
+        backward += path.seconds(size, 1) * (part.embedding + part.head)
     if mesh.cp > 1:
-        path, size = ring_path(mesh.tp, mesh.cp, plan, mesh.num_workers), ring_bytes(context_size(layout), mesh.cp)
+        path, size = ring_path(mesh.tp, mesh.cp, machine, mesh.num_workers), ring_bytes(context_size(layout), mesh.cp)
         if layout.context.method == "gather":
             a_layer = path.seconds(size, 1)
             forward += part.num_layers * a_layer
             backward += part.num_layers * 2 * a_layer
         else:
-            step = pair_path(mesh.tp, mesh.cp, plan, mesh.num_workers)
+            step = pair_path(mesh.tp, mesh.cp, machine, mesh.num_workers)
             a_layer = step.seconds(size, mesh.cp - 1)
-            speed = plan.efficiency * gpu.peak_flops
-            hidden = layout.mean_tokens / mesh.tp * layout.config.attention_flops(layout.seq_len) / 3 / speed
-            forward += part.num_layers * max(0.0, a_layer - hidden)
-            backward += part.num_layers * max(0.0, 2 * a_layer - 2 * hidden)
+            beside = layer_seconds(layout, machine, sparse=part.num_dense == 0).attention
+            forward += part.num_layers * exposed_seconds(a_layer, beside, machine)
+            backward += part.num_layers * exposed_seconds(2 * a_layer, 2 * beside, machine)
     if mesh.ep > 1:
-        path, size = all_to_all_path(mesh.ep, plan, mesh.num_workers), ring_bytes(expert_size(layout), mesh.ep)
+        path, size = all_to_all_path(mesh.ep, machine, mesh.num_workers), ring_bytes(expert_size(layout), mesh.ep)
         a_layer = 2 * path.seconds(size, 1)
         forward += part.num_sparse * a_layer
         backward += part.num_sparse * a_layer * (2 if again else 1)
     return PassTimes(forward=forward, input=backward, weight=0.0)
 
 
+def exposed_seconds(sending: float, computing: float, machine: Machine) -> float:
+    """What of communication shows beside computing that takes so long: `plan.overlap` of it is hidden, as far as there
+    is computing. (The kernels of a collective take processors and memory bandwidth from those beside it.)"""
+    return sending - machine.overlap * min(sending, computing)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
     """Estimate of a step. `*_seconds` are of one GPU; `exposed_seconds` is communication that computing does not hide,
-    `update_seconds` the optimizer's pass; `bubble` is a share of the whole pipeline time."""
+    `update_seconds` the optimizer's pass; `bubble` and `imbalance` are shares of the whole pipeline time: ranks idle at
+    the beginning and the end of a step, and because one has more work than the mean."""
 
     step_seconds: float
     compute_seconds: float
@@ -206,52 +186,49 @@ class Throughput:
     exposed_seconds: float
     update_seconds: float
     bubble: float
+    imbalance: float
     mfu: float
     hfu: float
     tokens_per_second: float
     tokens_per_second_per_gpu: float
 
 
-def throughput(layout: PlannedLayout, sent: Sequence[Traffic], plan: PlanTable, gpu: Gpu) -> Throughput:
+def throughput(layout: PlannedLayout, sent: Sequence[Traffic], machine: Machine) -> Throughput:
     """The time of a step and what share of the peak it makes of the GPUs.
 
-    Kernels reach `plan.efficiency` of the peak. Tensor, context and expert peers wait for each other; gathering and
+    Kernels take what `layer_seconds` says, or reach `plan.efficiency` of the peak. Tensor, context and expert peers wait for each other; gathering and
     reducing over dp_shard runs beside forward and backward, the all-reduce over replicas beside the last backward: what
     is longer than what hides it is exposed. A pipeline takes as long as its schedule's action table takes when it is
     executed with these times, messages between stages on their way included. Then the optimizer passes over its states.
     The loading of data is not counted."""
-    passes = pass_times(layout, plan, gpu)
-    return throughput_of(layout, sent, gpu, passes, pipeline_seconds(passes, layout, plan))
+    passes = pass_times(layout, machine)
+    return throughput_of(layout, sent, machine, passes, pipeline_seconds(passes, layout, machine))
 
 
 def throughput_of(
-    layout: PlannedLayout, sent: Sequence[Traffic], gpu: Gpu, passes: MicroBatchTime, pipeline: float
+    layout: PlannedLayout, sent: Sequence[Traffic], machine: Machine, passes: MicroBatchTime, pipeline: float
 ) -> Throughput:
     """The same where the times of a micro-batch and of the pipeline are known."""
     mesh, parts = layout.mesh, layout.num_micro_batches
-    exposed = synchronising_seconds(layout, sent, passes)
-    update = update_seconds(layout, gpu)
+    exposed = synchronising_seconds(layout, sent, passes, machine)
+    update = update_seconds(layout, machine)
     step = pipeline + exposed + update
-    mean = Part(
-        num_dense=layout.config.num_layers - layout.config.num_sparse_layers,
-        num_sparse=layout.config.num_sparse_layers,
-        embedding=True,
-        head=True,
-    )
     computing = parts * passes.compute / mesh.pp
     waiting = parts * passes.waiting / mesh.pp
-    work = work_of(layout, mean)
+    uneven = parts * _sum(passes.fullest) - computing - waiting if mesh.pp > 1 else 0.0
+    flops = layout.config.flops_per_token(layout.seq_len)
     per_gpu = layout.global_batch * layout.seq_len / step / mesh.num_workers
-    utilised = utilisation(layout.config.flops_per_token(layout.seq_len) * per_gpu, gpu.peak_flops)
+    utilised = utilisation(flops * per_gpu, machine.gpu.peak_flops)
     return Throughput(
         step_seconds=step,
         compute_seconds=computing,
         communication_seconds=sum(kind.seconds for kind in sent),
         exposed_seconds=waiting + exposed,
         update_seconds=update,
-        bubble=1 - (computing + waiting) / pipeline,
+        bubble=1 - (computing + waiting + uneven) / pipeline,
+        imbalance=uneven / pipeline,
         mfu=utilised,
-        hfu=utilised * (work.model + work.again) / work.model,
+        hfu=utilised * (flops + flops_again(layout)) / flops,
         tokens_per_second=per_gpu * mesh.num_workers,
         tokens_per_second_per_gpu=per_gpu,
     )
@@ -270,11 +247,11 @@ class MicroBatchTime:
     waiting: float
 
 
-def pass_times(layout: PlannedLayout, plan: PlanTable, gpu: Gpu) -> MicroBatchTime:
+def pass_times(layout: PlannedLayout, machine: Machine) -> MicroBatchTime:
     """The times of a micro-batch, from those of the few kinds of stages that there are."""
     split = layout.split
-    computing = [compute_times(layout, part, plan, gpu) for part in split.kinds]
-    waiting = [waiting_times(layout, part, plan, gpu) for part in split.kinds]
+    computing = [compute_times(layout, part, machine) for part in split.kinds]
+    waiting = [waiting_times(layout, part, machine) for part in split.kinds]
     both = [_plus(one, other) for one, other in zip(computing, waiting, strict=True)]
     counts = split.counts
     whole = PassTimes(
@@ -308,27 +285,27 @@ def _plus(one: PassTimes, other: PassTimes) -> PassTimes:
     )
 
 
-def send_seconds(layout: PlannedLayout, plan: PlanTable) -> float:
+def send_seconds(layout: PlannedLayout, machine: Machine) -> float:
     """Seconds of a message to the next stage."""
     mesh = layout.mesh
     if mesh.pp == 1:
         return 0.0
-    return pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, plan, mesh.num_workers).seconds(
+    return pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, machine, mesh.num_workers).seconds(
         stream_size(layout) / mesh.tp
     )
 
 
-def pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, plan: PlanTable) -> float:
+def pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, machine: Machine) -> float:
     """Seconds from the first forward to the last backward pass of a step, by executing the schedule's action table."""
     num, pp = layout.num_micro_batches, layout.mesh.pp
     if pp == 1:
         return num * _sum(times.whole)
-    whole = dataclasses.replace(times.whole, send=send_seconds(layout, plan))
+    whole = dataclasses.replace(times.whole, send=send_seconds(layout, machine))
     table = PipelinePlan(layout.pipeline.schedule, pp, layout.pipeline.num_virtual, num)
     return long_span(table, whole, times.shares)
 
 
-def least_pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, plan: PlanTable) -> float:
+def least_pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, machine: Machine) -> float:
     """What `pipeline_seconds` is at least, without a simulation.
 
     Rank r begins when the first micro-batch has passed the stages before its own, and then has all its work. Where both
@@ -337,7 +314,7 @@ def least_pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, plan: P
     num, pp, whole = layout.num_micro_batches, layout.mesh.pp, times.whole
     if pp == 1:
         return num * _sum(whole)
-    send, total = send_seconds(layout, plan), _sum(whole)
+    send, total = send_seconds(layout, machine), _sum(whole)
     passes, messages = (whole.forward, 1) if layout.pipeline.splits_backward else (total, 2)
     least, before = 0.0, 0.0
     for rank in range(pp):
@@ -346,21 +323,28 @@ def least_pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, plan: P
     return least
 
 
-def synchronising_seconds(layout: PlannedLayout, sent: Sequence[Traffic], times: MicroBatchTime) -> float:
+def synchronising_seconds(
+    layout: PlannedLayout, sent: Sequence[Traffic], times: MicroBatchTime, machine: Machine
+) -> float:
     """Seconds of gathering parameters and reducing gradients that no computing hides."""
     forward, backward = times.fullest.forward, times.fullest.input + times.fullest.weight
     rounds = 1 if layout.synchronises_once else layout.num_micro_batches
     gather, reduce = (_seconds(sent, what) / rounds for what in ("all-gather", "reduce-scatter"))
     gather_forward = gather / 2 if layout.zero == 3 and not layout.synchronises_once else gather
-    exposed = max(0.0, gather_forward - forward) + max(0.0, gather - gather_forward + reduce - backward)
-    return rounds * exposed + max(0.0, _seconds(sent, "all-reduce") - backward)
+    exposed = exposed_seconds(gather_forward, forward, machine)
+    exposed += exposed_seconds(gather - gather_forward + reduce, backward, machine)
+    return rounds * exposed + exposed_seconds(_seconds(sent, "all-reduce"), backward, machine)
 
 
-def update_seconds(layout: PlannedLayout, gpu: Gpu) -> float:
+def update_seconds(layout: PlannedLayout, machine: Machine) -> float:
     """Seconds of AdamW on the fullest rank, bound by memory: it reads weight, gradient and both moments and writes all
     but the gradient, each rank those that it shards."""
+    if machine.measured is not None and machine.measured.update is not None:
+        of_layer, others = machine.measured.update
+        part = layout.largest
+        return (part.num_layers * of_layer + (part.embedding or part.head) * others) / layout.num_shards
     _, moments = sharded_bytes(layout, layout.largest)
-    return 3.5 * moments / gpu.memory_bandwidth
+    return 3.5 * moments / machine.memory_bandwidth
 
 
 def _seconds(sent: Sequence[Traffic], what: str) -> float:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from lineage.storage import objects
+from lineage.storage.durable import entry_changed, make_folder
 from lineage.storage.folder import Folder, StorageError
 from trainer.telemetry.step_report import StepReport
 
@@ -92,8 +93,9 @@ class JsonLines:
             self._put_again_at = time.monotonic() + _PUT_EVERY_SECONDS
         else:
             self._path = Path(output.at(METRICS_FILE))
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(str(self._path.parent), output.url)
             _end_last_line(self._path)
+            entry_changed(str(self._path), output.url)  # the next file that is published brings its name to the disk
         self._file = self._path.open("a", encoding="utf-8")
 
     def write(self, report: StepReport) -> None:

@@ -1,10 +1,10 @@
 """Every step and rule on one page: what each measured, its threshold and verdict, and the text before and after.
 
   sluice explain recipes/crawl.toml --file page.html
-  sluice explain recipes/crawl.toml --text note.txt --source notes
+  sluice explain recipes/crawl.toml --text note.txt
   sluice explain recipes/crawl.toml --warc crawl.warc.gz --offset 43210
-  sluice explain recipes/texts.toml --file texts.jsonl --offset 1180    the line that begins at this byte
-  sluice explain recipes/repos.toml --file repos.parquet --row 7 --element 2    row 7, the third of its files
+  sluice explain recipes/crawl.toml --file texts.jsonl --offset 1180    the line that begins at this byte
+  sluice explain recipes/crawl.toml --file texts.parquet --row 7    (and --element 2: the third of its files)
   sluice explain OUT --doc 0123…              a document of a finished output, read again from its crawl file
   sluice explain OUT --url https://…          by URL, in any spelling that is normalised to the same
   sluice explain OUT --doc 0123… --set quality.min_words=30     as it would be with another threshold

@@ -19,7 +19,7 @@ they were there are not run again, and the bytes are those of a run from the inp
   sluice run recipes/crawl.toml --set run.output=s3://bucket/out --set 'source.0.limit=2'
   sluice run recipes/crawl.toml --try 20        the first 20 documents of each file, into an output of their own
   sluice run recipes/crawl.toml --strict
-  sluice run recipes/texts.toml --set ray.address=none        in this process, without Ray: for small inputs
+  sluice run recipes/crawl.toml --set ray.address=none        in this process, without Ray: for small inputs
   sluice run recipes/crawl.toml --from out/crawl --set quality.min_words=80 --set run.output=out/stricter
 """
 

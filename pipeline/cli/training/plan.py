@@ -27,7 +27,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.arguments import add_json, add_recipe, count
@@ -51,6 +53,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--search", action="store_true", help="rank all layouts for as many processes, and say why others are refused"
     )
+    what.add_argument(
+        "--measure",
+        action="store_true",
+        help="time the model's own kernels, a copy and a collective on this device, for plan.measured to name",
+    )
+    parser.add_argument("--to", type=Path, metavar="FILE", help="where --measure writes what it found")
     parser.add_argument("--limit", type=count, default=20, metavar="N", help="layouts that --search ranks (20)")
 
 
@@ -71,6 +79,14 @@ def run(options: argparse.Namespace) -> int:
         else:
             layouts.show(found)
         return 0 if found.ranked else 1
+    if options.measure != (options.to is not None):
+        raise RecipeError("--measure and --to FILE: expected both, or neither")
+    if options.measure:
+        from trainer.planning.measure import measure
+
+        options.to.write_text(json.dumps(measure(recipe), indent=1) + "\n", encoding="utf-8")
+        console().print(f"Measured: {options.to}; plans read it with --set plan.measured={options.to}", markup=False)
+        return 0
     if options.roofline:
         from trainer.planning.roofline import roofline
 

@@ -14,25 +14,27 @@ from lineage.verify.output import verify
 from tests.support.outputs.small_out.hooks import verify_hooks
 from tests.support.outputs.small_out.output import SmallOut, make_small_out
 
+LATER = [name for name, table in tables.TABLES.items() if table.columns_since]
+
 
 def without_later_columns(name: str, rows: pa.Table) -> pa.Table:
-    return rows.drop_columns(
-        [column for column in tables.COLUMNS_ADDED_LATER.get(name, ()) if column in rows.schema.names]
-    )
+    later = tables.TABLES[name].columns_since if name in tables.TABLES else ()
+    return rows.drop_columns([column for column in later if column in rows.schema.names])
 
 
 @pytest.fixture
 def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallOut:
     with monkeypatch.context() as patched:
-        for name, later in tables.COLUMNS_ADDED_LATER.items():
-            schema = pa.schema([field for field in tables.WRITTEN_ONCE[name] if field.name not in later])
-            patched.setitem(tables.WRITTEN_ONCE, name, schema)
+        for name in LATER:
+            later = tables.TABLES[name].columns_since
+            schema = pa.schema([field for field in tables.SCHEMAS[name] if field.name not in later])
+            patched.setitem(tables.SCHEMAS, name, schema)
         return make_small_out(str(tmp_path / "out"), tamper=without_later_columns)
 
 
-@pytest.mark.parametrize("name", tables.COLUMNS_ADDED_LATER)
+@pytest.mark.parametrize("name", LATER)
 def test_views_show_null_for_columns_that_came_later(old: SmallOut, name: str) -> None:
-    later = sorted(tables.COLUMNS_ADDED_LATER[name])
+    later = sorted(tables.TABLES[name].columns_since)
     rows = query(old.folder, f"SELECT count(*), {', '.join(f'count({column})' for column in later)} FROM {name}").rows
     assert rows[0][0] > 0
     assert tuple(rows[0][1:]) == (0,) * len(later)
@@ -45,5 +47,5 @@ def test_what_is_asked_of_an_output_is_answered_without_them(old: SmallOut) -> N
 
 def test_a_column_that_lacks_for_another_reason_is_asked_for() -> None:
     assert tables.stored("documents", ["doc_id"]) == [
-        column for column in tables.DOCUMENTS.names if column not in tables.COLUMNS_ADDED_LATER["documents"]
+        column for column in tables.SCHEMAS["documents"].names if column not in tables.TABLES["documents"].columns_since
     ]

@@ -45,6 +45,15 @@ def test_a_plan_names_a_file_that_is_not_read_and_what_to_do(tmp_path: Path, nam
         plan_run(recipe(tmp_path, "*.*"))
 
 
+def test_a_file_among_many_that_is_not_read_does_not_keep_a_run_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"<html>404"))
+    (tmp_path / "b.jsonl").write_bytes(1_000 * ROW)
+    assert len(plan_run(recipe(tmp_path, "*.*")).units) == 2
+    (tmp_path / "b.jsonl").write_bytes(100 * ROW)
+    with pytest.raises(RecipeError, match="it is an HTML page"):
+        plan_run(recipe(tmp_path, "*.*"))
+
+
 def test_a_window_above_the_bound_is_named_with_its_key_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.zst").write_bytes(WIDE)
     with pytest.raises(RecipeError, match=r"set limits\.max_window_bytes = 2147483648 to read it"):
@@ -71,7 +80,7 @@ def test_of_remote_files_the_first_of_each_ending_is_looked_at() -> None:
             for name in ("a.jsonl", "b.jsonl", "c.zip")
         ]
         with pytest.raises(RecipeError, match=r"c.zip cannot be read: it is a ZIP archive"):
-            check_kinds(inputs, 1 << 27)
+            check_kinds(inputs, 1 << 27, 0.01)
     assert sorted(asked) == ["/a.jsonl", "/c.zip"]
 
 
@@ -79,4 +88,4 @@ def test_a_file_that_cannot_be_opened_is_left_to_its_reading(tmp_path: Path) -> 
     (tmp_path / "a.jsonl").write_bytes(ROW)
     found = list_inputs(SourceTable(name="s", inputs=(str(tmp_path / "a.jsonl"),)))
     (tmp_path / "a.jsonl").unlink()
-    check_kinds(found, 1 << 27)
+    check_kinds(found, 1 << 27, 0.01)

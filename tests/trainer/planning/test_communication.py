@@ -11,6 +11,11 @@ from hypothesis import strategies as st
 from tests.support.training.plans import mixtral, plan_of
 from trainer.options import PlanTable
 from trainer.planning.communication import all_reduce_bytes, all_to_all_path, link_of, ring_bytes, zero_volume
+from trainer.planning.gpus import Machine, machine_of
+
+
+def machine_of_table(**keys: int | float) -> Machine:
+    return machine_of(PlanTable(**{"rails": 8, **keys}))  # type: ignore[arg-type]
 
 
 def test_zero_sends_what_its_paper_says() -> None:
@@ -92,7 +97,7 @@ def test_replicas_share_what_tensor_peers_have_of_experts(tmp_path: Path) -> Non
 
 
 def test_an_all_to_all_between_nodes_has_only_its_own_adapters(tmp_path: Path) -> None:
-    table = PlanTable(gpus_per_node=8, intra_gbps=3600, inter_gbps=400, near_gpus=64, far_gbps=100)
+    table = machine_of_table(gpus_per_node=8, intra_gbps=3600, inter_gbps=400, near_gpus=64, far_gbps=100)
     assert all_to_all_path(8, table, 8).gbps == 3600
     # Of 15 others 8 are outside the node.
     assert all_to_all_path(16, table, 16).gbps == pytest.approx(400 * 15 / 8)
@@ -103,13 +108,13 @@ def test_an_all_to_all_between_nodes_has_only_its_own_adapters(tmp_path: Path) -
 def test_more_collectives_wait_longer_where_hops_are_slow(tmp_path: Path) -> None:
     tensor = ("train.parallel.dp_shard=1", "train.parallel.tp=8")
     fast, slow = (plan_of(tmp_path, *tensor, f"plan.latency_us=[{hop}, 14, 28]").traffic[0] for hop in (0, 100))
-    # 64 micro-batches, eight collectives a layer and four more, three hops each.
-    assert slow.seconds - fast.seconds == pytest.approx(64 * (8 * 32 + 4) * 3 * 100e-6)
+    # 64 micro-batches, eight collectives a layer and four more, seven hops of a ring each.
+    assert slow.seconds - fast.seconds == pytest.approx(64 * (8 * 32 + 4) * 7 * 100e-6)
     assert fast.latency_seconds == 0
 
 
 def test_a_ring_that_leaves_the_node_is_as_fast_as_its_members_adapters() -> None:
-    table = PlanTable(gpus_per_node=8, intra_gbps=3600, inter_gbps=400)
+    table = machine_of_table(gpus_per_node=8, intra_gbps=3600, inter_gbps=400)
     assert link_of(1, 8, table, 4096) == ("intra", 3600)
     assert link_of(1, 16, table, 4096) == ("inter", 3200)
     assert link_of(8, 16, table, 4096) == ("inter", 400)
@@ -143,7 +148,7 @@ def test_a_group_is_within_a_node_where_every_group_is(
 
 
 def test_a_group_on_two_nodes_crosses_with_the_fewest_adapters() -> None:
-    table = PlanTable(gpus_per_node=8, intra_gbps=3600, inter_gbps=400, near_gpus=3072, far_gbps=57)
+    table = machine_of_table(gpus_per_node=8, intra_gbps=3600, inter_gbps=400, near_gpus=3072, far_gbps=57)
     # Of 6, 7 and 8 one is alone on its node; of 6 consecutive ranks two are at least.
     assert link_of(1, 3, table, 24) == ("inter", 400)
     assert link_of(1, 6, table, 24) == ("inter", 800)

@@ -15,7 +15,7 @@ from pipeline.cli.training.layouts import overrides
 from tests.support.checkout import ROOT
 from tests.support.training import plans
 from trainer.options import TrainRecipe
-from trainer.planning.gpus import gpu_named
+from trainer.planning.gpus import machine_of
 from trainer.planning.layout import planned_layout
 from trainer.planning.memory import memory
 from trainer.planning.plan import finished_corpus, plan_training, planned_model
@@ -44,13 +44,13 @@ def fastest_way(tmp_path: Path, *changes: str) -> Candidate:
             f"train.micro_batch={size}",
         )
         recipe = recipe_of(tmp_path, *changes, *how)
-        gpu = gpu_named(recipe.plan.gpu)
+        machine = machine_of(recipe.plan)
         try:
             layout = planned_layout(recipe.train, planned_model(recipe.train, None)[0])
         except RecipeError:
             continue
-        if memory(layout).total <= gpu.memory_bytes:
-            found.append(evaluate(layout, recipe.plan, gpu))
+        if memory(layout).total <= machine.usable_bytes:
+            found.append(evaluate(layout, machine))
     return min(found, key=lambda candidate: candidate.throughput.step_seconds)
 
 
@@ -113,23 +113,23 @@ def test_nothing_is_slower_than_the_layout_of_llama_3_405b(
 def test_nothing_is_slower_than_the_layouts_of_megatron(
     tmp_path: Path, size: tuple[int, int, int], num_workers: int, batch: int, published: tuple[str, ...]
 ) -> None:
-    machine = ("plan.gpu=A100", "plan.intra_gbps=2400", "plan.inter_gbps=200")
+    machine = ("plan.gpu=A100",)
     changes = (gpt(tmp_path, *size), "train.seq_len=2048", f"train.global_batch={batch}", *machine)
     assert_no_worse(tmp_path, published, num_workers, *changes)
 
 
 def test_the_ranking_is_that_of_trying_everything(tmp_path: Path) -> None:
     recipe = recipe_of(tmp_path, "train.model=1B", "train.global_batch=32", "plan.gpu=A10G", "plan.gpus_per_node=2")
-    maker = _Maker(recipe, planned_model(recipe.train, finished_corpus(recipe.train))[0], gpu_named("A10G"))
+    maker = _Maker(recipe, planned_model(recipe.train, finished_corpus(recipe.train))[0], machine_of(recipe.plan))
     for core in maker.cores():
         maker.spread(core)
-    everything = [evaluate(entry.layout, recipe.plan, maker.gpu) for entry in maker.fitting]
+    everything = [evaluate(entry.layout, maker.machine) for entry in maker.fitting]
     times = sorted(candidate.throughput.step_seconds for candidate in everything)
     found = search(recipe, limit=len(everything))
     assert found.num_fitting == len(everything) > 50
     assert [candidate.throughput.step_seconds for candidate in found.ranked] == pytest.approx(times, rel=1e-12)
     assert {candidate.layout.mesh.pp for candidate in everything} >= {1, 2, 4}
-    assert all(candidate.memory.total <= maker.gpu.memory_bytes for candidate in everything)
+    assert all(candidate.memory.total <= maker.machine.usable_bytes for candidate in everything)
     for axis, by_value in found.by_axis.items():
         for value, candidate in by_value.items():
             of_value = (one for one in everything if getattr(one.layout.mesh, axis) == value)
@@ -140,7 +140,7 @@ def test_the_search_counts_the_memory_of_experts_as_the_plan_does(tmp_path: Path
     shape = {"model_type": "deepseek", "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 6}
     experts = {"n_routed_experts": 4, "moe_intermediate_size": 1024, "n_shared_experts": 4, "first_k_dense_replace": 1}
     recipe = recipe_of(tmp_path, plans.mixtral(tmp_path, **shape, **experts), "train.global_batch=16")
-    maker = _Maker(recipe, planned_model(recipe.train, None)[0], gpu_named("H100"))
+    maker = _Maker(recipe, planned_model(recipe.train, None)[0], machine_of(recipe.plan))
     for core in maker.cores():
         maker.spread(core)
     assert {(entry.layout.zero, entry.layout.mesh.tp > 1) for entry in maker.fitting} >= {(0, True), (3, True)}
@@ -167,7 +167,7 @@ def test_what_does_not_fit_lacks_what_its_plan_lacks(tmp_path: Path) -> None:
         changes += [f"train.pipeline.{name}={value}" for name, value in table.items() if value is not None]
         plan = plan_training(recipe_of(tmp_path, "plan.gpu=L40S", *changes))
         assert not plan.fits
-        assert plan.memory.total - plan.gpu.memory_bytes == pytest.approx(refused.excess_bytes)
+        assert plan.memory.total - plan.usable_bytes == pytest.approx(refused.excess_bytes)
         assert "lacks" in refused.text
 
 

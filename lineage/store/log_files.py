@@ -1,0 +1,95 @@
+"""The files of a table's Delta log on disk: bringing them to the disk, and those that a power cut left without content.
+
+deltalake writes a commit under another name and links it, and syncs neither: after a power cut the name may stand with
+no content, or be gone. A commit that stands empty was never whole, and no call that made it had returned.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection
+
+from lineage.storage.folder import Folder
+
+
+def log_folder(name: str) -> str:
+    """Where the log of table `name` lies in an OUT."""
+    return f"lineage/{name}/_delta_log"
+
+
+def commit_name(name: str, version: int) -> str:
+    """The file of a table's commit, within an OUT."""
+    return f"{log_folder(name)}/{version:020d}.json"
+
+
+def sync_log(out: Folder, name: str, first: int) -> None:
+    """Bring the content of a table's log from version `first` on to the disk; `out.sync` then brings the names."""
+    if out.is_remote:
+        return
+    for file in _files(out, name):
+        if file == "_last_checkpoint" or _version(file) >= first:
+            out.sync_content(f"{log_folder(name)}/{file}")
+
+
+def versions(out: Folder, name: str) -> list[int]:
+    """The versions whose commit stands, cut or whole, in order."""
+    return sorted(_version(file) for file in _files(out, name) if file.endswith(".json") and _version(file) >= 0)
+
+
+def cut_files(out: Folder, name: str) -> list[str]:
+    """The last commits of a table that are not whole, with every checkpoint that is empty or behind them and, where
+    there is such a one, the file that names the newest. Within the OUT, in order."""
+    cut: list[int] = []
+    for version in reversed(versions(out, name)):
+        if _is_whole(out.read(commit_name(name, version))):
+            break
+        cut.insert(0, version)
+    behind = min(cut, default=1 << 62)
+    names = []
+    for file in _files(out, name):
+        size = os.path.getsize(out.at(f"{log_folder(name)}/{file}"))
+        if ".checkpoint." in file and (_version(file) >= behind or not size):
+            names.append(f"{log_folder(name)}/{file}")
+    newest = f"{log_folder(name)}/_last_checkpoint"
+    if out.exists(newest) and (names or not out.size(newest)):
+        names.append(newest)
+    return [*(commit_name(name, version) for version in cut), *names]
+
+
+def drop_cut_files(out: Folder, name: str, named: Collection[str] = ()) -> None:
+    """Remove what `cut_files` finds, but for the `named` files, which were whole once: those are no writer's to drop
+    that does not make them again."""
+    if not out.is_remote:
+        for file in cut_files(out, name):
+            if file not in named:
+                out.remove(file)
+
+
+def drop_staged(out: Folder, name: str) -> None:
+    """Remove what deltalake staged for commits whose writers died or failed. The caller holds the OUT."""
+    if not out.is_remote:
+        for file in _files(out, name):
+            if ".json#" in file:
+                out.remove(f"{log_folder(name)}/{file}")
+
+
+def _files(out: Folder, name: str) -> list[str]:
+    try:
+        return sorted(os.listdir(out.at(log_folder(name))))
+    except FileNotFoundError:
+        return []
+
+
+def _version(file: str) -> int:
+    number = file[:20]
+    return int(number) if len(number) == 20 and number.isdigit() else -1
+
+
+def _is_whole(data: bytes) -> bool:
+    """Whether a commit ends as one does: with a whole line of JSON."""
+    try:
+        json.loads(data.splitlines()[-1])
+    except (IndexError, ValueError):
+        return False
+    return True

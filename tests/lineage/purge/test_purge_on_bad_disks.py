@@ -1,0 +1,162 @@
+"""A purge on a disk that fails at one call, or loses its power after one: it says so, and the same call ends it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lineage.index.output_index import read_index
+from lineage.storage.folder import Folder
+from lineage.store import delta as store
+from tests.support.outputs.byte_search import of_folder
+from tests.support.outputs.purging import assert_gone, assert_whole
+from tests.support.outputs.small_out.output import SmallOut
+from tests.support.stores.faulty_disk import Act, ModelDisk, Purges, compile_faulty_disk, purges_on, read_record
+
+ERRORS = (errno.EIO, errno.ENOSPC, errno.EROFS)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_faulty_disk(tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture(scope="module")
+def purges(library: Path, template: SmallOut) -> Iterator[Purges]:
+    with purges_on(library, template.named["original"].doc_id.hex()) as server:
+        yield server
+
+
+class Recorded:
+    """A purge that ended well: its acts, what it synced, and what it left."""
+
+    def __init__(self, folder: Path, template: SmallOut, purges: Purges) -> None:
+        self.out, self.kept, record = folder / "out", folder / "kept", folder / "acts"
+        self.kept.mkdir()
+        shutil.copytree(template.folder.url, self.out)
+        env = {"DISK_UNDER": str(self.out), "DISK_RECORD": str(record), "DISK_KEEP": str(self.kept)}
+        ended = purges.purge(str(self.out), env)
+        assert ended.code == 0, ended.said
+        self.acts: list[Act] = read_record(record)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory, template: SmallOut, purges: Purges) -> Recorded:
+    return Recorded(tmp_path_factory.mktemp("recorded"), template, purges)
+
+
+def assert_as(recorded: Recorded, template: SmallOut, out: Folder) -> None:
+    """The output is what the purge that ended well left: the same names and, where no time of day is in them, bytes."""
+    assert_whole(out)
+    assert_gone(template, of_folder(out), *(template.named[name] for name in ("original", "exact", "near")))
+    assert store.read_table(out, "purges").num_rows == 1
+    assert read_index(out) == read_index(str(recorded.out))
+    assert _names(Path(out.url)) == _names(recorded.out)
+
+
+def _names(top: Path) -> list[str]:
+    """Every file and folder, but that of a row with the time of the purge in it, whose name is a hash."""
+    names = (str(path.relative_to(top)) for path in top.rglob("*"))
+    return sorted(name for name in names if not name.startswith("lineage/purges/fact-"))
+
+
+def assert_ends_after_fault(
+    recorded: Recorded, template: SmallOut, purges: Purges, folder: Path, number: int, error: int
+) -> None:
+    """The call that fails says where, with 1 and in a sentence or two; the same call ends it."""
+    out = folder / f"fault-{number}-{error}"
+    shutil.copytree(template.folder.url, out)
+    env = {"DISK_UNDER": str(out), "DISK_FAIL_AT": str(number), "DISK_ERRNO": str(error)}
+    if error != errno.EIO:  # a full disk stays full, and one that went read-only stays so
+        env["DISK_LASTING"] = "1"
+    failed = purges.purge(str(out), env)
+    act = f"call {number} of {len(recorded.acts)} with {os.strerror(error)}: {failed.said}"
+    assert failed.code == 1, act
+    assert str(out) in failed.said and os.strerror(error) in failed.said, act
+    assert "Traceback" not in failed.said and len(failed.said.splitlines()) <= 3, act
+    again = purges.purge(str(out))
+    assert again.code == 0, f"{act}\n{again.said}"
+    assert_as(recorded, template, Folder(str(out)))
+    shutil.rmtree(out)
+
+
+def test_a_purge_on_a_disk_that_fails_says_where_and_is_ended_by_the_same_call(
+    recorded: Recorded, template: SmallOut, purges: Purges, tmp_path: Path
+) -> None:
+    rng = random.Random(7)
+    for number in rng.sample(range(len(recorded.acts)), len(recorded.acts) // 10):
+        assert_ends_after_fault(recorded, template, purges, tmp_path, number, rng.choice(ERRORS))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * 3600)
+@pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
+def test_a_purge_whose_disk_fails_at_any_call_is_ended_by_the_same_call(
+    recorded: Recorded, template: SmallOut, purges: Purges, tmp_path: Path, error: int
+) -> None:
+    for number in range(len(recorded.acts)):
+        assert_ends_after_fault(recorded, template, purges, tmp_path, number, error)
+
+
+def test_a_purge_whose_deletion_fails_does_not_say_purged(
+    recorded: Recorded, template: SmallOut, purges: Purges, tmp_path: Path
+) -> None:
+    for number, act in enumerate(recorded.acts):
+        if act.kind == "unlink" and act.path.endswith("work/purge/rows.parquet"):
+            assert_ends_after_fault(recorded, template, purges, tmp_path, number, errno.EIO)
+            return
+    pytest.fail("no such act")
+
+
+def assert_ends_after_cut(
+    recorded: Recorded, template: SmallOut, purges: Purges, disk: ModelDisk, target: Path, *, keeps_names: bool
+) -> None:
+    """What a power cut leaves is ended by the same call."""
+    disk.cut(target, keeps_names=keeps_names)
+    again = purges.purge(str(target))
+    assert again.code == 0, f"{target.name}: {again.said}"
+    assert_as(recorded, template, Folder(str(target)))
+    shutil.rmtree(target)
+
+
+def cut_at(numbers: set[int], recorded: Recorded, template: SmallOut, purges: Purges, tmp_path: Path) -> None:
+    """Cut the power behind each of these acts, in both models of a disk."""
+    disk = ModelDisk(str(recorded.out), Path(template.folder.url), recorded.kept)
+    for number, act in enumerate(recorded.acts):
+        disk.apply(act)
+        if number in numbers:
+            for keeps_names in (False, True):
+                target = tmp_path / f"cut-{number}-{act.kind}-{keeps_names}"
+                assert_ends_after_cut(recorded, template, purges, disk, target, keeps_names=keeps_names)
+
+
+def test_a_purge_cut_off_with_the_power_is_ended_by_the_same_call(
+    recorded: Recorded, template: SmallOut, purges: Purges, tmp_path: Path
+) -> None:
+    num = len(recorded.acts)
+    cut_at(set(random.Random(3).sample(range(num), num // 30)), recorded, template, purges, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * 3600)
+def test_a_purge_cut_off_with_the_power_at_any_act_is_ended_by_the_same_call(
+    recorded: Recorded, template: SmallOut, purges: Purges, tmp_path: Path
+) -> None:
+    cut_at(set(range(len(recorded.acts))), recorded, template, purges, tmp_path)
+
+
+@pytest.mark.parametrize("keeps_names", [False, True], ids=["names are lost", "names are kept"])
+def test_a_purge_that_returned_is_on_the_disk(
+    recorded: Recorded, template: SmallOut, tmp_path: Path, keeps_names: bool
+) -> None:
+    disk = ModelDisk(str(recorded.out), Path(template.folder.url), recorded.kept)
+    for act in recorded.acts:
+        disk.apply(act)
+    disk.cut(tmp_path / "out", keeps_names=keeps_names)
+    assert_as(recorded, template, Folder(str(tmp_path / "out")))

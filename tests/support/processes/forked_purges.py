@@ -1,0 +1,57 @@
+"""Purges of copies of a small OUT, each by `sluice purge` in a process of its own, forked from one that has imported
+all: under tests.support.processes.faulty_disk, whose variables a call sets for its process alone.
+
+`python -m tests.support.processes.forked_purges < CALLS`: a line of JSON for each call, {"out", "doc", "env"}; gives a
+line {"code", "said"} for each, as soon as it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from typing import Any, NoReturn
+
+import pipeline.cli.output.purge
+import pipeline.inspect.hooks
+from pipeline.cli.main import main
+from tests.support.outputs.small_out import hooks
+
+
+def purge(call: dict[str, Any], said: int) -> NoReturn:
+    """Carry a call out in this process and end it."""
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    os.environ.update(call["env"])
+    arguments = ["purge", call["out"], "--doc", call["doc"], "--reason", "a test", "--by", "a test", "--apply"]
+    code = 99
+    with contextlib.suppress(SystemExit):
+        code = main(arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def serve() -> None:
+    pipeline.inspect.hooks.apply_hooks = hooks.apply_hooks
+    pipeline.inspect.hooks.plan_hooks = lambda _out: hooks.plan_hooks()
+    for line in sys.stdin:
+        with tempfile.TemporaryFile() as said:
+            child = os.fork()
+            if child == 0:
+                try:
+                    purge(json.loads(line), said.fileno())
+                except BaseException:
+                    import traceback
+
+                    traceback.print_exc()
+                    os._exit(98)
+            _, status = os.waitpid(child, 0)
+            said.seek(0)
+            print(json.dumps({"code": os.waitstatus_to_exitcode(status), "said": said.read().decode()}), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,168 @@
+"""A disk that fails at a chosen call or loses its power: faulty_disk.c, compiled, and what it needs and records."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.checkout import ROOT
+
+
+def compile_faulty_disk(folder: Path) -> Path:
+    """The library to preload."""
+    library = folder / "faulty_disk.so"
+    source = ROOT / "tests" / "support" / "processes" / "faulty_disk.c"
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl", "-lpthread"], check=True)
+    return library
+
+
+class Ended(NamedTuple):
+    """How a call of a command ended: its exit code, and all that it printed."""
+
+    code: int
+    said: str
+
+
+class Purges:
+    """Calls of `sluice purge --apply`, each in a process of its own, on a disk as `env` says."""
+
+    def __init__(self, server: subprocess.Popen[str], doc: str) -> None:
+        self._server, self._doc = server, doc
+
+    def purge(self, out: str, env: Mapping[str, str] | None = None) -> Ended:
+        assert self._server.stdin is not None and self._server.stdout is not None
+        self._server.stdin.write(json.dumps({"out": out, "doc": self._doc, "env": dict(env or {})}) + "\n")
+        self._server.stdin.flush()
+        return Ended(**json.loads(self._server.stdout.readline()))
+
+
+@contextmanager
+def purges_on(library: Path, doc: str) -> Iterator[Purges]:
+    """A server of purges of a document, preloaded with the library."""
+    module = "tests.support.processes.forked_purges"
+    with subprocess.Popen(
+        [sys.executable, "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "LD_PRELOAD": str(library)},
+    ) as server:
+        yield Purges(server, doc)
+        assert server.stdin is not None
+        server.stdin.close()
+
+
+class Act(NamedTuple):
+    """A call that changed the disk: what it was, where, and the other path of a rename or link; of the sync of a file
+    the name under which its content is kept."""
+
+    kind: str
+    path: str
+    other: str
+
+
+def read_record(path: Path) -> list[Act]:
+    """The recorded acts, in order."""
+    return [Act(*line.split("\t")) for line in path.read_text().splitlines()]
+
+
+@dataclass(eq=False)
+class _File:
+    """A file: where its content lies as it was last synced, None if it never was."""
+
+    content: Path | None
+
+
+class _Folder(dict[str, "_File | _Folder"]):
+    """A folder as processes see it; `synced` is what it held when it was last synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: dict[str, _File | _Folder] = {}
+
+
+class ModelDisk:
+    """What a disk holds after a power cut, by the rules that fsync(2) gives and no more: a file has the content that
+    was synced, or none; a folder the entries that were synced.
+
+    With `keeps_names` the disk has brought every entry to itself, as a journal in order does, and still no content that
+    was not synced."""
+
+    def __init__(self, top: str, template: Path, kept: Path) -> None:
+        """`template` is what `top` holds at the start; `kept` has what was synced."""
+        self._top, self._kept, self._root = top, kept, _load(template)
+
+    def apply(self, act: Act) -> None:
+        """Let an act come to pass."""
+        match act.kind:
+            case "create":
+                folder, name = self._place(act.path)
+                folder[name] = _File(None)
+            case "mkdir":
+                folder, name = self._place(act.path)
+                folder[name] = _Folder()
+            case "rename":
+                folder, name = self._place(act.path)
+                target, new = self._place(act.other)
+                target[new] = folder.pop(name)
+            case "link":
+                source, old = self._place(act.other)
+                folder, name = self._place(act.path)
+                folder[name] = source[old]
+            case "unlink" | "rmdir":
+                folder, name = self._place(act.path)
+                del folder[name]
+            case "sync":
+                self._sync(act.path, act.other)
+
+    def cut(self, target: Path, *, keeps_names: bool) -> None:
+        """Write what is left after the power was cut here to a new folder."""
+        _write(self._root, target, keeps_names)
+
+    def _sync(self, path: str, kept: str) -> None:
+        if path == self._top:
+            self._root.synced = dict(self._root)
+        elif path.startswith(f"{self._top}/"):
+            folder, name = self._place(path)
+            entry = folder[name]
+            if isinstance(entry, _Folder):
+                entry.synced = dict(entry)
+            else:
+                entry.content = self._kept / kept
+
+    def _place(self, path: str) -> tuple[_Folder, str]:
+        *folders, name = path.removeprefix(f"{self._top}/").split("/")
+        at = self._root
+        for each in folders:
+            below = at[each]
+            assert isinstance(below, _Folder), path
+            at = below
+        return at, name
+
+
+def _load(path: Path) -> _Folder:
+    folder = _Folder()
+    for entry in path.iterdir():
+        folder[entry.name] = _load(entry) if entry.is_dir() else _File(entry)
+    folder.synced = dict(folder)
+    return folder
+
+
+def _write(folder: _Folder, target: Path, keeps_names: bool) -> None:
+    target.mkdir()
+    for name, entry in (folder if keeps_names else folder.synced).items():
+        if isinstance(entry, _Folder):
+            _write(entry, target / name, keeps_names)
+        elif entry.content is None:
+            (target / name).touch()
+        else:
+            shutil.copyfile(entry.content, target / name)

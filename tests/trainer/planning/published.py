@@ -1,0 +1,395 @@
+"""Runs that others published: what ran, and how long a step took, each with its source and row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from trainer.model.sizes import SIZES, ModelConfig
+from trainer.options import PlanTable
+from trainer.planning.communication import traffic
+from trainer.planning.gpus import machine_of
+from trainer.planning.layout import PlannedLayout, Recompute, Zero, micro_batches
+from trainer.planning.throughput import Gpt, Throughput, gpt_step_flops, throughput
+from trainer.recipe_tables.parallelism import ContextTable, Mesh, PipelineTable, Schedule
+
+MEGATRON: Final[dict[str, object]] = {"fused_attention": False, "fused_gradients": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One row. `seconds`: of a step, as published or from what was. `plan`: keys of `[plan]` that say what system it
+    was, where it is not the default."""
+
+    source: str
+    row: str
+    config: ModelConfig
+    gpu: str
+    seconds: float
+    seq_len: int
+    batch: int
+    micro_batch: int
+    mesh: Mesh
+    schedule: Schedule = "1f1b"
+    virtual: int | None = None
+    ends_lighter: int = 0
+    recompute: Recompute = "none"
+    zero: Zero = 0
+    float8: bool = False
+    compiled: bool = True
+    async_tp: bool = False
+    plan: dict[str, object] = field(default_factory=dict)
+
+    def layout(self) -> PlannedLayout:
+        """As a recipe would spread it."""
+        pipeline = PipelineTable(
+            schedule=self.schedule,
+            virtual_stages=self.virtual,
+            first_stage_less_layers=self.ends_lighter,
+            last_stage_less_layers=self.ends_lighter,
+        )
+        rows = -(-self.batch // self.mesh.dp)
+        return PlannedLayout(
+            config=self.config,
+            mesh=self.mesh,
+            pipeline=pipeline,
+            context=ContextTable(),
+            zero=self.zero,
+            recompute=self.recompute,
+            float8=self.float8,
+            compute_bytes=2,
+            weight_bytes=4,
+            seq_len=self.seq_len,
+            global_batch=self.batch,
+            micro_batch=self.micro_batch,
+            num_micro_batches=micro_batches(pipeline, self.mesh.pp, -(-rows // self.micro_batch)),
+            async_tp=self.async_tp,
+            compiled=self.compiled,
+        )
+
+    def predicted(self, **changes: object) -> Throughput:
+        """What the plan says of it."""
+        machine = machine_of(PlanTable(gpu=self.gpu, **{**self.plan, **changes}))  # type: ignore[arg-type]
+        layout = self.layout()
+        return throughput(layout, traffic(layout, machine), machine)
+
+
+def gpt(layers: int, width: int, heads: int, vocabulary: int = 51_200) -> ModelConfig:
+    """A GPT whose MLP of 4h has as many parameters as our SwiGLU's three matrices."""
+    hidden = -(-width * 8 // 3 // 8) * 8
+    return ModelConfig(
+        num_layers=layers,
+        width=width,
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=width // heads,
+        hidden=hidden,
+        vocab_size=vocabulary,
+        tied=True,
+    )
+
+
+def llama(size: str) -> ModelConfig:
+    """One of Llama 3's."""
+    return ModelConfig(vocab_size=128_256, **SIZES[size])
+
+
+def mesh(tp: int, pp: int, dp: int, cp: int = 1, *, shard: bool = False) -> Mesh:
+    """Axes in the papers' order."""
+    return Mesh(dp_replicate=1 if shard else dp, dp_shard=dp if shard else 1, tp=tp, pp=pp, cp=cp, ep=1)
+
+
+GPT_SIZES: Final = {
+    "1.7B": (24, 2304, 24),
+    "3.6B": (30, 3072, 32),
+    "7.5B": (36, 4096, 32),
+    "18.4B": (40, 6144, 48),
+    "39.1B": (48, 8192, 64),
+    "76.1B": (60, 10240, 80),
+    "145.6B": (80, 12288, 96),
+    "310.1B": (96, 16384, 128),
+    "529.6B": (105, 20480, 128),
+    "1008B": (128, 25600, 160),
+}
+
+
+def narayanan_table_1() -> Iterator[Run]:
+    """2104.04473, table 1; micro-batches and stages of Megatron-LM's examples/sc21/run_table_1.sh."""
+    for name, tp, pp, gpus, batch, micro, virtual, teraflops in (
+        ("1.7B", 1, 1, 32, 512, 16, 1, 137),
+        ("3.6B", 2, 1, 64, 512, 16, 1, 138),
+        ("7.5B", 4, 1, 128, 512, 16, 1, 142),
+        ("18.4B", 8, 1, 256, 1024, 8, 1, 135),
+        ("39.1B", 8, 2, 512, 1536, 4, 1, 138),
+        ("76.1B", 8, 4, 1024, 1792, 2, 3, 140),
+        ("145.6B", 8, 8, 1536, 2304, 2, 2, 148),
+        ("310.1B", 8, 16, 1920, 2160, 1, 2, 155),
+        ("529.6B", 8, 35, 2520, 2520, 1, 3, 163),
+        ("1008B", 8, 64, 3072, 3072, 1, 1, 163),
+    ):
+        layers, width, _ = GPT_SIZES[name]
+        flops = gpt_step_flops(Gpt(num_layers=layers, width=width), batch)
+        yield Run(
+            source="Narayanan 2021, table 1",
+            row=name,
+            config=gpt(*GPT_SIZES[name]),
+            gpu="A100",
+            seconds=flops / gpus / teraflops / 1e12,
+            seq_len=2048,
+            batch=batch,
+            micro_batch=micro,
+            mesh=mesh(tp, pp, gpus // (tp * pp)),
+            schedule="interleaved" if virtual > 1 else "1f1b",
+            virtual=virtual,
+            recompute="full",
+            plan=MEGATRON,
+        )
+
+
+def narayanan_table_2() -> Iterator[Run]:
+    """2104.04473, table 2: ZeRO-3 without model parallelism (DeepSpeed), and tensor and pipeline parallel."""
+    for size, heads, pp, gpus, batch, micro, teraflops in (
+        ((96, 12288), 96, 0, 384, 1536, 4, 144),
+        ((96, 12288), 96, 0, 768, 1536, 2, 88),
+        ((96, 12288), 96, 0, 1536, 1536, 1, 44),
+        ((105, 20480), 128, 0, 640, 2560, 4, 138),
+        ((105, 20480), 128, 0, 1120, 2240, 2, 98),
+        ((105, 20480), 128, 0, 2240, 2240, 1, 48),
+        ((96, 12288), 96, 12, 384, 1536, 1, 153),
+        ((96, 12288), 96, 12, 768, 1536, 1, 149),
+        ((96, 12288), 96, 12, 1536, 1536, 1, 141),
+        ((105, 20480), 128, 35, 560, 2240, 1, 171),
+        ((105, 20480), 128, 35, 1120, 2240, 1, 167),
+        ((105, 20480), 128, 35, 2240, 2240, 1, 159),
+    ):
+        layers, width = size
+        flops = gpt_step_flops(Gpt(num_layers=layers, width=width), batch)
+        yield Run(
+            source="Narayanan 2021, table 2",
+            row=f"{'TP 8 x PP ' + str(pp) if pp else 'ZeRO-3'}, {'175B' if layers == 96 else '530B'}, {gpus}",
+            config=gpt(layers, width, heads),
+            gpu="A100",
+            seconds=flops / gpus / teraflops / 1e12,
+            seq_len=2048,
+            batch=batch,
+            micro_batch=micro,
+            mesh=mesh(8, pp, gpus // (8 * pp)) if pp else mesh(1, 1, gpus, shard=True),
+            zero=0 if pp else 3,
+            recompute="full",
+            plan=MEGATRON if pp else {"fused_attention": False},
+        )
+
+
+def korthikanti() -> Iterator[Run]:
+    """2205.05198, tables 3 and 5: full recomputation, and sequence parallel with selective."""
+    for name, size, pp, virtual, batch, micro, full, present in (
+        ("22B", (48, 6144, 64), 1, 1, 4, 4, 1.42, 1.10),
+        ("175B", (96, 12288, 96), 8, 3, 64, 1, 18.13, 13.75),
+        ("530B", (105, 20480, 128), 35, 3, 280, 1, 49.05, 37.83),
+        ("1T", (128, 25600, 160), 64, 1, 512, 1, 94.42, 71.49),
+    ):
+        recomputes: tuple[tuple[Recompute, float], ...] = (("full", full), ("selective", present))
+        for recompute, seconds in recomputes:
+            yield Run(
+                source="Korthikanti 2022, table 5",
+                row=f"{name}, {recompute}",
+                config=gpt(*size),
+                gpu="A100",
+                seconds=seconds,
+                seq_len=2048,
+                batch=batch,
+                micro_batch=micro,
+                mesh=mesh(8, pp, 1),
+                schedule="interleaved" if virtual > 1 else "1f1b",
+                virtual=virtual,
+                recompute=recompute,
+                plan=MEGATRON,
+            )
+
+
+def mt_nlg() -> Iterator[Run]:
+    """2201.11990, section 2.4: 530B, TP 8 x PP 35, batch 1,920 on 280, 350 and 420 DGX A100."""
+    for nodes, seconds in ((280, 60.1), (350, 50.2), (420, 44.4)):
+        yield Run(
+            source="MT-NLG, section 2.4",
+            row=f"{nodes} servers",
+            config=gpt(105, 20480, 128),
+            gpu="A100",
+            seconds=seconds,
+            seq_len=2048,
+            batch=1920,
+            micro_batch=1,
+            mesh=mesh(8, 35, nodes // 35),
+            recompute="full",
+            plan=MEGATRON,
+        )
+
+
+def zero_bubble() -> Iterator[Run]:
+    """2401.10241, tables 3, 4 and 6; samples a GPU and second. (ZB-1p and ZB-2p are schedules that torch lacks.)"""
+    for name, size, pp, micro, virtual, counts, plain, interleaved in (
+        ("1.5B", (22, 2304, 24), 8, 6, 3, (24, 32, 64), (11.8, 12.5, 13.6), (13.1, 13.4, 13.9)),
+        ("6.2B", (30, 4096, 32), 8, 3, 4, (24, 32, 64), (3.50, 3.70, 4.03), (4.01, 4.08, 4.19)),
+        ("14.6B", (46, 5120, 40), 16, 1, 3, (48, 64, 128), (1.40, 1.49, 1.64), (1.54, 1.59, 1.66)),
+        ("28.3B", (62, 6144, 48), 32, 1, 2, (96, 128, 256), (0.76, 0.80, 0.88), (0.82, 0.85, 0.90)),
+    ):
+        for schedule, num, found in (("1f1b", 1, plain), ("interleaved", virtual, interleaved)):
+            for count, samples in zip(counts, found, strict=True):
+                yield _zero_bubble(name, size, (pp, micro, count), (schedule, num), samples, 4)  # type: ignore[arg-type]
+    for name, size, pp, micro, counts, plain, v_shaped in (
+        ("6.2B", (30, 4096, 32), 16, 6, (48, 64, 128), (3.38, 3.57, 3.91), (4.15, 4.21, 4.35)),
+        ("14.6B", (46, 5120, 40), 24, 2, (72, 96, 192), (1.52, 1.61, 1.76), (1.85, 1.88, 1.93)),
+        ("28.3B", (62, 6144, 48), 32, 2, (96, 128, 256), (0.82, 0.87, 0.95), (1.01, 1.02, 1.06)),
+    ):
+        for schedule, num, found in (("1f1b", 1, plain), ("zbv", 2, v_shaped)):
+            for count, samples in zip(counts, found, strict=True):
+                yield _zero_bubble(name, size, (pp, micro, count), (schedule, num), samples, 6)  # type: ignore[arg-type]
+
+
+def _zero_bubble(
+    name: str,
+    size: tuple[int, int, int],
+    pipeline: tuple[int, int, int],
+    schedule: tuple[Schedule, int],
+    samples: float,
+    table: int,
+) -> Run:
+    pp, micro, count = pipeline
+    return Run(
+        source="Zero Bubble 2024, tables 4 and 6",
+        row=f"table {table}: {name}, {schedule[0]}, {count} x {micro} on {pp}",
+        config=gpt(*size),
+        gpu="A100",
+        seconds=micro * count / samples / pp,
+        seq_len=1024,
+        batch=micro * count,
+        micro_batch=micro,
+        mesh=mesh(1, pp, 1),
+        schedule=schedule[0],
+        virtual=schedule[1],
+        ends_lighter=1,
+        plan=MEGATRON,
+    )
+
+
+def megascale() -> Iterator[Run]:
+    """2402.15627, table 2: 175B, TP 8 x PP 8 with 6 stages a rank; Megatron-LM, and MegaScale, which overlaps."""
+    for batch, gpus, plain, overlapped in (
+        (768, 256, 40.0, 32.0),
+        (768, 512, 21.2, 16.5),
+        (768, 768, 15.2, 11.5),
+        (768, 1024, 11.9, 8.9),
+        (6144, 3072, 29.02, 23.66),
+        (6144, 6144, 14.78, 12.21),
+        (6144, 8192, 12.24, 9.56),
+        (6144, 12288, 8.57, 6.34),
+    ):
+        for system, seconds in (("Megatron-LM", plain), ("MegaScale", overlapped)):
+            yield Run(
+                source="MegaScale, table 2",
+                row=f"{system}, {gpus}",
+                config=gpt(96, 12288, 128, 64_000),
+                gpu="A100",
+                seconds=seconds,
+                seq_len=2048,
+                batch=batch,
+                micro_batch=1,
+                mesh=mesh(8, 8, gpus // 64),
+                schedule="interleaved",
+                virtual=6,
+                async_tp=system == "MegaScale",
+                zero=2,
+                recompute="selective" if system == "Megatron-LM" else "none",
+                plan={**MEGATRON, "overlap": 0.0} if system == "Megatron-LM" else {"fused_gradients": True},
+            )
+
+
+def llama_3() -> Iterator[Run]:
+    """2407.21783, table 4, with cp 16 x dp 8 as its text and 16,384 GPUs have it: 405B, interleaved."""
+    config = llama("405B")
+    for gpus, cp, dp, seq_len, rows, teraflops in (
+        (8192, 1, 64, 8192, 32, 430),
+        (16384, 1, 128, 8192, 16, 400),
+        (16384, 16, 8, 131072, 16, 380),
+    ):
+        batch = rows * dp
+        yield Run(
+            source="Llama 3, table 4",
+            row=f"{gpus}, cp {cp}",
+            config=config,
+            gpu="H100",
+            seconds=config.flops_per_token(seq_len) * batch * seq_len / gpus / teraflops / 1e12,
+            seq_len=seq_len,
+            batch=batch,
+            micro_batch=1,
+            mesh=mesh(8, 16, dp, cp, shard=True),
+            schedule="interleaved",
+            virtual=8,
+            ends_lighter=1,
+            zero=2,
+        )
+
+
+def torchtitan() -> Iterator[Run]:
+    """torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 to 5: H100 of 500 W with 2.4
+    TB/s. A pipeline has as many micro-batches as ranks, torchtitan's default then."""
+    rows: tuple[tuple[str, str, int, Mesh, int, int, Recompute, bool, bool, Schedule, float], ...] = (
+        ("1 eager", "8B", 8192, mesh(1, 1, 8, shard=True), 16, 2, "selective", False, False, "1f1b", 5762),
+        ("1 compiled", "8B", 8192, mesh(1, 1, 8, shard=True), 16, 2, "selective", False, True, "1f1b", 6667),
+        ("1 float8", "8B", 8192, mesh(1, 1, 8, shard=True), 16, 2, "selective", True, True, "1f1b", 8532),
+        ("3 eager", "8B", 8192, mesh(1, 1, 128, shard=True), 256, 2, "selective", False, False, "1f1b", 5605),
+        ("3 compiled", "8B", 8192, mesh(1, 1, 128, shard=True), 256, 2, "selective", False, True, "1f1b", 6514),
+        ("3 float8", "8B", 8192, mesh(1, 1, 128, shard=True), 256, 2, "selective", True, True, "1f1b", 8380),
+        ("2 cp 1", "8B", 32768, mesh(1, 1, 8, shard=True), 8, 1, "full", True, True, "1f1b", 3890),
+        ("2 cp 2", "8B", 65536, mesh(1, 1, 4, 2, shard=True), 4, 1, "full", True, True, "1f1b", 2540),
+        ("4 2D", "70B", 8192, mesh(8, 1, 32, shard=True), 512, 16, "full", True, True, "1f1b", 829),
+        ("4 2D async", "70B", 8192, mesh(8, 1, 32, shard=True), 512, 16, "full", True, True, "1f1b", 876),
+        ("5 1F1B", "405B", 8192, mesh(8, 8, 8, shard=True), 256, 4, "full", True, True, "1f1b", 100),
+        ("5 interleaved", "405B", 8192, mesh(8, 8, 8, shard=True), 256, 4, "full", True, True, "interleaved", 128),
+    )
+    for row, size, seq_len, spread, batch, micro, recompute, float8, compiled, schedule, tokens in rows:
+        yield Run(
+            source="torchtitan 2024, tables 1 to 5",
+            row=row,
+            config=llama(size),
+            gpu="H100-96GB",
+            seconds=batch * seq_len / tokens / spread.num_workers,
+            seq_len=seq_len,
+            batch=batch,
+            micro_batch=micro,
+            mesh=spread,
+            schedule=schedule,
+            ends_lighter=1 if schedule == "interleaved" else 0,
+            recompute=recompute,
+            zero=3,
+            float8=float8,
+            compiled=compiled,
+            async_tp="async" in row or size == "405B",
+        )
+
+
+RUNS: Final = tuple(
+    run
+    for runs in (
+        narayanan_table_1,
+        narayanan_table_2,
+        korthikanti,
+        mt_nlg,
+        zero_bubble,
+        megascale,
+        llama_3,
+        torchtitan,
+    )
+    for run in runs()
+)
+
+CALIBRATED: Final = (
+    "Narayanan 2021, table 1",
+    "Narayanan 2021, table 2",
+    "Zero Bubble 2024, tables 4 and 6",
+    "torchtitan 2024, tables 1 to 5",
+)
+"""Sources to whose rows the constants of trainer.planning.gpus and trainer.planning.products were fitted."""
+SEEN: Final = ("16384, cp 16",)
+"""Rows of other sources that were looked at when a constant was set (attention's share of the H100)."""
