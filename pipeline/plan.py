@@ -340,11 +340,14 @@ def _digest(value: Any) -> str:
     return content_hash(json.dumps(value, sort_keys=True, ensure_ascii=True).encode()).hex()
 
 
-def check_same_run(plan: RunPlan, say: Callable[[str], None] = lambda line: None) -> bool:
+def check_same_run(plan: RunPlan, say: Callable[[str], None] = lambda line: None, *, trial: bool = False) -> bool:
     """Compare `plan` with what its output folder holds, and record it there if the folder is new. True if the run is
     finished already. RecipeError names every difference; where the run that is there has read no document yet, nothing
-    can be lost: `plan` takes its place, which `say` is told."""
+    can be lost: `plan` takes its place, which `say` is told. A `trial` takes the place of an earlier one that
+    differs."""
     out = plan.out
+    if trial:
+        _clear_other_trial(plan)
     if out.exists("index.json"):
         if found := _differences(plan, read_summary(out).identity, compare_versions=False):
             raise RecipeError(_refusal(plan, "a finished run", found))
@@ -377,6 +380,31 @@ def check_same_run(plan: RunPlan, say: Callable[[str], None] = lambda line: None
         )
     out.publish(PLAN, json.dumps(plan.identity, sort_keys=True, indent=1).encode())
     return False
+
+
+def _clear_other_trial(plan: RunPlan) -> None:
+    """Remove what an earlier trial with other settings or inputs left, if every source of it was limited as one of a
+    trial is. Killed on the way it has no index, and a plan that differs still: the next call ends it."""
+    out = plan.out
+    is_finished = out.exists("index.json")
+    if not is_finished and not out.exists(PLAN):
+        return
+    recorded = read_summary(out).identity if is_finished else json.loads(out.read(PLAN))
+    found = _differences(plan, recorded, compare_versions=True)
+    if not found:
+        return
+    # One that was purged stays as it is: the next trial might bring back what that took.
+    if _was_purged(out) or not all(source.get("limit_documents") for source in recorded["recipe"]["source"]):
+        raise RecipeError(_refusal(plan, "another run" if is_finished else "an unfinished run", found))
+    if is_finished:
+        out.publish(PLAN, json.dumps(recorded, sort_keys=True, indent=1).encode())
+        out.remove("index.json")
+    # What vouches for other files lies in work/, and goes first.
+    names = sorted(out.names(), key=lambda name: not name.startswith("work/"))
+    for name in names:
+        if name not in (PLAN, LEASE_FILE):
+            out.remove(name)
+    out.remove(PLAN)
 
 
 def _was_purged(out: Folder) -> bool:

@@ -38,7 +38,7 @@ from pipeline.phases.record import write_lineage
 from pipeline.phases.shard import cut_phase, number_shards, write_phase
 from pipeline.phases.small_tables import small_tables
 from pipeline.phases.steps import stages_of
-from pipeline.phases.tokenize import tokenize_phase
+from pipeline.phases.tokenize import kept_tokenizer, tokenize_phase
 from pipeline.plan import check_same_run, places_with_credentials, plan_run
 from pipeline.recipe import RAY_STAGES, PipelineRecipe, keeps_facts
 from pipeline.refilter.earlier import Refiltering, honouring, open_earlier, plan_from, record_reuse, starts_of
@@ -46,20 +46,25 @@ from pipeline.refilter.unit import refilter_phase
 from pipeline.report.run_summary import RunSummary, read_summary
 from pipeline.units.bad_records import BadRecordWatch, announcement, check_bad_records
 from pipeline.units.results import JoinResult, ReadResult, TokenizeResult
-from stages.tokens.tokenizer import load_tokenizer
 
 
 def run(
-    recipe: PipelineRecipe, reporter: ProgressReporter, *, strict: bool = False, from_output: str | None = None
+    recipe: PipelineRecipe,
+    reporter: ProgressReporter,
+    *,
+    strict: bool = False,
+    from_output: str | None = None,
+    trial: bool = False,
 ) -> RunSummary:
     """Carry a data recipe out, or continue it; what it came to, as OUT/run.json has it. With `from_output` the input is
-    the texts that this earlier output kept, and no step is run again that is as it was there.
+    the texts that this earlier output kept, and no step is run again that is as it was there. A
+    `trial` takes the place of an earlier one with other settings.
 
     RecipeError if the recipe is wrong or the output holds another run; bad_records.TooManyBadRecordsError past
     limits.max_bad_records; tasks.WorkerDiedError if a unit's worker dies on every try. With `strict`
     faults.StrictError at the first record on which a reader or step raises."""
     table = recipe.tokenize
-    tokenizer = None if table.off else load_tokenizer(table.encoding, table.end_of_text)
+    tokenizer = None if table.off else kept_tokenizer(table.encoding, table.end_of_text)
     earlier = None if from_output is None else open_earlier(from_output)
     recipe = recipe if earlier is None else honouring(recipe, earlier)
     job = read_job(recipe)
@@ -71,7 +76,7 @@ def run(
         more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
         reporter.say(f"The credentials of {places[0]}{more} are used, and recorded nowhere.")
     with hold(plan.out, "sluice run") as held:
-        if check_same_run(plan, reporter.say):
+        if check_same_run(plan, reporter.say, trial=trial):
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             return read_summary(plan.out)
         state = Run(plan=plan, reporter=reporter, held=held)

@@ -72,6 +72,11 @@ class SourceTable:
     )
     steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:name")
     limit: int | None = key(None, at_least=1, help="input files, the first by name")
+    limit_documents: int | None = key(
+        None,
+        at_least=1,
+        help="documents of each file, the first of it: what lies behind them is neither read nor counted",
+    )
     language: str | None = key(
         None, help="of every text, as de: for steps without 'language', which else identifies each one's"
     )
@@ -139,6 +144,8 @@ RAY_STAGES = ("read", "compare", "tokenize", "cut", "write", "join")
 shards; join and record the facts."""
 
 
+TRIAL: Final = "-try"
+"""How the output of a trial is called, behind the name of the recipe's own."""
 IN_PROCESS: Final = "none"
 """As `ray.address`: no Ray at all."""
 
@@ -149,7 +156,7 @@ class RayTable:
 
     address: str = key(
         "local",
-        help='"local", "auto" or "host:port"; "none": in this process, one unit at a time, without Ray, for small inputs',
+        help='"local", "auto" or "host:port"; "none": in this process, without Ray, a unit at a time: for small inputs',
     )
     num_cpus: int | None = key(None, at_least=1, help="processors to use (all)")
     retries: int = key(2, at_least=0, help="how often a unit whose worker died is tried again")
@@ -202,6 +209,17 @@ class PipelineRecipe:
 def load(path: str | Path, overrides: Sequence[str] = ()) -> PipelineRecipe:
     """The data recipe at `path`, checked; RecipeError if it is wrong."""
     return checked(load_recipe(path, PipelineRecipe, overrides))
+
+
+def trial_of(recipe: PipelineRecipe, num_documents: int) -> PipelineRecipe:
+    """The recipe over the first documents of each file, so many at most, into an output beside the recipe's own: the
+    whole run still finds its own empty."""
+    sources = tuple(
+        replace(source, limit_documents=min(source.limit_documents or num_documents, num_documents))
+        for source in recipe.source
+    )
+    output = recipe.run.output.rstrip("/") + TRIAL
+    return replace(recipe, run=replace(recipe.run, output=output), source=sources)
 
 
 def recipe_of(out: Folder, overrides: Sequence[str] = ()) -> PipelineRecipe:
@@ -394,8 +412,8 @@ def differing_keys(
     ours: dict[str, Any], theirs: dict[str, Any], ignore: frozenset[str] = frozenset({"ray"})
 ) -> list[str]:
     """The dotted keys in which two plain recipes differ, with both values; top-level tables in `ignore` aside."""
-    kept = ({k: v for k, v in recipe.items() if k not in ignore} for recipe in (ours, theirs))
-    return differing(*kept, shown=_shown)
+    mine, other = ({k: v for k, v in recipe.items() if k not in ignore} for recipe in (ours, theirs))
+    return differing(mine, other, shown=_shown)
 
 
 def _shown(where: str, value: Any) -> str:

@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
@@ -33,6 +34,13 @@ _SHORT_FOLDER: Final = "/tmp"
 
 class RayStartError(RuntimeError):
     """A local Ray did not come up, twice; the message says what Ray said last, and what to do."""
+
+
+def as_connected(ray: RayTable) -> RayTable:
+    """The table of an output's own recipe as a command over this output takes it: one that was submitted works on the
+    cluster of its job, where this process is connected already, though the run had no Ray."""
+    connected = "ray" in sys.modules and sys.modules["ray"].is_initialized()
+    return replace(ray, address="auto") if connected else ray
 
 
 @contextmanager
@@ -69,7 +77,8 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
             "include_dashboard": False,
             "object_store_memory": _object_store_bytes(),
         }
-    with folder_for_sockets() if address == "local" else contextlib.nullcontext({}) as folder:
+    own_folder: contextlib.AbstractContextManager[dict[str, str]] = contextlib.nullcontext({})
+    with folder_for_sockets() if address == "local" else own_folder as folder:
         try:
             start_or_join(address, options | folder)
         except ConnectionError as error:

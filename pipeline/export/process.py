@@ -40,7 +40,7 @@ from lineage.storage.google_azure import clear_errors
 from lineage.storage.lock import LEASE_FILE, can_be_held, hold
 from lineage.store.checksum_update import WORK
 from lineage.store.rows import ExportRow
-from pipeline.cluster.session import units_session
+from pipeline.cluster.session import as_connected, units_session
 from pipeline.export.formats.registry import FORMATS, check_request, reads_tokens
 from pipeline.export.request import ExportRequest
 from pipeline.export.sink import ExportSink
@@ -126,8 +126,9 @@ def on_ray(ray: RayTable, reporter: ProgressReporter) -> WriteAll:
     def write_all(job: ExportJob, pieces: Sequence[ExportPiece]) -> list[ExportedUnit]:
         if not pieces:
             return []
-        with units_session(ray):
-            return run_phase(_phase_run(job, ray, reporter), _phase(job, pieces))
+        table = as_connected(ray)
+        with units_session(table):
+            return run_phase(_phase_run(job, table, reporter), _phase(job, pieces))
 
     return write_all
 

@@ -26,7 +26,7 @@ from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, split
 from lineage.store.lookup import Lookup
 from pipeline.cluster.dataset import run_units
-from pipeline.cluster.session import units_session
+from pipeline.cluster.session import as_connected, units_session
 from pipeline.cluster.tasks import TaskResources
 from pipeline.parquet.rows import clean_texts, read_rows
 from pipeline.phases.progress import ProgressReporter
@@ -285,11 +285,12 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanE
     finder = _finder(job)
     if len(finder.skipped) == len(items):
         raise RecipeError(f"--against {request.against}: none of its {len(items)} items has five words to look for")
-    with units_session(recipe.ray):
+    ray = as_connected(recipe.ray)
+    with units_session(ray):
         pieces = _pieces(out, index, request.ngram)
-        common, num_documents, pieces = _first_pass(job, pieces, TaskResources.of(recipe.ray), reporter)
+        common, num_documents, pieces = _first_pass(job, pieces, TaskResources.of(ray), reporter)
         job = replace(job, common=tuple(common))
-        found = _second_pass(job, pieces, TaskResources.of(recipe.ray), reporter)
+        found = _second_pass(job, pieces, TaskResources.of(ray), reporter)
     share = len(found) / max(1, num_documents)
     max_share = max(_SHARE, _FEW / max(1, num_documents)) if request.max_share is None else request.max_share
     return ScanEvidence(

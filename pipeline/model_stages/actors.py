@@ -24,8 +24,8 @@ def check_can_work(models: Sequence[ModelStage], ray: RayTable) -> None:
     if models and ray.in_process:
         named = " and ".join(f"{model.name} ({model.table})" for model in models)
         raise RecipeError(
-            f'ray.address = "{IN_PROCESS}" carries units out in this process, and {named} works on actors of Ray\'s: set'
-            ' ray.address = "local" (fastText classifiers and plain functions need no actors)',
+            f'ray.address = "{IN_PROCESS}" carries units out in this process, and {named} works on actors of Ray\'s:'
+            ' set ray.address = "local" (fastText classifiers and plain functions need no actors)',
             "ray.address",
         )
 

@@ -101,7 +101,7 @@ def run_phase(run: Run, phase: Phase[Job, Item, Result]) -> list[Result]:
         work = TaskResources.of(run.recipe.ray, phase.stage)
         metrics = PhaseMetrics(run.recipe.run.name, phase.name, len(left), on_ray=not work.in_process)
         for item, result in run_units(
-            _noted(run.out, phase) if work.in_process and phase.isolate is not None else phase.task,
+            _noted(run, phase) if work.in_process and phase.isolate is not None else phase.task,
             phase.job,
             left,
             work,
@@ -120,11 +120,17 @@ def run_phase(run: Run, phase: Phase[Job, Item, Result]) -> list[Result]:
     return [results[item.marker] for item in phase.items]
 
 
-def _noted(out: Folder, phase: Phase[Job, Item, Result]) -> Callable[[Job, Item], Result]:
+def _noted(run: Run, phase: Phase[Job, Item, Result]) -> Callable[[Job, Item], Result]:
     """The phase's task, which notes the unit that it begins; the one that an earlier call had begun and did not finish
     gets the job for units whose worker died. For this process, which dies with its unit: the call after that is the
     second try, and the page that took it down would take down every call."""
+    out = run.out
     fatal = out.read(BEGUN).decode() if out.exists(BEGUN) else ""
+    if any(item.marker == fatal for item in phase.items) and not out.exists(fatal):
+        run.reporter.say(
+            f"{phase.name}: an earlier call ended in the midst of a unit, killed or taken down by a page; that unit's"
+            " pages are parsed in a child process now"
+        )
 
     def task(job: Job, item: Item) -> Result:
         out.publish(BEGUN, item.marker.encode())

@@ -47,6 +47,7 @@ class ReadJob:
     fields: tuple[RowFields, ...]
     languages: tuple[str | None, ...]
     mime: tuple[tuple[str, ...], ...]
+    limits: tuple[int | None, ...]
     tables: StepTables
     unit_files: UnitFileOptions
     max_window_bytes: int
@@ -65,6 +66,7 @@ def read_job(recipe: PipelineRecipe) -> ReadJob:
         fields=tuple(source.row_fields for source in recipe.source),
         languages=tuple(source.language for source in recipe.source),
         mime=tuple(source.mime for source in recipe.source),
+        limits=tuple(source.limit_documents for source in recipe.source),
         tables=step_tables(recipe),
         unit_files=unit_file_options(recipe),
         max_window_bytes=recipe.limits.max_window_bytes,
@@ -219,6 +221,7 @@ def outcomes_of(
             max_document_bytes=job.tables.max_document_bytes,
             max_window_bytes=job.max_window_bytes,
             size=unit.input.size,
+            limit_documents=job.limits[unit.source_index],
         )
         batches = _batches(read_documents(stream, options, tally.counts), tally)
         yield from chain.run(batches, tally.seconds, parsed, stop)

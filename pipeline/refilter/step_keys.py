@@ -68,6 +68,7 @@ _READING_KEYS: Final = (
     "source.format",
     "source.mime",
     "source.limit",
+    "source.limit_documents",
     "source.language",
     "source.text_field",
     "source.id_field",

@@ -37,7 +37,7 @@ from pipeline.report.data import (
 )
 from pipeline.report.examples import examples_of_rules, web_link
 from pipeline.report.faults import FaultRow
-from pipeline.report.run_summary import RunSummary, read_summary, unlike_warnings
+from pipeline.report.run_summary import RunSummary, limited, read_summary, unlike_warnings
 from pipeline.report.thresholds import values_of_rules
 from pipeline.report.tokens import tokens_of_sources
 from stages.quality.options import table_of
@@ -155,6 +155,7 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         unlike_pages=tuple(unlike_warnings(summary.unlike_pages)),
         num_without_page=summary.num_without_page or 0,
         parsed_texts=_parsed_texts(out),
+        limited=tuple(limited(summary.identity)),
         recipe=out.read("recipe.toml").decode(),
     )
 

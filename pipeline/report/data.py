@@ -201,9 +201,10 @@ class RaisedRow:
 class ReportData:
     """Everything on the page. `state` names the index and the purges that it was gathered from; `out` is the output as
     a command line names it; `edits` are personal data that was replaced, `other_edits` what else was changed in kept
-    texts, by stage and kind; `parsed_texts` says what run.keep_text keeps, or is empty; `tables` by whose tables the
-    quality rules judged texts, or is empty. `has_ledger`: every rule's values are kept; `unlike_pages` are warnings of
-    texts behind one page that differ; `num_without_page` documents of no page."""
+    texts, by stage and kind; `parsed_texts` says what run.keep_text keeps, or is empty; `limited` names the sources of
+    which not all was read; `tables` by whose tables the quality rules judged texts, or is empty. `has_ledger`: every
+    rule's values are kept; `unlike_pages` are warnings of texts behind one page that differ; `num_without_page`
+    documents of no page."""
 
     name: str
     state: str
@@ -233,6 +234,7 @@ class ReportData:
     unlike_pages: tuple[str, ...]
     num_without_page: int
     parsed_texts: str
+    limited: tuple[str, ...]
     recipe: str
 
 

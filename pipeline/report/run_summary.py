@@ -79,6 +79,16 @@ def unlike_warnings(unlike_pages: Mapping[str, int]) -> list[str]:
     ]
 
 
+def limited(identity: Mapping[str, Any]) -> list[str]:
+    """A sentence for each source of which only the first documents of each file were read."""
+    return [
+        f"Of each file of source {source['name']!r} only the first {source['limit_documents']:,} documents were read"
+        " (limit_documents): what lies behind them is neither read nor counted."
+        for source in identity["recipe"]["source"]
+        if source.get("limit_documents") is not None
+    ]
+
+
 def encode_summary(summary: RunSummary) -> bytes:
     """The bytes of run.json."""
     return json.dumps(summary.to_json(), indent=1, sort_keys=True).encode()

@@ -49,8 +49,8 @@ class ReadOptions:
     `file` is its relative name, as it stands in the tables. `size` is its length in bytes where that is known; it
     is only used for how much the rest of a damaged file is. `fields` are for JSONL and Parquet. `language` is that of
     every text, where the recipe names it. `mime` are types whose records are documents besides HTML and text (see
-    `sniff.is_document_type`). `max_window_bytes`: what is held of a compressed file's content for its references
-    back."""
+    `sniff.is_document_type`). `max_window_bytes`: what is held of a compressed file's content for its references back.
+    `limit_documents`: behind the document with this number, from 1, nothing more is read or counted."""
 
     source: str
     file: str
@@ -61,6 +61,7 @@ class ReadOptions:
     fields: RowFields = RowFields()
     language: str | None = None
     mime: tuple[str, ...] = ()
+    limit_documents: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,8 +45,9 @@ __all__ = [
 def read_documents(
     stream: BinaryIO, options: ReadOptions, counts: InputCounts | None = None
 ) -> Iterator[Document | Unreadable]:
-    """The documents and unreadable stretches of a seekable stream, in the order of their place. (A compressed member of
-    JSONL that its checksum refutes is a stretch behind the rows that were read of it.)
+    """The documents and unreadable stretches of a seekable stream, in the order of their place, up to the last document
+    that `options.limit_documents` lets in. (A compressed member of JSONL that its checksum refutes is a stretch behind
+    the rows that were read of it.)
 
     Memory is bounded by a few MiB and `max_document_bytes`, whatever the file holds. Exceptions come from the stream
     alone (and MemoryError): wrong content is an Unreadable, never an exception, and a stream that fails is never wrong
@@ -61,6 +62,8 @@ def read_documents(
         else:
             counts.num_unreadable += 1
         yield item
+        if isinstance(item, Document) and counts.num_documents == options.limit_documents:
+            return
 
 
 def _to_the_end(watched: _WatchedStream, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:

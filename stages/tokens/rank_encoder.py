@@ -9,11 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import quicktok
 import regex
 import tiktoken
 
-from stages.tokens.vocabulary import Vocabulary
+from stages.tokens.vocabulary import Vocabulary, bundled_encoding
 
 Tokens = npt.NDArray[np.uint32]
 
@@ -33,7 +32,7 @@ class RankEncoder:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._fast: Any = quicktok.get_encoding(vocabulary.bundled) if vocabulary.bundled else None
+        self._fast: Any = bundled_encoding(vocabulary.bundled) if vocabulary.bundled else None
 
     def encode(self, text: str) -> Tokens:
         """The ids of `text`, shape (num_tokens,), special tokens' names read as plain text.

@@ -1,8 +1,10 @@
 """Every step and rule on one page: what each measured, its threshold and verdict, and the text before and after.
 
   sluice explain recipes/crawl.toml --file page.html
+  sluice explain recipes/crawl.toml --text note.txt
   sluice explain recipes/crawl.toml --warc crawl.warc.gz --offset 43210
-  sluice explain recipes/repos.toml --warc repos.parquet --offset 7 --element 2    row 7, the third of its files
+  sluice explain recipes/crawl.toml --file texts.jsonl --offset 1180    the line that begins at this byte
+  sluice explain recipes/crawl.toml --file texts.parquet --row 7    (and --element 2: the third of its files)
   sluice explain OUT --doc 0123…              a document of a finished output, read again from its crawl file
   sluice explain OUT --url https://…          by URL, in any spelling that is normalised to the same
   sluice explain OUT --doc 0123… --set quality.min_words=30     as it would be with another threshold
@@ -14,29 +16,31 @@ is used, and what its lineage has of the document, duplicates too, stands below.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shlex
 from typing import TYPE_CHECKING
 
-from lineage.ids import content_hash, warc_doc_id
 from lineage.index.output_index import check_finished
 from lineage.recipe import RecipeError
-from lineage.storage.folder import Folder, filesystem, is_remote, local_path
+from lineage.storage.folder import Folder, is_remote, local_path
 from pipeline.cli.arguments import add_json, add_recipe, count, doc_id
 from pipeline.cli.printing import console, print_json
-from stages.document import Document, Place
+from stages.document import Document
 
 if TYPE_CHECKING:
     from pipeline.inspect.explain import Explanation
-    from pipeline.recipe import LimitsTable, PipelineRecipe, SourceTable
+    from pipeline.inspect.given_document import Named
+    from pipeline.recipe import PipelineRecipe, SourceTable
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "the steps; its first source's are used, or those of --source. Or OUT, a finished run's output")
     parser.add_argument("--source", metavar="NAME", help="whose steps (the first source's; with OUT the document's)")
     way = parser.add_mutually_exclusive_group()
-    way.add_argument("--file", metavar="HTML", help="a page on disk")
+    way.add_argument(
+        "--file", metavar="FILE", help="an HTML page on disk; or with --offset JSON lines, with --row a Parquet file"
+    )
+    way.add_argument("--text", metavar="FILE", help="a plain text on disk, the whole file")
     way.add_argument(
         "--warc", metavar="FILE", help="a crawl file, on disk or s3://; with --offset. With OUT: where it lies now"
     )
@@ -44,8 +48,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--offset",
         type=count,
         metavar="N",
-        help="byte offset of the record's member; of a Parquet file: the row's number",
+        help="byte offset of the record's member, or of a line of JSON lines (of what it unfolds to where compressed)",
     )
+    parser.add_argument("--row", type=count, metavar="N", help="a row of a Parquet file, from 0")
     parser.add_argument(
         "--element",
         type=count,
@@ -53,21 +58,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="of a row whose list elements are documents: which of them, from 0 (0)",
     )
     parser.add_argument("--doc", metavar="ID", help="a document of OUT: 32 hex digits")
-    parser.add_argument("--url", help="of a document of OUT; or the URL to judge a --file by")
+    parser.add_argument("--url", help="of a document of OUT; or the URL to judge a page or a text by")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     from pipeline.inspect.explain import as_json, render
+    from pipeline.inspect.given_document import document_of
 
     if is_output(options.recipe):
         return _explain_recorded(options)
-    _check(options)
+    named = _named(options)
     from pipeline.recipe import load
 
     recipe = load(options.recipe, options.overrides)
     source = _source(recipe, options.source)
-    explanation = _explain(_document(options, source, recipe.limits), recipe, source)
+    explanation = _explain(document_of(named, source, recipe.limits), recipe, source)
     if options.json:
         print_json(as_json(explanation))
     else:
@@ -82,22 +88,44 @@ def is_output(given: str) -> bool:
     return os.path.isdir(local_path(given))
 
 
-def _check(options: argparse.Namespace) -> None:
-    has_page = options.file is not None or options.warc is not None
-    if options.doc is not None or (options.url is not None and not has_page):
+def _named(options: argparse.Namespace) -> Named:
+    """The file and the place in it that the options name; RecipeError where they do not go together."""
+    from pipeline.inspect.given_document import Named
+
+    given = {"--file": options.file, "--text": options.text, "--warc": options.warc}
+    option = next((name for name, path in given.items() if path is not None), None)
+    if options.doc is not None or (options.url is not None and option is None):
         name, value = ("--doc", "ID") if options.doc is not None else ("--url", "URL")
         raise RecipeError(
             f"{name} goes with an output, and {options.recipe} is no folder:"
             f" sluice explain OUT {name} {shlex.quote(value)}"
         )
-    if options.url is not None and options.warc is not None:
-        raise RecipeError("--url goes with --file: a record of --warc has a URL of its own")
-    if options.offset is not None and options.file is not None:
-        raise RecipeError("--offset goes with --warc: a --file is read as a whole")
-    if options.element is not None and options.warc is None:
-        raise RecipeError("--element goes with --warc: it is the number of a document among those of one row")
-    if not has_page:
-        raise RecipeError("expected --file HTML or --warc FILE --offset N; or OUT with --doc ID or --url URL")
+    if option is None:
+        raise RecipeError(
+            "expected --file HTML, --text FILE, --file JSONL --offset N, --file PARQUET --row N or --warc FILE"
+            " --offset N; or OUT with --doc ID or --url URL"
+        )
+    has_place = options.offset is not None or options.row is not None
+    if options.offset is not None and options.row is not None:
+        raise RecipeError("--offset names a byte and --row a row of a Parquet file: expected one of them")
+    if options.url is not None and (option == "--warc" or has_place):
+        raise RecipeError("--url goes with a --file of HTML and with --text: a record or row has a URL of its own")
+    if has_place and option == "--text":
+        raise RecipeError("--offset and --row go with --warc and --file: a --text is read as a whole")
+    if options.element is not None and not has_place:
+        raise RecipeError(
+            "--element goes with --offset or --row: it is the number of a document among those of one row"
+        )
+    if option == "--warc" and not has_place:
+        raise RecipeError("--warc needs --offset N: the byte at which the record's member begins")
+    return Named(
+        path=given[option],
+        option=option,
+        offset=options.offset,
+        row=options.row,
+        element=options.element,
+        url=options.url,
+    )
 
 
 def _explain_recorded(options: argparse.Namespace) -> int:
@@ -109,8 +137,11 @@ def _explain_recorded(options: argparse.Namespace) -> int:
 
     if (options.doc is None) == (options.url is None):
         raise RecipeError("with OUT, expected --doc ID or --url URL, and one of them")
-    if options.file is not None or options.offset is not None or options.element is not None:
-        raise RecipeError("--file, --offset and --element go with a RECIPE: with OUT the document's place is known")
+    places = (options.file, options.text, options.offset, options.row, options.element)
+    if any(place is not None for place in places):
+        raise RecipeError(
+            "--file, --text, --offset, --row and --element go with a RECIPE: with OUT the document's place is known"
+        )
     out = Folder(options.recipe)
     check_finished(out)
     wanted = None if options.doc is None else doc_id(options.doc)
@@ -142,57 +173,3 @@ def _explain(document: Document, recipe: PipelineRecipe, source: SourceTable) ->
     from stages.chain import build_chain
 
     return explain(document, build_chain(source.steps, with_whole_ledger(step_tables(recipe))))
-
-
-def _input_name(path: str, source: SourceTable) -> str:
-    """What a run of the source calls this file, on which the ids of rows depend; its base name where it reads no such
-    file."""
-    from pipeline.inputs.files import list_inputs
-
-    if not is_remote(path):
-        wanted = os.path.realpath(local_path(path))
-        with contextlib.suppress(RecipeError, OSError):  # the inputs of a recipe need not be there to explain a page
-            for found in list_inputs(source):
-                if not is_remote(found.url) and os.path.realpath(local_path(found.url)) == wanted:
-                    return found.name
-    return os.path.basename(path)
-
-
-def _document(options: argparse.Namespace, source: SourceTable, limits: LimitsTable) -> Document:
-    from stages.reading.options import ReadOptions
-    from stages.reading.reader import read_numbered
-
-    path = options.file or options.warc
-    if options.warc is not None and options.offset is None:
-        raise RecipeError("--warc needs --offset N: the byte at which the record's member begins")
-    try:
-        with filesystem(path).open(path if is_remote(path) else local_path(path), "rb") as stream:
-            if options.warc is not None:
-                reading = ReadOptions(
-                    source=source.name,
-                    file=_input_name(path, source),
-                    format=source.format,
-                    fields=source.row_fields,
-                    language=source.language,
-                    mime=source.mime,
-                    max_document_bytes=limits.max_document_bytes,
-                    max_window_bytes=limits.max_window_bytes,
-                )
-                found: Document = read_numbered(stream, options.offset, options.element or 0, reading)
-                return found
-            payload = stream.read(limits.max_document_bytes + 1)
-    except FileNotFoundError as error:
-        raise RecipeError(f"there is no file {path}") from error
-    url = options.url
-    return Document(
-        doc_id=warc_doc_id("", url or "", payload),
-        source=source.name,
-        raw_hash=content_hash(payload),
-        payload=payload,
-        place=Place(file=os.path.basename(path), offset=0, length=len(payload)),
-        num_bytes=len(payload),
-        is_html=True,
-        content_type="text/html",
-        url=url,
-        language=source.language,
-    )

@@ -17,7 +17,9 @@ they were there are not run again, and the bytes are those of a run from the inp
 
   sluice run recipes/crawl.toml
   sluice run recipes/crawl.toml --set run.output=s3://bucket/out --set 'source.0.limit=2'
+  sluice run recipes/crawl.toml --try 20        the first 20 documents of each file, into an output of their own
   sluice run recipes/crawl.toml --strict
+  sluice run recipes/crawl.toml --set ray.address=none        in this process, without Ray: for small inputs
   sluice run recipes/crawl.toml --from out/crawl --set quality.min_words=80 --set run.output=out/stricter
 """
 
@@ -26,7 +28,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from pipeline.cli.arguments import add_json, add_recipe
+from lineage.recipe import RecipeError
+from pipeline.cli.arguments import add_json, add_recipe, count
 from pipeline.cli.printing import console, print_json
 from pipeline.phases.progress import ProgressReporter
 
@@ -49,6 +52,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="start from the texts that this finished output keeps (run.keep_text), without reading an input or parsing"
         " a page again",
     )
+    parser.add_argument(
+        "--try",
+        dest="num_documents",
+        type=count,
+        metavar="N",
+        help="a trial: the first N documents of each input file (source.limit_documents), into an output of its own,"
+        " run.output with -try behind it; an earlier trial with other settings makes room",
+    )
     add_json(parser)
 
 
@@ -59,19 +70,36 @@ def engine_name(ray: RayTable) -> str:
     return "a Ray of its own" if ray.address == "local" else f'the Ray cluster at ray.address = "{ray.address}"'
 
 
+def _checked_trial(options: argparse.Namespace) -> int:
+    """How many documents of each file a trial takes; RecipeError where it can be none."""
+    if options.from_output is not None:
+        raise RecipeError("--try goes without --from: it reads the first documents of the inputs")
+    if options.num_documents == 0:
+        raise RecipeError("--try 0: expected at least one document of each file")
+    return int(options.num_documents)
+
+
 def run(options: argparse.Namespace) -> int:
     from pipeline.cli.corpus.summary import show_summary
     from pipeline.cli.errors import FailedError
-    from pipeline.recipe import check_steps_of, load
+    from pipeline.recipe import check_steps_of, load, trial_of
 
     reporter = ProgressReporter()
     recipe = load(options.recipe, options.overrides)
+    if options.num_documents is not None:
+        recipe = trial_of(recipe, _checked_trial(options))
     reporter.say(f"{options.recipe}: checking the recipe and its inputs, for {engine_name(recipe.ray)}")
     check_steps_of(recipe)
 
     from pipeline import process  # which a wrong recipe need not wait for
 
-    summary = process.run(recipe, reporter, strict=options.strict, from_output=options.from_output)
+    summary = process.run(
+        recipe,
+        reporter,
+        strict=options.strict,
+        from_output=options.from_output,
+        trial=options.num_documents is not None,
+    )
     if options.json:
         print_json(summary.to_json())
     else:

@@ -9,7 +9,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.report.run_summary import RunSummary, unlike_warnings
+from pipeline.report.run_summary import RunSummary, limited, unlike_warnings
 from pipeline.terminal import visible
 from stages.steps.catalogue import STAGES
 
@@ -33,6 +33,8 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
         f"{f', {unreadable:,} stretches unreadable' if unreadable else ''};"
         f" {_what_is_left(summary)}."
     )
+    for line in limited(summary.identity):
+        screen.print(visible(line), soft_wrap=True, markup=False)
     if summary.parsed_texts is not None:
         kept = summary.parsed_texts
         screen.print(

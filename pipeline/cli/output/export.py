@@ -86,7 +86,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         " (without: another name of the same file where DIR lies on the same disk)",
     )
     corpus.add_argument("--num-cpus", type=count, metavar="N", help="processors to use (all)")
-    corpus.add_argument("--address", help='of a Ray cluster: "auto" or "host:port" (a local Ray)')
+    corpus.add_argument(
+        "--address", help='of a Ray cluster: "auto" or "host:port"; "none": without Ray, in this process (a local Ray)'
+    )
     checkpoint = parser.add_argument_group("of a checkpoint")
     checkpoint.add_argument("--step", type=int, metavar="T", help="the checkpoint of T steps (the newest)")
     checkpoint.add_argument(

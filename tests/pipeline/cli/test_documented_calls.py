@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tomli_w
 
@@ -265,6 +267,9 @@ def _write_texts(folder: Path, page: dict[str, str]) -> None:
     for name in ("benchmark.jsonl", "target.jsonl"):
         (folder / name).write_text(json.dumps({"text": text}) + "\n")
     (folder / "takedown.csv").write_text(f"doc_id,why\n{page['doc_id']},asked\n")
+    (folder / "note.txt").write_text(text)
+    (folder / "texts.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    pq.write_table(pa.table({"text": [text]}), folder / "texts.parquet")
     (folder / "page.html").write_text(f"<html><body><article><p>{text}</p></article></body></html>")
 
 

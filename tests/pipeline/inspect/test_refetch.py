@@ -236,15 +236,21 @@ def test_a_name_that_is_no_document_id_is_told_with_where_a_records_own_id_stand
     ("words", "said"),
     [
         (["OUT"], "--doc ID or --url URL"),
-        (["OUT", "--doc", "0" * 32, "--file", "page.html"], "--file and --offset go with a RECIPE"),
+        (
+            ["OUT", "--doc", "0" * 32, "--file", "page.html"],
+            "--file, --text, --offset, --row and --element go with a RECIPE",
+        ),
         (["recipes/crawl.toml", "--doc", "0" * 32], "--doc goes with an output"),
         (
             ["recipes/crawl.toml", "--warc", "a.warc", "--offset", "0", "--url", "https://a.org/"],
-            "--url goes with --file",
+            "--url goes with a --file of HTML and with --text",
         ),
-        (["recipes/crawl.toml", "--file", "a.html", "--offset", "0"], "--offset goes with --warc"),
+        (["recipes/crawl.toml", "--text", "a.txt", "--offset", "0"], "--offset and --row go with --warc and --file"),
+        (["recipes/crawl.toml", "--file", "a", "--offset", "0", "--row", "0"], "expected one of them"),
+        (["recipes/crawl.toml", "--file", "a.html", "--element", "0"], "--element goes with --offset or --row"),
+        (["recipes/crawl.toml", "--warc", "a.warc"], "--warc needs --offset N"),
         (["nowhere/out", "--url", "https://example.org/"], "--url goes with an output, and nowhere/out is no folder"),
-        (["recipes/crawl.toml"], "expected --file HTML or --warc FILE --offset N"),
+        (["recipes/crawl.toml"], "expected --file HTML, --text FILE, --file JSONL --offset N"),
     ],
 )
 def test_a_call_that_mixes_recipe_and_output_is_told_what_was_expected(
