@@ -125,9 +125,7 @@ def assert_ends_after_cut(
     shutil.rmtree(target)
 
 
-def cut_at(
-    numbers: set[int], recorded: Recorded, template: SmallOut, purges: Purges, tmp_path: Path
-) -> None:
+def cut_at(numbers: set[int], recorded: Recorded, template: SmallOut, purges: Purges, tmp_path: Path) -> None:
     """Cut the power behind each of these acts, in both models of a disk."""
     disk = ModelDisk(str(recorded.out), Path(template.folder.url), recorded.kept)
     for number, act in enumerate(recorded.acts):

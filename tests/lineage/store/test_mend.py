@@ -76,7 +76,9 @@ def test_a_commit_whose_file_was_lost_too_is_refused_naming_the_table(template: 
     [fact] = Path(out.at("lineage/purges")).glob("fact-*.parquet")
     fact.unlink()
     for _ in range(2):
-        with pytest.raises(StoreError, match=r"lineage/purges has lost a commit .*restore .*lineage/purges from a copy"):
+        with pytest.raises(
+            StoreError, match=r"lineage/purges has lost a commit .*restore .*lineage/purges from a copy"
+        ):
             purge(out, match)
 
 
@@ -130,7 +132,14 @@ def _sorted(rows: pa.Table) -> list[str]:
 
 
 def _sweep(number: int) -> pa.Table:
-    row = {"run": "run", "out": "out", "host": "host", "folder": "folder", "content_fingerprint": "0", "at": str(number)}
+    row = {
+        "run": "run",
+        "out": "out",
+        "host": "host",
+        "folder": "folder",
+        "content_fingerprint": "0",
+        "at": str(number),
+    }
     return pa.Table.from_pylist([row], SCHEMAS["cache_sweeps"])
 
 
