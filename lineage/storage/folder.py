@@ -3,9 +3,9 @@
 Names inside a Folder are relative and use "/". On disk a file is written under a temporary name that is unique to
 the attempt, synced and renamed; in an object store it is spooled to local disk and put in one request.
 
-What `publish`, `publish_new` and `mark` write vouches for what the process wrote before: that is on the disk, with its folders,
-before the name appears, and the name is when the first two return. What `write`, `writing`, `publish_link` and the removals do
-is on the disk when the next of these, or `sync`, returns (see `durable`).
+What `publish`, `publish_new` and `mark` write vouches for what the process wrote before: that is on the disk, with its
+folders, before the name appears, and the name is when the first two return. What `write`, `writing`, `publish_link` and
+the removals do is on the disk when the next of these, or `sync`, returns (see `durable`).
 
 The temporary files of `name` lie in a folder `.tmp-name` beside it, each locked (flock) by its writer for as long as
 that lives. So the next writer of `name` finds what dead writers left without listing a large folder, and removes it.

@@ -29,11 +29,12 @@ def purge(call: dict[str, Any], said: int) -> NoReturn:
     code = 99
     try:
         code = main(arguments)
-    except Exception:
-        traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    finally:  # an exception that `main` lets through is a fault: its traceback is printed, and the server lives on
+        if code == 99:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def serve() -> None:
