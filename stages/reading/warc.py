@@ -26,6 +26,8 @@ _PROBE_BYTES: Final = 256 << 10
 _NEXT_RECORD = re.compile(rb"\n(?=WARC/[01]\.)")
 _NEXT_GZIP = re.compile(b"(?=" + re.escape(GZIP_MAGIC) + b")")
 _NEXT_ZSTD = re.compile(b"(?=" + re.escape(ZSTD_MAGIC) + b")")
+_LONGEST_MAGIC: Final = 16
+"""More bytes than any of these patterns looks at."""
 _NEXT_OF_ANY = re.compile(b"|".join(pattern.pattern for pattern in (_NEXT_RECORD, _NEXT_GZIP, _NEXT_ZSTD)))
 
 
@@ -159,7 +161,8 @@ def _end_of_member(cursor: Cursor, offset: int) -> int:
 def _seek_record(cursor: Cursor, pattern: re.Pattern[bytes]) -> None:
     """Move the cursor on to the next place where a record begins, or to the end of the file."""
     while window := cursor.peek(READ_BYTES + _PROBE_BYTES):
-        for match in pattern.finditer(window):
+        # What lies behind READ_BYTES is there for _begins_record: searched as well, each byte would be five times.
+        for match in pattern.finditer(window, 0, READ_BYTES + _LONGEST_MAGIC):
             if match.start() >= READ_BYTES:
                 break
             if _begins_record(window[match.end() : match.end() + _PROBE_BYTES], cursor):
