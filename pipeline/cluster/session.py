@@ -18,7 +18,7 @@ from lineage.recipe import RecipeError
 from pipeline.cluster.address import reachable
 from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
 from pipeline.cluster.environment import set_ray_environment
-from pipeline.cluster.local_services import without_cluster_actors, without_cluster_processes
+from pipeline.cluster.local_services import with_private_folders, without_cluster_actors, without_cluster_processes
 
 _log = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ def _start(options: Mapping[str, Any]) -> Exception | None:
 
     before = _ray_children()
     try:
-        with without_cluster_processes():
+        with without_cluster_processes(), with_private_folders():
             ray.init(address="local", **options)
     except (ValueError, TypeError):
         raise  # an option that Ray does not take: another try gives the same

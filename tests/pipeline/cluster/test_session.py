@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,26 @@ def test_every_server_of_a_local_ray_listens_on_loopback() -> None:
     assert len(addresses) > 5
     assert {address.removeprefix("::ffff:") for address in addresses} == {"127.0.0.1"}
     assert switch is None  # a cluster that this process starts or joins later is none of it
+
+
+FOLDERS = """
+import json, os, stat, ray
+with around:
+    session = ray._private.worker._global_node.get_session_dir_path()
+    found = [session, *(os.path.join(folder, one) for folder, inner, _ in os.walk(session) for one in inner)]
+    told = {path: stat.S_IMODE(os.stat(path).st_mode) for path in [os.path.dirname(session), *found]}
+print(json.dumps(list(told.items())))
+"""
+
+
+def test_the_folders_of_a_local_ray_are_its_user_s_alone() -> None:
+    with tempfile.TemporaryDirectory(prefix="ray-") as short:  # the path of a socket has 107 bytes at most
+        run = [sys.executable, "-c", START + FOLDERS]
+        ended = subprocess.run(run, capture_output=True, text=True, check=False, env=os.environ | {"RAY_TMPDIR": short})
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    (_, shared), (_, session), *inner = json.loads(ended.stdout)
+    assert (shared, session) == (0o1777, 0o700)
+    assert inner and not [path for path, mode in inner if mode & 0o002]
 
 
 LEAVE = """
