@@ -1,19 +1,15 @@
-"""A local Ray without the processes that only a cluster needs, half of what a short run costs; its folders are its
-user's alone.
+"""A local Ray without the processes that only a cluster needs: half of what a short run costs.
 
 Ray 2.60 starts an autoscaler, a log monitor and a dashboard server beside each local Ray, and Ray Data two actors: one
 collects metrics for the dashboard, the other passes requests on to the autoscaler. Each is a Python process that
 imports Ray. A machine of its own has no node to add and shows no dashboard, and workers' logs are not printed. But
-`ray.init` passes no such option on, and Ray Data has none. Nor has it one for the mode of its folders, which it makes
-writable for everybody: who else is on the machine could put files among a session's sockets and spilled objects. So
-these functions set them from outside, as Ray 2.60.0 has them; any other version of Ray starts as it is.
+`ray.init` passes no such option on, and Ray Data has none. So these two functions set them from outside, as Ray 2.60.0
+has them; any other version of Ray starts as it is.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
@@ -37,29 +33,6 @@ def without_cluster_processes() -> Iterator[None]:
             stack.enter_context(_replaced(node.Node, "start_api_server", lambda self, **options: None))
             stack.enter_context(_replaced(utils, "get_dashboard_dependency_error", lambda: None))
         yield
-
-
-@contextmanager
-def with_private_folders() -> Iterator[None]:
-    """A local Ray that `ray.init` starts in the block makes folders that only this user can enter. The one around the
-    sessions, which users share, is sticky: there nobody can rename or remove what is another's."""
-    import ray
-    from ray._common import utils
-    from ray._private import node
-
-    with ExitStack() as stack:
-        if ray.__version__ == _VERSION:
-            shared = utils.get_default_ray_temp_dir()
-            make = functools.partial(_make_private, shared=shared)
-            stack.enter_context(_replaced(node, "try_to_create_directory", make))
-        yield
-
-
-def _make_private(path: str, *, shared: str) -> None:
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    if os.path.realpath(path) == os.path.realpath(shared):
-        with contextlib.suppress(PermissionError):  # it is another user's
-            os.chmod(path, 0o1777)
 
 
 @contextmanager

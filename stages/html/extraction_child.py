@@ -4,8 +4,8 @@
 half a millisecond a page. The child runs the same function, so a page's text is the same as in the caller's own
 process.
 
-No clock of Python's reaches an extractor's native code, so a page on which that does not come back would end a run, or a
-call of `sluice explain`. Every such page that is known of is turned down by a bound, and what no bound knows of grows
+No clock of Python's reaches an extractor's native code, so a page on which that does not come back would end a run, or
+a call of `sluice explain`. Every such page that is known of is turned down by a bound, and what no bound knows of grows
 with the page: so `extract_or_isolate` has a child look at large pages, and the kernel ends it there."""
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _STALLED_TIMES: Final = 10
 _MEMORY_BYTES: Final = 4 << 30
 _MOST_TAGS_HERE: Final = 10_000
 _MOST_CHARS_HERE: Final = 1 << 20
-"""A page with no more `<` and characters is looked at in the caller's own process: were its cost to grow with the square
-of its tags, as it did with the options of a list, it would be seconds."""
+"""A page with no more `<` and characters is looked at in the caller's own process: were its cost to grow with the
+square of its tags, as it did with the options of a list, it would be seconds."""
 
 
 class IsolatedExtraction:

@@ -28,8 +28,8 @@ class ParseTable:
     )
     max_tags: int = key(100_000, at_least=1, help="a page with more '<', or elements, is not parsed")
     max_depth: int = key(1_000, at_least=1, help="a page whose elements nest deeper is not parsed")
-    # resiliparse's parser, which also counts the elements of pages for the other extractor, looks at all earlier options
-    # of a list with each new one, in native code: 8,000 take it 0.25 s, and 90,000 do not end.
+    # resiliparse's parser, which also counts the elements of pages for the other extractor, looks at all earlier
+    # options of a list with each new one, in native code: 8,000 take it 0.25 s, and 90,000 do not end.
     max_options: int = key(2_000, at_least=1, help="a page with more <option> in one <select> is not parsed")
     max_marks: int = key(
         30,
@@ -39,7 +39,9 @@ class ParseTable:
 
     def bounds(self, max_document_bytes: int) -> Bounds:
         """The bounds of a page, before any clock."""
-        return Bounds(num_bytes=max_document_bytes, num_tags=self.max_tags, depth=self.max_depth, num_options=self.max_options)
+        return Bounds(
+            num_bytes=max_document_bytes, num_tags=self.max_tags, depth=self.max_depth, num_options=self.max_options
+        )
 
 
 class ParseStep:
