@@ -1,6 +1,6 @@
 """Whether a step or reader costs more than linear time on hostile input: processor time at twice the length beside it.
 
-    python -m benchmarks.linearity [--only STEP…] [--family FAMILY…] [--characters 60000] [--to TABLE.json]
+    python -m benchmarks.linearity [--only STEP…] [--family FAMILY…] [--characters 60000] [--to TABLE.jsonl]
 
 Every family of `benchmarks.support.hostile` goes through every step and reader that it makes sense for, at a length and
 at twice that. A factor above 2.6 is a fault, and ends this with exit 1; what costs less than 20 ms at twice the length
@@ -22,6 +22,7 @@ import json
 import multiprocessing
 import os
 import resource
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -334,7 +335,10 @@ def measured_apart(works: Mapping[str, Work], family: str, make: Make, length: i
         while names:
             try:
                 yield ours.recv()
-            except EOFError:  # the processor time of a step has run out
+            except EOFError:
+                child.join()
+                if child.exitcode != -signal.SIGXCPU:
+                    raise RuntimeError(f"{names[0]} on {family} ended its process: {child.exitcode}") from None
                 yield Measured(step=names[0], family=family, seconds=None, seconds_twice=None)
                 names.pop(0)
                 break
@@ -356,7 +360,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", default=[""], metavar="STEP", help="steps whose name begins so")
     parser.add_argument("--family", nargs="+", metavar="FAMILY", help="these families alone")
     parser.add_argument("--characters", type=int, default=60_000, help="the length that is doubled (60000)")
-    parser.add_argument("--to", type=Path, help="a JSON file of every measure")
+    parser.add_argument("--to", type=Path, help="a file of JSON lines that each measure is added to")
     options = parser.parse_args(arguments)
     found: list[Measured] = []
     for families, works in ((TEXTS, text_steps()), (PAGES, page_steps())):
@@ -365,10 +369,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.family is None or family in options.family:
                 for one in measured_apart(chosen, family, make, options.characters):
                     found.append(one)
+                    if options.to is not None:
+                        with options.to.open("a") as file:
+                            file.write(f"{json.dumps(asdict(one))}\n")
                     if (one.factor or 0) > MOST:
                         print(f"FAULT {_told(one)}", flush=True)
-    if options.to is not None:
-        options.to.write_text(json.dumps([asdict(one) for one in found], indent=1))
     for step in dict.fromkeys(one.step for one in found):
         of_step = [one for one in found if one.step == step]
         worst = max(of_step, key=lambda one: one.factor or 0)

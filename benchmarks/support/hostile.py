@@ -361,7 +361,7 @@ _HTML_UNITS: Final[dict[str, str]] = {
         "x-custom",
     )
 }
-_HTML_UNITS |= {
+_HTML_UNITS_OF_SEVERAL: Final[dict[str, str]] = {
     "paragraphs": "<p>A few words of text.</p>",
     "paragraphs, closed": "<p>x</p>",
     "empty paragraphs of HTML": "<p></p>",
@@ -583,7 +583,7 @@ def _of_attributes(form: str) -> Make:
 
 
 PAGES: Final[dict[str, Make]] = (
-    {name: _behind_words(_repeated(unit)) for name, unit in _HTML_UNITS.items()}
+    {name: _behind_words(_repeated(unit)) for name, unit in (_HTML_UNITS | _HTML_UNITS_OF_SEVERAL).items()}
     | {name: _behind_words(_around(*parts)) for name, parts in _AROUND.items()}
     | {
         f"<{tag}> nested": _deep_in(tag)
@@ -593,7 +593,7 @@ PAGES: Final[dict[str, Make]] = (
         "attributes of one tag": _of_attributes("a{}=b"),
         "attributes without values": _of_attributes("a{}"),
         "attributes alike": _of_attributes("a=b"),
-        "distinct tags": _numbered("<t{}>x</t{0}>"),
+        "distinct tags": _numbered("<t{0}>x</t{0}>"),
         "distinct classes": _numbered('<p class="c{}">words</p>'),
         "distinct identities": _numbered('<p id="i{}">words</p>'),
         "distinct links": _numbered('<p><a href="/p{}">words of it</a></p>'),

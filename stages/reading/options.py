@@ -52,8 +52,8 @@ class ReadOptions:
     `file` is its relative name, as it stands in the tables. `size` is its length in bytes where that is known; it
     is used for how much the rest of a damaged file is, and for `max_compression_ratio`: a file whose documents unfold
     to more than so many times its size (and to more than 256 MiB) is not read on. `fields` are for JSONL and Parquet.
-    `language` is that of every text, where the recipe names it. `max_window_bytes`: what is held of a compressed file's content for its
-    references back."""
+    `language` is that of every text, where the recipe names it. `max_window_bytes`: what is held of a compressed file's
+    content for its references back."""
 
     source: str
     file: str
