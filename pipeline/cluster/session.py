@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 import threading
@@ -101,7 +102,7 @@ def folder_for_sockets() -> Iterator[dict[str, str]]:
     for sockets: a short one that nobody else can open, gone behind the block unless Ray did not start and its logs are
     there. RayStartError, with what to set, where none can be made."""
     usual = _usual_folder()
-    longest = _MOST_SOCKET_BYTES - len(_SOCKET)
+    longest = _MOST_SOCKET_BYTES - len(_own_name()) - len(_SOCKET)
     if len(os.fsencode(usual)) <= longest:
         yield {}
         return
@@ -210,7 +211,7 @@ def start_or_join(address: str, options: Mapping[str, Any]) -> None:
         if last is not None:
             raise RayStartError(
                 f"Ray did not start on this machine, twice: {_in_one_line(last)}\n"
-                f"Its logs are the newest session under {options.get('_temp_dir', _usual_folder() + '/ray')}; "
+                f"Its logs are the newest session under {options.get('_temp_dir') or _private_folder()}; "
                 "call again when the machine is less busy or has more memory free"
             ) from last
 
@@ -220,6 +221,25 @@ def _usual_folder() -> str:
     return os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
 
 
+def _own_name() -> str:
+    return f"/ray-{os.getuid()}"
+
+
+def _private_folder() -> str:
+    """The folder of a local Ray's sessions, within one that this user alone can enter: Ray makes its own folders
+    writable for everybody, and its workers do so again, so who else is on the machine could put files among a session's
+    sockets and spilled objects."""
+    base = _usual_folder()
+    around = base + _own_name()
+    os.makedirs(base, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(around, 0o700)
+    found = os.lstat(around)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        around = tempfile.mkdtemp(prefix="ray-", dir=base)  # somebody else was there first
+    return os.path.join(around, "ray")
+
+
 def _start(options: Mapping[str, Any]) -> Exception | None:
     """Start a local Ray; the error where it did not come up. Nothing of it is left then."""
     import ray
@@ -227,7 +247,7 @@ def _start(options: Mapping[str, Any]) -> Exception | None:
     before = _ray_children()
     try:
         with without_cluster_processes():
-            ray.init(address="local", **options)
+            ray.init(address="local", **({"_temp_dir": _private_folder()} | dict(options)))
     except (ValueError, TypeError):
         raise  # an option that Ray does not take: another try gives the same
     except Exception as error:  # noqa: BLE001 - Ray raises Exception itself where its servers do not come up

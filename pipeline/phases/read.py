@@ -51,6 +51,7 @@ class ReadJob:
     tables: StepTables
     unit_files: UnitFileOptions
     max_window_bytes: int
+    max_compression_ratio: int
     strict: bool = False
     """Whether the first exception on a record ends the run."""
     isolation: bool = False
@@ -70,6 +71,7 @@ def read_job(recipe: PipelineRecipe) -> ReadJob:
         tables=step_tables(recipe),
         unit_files=unit_file_options(recipe),
         max_window_bytes=recipe.limits.max_window_bytes,
+        max_compression_ratio=recipe.limits.max_compression_ratio,
     )
 
 
@@ -220,6 +222,7 @@ def outcomes_of(
             mime=job.mime[unit.source_index],
             max_document_bytes=job.tables.max_document_bytes,
             max_window_bytes=job.max_window_bytes,
+            max_compression_ratio=job.max_compression_ratio,
             size=unit.input.size,
             limit_documents=job.limits[unit.source_index],
         )

@@ -20,6 +20,7 @@ from typing import Final
 
 import regex
 
+from stages.composition import normalised_in
 from stages.dedup.options import Normalise
 
 _DECIMAL_POINTS: Final = ".,\u060c\u066b\u2396\u2397\u2398"
@@ -60,7 +61,7 @@ def _fineweb(text: str) -> str:
     # Of other text str.translate asks a table for each character, six times the cost of a search.
     text = " ".join(_PUNCTUATION_MARK.sub(" ", text).split())
     # Marks go last: where one stood alone, two spaces stay.
-    return _without_marks(unicodedata.normalize("NFD", text)).strip()
+    return _without_marks(normalised_in("NFD", text)).strip()
 
 
 def _without_marks(text: str) -> str:

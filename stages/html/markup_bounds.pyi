@@ -1,7 +1,7 @@
-def markup_bounds(html: bytes) -> tuple[int, int, int, int]:
+def markup_bounds(html: bytes) -> tuple[int, int, int, int, int]:
     """How many tags a page (in UTF-8) has at most; a number of which the nesting of its elements (`html` and `body`
     aside) is at most the double; how many elements a parser adds at most for no tag of their own; the most attributes
-    of one tag.
+    of one tag; the most options of one `<select>`.
 
     The first is the number of `<`. The second: for each name, the most start tags that no end tag of that name has
     answered yet, added up: a stray `</x>` does not make up for a `<div>`, nor does a `</div>` in a comment, an
@@ -13,4 +13,7 @@ def markup_bounds(html: bytes) -> tuple[int, int, int, int]:
     truth where many stay open for long: `stages.html.markup.num_elements` tells the number.
 
     The fourth is above the truth at most where <svg>, <math>, <select> or <frameset> may be open around plain text.
+
+    The fifth counts on from one `<select>` to the next where the tags do not show that the first has ended.
+
     Raises MemoryError where there is no room for the start tags (64 bytes each)."""

@@ -73,6 +73,8 @@ cdef struct Nesting:
     Py_ssize_t disorders  # end tags of special elements that were not the last on the stack
     Py_ssize_t depth
     Py_ssize_t num_attributes  # the most of one tag
+    Py_ssize_t num_options  # start tags of options since a <select> may be open
+    Py_ssize_t most_options
     Py_ssize_t num_formatting  # unanswered start tags of formatting elements
     Py_ssize_t anchor  # the weight of the heaviest start tag of `a`
     Py_ssize_t num_blocks  # tags of blocks
@@ -95,6 +97,9 @@ cdef Name[_SLOTS] _KNOWN  # the names that something is known of, in their slots
 # before it; names of more than eight bytes and names without a slot are never answered. What the sum does not know:
 # `html`, `body`, and the `tbody`, `colgroup` and `tr` that a table may leave out: they double it at most.
 #
+# Options count from the first <select> that is unanswered to where all of them are answered: only there is it certain
+# that a parser has none open, since one may hold a template in which its end tag is passed over.
+#
 # Which tags a parser sees is another question. It sees none in comments, in values of attributes and in elements whose
 # content is plain text. Inside <svg> and <select> it takes the content of some of these for markup, and inside <svg>
 # there are CDATA sections. Where it cannot be told whether one of them is open and it matters, everything that looks
@@ -111,13 +116,13 @@ def markup_bounds(bytes html not None):
     cdef Nesting nesting
     nesting.starts, nesting.stack, nesting.room = NULL, NULL, 0
     nesting.num_starts = nesting.height = nesting.disorders = nesting.depth = 0
-    nesting.num_attributes = nesting.num_formatting = nesting.anchor = nesting.num_blocks = 0
+    nesting.num_attributes = nesting.num_options = nesting.most_options = nesting.num_formatting = nesting.anchor = nesting.num_blocks = 0
     nesting.weight = nesting.reopened = 0
     memcpy(nesting.names, _KNOWN, sizeof(_KNOWN))
     memset(nesting.tags, 0, sizeof(nesting.tags))
     try:
         _read_tokens(&nesting, html)
-        return _count(html), nesting.depth, nesting.reopened, nesting.num_attributes
+        return _count(html), nesting.depth, nesting.reopened, nesting.num_attributes, nesting.most_options
     finally:
         free(nesting.starts)
         free(nesting.stack)
@@ -149,6 +154,8 @@ cdef int _start(Nesting* nesting, uint64_t code, const unsigned char* text, Py_s
         nesting.depth += 1
         return 0
     name.code = code
+    if code == _OPTION:
+        _count_option(nesting)
     if name.is_block:
         nesting.num_blocks += 1
         nesting.reopened += nesting.weight
@@ -207,6 +214,8 @@ cdef void _end(Nesting* nesting, uint64_t code) noexcept:
         return
     name.open -= 1
     name.last = start.before
+    if code == _SELECT and not name.open:
+        nesting.num_options = 0
     if name.is_formatting:
         _end_formatting(nesting, name, start.tag)
     if not name.is_block:
@@ -252,6 +261,13 @@ cdef void _end_formatting(Nesting* nesting, Name* name, Tag* tag) noexcept:
         tag.open -= 1
         if tag.open < _ARK:
             nesting.weight -= _weight(tag.length)
+
+
+cdef inline void _count_option(Nesting* nesting) noexcept:
+    """Take the start tag of an option, if a <select> may be open."""
+    if _find(nesting.names, _SELECT).open > 0:
+        nesting.num_options += 1
+        nesting.most_options = max(nesting.most_options, nesting.num_options)
 
 
 cdef inline Py_ssize_t _weight(Py_ssize_t length) noexcept:
@@ -385,6 +401,10 @@ cdef int _count_starts(Nesting* nesting, const unsigned char* at, const unsigned
         if name != NULL and name.is_formatting:
             _begin_formatting(nesting, name, at, behind - at)
             name.open += 1
+        elif name != NULL and name.code == _SELECT:
+            name.open += 1
+        elif name != NULL and _code(at) == _OPTION:
+            _count_option(nesting)
 
 
 cdef inline bint _is_short_cdata(const unsigned char* at, const unsigned char* behind) noexcept:
@@ -574,6 +594,7 @@ cdef uint64_t _SVG = _code(b"svg")
 cdef uint64_t _MATH = _code(b"math")
 cdef uint64_t _FORM = _code(b"form")
 cdef uint64_t _SELECT = _code(b"select")
+cdef uint64_t _OPTION = _code(b"option")
 cdef uint64_t _FRAMESET = _code(b"frameset")
 cdef uint64_t _SCRIPT = _code(b"script")
 cdef uint64_t _TEXTAREA = _code(b"textarea")

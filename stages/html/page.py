@@ -27,11 +27,12 @@ Extract = Callable[[str, Extractor], str | Failure | Fault]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """What a page may hold before it is parsed: bytes (content encodings undone), `<` characters (or elements,
-    where a parser opens so many again that there are more of these), nesting."""
+    where a parser opens so many again that there are more of these), nesting, and the options of one `<select>`."""
 
     num_bytes: int
     num_tags: int
     depth: int
+    num_options: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,10 @@ def read_page(document: Document, bounds: Bounds) -> HtmlPage:
 
 def _bounds_of(html: str, in_utf8: bytes, num_bytes: int, bounds: Bounds) -> Iterator[Finding]:
     yield _bound("parse.too_large", num_bytes, bounds.num_bytes)
-    num_tags, deepest, num_reopened, num_attributes = markup_bounds(in_utf8)
+    num_tags, deepest, num_reopened, num_attributes, num_options = markup_bounds(in_utf8)
     # First, and without a tree: 600 open elements before 10,000 paragraphs, 86 kB in all, make one of 2 GB.
     yield _bound("parse.too_many_attributes", num_attributes, MAX_ATTRIBUTES)
+    yield _bound("parse.too_many_options", num_options, bounds.num_options)
     if num_reopened and num_tags + num_reopened > _TREE_OF * bounds.num_tags:
         yield _bound("parse.too_many_tags", num_tags + num_reopened, bounds.num_tags)
         return

@@ -43,6 +43,8 @@ _ENDS_OF_ARC: Final = (b"\n",)
 
 _NEXT_GZIP = re.compile(b"(?=" + re.escape(GZIP_MAGIC) + b")")
 _NEXT_ZSTD = re.compile(b"(?=" + re.escape(ZSTD_MAGIC) + b")")
+_LONGEST_MAGIC: Final = 16
+"""More bytes than any of these patterns looks at, but for NEXT_ARC."""
 _NEXT_OF_ANY = re.compile(b"|".join(pattern.pattern for pattern in (NEXT_WARC, NEXT_ARC, _NEXT_GZIP, _NEXT_ZSTD)))
 
 
@@ -242,8 +244,10 @@ def _end_of_member(cursor: Cursor, offset: int) -> int:
 
 def _seek_record(cursor: Cursor, pattern: re.Pattern[bytes]) -> None:
     """Move the cursor on to the next place where a record begins, or to the end of the file."""
+    looked_at = MAX_ARC_HEAD_BYTES if pattern in (NEXT_ARC, _NEXT_OF_ANY) else _LONGEST_MAGIC
     while window := cursor.peek(READ_BYTES + _PROBE_BYTES):
-        for match in pattern.finditer(window):
+        # What lies behind READ_BYTES is there for _begins_record: searched as well, each byte would be five times.
+        for match in pattern.finditer(window, 0, READ_BYTES + looked_at):
             if match.start() >= READ_BYTES:
                 break
             if _begins_record(window[match.end() : match.end() + _PROBE_BYTES], cursor):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ import regex
 
 from lineage.pages import is_address, named_host, page_of, with_parents
 from lineage.recipe import RecipeError, blamed_on, key
+from stages.composition import normalised_in
 from stages.document import Document, Finding, Outcome, decide
 from stages.steps.textfiles import list_lines
 
@@ -127,5 +127,5 @@ class WordList:
 
 
 def _words_of(text: str) -> list[str]:
-    composed = unicodedata.normalize("NFC", text.casefold())
+    composed = normalised_in("NFC", text.casefold())
     return [word for word in _NOT_A_WORD.split(composed) if word]

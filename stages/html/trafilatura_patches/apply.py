@@ -2,8 +2,8 @@
 favours precision.
 
 No decision of trafilatura changes: a page is loaded more directly (`loading`), the XPath expressions do less work for
-each element (`xpaths`), and readability, its second extractor, runs only where its result can matter
-(`readability`)."""
+each element (`xpaths`), readability, its second extractor, runs only where its result can matter (`readability`), and
+its text is composed in linear time (`composing`)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def check_version(installed: str) -> None:
 def apply_patches() -> None:
     """Patch this process's trafilatura, for all of its callers. WrongVersionError if it is another release."""
     check_version(importlib.metadata.version("trafilatura"))
-    from stages.html.trafilatura_patches import loading, readability, xpaths
+    from stages.html.trafilatura_patches import composing, loading, readability, xpaths
 
+    composing.patch_composing()
     loading.patch_loading()
     xpaths.patch_xpaths()
     readability.patch_readability()

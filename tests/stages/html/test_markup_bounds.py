@@ -164,7 +164,7 @@ REOPENED += [f"<{name} id={number}>x" for name in ("a", "b", "font") for number 
 @given(st.lists(st.sampled_from([*PARTS, *SCOPES, *REOPENED, "<![CDATA[", "]]>"])), st.integers(1, 20))
 def test_no_page_has_more_elements_than_tags_and_those_that_are_opened_again(parts, times):
     html = "".join(parts) * times
-    num_tags, _, num_reopened, _ = markup_bounds(html.encode())
+    num_tags, _, num_reopened, *_ = markup_bounds(html.encode())
     assert num_elements(html) - 3 <= num_tags + num_reopened, "`html`, `head` and `body` need no tags"
 
 
@@ -211,6 +211,24 @@ def test_what_is_opened_again_with_long_attributes_counts_for_more():
 )
 def test_the_most_attributes_of_a_tag(html, expected):
     assert markup_bounds(html.encode())[3] == expected
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("<option>" * 5, 0),
+        ("<select>" + "<option>x</option>" * 5, 5),
+        ("<select><option><optgroup><OPTION ></select><option><select><option/></select>", 2),
+        ("<!-- <select> --><option><option>", 0),
+        ("<select><!-- </select> --><option><option>", 2),
+        ("<select><template></select></template><option><option>", 2),
+        ("<select><div></select><option><option>", 2),
+        ("<svg><style><select><option><option></select><option>", 3),
+        ("<select><title><option></title><option>", 2),
+    ],
+)
+def test_the_most_options_of_a_select(html, expected):
+    assert markup_bounds(html.encode())[4] == expected
 
 
 def test_attributes_are_counted_in_linear_time_where_every_tag_may_begin_anywhere():

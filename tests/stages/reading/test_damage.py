@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from collections.abc import Iterator
 
 import pytest
 import zstandard
@@ -10,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.document import Document
+from stages.reading import warc
+from stages.reading.head import NEXT_WARC
 from stages.reading.reader import InputCounts, ReadOptions, Unreadable, read_documents
 from tests.support.inputs.make_warc import arc_record, good, http, member, page
 
@@ -127,3 +131,20 @@ def test_each_byte_of_a_plain_file_is_in_one_record_or_one_unreadable_stretch(
     assert end == len(junk) + sum(map(len, records))
     found = [str(item.url).rpartition("/")[2] for item in items if isinstance(item, Document)]
     assert found == [name for number, name in enumerate(names) if number != broken]
+
+
+def test_each_byte_behind_damage_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pattern:
+        """The pattern of the next record, which counts the bytes that are searched."""
+
+        num_searched = 0
+
+        def finditer(self, window: bytes, start: int = 0, end: int = 1 << 62) -> Iterator[re.Match[bytes]]:
+            self.num_searched += min(end, len(window)) - start
+            return NEXT_WARC.finditer(window, start, end)
+
+    pattern, noise = Pattern(), b"()" * (1 << 20)
+    monkeypatch.setattr(warc, "_kind", lambda first: pattern)
+    found = read(b"".join([RECORDS[0], noise, b"\n", RECORDS[1]]), "plain.warc")
+    assert isinstance(found[-1], Document) and len(found) == 2
+    assert len(noise) <= pattern.num_searched < 1.1 * len(noise)
