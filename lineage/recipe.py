@@ -88,7 +88,8 @@ def key(
 ) -> Any:
     """A field of a recipe table: its default (none: required), its bounds and one line of help.
 
-    `choices` bounds a str, or each member of a tuple[str, ...]. `unit` is what a number counts, where the key's name
+    `choices` bounds a str, or each member of a tuple[str, ...]; of a table of named tables it says which names there
+    are, and the shape itself refuses others. `unit` is what a number counts, where the key's name
     does not end in it; `source` is where a published threshold comes from."""
     metadata = {
         "at_least": at_least,
