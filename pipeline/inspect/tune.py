@@ -20,7 +20,7 @@ from stages.chain import build_chain
 from stages.quality.options import RULE_SETS, threshold_defaults
 from stages.quality.step import every_rule
 from stages.rules import SIDES, Rule
-from stages.steps.catalogue import STAGES, rules_of
+from stages.steps.catalogue import CATALOGUE, STAGES, rules_of
 from stages.steps.language import labels_of
 
 _NOT_LOOKED_AT: Final = ("run", "ray", "dedup", "tokenize", "limits.max_bad_records", "quality.ledger")
@@ -163,7 +163,8 @@ def _judged_keys(recipe: PipelineRecipe) -> set[str]:
     """The keys that say which of the recorded values reject, and change nothing of what is measured."""
     tables = tables_of(recipe)
     with_all_sets = replace(tables, quality=replace(tables.quality, rules=RULE_SETS))
-    return {key for rule in rules_of(with_all_sets).values() if not rule.is_bound for key in rule.keys}
+    rules = (rule for spec in CATALOGUE.values() for rule in spec.rules(with_all_sets))
+    return {key for rule in rules if not rule.is_bound for key in rule.keys}
 
 
 def _editing(recipe: PipelineRecipe) -> set[str]:
@@ -209,7 +210,7 @@ def _condition(rule: JudgedRule, labels: Sequence[str]) -> str:
     if new.side == "not among":
         passing = sorted({*new.among, *labels_of(new.among, labels)})
         return SIDES[new.side].sql.format(value="d.language", threshold=", ".join(map(text_literal, passing)))
-    return SIDES[new.side].sql.format(value="f.value", threshold=repr(new.threshold and float(new.threshold)))
+    return SIDES[new.side].sql.format(value="f.value", threshold=repr(float(new.threshold or 0.0)))
 
 
 def _judged_sql(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str]) -> str:
