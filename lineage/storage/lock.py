@@ -22,7 +22,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from lineage.storage import objects
-from lineage.storage.folder import Folder, StorageError
+from lineage.storage.errors import StorageError
+from lineage.storage.folder import Folder
 
 LEASE_FILE: Final = "work/lease.json"
 LEASE_SECONDS: Final = 60.0
