@@ -41,6 +41,7 @@ bench: $(READY)
 
 docs: $(READY)
 	$(BIN)/sluice recipe keys --markdown > docs/recipe.md
+	$(BIN)/python -m pipeline.recipe_help.rules docs/rules.md
 
 clean:
 	rm -rf $(VENV) demo-out build *.egg-info $(COMPILED:.pyx=*.so)

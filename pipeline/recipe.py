@@ -171,7 +171,7 @@ class RayTable:
     unit_resource: str = key("", help="a custom resource that units need, such as data")
     max_in_flight: int = key(0, at_least=0, help="units at work at once (0: as many as fit on the nodes)")
     grows: bool = key(False, help="nodes come when they are asked for: what none has yet is waited for, not refused")
-    stages: dict[str, RayStageTable] = key({}, help="stage = what its units reserve instead")
+    stages: dict[str, RayStageTable] = key({}, choices=RAY_STAGES, help="stage = what its units reserve instead")
 
     @property
     def in_process(self) -> bool:

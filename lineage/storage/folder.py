@@ -16,9 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import functools
 import io
-import logging
 import os
 import re
 import shutil
@@ -28,47 +26,33 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
-from urllib.parse import urlsplit
-
-import fsspec
 
 from lineage.recipe import RecipeError
-from lineage.secrets import redact_log, without_secrets
+from lineage.secrets import without_secrets
+from lineage.storage.clients import (
+    SECRET_PREFIX,
+    delta_options,
+    filesystem,
+    is_remote,
+    object_store_settings,
+)
 from lineage.storage.durable import entry_changed, make_folder, sync_file, sync_folders, sync_tree, tree_removed
+from lineage.storage.errors import ForbiddenError, StorageError, UnreachableError
 
-REMOTE_SCHEMES = ("s3", "gs", "az", "https", "http")
-SECRET_PREFIX = "SLUICE_SECRET_"
-"""Of the variables that a recipe may name in a URL. No others: a recipe of another person could send any."""
+__all__ = (
+    "FULL", "SECRET_PREFIX", "Folder", "ForbiddenError", "StorageError", "UnreachableError", "delta_options",
+    "filesystem", "is_remote", "is_temporary", "join", "kind_of", "local_path", "not_for_tables",
+    "object_store_settings", "split", "with_environment",
+)  # fmt: skip
+"""What other packages take of storage: that of the modules below, too."""
 
 _TEMPORARY = ".tmp-"
-for _name in ("fsspec", "fsspec.http", "fsspec.generic"):
-    logging.getLogger(_name).addFilter(redact_log)
 _NO_PLACE_OF_TABLES = r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f]"
 _NO_URL_OF_TABLES = _NO_PLACE_OF_TABLES + r"|[#?]|//|/\.{1,2}(?=/|\Z)"
 """What deltalake's URLs have another meaning for: it would look for tables elsewhere than we do."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """The system's numbers for a disk that is full and a quota that is used up."""
-
-
-class StorageError(OSError):
-    """A file or folder cannot be read or written; the message names it and says what to do."""
-
-
-class UnreachableError(StorageError):
-    """The store does not answer, or fails whatever is asked of it."""
-
-
-class ForbiddenError(StorageError, PermissionError):
-    """The store refuses: keys are missing, wrong, or may not do this."""
-
-
-def is_remote(url: str) -> bool:
-    """Whether `url` lies in an object store or on a web server; RecipeError for a scheme that we do not read."""
-    scheme, found, _ = url.partition("://")
-    if found and scheme not in (*REMOTE_SCHEMES, "file"):
-        raise RecipeError(f"{url!r}: expected a path, file://, s3://, gs://, az:// or https://, not {scheme}://")
-    return found != "" and scheme in REMOTE_SCHEMES
 
 
 def with_environment(url: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -112,71 +96,6 @@ def not_for_tables(url: str) -> str | None:
     pattern = _NO_URL_OF_TABLES if remote else _NO_PLACE_OF_TABLES
     found = re.search(pattern, url.partition("://")[2].rstrip("/") if remote else url)
     return found and found[0]
-
-
-def object_store_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The AWS_*, AZURE_STORAGE_* and SLUICE_SECRET_* variables of an environment, by name: the settings for object
-    stores, and the credentials for web servers."""
-    prefixes = ("AWS_", "AZURE_STORAGE_", SECRET_PREFIX)
-    return {name: value for name, value in sorted(environment.items()) if name.startswith(prefixes)}
-
-
-def filesystem(url: str) -> Any:
-    """The fsspec file system that `url` belongs to. S3 takes its endpoint, region and keys from the usual AWS_*
-    variables and goes anonymous where there are no keys (or with AWS_NO_SIGN_REQUEST=1). The role of an EC2 instance is
-    asked for with AWS_EC2_METADATA_DISABLED=false. gs:// and az:// take what gcsfs and adlfs find in the environment;
-    RecipeError where that package is not installed."""
-    scheme = urlsplit(url).scheme if is_remote(url) else "file"
-    if scheme not in ("s3", "gs", "az"):
-        return _filesystem(scheme, os.getpid(), False, ())
-    # A process may come to other settings (a worker that serves one job after another): they get a client of their own.
-    settings = tuple(object_store_settings().items())
-    return _filesystem(scheme, os.getpid(), _s3_anonymous(), settings)
-
-
-def _s3_anonymous() -> bool:
-    if os.environ.get("AWS_NO_SIGN_REQUEST", "").lower() in ("1", "true", "yes"):
-        return True
-    named = (
-        "AWS_ACCESS_KEY_ID",
-        "AWS_PROFILE",
-        "AWS_WEB_IDENTITY_TOKEN_FILE",
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-        "AWS_SHARED_CREDENTIALS_FILE",
-    )
-    if any(os.environ.get(name) for name in named) or (Path.home() / ".aws" / "credentials").exists():
-        return False
-    return os.environ.get("AWS_EC2_METADATA_DISABLED", "true").lower() == "true"
-
-
-@functools.lru_cache(maxsize=16)
-def _filesystem(scheme: str, process: int, anonymous: bool, settings: tuple[tuple[str, str], ...]) -> Any:
-    # A cached S3 or HTTP client holds an event loop that does not survive a fork: so one for each process.
-    if scheme == "s3":
-        from lineage.storage.s3_client import S3Client
-
-        return S3Client(anon=anonymous, use_listings_cache=False, skip_instance_cache=True, default_block_size=16 << 20)
-    if scheme in ("gs", "az"):
-        from lineage.storage.google_azure import azure_store, google_store
-
-        return google_store() if scheme == "gs" else azure_store()
-    if scheme in ("http", "https"):
-        return fsspec.filesystem(scheme, skip_instance_cache=True)
-    return fsspec.filesystem("file")
-
-
-def delta_options(url: str) -> dict[str, str]:
-    """The storage_options that deltalake takes for `url` (its own names for the AWS_* variables)."""
-    if urlsplit(url).scheme != "s3":
-        return {}
-    options = {name: value for name, value in object_store_settings().items() if name.startswith("AWS_")}
-    options.setdefault("AWS_REGION", os.environ.get("AWS_DEFAULT_REGION", "us-east-1"))
-    if options.get("AWS_ENDPOINT_URL", "").startswith("http://"):
-        options["AWS_ALLOW_HTTP"] = "true"
-    if _s3_anonymous():
-        options["AWS_SKIP_SIGNATURE"] = "true"
-    return options
 
 
 def kind_of(url: str) -> str | None:

@@ -23,7 +23,8 @@ from typing import Final
 
 from lineage.storage import objects
 from lineage.storage.durable import make_folder
-from lineage.storage.folder import Folder, StorageError
+from lineage.storage.errors import StorageError
+from lineage.storage.folder import Folder
 
 LEASE_FILE: Final = "work/lease.json"
 LEASE_SECONDS: Final = 60.0

@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 
 from botocore.exceptions import ClientError
 
-from lineage.storage.folder import Folder, StorageError, filesystem
+from lineage.storage.clients import filesystem
+from lineage.storage.errors import StorageError
+from lineage.storage.folder import Folder
 
 T = TypeVar("T")
 _PRECONDITION = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")

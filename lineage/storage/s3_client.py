@@ -23,7 +23,7 @@ from botocore.exceptions import (
 from fsspec.asyn import sync_wrapper
 
 from lineage.secrets import without_secrets
-from lineage.storage.folder import ForbiddenError, StorageError, UnreachableError
+from lineage.storage.errors import ForbiddenError, StorageError, UnreachableError
 
 _NO_KEYS = (NoCredentialsError, PartialCredentialsError, ProfileNotFound)
 _BUSY = (errno.EREMOTEIO, errno.EBUSY)

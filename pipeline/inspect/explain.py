@@ -26,7 +26,7 @@ from stages.document import Document, Edit, Finding, Rejection
 from stages.fault import Fault
 from stages.quality.languages import UNDETERMINED
 from stages.quality.options import table_of
-from stages.quality.step import STAGE as QUALITY
+from stages.quality.rules import STAGE as QUALITY
 from stages.steps.catalogue import StepTables
 
 Verdict = Literal["kept", "changed", "rejected"]

@@ -8,7 +8,7 @@ later rule set over a text that was edited in between, has never seen it. Duplic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from lineage.index.output_index import check_finished
@@ -17,13 +17,12 @@ from lineage.storage.folder import Folder
 from lineage.store.sql import QueryResult, questions, text_literal
 from pipeline.recipe import PipelineRecipe, check_steps_of, recipe_of, tables_of
 from stages.chain import build_chain
-from stages.quality.options import threshold_defaults
-from stages.quality.step import NO_TABLE, every_rule
-from stages.steps.catalogue import STAGES
+from stages.quality.options import RULE_SETS, threshold_defaults
+from stages.quality.step import every_rule
+from stages.rules import SIDES, Rule
+from stages.steps.catalogue import CATALOGUE, STAGES, rules_of
 from stages.steps.language import labels_of
 
-_SHAPES_MEASURES: Final = frozenset({"c4_min_words_per_line", "c4_max_word_chars", "fineweb_short_line_chars"})
-"""Thresholds that change what is measured, or the text, and not only which values reject."""
 _NOT_LOOKED_AT: Final = ("run", "ray", "dedup", "tokenize", "limits.max_bad_records", "quality.ledger")
 _AT_ONCE: Final = 1000
 """Positions of rules within a stage."""
@@ -31,14 +30,17 @@ _AT_ONCE: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRule:
-    """A rule of the new recipe: its place among all rules, and which values it rejects. `side` None: its verdict stands
-    as it was recorded, and "every" value is rejected; `is_off`: it rejects nothing."""
+    """A rule: its place among all rules, and what the old and the new recipe have as it. `new` None: the new one does
+    not have it."""
 
-    rule: str
+    old: Rule
+    new: Rule | None
     position: int
-    side: str | None = None
-    threshold: float | None = None
-    is_off: bool = False
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the new recipe has it with another verdict."""
+        return self.new is not None and not self.new.verdict_is_that_of(self.old)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +140,6 @@ def _differing(a: Any, b: Any, where: str) -> list[str]:
 def _cannot_judge(key: str, old: PipelineRecipe, new: PipelineRecipe) -> str | None:
     """Why the ledger cannot tell what this key changes; None where it can."""
     table, _, name = key.rpartition(".")
-    if table == "quality" and threshold_defaults(name) and old.quality.variant == new.quality.variant:
-        return "it changes what is measured" if name in _SHAPES_MEASURES else None
     if key == "quality.rules":
         left = [name for name in old.quality.rules if name in new.quality.rules]
         cut = set(old.quality.rules) - set(new.quality.rules)
@@ -151,9 +151,20 @@ def _cannot_judge(key: str, old: PipelineRecipe, new: PipelineRecipe) -> str | N
         if key == "language.keep" and _may_name_languages(old):
             return "a step of your own may have named the language that lineage has"
         return None if old.language.keep and new.language.keep else "the ledger has no such rule"
-    if key in ("quality.no_table", "classifier.threshold", "classifier.reject", "decontaminate.ratio"):
-        return None
+    if old.quality.variant == new.quality.variant or table != "quality":
+        if key in _judged_keys(new):
+            return None
+        if table == "quality" and threshold_defaults(name):
+            return "it changes what is measured"
     return "the ledger cannot tell what it changes"
+
+
+def _judged_keys(recipe: PipelineRecipe) -> set[str]:
+    """The keys that say which of the recorded values reject, and change nothing of what is measured."""
+    tables = tables_of(recipe)
+    with_all_sets = replace(tables, quality=replace(tables.quality, rules=RULE_SETS))
+    rules = (rule for spec in CATALOGUE.values() for rule in spec.rules(with_all_sets))
+    return {key for rule in rules if not rule.is_bound for key in rule.keys}
 
 
 def _editing(recipe: PipelineRecipe) -> set[str]:
@@ -171,83 +182,35 @@ def _may_name_languages(recipe: PipelineRecipe) -> bool:
     return any(":" in stage for chain in _chains(recipe) for stage in _behind(chain, "language"))
 
 
-def _rules(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str]) -> tuple[list[JudgedRule], int | None]:
-    """Every rule whose verdict may change, and the position of the last rule before an edit that later ones see.
-    `labels` are the languages of the documents."""
-    rules: list[JudgedRule] = []
+def _rules(old: PipelineRecipe, new: PipelineRecipe) -> tuple[list[JudgedRule], int | None]:
+    """Every rule of the old recipe, and the position of the last rule before an edit that later ones see."""
+    stages = [stage for stage in STAGES if any(stage in chain for chain in _chains(old))]
+    now = rules_of(tables_of(new))
+    rules: dict[str, JudgedRule] = {}
+    for stage in stages:
+        for number, rule in enumerate(rules_of(tables_of(old), [stage]).values()):
+            position = STAGES.index(stage) * _AT_ONCE + number
+            rules[rule.name] = JudgedRule(old=rule, new=now.get(rule.name), position=position)
     edit_ends: int | None = None
-    position = STAGES.index("language") * _AT_ONCE
-    wanted = ", ".join(map(text_literal, sorted({*new.language.keep, *labels_of(new.language.keep, labels)})))
-    if old.language.keep:
-        side = None if new.language.keep == old.language.keep else f"NOT IN ({wanted})"
-        rules.append(JudgedRule(rule="language.not_kept", position=position, side=side))
-    rules.append(
-        JudgedRule(rule="language.low_score", position=position + 1, side="at most", threshold=new.language.min_score)
-    )
-    position = STAGES.index("quality") * _AT_ONCE
-    passes = new.quality.no_table == "pass"
-    rules.append(JudgedRule(rule=NO_TABLE, position=position, side="every", is_off=passes))
-    thresholds = {rule.name: rule for found_set in every_rule(new.quality) for rule in found_set.rules}
-    sets = every_rule(old.quality)
+    sets = every_rule(old.quality) if "quality" in stages else ()
     for number, found_set in enumerate(sets):
-        for rule in found_set.rules:
-            position += 1
-            now = thresholds.get(rule.name)
-            side = None if now is None or now.threshold is None else now.side
-            rules.append(
-                JudgedRule(
-                    rule=rule.name,
-                    position=position,
-                    side=side,
-                    threshold=None if now is None else now.threshold,
-                    is_off=now is None,
-                )
-            )
         if found_set.edit is not None and any(later.name in new.quality.rules for later in sets[number + 1 :]):
-            edit_ends = position
-    position = STAGES.index("classifier") * _AT_ONCE
-    for number, table in enumerate(new.classifier):
-        side = "above" if table.reject == "above" else "below"
-        rules.append(
-            JudgedRule(
-                rule=f"classifier.{table.name}",
-                position=position + number,
-                side=side,
-                threshold=table.threshold,
-                is_off=not table.rejects,
-            )
-        )
-    rules.append(
-        JudgedRule(
-            rule="decontaminate.overlap",
-            position=STAGES.index("decontaminate") * _AT_ONCE,
-            side="overlap",
-            threshold=new.decontaminate.ratio,
-        )
-    )
-    return rules, edit_ends
+            edit_ends = rules[found_set.rules[-1].name].position
+    return list(rules.values()), edit_ends
 
 
-_REJECTS: Final = {
-    "below": "f.value < {0}",
-    "above": "f.value > {0}",
-    "at most": "f.value <= {0}",
-    "at least": "f.value >= {0}",
-    "overlap": "(f.value > {0} OR f.value = 1)",
-}
-
-
-def _condition(rule: JudgedRule) -> str:
-    """The SQL by which a finding `f` (of document `d`) rejects under the new recipe."""
-    if rule.is_off:
-        return "false"
-    if rule.side is None:
-        return "f.verdict = 'reject'"
-    if rule.side == "every":
-        return "true"
-    if rule.side.startswith("NOT IN"):
-        return f"(d.language IS NULL OR d.language {rule.side})"
-    return _REJECTS[rule.side].format(repr(float(rule.threshold or 0.0)))
+def _condition(rule: JudgedRule, labels: Sequence[str]) -> str:
+    """The SQL by which a finding `f` (of document `d`) rejects under the new recipe. `labels` are the languages of the
+    documents."""
+    new = rule.new
+    if new is None:
+        return SIDES["never"].sql
+    if not rule.is_changed:
+        return "f.verdict = 'reject'"  # as it was recorded, by the release that made the output
+    if new.side == "not among":
+        passing = sorted({*new.among, *labels_of(new.among, labels)})
+        return SIDES[new.side].sql.format(value="d.language", threshold=", ".join(map(text_literal, passing)))
+    return SIDES[new.side].sql.format(value="f.value", threshold=repr(float(new.threshold or 0.0)))
 
 
 def _judged_sql(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str]) -> str:
@@ -256,11 +219,16 @@ def _judged_sql(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str])
     `now` and `before` are the positions of the first rules that reject under the new and the old recipe. Rules of other
     stages keep their verdicts; their position is that of their stage. A record that two sources have read is a document
     of each, under one id: to each belong the findings of the stages that its source has."""
-    rules, edit_ends = _rules(old, new, labels)
-    rejects = " ".join(f"WHEN '{rule.rule}' THEN {_condition(rule)}" for rule in rules)
-    positions = " ".join(f"WHEN '{rule.rule}' THEN {rule.position}" for rule in rules)
+    rules, edit_ends = _rules(old, new)
+    rejects = " ".join(f"WHEN '{rule.old.name}' THEN {_condition(rule, labels)}" for rule in rules)
+    positions = " ".join(f"WHEN '{rule.old.name}' THEN {rule.position}" for rule in rules)
     stages = " ".join(f"WHEN '{stage}' THEN {number * _AT_ONCE}" for number, stage in enumerate(STAGES))
-    thresholds = " ".join(f"WHEN '{r.rule}' THEN {float(r.threshold)!r}" for r in rules if r.threshold is not None)
+    thresholds = " ".join(
+        f"WHEN '{rule.old.name}' THEN {float(rule.new.threshold)!r}"
+        for rule in rules
+        if rule.is_changed and rule.new is not None and rule.new.threshold is not None
+    )
+    threshold = f"CASE f.rule {thresholds} ELSE f.threshold END" if thresholds else "f.threshold"
     chains = _chains_by_source(old)
     met = _pairs((source, stage) for source, chain in chains.items() for stage in chain)
     last = _pairs((source, stage) for source, chain in chains.items() for stage in _last(chain, new))
@@ -273,7 +241,7 @@ def _judged_sql(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str])
         coalesce(CASE f.rule {rejects} ELSE f.verdict = 'reject' END, false) AS rejects,
         f.verdict = 'reject' AS rejected,
         CASE f.rule {positions} ELSE CASE f.stage {stages} ELSE 0 END END AS position,
-        CASE f.rule {thresholds} ELSE f.threshold END AS threshold
+        {threshold} AS threshold
       FROM findings f JOIN documents d USING (doc_id)
       WHERE d.stage IS DISTINCT FROM 'identity' AND (d.source, f.stage) IN ({met})
     ), judged AS (
@@ -304,12 +272,9 @@ def _judging_stages(recipe: PipelineRecipe) -> list[str]:
 
 
 def _may_turn_down(stage: str, recipe: PipelineRecipe) -> bool:
-    """Whether a stage behind parse is there for more than to change a text or to give it a score."""
-    if stage == "quality":
-        return bool(recipe.quality.rules)
-    if stage == "classifier":
-        return any(table.rejects for table in recipe.classifier)
-    return stage != "pii" or recipe.pii.action == "drop"
+    """Whether a stage behind parse is there for more than to change a text or to give it a score. A step of the user's
+    may do anything."""
+    return ":" in stage or any(rule.side != "never" for rule in rules_of(tables_of(recipe), [stage]).values())
 
 
 def _behind(chain: tuple[str, ...], stage: str) -> tuple[str, ...]:

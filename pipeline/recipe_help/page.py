@@ -20,7 +20,12 @@ sluice recipe new fineweb --to my.toml     # a commented recipe; also text, trai
 sluice recipe check my.toml                # what is wrong with it, with line and column
 sluice recipe keys dedup                   # what this page says of a table or a key
 sluice recipe diff recipes/crawl.toml my.toml      # the values that differ once defaults are filled in
+sluice recipe schema data --to data.json           # JSON Schema, or train: editors complete and check a recipe by it
 ```
+
+An editor with Taplo (in VS Code: Even Better TOML) takes the schema that the first line of a recipe names:
+`#:schema ./data.json`. It marks unknown keys, wrong types, values out of range and unknown choices as they are written;
+what several keys must hold together `sluice recipe check` says.
 
 `sluice recipe keys --markdown` writes this page (`make docs`)."""
 

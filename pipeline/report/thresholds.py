@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lineage.store.sql import text_literal
-from pipeline.recipe import PipelineRecipe
+from pipeline.recipe import PipelineRecipe, tables_of
 from pipeline.report.data import HistogramBar, RuleValues, ThresholdOption
-from stages.quality.rules import Side
-from stages.quality.step import every_rule
+from stages.rules import SIDES, SideSpec
+from stages.steps.catalogue import rules_of
 
 _BARS: Final = 24
 _OPTIONS: Final = 9
@@ -36,33 +36,12 @@ class _Measured:
 
     stage: str
     rule: str
-    side: Side
+    side: SideSpec
     threshold: float
     num: int
     low: float
     high: float
     is_whole: bool
-
-    @property
-    def counts_equal(self) -> bool:
-        """Whether a value that equals an edge lies below it: so that an edge parts what passes from what does not."""
-        return self.side in ("above", "at most")
-
-    @property
-    def rejects_low(self) -> bool:
-        return self.side in ("below", "at most")
-
-
-def sides_of(recipe: PipelineRecipe) -> dict[str, Side]:
-    """On which side of its threshold each rule rejects, by the rule's full name."""
-    sides: dict[str, Side] = {"prefilter.language": "below", "language.low_score": "at most"}
-    sides["decontaminate.overlap"] = "above"
-    for found in every_rule(recipe.quality):
-        sides |= {rule.name: rule.side for rule in found.rules if rule.threshold is not None}
-    for table in recipe.classifier:
-        if table.rejects:
-            sides[f"classifier.{table.name}"] = "above" if table.reject == "above" else "below"
-    return sides
 
 
 def values_of_rules(ask: _Ask, recipe: PipelineRecipe) -> dict[tuple[str, str], RuleValues]:
@@ -73,7 +52,8 @@ def values_of_rules(ask: _Ask, recipe: PipelineRecipe) -> dict[tuple[str, str], 
     num_documents = ask("SELECT count(*) FROM documents")[0][0]
     share = min(1.0, _EXPLORED / max(1, num_documents))
     found = _found_sql(share)
-    rules = _measured(ask, found, sides_of(recipe))
+    sides = {rule.name: SIDES[rule.side] for rule in rules_of(tables_of(recipe)).values() if rule.has_values}
+    rules = _measured(ask, found, sides)
     edges = {rule.rule: _edges(rule) for rule in rules}
     counts = _counts_between(ask, found, rules, edges)
     explored = "" if share == 1.0 else f"a sample of {share:.2%} of the documents, those with the least ids"
@@ -92,7 +72,7 @@ def _found_sql(share: float) -> str:
     )
 
 
-def _measured(ask: _Ask, found: str, sides: Mapping[str, Side]) -> list[_Measured]:
+def _measured(ask: _Ask, found: str, sides: Mapping[str, SideSpec]) -> list[_Measured]:
     rows = ask(
         f"{found} SELECT stage, rule, min(threshold), count(*), quantile_disc(value, 0.01), quantile_disc(value, 0.99),"
         " bool_and(value = floor(value)) FROM found WHERE value IS NOT NULL AND threshold IS NOT NULL"
@@ -144,7 +124,7 @@ def _counts_between(
     them alone. A value that equals an edge counts to the side on which it decides as those there do."""
     counted = {rule.rule: [(0, 0)] * (len(edges[rule.rule]) + 1) for rule in rules}
     ranges = [
-        f"({text_literal(rule.rule)}, {number}, {low}, {high}, {rule.counts_equal})"
+        f"({text_literal(rule.rule)}, {number}, {low}, {high}, {rule.side.takes_equal})"
         for rule in rules
         for number, (low, high) in enumerate(_pairs(edges[rule.rule]))
     ]
@@ -181,7 +161,7 @@ def _values(rule: _Measured, edges: Sequence[float], counts: Sequence[tuple[int,
             num_alone=num_alone,
             height=math.sqrt(num) / highest,
             height_alone=math.sqrt(num) / highest * (num_alone / num if num else 0.0),
-            is_rejected=(number < line) == rule.rejects_low,
+            is_rejected=(number < line) == rule.side.is_low,
         )
         for number, (num, num_alone) in enumerate(counts)
     )
@@ -191,21 +171,13 @@ def _values(rule: _Measured, edges: Sequence[float], counts: Sequence[tuple[int,
     centre = options.index(now)
     start = max(0, min(centre - _OPTIONS // 2, len(options) - _OPTIONS))
     return RuleValues(
-        side=_WORDS[rule.side],
+        side=rule.side.words,
         num_measured=whole,
         bars=bars[min(first, line - 1) : max(last, line) + 1],
         line=line - min(first, line - 1),
         options=tuple(_with_change(option, now) for option in options[start : start + _OPTIONS]),
         explored=explored,
     )
-
-
-_WORDS: Final[dict[Side, str]] = {
-    "below": "a value below it is rejected",
-    "above": "a value above it is rejected",
-    "at most": "a value up to it is rejected",
-    "at least": "a value from it on is rejected",
-}
 
 
 def _shown_bars(counts: Sequence[tuple[int, int]]) -> tuple[int, int]:
@@ -215,8 +187,8 @@ def _shown_bars(counts: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _option(rule: _Measured, edge: float, below: tuple[int, int], whole: int, alone: int) -> ThresholdOption:
-    num_rejected = below[0] if rule.rejects_low else whole - below[0]
-    num_kept = alone - below[1] if rule.rejects_low else below[1]
+    num_rejected = below[0] if rule.side.is_low else whole - below[0]
+    num_kept = alone - below[1] if rule.side.is_low else below[1]
     return ThresholdOption(
         threshold=shown_edge(edge),
         num_rejected=num_rejected,

@@ -34,9 +34,9 @@ from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.document import Document, Outcome, Rejection
 from stages.pii.regions import region_of
-from stages.quality.offending import offending_lines
-from stages.quality.options import QualityTable
 from stages.reading.options import InputCounts, Unreadable
+from stages.rules import offending_lines
+from stages.steps.catalogue import StepTables, rules_of
 
 _OF_DOCUMENT: Final = tuple(name for name in tables.PART.names if name != "rule_values")
 """Columns of a part that are a document's own."""
@@ -44,12 +44,14 @@ _OF_DOCUMENT: Final = tuple(name for name in tables.PART.names if name != "rule_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFileOptions:
-    """What the recipe asks of a unit's files: signatures as `dedup` says, the lines that `quality` counts marked in
-    excerpts, every finding, a column for each of these classifiers' scores, the texts after parse, the facts that a run
-    starts from; the sources in which URLs with other fragments are other pages."""
+    """What the recipe asks of a unit's files: signatures as `dedup` says, the lines that count against a text by the
+    rules of `tables` and `stages` marked in excerpts, every finding, a column for each of these classifiers' scores,
+    the texts after parse, the facts that a run starts from; the sources in which URLs with other fragments are other
+    pages."""
 
     dedup: DedupTable
-    quality: QualityTable
+    tables: StepTables
+    stages: tuple[str, ...]
     whole_ledger: bool
     scores: tuple[str, ...]
     keep_text: bool
@@ -244,7 +246,7 @@ class UnitWriter:
         self._findings = rows(f"{folder}/findings.parquet", tables.SCHEMAS["findings"])
         self._keys = rows(f"{folder}/keys.parquet", tables.KEYS)
         self._excerpt_rows = rows(f"{folder}/excerpts.parquet", tables.EXCERPTS)
-        self._excerpts = ExcerptKeeper(partial(offending_lines, options.quality))
+        self._excerpts = ExcerptKeeper(partial(offending_lines, rules_of(options.tables, options.stages)))
         self._signer = Signer(options.dedup) if options.dedup.near else None
         self._texts = self._stack.enter_context(ParsedTextsWriter(out, unit, is_on=options.keep_text))
 

@@ -14,6 +14,7 @@ from stages.html.markup import depth, num_elements
 from stages.html.markup_bounds import markup_bounds
 from stages.reading.body import BodyTooLongError, decode_body
 from stages.reading.charset import decode_text
+from stages.rules import Rule
 
 _LOOKED_AT_BY_TAG: Final = 10  # characters
 MAX_ATTRIBUTES: Final = 1_000
@@ -33,6 +34,60 @@ class Bounds:
     num_tags: int
     depth: int
     num_options: int
+
+
+_TOO_LARGE: Final = Rule(
+    stage="parse",
+    name="parse.too_large",
+    side="above",
+    is_bound=True,
+    keys=("limits.max_document_bytes",),
+    help="bytes once content encodings are undone",
+)
+_TOO_MANY_ATTRIBUTES: Final = Rule(
+    stage="parse",
+    name="parse.too_many_attributes",
+    side="above",
+    is_bound=True,
+    threshold=float(MAX_ATTRIBUTES),
+    help="attributes of one tag",
+)
+_TOO_MANY_OPTIONS: Final = Rule(
+    stage="parse",
+    name="parse.too_many_options",
+    side="above",
+    is_bound=True,
+    keys=("parse.max_options",),
+    help="options of one `<select>`",
+)
+_TOO_DEEP: Final = Rule(
+    stage="parse",
+    name="parse.too_deep",
+    side="above",
+    is_bound=True,
+    keys=("parse.max_depth",),
+    help="how deep elements nest, an upper estimate",
+)
+_TOO_MANY_TAGS: Final = Rule(
+    stage="parse",
+    name="parse.too_many_tags",
+    side="above",
+    is_bound=True,
+    keys=("parse.max_tags",),
+    help="`<` characters, or elements where a parser opens so many again; looked at before depth where there are far"
+    " too many",
+)
+
+
+def bound_rules(bounds: Bounds) -> tuple[Rule, ...]:
+    """The rules of the stage `parse` about what a page may hold, in order."""
+    return (
+        _TOO_LARGE.at(float(bounds.num_bytes)),
+        _TOO_MANY_ATTRIBUTES,
+        _TOO_MANY_OPTIONS.at(float(bounds.num_options)),
+        _TOO_DEEP.at(float(bounds.depth)),
+        _TOO_MANY_TAGS.at(float(bounds.num_tags)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +116,15 @@ class HtmlPage:
 def read_page(document: Document, bounds: Bounds) -> HtmlPage:
     """The document's payload as text, its bounds checked. Findings bear the stage `parse`."""
     if document.num_bytes > bounds.num_bytes:
-        return HtmlPage("", None, (_bound("parse.too_large", document.num_bytes, bounds.num_bytes),))
+        return HtmlPage("", None, (_bound(_TOO_LARGE, document.num_bytes, bounds.num_bytes),))
     try:
         body = decode_body(document.payload, document.content_encoding, bounds.num_bytes)
     except BodyTooLongError:  # how long it would be is not known: decoding stopped there
-        too_large = _bound("parse.too_large", bounds.num_bytes + 1, bounds.num_bytes)
+        too_large = _bound(_TOO_LARGE, bounds.num_bytes + 1, bounds.num_bytes)
         return HtmlPage("", None, (replace(too_large, value=None),))
     text, charset = decode_text(body, document.charset_hint, is_html=document.is_html)
     if not document.is_html:
-        return HtmlPage(text, charset, (_bound("parse.too_large", len(body), bounds.num_bytes),))
+        return HtmlPage(text, charset, (_bound(_TOO_LARGE, len(body), bounds.num_bytes),))
     findings = []
     in_utf8 = body if charset == "utf-8" else text.encode("utf-8", "replace")
     for finding in _bounds_of(text, in_utf8, len(body), bounds):
@@ -80,25 +135,25 @@ def read_page(document: Document, bounds: Bounds) -> HtmlPage:
 
 
 def _bounds_of(html: str, in_utf8: bytes, num_bytes: int, bounds: Bounds) -> Iterator[Finding]:
-    yield _bound("parse.too_large", num_bytes, bounds.num_bytes)
+    yield _bound(_TOO_LARGE, num_bytes, bounds.num_bytes)
     num_tags, deepest, num_reopened, num_attributes, num_options = markup_bounds(in_utf8)
     # First, and without a tree: 600 open elements before 10,000 paragraphs, 86 kB in all, make one of 2 GB.
-    yield _bound("parse.too_many_attributes", num_attributes, MAX_ATTRIBUTES)
-    yield _bound("parse.too_many_options", num_options, bounds.num_options)
+    yield _TOO_MANY_ATTRIBUTES.finding(float(num_attributes))
+    yield _bound(_TOO_MANY_OPTIONS, num_options, bounds.num_options)
     if num_reopened and num_tags + num_reopened > _TREE_OF * bounds.num_tags:
-        yield _bound("parse.too_many_tags", num_tags + num_reopened, bounds.num_tags)
+        yield _bound(_TOO_MANY_TAGS, num_tags + num_reopened, bounds.num_tags)
         return
     if deepest > bounds.depth:
         # A page of too many tags is turned down in any case: no reason to go through millions of them for its name.
         deepest = depth(html if num_tags <= bounds.num_tags else html[: _LOOKED_AT_BY_TAG * bounds.num_tags])
-    yield _bound("parse.too_deep", deepest, bounds.depth)
+    yield _bound(_TOO_DEEP, deepest, bounds.depth)
     if num_tags <= bounds.num_tags < num_tags + num_reopened:
         num_tags = max(num_tags, num_elements(html))
-    yield _bound("parse.too_many_tags", num_tags, bounds.num_tags)
+    yield _bound(_TOO_MANY_TAGS, num_tags, bounds.num_tags)
 
 
-def _bound(rule: str, value: int, threshold: int) -> Finding:
-    return Finding(stage="parse", rule=rule, value=float(value), threshold=float(threshold), rejected=value > threshold)
+def _bound(rule: Rule, value: int, threshold: int) -> Finding:
+    return rule.at(float(threshold)).finding(float(value))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from lineage.pages import page_of
-from stages.document import Document, Edit, Finding, Outcome, decide
+from stages.document import Document, Edit, Outcome, decide
 from stages.pii.options import PiiTable
 from stages.pii.regions import AUTO, region_of
 from stages.pii.scrub import ORDER, scrub
+from stages.rules import Rule
 
 STAGE = "pii"
+_DROPPED: Final = Rule(
+    stage=STAGE,
+    name="pii.dropped",
+    side="above",
+    threshold=0.0,
+    is_bound=True,
+    help="pieces of personal data in the text",
+)
 
 
 class PiiStep:
     """With `replace` the text gets placeholders, and an Edit a kind says how many (`email`, `phone`, …); with `drop`
-    the rule is `pii.dropped`, its value the number of finds."""
+    its rule turns the document down."""
 
     stage = STAGE
 
@@ -29,11 +40,13 @@ class PiiStep:
         scrubbed = scrub(document.text, self._table.kinds, region)
         if self._table.action == "drop":
             num_finds = sum(scrubbed.counts.values())
-            dropped = Finding(
-                stage=STAGE, rule="pii.dropped", value=float(num_finds), threshold=0.0, rejected=num_finds > 0
-            )
-            return decide(document, (dropped,), ledger=self._ledger)
+            return decide(document, [_DROPPED.finding(float(num_finds))], ledger=self._ledger)
         if not scrubbed.counts:
             return document
         edits = (Edit(stage=STAGE, kind=kind, count=scrubbed.counts[kind]) for kind in ORDER if kind in scrubbed.counts)
         return document.with_text(scrubbed.text, *edits)
+
+
+def pii_rules(table: PiiTable) -> tuple[Rule, ...]:
+    """Every rule of the step."""
+    return (_DROPPED,) if table.action == "drop" else ()

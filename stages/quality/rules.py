@@ -1,57 +1,79 @@
-"""A rule: what it measures of a text, and which values reject it."""
+"""A quality rule: a rule whose measure is of a text, and its row in the table of a rule set."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
 
 from stages.document import Finding
+from stages.quality.options import Variant
 from stages.quality.text_view import Measure, TextView
+from stages.rules import Lines, Rule, Side
 
-Side = Literal["below", "above", "at most", "at least"]
-"""Where rejected values lie: < threshold, > threshold, <= threshold, >= threshold."""
+STAGE: Final = "quality"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """`name` (full, dotted) rejects a text whose measure lies on `side` of the threshold.
+class TextRule(Rule):
+    """A rule with what it measures of a text.
 
     `quick` is a cheaper measure that never lies nearer to the threshold than the measure does where it passes: if it
-    passes, so does the measure. `threshold` None: the measure is a yes (1) or a no (0), and a yes rejects."""
+    passes, so does the measure. `datatrove` is the reason that datatrove's filter gives."""
 
-    name: str
     measure: Measure
-    side: Side = "above"
-    threshold: float | None = None
     quick: Measure | None = None
+    datatrove: str = ""
 
-    def rejects(self, value: float) -> bool:
-        """Whether `value` lies on the rejected side."""
-        threshold = self.threshold
-        if threshold is None:
-            return value > 0
-        if self.side == "below":
-            return value < threshold
-        if self.side == "above":
-            return value > threshold
-        return value <= threshold if self.side == "at most" else value >= threshold
-
-    def finding(self, view: TextView) -> Finding:
+    def measured(self, view: TextView) -> Finding:
         """What the rule measures of a text, and whether it rejects it."""
-        return self._found(float(self.measure(view)))
+        return self.finding(float(self.measure(view)))
 
     def rejection(self, view: TextView) -> Finding | None:
         """The finding where the rule rejects the text."""
         if self.quick is not None and not self.rejects(self.quick(view)):
             return None
         value = float(self.measure(view))
-        return self._found(value) if self.rejects(value) else None
+        return self.finding(value) if self.rejects(value) else None
 
-    def _found(self, value: float) -> Finding:
-        shown = value if self.threshold is not None else None
-        return Finding(
-            stage="quality", rule=self.name, value=shown, threshold=self.threshold, rejected=self.rejects(value)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleRow:
+    """A rule in all its variants: a variant without a measure does not have the rule.
+
+    `key` is that of its threshold in [quality]; none: the measure is a yes or a no, and a yes rejects. `own_sides` are
+    those of variants that differ. A measure, `quick` and a maker of `lines` take the keywords that the rule set
+    gives (`RuleRow.rule`). `lines` makes, of a variant and these keywords, what finds the lines that count against a
+    text. `datatrove` is the reason that datatrove's filter gives."""
+
+    name: str
+    help: str
+    measures: Mapping[Variant, Callable[..., float]]
+    side: Side = "yes"
+    own_sides: Mapping[Variant, Side] = field(default_factory=dict)
+    key: str = ""
+    quick: Callable[..., float] | None = None
+    lines: Callable[..., Lines] | None = None
+    datatrove: str = ""
+
+    def rule(self, variant: Variant, limits: Mapping[str, float], **given: Any) -> TextRule:
+        """The variant's rule with its threshold, one of the `limits` by key."""
+
+        def bound(measure: Callable[..., float]) -> Measure:
+            return partial(measure, **given) if given else measure
+
+        return TextRule(
+            stage=STAGE,
+            name=self.name,
+            side=self.own_sides.get(variant, self.side),
+            help=self.help,
+            keys=(f"{STAGE}.{self.key}",) if self.key else (),
+            threshold=limits[self.key] if self.key else None,
+            lines=None if self.lines is None else self.lines(variant, **given),
+            measure=bound(self.measures[variant]),
+            quick=None if self.quick is None else bound(self.quick),
+            datatrove=self.datatrove,
         )
 
 
@@ -60,12 +82,12 @@ class RuleSet:
     """Rules in order, and what becomes of a text that passes them: the new text, and kinds of change with counts."""
 
     name: str
-    rules: tuple[Rule, ...]
+    rules: tuple[TextRule, ...]
     edit: Callable[[TextView], tuple[str, tuple[tuple[str, int], ...]]] | None = None
 
     def findings(self, view: TextView, *, every: bool) -> Iterator[Finding]:
         """What `every` rule measures, one after the other; else only the findings that reject, which come sooner."""
         for rule in self.rules:
-            finding = rule.finding(view) if every else rule.rejection(view)
+            finding = rule.measured(view) if every else rule.rejection(view)
             if finding is not None:
                 yield finding

@@ -15,13 +15,18 @@ from typing import Final
 from stages.document import Document, Edit, Finding, Outcome, decide, weigh
 from stages.quality.options import QualityTable, check_tables, limits, splits_at_white_space, stop_words_of, table_of
 from stages.quality.rule_sets import c4, fineweb, gopher_quality, gopher_repetition
-from stages.quality.rules import RuleSet
+from stages.quality.rules import STAGE, RuleSet
 from stages.quality.text_view import TextView
 from stages.quality.words import MEMO_BYTES, Splitter
+from stages.rules import Rule
 
-STAGE: Final = "quality"
-NO_TABLE: Final = f"{STAGE}.no_table"
-"""The rule of a text whose language the other rules have no table for."""
+_NO_TABLE: Final = Rule(
+    stage=STAGE,
+    name="quality.no_table",
+    side="always",
+    help="a text whose language the other rules have no table for",
+    keys=("quality.no_table",),
+)
 
 MEMOS_BYTES: Final = 4 * MEMO_BYTES
 """What the memos of all languages weigh, about, before those of the languages not at hand are emptied."""
@@ -44,8 +49,7 @@ class QualityStep:
         rules = self._rules_for(document.language)
         if rules is None:
             # "refuse" comes here where a step of the user's named a language that nobody could know of beforehand.
-            rejected = self._table.no_table != "pass"
-            return decide(document, [Finding(stage=STAGE, rule=NO_TABLE, rejected=rejected)], ledger=ledger)
+            return decide(document, [_no_table(self._table).finding()], ledger=ledger)
         judging = _Judging(document, splitter(rules.split_as, rules.stop_words))
         # The document as it is once the findings are weighed: with the edits of the sets that it passed.
         return weigh(judging.findings(rules.sets, every=ledger), ledger=ledger).outcome(judging.document)
@@ -114,6 +118,15 @@ def every_rule(table: QualityTable) -> tuple[RuleSet, ...]:
     """The rule sets of a language that has all rules. Languages differ in stop words alone: sides and thresholds are
     the same."""
     return rule_sets(replace(table, stop_words_off=()), "en")
+
+
+def quality_rules(table: QualityTable) -> tuple[Rule, ...]:
+    """Every rule of the step, in order."""
+    return (_no_table(table), *(rule for found in every_rule(table) for rule in found.rules))
+
+
+def _no_table(table: QualityTable) -> Rule:
+    return replace(_NO_TABLE, side="never") if table.no_table == "pass" else _NO_TABLE
 
 
 class _Judging:

@@ -5,7 +5,7 @@ its module, and the field of its table in StepTables and in the recipe."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -17,16 +17,18 @@ from stages.html.page import PageReader
 from stages.libraries import MODULES, libraries
 from stages.ngrams import Encode
 from stages.pii.options import PiiTable
-from stages.pii.step import PiiStep
+from stages.pii.step import PiiStep, pii_rules
 from stages.quality.options import QualityTable
-from stages.steps.classifier import ClassifierStep, ClassifierTable, LoadEncoder
-from stages.steps.decontaminate import DecontaminateStep, DecontaminateTable
+from stages.rules import Rule
+from stages.steps.classifier import ClassifierStep, ClassifierTable, LoadEncoder, classifier_rules
+from stages.steps.decontaminate import DecontaminateStep, DecontaminateTable, decontaminate_rules
 from stages.steps.encoder_folder import encoder_files
 from stages.steps.fasttext_model import BUNDLED
-from stages.steps.language import LanguageStep, LanguageTable
-from stages.steps.parse import ParseStep, ParseTable
+from stages.steps.language import LanguageStep, LanguageTable, language_rules
+from stages.steps.parse import ParseStep, ParseTable, parse_rules
+from stages.steps.prefilter import RULES as PREFILTER_RULES
 from stages.steps.prefilter import PrefilterStep
-from stages.steps.url import UrlStep, UrlTable
+from stages.steps.url import UrlStep, UrlTable, url_rules
 from stages.steps.user_step import StepTable, UserStep
 
 
@@ -79,7 +81,8 @@ class StepSpec:
     those that decide, from which its libraries are derived. `recipe_keys`: the keys, or tables, that its outcome hangs
     on, less those that `leaves_out` names. `files`: for each key that names files, these. `asks`: keys that ask for
     what no other step does, so that they are refused where no source has it. `edits_text`: whether it may change a text
-    that it lets pass."""
+    that it lets pass. `rules`: all that may turn a document down as its tables stand, in the order of their
+    verdicts."""
 
     make: Callable[[Making], Step] | None = None
     is_on: Callable[[StepTables], bool] = lambda tables: True
@@ -89,6 +92,7 @@ class StepSpec:
     files: Mapping[str, Files] = field(default_factory=dict)
     asks: Mapping[str, Value] = field(default_factory=dict)
     edits_text: Callable[[StepTables], bool] = lambda tables: False
+    rules: Callable[[StepTables], Sequence[Rule]] = lambda tables: ()
 
 
 def _quality_step(making: Making) -> Step:
@@ -103,6 +107,12 @@ def _quality_edits(tables: StepTables) -> bool:
     from stages.quality.step import every_rule
 
     return any(rules.edit is not None for rules in every_rule(tables.quality))
+
+
+def _quality_rules(tables: StepTables) -> tuple[Rule, ...]:
+    from stages.quality.step import quality_rules
+
+    return quality_rules(tables.quality)
 
 
 def _load_encode(tables: StepTables) -> Encode:
@@ -136,6 +146,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
             "url.block_words": lambda tables: tables.url.block_words,
             "url.truncated": lambda tables: tables.url.truncated == "reject",
         },
+        rules=lambda tables: url_rules(tables.max_document_bytes),
     ),
     "prefilter": StepSpec(
         make=lambda making: PrefilterStep(making.tables.language, making.pages, ledger=making.tables.ledger),
@@ -150,17 +161,20 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
             "parse.timeout_seconds",
         ),
         asks={"language.prefilter": lambda tables: tables.language.prefilter},
+        rules=lambda tables: PREFILTER_RULES,
     ),
     "parse": StepSpec(
         make=lambda making: ParseStep(making.tables.parse, making.pages, ledger=making.tables.ledger),
         modules=("stages.steps.parse",),
         recipe_keys=("parse", "limits.max_document_bytes"),
+        rules=lambda tables: parse_rules(tables.parse, tables.max_document_bytes),
     ),
     "language": StepSpec(
         make=lambda making: LanguageStep(making.tables.language, ledger=making.tables.ledger),
         modules=("stages.steps.language",),
         recipe_keys=("language.keep", "language.min_score", "language.model"),
         files={"language.model": lambda tables: () if tables.language.model == BUNDLED else (tables.language.model,)},
+        rules=lambda tables: language_rules(tables.language),
     ),
     "quality": StepSpec(
         make=_quality_step,
@@ -169,6 +183,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         recipe_keys=("quality",),
         leaves_out=lambda tables: ("quality.ledger",),  # it changes what is recorded, and no verdict
         edits_text=_quality_edits,
+        rules=_quality_rules,
     ),
     "classifier": StepSpec(
         make=lambda making: ClassifierStep(
@@ -179,6 +194,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         recipe_keys=("classifier",),
         files={"classifier.model": _model_files},
         asks={"classifier": lambda tables: tables.classifier},
+        rules=lambda tables: classifier_rules(tables.classifier),
     ),
     "decontaminate": StepSpec(
         make=lambda making: DecontaminateStep(
@@ -190,6 +206,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         leaves_out=lambda tables: () if tables.decontaminate.ngram.endswith("t") else _TOKENIZER_KEYS,
         files={"decontaminate.against": lambda tables: tables.decontaminate.against},
         asks={"decontaminate.against": lambda tables: tables.decontaminate.against},
+        rules=lambda tables: decontaminate_rules(tables.decontaminate),
     ),
     "pii": StepSpec(
         make=lambda making: PiiStep(making.tables.pii, ledger=making.tables.ledger),
@@ -197,6 +214,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         modules=("stages.pii.step",),
         recipe_keys=("pii",),
         edits_text=lambda tables: tables.pii.action == "replace",
+        rules=lambda tables: pii_rules(tables.pii),
     ),
     "identity": StepSpec(),
     "dedup.url": StepSpec(),
@@ -230,6 +248,13 @@ def spec_of(name: str) -> StepSpec:
         files={"step.files": lambda tables: tuple(file for table in tables.step for file in table.files.values())},
         edits_text=lambda tables: True,
     )
+
+
+def rules_of(tables: StepTables, stages: Iterable[str] = STAGES) -> dict[str, Rule]:
+    """Every rule by its full name of those of these stages that are on, in the order a document meets them. RecipeError
+    where [quality] sets a threshold that its variant does not have."""
+    specs = (CATALOGUE[stage] for stage in stages if stage in CATALOGUE)
+    return {rule.name: rule for spec in specs if spec.is_on(tables) for rule in spec.rules(tables)}
 
 
 def files_of(tables: StepTables) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import Final, Literal
 from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome, weigh
 from stages.fault import Fault
+from stages.rules import Rule
 from stages.steps import model_stage
 from stages.steps.encoder_folder import EncoderConfig, is_folder, read_encoder_config
 from stages.steps.fasttext_model import FastTextModel, load_model
@@ -60,17 +61,28 @@ class ClassifierTable:
         """Whether it turns documents down; else its score is a column."""
         return self.reject != "never"
 
-    def turns_down(self, score: float) -> bool:
-        """Whether a document with this score goes."""
-        if self.threshold is None or not self.rejects:
-            return False
-        return score > self.threshold if self.reject == "above" else score < self.threshold
+    @property
+    def rule(self) -> Rule:
+        """The rule, whose `side` is what `reject` says."""
+        return Rule(
+            stage=STAGE,
+            name=self.stage,
+            side=self.reject,
+            keys=("classifier.threshold", "classifier.reject"),
+            threshold=self.threshold,
+            help=f"score of the label {self.label}",
+        )
 
     @property
     def is_encoder(self) -> bool:
         """Whether the model is a folder. RecipeError for a URL of an unknown kind."""
         with blamed_on(f"classifier.model of {self.name!r}"):
             return is_folder(self.model)
+
+
+def classifier_rules(tables: Sequence[ClassifierTable]) -> tuple[Rule, ...]:
+    """Every rule of the step, in order: one for each classifier."""
+    return tuple(table.rule for table in tables)
 
 
 LoadEncoder = Callable[[ClassifierTable, bool], Callable[[Sequence[str]], list[float]]]
@@ -93,6 +105,7 @@ class ClassifierStep:
         self._ledger = ledger
         self._load_encoder = load_encoder
         self._loaded: dict[str, Callable[[Sequence[Document]], list[Answer]]] = {}
+        self._rules = classifier_rules(tables)
 
     def prepare(self) -> None:
         """Load the fastText models now and read the encoders' configurations; RecipeError if one cannot be, or has no
@@ -124,17 +137,11 @@ class ClassifierStep:
 
     def _findings(self, document: Document, scores: list[tuple[str, float]]) -> Iterable[Finding]:
         """What each classifier finds; the score of one that turns nothing down goes to `scores` too."""
-        for table, score_of in self._models:
+        for (table, score_of), rule in zip(self._models, self._rules, strict=True):
             score = score_of(document)
             if not table.rejects:
                 scores.append((table.name, score))
-            yield Finding(
-                stage=STAGE,
-                rule=table.stage,
-                value=score,
-                threshold=table.threshold,
-                rejected=table.turns_down(score),
-            )
+            yield rule.finding(score)
 
     @cached_property
     def _models(self) -> tuple[tuple[ClassifierTable, Callable[[Document], float]], ...]:

@@ -7,15 +7,23 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 from lineage.recipe import RecipeError, blamed_on, key
-from stages.document import Document, Finding, Outcome, decide
+from stages.document import Document, Outcome, decide
 from stages.ngrams import Encode, NgramIndex
+from stages.rules import Rule
 from stages.steps.parse import clean_text
 from stages.steps.textfiles import read_named_file
 
 STAGE = "decontaminate"
+_OVERLAP: Final = Rule(
+    stage=STAGE,
+    name="decontaminate.overlap",
+    side="above, or 1",
+    keys=("decontaminate.ratio",),
+    help="the largest share of a benchmark's item that the document holds",
+)
 _LOG = logging.getLogger(__name__)
 
 
@@ -30,8 +38,7 @@ class DecontaminateTable:
 
 
 class DecontaminateStep:
-    """Rule: `decontaminate.overlap`; value is the largest overlap that an item has with the document (see
-    `stages.ngrams`), and it is rejected above the threshold, or at 1 whatever the threshold."""
+    """Its rule measures the largest overlap that an item has with the document (see `stages.ngrams`)."""
 
     stage = STAGE
 
@@ -41,6 +48,7 @@ class DecontaminateStep:
         self._table = table
         self._load_encode = load_encode
         self._ledger = ledger
+        self._rules = decontaminate_rules(table)
 
     def prepare(self) -> None:
         """Read the benchmarks now; RecipeError if one cannot be, or has nothing that can be looked for."""
@@ -48,20 +56,17 @@ class DecontaminateStep:
 
     def __call__(self, document: Document, /) -> Outcome:
         overlap = max((match.overlap for match in self._index.match(document.text)), default=0.0)
-        ratio = self._table.ratio
-        finding = Finding(
-            stage=STAGE,
-            rule="decontaminate.overlap",
-            value=overlap,
-            threshold=ratio,
-            rejected=overlap > ratio or overlap == 1,
-        )
-        return decide(document, (finding,), ledger=self._ledger)
+        return decide(document, [rule.finding(overlap) for rule in self._rules], ledger=self._ledger)
 
     @cached_property
     def _index(self) -> NgramIndex:
         encode = self._load_encode() if self._load_encode and self._table.ngram == "8t" else None
         return benchmark_index(self._table, encode)
+
+
+def decontaminate_rules(table: DecontaminateTable) -> tuple[Rule, ...]:
+    """Every rule of the step."""
+    return (_OVERLAP.at(table.ratio),)
 
 
 def benchmark_index(table: DecontaminateTable, encode: Encode | None) -> NgramIndex:

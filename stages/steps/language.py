@@ -5,13 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome, decide
 from stages.quality.languages import language_code
+from stages.rules import Rule
 from stages.steps.fasttext_model import BUNDLED, NEGLIGIBLE, FastTextModel, load_model
 
 STAGE = "language"
+_NOT_KEPT: Final = Rule(
+    stage=STAGE,
+    name="language.not_kept",
+    side="not among",
+    keys=("language.keep",),
+    help="the likeliest language",
+)
+_LOW_SCORE: Final = Rule(
+    stage=STAGE,
+    name="language.low_score",
+    side="at most",
+    keys=("language.min_score",),
+    help="score of the language",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +45,7 @@ class LanguageTable:
 
 
 class LanguageStep:
-    """Rules: `language.not_kept` (the likeliest language is none of the wanted), `language.low_score`.
+    """Rules: `language_rules`, in order.
 
     As datatrove's LanguageFilter (FineWeb, 2406.17557 section 3.2): a document stays if a wanted language scores
     strictly above the threshold, so with thresholds under one half also where another language scores higher; its
@@ -40,6 +56,7 @@ class LanguageStep:
     def __init__(self, table: LanguageTable, *, ledger: bool = False) -> None:
         self._table = table
         self._ledger = ledger
+        self._low_score = _LOW_SCORE.at(table.min_score)
 
     def prepare(self) -> None:
         """Load the model now; RecipeError if it cannot be, or has no label for one of the wanted languages."""
@@ -62,9 +79,9 @@ class LanguageStep:
 
     def _findings(self, language: str | None, score: float) -> Iterable[Finding]:
         if self._table.keep:
-            yield Finding(stage=STAGE, rule="language.not_kept", value=score, rejected=language not in self._kept)
-        least = self._table.min_score
-        yield Finding(stage=STAGE, rule="language.low_score", value=score, threshold=least, rejected=score <= least)
+            # What is recorded is the score of the language that is judged.
+            yield _NOT_KEPT.finding(score, rejected=_NOT_KEPT.rejects(language, self._kept))
+        yield self._low_score.finding(score)
 
     @cached_property
     def _model(self) -> FastTextModel:
@@ -73,6 +90,11 @@ class LanguageStep:
     @cached_property
     def _kept(self) -> frozenset[str]:
         return labels_of(self._table.keep, self._model.labels)
+
+
+def language_rules(table: LanguageTable) -> tuple[Rule, ...]:
+    """Every rule of the step, in order."""
+    return *((replace(_NOT_KEPT, among=table.keep),) if table.keep else ()), _LOW_SCORE.at(table.min_score)
 
 
 def language_model(table: LanguageTable) -> FastTextModel:

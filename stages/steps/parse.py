@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from lineage.ids import content_hash
 from lineage.recipe import key
 from stages.composition import most_marks, normalised_in
-from stages.document import Document, Finding, Outcome, Rejection
-from stages.fault import Fault
+from stages.document import Document, Finding, Outcome, Rejection, error_rule
 from stages.html.extraction import Extractor, Failure
-from stages.html.page import Bounds, PageReader
+from stages.html.page import Bounds, PageReader, bound_rules
+from stages.rules import Rule
 
 STAGE = "parse"
+_TIMEOUT: Final = Rule(
+    stage=STAGE, name="parse.timeout", side="yes", help="a page that took the extractor longer than it may, twice"
+)
+_CRASHED: Final = Rule(
+    stage=STAGE, name="parse.crashed", side="yes", help="a page on which the extractor took its process with it, twice"
+)
+_TOO_MANY_MARKS: Final = Rule(
+    stage=STAGE,
+    name="parse.too_many_marks",
+    side="above",
+    is_bound=True,
+    keys=("parse.max_marks",),
+    help="combining marks in a row, of a text's canonical decomposition (UAX #15, section 13)",
+)
+_EMPTY: Final = Rule(
+    stage=STAGE, name="parse.empty", side="below", threshold=1.0, is_bound=True, help="0 of a page without text"
+)
+_FAILURES: Final = {Failure.TIMEOUT: _TIMEOUT, Failure.CRASHED: _CRASHED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +63,7 @@ class ParseTable:
 
 
 class ParseStep:
-    """Rules, in this order: `parse.too_large` (bytes once content encodings are undone), `parse.too_many_attributes`
-    (of one tag), `parse.too_many_options` (of one `<select>`), `parse.too_deep` (the value is an upper estimate),
-    `parse.too_many_tags` (or elements, where a parser opens so many again; before `too_deep`, by an upper estimate,
-    where there are far too many); then `parse.timeout`, `parse.error` (the extractor raised) and `parse.crashed` (it
-    took its process with it, twice); then `parse.too_many_marks` (combining marks in a row, of a text's canonical
-    decomposition) and `parse.empty` (no text).
+    """Rules: `parse_rules`, in order, and `parse.error` where the extractor raised.
 
     Sets `text`, `charset` and `text_hash`. Texts are in Unicode's NFC, their lines end in "\\n", and they hold no NUL
     and no lone surrogate."""
@@ -74,9 +87,10 @@ class ParseStep:
                 return self._reject(document, page.too_much, findings[:-1])
             text = self._pages.extract(page.html, self._extractor) if document.is_html else page.html
             if not isinstance(text, str):
-                rule = f"parse.{text.value if isinstance(text, Failure) else 'error'}"
-                rejection = self._reject(document, Finding(stage=STAGE, rule=rule, rejected=True), findings)
-                return replace(rejection, fault=text if isinstance(text, Fault) else None)
+                if isinstance(text, Failure):
+                    return self._reject(document, _FAILURES[text].finding(True), findings)
+                error = Finding(stage=STAGE, rule=error_rule(STAGE), rejected=True)
+                return replace(self._reject(document, error, findings), fault=text)
         else:
             text = document.text
         marks = self._marks_of(text)
@@ -86,23 +100,22 @@ class ParseStep:
         text, encoded = clean_text(text)
         document = replace(document, text=text, text_hash=content_hash(encoded))
         if not text:
-            empty = Finding(stage=STAGE, rule="parse.empty", value=0.0, threshold=1.0, rejected=True)
-            return self._reject(document, empty, findings)
+            return self._reject(document, _EMPTY.finding(0.0), findings)
         return document.with_findings(*findings) if self._ledger and findings else document
 
     def _marks_of(self, text: str) -> Finding:
         """How many marks are in a row at most; without the ledger, 0 for all that is within the bound."""
         value = most_marks(text.replace("\0", ""), 1 if self._ledger else self._max_marks + 1)
-        return Finding(
-            stage=STAGE,
-            rule="parse.too_many_marks",
-            value=float(value),
-            threshold=float(self._max_marks),
-            rejected=value > self._max_marks,
-        )
+        return _TOO_MANY_MARKS.at(float(self._max_marks)).finding(float(value))
 
     def _reject(self, document: Document, finding: Finding, findings: tuple[Finding, ...]) -> Rejection:
         return Rejection(document=document, finding=finding, findings=findings if self._ledger else ())
+
+
+def parse_rules(table: ParseTable, max_document_bytes: int) -> tuple[Rule, ...]:
+    """Every rule of the step, in order."""
+    marks = _TOO_MANY_MARKS.at(float(table.max_marks))
+    return *bound_rules(table.bounds(max_document_bytes)), _TIMEOUT, _CRASHED, marks, _EMPTY
 
 
 def clean_text(text: str) -> tuple[str, bytes]:

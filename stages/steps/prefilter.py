@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from stages.document import Document, Finding, Outcome, Rejection, decide
+from stages.document import Document, Outcome, Rejection, decide
 from stages.html.page import PageReader
+from stages.rules import Rule
 from stages.steps.fasttext_model import FastTextModel
 from stages.steps.language import LanguageTable, labels_of, language_model
 
@@ -27,8 +28,19 @@ extractor 789 of the 815 pages that the language step turns down and lost 1 of t
 456 of 477 and 2 of 661."""
 
 
+RULES: Final = (
+    Rule(
+        stage=STAGE,
+        name="prefilter.language",
+        side="below",
+        threshold=LEAST_SCORE,
+        help="best score of a kept language on the fast extractor's text",
+    ),
+)
+
+
 class PrefilterStep:
-    """Rule: `prefilter.language`; value is the best score of a kept language (0 to 1) on resiliparse's main text.
+    """Its rule looks at resiliparse's main text.
 
     A page that it turns down bears the likeliest language of that text with its score, and the text as `judged_text`.
     A page that this step cannot judge goes on: no HTML, over a bound of parse, unreadable to the fast extractor, or
@@ -67,14 +79,7 @@ class PrefilterStep:
         found = self._model.scores(judged, -1)
         likely = dict(found)
         score = max((likely.get(language, 0.0) for language in self._kept), default=0.0)
-        finding = Finding(
-            stage=STAGE,
-            rule="prefilter.language",
-            value=score,
-            threshold=LEAST_SCORE,
-            rejected=score < LEAST_SCORE,
-        )
-        outcome = decide(document, (finding,), ledger=self._ledger)
+        outcome = decide(document, [rule.finding(score) for rule in RULES], ledger=self._ledger)
         if isinstance(outcome, Rejection):  # no step behind looks at its page
             language, likeliest = found[0] if found else (None, None)
             seen = replace(document, decoded=None, language=language, language_score=likeliest)

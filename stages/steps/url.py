@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 from urllib.parse import unquote
 
 import regex
@@ -15,9 +15,27 @@ from lineage.pages import is_address, named_host, page_of, with_parents
 from lineage.recipe import RecipeError, blamed_on, key
 from stages.composition import normalised_in
 from stages.document import Document, Finding, Outcome, decide
+from stages.rules import Rule
 from stages.steps.textfiles import list_lines
 
 STAGE = "url"
+_TOO_LONG: Final = Rule(
+    stage=STAGE,
+    name="url.too_long",
+    side="above",
+    is_bound=True,
+    keys=("limits.max_document_bytes",),
+    help="bytes of the payload",
+)
+_TRUNCATED: Final = Rule(
+    stage=STAGE, name="url.truncated", side="yes", help="a record that does not hold the whole page (`url.truncated`)"
+)
+_BLOCKED_HOST: Final = Rule(
+    stage=STAGE, name="url.blocked_host", side="yes", help="a page of a host of `url.block_hosts`, or of its subdomains"
+)
+_BLOCKED_WORD: Final = Rule(
+    stage=STAGE, name="url.blocked_word", side="yes", help="a URL with one of `url.block_words`"
+)
 _HOST = re.compile(r"[\w.:-]+")
 _NOT_A_WORD = regex.compile(r"[^\p{L}\p{N}\p{M}]+")
 
@@ -42,17 +60,14 @@ class UrlTable:
 
 
 class UrlStep:
-    """Rules, in this order: `url.too_long` (bytes of the payload), `url.truncated`, `url.blocked_host`,
-    `url.blocked_word`.
-
-    A document without URL (JSONL and Parquet rows may have none) is only subject to the first two; to the third only
-    one whose URL names a page."""
+    """Rules: `url_rules`, in order. A document without URL (JSONL and Parquet rows may have none) is only subject to
+    the first two; to the third only one whose URL names a page."""
 
     stage = STAGE
 
     def __init__(self, table: UrlTable, max_document_bytes: int, *, ledger: bool = False) -> None:
         self._table = table
-        self._max_bytes = max_document_bytes
+        self._too_long = _TOO_LONG.at(float(max_document_bytes))
         self._ledger = ledger
 
     def prepare(self) -> None:
@@ -63,21 +78,18 @@ class UrlStep:
         return decide(document, self._findings(document), ledger=self._ledger)
 
     def _findings(self, document: Document) -> Iterable[Finding]:
-        size, bound = document.num_bytes, self._max_bytes
-        yield Finding(
-            stage=STAGE, rule="url.too_long", value=float(size), threshold=float(bound), rejected=size > bound
-        )
+        yield self._too_long.finding(float(document.num_bytes))
         table = self._table
         if table.truncated == "reject":
-            yield Finding(stage=STAGE, rule="url.truncated", rejected=document.truncated is not None)
+            yield _TRUNCATED.finding(document.truncated is not None)
         page = page_of(document.url) if table.block_hosts or table.block_words else None
         if table.block_hosts:
             is_blocked = page is not None and not self._hosts.isdisjoint(with_parents(page.host))
-            yield Finding(stage=STAGE, rule="url.blocked_host", rejected=is_blocked)
+            yield _BLOCKED_HOST.finding(is_blocked)
         if table.block_words:
             # A word of what the page's URL is wrapped in, such as urn:text:, is none of the page's.
             url = document.url if page is None else page.spelt
-            yield Finding(stage=STAGE, rule="url.blocked_word", rejected=self._words.match(url))
+            yield _BLOCKED_WORD.finding(self._words.match(url))
 
     @cached_property
     def _hosts(self) -> frozenset[str]:
@@ -89,6 +101,11 @@ class UrlStep:
     def _words(self) -> WordList:
         with blamed_on("url.block_words"):
             return WordList(line for file in self._table.block_words for line in list_lines(file))
+
+
+def url_rules(max_document_bytes: int) -> tuple[Rule, ...]:
+    """Every rule of the step, in order."""
+    return _TOO_LONG.at(float(max_document_bytes)), _TRUNCATED, _BLOCKED_HOST, _BLOCKED_WORD
 
 
 def _listed_hosts(line: str, file: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lineage.storage import folder as storage
+from lineage.storage import clients as storage
 from lineage.storage.folder import Folder
 from tests.support.stores.s3_process import s3_process
 

@@ -6,6 +6,8 @@
   sluice recipe new text --set 'source.0.inputs=["posts/*.jsonl"]' --set run.output=out/texts --to texts.toml
   sluice recipe check my.toml                 what is wrong with it, with line and column; exit 2 where something is
   sluice recipe diff recipes/crawl.toml my.toml      the values that differ once defaults are filled in
+  sluice recipe schema data --to data.json    its JSON Schema; with `#:schema ./data.json` as the first line of a recipe
+                                              editors complete and check it (Taplo, Even Better TOML)
 
 A check looks at keys, values and what they must hold together; it opens neither inputs nor the files that a recipe
 names, which `sluice run` and `sluice train` do before they start Ray. For `diff`, a finished output stands for the
@@ -24,7 +26,7 @@ from typing import TYPE_CHECKING
 from lineage.recipe import RecipeError
 from pipeline.cli.arguments import add_action, add_json
 from pipeline.cli.printing import print_json
-from pipeline.terminal import visible
+from pipeline.terminal import speaks_unicode, visible
 
 if TYPE_CHECKING:
     from pipeline.recipe_help.keys import RecipeKey
@@ -59,12 +61,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     diff = add_action(actions, "diff", "the values in which two recipes differ", __doc__)
     for name in ("a", "b"):
         diff.add_argument(name, metavar=name.upper(), help="a .toml file, or the folder of a finished run's output")
-    for action in (keys, new, check, diff):
+    schema = add_action(actions, "schema", "the JSON Schema of a recipe, for editors", __doc__)
+    schema.add_argument(
+        "kind",
+        nargs="?",
+        choices=("data", "train"),
+        metavar="KIND",
+        help="data (with [[source]]) or train (with [train]); left out: a schema of either, which is more than editors"
+        " complete by",
+    )
+    schema.add_argument("--to", metavar="FILE", help="where to write it (stdout); a file that is there is replaced")
+    for action in (keys, new, check, diff, schema):
         add_json(action)
 
 
 def run(options: argparse.Namespace) -> int:
-    actions = {"keys": _keys, "new": _new, "check": _check, "diff": _diff}
+    actions = {"keys": _keys, "new": _new, "check": _check, "diff": _diff, "schema": _schema}
     return actions[options.action](options)
 
 
@@ -174,4 +186,24 @@ def _diff(options: argparse.Namespace) -> int:
         print(visible(f"{difference.key}: {what}{' → '.join(shown)}"))
     if not found:
         print("no difference")
+    return 0
+
+
+def _schema(options: argparse.Namespace) -> int:
+    import json
+
+    from pipeline.recipe_help.schema import recipe_schema
+
+    schema = recipe_schema(options.kind)
+    if options.to is None:
+        sys.stdout.write(json.dumps(schema, indent=2, ensure_ascii=not speaks_unicode(sys.stdout.encoding)) + "\n")
+        return 0
+    try:
+        Path(options.to).write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise RecipeError(f"--to {options.to} cannot be written: {error}") from error
+    if options.json:
+        print_json({"kind": options.kind, "file": options.to})
+    else:
+        print(f"Wrote {options.to}. As the first line of a recipe beside it: #:schema ./{Path(options.to).name}")
     return 0

@@ -21,11 +21,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
+from stages.quality.offending import lines_that
 from stages.quality.options import Variant
-from stages.quality.rules import Rule, RuleSet
+from stages.quality.rules import RuleRow, RuleSet
 from stages.quality.text_view import TextView, all_lines, share
+from stages.quality.words import Splitter
+from stages.rules import Lines
 
 PageFault = Literal["lorem_ipsum", "curly_bracket", "javascript"]
 
@@ -158,6 +161,62 @@ def _edit(view: TextView, *, cleaner: Cleaner) -> tuple[str, tuple[tuple[str, in
     return text, counted or ((("c4.white_space", 1),) if text != view.text else ())
 
 
+def _mark_removed(variant: Variant, *, cleaner: Cleaner) -> Lines:
+    no_splitter = Splitter(None, ())
+    return lines_that(lambda line: not cleaner(TextView(line, no_splitter)).lines)
+
+
+def _mark_any_case(variant: Variant, *, cleaner: Cleaner, word: str) -> Lines:
+    return lines_that(lambda line: word in line.lower())
+
+
+_ALL: Final[tuple[Variant, ...]] = get_args(Variant)
+_WITH_SENTENCES: Final[tuple[Variant, ...]] = ("datatrove", "paper", "dclm")
+
+ROWS: Final = (
+    RuleRow(
+        name="c4.lorem_ipsum",
+        help="`lorem ipsum` on a line",
+        measures=dict.fromkeys(_ALL, partial(_has_fault, fault="lorem_ipsum")),
+        lines=partial(_mark_any_case, word=_LOREM),
+        datatrove="lorem_ipsum",
+    ),
+    RuleRow(
+        name="c4.curly_bracket",
+        help="`{` on a line",
+        measures=dict.fromkeys(_ALL, partial(_has_fault, fault="curly_bracket")),
+        lines=partial(_mark_any_case, word="{"),
+        datatrove="curly_bracket",
+    ),
+    RuleRow(
+        name="c4.javascript",
+        help="the word `javascript` on a line",
+        measures={"dolma": partial(_has_fault, fault="javascript")},
+        lines=partial(_mark_any_case, word="javascript"),
+    ),
+    RuleRow(
+        name="c4.too_few_sentences",
+        side="below",
+        key="c4_min_sentences",
+        help="sentences of the lines that stay",
+        measures=dict.fromkeys(_WITH_SENTENCES, _num_sentences),
+        quick=_num_lines,
+        lines=_mark_removed,
+        datatrove="too_few_sentences",
+    ),
+    RuleRow(
+        name="c4.too_many_words_removed",
+        side="above",
+        key="c4_max_removed_words",
+        help="share of the words in lines that are removed",
+        measures=dict.fromkeys(_ALL, _removed_words),
+        quick=_any_words_removed,
+        lines=_mark_removed,
+    ),
+)
+"""The rules that reject a page."""
+
+
 def rule_set(variant: Variant, limits: Mapping[str, float], *, terminal_punctuation: bool) -> RuleSet:
     """The page rules, and the edit that leaves a page with the lines that passed."""
     cleaner = Cleaner(
@@ -166,28 +225,5 @@ def rule_set(variant: Variant, limits: Mapping[str, float], *, terminal_punctuat
         min_words=limits["c4_min_words_per_line"],
         max_word_chars=limits.get("c4_max_word_chars", 0.0),
     )
-    faults: tuple[PageFault, ...] = ("lorem_ipsum", "curly_bracket", "javascript")
-    rules = [
-        Rule(name=f"c4.{fault}", measure=partial(_has_fault, cleaner=cleaner, fault=fault))
-        for fault in faults
-        if fault != "javascript" or variant == "dolma"
-    ]
-    if variant != "dolma":
-        rules.append(
-            Rule(
-                name="c4.too_few_sentences",
-                measure=partial(_num_sentences, cleaner=cleaner),
-                side="below",
-                threshold=limits["c4_min_sentences"],
-                quick=partial(_num_lines, cleaner=cleaner),
-            )
-        )
-    rules.append(
-        Rule(
-            name="c4.too_many_words_removed",
-            measure=partial(_removed_words, cleaner=cleaner),
-            threshold=limits["c4_max_removed_words"],
-            quick=partial(_any_words_removed, cleaner=cleaner),
-        )
-    )
-    return RuleSet(name="c4", rules=tuple(rules), edit=partial(_edit, cleaner=cleaner))
+    rules = tuple(row.rule(variant, limits, cleaner=cleaner) for row in ROWS if variant in row.measures)
+    return RuleSet(name="c4", rules=rules, edit=partial(_edit, cleaner=cleaner))

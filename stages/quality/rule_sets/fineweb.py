@@ -7,13 +7,15 @@ Table 2 and the code say .01). DCLM and dolma have no variant of their own and g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from typing import Final, get_args
 
 from stages.quality.characters import TERMINAL_PUNCTUATION
+from stages.quality.offending import lines_that, repeated_lines
 from stages.quality.options import Variant
-from stages.quality.rules import Rule, RuleSet, Side
+from stages.quality.rules import RuleRow, RuleSet
 from stages.quality.text_view import TextView, counts, feed_lines, repeats, share, whitespace_words, written_lines
+from stages.rules import Lines
 
 
 def _line_punctuation(view: TextView) -> float:
@@ -43,37 +45,61 @@ def _is_empty(view: TextView) -> float:
     return not view.once(written_lines)
 
 
+def _mark_short(variant: Variant, *, chars: float) -> Lines:
+    return lines_that(lambda line: len(line) <= chars)
+
+
+def _in_all(measure: Callable[..., float]) -> dict[Variant, Callable[..., float]]:
+    return dict.fromkeys(get_args(Variant), measure)
+
+
+ROWS: Final = (
+    RuleRow(name="fineweb.empty", help="a text without a line", measures=_in_all(_is_empty), datatrove="empty"),
+    RuleRow(
+        name="fineweb.too_little_line_punctuation",
+        side="below",
+        own_sides={"paper": "at most"},
+        key="fineweb_min_line_punctuation",
+        help="share of lines that end in terminal punctuation",
+        measures=_in_all(_line_punctuation),
+        lines=lambda variant: lines_that(lambda line: line[-1] not in TERMINAL_PUNCTUATION),
+        datatrove="line_punct_ratio",
+    ),
+    RuleRow(
+        name="fineweb.too_many_short_lines",
+        side="above",
+        own_sides={"paper": "at least"},
+        key="fineweb_max_short_lines",
+        help="share of lines of up to `fineweb_short_line_chars` characters",
+        measures=_in_all(_short_lines),
+        lines=_mark_short,
+        datatrove="short_line_ratio",
+    ),
+    RuleRow(
+        name="fineweb.duplicate_line_chars",
+        side="above",
+        own_sides={"paper": "at least"},
+        key="fineweb_max_duplicate_line_chars",
+        help="share of characters in duplicate lines",
+        measures=_in_all(_duplicate_line_chars),
+        lines=lambda variant: repeated_lines,
+        datatrove="char_dup_ratio",
+    ),
+    RuleRow(
+        name="fineweb.too_many_newlines",
+        side="above",
+        key="fineweb_max_newlines_per_word",
+        help="line feeds for each word",
+        measures={"datatrove": _newlines_per_word, "dclm": _newlines_per_word, "dolma": _newlines_per_word},
+        quick=_newlines_per_whitespace_word,
+        datatrove="list_ratio",
+    ),
+)
+"""The rules in datatrove's order."""
+
+
 def rule_set(variant: Variant, limits: Mapping[str, float]) -> RuleSet:
-    """The rules in datatrove's order."""
-    low: Side = "at most" if variant == "paper" else "below"
-    high: Side = "at least" if variant == "paper" else "above"
-    short = partial(_short_lines, chars=limits["fineweb_short_line_chars"])
-    rules = [
-        Rule(name="fineweb.empty", measure=_is_empty),
-        Rule(
-            name="fineweb.too_little_line_punctuation",
-            measure=_line_punctuation,
-            side=low,
-            threshold=limits["fineweb_min_line_punctuation"],
-        ),
-        Rule(
-            name="fineweb.too_many_short_lines", measure=short, side=high, threshold=limits["fineweb_max_short_lines"]
-        ),
-        Rule(
-            name="fineweb.duplicate_line_chars",
-            measure=_duplicate_line_chars,
-            side=high,
-            threshold=limits["fineweb_max_duplicate_line_chars"],
-        ),
-    ]
-    if variant != "paper":
-        limit = limits["fineweb_max_newlines_per_word"]
-        rules.append(
-            Rule(
-                name="fineweb.too_many_newlines",
-                measure=_newlines_per_word,
-                threshold=limit,
-                quick=_newlines_per_whitespace_word,
-            )
-        )
+    """The variant's rules."""
+    chars = {"fineweb.too_many_short_lines": {"chars": limits["fineweb_short_line_chars"]}}
+    rules = (row.rule(variant, limits, **chars.get(row.name, {})) for row in ROWS if variant in row.measures)
     return RuleSet(name="fineweb", rules=tuple(rules))

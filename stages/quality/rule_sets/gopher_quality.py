@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
+from stages.quality.offending import lines_that, lines_with
 from stages.quality.options import Variant
-from stages.quality.rules import Rule, RuleSet, Side
+from stages.quality.rules import RuleRow, RuleSet
 from stages.quality.text_view import (
-    Measure,
     TextView,
     all_lines,
     counts,
@@ -33,8 +33,20 @@ from stages.quality.text_view import (
     share,
     whitespace_words,
 )
+from stages.rules import Lines
 
-_DCLM_SYMBOLS: Final = ("#", "...", ". . .", "…")
+_BULLETS: Final[dict[Variant, tuple[str, ...]]] = {
+    "datatrove": ("•", "-"),
+    "paper": ("•", "*", "-"),
+    "dclm": ("●", "•", "*", "-"),
+    "dolma": ("*", "-"),
+}
+_ELLIPSES: Final[dict[Variant, tuple[str, ...]]] = {
+    "datatrove": ("...", "…"),
+    "paper": ("...", "…"),
+    "dclm": ("...", ". . .", "…"),
+    "dolma": ("…",),
+}
 
 
 def _num_words(view: TextView) -> float:
@@ -69,12 +81,12 @@ def _num_stop_words(view: TextView) -> float:
 
 def _bullet_lines(view: TextView) -> float:
     lines = view.once(all_lines)
-    return share(sum(line.lstrip().startswith(("•", "-")) for line in lines), len(lines))
+    return share(sum(line.lstrip().startswith(_BULLETS["datatrove"]) for line in lines), len(lines))
 
 
 def _ellipsis_lines(view: TextView) -> float:
     lines = view.once(all_lines)
-    return share(sum(line.rstrip().endswith(("...", "…")) for line in lines), len(lines))
+    return share(sum(line.rstrip().endswith(_ELLIPSES["datatrove"]) for line in lines), len(lines))
 
 
 def _stripped_lines(view: TextView) -> list[str]:
@@ -114,7 +126,7 @@ def _ellipses_per_whitespace_word(view: TextView) -> float:
 
 
 def _symbols_per_whitespace_word(view: TextView) -> float:
-    return share(sum(map(view.text.count, _DCLM_SYMBOLS)), _num_whitespace_words(view))
+    return share(sum(map(view.text.count, ("#", *_ELLIPSES["dclm"]))), _num_whitespace_words(view))
 
 
 def _whitespace_words_with_symbols(view: TextView) -> float:
@@ -131,12 +143,12 @@ def _num_fasttext_words(view: TextView) -> float:
 
 def _first_bullets(view: TextView) -> float:
     lines = view.once(feed_lines)
-    return share(sum(line.startswith(("*", "-")) for line in lines), len(lines))
+    return share(sum(line.startswith(_BULLETS["dolma"]) for line in lines), len(lines))
 
 
 def _last_ellipses(view: TextView) -> float:
     lines = view.once(feed_lines)
-    return share(sum(line.endswith("…") for line in lines), len(lines))
+    return share(sum(line.endswith(_ELLIPSES["dolma"]) for line in lines), len(lines))
 
 
 def _different_stop_words(view: TextView, *, stop_words: frozenset[str]) -> float:
@@ -148,78 +160,171 @@ def _all_stop_words(view: TextView, *, stop_words: frozenset[str], lower: bool) 
     return sum((word.lower() if lower else word) in stop_words for word in words)
 
 
-_paper_bullet_lines = partial(_stripped_bullet_lines, bullets=("•", "*", "-"))
-_paper_ellipsis_lines = partial(_stripped_ellipsis_lines, ellipses=("...", "…"))
-_dclm_bullet_lines = partial(_stripped_bullet_lines, bullets=("●", "•", "*", "-"))
-_dclm_ellipsis_lines = partial(_stripped_ellipsis_lines, ellipses=("...", ". . .", "…"))
+def _mark_bullets(variant: Variant) -> Lines:
+    # Dolma looks for bullets at the very start of a line.
+    return lines_that(lambda line: (line if variant == "dolma" else line.lstrip()).startswith(_BULLETS[variant]))
 
-_Table = tuple[tuple[str, Measure, Side, str], ...]
 
-_DATATROVE: Final[_Table] = (
-    ("too_few_words", _num_words, "below", "min_words"),
-    ("too_many_words", _num_words, "above", "max_words"),
-    ("words_too_short", _mean_word_length, "below", "min_word_length"),
-    ("words_too_long", _mean_word_length, "above", "max_word_length"),
-    ("too_many_hashes", _hashes_per_token, "above", "max_hashes_per_word"),
-    ("too_many_ellipses", _ellipses_per_token, "above", "max_ellipses_per_word"),
-    ("too_many_bullet_lines", _bullet_lines, "above", "max_bullet_lines"),
-    ("too_many_ellipsis_lines", _ellipsis_lines, "above", "max_ellipsis_lines"),
-    ("too_few_alphabetic_words", _alphabetic_tokens, "below", "min_alphabetic_words"),
+def _mark_last_ellipses(variant: Variant) -> Lines:
+    return lines_that(lambda line: line.rstrip().endswith(_ELLIPSES[variant]))
+
+
+_LENGTHS: Final = (
+    RuleRow(
+        name="gopher_quality.too_few_words",
+        side="below",
+        key="min_words",
+        help="words",
+        measures={
+            "datatrove": _num_words,
+            "paper": _num_whitespace_words,
+            "dclm": _num_fasttext_words,
+            "dolma": _num_whitespace_words,
+        },
+        datatrove="gopher_short_doc",
+    ),
+    RuleRow(
+        name="gopher_quality.too_many_words",
+        side="above",
+        key="max_words",
+        help="words",
+        measures={
+            "datatrove": _num_words,
+            "paper": _num_whitespace_words,
+            "dclm": _num_fasttext_words,
+            "dolma": _num_whitespace_words,
+        },
+        datatrove="gopher_long_doc",
+    ),
+    RuleRow(
+        name="gopher_quality.words_too_short",
+        side="below",
+        key="min_word_length",
+        help="mean characters of a word (dolma: the median)",
+        measures={
+            "datatrove": _mean_word_length,
+            "paper": _mean_whitespace_word_length,
+            "dclm": _mean_whitespace_word_length,
+            "dolma": _median_whitespace_word_length,
+        },
+        datatrove="gopher_below_avg_threshold",
+    ),
+    RuleRow(
+        name="gopher_quality.words_too_long",
+        side="above",
+        key="max_word_length",
+        help="mean characters of a word (dolma: the median)",
+        measures={
+            "datatrove": _mean_word_length,
+            "paper": _mean_whitespace_word_length,
+            "dclm": _mean_whitespace_word_length,
+            "dolma": _median_whitespace_word_length,
+        },
+        datatrove="gopher_above_avg_threshold",
+    ),
 )
-_PAPER: Final[_Table] = (
-    ("too_few_words", _num_whitespace_words, "below", "min_words"),
-    ("too_many_words", _num_whitespace_words, "above", "max_words"),
-    ("words_too_short", _mean_whitespace_word_length, "below", "min_word_length"),
-    ("words_too_long", _mean_whitespace_word_length, "above", "max_word_length"),
-    ("too_many_hashes", _hashes_per_whitespace_word, "above", "max_hashes_per_word"),
-    ("too_many_ellipses", _ellipses_per_whitespace_word, "above", "max_ellipses_per_word"),
-    ("too_many_bullet_lines", _paper_bullet_lines, "above", "max_bullet_lines"),
-    ("too_many_ellipsis_lines", _paper_ellipsis_lines, "above", "max_ellipsis_lines"),
-    ("too_few_alphabetic_words", _alphabetic_whitespace_words, "below", "min_alphabetic_words"),
+_SYMBOLS: Final = (
+    RuleRow(
+        name="gopher_quality.too_many_hashes",
+        side="above",
+        key="max_hashes_per_word",
+        help="`#` for each word",
+        measures={"datatrove": _hashes_per_token, "paper": _hashes_per_whitespace_word},
+        lines=lambda variant: lines_with("#"),
+        datatrove="gopher_too_many_hashes",
+    ),
+    RuleRow(
+        name="gopher_quality.too_many_ellipses",
+        side="above",
+        key="max_ellipses_per_word",
+        help="ellipses for each word",
+        measures={"datatrove": _ellipses_per_token, "paper": _ellipses_per_whitespace_word},
+        lines=lambda variant: lines_with(*_ELLIPSES[variant]),
+        datatrove="gopher_too_many_ellipsis",
+    ),
+    RuleRow(
+        name="gopher_quality.too_many_symbols",
+        side="above",
+        key="max_symbols_per_word",
+        help="`#` and ellipses together for each word",
+        measures={"dclm": _symbols_per_whitespace_word, "dolma": _whitespace_words_with_symbols},
+        lines=lambda variant: lines_with("#", *_ELLIPSES[variant]),
+    ),
 )
-_DCLM: Final[_Table] = (
-    ("too_few_words", _num_fasttext_words, "below", "min_words"),
-    ("too_many_words", _num_fasttext_words, "above", "max_words"),
-    ("words_too_short", _mean_whitespace_word_length, "below", "min_word_length"),
-    ("words_too_long", _mean_whitespace_word_length, "above", "max_word_length"),
-    ("too_many_symbols", _symbols_per_whitespace_word, "above", "max_symbols_per_word"),
-    ("too_many_bullet_lines", _dclm_bullet_lines, "above", "max_bullet_lines"),
-    ("too_many_ellipsis_lines", _dclm_ellipsis_lines, "above", "max_ellipsis_lines"),
-    ("too_few_alphabetic_words", _alphabetic_whitespace_words, "below", "min_alphabetic_words"),
+_LINES: Final = (
+    RuleRow(
+        name="gopher_quality.too_many_bullet_lines",
+        side="above",
+        key="max_bullet_lines",
+        help="share of lines that start with a bullet",
+        measures={
+            "datatrove": _bullet_lines,
+            "paper": partial(_stripped_bullet_lines, bullets=_BULLETS["paper"]),
+            "dclm": partial(_stripped_bullet_lines, bullets=_BULLETS["dclm"]),
+            "dolma": _first_bullets,
+        },
+        lines=_mark_bullets,
+        datatrove="gopher_too_many_bullets",
+    ),
+    RuleRow(
+        name="gopher_quality.too_many_ellipsis_lines",
+        side="above",
+        key="max_ellipsis_lines",
+        help="share of lines that end in an ellipsis",
+        measures={
+            "datatrove": _ellipsis_lines,
+            "paper": partial(_stripped_ellipsis_lines, ellipses=_ELLIPSES["paper"]),
+            "dclm": partial(_stripped_ellipsis_lines, ellipses=_ELLIPSES["dclm"]),
+            "dolma": _last_ellipses,
+        },
+        lines=_mark_last_ellipses,
+        datatrove="gopher_too_many_end_ellipsis",
+    ),
 )
-_DOLMA: Final[_Table] = (
-    ("too_few_words", _num_whitespace_words, "below", "min_words"),
-    ("too_many_words", _num_whitespace_words, "above", "max_words"),
-    ("words_too_short", _median_whitespace_word_length, "below", "min_word_length"),
-    ("words_too_long", _median_whitespace_word_length, "above", "max_word_length"),
-    ("too_many_symbols", _whitespace_words_with_symbols, "above", "max_symbols_per_word"),
-    ("too_few_alphabetic_words", _alphabetic_whitespace_words, "below", "min_alphabetic_words"),
-    ("too_many_bullet_lines", _first_bullets, "above", "max_bullet_lines"),
-    ("too_many_ellipsis_lines", _last_ellipses, "above", "max_ellipsis_lines"),
+_LETTERS: Final = RuleRow(
+    name="gopher_quality.too_few_alphabetic_words",
+    side="below",
+    key="min_alphabetic_words",
+    help="share of words with a letter",
+    measures={
+        "datatrove": _alphabetic_tokens,
+        "paper": _alphabetic_whitespace_words,
+        "dclm": _alphabetic_whitespace_words,
+        "dolma": _alphabetic_whitespace_words,
+    },
+    lines=lambda variant: lines_that(lambda line: not any(map(str.isalpha, line))),
+    datatrove="gopher_below_alpha_threshold",
 )
-_TABLES: Final[dict[Variant, _Table]] = {"datatrove": _DATATROVE, "paper": _PAPER, "dclm": _DCLM, "dolma": _DOLMA}
+_STOP_WORDS: Final = RuleRow(
+    name="gopher_quality.too_few_stop_words",
+    side="below",
+    key="min_stop_words",
+    help="stop words of the text's language (datatrove, paper: different ones)",
+    measures={
+        "datatrove": _num_stop_words,
+        "paper": _different_stop_words,
+        "dclm": partial(_all_stop_words, lower=True),
+        "dolma": partial(_all_stop_words, lower=False),
+    },
+    datatrove="gopher_enough_stop_words",
+)
+
+ROWS: Final = (*_LENGTHS, *_SYMBOLS, *_LINES, _LETTERS, _STOP_WORDS)
+"""The rules in the order of datatrove, the paper and DCLM."""
+_DOLMA_ROWS: Final = (*_LENGTHS, *_SYMBOLS, _LETTERS, *_LINES, _STOP_WORDS)
 
 
 def rule_set(variant: Variant, limits: Mapping[str, float], stop_words: tuple[str, ...]) -> RuleSet:
     """The variant's rules in its order; no stop words: the stop-word rule is off."""
+    words = frozenset(word if variant in ("datatrove", "dolma") else word.lower() for word in stop_words)
     rules = [
-        Rule(name=f"gopher_quality.{name}", measure=measure, side=side, threshold=limits[limit])
-        for name, measure, side, limit in _TABLES[variant]
+        row.rule(variant, limits, **_given(row, variant, words))
+        for row in (_DOLMA_ROWS if variant == "dolma" else ROWS)
+        if variant in row.measures and (row is not _STOP_WORDS or stop_words)
     ]
-    if stop_words:
-        words = frozenset(word if variant in ("datatrove", "dolma") else word.lower() for word in stop_words)
-        measures: dict[Variant, Measure] = {
-            "datatrove": _num_stop_words,
-            "paper": partial(_different_stop_words, stop_words=words),
-            "dclm": partial(_all_stop_words, stop_words=words, lower=True),
-            "dolma": partial(_all_stop_words, stop_words=words, lower=False),
-        }
-        rules.append(
-            Rule(
-                name="gopher_quality.too_few_stop_words",
-                measure=measures[variant],
-                side="below",
-                threshold=limits["min_stop_words"],
-            )
-        )
     return RuleSet(name="gopher_quality", rules=tuple(rules))
+
+
+def _given(row: RuleRow, variant: Variant, stop_words: frozenset[str]) -> dict[str, Any]:
+    # datatrove's stop words are counted while words are split, by the splitter.
+    return {"stop_words": stop_words} if row is _STOP_WORDS and variant != "datatrove" else {}

@@ -25,8 +25,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from stages.quality.offending import lines_of_grams, repeated_lines, repeated_paragraphs
 from stages.quality.options import Variant
-from stages.quality.rules import Rule, RuleSet
+from stages.quality.rules import RuleRow, RuleSet
 from stages.quality.text_view import (
     Measure,
     Reader,
@@ -44,9 +45,6 @@ from stages.quality.text_view import (
 from stages.quality.windows import Windows
 
 Ints = npt.NDArray[np.int64]
-
-_TOP: Final = (2, 3, 4)
-_DUPLICATE: Final = (5, 6, 7, 8, 9, 10)
 
 
 def _is_empty(view: TextView) -> float:
@@ -189,63 +187,114 @@ def _dolma_duplicates(view: TextView, *, n: int) -> float:
     return share(int(sizes[counts > 1].sum()), int(sizes.sum()))
 
 
-_Table = tuple[tuple[str, Measure, str], ...]
-
-
-def _segment_rules(name: str, share_of: Measure, chars_of: Measure) -> tuple[tuple[str, Measure, str], ...]:
-    limit = f"max_duplicate_{name}"
-    return (f"duplicate_{name}_share", share_of, f"{limit}s"), (f"duplicate_{name}_chars", chars_of, f"{limit}_chars")
-
-
-def _gram_rules(top: Callable[..., float], duplicate: Callable[..., float], **grams: Reader[Windows]) -> _Table:
-    tops = tuple((f"top_{n}_gram", partial(top, n=n, **grams), f"max_top_{n}_gram") for n in _TOP)
-    rest = tuple(
-        (f"duplicate_{n}_grams", partial(duplicate, n=n, **grams), f"max_duplicate_{n}_grams") for n in _DUPLICATE
-    )
-    return tops + rest
-
-
-def _shares_first(lines: _Table, parts: _Table) -> _Table:
-    """Shares of lines and paragraphs, then their characters: the order of Table A1."""
-    return (lines[0], parts[0], lines[1], parts[1])
-
-
 def _of(measure: Callable[..., float], segments: Reader[list[str]]) -> Measure:
     return partial(measure, segments=segments)
 
 
-_DATATROVE: Final[_Table] = (
-    *_segment_rules("paragraph", _paragraph_share, _paragraph_chars),
-    *_segment_rules("line", _line_share, _line_chars),
-    *_gram_rules(_top_gram, _greedy_duplicates),
+_EMPTY: Final = RuleRow(
+    name="gopher_repetition.empty",
+    help="a text without characters (dclm: without a line)",
+    measures={"datatrove": _is_empty, "paper": _is_empty, "dclm": _has_no_lines, "dolma": _is_empty},
+    datatrove="empty",
 )
-_PAPER: Final[_Table] = (
-    *_shares_first(
-        _segment_rules("line", _of(_later_share, _stripped_lines), _of(_later_chars, _stripped_lines)),
-        _segment_rules("paragraph", _of(_later_share, _stripped_paragraphs), _of(_later_chars, _stripped_paragraphs)),
-    ),
-    *_gram_rules(_longest_top_gram, _covered_duplicates, grams=_whitespace_word_grams),
+_PARAGRAPH_SHARE: Final = RuleRow(
+    name="gopher_repetition.duplicate_paragraph_share",
+    side="above",
+    key="max_duplicate_paragraphs",
+    help="share of paragraphs that are duplicates",
+    measures={
+        "datatrove": _paragraph_share,
+        "paper": _of(_later_share, _stripped_paragraphs),
+        "dclm": _of(_every_share, _stripped_paragraphs),
+    },
+    lines=lambda variant: repeated_paragraphs,
+    datatrove="dup_para_frac",
 )
-_DCLM: Final[_Table] = (
-    *_shares_first(
-        _segment_rules("line", _of(_every_share, _stripped_lines), _of(_every_chars, _stripped_lines)),
-        _segment_rules("paragraph", _of(_every_share, _stripped_paragraphs), _of(_every_chars, _stripped_paragraphs)),
-    ),
-    *_gram_rules(_longest_top_gram, _covered_duplicates, grams=_uax29_grams),
+_PARAGRAPH_CHARS: Final = RuleRow(
+    name="gopher_repetition.duplicate_paragraph_chars",
+    side="above",
+    key="max_duplicate_paragraph_chars",
+    help="share of characters in duplicate paragraphs",
+    measures={
+        "datatrove": _paragraph_chars,
+        "paper": _of(_later_chars, _stripped_paragraphs),
+        "dclm": _of(_every_chars, _stripped_paragraphs),
+    },
+    lines=lambda variant: repeated_paragraphs,
+    datatrove="dup_para_char_frac",
 )
-_DOLMA: Final[_Table] = (
-    *_segment_rules("line", _dolma_line_share, _dolma_line_chars),
-    *_gram_rules(_dolma_top_gram, _dolma_duplicates),
+_LINE_SHARE: Final = RuleRow(
+    name="gopher_repetition.duplicate_line_share",
+    side="above",
+    key="max_duplicate_lines",
+    help="share of lines that are duplicates",
+    measures={
+        "datatrove": _line_share,
+        "paper": _of(_later_share, _stripped_lines),
+        "dclm": _of(_every_share, _stripped_lines),
+        "dolma": _dolma_line_share,
+    },
+    lines=lambda variant: repeated_lines,
+    datatrove="dup_line_frac",
 )
-_TABLES: Final[dict[Variant, _Table]] = {"datatrove": _DATATROVE, "paper": _PAPER, "dclm": _DCLM, "dolma": _DOLMA}
+_LINE_CHARS: Final = RuleRow(
+    name="gopher_repetition.duplicate_line_chars",
+    side="above",
+    key="max_duplicate_line_chars",
+    help="share of characters in duplicate lines",
+    measures={
+        "datatrove": _line_chars,
+        "paper": _of(_later_chars, _stripped_lines),
+        "dclm": _of(_every_chars, _stripped_lines),
+        "dolma": _dolma_line_chars,
+    },
+    lines=lambda variant: repeated_lines,
+    datatrove="dup_line_char_frac",
+)
+_TOP_GRAMS: Final = tuple(
+    RuleRow(
+        name=f"gopher_repetition.top_{n}_gram",
+        side="above",
+        key=f"max_top_{n}_gram",
+        help=f"share of characters in the most common {n}-gram",
+        measures={
+            "datatrove": partial(_top_gram, n=n),
+            "paper": partial(_longest_top_gram, n=n, grams=_whitespace_word_grams),
+            "dclm": partial(_longest_top_gram, n=n, grams=_uax29_grams),
+            "dolma": partial(_dolma_top_gram, n=n),
+        },
+        lines=lambda variant, n=n: partial(lines_of_grams, size=n, only_top=True),
+        datatrove=f"top_{n}_gram",
+    )
+    for n in (2, 3, 4)
+)
+_DUPLICATE_GRAMS: Final = tuple(
+    RuleRow(
+        name=f"gopher_repetition.duplicate_{n}_grams",
+        side="above",
+        key=f"max_duplicate_{n}_grams",
+        help=f"share of characters in duplicate {n}-grams",
+        measures={
+            "datatrove": partial(_greedy_duplicates, n=n),
+            "paper": partial(_covered_duplicates, n=n, grams=_whitespace_word_grams),
+            "dclm": partial(_covered_duplicates, n=n, grams=_uax29_grams),
+            "dolma": partial(_dolma_duplicates, n=n),
+        },
+        lines=lambda variant, n=n: partial(lines_of_grams, size=n, only_top=False),
+        datatrove=f"duplicated_{n}_n_grams",
+    )
+    for n in (5, 6, 7, 8, 9, 10)
+)
+_GRAMS: Final = (*_TOP_GRAMS, *_DUPLICATE_GRAMS)
+
+ROWS: Final = (_EMPTY, _PARAGRAPH_SHARE, _PARAGRAPH_CHARS, _LINE_SHARE, _LINE_CHARS, *_GRAMS)
+"""The rules in datatrove's order, which is dolma's too."""
+_PAPER_ROWS: Final = (_EMPTY, _LINE_SHARE, _PARAGRAPH_SHARE, _LINE_CHARS, _PARAGRAPH_CHARS, *_GRAMS)
+"""Shares of lines and paragraphs, then their characters: the order of Table A1, and of DCLM."""
 
 
 def rule_set(variant: Variant, limits: Mapping[str, float]) -> RuleSet:
     """The variant's rules in its order."""
-    empty = _has_no_lines if variant == "dclm" else _is_empty
-    rules = [Rule(name="gopher_repetition.empty", measure=empty)]
-    rules += [
-        Rule(name=f"gopher_repetition.{name}", measure=measure, threshold=limits[limit])
-        for name, measure, limit in _TABLES[variant]
-    ]
-    return RuleSet(name="gopher_repetition", rules=tuple(rules))
+    rows = _PAPER_ROWS if variant in ("paper", "dclm") else ROWS
+    rules = tuple(row.rule(variant, limits) for row in rows if variant in row.measures)
+    return RuleSet(name="gopher_repetition", rules=rules)

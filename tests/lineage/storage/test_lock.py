@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lineage.storage import folder as storage
+from lineage.storage import clients as storage
 from lineage.storage import objects
 from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import LEASE_FILE, HeldError, hold

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from lineage.storage import folder as storage
+from lineage.storage import clients as storage
 from lineage.storage.folder import Folder, StorageError, without_secrets
 from lineage.storage.s3_client import S3Client
 from pipeline.cli.main import main

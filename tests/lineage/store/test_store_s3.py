@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lineage.storage import folder as storage
+from lineage.storage import clients as storage
 from lineage.storage.folder import Folder, filesystem
 from lineage.store.delta import append, read_table
 from lineage.store.digest import logical_digest

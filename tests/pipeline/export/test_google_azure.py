@@ -12,7 +12,7 @@ import pytest
 from lineage.exports.manifest import MANIFEST
 from lineage.exports.records import read_exports
 from lineage.recipe import RecipeError
-from lineage.storage import folder as storage
+from lineage.storage import clients as storage
 from lineage.storage.folder import Folder, StorageError, filesystem
 from lineage.storage.lock import HeldError, hold
 from lineage.verify.output import verify

@@ -19,7 +19,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from lineage.recipe import RecipeError
-from lineage.storage import folder as storage
+from lineage.storage import clients as storage
 from pipeline.inputs.files import COMMON_CRAWL, Input, list_inputs, open_input
 from pipeline.inputs.http_file import Retries, http_size, open_http
 from pipeline.recipe import SourceTable

@@ -15,7 +15,7 @@ from lineage.storage.folder import Folder
 from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
-from pipeline.inspect.tune import Tuned, tune
+from pipeline.inspect.tune import Tuned, _cannot_judge, tune
 from pipeline.recipe import load
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.runs import recipe, run, write_recipe
@@ -163,6 +163,25 @@ def test_the_command_puts_recipes_side_by_side_and_tells_what_it_did_not_look_at
     told = capsys.readouterr().out
     assert "lost by gopher_quality.too_few_words" in told
     assert "not looked at: dedup.near" in told
+
+
+@pytest.mark.parametrize(("changed", "is_judged"), [
+    ({"decontaminate": {"ratio": 0.9}}, True),  # of a step that is off: it changes nothing
+    ({"quality": {"no_table": "pass"}}, True),
+    ({"quality": {"min_words": 80, "c4_min_sentences": 2}}, True),
+    ({"quality": {"c4_min_words_per_line": 9}}, False),
+    ({"quality": {"fineweb_short_line_chars": 9}}, False),
+    ({"quality": {"variant": "paper"}}, False),
+    ({"limits": {"max_document_bytes": 1_000}}, False),
+    ({"parse": {"max_depth": 10}}, False),
+])  # fmt: skip
+def test_keys_of_thresholds_are_judged_and_those_of_measures_and_bounds_are_not(
+    tmp_path: Path, changed: dict[str, Any], is_judged: bool
+) -> None:
+    plain = recipe(str(tmp_path / "out"), {"web": ("a.warc.gz",)})
+    old, new = (load(write_recipe(tmp_path / "recipe.toml", each)) for each in (plain, {**plain, **changed}))
+    keys = {f"{table}.{name}" for table, names in changed.items() for name in names}
+    assert {key for key in keys if _cannot_judge(key, old, new) is None} == (keys if is_judged else set())
 
 
 def test_an_output_without_the_whole_ledger_is_refused(

@@ -11,6 +11,7 @@ from lineage.recipe import as_plain, parse_table
 from pipeline.recipe_help.check import check_recipe
 from pipeline.recipe_help.keys import SHAPES, Kind, RecipeKey, RecipeTable, recipe_keys, recipe_tables
 from pipeline.recipe_help.page import page
+from pipeline.recipe_help.rules import with_tables
 from pipeline.recipe_help.tables import EXAMPLES, PARAGRAPHS
 from stages.quality.options import QualityTable, limits
 from tests.support.checkout import ROOT
@@ -26,6 +27,14 @@ KEYS = recipe_keys()
 
 def test_the_page_is_what_the_code_says() -> None:
     assert (ROOT / "docs" / "recipe.md").read_text(encoding="utf-8") == page(), "run `make docs`"
+
+
+def test_the_tables_of_rules_are_what_the_code_says() -> None:
+    text = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+    assert text == with_tables(text), "run `make docs`"
+    assert "| `c4.javascript` | the word `javascript` on a line | yes | not datatrove, paper, dclm |" in text
+    with pytest.raises(AssertionError, match="lacks the lines"):
+        with_tables("# Rules\n")
 
 
 def test_each_table_has_a_paragraph_and_an_example_and_none_is_left_over() -> None:

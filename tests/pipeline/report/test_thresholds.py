@@ -17,11 +17,12 @@ from pipeline.demo.crawl import make_crawl
 from pipeline.demo.pages import write_article
 from pipeline.inspect.tune import tune
 from pipeline.parquet.rows import read_rows
-from pipeline.recipe import recipe_of
+from pipeline.recipe import recipe_of, tables_of
 from pipeline.report.collect import collect
 from pipeline.report.data import ReportData, RuleRow, RuleValues
 from pipeline.report.excerpts import PER_CHOICE
-from stages.quality.offending import offending_lines
+from stages.rules import offending_lines
+from stages.steps.catalogue import rules_of
 from tests.support.outputs.runs import recipe, run
 
 
@@ -120,14 +121,14 @@ def test_examples_are_the_nearest_and_the_farthest_and_the_near_misses(data: Rep
 
 
 def test_the_lines_that_offend_are_marked_and_shown_though_they_come_late(data: ReportData, out: Folder) -> None:
-    quality = recipe_of(out).quality
+    rules = rules_of(tables_of(recipe_of(out)))
     name = "gopher_quality.too_many_bullet_lines"
     shown = [excerpt for group in rule_of(data, name).examples[:1] for excerpt in group.excerpts]
     assert shown
     for excerpt in shown:
         marked = {number for number, (_, is_marked) in enumerate(excerpt.pieces) if is_marked}
         text = "".join(piece for piece, _ in excerpt.pieces)
-        assert marked and marked == offending_lines(quality, name, text)
+        assert marked and marked == offending_lines(rules, name, text)
 
 
 def test_pages_that_the_prefilter_dropped_are_shown_with_text_and_language(data: ReportData) -> None:

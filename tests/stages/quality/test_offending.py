@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.quality import offending
-from stages.quality.offending import offending_lines
-from stages.quality.options import QualityTable
-from stages.quality.step import rule_sets
+from stages.quality.options import RULE_SETS, QualityTable
+from stages.quality.step import quality_rules, rule_sets
 from stages.quality.text_view import TextView
 from stages.quality.words import Splitter
+from stages.rules import offending_lines
 
 LINES = st.sampled_from(
     ["- one", "• two", "* three", "The boats came home.", "and so on...", "more…", "#tag", "12 34", "{ x }", "",
@@ -24,6 +24,11 @@ TEXTS = st.lists(LINES, min_size=1, max_size=12).map("\n".join)
 
 
 SPLITTER = functools.cache(lambda: Splitter("en", ("the", "and")))
+
+
+def marked_by(rule: str, text: str, **keys: Any) -> frozenset[int]:
+    table = QualityTable(rules=RULE_SETS, **keys)
+    return offending_lines({each.name: each for each in quality_rules(table)}, rule, text)
 
 
 def measured(table: QualityTable, rule: str, text: str) -> float:
@@ -40,9 +45,9 @@ def measured(table: QualityTable, rule: str, text: str) -> float:
         ("gopher_quality.too_many_hashes", "a #b\nc", {0}),
         ("gopher_quality.too_few_alphabetic_words", "1 2\na 3\n\n4", {0, 3}),
         ("gopher_quality.too_few_words", "a\nb", set()),
-        ("gopher_repetition.duplicate_lines", "a\nb\na\n\n\nc", {0, 2}),
+        ("gopher_repetition.duplicate_line_share", "a\nb\na\n\n\nc", {0, 2}),
         ("gopher_repetition.duplicate_line_chars", "a\nb\na", {0, 2}),
-        ("gopher_repetition.duplicate_paragraphs", "a\nb\n\nc\n\na\nb", {0, 1, 5, 6}),
+        ("gopher_repetition.duplicate_paragraph_share", "a\nb\n\nc\n\na\nb", {0, 1, 5, 6}),
         ("gopher_repetition.top_2_gram", "buy now\nand then\nbuy now\nso", {0, 2}),
         ("gopher_repetition.duplicate_5_grams", "a b c d e\nx\na b c d e\ny", {0, 2}),
         ("c4.lorem_ipsum", "a\nLorem Ipsum dolor", {1}),
@@ -55,7 +60,7 @@ def measured(table: QualityTable, rule: str, text: str) -> float:
     ],
 )
 def test_the_lines_that_a_rule_counts_are_marked(rule: str, text: str, marked: set[int]) -> None:
-    assert offending_lines(QualityTable(), rule, text) == marked
+    assert marked_by(rule, text) == marked
 
 
 @pytest.mark.parametrize("variant", ["datatrove", "paper", "dclm", "dolma"])
@@ -67,23 +72,23 @@ def test_as_many_lines_are_marked_as_the_rule_has_in_its_share(variant: Any, nam
     if variant in ("paper", "dclm"):
         lines = [line for line in text.split("\n") if line.strip()]
     share = measured(table, f"gopher_quality.{name}", text)
-    marked = offending_lines(table, f"gopher_quality.{name}", text)
+    marked = marked_by(f"gopher_quality.{name}", text, variant=variant)
     assert share == pytest.approx(len(marked) / len(lines) if lines else 0.0)
 
 
 def test_of_a_long_text_the_first_words_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offending, "_MOST_WORDS", 8)
     text = "a b c\na b c\nd e\na b c"
-    assert offending_lines(QualityTable(), "gopher_repetition.top_3_gram", text) == {0, 1}
+    assert marked_by("gopher_repetition.top_3_gram", text) == {0, 1}
 
 
 @given(text=TEXTS)
 def test_no_line_without_text_is_ever_marked_and_a_rule_at_zero_marks_none(text: str) -> None:
-    table = QualityTable(rules=("gopher_quality", "gopher_repetition", "c4", "fineweb"))
+    table = QualityTable(rules=RULE_SETS)
     lines = text.split("\n")
     for rules in rule_sets(table, "en"):
         for rule in rules.rules:
-            marked = offending_lines(table, rule.name, text)
+            marked = marked_by(rule.name, text)
             assert all(lines[number].strip() for number in marked)
             if rule.side == "above" and "gram" not in rule.name and marked and "c4" not in rule.name:
                 assert measured(table, rule.name, text) > 0, rule.name

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lineage.storage import folder as storage
+from lineage.storage import clients as storage
 from lineage.storage.folder import filesystem
 
 _SERVE = """
