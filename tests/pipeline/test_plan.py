@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -239,3 +239,16 @@ def step_key(plan: RunPlan, stage: str, **others: str) -> str:
     identity = {**plan.identity, "versions": {**plan.identity["versions"], **others}}
     (key,) = (one.key for one in step_keys(plan.recipe, identity, "own") if one.stage == stage)
     return key
+
+
+def test_a_run_whose_index_was_lost_is_written_again_unless_a_purge_wrote_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(tmp_path)
+    monkeypatch.setattr("pipeline.plan.read_summary", lambda _out: SimpleNamespace(identity=plan.identity))
+    plan.out.publish("run.json", b"{}")
+    assert not check_same_run(plan) and plan.out.exists(PLAN)
+    plan.out.remove(PLAN)
+    plan.out.publish("lineage/purged/fact-0.parquet", b"rows")
+    with pytest.raises(RecipeError, match="is not empty"):
+        check_same_run(plan)
