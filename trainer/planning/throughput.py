@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from trainer.planning.communication import (
     Traffic,
@@ -79,8 +80,8 @@ def bubble_of_whole(stages: int, micro_batches: int, virtual_stages: int = 1) ->
 
 
 def flops_again(layout: PlannedLayout) -> float:
-    """Operations that are done again for a token, in all layers: full, the layers' forward pass; selective, the products
-    that `layer_seconds` names."""
+    """Operations that are done again for a token, in all layers: full, the layers' forward pass; selective, the
+    products that `layer_seconds` names."""
     config = layout.config
     num_layers = {False: config.num_layers - config.num_sparse_layers, True: config.num_sparse_layers}
     if layout.recompute == "none":
@@ -174,6 +175,10 @@ def exposed_seconds(sending: float, computing: float, machine: Machine) -> float
     return sending - machine.overlap * min(sending, computing)
 
 
+EVEN: Final = 1e-3
+"""Layouts whose steps differ by less are as fast as each other: a plan is not that exact."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
     """Estimate of a step. `*_seconds` are of one GPU; `exposed_seconds` is communication that computing does not hide,
@@ -192,13 +197,18 @@ class Throughput:
     tokens_per_second: float
     tokens_per_second_per_gpu: float
 
+    @property
+    def bubble_seconds(self) -> float:
+        """What ranks are idle of a step."""
+        return self.step_seconds - self.compute_seconds - self.exposed_seconds - self.update_seconds
+
 
 def throughput(layout: PlannedLayout, sent: Sequence[Traffic], machine: Machine) -> Throughput:
     """The time of a step and what share of the peak it makes of the GPUs.
 
-    Kernels take what `layer_seconds` says, or reach `plan.efficiency` of the peak. Tensor, context and expert peers wait for each other; gathering and
-    reducing over dp_shard runs beside forward and backward, the all-reduce over replicas beside the last backward: what
-    is longer than what hides it is exposed. A pipeline takes as long as its schedule's action table takes when it is
+    Kernels take what `layer_seconds` says. Tensor, context and expert peers wait for each other; gathering and reducing
+    over dp_shard runs beside forward and backward, the all-reduce over replicas beside the last backward, which hide
+    what `exposed_seconds` leaves. A pipeline takes as long as its schedule's action table takes when it is
     executed with these times, messages between stages on their way included. Then the optimizer passes over its states.
     The loading of data is not counted."""
     passes = pass_times(layout, machine)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.support.training.plans import mixtral, plan_of
 from trainer.options import PlanTable
-from trainer.planning.gpus import Machine, machine_of
 from trainer.planning.communication import all_reduce_bytes, all_to_all_path, link_of, ring_bytes, zero_volume
+from trainer.planning.gpus import Machine, machine_of
 
 
 def machine_of_table(**keys: int | float) -> Machine:
