@@ -18,8 +18,8 @@ EAGER: Final = 3.0
 """How many times the bytes of fused kernels it takes where each operation is a kernel of its own (train.compile off):
 torchtitan's table 1, 5,762 beside 6,667 tokens a second."""
 BYTES_A_SCORE: Final = 9.0
-"""Memory traffic of softmax and dropout of an attention that writes its scores, beside its products: 2205.05198, section
-4.1, of two 16-bit numbers and a mask kept."""
+"""Memory traffic of softmax and dropout of an attention that writes its scores, beside its products: 2205.05198,
+section 4.1, of two 16-bit numbers and a mask kept."""
 
 
 class LayerProduct(NamedTuple):

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from tests.trainer.planning.formulae import Gpt, gpt_step_flops
 from trainer.model.sizes import SIZES, ModelConfig
 from trainer.options import PlanTable
 from trainer.planning.communication import traffic
 from trainer.planning.gpus import machine_of
 from trainer.planning.layout import PlannedLayout, Recompute, Zero, micro_batches
-from trainer.planning.throughput import Gpt, Throughput, gpt_step_flops, throughput
+from trainer.planning.throughput import Throughput, throughput
 from trainer.recipe_tables.parallelism import ContextTable, Mesh, PipelineTable, Schedule
 
 MEGATRON: Final[dict[str, object]] = {"fused_attention": False, "fused_gradients": True}
