@@ -284,8 +284,8 @@ class PlanTable:
     rails: int = key(
         1,
         at_least=1,
-        help="adapters of a node that one ring uses",
-        source="1: ZeRO-3 on 384 to 2,240 A100 (2104.04473, table 2); NCCL can spread a ring over all (2304.11277, 5.4)",
+        help="adapters of a node that one ring uses; NCCL can spread it over all",
+        source="ZeRO-3 on 384 to 2,240 A100, 2104.04473, table 2; against it 2304.11277, section 5.4",
     )
     overlap: float = key(
         0.8,

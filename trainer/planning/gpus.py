@@ -1,5 +1,5 @@
-"""Machines: GPUs with memory, bandwidth, peaks and links from their makers' data sheets; the share of a peak that a model
-uses."""
+"""Machines: GPUs with memory, bandwidth, peaks and links from their makers' data sheets; the share of a peak that a
+model uses."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from trainer.options import PlanTable
 class Gpu:
     """`memory_bytes` is what the data sheet promises, in decimal gigabytes; `memory_bandwidth` its bytes a second;
     `peak_flops` dense bfloat16 operations a second, without sparsity, `peak_float8` those of float8 (None: it has
-    none). Of the machines it is sold in: GPUs of a node, GPUs that share the fast link (its NVLink domain), and gigabits
-    a second and GPU, one way, over that link and between nodes."""
+    none). Of the machines it is sold in: GPUs of a node, GPUs that share the fast link (its NVLink domain), and
+    gigabits a second and GPU, one way, over that link and between nodes."""
 
     name: str
     memory_bytes: int
@@ -70,8 +70,8 @@ def _gpu(
     )
 
 
-# Where a sheet prints peaks with sparsity (all of NVIDIA's since the H100 but for float4), half of them stands here; of a
-# link's bandwidth in both directions too. Without a bridge the fast link is PCIe (gen 4: 256, gen 5: 512 gigabits).
+# Where a sheet prints peaks with sparsity (all of NVIDIA's since the H100 but for float4), half of them stands here; of
+# a link's bandwidth in both directions too. Without a bridge the fast link is PCIe (gen 4: 256, gen 5: 512 gigabits).
 # Adapters are those of the makers' reference machines (DGX, HGX, NVL72), of boards with PCIe those of clouds.
 # fmt: off
 GPUS: Final[Mapping[str, Gpu]] = {
@@ -101,7 +101,7 @@ GPUS: Final[Mapping[str, Gpu]] = {
         _gpu("A100-40GB", (40, 1.555), (312, None), (8, 8, 2400, 200), "NVIDIA A100 data sheet, SXM, 40 GB"),
         _gpu("L40S", (48, 0.864), (362, 733), (8, 8, 256, 50), "NVIDIA L40S data sheet; AWS g6e.48xlarge"),
         _gpu("A10G", (24, 0.6), (70, None), (8, 8, 256, 12.5), "NVIDIA A10G data sheet; AWS g5.48xlarge"),
-        _gpu("MI300X", (192, 5.3), (1307, 2615), (8, 8, 3584, 400), "AMD Instinct MI300X data sheet: 7 links of 128 GB/s"),
+        _gpu("MI300X", (192, 5.3), (1307, 2615), (8, 8, 3584, 400), "AMD Instinct MI300X data sheet: 7 of 128 GB/s"),
         _gpu("MI355X", (288, 8.0), (2517, 5033), (8, 8, 4301, 400), "AMD Instinct MI355X data sheet: 7 of 153.6 GB/s"),
     )
 }
@@ -198,9 +198,20 @@ class Machine:
     usable_bytes: float
     measured: Measured | None = None
 
+    @property
+    def origin(self) -> str:
+        """Where the speed of kernels comes from, and what MFU is then."""
+        if self.efficiency is not None:
+            return "given by plan.efficiency: MFU is an input"
+        if self.measured is not None:
+            return f"measured on {self.measured.device}: MFU is a result"
+        if self.gpu.name in REACHED:
+            return "from published measurements of this GPU: MFU is a result"
+        return "guessed, as nobody has published any of this GPU: MFU is a result"
+
 
 def machine_of(plan: PlanTable) -> Machine:
-    """RecipeError where the GPU is not known. A recipe that gives `gpus_per_node` alone means the fast link's GPUs too."""
+    """RecipeError where the GPU is not known. A recipe that gives `gpus_per_node` alone means the fast link's too."""
     if plan.measured is not None:
         gpu, measured, link = _read_measured(plan.measured)
         reached = max(2.0 * math.prod(shape) / seconds for shape, seconds in measured.products.items())

@@ -90,6 +90,7 @@ class TrainingPlan:
     layout: PlannedLayout
     gpu: Gpu
     usable_bytes: float
+    speed_origin: str
     memory: Memory
     traffic: tuple[Traffic, ...]
     throughput: Throughput
@@ -120,6 +121,7 @@ def plan_training(recipe: TrainRecipe) -> TrainingPlan:
         layout=layout,
         gpu=machine.gpu,
         usable_bytes=machine.usable_bytes,
+        speed_origin=machine.origin,
         memory=memory(layout),
         traffic=sent,
         throughput=speed,

@@ -12,14 +12,14 @@ from trainer.planning.gpus import Machine
 from trainer.planning.layout import Kernels, PlannedLayout
 
 TILE: Final = 128
-"""Rows and columns that a product's kernel does at once: what a side lacks to the next multiple takes its time too
+"""Rows and columns that a product's kernel does at once: what a side lacks to the next multiple takes time too
 (NVIDIA, "Matrix multiplication background user's guide", tile quantization)."""
 EAGER: Final = 3.0
 """How many times the bytes of fused kernels it takes where each operation is a kernel of its own (train.compile off):
 torchtitan's table 1, 5,762 beside 6,667 tokens a second."""
 BYTES_A_SCORE: Final = 9.0
-"""Memory traffic of softmax and dropout of an attention that writes its scores, beside its products: 2205.05198, section
-4.1, of two 16-bit numbers and a mask kept."""
+"""Memory traffic of softmax and dropout of an attention that writes its scores, beside its products: 2205.05198,
+section 4.1, of two 16-bit numbers and a mask kept."""
 
 
 class LayerProduct(NamedTuple):
@@ -54,7 +54,7 @@ class LayerSeconds(NamedTuple):
 
 def product_seconds(product: LayerProduct, tokens: float, compute_bytes: int, machine: Machine) -> float:
     """Seconds of one product: its operations, in whole tiles, at what large products reach of the peak, and its bytes.
-    So its speed saturates with its intensity I as r·P·I / (I + r·ridge). `plan.efficiency`: at that share of the peak."""
+    So its speed saturates with its intensity I as r·P·I / (I + r·ridge). `plan.efficiency`: at that share of P."""
     rows, inner, columns = tokens * product.rows, product.inputs, product.outputs
     peak, reached, given = machine.gpu.peak_flops, machine.reached, machine.efficiency
     if product.float8 and machine.gpu.peak_float8:
@@ -94,7 +94,7 @@ def _layer_seconds(layer: Kernels, machine: Machine, sparse: bool) -> LayerSecon
     hidden = config.hidden
     if sparse and config.experts is not None:
         hidden = config.experts.hidden * (config.experts.top_k + config.experts.num_shared)
-    # Two norms and two sums of the residual stream, rotation of queries and keys, and the gate: numbers read and written.
+    # Numbers read and written: two norms and two sums of the stream, rotation of queries and keys, and the gate.
     numbers = tokens * (10 * config.width + 2 * (heads + pairs) + 3 * hidden) / tp
     elementwise = size * numbers * (1.0 if layer.compiled else EAGER) / machine.memory_bandwidth
     if machine.fused_attention:

@@ -47,6 +47,7 @@ from trainer.planning.memory import (
 )
 from trainer.planning.plan import check_gpu, finished_corpus, planned_model
 from trainer.planning.throughput import (
+    EVEN,
     MicroBatchTime,
     Throughput,
     least_pipeline_seconds,
@@ -414,12 +415,20 @@ class _Ranking:
         self._known: dict[int, Candidate] = {}
 
     def fastest(self, numbers: Iterable[int]) -> Iterator[Candidate]:
-        """Those of these numbers, fastest first; of equally fast ones that with the least memory, then the first."""
+        """Those of these numbers, fastest first. Those as fast as each other, in one step of `EVEN` of time, come with
+        fewest exotic choices first, then the least memory, then the first."""
         machine, fitting = self._maker.machine, self._maker.fitting
-        heap = [(fitting[number].core.least, fitting[number].total, number, 0) for number in numbers]
+
+        # What is not reckoned to the end comes before its equals that are, which it might still precede.
+        def entry_of(seconds: float, number: int, times_reckoned: int) -> tuple[int, bool, int, float, int, int]:
+            entry, known = fitting[number], times_reckoned == 2
+            even = math.floor(math.log(seconds) / EVEN)
+            return even, known, _exotic(entry.layout) if known else 0, entry.total, number, times_reckoned
+
+        heap = [entry_of(fitting[number].core.least, number, 0) for number in numbers]
         heapq.heapify(heap)
         while heap:
-            _, held, number, times_reckoned = heapq.heappop(heap)
+            *_, number, times_reckoned = heapq.heappop(heap)
             entry = fitting[number]
             if times_reckoned == 2:
                 yield self._known[number]
@@ -427,8 +436,18 @@ class _Ranking:
                 if number not in self._known:
                     known = (entry.core.times, entry.core.pipeline_seconds(machine))
                     self._known[number] = _timed(entry.layout, machine, known)
-                heapq.heappush(heap, (self._known[number].throughput.step_seconds, held, number, 2))
+                heapq.heappush(heap, entry_of(self._known[number].throughput.step_seconds, number, 2))
             else:
-                exposed = synchronising_seconds(entry.layout, traffic(entry.layout, machine), entry.core.times, machine)
+                sent = traffic(entry.layout, machine)
+                exposed = synchronising_seconds(entry.layout, sent, entry.core.times, machine)
                 update = update_seconds(entry.layout, machine)
-                heapq.heappush(heap, (entry.core.least + exposed + update, held, number, 1))
+                heapq.heappush(heap, entry_of(entry.core.least + exposed + update, number, 1))
+
+
+def _exotic(layout: PlannedLayout) -> int:
+    """Choices beyond sharded data parallelism: axes in use, stages a rank, and a schedule other than 1F1B's two."""
+    mesh, pipeline = layout.mesh, layout.pipeline
+    axes = sum(size > 1 for size in (mesh.dp_replicate, mesh.tp, mesh.pp, mesh.cp, mesh.ep))
+    if mesh.pp == 1:
+        return axes
+    return axes + pipeline.num_virtual - 1 + 2 * (pipeline.schedule not in ("1f1b", "interleaved"))

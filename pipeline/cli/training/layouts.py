@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.printing import console
+from trainer.planning.throughput import EVEN
 
 if TYPE_CHECKING:
     from trainer.planning.search import Candidate, Refused, SearchResult
     from trainer.recipe_tables.parallelism import PipelineTable
 
 _AXES = ("tp", "cp", "ep", "pp")
+_EXPLAINED = 10
+"""How many of the first layouts the page compares with the next."""
 
 
 def as_json(found: SearchResult) -> dict[str, Any]:
@@ -81,6 +85,24 @@ def overrides(candidate: Candidate) -> list[str]:
     return given
 
 
+def why(one: Candidate, other: Candidate) -> str:
+    """What a layout saves beside the next: the part of a step that differs most, or what decides between equals."""
+    parts = [
+        {
+            "less to compute": candidate.throughput.compute_seconds,
+            "less communication that shows": candidate.throughput.exposed_seconds,
+            "a shorter update": candidate.throughput.update_seconds,
+            "a smaller bubble": candidate.throughput.bubble_seconds,
+        }
+        for candidate in (one, other)
+    ]
+    slower = other.throughput.step_seconds / one.throughput.step_seconds - 1
+    name, saved = max(((name, parts[1][name] - parts[0][name]) for name in parts[0]), key=lambda part: part[1])
+    if slower < EVEN or saved <= 0:
+        return f"as fast to {EVEN:.1%}; fewer axes, plainer schedule or less memory"
+    return f"{slower:.1%} faster: {name} ({saved:,.3g} s)"
+
+
 def show(found: SearchResult) -> None:
     """The page: the fastest, what each axis costs, and why the others were refused."""
     out = console()
@@ -92,6 +114,9 @@ def show(found: SearchResult) -> None:
         out.print("No layout fits.\n")
     else:
         out.print(_ranking(found))
+        for number, (one, other) in enumerate(itertools.pairwise(found.ranked[: _EXPLAINED + 1]), start=1):
+            out.print(f"{number} before {number + 1}: {why(one, other)}", markup=False)
+        out.print()
         out.print("The first as a recipe takes it:", markup=False)
         given = " ".join(f"--set {given}" for given in overrides(found.ranked[0]))
         out.print(f"  {given}\n", markup=False, soft_wrap=True)  # a command that is wrapped cannot be copied

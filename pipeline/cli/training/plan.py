@@ -135,9 +135,14 @@ def as_json(plan: TrainingPlan) -> dict[str, Any]:
             "micro_batches": layout.num_micro_batches,
         },
         "gpu": dataclasses.asdict(plan.gpu),
-        "memory": {**dataclasses.asdict(plan.memory), "total": plan.memory.total, "fits": plan.fits},
+        "memory": {
+            **dataclasses.asdict(plan.memory),
+            "total": plan.memory.total,
+            "usable": plan.usable_bytes,
+            "fits": plan.fits,
+        },
         "communication": [{**dataclasses.asdict(kind), "seconds": kind.seconds} for kind in plan.traffic],
-        "throughput": dataclasses.asdict(plan.throughput),
+        "throughput": {**dataclasses.asdict(plan.throughput), "kernels": plan.speed_origin},
         "checkpoint": dataclasses.asdict(plan.checkpoints),
         "budget": dataclasses.asdict(plan.budget),
         "notes": list(plan.notes),
@@ -199,13 +204,17 @@ def _memory_table(plan: TrainingPlan) -> Table:
         table.add_row(name.replace("_", " "), f"{size / 1e9:,.2f}", f"{size / room:.1%}")
     verdict = "fits" if plan.fits else "[bold red]does not fit[/]"
     table.add_row(
-        f"[bold]total[/] of {room / 1e9:,.0f} GB: {verdict}", f"{memory.total / 1e9:,.2f}", f"{memory.total / room:.1%}"
+        f"[bold]total[/] of {plan.usable_bytes / 1e9:,.1f} GB beside the headroom: {verdict}",
+        f"{memory.total / 1e9:,.2f}",
+        f"{memory.total / room:.1%}",
     )
     return table
 
 
 def _traffic_table(plan: TrainingPlan) -> Table:
-    table = titled_table("Communication of a GPU in a step", "axis", "what", "GPUs", "link", "Gb/s", "GB", "seconds")
+    table = titled_table(
+        "Communication of a GPU in a step", "axis", "what", "GPUs", "link", "Gb/s of it", "GB a step", "seconds a step"
+    )
     for kind in plan.traffic:
         table.add_row(
             kind.axis,
@@ -229,6 +238,10 @@ def _step_table(plan: TrainingPlan) -> Table:
     table.add_row("communication not hidden", f"{speed.exposed_seconds:,.4f} s")
     table.add_row("the optimizer's update", f"{speed.update_seconds:,.4f} s")
     table.add_row("pipeline bubble", f"{speed.bubble:.1%}")
+    if speed.imbalance > 0.01:
+        keys = "train.pipeline.first_stage_less_layers, last_stage_less_layers"
+        table.add_row("stages of unequal work", f"{speed.imbalance:.1%} ({keys})")
+    table.add_row("speed of kernels", plan.speed_origin)
     table.add_row("MFU, HFU", f"{speed.mfu:.1%}, {speed.hfu:.1%}")
     table.add_row(
         "tokens a second, and of a GPU", f"{speed.tokens_per_second:,.0f}, {speed.tokens_per_second_per_gpu:,.0f}"

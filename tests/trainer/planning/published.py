@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from tests.trainer.planning.formulae import Gpt, gpt_step_flops
 from trainer.model.sizes import SIZES, ModelConfig
 from trainer.options import PlanTable
 from trainer.planning.communication import traffic
 from trainer.planning.gpus import machine_of
 from trainer.planning.layout import PlannedLayout, Recompute, Zero, micro_batches
-from trainer.planning.throughput import Gpt, Throughput, gpt_step_flops, throughput
+from trainer.planning.throughput import Throughput, throughput
 from trainer.recipe_tables.parallelism import ContextTable, Mesh, PipelineTable, Schedule
 
 MEGATRON: Final[dict[str, object]] = {"fused_attention": False, "fused_gradients": True}
@@ -226,6 +227,9 @@ def mt_nlg() -> Iterator[Run]:
         )
 
 
+_Found = tuple[tuple[Schedule, int, tuple[float, float, float]], ...]
+
+
 def zero_bubble() -> Iterator[Run]:
     """2401.10241, tables 3, 4 and 6; samples a GPU and second. (ZB-1p and ZB-2p are schedules that torch lacks.)"""
     for name, size, pp, micro, virtual, counts, plain, interleaved in (
@@ -234,31 +238,32 @@ def zero_bubble() -> Iterator[Run]:
         ("14.6B", (46, 5120, 40), 16, 1, 3, (48, 64, 128), (1.40, 1.49, 1.64), (1.54, 1.59, 1.66)),
         ("28.3B", (62, 6144, 48), 32, 1, 2, (96, 128, 256), (0.76, 0.80, 0.88), (0.82, 0.85, 0.90)),
     ):
-        for schedule, num, found in (("1f1b", 1, plain), ("interleaved", virtual, interleaved)):
+        both: _Found = (("1f1b", 1, plain), ("interleaved", virtual, interleaved))
+        for schedule, num, found in both:
             for count, samples in zip(counts, found, strict=True):
-                yield _zero_bubble(name, size, (pp, micro, count), (schedule, num), samples, 4)  # type: ignore[arg-type]
+                yield _zero_bubble(f"table 4: {name}", size, (pp, micro, count), (schedule, num), samples)
     for name, size, pp, micro, counts, plain, v_shaped in (
         ("6.2B", (30, 4096, 32), 16, 6, (48, 64, 128), (3.38, 3.57, 3.91), (4.15, 4.21, 4.35)),
         ("14.6B", (46, 5120, 40), 24, 2, (72, 96, 192), (1.52, 1.61, 1.76), (1.85, 1.88, 1.93)),
         ("28.3B", (62, 6144, 48), 32, 2, (96, 128, 256), (0.82, 0.87, 0.95), (1.01, 1.02, 1.06)),
     ):
-        for schedule, num, found in (("1f1b", 1, plain), ("zbv", 2, v_shaped)):
+        both: _Found = (("1f1b", 1, plain), ("zbv", 2, v_shaped))
+        for schedule, num, found in both:
             for count, samples in zip(counts, found, strict=True):
-                yield _zero_bubble(name, size, (pp, micro, count), (schedule, num), samples, 6)  # type: ignore[arg-type]
+                yield _zero_bubble(f"table 6: {name}", size, (pp, micro, count), (schedule, num), samples)
 
 
 def _zero_bubble(
-    name: str,
+    row: str,
     size: tuple[int, int, int],
     pipeline: tuple[int, int, int],
     schedule: tuple[Schedule, int],
     samples: float,
-    table: int,
 ) -> Run:
     pp, micro, count = pipeline
     return Run(
         source="Zero Bubble 2024, tables 4 and 6",
-        row=f"table {table}: {name}, {schedule[0]}, {count} x {micro} on {pp}",
+        row=f"{row}, {schedule[0]}, {count} x {micro} on {pp}",
         config=gpt(*size),
         gpu="A100",
         seconds=micro * count / samples / pp,

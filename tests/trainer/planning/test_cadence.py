@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer.options import PlanTable
 from trainer.planning.cadence import (
     asynchronous_overhead,
     availability_interval,
@@ -13,6 +14,7 @@ from trainer.planning.cadence import (
     restart_overhead,
     young_interval,
 )
+from trainer.planning.plan import mtbf_hours
 
 
 @pytest.mark.parametrize(
@@ -37,3 +39,12 @@ def test_saving_beside_the_loop_waits_only_for_what_does_not_fit_between_two_sav
     assert asynchronous_overhead(100, 20, 36_000) == 70 / 36_000
     assert asynchronous_overhead(100, 150, 36_000) == 0.5 + 200 / 36_000
     assert restart_overhead(300, 36_000) == 300 / 36_000
+
+
+@pytest.mark.parametrize(("nodes", "hours"), [(2048, 1.8), (16384, 0.23), (1, 24 / 6.5e-3)])
+def test_failures_come_with_the_number_of_nodes(nodes: int, hours: float) -> None:
+    # 2410.21680: 1.8 hours at 16,384 GPUs and 0.23 at 131,072, of a measured rate a node.
+    assert mtbf_hours(PlanTable(), nodes) == pytest.approx(hours, rel=0.03)
+    assert mtbf_hours(PlanTable(mtbf_hours=8.0), nodes) == 8
+    # Llama 3 (2407.21783, section 3.3.4): 419 interruptions in 54 days of 16,384 GPUs, three hours apart.
+    assert mtbf_hours(PlanTable(), 2048) < 54 * 24 / 419 < 2 * mtbf_hours(PlanTable(), 2048)

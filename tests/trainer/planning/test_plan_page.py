@@ -46,7 +46,9 @@ def test_the_405b_takes_and_reaches_what_the_page_says(changes: tuple[str, ...],
     ]
     shares, sizes = ([of(plan) for plan in found] for of in (lambda p: p.throughput.mfu, lambda p: p.memory.total))
     assert says.format(*(f"{share:.1%}" for share in shares), *(f"{size / 1e9:.1f}" for size in sizes)) in PROSE
-    assert {plan.fits for plan in found} == {bool(changes)}
+    # With selective recomputation they fit the GPU, but leave less than the headroom.
+    assert {plan.memory.total <= plan.gpu.memory_bytes for plan in found} == {bool(changes)}
+    assert not any(plan.fits for plan in found)
 
 
 @pytest.mark.parametrize(("length", "says"), [(8192, "splits no sequence of 8,192 tokens"), (16384, "over cp = 2")])

@@ -38,7 +38,8 @@ def test_a_recipe_fits_as_the_documentation_says(
     plan = plan_training(load_recipe(RECIPES / f"{name}.toml", TrainRecipe, changes))
     assert plan.layout.mesh.num_workers == num_gpus
     assert plan.fits
-    assert plan.throughput.mfu > 0.35
+    # Weights that are sharded over nodes are gathered over one adapter a ring, which small micro-batches do not hide.
+    assert plan.throughput.mfu > (0.25 if plan.layout.mesh.dp_shard > plan.gpu.gpu_domain else 0.35)
     model = {"mixtral-8x7B": "Mixtral 8x7B"}.get(name, name)
     row = next(
         line
