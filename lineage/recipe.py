@@ -92,8 +92,9 @@ def key(
 ) -> Any:
     """A field of a recipe table: its default (none: required), its bounds and one line of help.
 
-    `choices` bounds a str, or each member of a tuple[str, ...]; with `is_path` it is what `expanded_path` gives. `unit` is what a number counts, where the key's name
-    does not end in it; `source` is where a published threshold comes from."""
+    `choices` bounds a str, or each member of a tuple[str, ...]; with `is_path` it is what `expanded_path` gives. `unit`
+    is what a number counts, where the key's name does not end in it; `source` is where a published threshold comes
+    from."""
     metadata = {
         "at_least": at_least,
         "at_most": at_most,
