@@ -19,6 +19,7 @@ from lineage.store.rows import ExportRow
 from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.cli.output.purge import _print_hosts_below
+from pipeline.page.views import read_front
 from tests.support.outputs.purging import assert_whole
 from tests.support.outputs.recorded_training import record_training
 from tests.support.outputs.small_out import hooks
@@ -85,9 +86,8 @@ def test_a_purge_by_host_says_how_many_hosts_end_in_it(called: Called) -> None:
     plan = plan_purge(called.out, PurgeMatch(kind="doc", values=(called.doc_id,)), hooks.plan_hooks())
     _print_hosts_below(called.out, replace(plan, match=PurgeMatch(kind="host", values=(parent,))))
     told = called.capsys.readouterr().out
-    assert (
-        told == f"{num:,} other hosts end in .{parent}, which --host leaves alone: --domain {parent} takes them too\n"
-    )
+    what = f"which --host leaves alone: --domain {parent} takes them too"
+    assert told.strip() == f"{num:,} other hosts end in .{parent}, {what}"
     _print_hosts_below(called.out, replace(plan, match=PurgeMatch(kind="host", values=("nothing.invalid",))))
     assert called.capsys.readouterr().out == ""
 
@@ -103,7 +103,11 @@ def test_verify_names_each_purge_that_it_proved(called: Called, monkeypatch: pyt
     assert "Proved of each purge: all its tokens are end-of-text, and none of its documents has a text here" in told
     assert f"{row[1]}  {row[0]}  {row[2]} documents, {row[3]:,} tokens  by a tester: a takedown" in told
     assert main(["verify", called.out.url, "--json"]) == 0
-    assert [purge["purge_id"] for purge in json.loads(called.capsys.readouterr().out)["purges"]] == [row[0]]
+    found = json.loads(called.capsys.readouterr().out)
+    assert [purge["purge_id"] for purge in found["purges"]] == [row[0]]
+    assert row[3] > 0
+    assert found["num_tokens"] == read_index(called.out).num_tokens - row[3], "what is left, as the report counts it"
+    assert read_front(called.out)["num_tokens"] == found["num_tokens"]
 
 
 def gone(tmp_path: Path) -> str:
