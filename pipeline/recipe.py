@@ -377,8 +377,8 @@ def differing_keys(
     ours: dict[str, Any], theirs: dict[str, Any], ignore: frozenset[str] = frozenset({"ray"})
 ) -> list[str]:
     """The dotted keys in which two plain recipes differ, with both values; top-level tables in `ignore` aside."""
-    kept = ({k: v for k, v in recipe.items() if k not in ignore} for recipe in (ours, theirs))
-    return differing(*kept, shown=_shown)
+    now, was = ({k: v for k, v in recipe.items() if k not in ignore} for recipe in (ours, theirs))
+    return differing(now, was, _shown)
 
 
 def _shown(where: str, value: Any) -> str:

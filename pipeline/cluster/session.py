@@ -69,7 +69,8 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
             "include_dashboard": False,
             "object_store_memory": _object_store_bytes(),
         }
-    with folder_for_sockets() if address == "local" else contextlib.nullcontext({}) as folder:
+    short: contextlib.AbstractContextManager[dict[str, str]] = contextlib.nullcontext({})
+    with folder_for_sockets() if address == "local" else short as folder:
         try:
             start_or_join(address, options | folder)
         except ConnectionError as error:

@@ -52,8 +52,10 @@ def read_front(out: Folder, version: int | None = None) -> dict[str, Any]:
         ],
         version,
     )
+    num_purged = purged.rows[0][0]
+    assert isinstance(num_purged, int)
     return {
-        "num_tokens": index.num_tokens - purged.rows[0][0],
+        "num_tokens": index.num_tokens - num_purged,
         "version": index.version if version is None else version,
         "steps": [
             row | {"rejected_sql": _listing(f"source = {_text(row['source'])} AND stage = {_text(row['stage'])}")}

@@ -30,7 +30,7 @@ from pipeline.phases.progress import ProgressReporter
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:
-    from lineage.verify.output import Verification
+    from lineage.verify.problems import Verification
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
