@@ -48,6 +48,11 @@ class Output:
         self._folder = Folder(out)
         self._index = read_index(self._folder)
 
+    def __repr__(self) -> str:
+        num_texts = sum(part.num_rows for part in self._index.dedup)
+        num_tokens = f"{self._index.num_tokens:,} tokens, " if self._index.has_tokens else ""
+        return f"Output({self.url!r}: {num_texts:,} texts, {num_tokens}version {self._index.version})"
+
     @property
     def url(self) -> str:
         """Where it lies."""

@@ -6,6 +6,7 @@ import functools
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,10 @@ class Steps:
         self._language = sources[name].language
         self._max_bytes = loaded.limits.max_document_bytes
         self._chain = build_chain(sources[name].steps, step_tables(loaded))
+
+    def __repr__(self) -> str:
+        steps = f"{len(self.stages)} steps, {', '.join(self.stages)}"
+        return f"Steps(source {self.source!r}: {steps}; sluice {version('sluice')})"
 
     @property
     def stages(self) -> tuple[str, ...]:

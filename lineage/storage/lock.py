@@ -19,6 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from lineage.storage import objects
@@ -29,6 +30,8 @@ from lineage.storage.folder import Folder
 LEASE_FILE: Final = "work/lease.json"
 LEASE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.2
+_SHOWN_COMMAND: Final = 200
+"""Characters of a holder's command, as a message has it."""
 _RELEASE_PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Seconds between the tries to give a lease back."""
 
@@ -89,13 +92,28 @@ def _locked(folder: Folder, wait_seconds: float) -> Iterator[None]:
         deadline = time.monotonic() + wait_seconds
         while not try_lock(descriptor):
             if time.monotonic() >= deadline:
-                raise HeldError(
-                    f"{folder.url} is held by another process (a run, purge or training commit): wait for it"
-                )
+                raise HeldError(f"{folder.url} is held by {_local_holder(descriptor)}: wait for it")
             time.sleep(_POLL_SECONDS)
         yield
     finally:
         os.close(descriptor)
+
+
+def _local_holder(descriptor: int) -> str:
+    """Who has a file's lock, for a message: the process as Linux lists it, or a nameless one (of another machine, where
+    the file system is shared)."""
+    nameless = "another process (a run, purge or training commit)"
+    inode = os.fstat(descriptor).st_ino
+    try:
+        # proc_locks(5): 1: FLOCK ADVISORY WRITE pid major:minor:inode 0 EOF
+        lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        pid = next(int(line[4]) for line in lines if line[1] == "FLOCK" and line[5].endswith(f":{inode}"))
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(os.stat(f"/proc/{pid}").st_mtime))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return nameless
+    command = " ".join(word.decode("utf-8", "replace") for word in words if word)[:_SHOWN_COMMAND]
+    return f"another process ({pid} on {socket.gethostname()}, which began {since}: {command})"
 
 
 def try_lock(descriptor: int) -> bool:
@@ -129,6 +147,7 @@ class _Lease(Hold):
     def __init__(self, url: str, what: str, seconds: float, clock: Callable[[], float]) -> None:
         self._url, self._seconds, self._clock = url, seconds, clock
         self._about = {"holder": uuid.uuid4().hex, "what": what, "host": socket.gethostname(), "pid": os.getpid()}
+        self._about["since"] = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         self._renewals = 0
         self._etag = ""
         self._good_until = -math.inf
@@ -161,7 +180,8 @@ class _Lease(Hold):
         if stored is None:
             return "another process until just now"
         about = json.loads(stored.data)
-        return f"{about['what']} on {about['host']} (process {about['pid']})"
+        since = f", since {about['since']}" if "since" in about else ""  # a holder of an earlier release
+        return f"{about['what']} on {about['host']} (process {about['pid']}{since})"
 
     def start(self) -> None:
         """Renew it from now on."""

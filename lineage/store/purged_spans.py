@@ -25,6 +25,11 @@ class PurgedSpans:
     spans: dict[Place, set[tuple[bytes, int, int]]] = field(default_factory=dict)
     with_text: frozenset[bytes] = frozenset()
 
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that are end-of-text now; a span that was purged again, out of a backup, counts once."""
+        return sum(num for of_shard in self.spans.values() for _, _, num in of_shard)
+
 
 def read_purged(out: Folder, of_purges: Collection[str] | None = None) -> PurgedSpans:
     """All that was purged from an OUT, or by some purges; needs about 200 bytes a purged document."""

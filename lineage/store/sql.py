@@ -325,3 +325,8 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+def literal(text: str) -> str:
+    """A text as SQL has it."""
+    return "'" + text.replace("'", "''") + "'"

@@ -53,6 +53,7 @@ class Facts:
     purged_texts: set[bytes] = field(default_factory=set)
     notes: list[Problem] = field(default_factory=list)
     of_earlier_release: bool = False
+    num_tokens_purged: int = 0
 
 
 def shuffle_documents(out: Folder, shuffle: Shuffle, facts: Facts, purged: PurgedSpans) -> Iterator[Problem]:

@@ -87,7 +87,7 @@ def verify(
         has_more=len(problems) > most,
         num_files=len(out.names()),
         num_documents=sum(total.num for total in facts.tally.by_source.values()),
-        num_tokens=index.num_tokens,
+        num_tokens=index.num_tokens - facts.num_tokens_purged,
         num_retokenized=retokenized.num,
     )
 
@@ -99,6 +99,7 @@ def _problems(out: Folder, index: Index, facts: Facts, hooks: VerifyHooks) -> It
         yield problem
     facts_are_whole = not any(where.startswith(_FACTS) for where in damaged)
     purged = read_purged(out) if facts_are_whole else PurgedSpans()
+    facts.num_tokens_purged = purged.num_tokens
     yield from check_shards(out, index, purged if facts_are_whole else None, damaged)
     suspects = [] if TEXTS_FILE in damaged else strays(out, index)
     suspects += [] if facts_are_whole else [*index.files(), EXCERPTS]

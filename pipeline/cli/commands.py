@@ -10,7 +10,7 @@ from lineage.recipe import expanded_path
 
 PATHS = frozenset({
     "out", "recipe", "recipes", "a", "b", "to", "from_output", "scan", "file", "warc", "against", "control",
-    "tokenizer", "runs", "weights", "losses", "test_weights", "test_losses", "folder",
+    "tokenizer", "runs", "weights", "losses", "test_weights", "test_losses", "folder", "csv",
 })  # fmt: skip
 """Options and arguments, by the names under which they are parsed, that are paths or URLs."""
 

@@ -22,6 +22,7 @@ from lineage.storage.folder import Folder, is_remote, local_path, split
 from lineage.store.delta import read_table
 from lineage.store.lookup import Lookup
 from lineage.store.query import WrongQueryError, query
+from lineage.store.sql import literal
 from lineage.trace.nearest import nearest
 from lineage.trace.tracer import UnknownError
 
@@ -100,7 +101,7 @@ def targets_of_source(out: Folder, source: str) -> PurgeTargets:
     sources = sorted({part.source for part in read_index(out).documents})
     if source not in sources:
         raise RecipeError(f"--source {source!r}: {out.url} has {', '.join(map(repr, sources))}")
-    return _by_condition(out, f"source = {_literal(source)}", named_by=f"--source {source}")
+    return _by_condition(out, f"source = {literal(source)}", named_by=f"--source {source}")
 
 
 def targets_of_file(out: Folder, file: str) -> PurgeTargets:
@@ -153,7 +154,7 @@ def _of_input(place: tuple[str, str], names: Sequence[tuple[str, str]]) -> str:
     path of a file that has a longer one: RecipeError, which says how to choose."""
     source, file = place
     found = [name for other, name in names if other == source and _may_be_called(file, name)]
-    conditions = [f"source = {_literal(source)} AND warc_file = {_literal(name)}" for name in found]
+    conditions = [f"source = {literal(source)} AND warc_file = {literal(name)}" for name in found]
     if len(found) != 1:
         ways = ", or ".join(f'--where "{condition}"' for condition in conditions) or "--where and the column warc_file"
         raise RecipeError(f"--warc {file}: it has one of {len(found)} names in source {source!r}: choose with {ways}")
@@ -176,10 +177,6 @@ def _by_condition(out: Folder, condition: str, *, named_by: str) -> PurgeTargets
         raise UnknownError(f"{named_by}: it holds for no document of {out.url}")
     # Ids that were found and not named, as those of a scan: `doc` would bar the URL of each from later runs.
     return PurgeTargets(match=PurgeMatch(kind="scan", values=tuple(str(row[0]) for row in rows), named_by=named_by))
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _is_id(name: str) -> bool:

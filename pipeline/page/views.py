@@ -16,6 +16,10 @@ from pipeline.inspect.tracing import make_tracer
 from pipeline.report.data import human_value
 from pipeline.report.render import escaping
 
+_PURGED_TOKENS = (
+    "SELECT coalesce(sum(num_tokens), 0)::BIGINT FROM"
+    " (SELECT DISTINCT doc_id, shard, start, num_tokens FROM purged WHERE shard IS NOT NULL)"
+)
 _RULES = "SELECT rule, sum(num)::bigint AS num FROM step_rules GROUP BY 1 ORDER BY 2 DESC, 1"
 
 
@@ -37,18 +41,21 @@ class LineagePage:
 def read_front(out: Folder, version: int | None = None) -> dict[str, Any]:
     """The funnel, the purges and the training runs, as of a version of the corpus or now."""
     index = read_index(out)
-    steps, rules, purges, runs = answers(
+    steps, rules, purges, runs, purged = answers(
         out,
         [
             "SELECT * FROM steps ORDER BY source, position",
             _RULES,
             'SELECT * FROM purges ORDER BY "at"',
             "SELECT run, output FROM training_runs ORDER BY run",
+            _PURGED_TOKENS,
         ],
         version,
     )
+    num_purged = purged.rows[0][0]
+    assert isinstance(num_purged, int)
     return {
-        "num_tokens": index.num_tokens,
+        "num_tokens": index.num_tokens - num_purged,
         "version": index.version if version is None else version,
         "steps": [
             row | {"rejected_sql": _listing(f"source = {_text(row['source'])} AND stage = {_text(row['stage'])}")}

@@ -1,7 +1,7 @@
 """The data pipeline of a recipe: crawl files in, token shards and their lineage out.
 
-Resumable: after a crash, a kill or Ctrl-C the same call continues and repeats no finished unit. A changed recipe or
-changed inputs are refused (exit 2) naming what differs; [ray] may differ.
+Resumable: after a crash, a kill or Ctrl-C the same call continues and repeats no finished unit. Once a document is
+read, a changed recipe or changed inputs are refused (exit 2) naming what differs; [ray] may differ.
 
 Credentials in the URLs of a recipe (user:password@, presigned parameters, tokens) are used and recorded nowhere: not in
 the output, its lineage, a log or a message. They may come from variables named SLUICE_SECRET_…, before @ or behind ?:

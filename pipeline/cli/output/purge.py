@@ -23,20 +23,22 @@ next purge.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.filesize import decimal
 
 from lineage.index.output_index import read_index
+from lineage.pages import named_host
 from lineage.purge.execution import Applied, PurgeRequest, apply, clean_only, unfinished_purge
 from lineage.purge.exports import CleanedExports, PlannedExports, live_exports, plan_exports
-from lineage.purge.plan import PARSED_TEXTS_KIND, PurgeMatch, PurgePlan, plan_purge
+from lineage.purge.plan import PARSED_TEXTS_KIND, PlannedRow, PurgeMatch, PurgePlan, plan_purge
 from lineage.purge.sweeps import unswept
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
@@ -50,6 +52,9 @@ from pipeline.terminal import visible
 if TYPE_CHECKING:
     from pipeline.inspect.purge_targets import PurgeTargets, UnknownName
 
+_MOST_PAGES: Final = 20
+"""Documents of a plan, as the terminal lists them; --csv has all."""
+_LOOKED_UP: Final = 10_000
 _MOST_UNKNOWN: Final = 20
 """Names of a list that OUT has not got, as the terminal shows them."""
 
@@ -101,6 +106,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="only these copies go: their suppressed duplicates stay, and the next run that honours this purge may keep"
         " one of them (without: the text goes with all its copies, and stays out)",
+    )
+    parser.add_argument(
+        "--csv", metavar="FILE", help="write all documents of the plan there: id, role, status, URL, place, tokens"
     )
     parser.add_argument("--apply", action="store_true", help="carry it out (without: only show the plan)")
     add_json(parser)
@@ -237,6 +245,8 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
     exposures = exposures_of(options.out, placed)
     out = Folder(options.out)
     exports = applied.exports if applied else _planned_exports(out, options, plan)
+    if options.csv is not None:
+        _write_csv(out, plan, options.csv)
     if options.json:
         caches = [asdict(cache) for cache in unswept(out, read_index(out))]
         begun = None if applied else unfinished_purge(out)
@@ -266,6 +276,8 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
         )
     else:
         _print_documents(plan)
+        _print_pages(out, options, plan)
+        _print_hosts_below(out, plan)
     _print_without_page(options, plan)
     for exposure in exposures:
         line = (
@@ -307,6 +319,46 @@ def _print_documents(plan: PurgePlan) -> None:
         f"{plan.num_tokens:,} tokens in {len(plan.shards):,} shards:",
         *(f"{visible(s)}/{n:05d}" for s, n in plan.shards[:20]),
     )
+
+
+def _listed(out: Folder, plan: PurgePlan, most: int) -> Iterator[tuple[PlannedRow, str]]:
+    """The first rows of a plan with the URL of each, looked up some thousands at a time."""
+    lookup = Lookup(out)
+    for first in range(0, min(most, len(plan.rows)), _LOOKED_UP):
+        rows = plan.rows[first : min(first + _LOOKED_UP, most)]
+        urls = {row.doc_id: row.url or "" for row in lookup.documents(sorted({row.doc_id for row in rows}))}
+        yield from ((row, urls[row.doc_id]) for row in rows)
+
+
+def _print_pages(out: Folder, options: argparse.Namespace, plan: PurgePlan) -> None:
+    for row, url in _listed(out, plan, _MOST_PAGES):
+        print(visible(f"  {row.doc_id.hex()}  {row.role}  {row.status}  {url}"))
+    if len(plan.rows) > _MOST_PAGES:
+        rest = "are in " + options.csv if options.csv else "--csv FILE writes"
+        print(visible(f"  and {len(plan.rows) - _MOST_PAGES:,} more; all {rest}"))
+
+
+def _write_csv(out: Folder, plan: PurgePlan, path: str) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("doc_id", "role", "status", "source", "url", "warc_file", "shard", "start", "num_tokens"))
+        for row, url in _listed(out, plan, len(plan.rows)):
+            place = (row.warc_file, row.shard, row.start, row.num_tokens)
+            writer.writerow((row.doc_id.hex(), row.role, row.status, row.source, url, *place))
+
+
+def _print_hosts_below(out: Folder, plan: PurgePlan) -> None:
+    """How many hosts end in those that are named: `--host` takes none of them."""
+    from lineage.store.query import query
+    from lineage.store.sql import literal
+
+    for host in plan.match.values if plan.match.kind == "host" else ():
+        ending = "." + (named_host(host) or host)
+        condition = f"ends_with(host, {literal(ending)})"
+        ((num,),) = query(out, f"SELECT count(DISTINCT host) FROM documents WHERE {condition}").rows
+        if num:
+            call = f"--domain {shlex.quote(ending[1:])}"
+            print(visible(f"{num:,} other hosts end in {ending}, which --host leaves alone: {call} takes them too"))
 
 
 def _print_without_page(options: argparse.Namespace, plan: PurgePlan) -> None:

@@ -16,14 +16,21 @@ At most 1,000 problems are listed, and the last line says whether there are more
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.store.lookup import Lookup
+from lineage.store.rows import PurgeRow
 from pipeline.cli.arguments import add_json
 from pipeline.cli.printing import print_json
 from pipeline.phases.progress import ProgressReporter
 from pipeline.terminal import visible
+
+if TYPE_CHECKING:
+    from lineage.verify.problems import Verification
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +81,7 @@ def run(options: argparse.Namespace) -> int:
                 "has_more": found.has_more,
                 "problems": [asdict(problem) for problem in found.problems],
                 "notes": [asdict(note) for note in found.notes],
+                "purges": [asdict(purge) for purge in _proved(out, found)],
             }
         )
         return 1 if found.problems else 0
@@ -88,4 +96,24 @@ def run(options: argparse.Namespace) -> int:
         print(f"The first {len(found.problems):,} problems, and there are more: mend these and verify again")
     else:
         print(f"{len(found.problems):,} problems in {counts}" if found.problems else f"All of it holds: {counts}.")
+    _print_proved(_proved(out, found))
     return 1 if found.problems else 0
+
+
+def _proved(out: Folder, found: Verification) -> list[PurgeRow]:
+    """The purges that are proved: all that were carried out, where nothing is wrong; none else."""
+    return (
+        []
+        if found.problems
+        else sorted((row for row in Lookup(out).purges() if row.num_documents), key=lambda row: (row.at, row.purge_id))
+    )
+
+
+def _print_proved(purges: Sequence[PurgeRow]) -> None:
+    """A paragraph for who asked for the purges, a line each."""
+    if not purges:
+        return
+    print("\nProved of each purge: all its tokens are end-of-text, and none of its documents has a text here any more.")
+    for row in purges:
+        counts = f"{row.num_documents:,} documents, {row.num_tokens:,} tokens"
+        print(visible(f"  {row.at}  {row.purge_id}  {counts}  by {row.by}: {row.reason}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -56,7 +57,9 @@ def test_a_second_holder_is_refused_and_told_what_to_do(tmp_path: Path) -> None:
     out = Folder(str(tmp_path / "out"))
     with hold(out, "one") as held:
         held.check()
-        with pytest.raises(HeldError, match="held by another process"), hold(out, "two"):
+        pid, began = os.getpid(), r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+        named = rf"held by another process \({pid} on {socket.gethostname()}, which began {began}: .*python"
+        with pytest.raises(HeldError, match=named), hold(out, "two"):
             pass
     with hold(out, "three"):
         pass
@@ -98,7 +101,7 @@ def test_a_web_folder_cannot_be_held() -> None:
 def test_a_lease_is_exclusive_and_goes_when_it_is_given_back(bucket: Folder) -> None:
     with hold(bucket, "one") as held:
         held.check()
-        with pytest.raises(HeldError, match="held by one on"), hold(bucket, "two"):
+        with pytest.raises(HeldError, match=r"held by one on .* \(process \d+, since \d{4}-"), hold(bucket, "two"):
             pass
     assert bucket.names() == []
     with hold(bucket, "three"):

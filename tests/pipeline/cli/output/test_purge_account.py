@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ import pytest
 
 from lineage.exports.records import FINISHED, record_export
 from lineage.index.output_index import read_index
+from lineage.purge.plan import PurgeMatch, plan_purge
 from lineage.storage.folder import Folder
 from lineage.store.rows import ExportRow
 from lineage.store.sql import query
 from pipeline.cli.main import main
+from pipeline.cli.output.purge import _print_hosts_below
+from pipeline.page.views import read_front
 from tests.support.outputs.purging import assert_whole
 from tests.support.outputs.recorded_training import record_training
 from tests.support.outputs.small_out import hooks
@@ -56,6 +60,54 @@ def called(
     monkeypatch.setattr("pipeline.inspect.hooks.apply_hooks", hooks.apply_hooks)
     shutil.copytree(template.folder.url, tmp_path / "out")
     return Called(Folder(str(tmp_path / "out")), template.named["original"].doc_id.hex(), capsys)
+
+
+def test_a_plan_lists_its_documents_and_all_of_them_in_a_file(
+    called: Called, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = query(called.out, "SELECT doc_id, url FROM documents").rows
+    urls = {str(doc_id): str(url or "") for doc_id, url in rows}
+    told = called.plan("--csv", str(tmp_path / "plan.csv"))
+    with (tmp_path / "plan.csv").open(newline="") as file:
+        listed = list(csv.DictReader(file))
+    assert called.doc_id in {row["doc_id"] for row in listed}
+    assert all(row["url"] == urls[row["doc_id"]] for row in listed)
+    assert all(f"  {row['doc_id']}  {row['role']}  {row['status']}  {row['url']}".rstrip() in told for row in listed)
+    assert "more; all" not in told
+    monkeypatch.setattr("pipeline.cli.output.purge._MOST_PAGES", 1)
+    assert len(listed) > 1
+    assert f"  and {len(listed) - 1} more; all --csv FILE writes" in called.plan()
+
+
+def test_a_purge_by_host_says_how_many_hosts_end_in_it(called: Called) -> None:
+    (host,) = query(called.out, "SELECT host FROM documents WHERE host LIKE '%.%' AND host IS NOT NULL LIMIT 1").rows[0]
+    parent = str(host).split(".", 1)[1]
+    num = query(called.out, f"SELECT count(DISTINCT host) FROM documents WHERE host LIKE '%.{parent}'").rows[0][0]
+    plan = plan_purge(called.out, PurgeMatch(kind="doc", values=(called.doc_id,)), hooks.plan_hooks())
+    _print_hosts_below(called.out, replace(plan, match=PurgeMatch(kind="host", values=(parent,))))
+    told = called.capsys.readouterr().out
+    what = f"which --host leaves alone: --domain {parent} takes them too"
+    assert told.strip() == f"{num:,} other hosts end in .{parent}, {what}"
+    _print_hosts_below(called.out, replace(plan, match=PurgeMatch(kind="host", values=("nothing.invalid",))))
+    assert called.capsys.readouterr().out == ""
+
+
+def test_verify_names_each_purge_that_it_proved(called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.inspect.hooks.verify_hooks", lambda _out: hooks.verify_hooks())
+    assert main(["verify", called.out.url]) in (0, 1)
+    assert "Proved" not in called.capsys.readouterr().out
+    called.apply()
+    (row,) = query(called.out, 'SELECT purge_id, "at", num_documents, num_tokens FROM purges').rows
+    assert main(["verify", called.out.url]) == 0
+    told = called.capsys.readouterr().out
+    assert "Proved of each purge: all its tokens are end-of-text, and none of its documents has a text here" in told
+    assert f"{row[1]}  {row[0]}  {row[2]} documents, {row[3]:,} tokens  by a tester: a takedown" in told
+    assert main(["verify", called.out.url, "--json"]) == 0
+    found = json.loads(called.capsys.readouterr().out)
+    assert [purge["purge_id"] for purge in found["purges"]] == [row[0]]
+    assert row[3] > 0
+    assert found["num_tokens"] == read_index(called.out).num_tokens - row[3], "what is left, as the report counts it"
+    assert read_front(called.out)["num_tokens"] == found["num_tokens"]
 
 
 def gone(tmp_path: Path) -> str:
