@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -75,17 +75,17 @@ def _print_parts(recipe: str) -> None:
     from pipeline.phases.progress import ProgressReporter
     from pipeline.recipe import load
 
-    seconds = Counter[str]()
+    seconds: defaultdict[str, float] = defaultdict(float)
     seconds["Python and imports"] = time.process_time()
     wanted = load(recipe, ["ray.address=none"])
     with mock.patch.multiple(process, **{name: _timed(seconds, part, name) for part, name in _PARTS.items()}):
         process.run(wanted, ProgressReporter(quiet=True))
-    seconds["the rest"] = time.process_time() - seconds.total()
+    seconds["the rest"] = time.process_time() - sum(seconds.values())
     for part, value in seconds.items():
         print(f"{part}: {value:.2f} s")
 
 
-def _timed(seconds: Counter[str], part: str, name: str) -> Any:
+def _timed(seconds: defaultdict[str, float], part: str, name: str) -> Any:
     from pipeline import process
 
     function = getattr(process, name)

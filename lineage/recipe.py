@@ -13,10 +13,12 @@ import dataclasses
 import difflib
 import functools
 import math
+import os
+import re
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -27,6 +29,7 @@ from lineage.secrets import redacted
 
 T = TypeVar("T")
 
+_PATH_VARIABLE: Final = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 _MAX_DEPTH: Final = 50
 """Tables and lists within each other. No recipe comes near, and Python's recursion ends far above."""
 
@@ -82,19 +85,21 @@ def key(
     at_most: float | None = None,
     above: float | None = None,
     choices: Sequence[str] | None = None,
+    is_path: bool = False,
     help: str = "",
     unit: str = "",
     source: str = "",
 ) -> Any:
     """A field of a recipe table: its default (none: required), its bounds and one line of help.
 
-    `choices` bounds a str, or each member of a tuple[str, ...]. `unit` is what a number counts, where the key's name
+    `choices` bounds a str, or each member of a tuple[str, ...]; with `is_path` it is what `expanded_path` gives. `unit` is what a number counts, where the key's name
     does not end in it; `source` is where a published threshold comes from."""
     metadata = {
         "at_least": at_least,
         "at_most": at_most,
         "above": above,
         "choices": choices,
+        "is_path": is_path,
         "help": help,
         "unit": unit,
         "source": source,
@@ -301,12 +306,41 @@ def _convert_scalar(hint: Any, value: Any, where: str, bounds: Mapping[str, Any]
         value = float(value)
     if not isinstance(value, hint) or (hint is not bool and isinstance(value, bool)):
         raise RecipeError(f"{where} = {_shorten(value)}: expected {names[hint]}", where)
+    if bounds.get("is_path"):
+        value = expanded_path(value, where)
     if hint in (int, float):
         _check_bounds(value, where, bounds)
     choices = bounds.get("choices")
     if choices is not None and value not in choices:
         raise RecipeError(f"{where} = {_shorten(value)}: expected one of {', '.join(map(repr, choices))}", where)
     return value
+
+
+def expanded_path(path: str, where: str) -> str:
+    """A path with `~`, `~user`, `$NAME` and `${NAME}` as a shell has them; a URL as it is. RecipeError, which names the
+    key or option `where` that gives the path, for a variable that is not set and a user that is not there."""
+    scheme, found, rest = path.partition("://")
+    if found and scheme != "file":
+        return path
+
+    def value(variable: re.Match[str]) -> str:
+        name = variable[1] or variable[2]
+        if name not in os.environ:
+            raise RecipeError(
+                f"{where} = {path!r}: the variable {name} is not set: set it, or write the path out", where
+            )
+        return os.environ[name]
+
+    filled = _PATH_VARIABLE.sub(value, rest if found else path)
+    home = os.path.expanduser(filled)
+    if home.startswith("~"):
+        user = home.partition("/")[0]
+        raise RecipeError(
+            f"{where} = {path!r}: there is no home of {user[1:]!r} here: write the path out, and ./{user} for a file"
+            " of that name",
+            where,
+        )
+    return f"{scheme}{found}{home}" if found else home
 
 
 def _check_bounds(value: float, where: str, bounds: Mapping[str, Any]) -> None:
@@ -336,3 +370,23 @@ def as_plain(recipe: Any) -> Any:
 def as_toml(recipe: Any) -> str:
     """The resolved recipe as TOML: `load_recipe` of it gives an equal recipe."""
     return tomli_w.dumps(as_plain(recipe))
+
+
+def shown_value(where: str, value: Any) -> str:
+    """A value of a plain recipe, as a recipe has it; None is a key that is not given."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "not given" if value is None else repr(value)
+
+
+def differing(ours: Any, theirs: Any, shown: Callable[[str, Any], str] = shown_value, where: str = "") -> list[str]:
+    """The dotted keys in which two plain recipes differ, with both values as `shown` gives them, a line each."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        names = sorted(ours.keys() | theirs.keys())
+        pairs = [(_dotted(where, name), ours.get(name), theirs.get(name)) for name in names]
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        both = zip(ours, theirs, strict=True)
+        pairs = [(f"{where}[{position}]", one, other) for position, (one, other) in enumerate(both)]
+    else:
+        return [f"{where} is {shown(where, ours)} now and was {shown(where, theirs)}"] if ours != theirs else []
+    return [line for name, one, other in pairs for line in differing(one, other, shown, name)]

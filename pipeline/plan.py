@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +24,7 @@ from lineage.storage.lock import LEASE_FILE
 from lineage.store.checksum_update import WORK
 from lineage.store.mend import mend_tables
 from pipeline.inputs.files import CONNECTIONS, Input, input_size, input_version, list_inputs
-from pipeline.inputs.kinds import check_kinds
+from pipeline.inputs.kinds import check_fields, check_kinds
 from pipeline.recipe import MAX_FILES, PipelineRecipe, check_output, comparing, differing_keys, recipe_of, tables_of
 from pipeline.report.run_summary import RUN_FILE, read_summary
 from stages.dedup.minhash import scheme_name
@@ -37,6 +37,8 @@ from stages.tokens.tokenizer import TOKENIZER_FILES
 _ENCODERS = "pipeline.models.encoder"
 
 PLAN = "work/plan.json"
+UNIT_MARKER = "unit.json"
+"""What the reading of an input file publishes last, in the folder of its unit."""
 _WHOLE_HASH_BYTES = 64 << 20
 _PROBE_BYTES = 64 << 10
 _NUM_PROBES = 16
@@ -63,7 +65,7 @@ class Unit:
     @property
     def marker(self) -> str:
         """What its reading publishes last."""
-        return f"{self.folder}/unit.json"
+        return f"{self.folder}/{UNIT_MARKER}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +87,11 @@ class RunPlan:
 
 def plan_run(recipe: PipelineRecipe) -> RunPlan:
     """List and probe the inputs, hash the named files: the plan of this run. RecipeError names what is missing, and
-    inputs that no reader is for."""
+    inputs that no reader is for or that lack a field."""
     inputs = [list_inputs(source) for source in recipe.source]
-    for of_source in inputs:
+    for source, of_source in zip(recipe.source, inputs, strict=True):
         check_kinds(of_source, recipe.limits.max_window_bytes, recipe.limits.max_bad_records)
+        check_fields(of_source, source, recipe.limits)
     return make_plan(recipe, inputs, _probes([found for of_source in inputs for found in of_source]))
 
 
@@ -337,24 +340,36 @@ def _digest(value: Any) -> str:
     return content_hash(json.dumps(value, sort_keys=True, ensure_ascii=True).encode()).hex()
 
 
-def check_same_run(plan: RunPlan, *, trial: bool = False) -> bool:
+def check_same_run(plan: RunPlan, say: Callable[[str], None] = lambda line: None, *, trial: bool = False) -> bool:
     """Compare `plan` with what its output folder holds, and record it there if the folder is new. True if the run is
-    finished already. RecipeError names every difference. A `trial` takes the place of an earlier one that differs."""
+    finished already. RecipeError names every difference; where the run that is there has read no document yet, nothing
+    can be lost: `plan` takes its place, which `say` is told. A `trial` takes the place of an earlier one that
+    differs."""
     out = plan.out
     if trial:
         _clear_other_trial(plan)
     if out.exists("index.json"):
-        _refuse_differences(plan, read_summary(out).identity, compare_versions=False)
+        if found := _differences(plan, read_summary(out).identity, compare_versions=False):
+            raise RecipeError(_refusal(plan, "a finished run", found))
         mend_tables(out)
         out.sync_all(WORK)  # what the index names is on the disk before the work that could make it again goes
         clear_work(out)  # a kill after the index was published may have left some of it
         return True
     if out.exists(PLAN):
-        _refuse_differences(plan, json.loads(out.read(PLAN)), compare_versions=True)
-        return False
-    if out.exists(RUN_FILE) and not _was_purged(out):
+        recorded = json.loads(out.read(PLAN))
+        found = _differences(plan, recorded, compare_versions=True)
+        if not found:
+            return False
+        if _has_read(out, recorded["recipe"]):
+            num_read = sum(name.endswith(f"/{UNIT_MARKER}") for name in out.names("work/units"))
+            there = f"a run that has read {num_read:,} of its {len(recorded['inputs']):,} input files"
+            raise RecipeError(_refusal(plan, there, found))
+        clear_work(out)
+        say(f"{out.url}: the run there had read no document, so it begins anew with other settings:{_listed(found)}")
+    elif out.exists(RUN_FILE) and not _was_purged(out):
         # All was published and the index lost: the same run writes the same files.
-        _refuse_differences(plan, read_summary(out).identity, compare_versions=True)
+        if found := _differences(plan, read_summary(out).identity, compare_versions=True):
+            raise RecipeError(_refusal(plan, "a run whose index is lost", found))
         out.publish(PLAN, json.dumps(plan.identity, sort_keys=True, indent=1).encode())
         return False
     strangers = [name for name in out.names() if name != LEASE_FILE]
@@ -375,14 +390,12 @@ def _clear_other_trial(plan: RunPlan) -> None:
     if not is_finished and not out.exists(PLAN):
         return
     recorded = read_summary(out).identity if is_finished else json.loads(out.read(PLAN))
-    try:
-        _refuse_differences(plan, recorded, compare_versions=True)
-    except RecipeError:
-        # One that was purged stays as it is: the next trial might bring back what that took.
-        if _was_purged(out) or not all(source.get("limit_documents") for source in recorded["recipe"]["source"]):
-            raise
-    else:
+    found = _differences(plan, recorded, compare_versions=True)
+    if not found:
         return
+    # One that was purged stays as it is: the next trial might bring back what that took.
+    if _was_purged(out) or not all(source.get("limit_documents") for source in recorded["recipe"]["source"]):
+        raise RecipeError(_refusal(plan, "another run" if is_finished else "an unfinished run", found))
     if is_finished:
         out.publish(PLAN, json.dumps(recorded, sort_keys=True, indent=1).encode())
         out.remove("index.json")
@@ -399,18 +412,36 @@ def _was_purged(out: Folder) -> bool:
     return bool([name for name in out.names("lineage/purged") if name.endswith(".parquet")])
 
 
-def _refuse_differences(plan: RunPlan, recorded: Mapping[str, Any], *, compare_versions: bool) -> None:
+def _has_read(out: Folder, recipe: Mapping[str, Any]) -> bool:
+    """Whether an unfinished run of this plain recipe has anything that is worth keeping: a document of an input file
+    that was read whole, as its unit's marker counts them, or what models answered. (What a kill left of other files is
+    of no use to a later call.)"""
+    names = out.names("work/units")
+    if recipe["classifier"] or recipe["step"]:
+        return bool(names)
+    return any(json.loads(out.read(name))["num_documents"] for name in names if name.endswith(f"/{UNIT_MARKER}"))
+
+
+def _refusal(plan: RunPlan, there: str, found: Sequence[str]) -> str:
+    return (
+        f"{plan.out.url} holds {there}, with other settings or inputs; it cannot be continued with these:"
+        f"{_listed(found)}\nRestore them, or name another run.output."
+    )
+
+
+def _listed(found: Sequence[str]) -> str:
+    more = [f"and {len(found) - 20} more"] if len(found) > 20 else []
+    return "".join(f"\n  {line}" for line in [*found[:20], *more])
+
+
+def _differences(plan: RunPlan, recorded: Mapping[str, Any], *, compare_versions: bool) -> list[str]:
+    """In what a plan and a recorded one differ, a line each."""
     ours = json.loads(json.dumps(plan.identity))
     recorded = _with_absolute_places(recordable(recorded))  # an earlier release wrote credentials down
     found = differing_keys(ours["recipe"], recorded["recipe"])
     for what in ("inputs", "files", "outputs", *(["versions"] if compare_versions else [])):
         found += _differing_entries(what, ours[what], recorded[what])
-    if found:
-        shown = "\n  ".join(found[:20]) + (f"\n  and {len(found) - 20} more" if len(found) > 20 else "")
-        raise RecipeError(
-            f"{plan.out.url} holds a run with other settings or inputs; it cannot be continued with these:\n  {shown}\n"
-            "Restore them, or name another run.output."
-        )
+    return found
 
 
 def _differing_entries(what: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Sequence[str]:

@@ -22,7 +22,7 @@ from rich.filesize import decimal
 
 from lineage.index.output_index import Index, Shard
 from lineage.storage.lock import hold
-from pipeline.cluster.session import units_session
+from pipeline.cluster.session import units_session, what_starts
 from pipeline.cluster.tasks import TaskResources, check_resources
 from pipeline.dedup.corpus import DedupResult, deduplicate
 from pipeline.model_stages.actors import check_can_work, models_of, plan_actors
@@ -76,14 +76,14 @@ def run(
         more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
         reporter.say(f"The credentials of {places[0]}{more} are used, and recorded nowhere.")
     with hold(plan.out, "sluice run") as held:
-        if check_same_run(plan, trial=trial):
+        if check_same_run(plan, reporter.say, trial=trial):
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             return read_summary(plan.out)
         state = Run(plan=plan, reporter=reporter, held=held)
         for line in [] if tokenizer is None else tokenizer.lines():
             reporter.say(line)
         size = decimal(sum(unit.input.size for unit in plan.units))
-        starting = "" if recipe.ray.in_process else "; starting Ray, which takes some seconds"
+        starting = "" if recipe.ray.in_process else f"; {what_starts(recipe.ray.address)}"
         reporter.say(f"{len(plan.units):,} input files, {size}{starting}")
         with units_session(recipe.ray):
             for stage in RAY_STAGES:  # now, and not when the stage comes

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
-from lineage.recipe import RecipeError, key, load_recipe, parse_table, with_overrides
+from lineage.recipe import RecipeError, differing, key, load_recipe, parse_table, shown_value, with_overrides
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, is_remote, not_for_tables
 from stages.chain import DEFAULT_STEPS, check_steps
@@ -48,7 +48,7 @@ class RunTable:
     """[run]"""
 
     name: str = key(help="a name for people")
-    output: str = key(help="OUT: a folder or an s3:// URL")
+    output: str = key(is_path=True, help="OUT: a folder or an s3:// URL")
     seed: int = key(0, at_least=0, at_most=2**63 - 1, help="of the order of documents in shards")
     keep_text: bool = key(
         False,
@@ -63,8 +63,9 @@ class SourceTable:
 
     name: str = key(help="letters, digits, dot, dash, underscore: a folder below shards/ and documents/")
     inputs: tuple[str, ...] = key(
+        is_path=True,
         help="paths, globs, s3://, gs://, az:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the"
-        " environment), or a Common Crawl *.paths.gz list"
+        " environment), or a Common Crawl *.paths.gz list",
     )
     format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = key(
         "auto", help="auto: by the name of each file, or else its first bytes; warc is ARC and WACZ too"
@@ -124,7 +125,7 @@ class LimitsTable:
 class PurgesTable:
     """[purges]"""
 
-    honour: tuple[str, ...] = key((), help="earlier outputs: what was purged there stays out here")
+    honour: tuple[str, ...] = key((), is_path=True, help="earlier outputs: what was purged there stays out here")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -411,25 +412,8 @@ def differing_keys(
     ours: dict[str, Any], theirs: dict[str, Any], ignore: frozenset[str] = frozenset({"ray"})
 ) -> list[str]:
     """The dotted keys in which two plain recipes differ, with both values; top-level tables in `ignore` aside."""
-    found: list[str] = []
-    _differ(
-        {k: v for k, v in ours.items() if k not in ignore},
-        {k: v for k, v in theirs.items() if k not in ignore},
-        "",
-        found,
-    )
-    return found
-
-
-def _differ(ours: Any, theirs: Any, where: str, found: list[str]) -> None:
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        for name in sorted(ours.keys() | theirs.keys()):
-            _differ(ours.get(name), theirs.get(name), f"{where}.{name}" if where else name, found)
-    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        for position, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-            _differ(a, b, f"{where}[{position}]", found)
-    elif ours != theirs:
-        found.append(f"{where} is {_shown(where, ours)} now and was {_shown(where, theirs)}")
+    mine, other = ({k: v for k, v in recipe.items() if k not in ignore} for recipe in (ours, theirs))
+    return differing(mine, other, shown=_shown)
 
 
 def _shown(where: str, value: Any) -> str:
@@ -437,6 +421,4 @@ def _shown(where: str, value: Any) -> str:
     table, _, name = where.rpartition(".")
     if value is None and table == "quality" and (defaults := threshold_defaults(name)):
         return "not given (" + ", ".join(f"{variant}: {default:g}" for variant, default in defaults.items()) + ")"
-    if isinstance(value, bool):
-        return str(value).lower()  # as a recipe has it
-    return "not given" if value is None else repr(value)
+    return shown_value(where, value)

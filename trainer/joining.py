@@ -11,7 +11,6 @@ from lineage.storage.folder import Folder
 from trainer.checkpoint.same_model import check_resumed
 from trainer.checkpoint.store import (
     Checkpoint,
-    CheckpointError,
     Position,
     abandoned,
     claim_folder,
@@ -22,6 +21,7 @@ from trainer.checkpoint.store import (
 from trainer.feed.feed import Feed
 from trainer.model.sizes import ModelConfig
 from trainer.provenance.facts import check_output, claim_output
+from trainer.provenance.same_plan import check_same_plan
 from trainer.recovery.attempts import Attempt, attempts, begin, claim
 
 
@@ -40,9 +40,8 @@ def join(
     """Claim the next attempt of the run of this name on rank 0, unless output or checkpoints are another run's, and
     broadcast it.
 
-    RecipeError where they are, or where the newest checkpoint was saved of another model, CheckpointError where its
-    order is another."""
-    shared: list[Joined | CheckpointError | RecipeError | None] = [None]
+    RecipeError where they are, or where the newest checkpoint was saved of another model or in another order."""
+    shared: list[Joined | RecipeError | None] = [None]
     if dist.get_rank() == 0:
         try:
             check_output(run, output)
@@ -52,7 +51,7 @@ def join(
             number = claim(output)
             newest, position = _newest(output, checkpoints)
             _check_position(position, output, data, config)
-        except (CheckpointError, RecipeError) as error:
+        except RecipeError as error:
             shared = [error]
         else:
             first_step, parent = (newest.step, newest.attempt) if newest else (0, None)
@@ -63,7 +62,7 @@ def join(
                 delete(checkpoints, name)
             shared = [Joined(attempt=attempt, name=newest.name if newest else None, position=position)]
     dist.broadcast_object_list(shared, src=0, group=control)
-    if isinstance(shared[0], CheckpointError | RecipeError):
+    if isinstance(shared[0], RecipeError):
         raise shared[0]
     assert shared[0] is not None
     return shared[0]
@@ -75,16 +74,15 @@ def _newest(output: Folder, checkpoints: Folder) -> tuple[Checkpoint | None, Pos
 
 
 def _check_position(position: Position | None, output: Folder, data: Feed, config: ModelConfig) -> None:
-    """RecipeError where a checkpoint's model is not that of this recipe, CheckpointError where its order is not the one
-    that this recipe and data give."""
+    """RecipeError where a checkpoint's model is not that of this recipe, or its order not the one that this recipe and
+    data give."""
     if position is None:
         return
     check_resumed(position, output, config)
-    version, fingerprint = data.order_version, data.fingerprint(position.step)
-    if (position.order_version, position.plan_fingerprint) != (version, fingerprint):
-        raise CheckpointError(
-            f"the newest checkpoint (step {position.step}) was made with order version {position.order_version} and "
-            f"plan {position.plan_fingerprint}; this recipe and data give version {version} and plan {fingerprint}. "
-            "Data, seed, seq_len, global_batch, validation, window and past mixtures must stay; give a changed run "
-            "another train.output"
-        )
+    check_same_plan(
+        output,
+        data.dataset.order.plan,
+        step=position.step,
+        order_version=position.order_version,
+        fingerprint=position.plan_fingerprint,
+    )

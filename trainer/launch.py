@@ -32,10 +32,11 @@ from ray.util.metrics import Gauge
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage.folder import Folder, filesystem
 from lineage.store.delta import StoreError
+from trainer.checkpoint.room import NoRoomError
 from trainer.checkpoint.store import CheckpointError, complete_checkpoints
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
-from trainer.loop import LaunchContext, TrainingResult, train
+from trainer.loop import LaunchContext, train
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout
@@ -44,6 +45,7 @@ from trainer.processes.placement import LabelledNode, Workers, label_selectors, 
 from trainer.processes.runtime import collective_timeout, join_process_group
 from trainer.recovery.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.recovery.faults import TrainingStoppedError
+from trainer.result import TrainingResult
 from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.step_report import StepReport
 
@@ -52,7 +54,8 @@ STOP: Final = "stop-requested"
 _STARTS_WITHOUT_PROGRESS: Final = 4
 _STOP_POLL_SECONDS: Final = 5.0
 _FINAL_ERRORS: Final = {
-    error.__name__: error for error in (RecipeError, CheckpointError, FencedOutError, StoreError, TrainingStoppedError)
+    error.__name__: error
+    for error in (RecipeError, CheckpointError, NoRoomError, FencedOutError, StoreError, TrainingStoppedError)
 }
 _ON_ONE_RANK: Final = (FencedOutError, StoreError)
 """Errors that the process which writes meets, while the others wait for it in a collective."""

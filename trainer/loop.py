@@ -44,6 +44,7 @@ from trainer.recovery.attempts import Fence, record_failure
 from trainer.recovery.faults import SkipCounter, SpikeWindow
 from trainer.recovery.watchdog import Watchdog
 from trainer.reporter import StepReporter
+from trainer.result import TrainingResult
 from trainer.step import StepContext, StepOutcome, evaluate, train_step
 from trainer.telemetry.profiling import Profiler
 from trainer.telemetry.sinks import print_epochs, standard_sinks
@@ -62,18 +63,6 @@ class LaunchContext:
     more_sinks: Sequence[Sink] = ()
     stop_requested: Callable[[], bool] = lambda: False
     after_step: Callable[[int], None] = lambda step: None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingResult:
-    """How a start of the run ended. `loss`: of the last step that counted, None where this start had none;
-    `checkpoint`: the folder of the newest one."""
-
-    step: int
-    attempt: int
-    loss: float | None
-    finished: bool
-    checkpoint: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ class TrainRunTable:
 class DataTable:
     """One entry of `train.data` where a run reads several outputs."""
 
-    out: str = key(help="the output folder or URL of a data run")
+    out: str = key(is_path=True, help="the output folder or URL of a data run")
     prefix: str = key("", help="put before the names of its sources, so that two outputs may share a name")
 
 
@@ -61,7 +61,7 @@ class CheckpointTable:
     every: int = key(100, at_least=1, help="steps between checkpoints")
     keep: int = key(3, at_least=1, help="the newest ones that are kept")
     keep_every: int = key(0, at_least=0, help="checkpoints of these multiples of steps are kept for ever; 0: none")
-    path: str | None = key(None, help="folder or URL of the checkpoints; not given: <output>/checkpoints")
+    path: str | None = key(None, is_path=True, help="folder or URL of the checkpoints; not given: <output>/checkpoints")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +70,7 @@ class CacheTable:
 
     dir: str | None = key(
         None,
+        is_path=True,
         help="not given: <output>/cache where shards are remote (sluice-cache in the system's temporary folder where "
         "the output is remote too), none where they are local",
     )
@@ -134,9 +135,9 @@ class MixtureTable:
 class TrainTable:
     """`[train]`."""
 
-    data: str | tuple[DataTable, ...] = key(help="OUT, or a list of {out, prefix}")
-    output: str = key(help="folder or URL of what the run leaves")
-    model: str = key(help="debug, moe-debug, 125M, 1B, 8B, 70B, 405B, or the path of a config.json")
+    data: str | tuple[DataTable, ...] = key(is_path=True, help="OUT, or a list of {out, prefix}")
+    output: str = key(is_path=True, help="folder or URL of what the run leaves")
+    model: str = key(is_path=True, help="debug, moe-debug, 125M, 1B, 8B, 70B, 405B, or the path of a config.json")
     seq_len: int = key(at_least=2, at_most=1 << 21, help="tokens of a sequence")
     global_batch: int = key(at_least=1, help="sequences of a step, over all processes; fixed for a run")
     steps: int = key(at_least=1, help="the last step's number plus one")
@@ -160,7 +161,7 @@ class TrainTable:
     zero: Literal[3, 2, 1, 0] = key(
         3, help="what is sharded over dp_shard: 3 parameters too, 2 gradients and states, 1 states, 0 nothing (DDP)"
     )
-    init_from: str | None = key(None, help="a folder of Llama safetensors, or a checkpoint")
+    init_from: str | None = key(None, is_path=True, help="a folder of Llama safetensors, or a checkpoint")
     profile: tuple[int, int] | None = key(None, at_least=0, help="first and last step of a torch profiler trace")
     validation: float = key(0.0, at_least=0, at_most=0.5, help="share of each source's sequences held out")
     eval_every: int = key(0, at_least=0, help="steps between evaluations; 0: only where validation > 0, at the end")

@@ -14,20 +14,27 @@ from lineage.index.output_index import check_outside
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
-from trainer.checkpoint.store import check_owner, is_checkpoint
+from trainer.checkpoint.room import check_room
+from trainer.checkpoint.same_model import check_resumed
+from trainer.checkpoint.store import Position, check_owner, complete_checkpoints, is_checkpoint, read_position
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
-from trainer.model.sizes import check_model_name, model_config
+from trainer.model.sizes import ModelConfig, check_model_name, model_config
 from trainer.options import TrainRecipe, TrainTable
 from trainer.order import Order
 from trainer.parallel.checks import check_layout
 from trainer.processes.placement import local_cpus
-from trainer.provenance.facts import check_name, check_output
+from trainer.provenance.facts import FactLog, check_name, check_output, commit
+from trainer.provenance.same_plan import check_same_plan
 from trainer.recovery.attempts import attempts
+from trainer.result import TrainingResult
+from trainer.telemetry.metrics_file import last_reports
 
 _USEFUL_EPOCHS: Final = 16
 """Passes beyond which repeated data adds almost nothing: Muennighoff et al. 2023 (2305.16264), section 6: the fit has
 a half-life of about 15 repetitions."""
+_CHECKPOINT_BYTES: Final = 12
+"""Of a parameter: its weight and AdamW's two moments, in float32."""
 _MOST_SHARING: Final = 8
 """Workers that may share a processor of this machine before a start is refused."""
 
@@ -40,9 +47,9 @@ def check_recipe(recipe: TrainRecipe) -> list[str]:
     """Lines that the user should read before the run: how many epochs it sees, and what looks like a mistake.
 
     RecipeError for a model that is none, a place to write within the output of a data run, a layout that does not fit
-    the model, a run.name that belongs to another output, an output or checkpoints of another run, sizes or a mixture
-    that do not fit the data, and far more workers than this machine has processors; NotFinishedError where train.data
-    is no output, MissingShardError where a shard of it is gone."""
+    the model, a checkpoint of another model or order, a run.name that belongs to another output, an output or
+    checkpoints of another run, sizes or a mixture that do not fit the data, and far more workers than this machine has
+    processors; NotFinishedError where train.data is no output, MissingShardError where a shard of it is gone."""
     check_model_name(recipe.train.model)
     for name, place in _written(recipe.train).items():
         if place is not None:
@@ -56,7 +63,66 @@ def check_recipe(recipe: TrainRecipe) -> list[str]:
     _check_init_from(recipe)
     if recipe.train.checkpoint.path is not None:
         check_owner(Folder(recipe.train.checkpoint.path), Folder(recipe.train.output))
-    return [*_epochs(make_order(recipe, corpus), recipe.train.steps), *sharing]
+    order = make_order(recipe, corpus)
+    _check_newest(recipe, config, order)
+    _check_room(recipe, config)
+    return [*_epochs(order, recipe.train.steps), *sharing]
+
+
+def _newest(recipe: TrainRecipe) -> tuple[Folder, Position] | None:
+    """The run's newest complete checkpoint and what it records, where there is one."""
+    output = Folder(recipe.train.output)
+    folder = Folder(recipe.train.checkpoint.path or output.at("checkpoints"))
+    complete = complete_checkpoints(folder, attempts(output))
+    if not complete:
+        return None
+    newest = folder.folder(complete[-1].name)
+    return newest, read_position(newest)
+
+
+def _check_newest(recipe: TrainRecipe, config: ModelConfig, order: Order) -> None:
+    """RecipeError where the run cannot go on from its newest checkpoint: another model, another order."""
+    found = _newest(recipe)
+    if found is None:
+        return
+    output, position = Folder(recipe.train.output), found[1]
+    check_resumed(position, output, config)
+    check_same_plan(
+        output,
+        order.plan,
+        step=position.step,
+        order_version=position.order_version,
+        fingerprint=position.plan_fingerprint,
+    )
+
+
+def _check_room(recipe: TrainRecipe, config: ModelConfig) -> None:
+    """NoRoomError where the disk of the checkpoints cannot take one more. A run that is finished saves none."""
+    found = _newest(recipe)
+    if found is not None and found[1].step >= recipe.train.steps:
+        return
+    output = Folder(recipe.train.output)
+    checkpoints = Folder(recipe.train.checkpoint.path or output.at("checkpoints"))
+    check_room(checkpoints, config.num_parameters * _CHECKPOINT_BYTES)
+
+
+def finished(recipe: TrainRecipe) -> TrainingResult | None:
+    """What a run came to that has done all its steps: nothing has to be started for it. None where steps are left.
+    Facts that a store of the data has not taken yet are committed, as each start does."""
+    found = _newest(recipe)
+    if found is None or found[1].step < recipe.train.steps:
+        return None
+    folder, position = found
+    output = Folder(recipe.train.output)
+    commit(FactLog(output), open_corpus(recipe.train.outs).outputs)
+    counted = [report.loss for report in last_reports(output, lambda report: report.step < position.step)]
+    return TrainingResult(
+        step=position.step,
+        attempt=position.attempt,
+        loss=next((loss for loss in reversed(counted) if loss is not None), None),
+        finished=True,
+        checkpoint=folder.url,
+    )
 
 
 def _written(table: TrainTable) -> dict[str, str | None]:

@@ -3,9 +3,9 @@
 Names inside a Folder are relative and use "/". On disk a file is written under a temporary name that is unique to
 the attempt, synced and renamed; in an object store it is spooled to local disk and put in one request.
 
-What `publish` and `publish_new` write vouches for what the process wrote before: that is on the disk, with its folders,
-before the name appears, and the name is when they return. What `writing`, `write`, `publish_link` and the removals do is on the
-disk when the next of these, or `sync`, returns (see `durable`).
+What `publish`, `publish_new` and `mark` write vouches for what the process wrote before: that is on the disk, with its
+folders, before the name appears, and the name is when the first two return. What `write`, `writing`, `publish_link` and
+the removals do is on the disk when the next of these, or `sync`, returns (see `durable`).
 
 The temporary files of `name` lie in a folder `.tmp-name` beside it, each locked (flock) by its writer for as long as
 that lives. So the next writer of `name` finds what dead writers left without listing a large folder, and removes it.
@@ -247,6 +247,12 @@ class Folder:
         """The same of a file that vouches for nothing: it is on the disk when the next that does is published."""
         with self.writing(name) as file:
             file.write(data)
+
+    def mark(self, name: str, data: bytes) -> None:
+        """`write` a file that says that work is done, once all that this process wrote is on the disk. Its own name may
+        be lost with the power: the work is done again then."""
+        self.sync()
+        self.write(name, data)
 
     def publish_link(self, name: str, path: str) -> bool:
         """The local file `path` under another name here, at no cost in bytes; False, and nothing is done, where the two

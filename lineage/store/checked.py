@@ -42,6 +42,12 @@ Needs = Mapping[str, Sequence[tuple[Bound, Bound]]]
 """For each of some columns the ranges (both ends included) of which a row that is asked for has one."""
 
 
+_MENDS: Final = (
+    "where the machine lost its power, the same sluice run or sluice purge … --apply makes a commit again whose rows"
+    " are there"
+)
+
+
 def refusal(where: str, reason: str) -> DamagedFileError:
     """The error for a file that does not hold what was written."""
     return DamagedFileError(f"{where} is damaged: {reason}. Run sluice verify, and restore the file from a copy")
@@ -219,10 +225,14 @@ class LogSums:
         needed |= {file: digest for (number, file), digest in commits.items() if number > newest}
         for file, digest in needed.items():
             try:
-                found = content_hash(self._out.read(file)).hex()
+                data = self._out.read(file)
             except FileNotFoundError as error:
-                raise refusal(self._out.at(file), f"it is not there, and {CHECKSUMS_FILE} names it") from error
-            if found != digest:
+                raise refusal(
+                    self._out.at(file), f"it is not there, and {CHECKSUMS_FILE} names it; {_MENDS}"
+                ) from error
+            if not data:
+                raise refusal(self._out.at(file), f"it is empty; {_MENDS}")
+            if (found := content_hash(data).hex()) != digest:
                 raise refusal(self._out.at(file), f"its hash is {found}, {CHECKSUMS_FILE} says {digest}")
 
     def names(self, name: str) -> frozenset[str]:

@@ -6,6 +6,7 @@ an export of this version with the right hashes, and without files of an earlier
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from lineage.exports.manifest import MANIFEST, read_manifest, strays
@@ -71,5 +72,5 @@ def _check_file(to: Folder, name: str, digest: str) -> Iterator[Problem]:
 def _ways_out(out: Folder, row: ExportRow) -> str:
     return (
         f"The same `sluice export` call brings it to what {out.url} holds now; if the copy is none of yours any more:"
-        f" sluice purge {out.url} --forget-export {row.name} --reason … --by … --apply"
+        f" sluice purge {shlex.quote(out.url)} --forget-export {shlex.quote(row.name)} --reason … --by … --apply"
     )

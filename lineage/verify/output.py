@@ -16,6 +16,7 @@ streams by shard and by bucket: memory is that of about a million rows, whatever
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -153,7 +154,7 @@ def _check_returned(out: Folder, index: Index, files: Sequence[str]) -> Iterator
             "purged.returned",
             f"document {doc_id.hex()}",
             f"was purged and is there again, in {', '.join(dict.fromkeys(holding))}; purge it again with"
-            f" sluice purge {out.url} --doc {doc_id.hex()} --reason … --by … --apply",
+            f" sluice purge {shlex.quote(out.url)} --doc {doc_id.hex()} --reason … --by … --apply",
         )
 
 

@@ -6,6 +6,15 @@ import argparse
 import importlib
 from collections.abc import Sequence
 
+from lineage.recipe import expanded_path
+
+PATHS = frozenset({
+    "out", "recipe", "recipes", "a", "b", "to", "from_output", "scan", "file", "warc", "against", "control",
+    "tokenizer", "runs", "weights", "losses", "test_weights", "test_losses", "folder",
+})  # fmt: skip
+"""Options and arguments, by the names under which they are parsed, that are paths or URLs."""
+
+_ARGUMENTS = ("out", "recipe", "recipes", "a", "b")
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("pipeline.cli.demo", "the whole way in a few minutes: crawl, pipeline, training, trace, purge, proof"),
     "run": ("pipeline.cli.corpus.run", "the data pipeline of a recipe, resumable"),
@@ -53,5 +62,26 @@ def parse_command(name: str, argv: Sequence[str]) -> argparse.Namespace:
     )
     module.configure(parser)
     if any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in parser._actions):
-        return parser.parse_args(argv)
-    return parser.parse_intermixed_args(argv)
+        return _with_paths(parser.parse_args(argv))
+    return _with_paths(parser.parse_intermixed_args(argv))
+
+
+def _with_paths(options: argparse.Namespace) -> argparse.Namespace:
+    """The options with their paths as a shell has them, which leaves `--to=~/x` and what is quoted as it is; `expanded`
+    has each that changed, by what was given. RecipeError as of `expanded_path`."""
+    options.expanded = {}
+    for name in PATHS & vars(options).keys():
+        given = getattr(options, name)
+        if isinstance(given, str):
+            setattr(options, name, _expanded(given, name, options))
+        elif isinstance(given, list):
+            setattr(options, name, [_expanded(one, name, options) for one in given])
+    return options
+
+
+def _expanded(given: str, name: str, options: argparse.Namespace) -> str:
+    option = {"from_output": "--from", "scan": "--from"}.get(name, f"--{name.replace('_', '-')}")
+    path = expanded_path(given, name.upper() if name in _ARGUMENTS else option)
+    if path != given:
+        options.expanded[given] = path
+    return path

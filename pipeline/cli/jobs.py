@@ -4,13 +4,14 @@
   sluice jobs --address http://127.0.0.1:8265 --logs sluice-run-0123456789ab
   sluice jobs --address http://127.0.0.1:8265 --stop sluice-run-0123456789ab
 
-A stopped run loses nothing: submit it again and it continues.
+Without --address the one in RAY_ADDRESS is taken. A stopped run loses nothing: submit it again and it continues.
 """
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from datetime import timedelta
 
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +19,7 @@ from rich.text import Text
 from pipeline.cli.arguments import add_json
 from pipeline.cli.printing import console, print_json
 from pipeline.cli.submit import add_address, connect
+from pipeline.terminal import visible
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,8 +52,10 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json([asdict(job) for job in jobs])
         return 0
-    table = Table("job", "status", "command", box=None)
+    table = Table("job", "status", "started (UTC)", "took", "output", "command", box=None)
     for job in jobs:
-        table.add_row(job.id, job.status, Text(job.command))
+        took = "" if job.seconds is None else str(timedelta(seconds=round(job.seconds)))
+        words = (job.status, job.started_at or "", took, job.output or "", job.command)
+        table.add_row(job.id, *(Text(visible(word)) for word in words))
     console().print(table)
     return 0

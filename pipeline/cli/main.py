@@ -45,9 +45,8 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
 
     set_ray_environment()  # several commands import modules that import ray before they join a session
     module = importlib.import_module(COMMANDS[name][0])
-    options = parse_command(name, argv)
     try:
-        return int(module.run(options))
+        return int(module.run(parse_command(name, argv)))
     except RecipeError as error:
         return _complain(name, error, 2)
     except (FailedError, ValueError, LookupError, OSError, RuntimeError) as error:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -57,13 +58,21 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def add_address(parser: argparse.ArgumentParser) -> None:
     """`--address`, for the commands that talk to a cluster."""
-    parser.add_argument("--address", metavar="URL", help="of the cluster's dashboard, as http://127.0.0.1:8265")
+    parser.add_argument(
+        "--address", metavar="URL", help="of the cluster's dashboard, as http://127.0.0.1:8265 (RAY_ADDRESS)"
+    )
 
 
 def connect(address: str | None) -> JobClient:
-    """A client of the cluster at `address`, with the token that this shell holds."""
-    if not address or not address.startswith(("http://", "https://")):
-        raise RecipeError(f"--address {address or ''}: expected the URL of the dashboard, as http://127.0.0.1:8265")
+    """A client of the cluster at `address`, else at RAY_ADDRESS, with the token that this shell holds."""
+    name, address = ("--address", address) if address else ("RAY_ADDRESS", os.environ.get("RAY_ADDRESS"))
+    if not address:
+        raise RecipeError(
+            "--address is missing, and RAY_ADDRESS is not set: expected the URL of the dashboard, as"
+            " http://127.0.0.1:8265"
+        )
+    if not address.startswith(("http://", "https://")):
+        raise RecipeError(f"{name} {address}: expected the URL of the dashboard, as http://127.0.0.1:8265")
     from pipeline.cluster.job_client import JobClient, find_token
 
     return JobClient(address, find_token(os.environ, Path.home()))
@@ -90,20 +99,25 @@ def run(options: argparse.Namespace) -> int:
     client = connect(options.address)
     job, was_there = start(client, submission, object_store_settings(), again=options.again)
     _say(_greeting(job, was_there))
+    if options.detach and not job.ended:
+        _say(f"Attach by the same call without --detach; or look:\n{next_calls(options.address, job.id)}")
     if not options.detach:
         try:
             job = follow(client, job.id, _to_stderr if options.json else _to_stdout)
         except KeyboardInterrupt:
-            _say(
-                f"\ndetached: job {job.id} goes on. Attach by the same call again; or look:\n"
-                f"  sluice jobs --address {options.address} --logs {job.id}\n"
-                f"  sluice jobs --address {options.address} --stop {job.id}"
-            )
+            calls = next_calls(options.address, job.id)
+            _say(f"\ndetached: job {job.id} goes on. Attach by the same call again; or look:\n{calls}")
             return 130
         _say(f"job {job.id}: {job.status}. {job.message if job.status != 'SUCCEEDED' else ''}".rstrip())
     if options.json:
         print_json({**asdict(job), "attached": was_there})
     return 0 if options.detach and not job.ended else job.code
+
+
+def next_calls(address: str | None, job_id: str) -> str:
+    """The calls that show and stop a job, a line each; the address is left out where RAY_ADDRESS gives it."""
+    begin = "  sluice jobs" if not address else f"  sluice jobs --address {shlex.quote(address)}"
+    return f"{begin} --logs {shlex.quote(job_id)}\n{begin} --stop {shlex.quote(job_id)}"
 
 
 def _greeting(job: ClusterJob, was_there: bool) -> str:

@@ -6,11 +6,15 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+OUTPUT: Final = "sluice_output"
+"""The key of a job's metadata that names the place it writes to."""
 _ENDED: Final = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
@@ -28,13 +32,18 @@ class BrokenLogError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterJob:
-    """A job as the cluster describes it; `exit_code` is its command's, None while it runs or where it never ended."""
+    """A job as the cluster describes it; `exit_code` is its command's, None while it runs or where it never ended.
+    `started_at` is in UTC (ISO 8601), `seconds` counts from there to its end or to now; None before it starts. `output`
+    is the place that it writes to, None where the submission did not say."""
 
     id: str
     status: str
     command: str
     message: str
     exit_code: int | None
+    started_at: str | None = None
+    seconds: float | None = None
+    output: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -163,7 +172,21 @@ def _job(details: Any) -> ClusterJob:
         command=command,
         message=str(details.message or ""),
         exit_code=details.driver_exit_code,
+        started_at=_utc(details.start_time),
+        seconds=_seconds(details.start_time, details.end_time),
+        output=(details.metadata or {}).get(OUTPUT),
     )
+
+
+def _utc(milliseconds: int | None) -> str | None:
+    if not milliseconds:
+        return None
+    return datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _seconds(start: int | None, end: int | None) -> float | None:
+    """From the cluster's clock; of a job that runs, to this machine's time."""
+    return max((end or time.time() * 1000) - start, 0.0) / 1000 if start else None
 
 
 def _first_line(error: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, Final, TextIO, cast
 
 from lineage.recipe import RecipeError
 from pipeline.cluster.address import reachable
@@ -23,6 +24,12 @@ from pipeline.cluster.local_services import without_cluster_actors, without_clus
 from pipeline.recipe import IN_PROCESS, RayTable
 
 _log = logging.getLogger(__name__)
+
+_MOST_SOCKET_BYTES: Final = 107
+"""Of a socket's path: `sun_path` has 108 with the zero behind it (unix(7))."""
+_SOCKET: Final = "/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store.1"
+"""The longest path of a socket that Ray makes below its folder for temporary files."""
+_SHORT_FOLDER: Final = "/tmp"
 
 
 class RayStartError(RuntimeError):
@@ -70,18 +77,58 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
             "include_dashboard": False,
             "object_store_memory": _object_store_bytes(),
         }
-    try:
-        start_or_join(address, options)
-    except ConnectionError as error:
-        raise ResourceError(f"ray.address = {address!r}: no Ray cluster answers there ({error})") from error
-    except ValueError as error:
-        raise RecipeError(f'ray.address = {address!r}: expected "local", "auto" or "host:port" ({error})') from error
-    with _ray_prints_to_log():
+    own_folder: contextlib.AbstractContextManager[dict[str, str]] = contextlib.nullcontext({})
+    with folder_for_sockets() if address == "local" else own_folder as folder:
         try:
-            with without_cluster_actors() if address == "local" else contextlib.nullcontext():
-                yield
-        finally:
-            ray.shutdown()
+            start_or_join(address, options | folder)
+        except ConnectionError as error:
+            raise ResourceError(f"ray.address = {address!r}: no Ray cluster answers there ({error})") from error
+        except ValueError as error:
+            raise RecipeError(
+                f'ray.address = {address!r}: expected "local", "auto" or "host:port" ({error})'
+            ) from error
+        with _ray_prints_to_log():
+            try:
+                with without_cluster_actors() if address == "local" else contextlib.nullcontext():
+                    yield
+            finally:
+                ray.shutdown()
+
+
+@contextmanager
+def folder_for_sockets() -> Iterator[dict[str, str]]:
+    """The option of `ray.init` that names Ray's folder, where the usual one (RAY_TMPDIR, TMPDIR) has too long a path
+    for sockets: a short one that nobody else can open, gone behind the block unless Ray did not start and its logs are
+    there. RayStartError, with what to set, where none can be made."""
+    usual = _usual_folder()
+    longest = _MOST_SOCKET_BYTES - len(_SOCKET)
+    if len(os.fsencode(usual)) <= longest:
+        yield {}
+        return
+    try:
+        folder = tempfile.mkdtemp(prefix="sluice-", dir=_SHORT_FOLDER)
+    except OSError as error:
+        name = "RAY_TMPDIR" if os.environ.get("RAY_TMPDIR") else "TMPDIR"
+        raise RayStartError(
+            f"{name} = {usual!r} is {len(os.fsencode(usual)) - longest} bytes too long for Ray's sockets, and no folder"
+            f" can be made in {_SHORT_FOLDER} in its place ({error.strerror}): set RAY_TMPDIR to a folder whose path"
+            f" has at most {longest} bytes"
+        ) from error
+    try:
+        yield {"_temp_dir": folder}
+    except RayStartError:
+        raise
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def what_starts(address: str) -> str:
+    """What a session at `address` begins with, for people."""
+    if address == "local":
+        return "starting Ray, which takes some seconds"
+    return f"joining the cluster at {address}" if address != "auto" else "joining the cluster"
 
 
 def check_cluster(wanted: Wanted) -> None:
@@ -163,9 +210,14 @@ def start_or_join(address: str, options: Mapping[str, Any]) -> None:
         if last is not None:
             raise RayStartError(
                 f"Ray did not start on this machine, twice: {_in_one_line(last)}\n"
-                f"Its logs are the newest session under {os.environ.get('RAY_TMPDIR') or tempfile.gettempdir()}/ray; "
+                f"Its logs are the newest session under {options.get('_temp_dir', _usual_folder() + '/ray')}; "
                 "call again when the machine is less busy or has more memory free"
             ) from last
+
+
+def _usual_folder() -> str:
+    """Where Ray makes its own folder, if it is not told otherwise."""
+    return os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
 
 
 def _start(options: Mapping[str, Any]) -> Exception | None:

@@ -254,7 +254,7 @@ class _Flow:
         for of_partition in counts.values():
             total.update(of_partition)
         record = {"partitions": list(counts), "counts": dict(sorted(total.items()))}
-        self.folder.publish(marker, json.dumps(record).encode())
+        self.folder.mark(marker, json.dumps(record).encode())
         self.engine.clear(exchange)
         return _partitions(name, record)
 

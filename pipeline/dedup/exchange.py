@@ -177,7 +177,7 @@ def publish_share(job: RowsJob, share: ShareTasks) -> None:
             for number, rows in split(job.read(task)):
                 shuffle.add(PARTITION, rows, number)
         shuffle.publish(folder.folder(_ROWS), share.key)
-    folder.publish(f"{_ROWS}/{share.key}.json", b"{}")
+    folder.mark(f"{_ROWS}/{share.key}.json", b"{}")
 
 
 def index_shares(exchange: Exchange) -> PartitionJob:
@@ -194,7 +194,7 @@ def reduce_partition(job: PartitionJob, number: int) -> Counts | None:
     folder = Folder(job.folder)
     rows = gather(folder.folder(_ROWS), PARTITION, job.keys, number, pa.schema([]))
     counts = dict(job.reduce(number, rows)) if len(rows) else None
-    folder.publish(f"{_REDUCED}/{number:05d}.json", json.dumps(counts).encode())
+    folder.mark(f"{_REDUCED}/{number:05d}.json", json.dumps(counts).encode())
     return counts
 
 

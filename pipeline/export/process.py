@@ -13,6 +13,7 @@ makes the same call (clean.py).
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -143,7 +144,8 @@ def _check(asked: CorpusExport, index: Index) -> None:
     if reads_tokens(asked.request) and not index.has_tokens:
         raise RecipeError(
             f"--format {asked.request.format}: {asked.out.url} holds texts and no tokens (tokenize.off): choose a"
-            " format of texts, or tokenize it with sluice run RECIPE --from OUT"
+            " format of texts, or tokenize it with"
+            f" sluice run RECIPE --from {shlex.quote(asked.out.url)}"
         )
     known = sources_of(index)
     if unknown := sorted(set(asked.request.sources) - known):

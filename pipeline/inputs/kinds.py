@@ -1,15 +1,23 @@
-"""Inputs that no reader is for, named before a run starts anything."""
+"""Inputs that no reader is for, and fields that their rows have not got, named before a run starts anything."""
 
 from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import is_remote
 from pipeline.inputs.files import Input, open_input
+from pipeline.recipe import LimitsTable, SourceTable
 from stages.reading.magic import HEAD_BYTES
-from stages.reading.reader import why_no_reader
+from stages.reading.options import ReadOptions, Unreadable
+from stages.reading.reader import read_documents, why_no_reader
+
+_ROWS: Final = 20
+"""Of a file, which may all lack the field of the text before the run is refused: one such row is no wrong recipe."""
+_FIELD_KEYS: Final = ("source.text_field", "source.id_field", "source.url_field", "source.date_field")
 
 
 def check_kinds(inputs: Sequence[Input], max_window_bytes: int, max_bad_share: float) -> None:
@@ -55,3 +63,38 @@ def _why_not(found: Input, max_window_bytes: int) -> str | None:
     except OSError:
         return None  # its reading says so, and tries again
     return why_no_reader(head, found.name, max_window_bytes)
+
+
+def check_fields(inputs: Sequence[Input], source: SourceTable, limits: LimitsTable) -> None:
+    """RecipeError where a source's rows have not got the fields that it names: by the footer of a Parquet file, by the
+    first rows of JSON lines. Of the files of each ending the first one is read; where its first rows are unreadable
+    otherwise, the run says so."""
+    seen = set()
+    for each in inputs:
+        ending = posixpath.splitext(each.name)[1]
+        if ending in seen:
+            continue
+        seen.add(ending)
+        if why := _without_field(each, source, limits):
+            raise RecipeError(f"source {source.name!r}: {each.url}: {why}", "source.text_field")
+
+
+def _without_field(found: Input, source: SourceTable, limits: LimitsTable) -> str | None:
+    """Why no document comes of a file's first rows, where all of them lack a field that the recipe names."""
+    options = ReadOptions(
+        source=source.name,
+        file=found.name,
+        format=source.format,
+        fields=source.row_fields,
+        max_document_bytes=limits.max_document_bytes,
+        max_window_bytes=limits.max_window_bytes,
+        size=found.size,
+    )
+    try:
+        with open_input(found) as stream:
+            rows = list(islice(read_documents(stream, options), _ROWS))
+    except OSError:
+        return None  # its reading says so, and tries again
+    errors = [row.error if isinstance(row, Unreadable) else "" for row in rows]
+    lacking = bool(errors) and all(any(key in error for key in _FIELD_KEYS) for error in errors)
+    return errors[0] if lacking else None

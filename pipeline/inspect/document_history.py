@@ -6,6 +6,7 @@ colour, move or overwrite anything.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -59,7 +60,8 @@ def print_list(
     if count > len(shown):
         console.print(Text(f"… and {count - len(shown):,} more of {count:,}; --limit N shows more, --json all", "dim"))
     console.print(
-        Text(visible(f"sluice trace {out} --doc ID shows one document's whole history"), "dim"), soft_wrap=True
+        Text(visible(f"sluice trace {shlex.quote(out)} --doc ID shows one document's whole history"), "dim"),
+        soft_wrap=True,
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal, TypedDict
@@ -225,7 +226,8 @@ def render_recorded(explanation: Explanation, history: DocumentHistory, out: str
             Text("  The steps above decide otherwise: their settings, lists, models or versions are others.", "yellow")
         )
     console.print(
-        Text(visible(f"  sluice trace {out} --doc {row.doc_id.hex()} has its history"), style="dim"), soft_wrap=True
+        Text(visible(f"  sluice trace {shlex.quote(out)} --doc {row.doc_id.hex()} has its history"), style="dim"),
+        soft_wrap=True,
     )
 
 

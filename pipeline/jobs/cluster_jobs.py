@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from pipeline.cluster.job_client import BrokenLogError, ClusterError, ClusterJob, JobClient
+from pipeline.cluster.job_client import OUTPUT, BrokenLogError, ClusterError, ClusterJob, JobClient
 from pipeline.jobs.submission import Submission, write_package
 
 _POLL_SECONDS: Final = 1.0
@@ -45,7 +45,8 @@ def _submit(client: JobClient, job_id: str, submission: Submission, settings: Ma
             "worker_process_setup_hook": "pipeline.jobs.settings.take_settings",
             "env_vars": {"RAY_DEDUP_LOGS": "0"},
         }
-        client.submit(job_id, submission.entrypoint, runtime_env, {"sluice": submission.id})
+        metadata = {"sluice": submission.id} | ({} if submission.output is None else {OUTPUT: submission.output})
+        client.submit(job_id, submission.entrypoint, runtime_env, metadata)
 
 
 def _tries(client: JobClient, submission_id: str) -> dict[int, ClusterJob]:

@@ -55,12 +55,13 @@ _LASTING_OPTIONS: Final = ("out", "to", "from_output")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """`arguments` is the command as the job runs it; `files` maps names in the job's working folder to contents;
-    `project` is a hash of the code that is shipped, or "image"."""
+    `project` is a hash of the code that is shipped, or "image"; `output` is the place that the command writes to."""
 
     command: str
     arguments: tuple[str, ...]
     files: Mapping[str, bytes]
     project: str = "image"
+    output: str | None = None
 
     @property
     def id(self) -> str:
@@ -93,6 +94,7 @@ def make_submission(argv: Sequence[str], parse: ParseCommand, *, ship_project: b
     if command not in SUBMITTABLE:
         raise RecipeError(f"cannot submit {command!r}: expected one of {', '.join(SUBMITTABLE)}")
     options = parse(command, rest)
+    rest = _renamed(rest, getattr(options, "expanded", {}))  # a home there is another one
     files: dict[str, bytes] = {}
     for option in (*_LASTING_OPTIONS, *_SHIPPED_OPTIONS):
         _check_no_secrets(getattr(options, option, None), _shown_option(option))
@@ -104,7 +106,9 @@ def make_submission(argv: Sequence[str], parse: ParseCommand, *, ship_project: b
         rest = _without_overrides(rest)
         name, data = _ship_recipe(command, options, files)
         names[options.recipe] = _add(files, name, data)
-    submission = Submission(command=command, arguments=(command, *_renamed(rest, names)), files=files)
+    submission = Submission(
+        command=command, arguments=(command, *_renamed(rest, names)), files=files, output=_output(command, options)
+    )
     if ship_project:
         project = project_files()
         clash = sorted(files.keys() & project.keys())
@@ -113,6 +117,17 @@ def make_submission(argv: Sequence[str], parse: ParseCommand, *, ship_project: b
         submission = replace(submission, files={**project, **files}, project="shipped")
     _check_size(submission.files)
     return submission
+
+
+def _output(command: str, options: argparse.Namespace) -> str | None:
+    """Where a command writes: OUT, or what it is exported to."""
+    if command == "run":
+        place: str | None = data_recipe.load(options.recipe, options.overrides).run.output
+    elif getattr(options, "recipe", None) is not None:
+        place = load_recipe(options.recipe, TrainRecipe, options.overrides).train.output
+    else:
+        place = getattr(options, "to", None) or getattr(options, "out", None)
+    return None if place is None else without_secrets(place)
 
 
 def _shown_option(option: str) -> str:

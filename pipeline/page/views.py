@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from lineage.ids import parse_id
@@ -26,7 +27,7 @@ class LineagePage:
         is shown, None for the newest."""
         self._environment = escaping("pipeline.page", "templates")
         self._environment.filters["value"] = human_value
-        self._shown = {"out": out.url, "base": base, "as_of": version}
+        self._shown = {"out": out.url, "out_word": shlex.quote(out.url), "base": base, "as_of": version}
 
     def render(self, template: str, **values: Any) -> str:
         """One page as HTML."""

@@ -143,11 +143,8 @@ def _noted(run: Run, phase: Phase[Job, Item, Result]) -> Callable[[Job, Item], R
 
 
 def publish_result(out: Folder, marker: str, result: Result) -> Result:
-    """Publish a unit's marker, when all its files are on the disk; the result itself.
-
-    The marker's own name may be lost with the power: the unit is done again then."""
-    out.sync()
-    out.write(marker, json.dumps(result.to_json(), indent=1).encode())
+    """Publish a unit's marker, when all its files are on the disk; the result itself."""
+    out.mark(marker, json.dumps(result.to_json(), indent=1).encode())
     return result
 
 

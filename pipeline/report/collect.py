@@ -216,7 +216,8 @@ def _parsed_texts(out: Folder) -> str:
     return (
         f"The folder texts/ keeps what parse took from {texts.num_rows:,} documents, rejected ones too"
         f" ({decimal(texts.num_bytes)}). These texts are not scrubbed: they hold all personal data of the pages."
-        " Purges reach them; sluice purge OUT --parsed-texts removes them all."
+        f" Purges reach them; sluice purge {shlex.quote(out.url)} --parsed-texts --reason … --by … --apply removes"
+        " them all."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 import jinja2
 from rich.filesize import decimal
@@ -52,4 +53,4 @@ def stale_report(out: Folder, index: Index) -> str | None:
     if (not purges) if found is None else found[1].decode() == state_of(index, purges):
         return None
     missing = f"version {index.version} with its {len(purges)} purges"
-    return f"does not show {missing}; sluice report {out.url} renders it again"
+    return f"does not show {missing}; sluice report {shlex.quote(out.url)} renders it again"

@@ -46,7 +46,9 @@ class DedupTable:
     engine: Literal["auto", "local", "ray_data"] = key(
         "auto", help="where documents are compared: this process, or Ray Data tasks; the bytes are the same"
     )
-    against: tuple[str, ...] = key((), help="outputs of finished runs whose kept documents must not be repeated")
+    against: tuple[str, ...] = key(
+        (), is_path=True, help="outputs of finished runs whose kept documents must not be repeated"
+    )
 
     def __post_init__(self) -> None:
         if self.bands * self.rows > self.num_perm:

@@ -31,7 +31,8 @@ class ClassifierTable:
 
     name: str = key(help="letters, digits, '_' and '-': the rule is classifier.<name>")
     model: str = key(
-        help="path of a supervised fastText model, or of the folder of a transformers encoder with its head"
+        is_path=True,
+        help="path of a supervised fastText model, or of the folder of a transformers encoder with its head",
     )
     label: str = key(help="the label whose score decides, with or without fastText's __label__")
     threshold: float | None = key(

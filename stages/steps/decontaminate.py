@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 class DecontaminateTable:
     """`[decontaminate]`: which texts must not be trained on."""
 
-    against: tuple[str, ...] = key((), help="JSONL files of benchmark items, also .gz")
+    against: tuple[str, ...] = key((), is_path=True, help="JSONL files of benchmark items, also .gz")
     field: str = key("text", help="the key that holds an item's text; a.b for b within a")
     ngram: Literal["13w", "8t"] = key("13w", help="13-grams of words, or 8-grams of the recipe's tokens")
     ratio: float = key(0.5, at_least=0, at_most=1, help="a document with more than this share of an item goes")

@@ -24,7 +24,7 @@ class LanguageTable:
         " becomes of those that no rule can judge",
     )
     min_score: float = key(0.65, at_least=0, at_most=1, help="a kept document's score is above this")
-    model: str = key(BUNDLED, help="'bundled' is fastText's lid.176; or the path of a fastText model")
+    model: str = key(BUNDLED, is_path=True, help="'bundled' is fastText's lid.176; or the path of a fastText model")
     prefilter: bool = key(False, help="look at a fast extractor's text first, and spare the slow one")
 
 

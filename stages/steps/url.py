@@ -27,10 +27,14 @@ class UrlTable:
     """`[url]`: what is turned away by its address."""
 
     block_hosts: tuple[str, ...] = key(
-        (), help="files of hosts, one a line (also hosts(5) format); a host's subdomains are blocked with it"
+        (),
+        is_path=True,
+        help="files of hosts, one a line (also hosts(5) format); a host's subdomains are blocked with it",
     )
     block_words: tuple[str, ...] = key(
-        (), help="files of words or phrases, one a line; a URL is blocked where they stand in it as whole words"
+        (),
+        is_path=True,
+        help="files of words or phrases, one a line; a URL is blocked where they stand in it as whole words",
     )
     truncated: Literal["keep", "reject"] = key(
         "keep", help="records that do not hold the whole page: WARC-Truncated, or the first of several segments"

@@ -38,7 +38,9 @@ class StepTable:
     """`[[step]]`: how a step of one's own is carried out."""
 
     name: str = key(help="as source.steps has it: package.module:Class, or package.module:function")
-    files: dict[str, str] = key({}, help="argument of the class = path or URL of a file, which it gets as a local path")
+    files: dict[str, str] = key(
+        {}, is_path=True, help="argument of the class = path or URL of a file, which it gets as a local path"
+    )
     batch_size: int | None = key(
         None,
         at_least=1,

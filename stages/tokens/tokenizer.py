@@ -41,6 +41,7 @@ class TokenizeTable:
 
     encoding: str = key(
         "cl100k_base",
+        is_path=True,
         help="a tiktoken encoding's name, or the path of a .tiktoken or tokenizer.json file (what tiktoken cannot"
         " express is encoded by the tokenizers library: more slowly)",
     )

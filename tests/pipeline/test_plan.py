@@ -102,6 +102,50 @@ def test_a_plan_has_the_places_of_earlier_outputs_from_any_working_folder(
     assert not check_same_run(planned(tmp_path, **tables)), "the same call again continues"
 
 
+def published(plan: RunPlan, num_documents: int) -> None:
+    """The marker of a plan's first unit, as a worker leaves it that has read so many documents."""
+    plan.out.publish(plan.units[0].marker, json.dumps({"num_documents": num_documents}).encode())
+
+
+@pytest.mark.parametrize("left", ["nothing", "half a unit", "a unit without a document"])
+def test_a_run_that_has_read_nothing_yet_gives_way_to_other_settings(tmp_path: Path, left: str) -> None:
+    first = planned(tmp_path)
+    check_same_run(first)
+    if left == "half a unit":
+        first.out.publish(f"{first.units[0].folder}/rejected.parquet", b"half")
+    if left == "a unit without a document":
+        published(first, 0)
+    second, said = planned(tmp_path, dedup={"rows": 4}), list[str]()
+    assert not check_same_run(second, said.append)
+    assert "had read no document, so it begins anew with other settings:\n  dedup.rows is 4 now and was 8" in said[0]
+    assert second.out.names() == [PLAN], "nothing of the first try is left"
+    assert json.loads(second.out.read(PLAN)) == json.loads(json.dumps(second.identity))
+    assert not check_same_run(second, said.append), "the same call again continues"
+    assert len(said) == 1
+
+
+def test_a_run_that_has_read_something_is_named_with_what_it_has_and_what_differs(tmp_path: Path) -> None:
+    first = planned(tmp_path, num_files=2)
+    check_same_run(first)
+    published(first, 1)
+    before = first.out.names()
+    with pytest.raises(RecipeError) as refused:
+        check_same_run(planned(tmp_path, num_files=2, dedup={"rows": 4}))
+    assert "holds a run that has read 1 of its 2 input files, with other settings or inputs" in str(refused.value)
+    assert "\n  dedup.rows is 4 now and was 8\nRestore them, or name another run.output." in str(refused.value)
+    assert first.out.names() == before
+
+
+def test_what_models_answered_of_a_file_that_is_not_read_whole_is_kept(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+    recorded = json.loads(json.dumps(plan.identity))
+    recorded["recipe"]["step"] = [{"name": "score"}]
+    plan.out.publish(PLAN, json.dumps(recorded).encode())
+    plan.out.publish(f"{plan.units[0].folder}/00000-0123456789abcdef.parquet", b"answers")
+    with pytest.raises(RecipeError, match="holds a run that has read 0 of its 1 input files"):
+        check_same_run(plan)
+
+
 class Plain(Handler):
     """Files of one size, changed at one time, from a server that states no ETag; it answers when `together` ask."""
 

@@ -6,10 +6,11 @@ by name and offset.
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, cast
@@ -25,6 +26,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from lineage.storage.folder import Folder
 from trainer.checkpoint.files import CheckpointReader, CheckpointWriter
+from trainer.checkpoint.room import free_bytes, no_room
 from trainer.checkpoint.store import (
     CheckpointError,
     Position,
@@ -97,6 +99,7 @@ class Saver:
         self._decided = threading.Event()
         self._abandoned = False
         self._published_at = time.monotonic()
+        self._writing, self._num_bytes = "", 0
 
     def age_seconds(self) -> float:
         """Since this saver last published a checkpoint, or was made. On the group's first rank: it publishes."""
@@ -114,7 +117,9 @@ class Saver:
         if self._staged is None:
             self._staged = _create_cpu_state_dict(state, pin_memory=torch.cuda.is_available())
         staged = _copy_state_dict(state, self._staged)
-        folder = self.folder.folder(checkpoint_name(position.step, position.attempt))
+        self._writing = checkpoint_name(position.step, position.attempt)
+        self._num_bytes = sum(tensor.nbytes for tensor in state.values())
+        folder = self.folder.folder(self._writing)
         writer = CheckpointWriter(folder, dist.get_rank(self._group), partial(self._publish, position))
         self._pending = cast("Future[Any]", async_save(staged, storage_writer=writer, process_group=self._group))
 
@@ -129,7 +134,8 @@ class Saver:
             self._decided.set()
 
     def wait(self) -> None:
-        """Return when the last save is published; FencedOutError or CheckpointError where it could not be."""
+        """Return when the last save is published; FencedOutError or CheckpointError where it could not be. Where the
+        disk is full, what was written of it is removed: the error is a NoRoomError then."""
         if self._pending is None:
             return
         pending, self._pending = self._pending, None
@@ -140,7 +146,18 @@ class Saver:
             fenced = next((cause for cause in causes if isinstance(cause, FencedOutError)), None)
             if fenced is not None:
                 raise fenced from error
+            if self._is_full(causes):
+                if dist.get_rank(self._group) == 0:
+                    delete(self.folder, self._writing)
+                raise no_room(self.folder, self._num_bytes) from error
             raise CheckpointError(f"a checkpoint under {self.folder.url} could not be written: {causes}") from error
+
+    def _is_full(self, causes: Sequence[BaseException]) -> bool:
+        """Whether a save failed for lack of room. Of a failed write torch says only where in its code it was."""
+        if any(isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT) for cause in causes):
+            return True
+        free = free_bytes(self.folder)
+        return free is not None and free < self._num_bytes and any("inline_container" in str(each) for each in causes)
 
     def _publish(self, position: Position) -> None:
         """Called once all ranks have written: make the checkpoint count, then drop those it supersedes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -68,7 +69,7 @@ def open_corpus(tables: Sequence[DataTable]) -> Corpus:
         if not index.has_tokens:
             raise ValueError(
                 f"{folder.url} holds texts and no tokens (tokenize.off): tokenize it into a new output with"
-                f" sluice run RECIPE --from {folder.url}, and train on that"
+                f" sluice run RECIPE --from {shlex.quote(folder.url)}, and train on that"
             )
         if index.tokenizer != first:
             raise ValueError(

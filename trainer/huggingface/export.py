@@ -7,11 +7,10 @@ from pathlib import Path
 
 import torch
 
-from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import Checkpoint
 from trainer.huggingface.llama import Export, export_weights
-from trainer.huggingface.model_card import checkpoints_of, read_card
+from trainer.huggingface.model_card import chosen_checkpoint, read_card
 
 
 def export_run(
@@ -22,11 +21,7 @@ def export_run(
 
     RecipeError where there is no such checkpoint, CheckpointError where it is damaged."""
     card = read_card(output)
-    found = checkpoints_of(output)
-    chosen = [entry for entry in found if step is None or entry.step == step]
-    if not chosen:
-        known = ", ".join(str(entry.step) for entry in found) or "none"
-        raise RecipeError(f"--step {step}: {output.url} has checkpoints of steps {known}")
+    chosen = chosen_checkpoint(output, step)
     export = Export(
         config=card.config,
         seq_len=card.seq_len,
@@ -34,5 +29,5 @@ def export_run(
         dtype=getattr(torch, card.dtype),
         tokenizer_files=tokenizer_files or {},
     )
-    export_weights(Folder(card.checkpoints).folder(chosen[-1].name), target, export)
-    return chosen[-1]
+    export_weights(Folder(card.checkpoints).folder(chosen.name), target, export)
+    return chosen

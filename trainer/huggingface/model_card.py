@@ -49,6 +49,18 @@ def read_card(output: Folder) -> ModelCard:
     )
 
 
+def chosen_checkpoint(output: Folder, step: int | None) -> Checkpoint:
+    """The checkpoint of `step` steps, None: the newest. RecipeError where the run has none of it."""
+    found = checkpoints_of(output)
+    chosen = [entry for entry in found if step is None or entry.step == step]
+    if chosen:
+        return chosen[-1]
+    if not found:
+        raise RecipeError(f"{output.url} has no complete checkpoint yet: the same `sluice train` saves one")
+    known = ", ".join(str(entry.step) for entry in found)
+    raise RecipeError(f"--step {step}: {output.url} has checkpoints of steps {known}")
+
+
 def checkpoints_of(output: Folder) -> tuple[Checkpoint, ...]:
     """The complete checkpoints of a training run that are still there, by step; none before its first start."""
     if not output.exists(MODEL_CARD):

@@ -10,15 +10,15 @@ import csv
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from lineage.ids import content_hash
 from lineage.index.output_index import check_outside
-from lineage.recipe import RecipeError, as_toml
+from lineage.recipe import RecipeError, as_plain, as_toml, differing
 from lineage.storage.folder import Folder
 from trainer.checkpoint.same_model import check_begun_from
 from trainer.checkpoint.store import is_checkpoint
@@ -44,6 +44,8 @@ from trainer.recipe_tables.parallelism import ParallelTable
 from trainer.telemetry.metrics_file import read_reports
 
 _DESIGN: Final = "design.json"
+_DRAWN_BY: Final = ("runs", "replicates", "held_out", "design", "caps", "floors", "proxy")
+"""The keys of [mix] that decide which runs there are; the others judge them."""
 
 
 class AblationError(RuntimeError):
@@ -215,17 +217,25 @@ def mixture_block(recipe: TrainRecipe, table: MixTable) -> int:
 
 
 def write_design(ablation: Ablation) -> bool:
-    """Publish the design once; whether it was new. RecipeError where another one is there already."""
-    if _is_designed(ablation):
+    """Publish the design once; whether it was new. RecipeError where another one is there already and a run of it has
+    begun; before, the new one takes its place. Called by who holds the ablation's folder."""
+    if is_designed(ablation):
         return False
     points = [asdict(point) for point in ablation.points]
-    design = {"run": ablation.recipe.run.name, "fingerprint": _fingerprint(ablation), "points": points}
+    design = {
+        "run": ablation.recipe.run.name,
+        "fingerprint": _fingerprint(ablation),
+        "recipe": _shaping_keys(ablation),
+        "order_fingerprints": ablation.order_fingerprints,
+        "points": points,
+    }
     ablation.folder.publish(_DESIGN, json.dumps(design, indent=1).encode())
     return True
 
 
-def _is_designed(ablation: Ablation) -> bool:
-    """Whether its design is published. RecipeError where another one is."""
+def is_designed(ablation: Ablation) -> bool:
+    """Whether its design is published. RecipeError, which names the keys that differ, where another one is and a run of
+    it has begun."""
     folder = ablation.folder
     if not folder.exists(_DESIGN):
         return False
@@ -237,11 +247,32 @@ def _is_designed(ablation: Ablation) -> bool:
             "run.name",
         )
     if held["fingerprint"] != _fingerprint(ablation):
+        begun = {name.split("/")[1] for name in folder.names("runs")}
+        if not begun and not folder.names("results"):
+            return False
         raise RecipeError(
-            f"{folder.at(_DESIGN)} is of another design: the recipe, [mix] or the data changed since. "
-            "Restore them, or take another train.output and run.name"
+            f"{folder.at(_DESIGN)} is of another design, of which {len(folder.names('results'))} runs are done and"
+            f" {len(begun)} begun: {_changed(ablation, held)}. Restore them, or take another train.output and run.name"
         )
     return True
+
+
+def _changed(ablation: Ablation, held: Mapping[str, Any]) -> str:
+    """In what the design that is held differs."""
+    if "recipe" not in held:  # earlier releases did not write it down
+        return "the recipe, [mix] or the data changed since"
+    found = differing(json.loads(json.dumps(_shaping_keys(ablation))), held["recipe"])
+    if tuple(held["order_fingerprints"]) != ablation.order_fingerprints:
+        found.append("train.data holds other tokens than it did")
+    return "; ".join(found) or "the recipe, [mix] or the data changed since"
+
+
+def _shaping_keys(ablation: Ablation) -> dict[str, Any]:
+    """The keys that its runs are a function of: those of [mix] that draw them, and what a proxy takes of [train]."""
+    proxy = as_plain(ablation.proxy(ablation.points[0]).train)
+    own = {name: value for name, value in proxy.items() if name not in ("output", "mixture", "seed", "steps", "model")}
+    mix = {name: value for name, value in as_plain(ablation.table).items() if name in _DRAWN_BY}
+    return {"seed": ablation.recipe.seed, "train": own, "mix": mix}
 
 
 def _fingerprint(ablation: Ablation) -> str:
@@ -289,7 +320,7 @@ def results(ablation: Ablation) -> tuple[ProxyResult, ...]:
     """Every result. AblationError while runs are pending, RecipeError where those that are there are of another
     design."""
     left = pending(ablation)
-    if not _is_designed(ablation) or left:
+    if not is_designed(ablation) or left:
         raise AblationError(f"{len(left)} of {len(ablation.points)} runs are not done: call `sluice mix run` first")
     return tuple(read_result(ablation, point) for point in ablation.points)
 

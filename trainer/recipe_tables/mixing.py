@@ -12,7 +12,9 @@ from lineage.recipe import RecipeError, key
 class ProxyTable:
     """`mix.proxy`: what a proxy run changes of `[train]`; all else stays as the recipe has it."""
 
-    model: str = key("debug", help="as train.model; at least 15M parameters for an answer that transfers (olmix)")
+    model: str = key(
+        "debug", is_path=True, help="as train.model; at least 15M parameters for an answer that transfers (olmix)"
+    )
     tokens: int = key(1_000_000, at_least=1, help="tokens of one proxy run, rounded up to whole steps")
     lr: float | None = key(None, above=0, help="peak learning rate, best a small one; not given: train.optimizer.lr")
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 from lineage.index.output_index import check_finished
@@ -96,7 +97,8 @@ def _named(options: argparse.Namespace) -> Named:
     if options.doc is not None or (options.url is not None and option is None):
         name, value = ("--doc", "ID") if options.doc is not None else ("--url", "URL")
         raise RecipeError(
-            f"{name} goes with an output, and {options.recipe} is no folder: sluice explain OUT {name} {value}"
+            f"{name} goes with an output, and {options.recipe} is no folder:"
+            f" sluice explain OUT {name} {shlex.quote(value)}"
         )
     if option is None:
         raise RecipeError(

@@ -15,6 +15,7 @@ recipe that it keeps; sources, classifiers and steps in another order are a diff
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -128,7 +129,8 @@ def _new(options: argparse.Namespace) -> int:
         sys.stdout.write(text)
     else:
         command = {"train": "train", "mix": "mix run"}.get(options.kind, "run")
-        print(f"Wrote {options.to}. Next: sluice recipe check {options.to}, then sluice {command} {options.to}")
+        path = shlex.quote(options.to)
+        print(visible(f"Wrote {options.to}. Next: sluice recipe check {path}, then sluice {command} {path}"))
     return 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
@@ -50,10 +52,10 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
         )
     for warning in unlike_warnings(summary.unlike_pages):
         screen.print(f"Warning: {visible(warning)}", soft_wrap=True, markup=False)
-    out = visible(summary.output)
+    out = visible(shlex.quote(summary.output))
     lines = [
         "\nNext:",
-        f"  {out}/report.html  # in a browser: what each rule turned down, with examples",
+        f"  {visible(summary.output)}/report.html  # in a browser: what each rule turned down, with examples",
         f"  sluice verify {out}",
         f'  sluice lineage {out} "SELECT source, stage, num_in, num_out FROM steps"',
     ]

@@ -184,8 +184,7 @@ def how_to_read(row: ExportRow, tokenizer: TokenizerIdentity) -> Iterator[str]:
 
 
 def _export_checkpoint(output: Folder, options: argparse.Namespace) -> int:
-    from trainer.huggingface.export import export_run
-    from trainer.huggingface.model_card import read_card
+    from trainer.huggingface.model_card import chosen_checkpoint, read_card
 
     check_outside("--to", options.to)
     if not output.exists("model.json"):
@@ -194,6 +193,10 @@ def _export_checkpoint(output: Folder, options: argparse.Namespace) -> int:
             " continues one that is not) nor model.json (the output of a training run)"
         )
     files = tokenizer_files(read_card(output).tokenizer, options.tokenizer)
+    chosen_checkpoint(output, options.step)
+
+    from trainer.huggingface.export import export_run  # with torch, which a wrong path need not wait for
+
     checkpoint = export_run(output, Path(options.to), step=options.step, tokenizer_files=files)
     if options.json:
         print_json({"step": checkpoint.step, "folder": options.to})

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -251,7 +252,7 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
         if not is_printed:
             done = "the parsed texts are" if options.parsed_texts else f"{len(plan.already):,} documents are"
             print(f"Nothing to purge: {done} purged already.")
-        _print_without_page(plan)
+        _print_without_page(options, plan)
         _print_elsewhere(plan)
         _print_exports(exports)
         return
@@ -265,7 +266,7 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
         )
     else:
         _print_documents(plan)
-    _print_without_page(plan)
+    _print_without_page(options, plan)
     for exposure in exposures:
         line = (
             f"training run {exposure['run']} saw them {exposure['num_exposures']:,} times, in steps"
@@ -277,7 +278,7 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
     if applied is None:
         print("\nThis is the plan. To carry it out, add --apply.")
     else:
-        print(f"\nPurged as {applied.purge_id}. Proof: sluice verify {visible(options.out)}")
+        print(f"\nPurged as {applied.purge_id}. Proof: sluice verify {visible(shlex.quote(options.out))}")
         for cache in unswept(out, read_index(out)):
             line = f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there"
             print(visible(line))
@@ -308,13 +309,13 @@ def _print_documents(plan: PurgePlan) -> None:
     )
 
 
-def _print_without_page(plan: PurgePlan) -> None:
+def _print_without_page(options: argparse.Namespace, plan: PurgePlan) -> None:
     """What no host or domain names, so that nobody takes the plan for all there is."""
     if plan.num_without_page:
         print(
             f"{plan.num_without_page:,} documents of OUT are of no page (their url is empty or names none), so no host"
-            ' or domain takes them: look at them with sluice lineage OUT "SELECT doc_id, url FROM documents WHERE host'
-            ' IS NULL", and name them with --doc or --where'
+            f" or domain takes them: look at them with sluice lineage {visible(shlex.quote(options.out))}"
+            ' "SELECT doc_id, url FROM documents WHERE host IS NULL", and name them with --doc or --where'
         )
 
 
@@ -330,7 +331,8 @@ def _print_unfinished(options: argparse.Namespace, applied: Applied | None) -> b
         row = next(purge for purge in Lookup(out).purges() if purge.purge_id == applied.finished)
         print(
             f"Finished purge {row.purge_id}, which an earlier call of {row.by!r} had begun ({row.reason!r}):"
-            f" {row.num_documents:,} documents, {row.num_tokens:,} tokens. Proof: sluice verify {options.out}"
+            f" {row.num_documents:,} documents, {row.num_tokens:,} tokens. Proof:"
+            f" sluice verify {visible(shlex.quote(options.out))}"
         )
     return applied.finished is not None and applied.purge_id == applied.finished
 
@@ -341,7 +343,7 @@ def _print_elsewhere(plan: PurgePlan) -> None:
         place = out if entry.out else "an earlier output"
         if entry.not_opened:
             place += f" (maybe in what cannot be opened: {visible(', '.join(entry.not_opened))})"
-        call = f"sluice purge {out} --doc {doc_id} --reason … --by … --apply"
+        call = f"sluice purge {visible(shlex.quote(entry.out or 'OUT'))} --doc {doc_id} --reason … --by … --apply"
         print(f"{doc_id} lies in {place}: purge it there with {call}")
 
 

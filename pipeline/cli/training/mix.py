@@ -118,10 +118,13 @@ def _launch(ablation: Ablation, num_parallel: int | None = None) -> AblationLaun
 
 
 def _design(options: argparse.Namespace) -> None:
-    from trainer.mix.proxies import write_design
+    from lineage.storage.lock import hold
+    from trainer.mix.proxies import is_designed, write_design
 
     ablation = _open(options)
-    write_design(ablation)
+    if not is_designed(ablation):
+        with hold(ablation.folder, "sluice mix design"):
+            write_design(ablation)
     if options.json:
         payload = {"file": ablation.folder.at("design.json"), "runs": [asdict(point) for point in ablation.points]}
         print_json(payload | {"tokens_per_run": ablation.tokens})

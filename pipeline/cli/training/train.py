@@ -19,8 +19,9 @@ from pipeline.cli.training.workers import check_workers
 from pipeline.terminal import visible_lines
 
 if TYPE_CHECKING:
-    from trainer.loop import TrainingResult
+    from pipeline.phases.progress import ProgressReporter
     from trainer.options import TrainRecipe
+    from trainer.result import TrainingResult
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,22 +33,14 @@ def run(options: argparse.Namespace) -> int:
     from lineage.recipe import load_recipe
     from pipeline.phases.progress import ProgressReporter
     from trainer.options import TrainRecipe
-    from trainer.preflight import check_recipe
-    from trainer.processes.placement import local_cpus
+    from trainer.preflight import check_recipe, finished
 
     reporter = ProgressReporter()
     recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
     reporter.say(f"{options.recipe}: training run {recipe.run.name!r}; checking its data and model")
     for line in check_recipe(recipe):
         reporter.say(line)
-    reporter.say("Starting Ray and the workers, which takes some seconds …")
-
-    from pipeline.cluster.session import ray_session  # with Ray and torch, which a wrong recipe need not wait for
-    from trainer.launch import check_training, train_on_ray
-
-    check_training(recipe)
-    with ray_session(recipe.ray.address, recipe.ray.num_cpus, training_cpus=local_cpus(recipe.train)):
-        result = train_on_ray(recipe, check_workers)
+    result = finished(recipe) or _trained(recipe, reporter)
     if options.json:
         print_json(asdict(result))
     elif result.finished:
@@ -55,6 +48,22 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(f"Stopped after step {result.step}; the same call continues from checkpoint {result.checkpoint}.")
     return 0
+
+
+def _trained(recipe: TrainRecipe, reporter: ProgressReporter) -> TrainingResult:
+    """Train on Ray."""
+    from pipeline.cluster.session import ray_session, what_starts
+
+    begin = what_starts(recipe.ray.address)
+    reporter.say(f"{begin[0].upper()}{begin[1:]}; then the workers start …")
+
+    # With Ray and torch, which a wrong recipe need not wait for.
+    from trainer.launch import check_training, train_on_ray
+    from trainer.processes.placement import local_cpus
+
+    check_training(recipe)
+    with ray_session(recipe.ray.address, recipe.ray.num_cpus, training_cpus=local_cpus(recipe.train)):
+        return train_on_ray(recipe, check_workers)
 
 
 def done_lines(recipe: TrainRecipe, result: TrainingResult) -> str:

@@ -67,9 +67,10 @@ def _names(top: Path) -> list[str]:
 
 
 def assert_ends_after_fault(
-    recorded: Recorded, template: SmallOut, purges: Purges, folder: Path, number: int, error: int
+    recorded: Recorded, template: SmallOut, purges: Purges, folder: Path, fault: tuple[int, int]
 ) -> None:
     """The call that fails says where, with 1 and in a sentence or two; the same call ends it."""
+    number, error = fault
     out = folder / f"fault-{number}-{error}"
     shutil.copytree(template.folder.url, out)
     env = {"DISK_UNDER": str(out), "DISK_FAIL_AT": str(number), "DISK_ERRNO": str(error)}
@@ -91,7 +92,7 @@ def test_a_purge_on_a_disk_that_fails_says_where_and_is_ended_by_the_same_call(
 ) -> None:
     rng = random.Random(7)
     for number in rng.sample(range(len(recorded.acts)), len(recorded.acts) // 10):
-        assert_ends_after_fault(recorded, template, purges, tmp_path, number, rng.choice(ERRORS))
+        assert_ends_after_fault(recorded, template, purges, tmp_path, (number, rng.choice(ERRORS)))
 
 
 @pytest.mark.slow
@@ -101,7 +102,7 @@ def test_a_purge_whose_disk_fails_at_any_call_is_ended_by_the_same_call(
     recorded: Recorded, template: SmallOut, purges: Purges, tmp_path: Path, error: int
 ) -> None:
     for number in range(len(recorded.acts)):
-        assert_ends_after_fault(recorded, template, purges, tmp_path, number, error)
+        assert_ends_after_fault(recorded, template, purges, tmp_path, (number, error))
 
 
 def test_a_purge_whose_deletion_fails_does_not_say_purged(
@@ -109,7 +110,7 @@ def test_a_purge_whose_deletion_fails_does_not_say_purged(
 ) -> None:
     for number, act in enumerate(recorded.acts):
         if act.kind == "unlink" and act.path.endswith("work/purge/rows.parquet"):
-            assert_ends_after_fault(recorded, template, purges, tmp_path, number, errno.EIO)
+            assert_ends_after_fault(recorded, template, purges, tmp_path, (number, errno.EIO))
             return
     pytest.fail("no such act")
 

@@ -12,18 +12,27 @@ from pathlib import Path
 import pytest
 import tomli_w
 
+from lineage.index.output_index import TokenizerIdentity
 from lineage.recipe import RecipeError, load_recipe
 from lineage.storage.folder import Folder
+from lineage.store.sql import query
 from pipeline.cli.commands import parse_command
 from pipeline.cli.main import main
 from pipeline.cli.training.train import done_lines
 from tests.support.checkout import ROOT
+from tests.support.outputs.runs import recipe as outputs_of
+from tests.support.outputs.runs import write_recipe
 from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.stores.small_disk import small_disk
+from trainer.checkpoint.store import METADATA, Position, checkpoint_name, publish_complete
+from trainer.data.asked_order import plan_of
 from trainer.data.corpus import open_corpus
+from trainer.huggingface.model_card import ModelCard, publish_card
+from trainer.model.sizes import model_config
 from trainer.options import DataTable, TrainRecipe
 from trainer.preflight import check_recipe
-from trainer.provenance.facts import FactLog, RunFact, claim_output, commit
-from trainer.recovery.attempts import claim
+from trainer.provenance.facts import FactLog, RunFact, claim_output, commit, run_fact
+from trainer.recovery.attempts import Attempt, begin, claim
 
 # Run in a process of its own, which says at its end whether Ray or torch was loaded.
 CALL = """
@@ -99,6 +108,100 @@ def test_an_output_of_another_run_is_found_before_torch_and_ray_are_loaded(corpu
     assert "Done" not in told
 
 
+def test_a_field_that_no_row_has_is_named_before_ray_is_loaded_and_leaves_no_output(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"body": "a"}\n')
+    plain = outputs_of(str(tmp_path / "out"), {"posts": (str(tmp_path / "*.jsonl"),)})
+    code, told, loaded = answer("run", str(write_recipe(tmp_path / "r.toml", plain)))
+    assert (code, loaded) == (2, "loaded:")
+    assert f"sluice run: source 'posts': {tmp_path}/a.jsonl: there is no field 'text', only body: name" in told
+    assert not (tmp_path / "out").exists()
+
+
+def with_checkpoint(path: Path, step: int) -> None:
+    """The recipe's run as a start leaves it that has saved a checkpoint of `step` steps."""
+    recipe = load_recipe(path, TrainRecipe)
+    corpus, output = open_corpus(recipe.train.outs), Folder(recipe.train.output)
+    plan, number = plan_of(recipe, corpus), claim(output)
+    begin(output, Attempt(number=number, first_step=0, parent=None))
+    FactLog(output, number).add(run_fact(recipe.run.name, output, plan))
+    position = Position(
+        step=step,
+        attempt=number,
+        plan_fingerprint=plan.fingerprint(step * plan.global_batch),
+        order_version=1,
+        model=model_config(recipe.train.model, corpus.tokenizer.vocab_size),
+    )
+    folder = output.folder(f"checkpoints/{checkpoint_name(step, number)}")
+    folder.publish(METADATA, b"")
+    publish_complete(folder, position)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"seq_len": 128}, "train.seq_len is 128 now and was 64. "),
+        ({"seed": 7}, "train.seed is 7 now and was 0. "),
+        ({"global_batch": 4, "seq_len": 32}, "train.seq_len is 32 now and was 64; train.global_batch is 4 now and was"),
+        ({"validation": 0.25}, "train.validation is 0.25 now and was "),
+    ],
+)
+def test_a_changed_order_is_refused_by_its_key_before_torch_and_ray_are_loaded(
+    corpus: str, tmp_path: Path, changes: dict[str, object], says: str
+) -> None:
+    with_checkpoint(train_recipe(tmp_path, corpus), 2)
+    code, told, loaded = answer("train", str(train_recipe(tmp_path, corpus, **changes)))
+    assert (code, loaded) == (2, "loaded:")
+    assert f"sluice train: {says}" in told
+    assert f"{tmp_path}/run has a checkpoint of 2 steps made so" in told
+
+
+def test_other_data_is_refused_by_source_before_torch_and_ray_are_loaded(corpus: str, tmp_path: Path) -> None:
+    with_checkpoint(train_recipe(tmp_path, corpus), 2)
+    other = make_corpus(str(tmp_path / "other"), {"web": [1700]}).url
+    code, told, loaded = answer("train", str(train_recipe(tmp_path, other)))
+    assert (code, loaded) == (2, "loaded:")
+    assert "train.data: source web has 1,700 tokens in 1 shards now and had 2,230 tokens in 2 shards" in told
+
+
+def test_a_finished_training_says_so_without_torch_and_ray(tmp_path: Path) -> None:
+    path = train_recipe(tmp_path, make_corpus(str(tmp_path / "out"), {"web": [1700, 530]}).url)
+    with_checkpoint(path, 4)
+    code, told, loaded = answer("train", str(path))
+    assert (code, loaded) == (0, "loaded:"), told
+    assert "the workers start" not in told
+    rows = query(Folder(str(tmp_path / "out")), "SELECT run, seq_len FROM training_runs").rows
+    assert list(rows) == [("mine", 64)], "a store that was down has the facts now"
+    code, told, loaded = answer("train", str(path), "--set", "train.model=8B")
+    assert (code, loaded) == (2, "loaded:")
+
+
+def test_a_disk_without_room_for_a_checkpoint_is_told_before_torch_and_ray_are_loaded(
+    corpus: str, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "disk", 100) as disk:
+        code, told, loaded = answer("train", str(train_recipe(tmp_path, corpus, output=str(disk / "run"))))
+    assert (code, loaded) == (1, "loaded:")
+    config = model_config("debug", open_corpus([DataTable(out=corpus)]).tokenizer.vocab_size)
+    assert f"102,400 bytes free, and a checkpoint of this model needs {12 * config.num_parameters:,}: free some" in told
+
+
+def test_an_export_of_what_is_no_training_is_refused_before_torch_is_loaded(tmp_path: Path) -> None:
+    code, told, loaded = answer("export", str(tmp_path / "nothing"), "--to", str(tmp_path / "to"))
+    assert (code, loaded) == (2, "loaded:")
+    assert "holds neither index.json" in told
+    card = ModelCard(
+        config=model_config("debug", 256),
+        seq_len=64,
+        dtype="float32",
+        tokenizer=TokenizerIdentity(name="none", hash="0" * 32, vocab_size=256, eot_id=0),
+        checkpoints=str(tmp_path / "run/checkpoints"),
+    )
+    publish_card(Folder(str(tmp_path / "run")), card)
+    code, told, loaded = answer("export", str(tmp_path / "run"), "--to", str(tmp_path / "to"))
+    assert (code, loaded) == (2, "loaded:")
+    assert "has no complete checkpoint yet" in told
+
+
 @pytest.mark.parametrize("lost", [".bin", ".blocks"])
 def test_a_training_on_a_missing_shard_fails_at_once_and_names_verify(tmp_path: Path, lost: str) -> None:
     out = make_corpus(str(tmp_path / "out"), {"web": [500, 500, 500]})
@@ -109,7 +212,7 @@ def test_a_training_on_a_missing_shard_fails_at_once_and_names_verify(tmp_path: 
 
 
 def test_a_finished_training_says_what_it_came_to_and_what_to_try(tmp_path: Path, corpus: str) -> None:
-    from trainer.loop import TrainingResult
+    from trainer.result import TrainingResult
 
     recipe = load_recipe(train_recipe(tmp_path, corpus), TrainRecipe)
     result = TrainingResult(step=1200, attempt=0, loss=3.14159265, finished=True, checkpoint="step-1200")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from lineage.recipe import load_recipe
 from pipeline.cli.main import main
 from pipeline.cluster.address import check_answers
 from pipeline.cluster.capacity import ResourceError
-from pipeline.cluster.session import ray_session
+from pipeline.cluster.session import RayStartError, folder_for_sockets, ray_session
 from tests.support.outputs.runs import recipe, write_recipe
 from tests.support.outputs.tiny_corpus import make_corpus
 from trainer.launch import train_on_ray
@@ -236,6 +238,56 @@ def test_a_ray_that_does_not_come_up_twice_is_told_in_two_lines(tmp_path: Path) 
     assert told[0].startswith("sluice run: Ray did not start on this machine, twice: ")
     assert "logs" in told[1] and "call again" in told[1]
     assert sorted(path.name for path in tmp_path.glob("start-*")) == ["start-1", "start-2"]
+
+
+@pytest.fixture
+def long_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """TMPDIR as schedulers give it: too long for a socket below it."""
+    folder = tmp_path / ("job-" * 20)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    return str(folder)
+
+
+def test_a_local_ray_starts_under_a_tmpdir_that_is_too_long_for_its_sockets(long_folder: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", START + LOOK], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+
+
+def test_sockets_lie_in_a_folder_that_nobody_else_can_open_and_that_goes_again(long_folder: str) -> None:
+    with folder_for_sockets() as options:
+        folder = Path(options["_temp_dir"])
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert len(str(folder)) < 37
+        with socket.socket(socket.AF_UNIX) as one:
+            sockets = folder / "ray/session_2026-01-01_00-00-00_000000_4194304/sockets"
+            sockets.mkdir(parents=True)
+            one.bind(str(sockets / "plasma_store.1"))
+    assert not folder.exists()
+    with pytest.raises(RayStartError), folder_for_sockets() as options:
+        raise RayStartError("its logs are there")
+    assert Path(options["_temp_dir"]).exists()
+    Path(options["_temp_dir"]).rmdir()
+
+
+def test_a_tmpdir_that_is_short_enough_is_where_ray_makes_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    for num_bytes, is_usual in ((37, True), (38, False)):
+        monkeypatch.setenv("RAY_TMPDIR", "/" + "t" * (num_bytes - 1))
+        with folder_for_sockets() as options:
+            assert (options == {}) == is_usual
+
+
+def test_a_tmpdir_that_is_too_long_is_told_with_how_much_where_no_short_one_can_be(
+    long_folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.cluster.session._SHORT_FOLDER", "/proc")
+    too_long = len(long_folder) - 37
+    with pytest.raises(RayStartError) as refused, folder_for_sockets():
+        pass
+    assert f"TMPDIR = {long_folder!r} is {too_long} bytes too long for Ray's sockets" in str(refused.value)
+    assert "set RAY_TMPDIR to a folder whose path has at most 37 bytes" in str(refused.value)
 
 
 def test_what_is_no_host_and_port_is_left_to_ray():

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lineage.recipe import RecipeError
@@ -89,3 +94,44 @@ def test_a_file_that_cannot_be_opened_is_left_to_its_reading(tmp_path: Path) -> 
     found = list_inputs(SourceTable(name="s", inputs=(str(tmp_path / "a.jsonl"),)))
     (tmp_path / "a.jsonl").unlink()
     check_kinds(found, 1 << 27, 0.01)
+
+
+def parquet(*columns: str) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({name: ["one"] for name in columns}), sink)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "fields", "says"),
+    [
+        ("a.jsonl", b'{"body": "a"}\n' * 2, {}, "there is no field 'text', only body: name the right one as source.te"),
+        ("a.jsonl.gz", gzip.compress(b'{"body": "a"}\n'), {}, "there is no field 'text', only body"),
+        ("a.jsonl", b'{"text": "a"}\n', {"text_field": "body"}, "there is no field 'body', only text"),
+        ("a.parquet", parquet("body", "id"), {}, "there is no column 'text', only body, id: name the right one as"),
+        (
+            "a.parquet",
+            parquet("text"),
+            {"url_field": "link"},
+            "there is no column 'link', only text: .*source.url_field",
+        ),
+    ],
+)
+def test_a_field_that_no_row_has_is_named_with_those_that_there_are(
+    tmp_path: Path, name: str, data: bytes, fields: dict[str, Any], says: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    plain = recipe(tmp_path, name)
+    wrong = replace(plain, source=(replace(plain.source[0], **fields),))
+    with pytest.raises(RecipeError, match=rf"source 'posts': .*{name}: {says}"):
+        plan_run(wrong)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b'{"body": "a"}\n{"text": "b"}\n', b"not JSON\n", b"", b"\n\n"],
+    ids=["one row", "damage", "empty", "blank"],
+)
+def test_rows_that_are_wrong_otherwise_are_counted_by_the_run(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "a.jsonl").write_bytes(data)
+    assert len(plan_run(recipe(tmp_path, "a.jsonl")).units) == 1

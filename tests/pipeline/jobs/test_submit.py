@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shlex
 import socket
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +19,9 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import object_store_settings
 from pipeline.cli.commands import parse_command
 from pipeline.cli.main import main
-from pipeline.cli.submit import configure, split_command
-from pipeline.cluster.job_client import ClusterError, ClusterJob, find_token
+from pipeline.cli.submit import configure, connect, next_calls, split_command
+from pipeline.cluster.job_client import OUTPUT, ClusterError, ClusterJob, _job, find_token
+from pipeline.cluster.session import what_starts
 from pipeline.jobs.settings import SETTINGS, take_settings
 from pipeline.jobs.submission import Submission, make_submission, project_files, write_package
 from tests.support.outputs.runs import recipe, write_recipe
@@ -373,3 +377,86 @@ def test_an_address_that_is_no_url_and_a_cluster_that_is_not_there_are_said(
     told = capsys.readouterr().err
     assert "expected the URL of the dashboard" in told
     assert f"no Ray cluster answers at {address}" in told
+
+
+class FakeClient:
+    """A cluster that has these jobs."""
+
+    def __init__(self, *jobs: ClusterJob) -> None:
+        self._jobs = list(jobs)
+
+    def jobs(self) -> list[ClusterJob]:
+        return self._jobs
+
+
+def test_jobs_are_listed_with_start_duration_state_and_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    details = SimpleNamespace(
+        submission_id="sluice-run-0",
+        status="SUCCEEDED",
+        entrypoint="python -m pipeline.on_cluster run r.toml",
+        message="",
+        driver_exit_code=0,
+        start_time=1_790_000_000_123,
+        end_time=1_790_003_725_123,
+        metadata={OUTPUT: "s3://bucket/out"},
+    )
+    waiting = {**vars(details), "submission_id": "sluice-run-1", "status": "PENDING", "metadata": None}
+    waiting |= {"start_time": None, "end_time": None}
+    client = FakeClient(_job(details), _job(SimpleNamespace(**waiting)))
+    monkeypatch.setattr("pipeline.cli.jobs.connect", lambda address: client)
+    assert main(["jobs"]) == 0
+    head, first, second = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert head == ["job", "status", "started", "(UTC)", "took", "output", "command"]
+    started = "2026-09-21T14:13:20Z"
+    assert first == ["sluice-run-0", "SUCCEEDED", started, "1:02:05", "s3://bucket/out", "sluice", "run", "r.toml"]
+    assert second == ["sluice-run-1", "PENDING", "sluice", "run", "r.toml"]
+    assert main(["jobs", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(job["started_at"], job["seconds"], job["output"]) for job in told] == [
+        (started, 3725.0, "s3://bucket/out"),
+        (None, None, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        (["verify", OUT], OUT),
+        (["export", OUT, "--format", "hf", "--to", "s3://bucket/copy"], "s3://bucket/copy"),
+    ],
+)
+def test_a_submission_names_the_place_that_it_writes_to(here: Path, command: list[str], place: str) -> None:
+    assert make_submission(command, parse_command, ship_project=False).output == place
+
+
+def test_the_address_is_that_of_ray_address_where_none_is_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("pipeline.cluster.job_client.JobClient", lambda address, token: asked.append(address))
+    monkeypatch.setenv("RAY_ADDRESS", "http://of-the-shell:8265")
+    connect(None)
+    connect("http://given:8265")
+    assert asked == ["http://of-the-shell:8265", "http://given:8265"]
+    monkeypatch.setenv("RAY_ADDRESS", "ray://of-the-shell:10001")
+    assert main(["jobs"]) == 2
+    assert "RAY_ADDRESS ray://of-the-shell:10001: expected the URL of the dashboard" in capsys.readouterr().err
+    monkeypatch.delenv("RAY_ADDRESS")
+    assert main(["jobs"]) == 2
+    assert "--address is missing, and RAY_ADDRESS is not set" in capsys.readouterr().err
+
+
+def test_the_calls_behind_a_detached_job_can_be_made() -> None:
+    for address in (None, "http://h:1"):
+        for line in next_calls(address, "sluice-run-0").splitlines():
+            options = parse_command("jobs", shlex.split(line)[2:])
+            assert options.address == address
+            assert "sluice-run-0" in (options.logs, options.stop)
+
+
+def test_a_session_says_whether_it_starts_a_ray_or_joins_one() -> None:
+    assert what_starts("local") == "starting Ray, which takes some seconds"
+    assert what_starts("head:6379") == "joining the cluster at head:6379"
+    assert what_starts("auto") == "joining the cluster"

@@ -327,6 +327,12 @@ def test_a_changed_input_renames_its_unit_alone(planned: RunPlan, tmp_path: Path
     assert differing == ["posts-1.jsonl"]
 
 
+def read_first_unit(recipe: Path) -> None:
+    """What a run leaves that was killed behind its first input file."""
+    plan = plan_run(load(recipe))
+    read_unit(replace(read_job(plan.recipe), key=plan.key), plan.units[0])
+
+
 def refused(folder: Path) -> str:
     with pytest.raises(RecipeError) as error:
         check_same_run(plan_run(load(tiny_recipe(folder))))
@@ -339,6 +345,7 @@ def test_every_difference_to_the_run_that_was_begun_is_named(planned: RunPlan, t
     path = tiny_recipe(tmp_path, url={"block_hosts": [str(hosts)]})
     assert not check_same_run(plan_run(load(path)))
     assert not check_same_run(plan_run(load(path))), "the same call again continues"
+    read_first_unit(path)
     hosts.write_text("worse.example\n")
     crawl = tmp_path / "crawl"
     (crawl / "posts-9.jsonl").write_text('{"text": "new"}\n')
@@ -355,6 +362,7 @@ def test_every_difference_to_the_run_that_was_begun_is_named(planned: RunPlan, t
         "inputs: web/web-00001.warc.gz is gone",
         "inputs: posts/posts-0.jsonl has changed",
         f"files: {hosts} has changed",
+        "holds a run that has read 1 of its ",
         "name another run.output",
     ):
         assert difference in said
@@ -364,12 +372,14 @@ def test_other_versions_may_not_continue_a_run(
     planned: RunPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_same_run(planned)
+    read_first_unit(tiny_recipe(tmp_path))
     monkeypatch.setattr(plans, "versions", lambda: {**planned.identity["versions"], "lxml": "99.0"})
     assert "versions: lxml has changed" in refused(tmp_path)
 
 
 def test_many_differences_are_cut(planned: RunPlan, tmp_path: Path) -> None:
     check_same_run(planned)
+    read_first_unit(tiny_recipe(tmp_path))
     for number in range(40):
         (tmp_path / "crawl" / f"posts-new-{number}.jsonl").write_text("{}")
     said = refused(tmp_path)

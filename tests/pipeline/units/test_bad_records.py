@@ -117,17 +117,9 @@ def test_memory_that_is_used_up_is_no_rejection(tmp_path: Path) -> None:
     assert raised.value.__notes__ == [f"while {tmp_path}/rows.jsonl was read"]
 
 
-def no_text_column(folder: Path) -> None:
-    pq.write_table(pa.table({"content": ["a"] * 5}), folder / "a.parquet")
-
-
 def two_text_columns(folder: Path) -> None:
     table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
     pq.write_table(table, folder / "a.parquet")
-
-
-def no_text_field(folder: Path) -> None:
-    (folder / "a.jsonl").write_text('{"content": "a"}\n')
 
 
 def an_empty_file(folder: Path) -> None:
@@ -138,9 +130,7 @@ def an_empty_file(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (no_text_column, "there is no column 'text'"),
         (two_text_columns, "there are 2 columns 'text'"),
-        (no_text_field, "there is no field 'text'"),
         (an_empty_file, "the file is empty"),
     ],
 )

@@ -7,11 +7,11 @@ line {"code", "said"} for each, as soon as it ended.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
 import tempfile
+import traceback
 from typing import Any, NoReturn
 
 import pipeline.cli.output.purge
@@ -27,11 +27,14 @@ def purge(call: dict[str, Any], said: int) -> NoReturn:
     os.environ.update(call["env"])
     arguments = ["purge", call["out"], "--doc", call["doc"], "--reason", "a test", "--by", "a test", "--apply"]
     code = 99
-    with contextlib.suppress(SystemExit):
+    try:
         code = main(arguments)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    finally:  # an exception that `main` lets through is a fault: its traceback is printed, and the server lives on
+        if code == 99:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def serve() -> None:
@@ -41,13 +44,7 @@ def serve() -> None:
         with tempfile.TemporaryFile() as said:
             child = os.fork()
             if child == 0:
-                try:
-                    purge(json.loads(line), said.fileno())
-                except BaseException:
-                    import traceback
-
-                    traceback.print_exc()
-                    os._exit(98)
+                purge(json.loads(line), said.fileno())
             _, status = os.waitpid(child, 0)
             said.seek(0)
             print(json.dumps({"code": os.waitstatus_to_exitcode(status), "said": said.read().decode()}), flush=True)

@@ -39,10 +39,11 @@ from trainer.checkpoint.store import (
     record_sums,
     superseded,
 )
-from trainer.loop import LaunchContext, TrainingResult, train
+from trainer.loop import LaunchContext, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
 from trainer.recovery.attempts import Attempt, FencedOutError, attempts, begin, check_fence, claim, counts
+from trainer.result import TrainingResult
 
 
 def position(step: int, attempt: int = 1) -> Position:

@@ -16,6 +16,7 @@ from tests.support.training.measured_ablation import publish_results
 from trainer.checkpoint.store import COMPLETE, Position
 from trainer.mix.ablation import AblationLaunch, run_ablation
 from trainer.mix.proxies import (
+    Ablation,
     AblationError,
     open_ablation,
     pending,
@@ -120,14 +121,32 @@ def test_a_layout_that_no_proxy_can_have_is_refused_before_the_design(corpus: st
         open_ablation(recipe(corpus, tmp_path, SMALL, compile=True, dtype="float8", float8={"emulate": True}))
 
 
-def test_a_design_is_published_once_and_another_is_refused(corpus: str, tmp_path: Path) -> None:
+def begun(ablation: Ablation) -> None:
+    """A run of the ablation has begun."""
+    ablation.output(ablation.points[0]).publish("attempts/00001.claim", b"{}")
+
+
+def test_a_design_is_published_once_and_another_is_refused_by_its_keys_once_a_run_has_begun(
+    corpus: str, tmp_path: Path
+) -> None:
     ablation = open_ablation(recipe(corpus, tmp_path, SMALL))
     assert write_design(ablation)
     assert not write_design(ablation)
-    with pytest.raises(RecipeError, match="of another design"):
-        write_design(open_ablation(recipe(corpus, tmp_path, SMALL | {"replicates": 2})))
+    begun(ablation)
+    with pytest.raises(RecipeError) as refused:
+        write_design(open_ablation(recipe(corpus, tmp_path, SMALL | {"replicates": 2}, global_batch=4)))
+    assert "of another design, of which 0 runs are done and 1 begun: " in str(refused.value)
+    assert "mix.replicates is 2 now and was 1" in str(refused.value)
+    assert "train.global_batch is 4 now and was " in str(refused.value)
     with pytest.raises(AblationError, match="5 of 5 runs are not done"):
         results(ablation)
+
+
+def test_a_design_of_which_no_run_has_begun_gives_way(corpus: str, tmp_path: Path) -> None:
+    write_design(open_ablation(recipe(corpus, tmp_path, SMALL)))
+    other = open_ablation(recipe(corpus, tmp_path, SMALL | {"replicates": 2}))
+    assert write_design(other)
+    assert not write_design(other), "it is published now"
 
 
 def test_a_design_of_another_run_is_refused_by_its_name(corpus: str, tmp_path: Path) -> None:
@@ -141,6 +160,7 @@ def test_a_design_of_another_run_is_refused_by_its_name(corpus: str, tmp_path: P
     del held["run"]  # as earlier releases wrote it
     Path(asked.train.output, "mix/design.json").write_text(json.dumps(held))
     assert not write_design(open_ablation(asked))
+    begun(open_ablation(asked))
     with pytest.raises(RecipeError, match="of another design"):
         write_design(open_ablation(other))
 

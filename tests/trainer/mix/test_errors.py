@@ -95,4 +95,4 @@ def test_data_that_changed_since_the_design_is_refused(tmp_path: Path, capsys: p
     write_design(finished(path))
     make_corpus(str(tmp_path / "other"), SIZES | {"web": [60_000]})
     assert main(["mix", "run", str(path), "--set", f"train.data={tmp_path / 'other'}"]) == 2
-    assert "the recipe, [mix] or the data changed since" in capsys.readouterr().err
+    assert "train.data holds other tokens than it did" in capsys.readouterr().err

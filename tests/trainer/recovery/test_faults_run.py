@@ -19,13 +19,14 @@ from trainer import loop
 from trainer.checkpoint import state
 from trainer.checkpoint.state import Saver
 from trainer.checkpoint.store import Position, read_position
-from trainer.loop import LaunchContext, TrainingResult, train
+from trainer.loop import LaunchContext, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
 from trainer.provenance.reached import read_facts
 from trainer.recovery import watchdog
 from trainer.recovery.attempts import claim
 from trainer.recovery.watchdog import EXIT_HUNG, Watchdog
+from trainer.result import TrainingResult
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +184,7 @@ def test_what_an_attempt_left_of_a_checkpoint_is_removed_by_the_next(run: Run) -
 
 def test_another_order_is_refused_before_the_attempt_is_claimed(run: Run) -> None:
     run.start(steps=4)
-    with pytest.raises(ChildFailedError, match=r"seq_len, global_batch.* must stay"):
+    with pytest.raises(ChildFailedError, match=r"train\.\w+ is \w+ now and was \w+"):
         run.start(global_batch=6)
     assert not (run.output / "attempts" / "00002.claim").exists()
 
