@@ -37,6 +37,7 @@ def main() -> int:
             ["layouts", "--rounds", "1", "--only", "one process", "zero 3 over 2", "pp 2, 1f1b"],
             ["checkpoint"],
             ["model_stage"],
+            ["small_runs"],
             ["store", "--rows", "1000000"],
             ["steps", str(crawl), "--times", "1", "3"],
             ["pipeline", str(crawl), "--times", "1", "3"],

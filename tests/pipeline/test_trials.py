@@ -96,7 +96,7 @@ def test_a_trial_takes_the_place_of_no_whole_run(
     before = fingerprint(str(tmp_path / "out-try"))
     path = str(write_recipe(tmp_path / "recipe.toml", limited(str(tmp_path / "out"), sources, None)))
     assert main(["run", path, "--try", "3"]) == 2
-    assert "holds a run with other settings" in capsys.readouterr().err
+    assert "limit_documents is 3 now and was not given" in capsys.readouterr().err
     assert fingerprint(str(tmp_path / "out-try")) == before
 
 
