@@ -1,6 +1,6 @@
 """Unicode's normal forms NFC and NFD in linear time, and how many marks a text puts on one character.
 
-`unicodedata.normalize` sorts the marks behind a letter by insertion (Unicode, canonical ordering algorithm, D109), which
+`unicodedata.normalize` sorts the marks behind a letter by insertion (Unicode, canonical ordering algorithm, D109). That
 takes the square of their number where they are out of order: 240 kB of U+0301 and U+0316 by turns take 14 s, and
 20 MB a day, in one call that no clock ends. Marks that are in order already cost it nothing. So of a long run they are
 put in order first, which changes no normal form: the two texts are canonically equivalent.
@@ -63,8 +63,8 @@ def _rows(text: str) -> Iterator[int]:
 
 def _in_order(run: regex.Match[str]) -> str:
     pieces: list[str] = []
-    for is_mark, row in groupby(_decomposed(run[0]), key=_is_mark):
-        pieces += sorted(row, key=combining) if is_mark else row  # a stable sort, as the standard asks for
+    for _, row in groupby(_decomposed(run[0]), key=_is_mark):
+        pieces += sorted(row, key=combining)  # a stable sort, as the standard asks for
     return "".join(pieces)
 
 

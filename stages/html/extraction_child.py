@@ -1,18 +1,26 @@
-"""Extraction in a process of its own, for pages that hang or kill the process that looks at them.
+"""Extraction in a process of its own, for pages that may hang or kill the process that looks at them.
 
 `IsolatedExtraction` keeps one child (`python -m stages.html.extraction_child`) and talks to it over pipes, which costs
 half a millisecond a page. The child runs the same function, so a page's text is the same as in the caller's own
-process."""
+process.
+
+No clock of Python's reaches an extractor's native code, so a page on which that does not come back would end a run, or
+a call of `sluice explain`. Every such page that is known of is turned down by a bound, and what no bound knows of grows
+with the page: so `extract_or_isolate` has a child look at large pages, and the kernel ends it there."""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import resource
 import select
+import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict
 from typing import IO, Final
@@ -22,12 +30,19 @@ from stages.html.extraction import BrokenPatchError, Extractor, Failure, extract
 
 _LENGTH: Final = struct.Struct("<Q")
 _GRACE_SECONDS: Final = 10.0
+_STALLED_TIMES: Final = 10
+"""A child that takes no processor time is given up after so many times as much time on the clock."""
 _MEMORY_BYTES: Final = 4 << 30
+_MOST_TAGS_HERE: Final = 10_000
+_MOST_CHARS_HERE: Final = 1 << 20
+"""A page with no more `<` and characters is looked at in the caller's own process: were its cost to grow with the
+square of its tags, as it did with the options of a list, it would be seconds."""
 
 
 class IsolatedExtraction:
     """`extract`, survived: a child that dies on a page, for lack of memory too, is replaced and the page tried once
-    more; one that gives no answer in the time of two tries is killed. BrokenPatchError as `extract` raises it."""
+    more; one that gives no answer in the processor time of two tries and 10 s is ended by the kernel, in native code
+    too. BrokenPatchError as `extract` raises it."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
@@ -49,14 +64,16 @@ class IsolatedExtraction:
     def _ask(self, html: str, extractor: Extractor) -> str | Failure | Fault:
         child = self._child = self._child or _start()
         assert child.stdin is not None and child.stdout is not None
-        deadline = time.monotonic() + 2 * extractor.timeout_seconds + _GRACE_SECONDS
+        most_seconds = 2 * extractor.timeout_seconds + _GRACE_SECONDS
+        deadline = time.monotonic() + _STALLED_TIMES * most_seconds
         try:
-            _write(child.stdin, json.dumps(asdict(extractor)).encode())
+            _write(child.stdin, json.dumps((most_seconds, asdict(extractor))).encode())
             _write(child.stdin, html.encode("utf-8", "surrogatepass"))
             answer = _read_until(child.stdout, deadline)
         except (BrokenPipeError, EOFError):
+            ended_by_clock = child.wait() == -signal.SIGPROF
             self.close()
-            return Failure.CRASHED
+            return Failure.TIMEOUT if ended_by_clock else Failure.CRASHED
         except TimeoutError:
             self.close()
             return Failure.TIMEOUT
@@ -64,8 +81,11 @@ class IsolatedExtraction:
 
 
 def extract_or_isolate(html: str, extractor: Extractor) -> str | Failure | Fault:
-    """`extract`; a page for which this process has too little memory is tried again in a child. What else a process
-    holds has no say in what becomes of a page: in a child that holds nothing, it is the page's own fault."""
+    """`extract`, in a child for a large page; a page for which this process has too little memory is tried again in a
+    child. What else a process holds has no say in what becomes of a page: in a child that holds nothing, it is the
+    page's own fault."""
+    if len(html) > _MOST_CHARS_HERE or html.count("<") > _MOST_TAGS_HERE:
+        return _large_pages(os.getpid())(html, extractor)
     try:
         return extract(html, extractor)
     except MemoryError:
@@ -74,6 +94,25 @@ def extract_or_isolate(html: str, extractor: Extractor) -> str | Failure | Fault
             return child(html, extractor)
         finally:
             child.close()
+
+
+class _OneAtATime:
+    """A child for all threads of a process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._child = IsolatedExtraction()
+        atexit.register(self._child.close)
+
+    def __call__(self, html: str, extractor: Extractor) -> str | Failure | Fault:
+        with self._lock:
+            return self._child(html, extractor)
+
+
+@functools.cache
+def _large_pages(_pid: int) -> _OneAtATime:
+    """A process's child for large pages: a process that was forked has its own."""
+    return _OneAtATime()
 
 
 def _start() -> subprocess.Popen[bytes]:
@@ -120,14 +159,16 @@ def serve() -> None:
     pages = sys.stdin.buffer
     while True:
         try:
-            extractor = Extractor(**json.loads(_read(pages)))
+            most_seconds, extractor = json.loads(_read(pages))
             html = _read(pages).decode("utf-8", "surrogatepass")
         except EOFError:
             return
+        signal.setitimer(signal.ITIMER_PROF, most_seconds)  # there is no handler: SIGPROF ends this process
         try:
-            outcome: str | Failure | Fault | BrokenPatchError = extract(html, extractor)
+            outcome: str | Failure | Fault | BrokenPatchError = extract(html, Extractor(**extractor))
         except BrokenPatchError as error:
             outcome = error
+        signal.setitimer(signal.ITIMER_PROF, 0)
         _write(answers, _answer(outcome))
 
 

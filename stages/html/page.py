@@ -19,10 +19,6 @@ _LOOKED_AT_BY_TAG: Final = 10  # characters
 MAX_ATTRIBUTES: Final = 1_000
 """Of one tag. Both extractors compare each attribute with all before it, in native code that no clock reaches: 40,000
 take resiliparse 10 s, and 1,000 in every tag of a page of 16 MiB no longer than other pages of that size."""
-MAX_OPTIONS: Final = 5_000
-"""Of one `<select>`. resiliparse's parser, which also counts the elements of pages for the other extractor, looks at all
-earlier options with each new one, in native code: 32,000 take it 4 s, and 5,000 in every list of a page of 100,000 tags
-2 s."""
 _TREE_OF: Final = 4
 """How many times `Bounds.num_tags` elements a page may have by the estimate for its tree to be made and counted."""
 Extract = Callable[[str, Extractor], str | Failure | Fault]
@@ -31,11 +27,12 @@ Extract = Callable[[str, Extractor], str | Failure | Fault]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """What a page may hold before it is parsed: bytes (content encodings undone), `<` characters (or elements,
-    where a parser opens so many again that there are more of these), nesting."""
+    where a parser opens so many again that there are more of these), nesting, and the options of one `<select>`."""
 
     num_bytes: int
     num_tags: int
     depth: int
+    num_options: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,7 @@ def _bounds_of(html: str, in_utf8: bytes, num_bytes: int, bounds: Bounds) -> Ite
     num_tags, deepest, num_reopened, num_attributes, num_options = markup_bounds(in_utf8)
     # First, and without a tree: 600 open elements before 10,000 paragraphs, 86 kB in all, make one of 2 GB.
     yield _bound("parse.too_many_attributes", num_attributes, MAX_ATTRIBUTES)
-    yield _bound("parse.too_many_options", num_options, MAX_OPTIONS)
+    yield _bound("parse.too_many_options", num_options, bounds.num_options)
     if num_reopened and num_tags + num_reopened > _TREE_OF * bounds.num_tags:
         yield _bound("parse.too_many_tags", num_tags + num_reopened, bounds.num_tags)
         return

@@ -140,7 +140,14 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         make=lambda making: PrefilterStep(making.tables.language, making.pages, ledger=making.tables.ledger),
         is_on=lambda tables: tables.language.prefilter and bool(tables.language.keep),
         modules=("stages.steps.prefilter",),
-        recipe_keys=("language.keep", "language.model", "parse.max_tags", "parse.max_depth", "parse.timeout_seconds"),
+        recipe_keys=(
+            "language.keep",
+            "language.model",
+            "parse.max_tags",
+            "parse.max_depth",
+            "parse.max_options",
+            "parse.timeout_seconds",
+        ),
         asks={"language.prefilter": lambda tables: tables.language.prefilter},
     ),
     "parse": StepSpec(

@@ -40,7 +40,7 @@ with open(sys.argv[1], "rb") as stream:
             documents += 1
             too_long += item.num_bytes > 20_000_000
             if item.is_html:
-                read_page(item, Bounds(num_bytes=20_000_000, num_tags=100_000, depth=1_000))
+                read_page(item, Bounds(num_bytes=20_000_000, num_tags=100_000, depth=1_000, num_options=2_000))
         else:
             unreadable += 1
 print(documents, too_long, unreadable, peak() - before)
