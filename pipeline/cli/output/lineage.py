@@ -2,6 +2,7 @@
 
   sluice lineage OUT "SELECT rule, count(*) n FROM documents GROUP BY rule ORDER BY n DESC"
   sluice lineage OUT "SELECT * FROM steps" --json
+  sluice lineage OUT "SELECT url, stage FROM documents" --csv-safe > for-a-spreadsheet.csv
   sluice lineage OUT --serve
   sluice lineage OUT --version 1 --serve               as it was then; purges are prepared without --version
 
@@ -30,6 +31,7 @@ from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
 _SHOWN_ROWS = 200
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
 _RESERVED: Final = {"at": "purges", "by": "purges", "offset": "unreadable"}
 """Columns whose names DuckDB reserves, each with a view that has it."""
@@ -43,7 +45,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--serve", action="store_true", help="serve the page on loopback and print its address")
     parser.add_argument("--port", type=int, default=0, help="of the page (any free one)")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--csv", action="store_true", help="print CSV")
+    form.add_argument("--csv", action="store_true", help="print CSV, its values exact")
+    form.add_argument(
+        "--csv-safe",
+        action="store_true",
+        help="print CSV for a spreadsheet: an apostrophe before each text that it would take for a formula",
+    )
     add_json(form)
 
 
@@ -64,8 +71,8 @@ def run(options: argparse.Namespace) -> int:
         raise RecipeError(f"{error}{_hint(options.sql, str(error))}") from error
     if options.json:
         print_json(objects)
-    elif options.csv:
-        _print_csv(result.columns, result.rows)
+    elif options.csv or options.csv_safe:
+        _print_csv(result.columns, result.rows, safe=options.csv_safe)
     else:
         _print_table(result.columns, result.rows)
     return 0
@@ -82,8 +89,12 @@ def _hint(sql: str, error: str) -> str:
     return f'. The word {name} is reserved: write the column as "{name}" in double quotes, or as {qualified}'
 
 
-def _print_csv(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
-    """Exact and in UTF-8 for a file or a pipe; on a terminal as the terminal may be given it."""
+def _print_csv(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]], *, safe: bool) -> None:
+    """In UTF-8 for a file or a pipe, and exact but for what `safe` changes; on a terminal as the terminal may be given
+    it."""
+    if safe:
+        columns = tuple(map(_no_formula, columns))
+        rows = [tuple(_no_formula(value) if isinstance(value, str) else value for value in row) for row in rows]
     if sys.stdout.isatty():
         rows = [tuple(visible(value) if isinstance(value, str) else value for value in row) for row in rows]
     elif isinstance(sys.stdout, io.TextIOWrapper):
@@ -91,6 +102,12 @@ def _print_csv(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> 
     writer = csv.writer(sys.stdout)
     writer.writerow(columns)
     writer.writerows(rows)
+
+
+def _no_formula(text: str) -> str:
+    """A text that no spreadsheet carries out: they take a cell that begins so for a formula (OWASP, CSV Injection), the
+    full-width signs in some settings too."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:

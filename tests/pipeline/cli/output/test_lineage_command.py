@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+
 import pytest
 
 from lineage.storage.folder import Folder
@@ -65,3 +68,15 @@ def test_what_the_hint_and_the_help_say_to_write_is_answered(out: Folder, capsys
 def test_the_help_names_every_view() -> None:
     named = str(command.__doc__).partition("views: ")[2].partition(".")[0]
     assert [name.strip() for name in named.split(",")] == list(COLUMNS)
+
+
+def test_csv_for_a_spreadsheet_holds_no_formula(out: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["=1+1", "+1", "-1", "@a", "\t=1", "\r=1", "\n=1", "＝1", "a=1", "", "'x"]
+    sql = "SELECT " + ", ".join("'" + text.replace("'", "''") + "'" for text in texts)
+    told = {}
+    for form in ("--csv", "--csv-safe"):
+        assert main(["lineage", out.url, f"{sql}, -1, '=2' AS \"=name\"", form]) == 0
+        told[form] = list(csv.reader(io.StringIO(capsys.readouterr().out, newline="")))
+    assert told["--csv"][1][0] == "=1+1" and told["--csv"][0][-1] == "=name"
+    assert told["--csv-safe"][1] == ["'" + text for text in texts[:8]] + [*told["--csv"][1][8:11], "-1", "'=2"]
+    assert told["--csv-safe"][0][-1] == "'=name"
