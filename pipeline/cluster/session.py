@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import signal
+import stat
 import sys
 import tempfile
 import threading
@@ -142,9 +143,24 @@ def start_or_join(address: str, options: Mapping[str, Any]) -> None:
         if last is not None:
             raise RayStartError(
                 f"Ray did not start on this machine, twice: {_in_one_line(last)}\n"
-                f"Its logs are the newest session under {os.environ.get('RAY_TMPDIR') or tempfile.gettempdir()}/ray; "
+                f"Its logs are the newest session under {_private_folder()}; "
                 "call again when the machine is less busy or has more memory free"
             ) from last
+
+
+def _private_folder() -> str:
+    """The folder of a local Ray's sessions, within one that this user alone can enter: Ray makes its own folders
+    writable for everybody, and its workers do so again, so who else is on the machine could put files among a session's
+    sockets and spilled objects."""
+    base = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # where Ray itself looks
+    around = os.path.join(base, f"ray-{os.getuid()}")
+    os.makedirs(base, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(around, 0o700)
+    found = os.lstat(around)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        around = tempfile.mkdtemp(prefix="ray-", dir=base)  # somebody else was there first
+    return os.path.join(around, "ray")
 
 
 def _start(options: Mapping[str, Any]) -> Exception | None:
@@ -154,7 +170,7 @@ def _start(options: Mapping[str, Any]) -> Exception | None:
     before = _ray_children()
     try:
         with without_cluster_processes():
-            ray.init(address="local", **options)
+            ray.init(address="local", _temp_dir=_private_folder(), **options)
     except (ValueError, TypeError):
         raise  # an option that Ray does not take: another try gives the same
     except Exception as error:  # noqa: BLE001 - Ray raises Exception itself where its servers do not come up

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,35 @@ def test_every_server_of_a_local_ray_listens_on_loopback() -> None:
     assert len(addresses) > 5
     assert {address.removeprefix("::ffff:") for address in addresses} == {"127.0.0.1"}
     assert switch is None  # a cluster that this process starts or joins later is none of it
+
+
+FOLDERS = """
+import json, os, ray
+with around:
+    assert ray.get(ray.remote(lambda: 1).remote()) == 1
+    print(json.dumps(ray._private.worker._global_node.get_session_dir_path()))
+"""
+
+
+def others_can_enter(path: Path) -> bool:
+    """Whether another user can enter each of the folders that this one lies in, and itself."""
+    return all(folder.stat().st_mode & 0o001 for folder in [path, *path.parents])
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_no_other_user_can_enter_the_folders_of_a_local_ray(taken: bool) -> None:
+    with tempfile.TemporaryDirectory(prefix="ray-") as short:  # the path of a socket has 107 bytes at most
+        os.chmod(short, 0o1777)
+        if taken:
+            (Path(short) / f"ray-{os.getuid()}").mkdir()
+            os.chmod(Path(short) / f"ray-{os.getuid()}", 0o777)
+        assert others_can_enter(Path(short))
+        run = [sys.executable, "-c", START + FOLDERS]
+        ended = subprocess.run(run, capture_output=True, text=True, check=False, env=os.environ | {"RAY_TMPDIR": short})
+        assert ended.returncode == 0, ended.stderr[-2000:]
+        session = Path(json.loads(ended.stdout))
+        assert session.is_relative_to(short) and session.is_dir()
+        assert not others_can_enter(session)
 
 
 LEAVE = """
