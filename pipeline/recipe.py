@@ -23,7 +23,7 @@ from stages.quality.options import (
     judges_any_language,
     threshold_defaults,
 )
-from stages.reading.options import DEFAULT_WINDOW_BYTES, MAX_WINDOW_BYTES, RowFields
+from stages.reading.options import DEFAULT_COMPRESSION_RATIO, DEFAULT_WINDOW_BYTES, MAX_WINDOW_BYTES, RowFields
 from stages.steps.catalogue import CATALOGUE, StepTables
 from stages.steps.classifier import ClassifierTable, check_classifiers
 from stages.steps.decontaminate import DecontaminateTable
@@ -105,6 +105,12 @@ class LimitsTable:
         at_least=1 << 10,
         at_most=MAX_WINDOW_BYTES,
         help="memory that a file compressed with zstd or xz may take for its window (zstd --long=31: 2147483648)",
+    )
+    max_compression_ratio: int = key(
+        DEFAULT_COMPRESSION_RATIO,
+        at_least=1,
+        help="what the documents of an input file may unfold to, as a multiple of its size (256 MiB always may);"
+        " the rest of the file is unreadable",
     )
 
 

@@ -49,6 +49,7 @@ class ReadJob:
     tables: StepTables
     unit_files: UnitFileOptions
     max_window_bytes: int
+    max_compression_ratio: int
     strict: bool = False
     """Whether the first exception on a record ends the run."""
     isolation: bool = False
@@ -66,6 +67,7 @@ def read_job(recipe: PipelineRecipe) -> ReadJob:
         tables=step_tables(recipe),
         unit_files=unit_file_options(recipe),
         max_window_bytes=recipe.limits.max_window_bytes,
+        max_compression_ratio=recipe.limits.max_compression_ratio,
     )
 
 
@@ -215,6 +217,7 @@ def outcomes_of(
             language=job.languages[unit.source_index],
             max_document_bytes=job.tables.max_document_bytes,
             max_window_bytes=job.max_window_bytes,
+            max_compression_ratio=job.max_compression_ratio,
             size=unit.input.size,
         )
         batches = _batches(read_documents(stream, options, tally.counts), tally)

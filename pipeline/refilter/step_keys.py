@@ -74,6 +74,7 @@ _READING_KEYS: Final = (
     "source.date_field",
     "limits.max_document_bytes",
     "limits.max_window_bytes",
+    "limits.max_compression_ratio",
 )
 
 

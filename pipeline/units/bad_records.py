@@ -10,7 +10,7 @@ from pipeline.report.faults import FaultRow, FaultTally, StrictError, strict_mes
 from pipeline.terminal import visible_lines
 from pipeline.units.results import ReadResult
 from stages.document import error_rule
-from stages.reading.options import WINDOW_KEY
+from stages.reading.options import RATIO_KEY, WINDOW_KEY
 
 _MOST_SHOWN: Final = 5
 _ENOUGH_TO_STOP: Final = 100
@@ -137,6 +137,7 @@ def _too_many(read: Sequence[ReadResult], bad: BadRecords, allowed: float) -> st
     too_wide = [stretch for stretch in stretches if WINDOW_KEY in stretch.error]
     mend = ["Mend or leave out these files"] if len(too_wide) < len(stretches) else []
     mend += [f"set {WINDOW_KEY} as is said there"] if too_wide else []
+    mend += [f"raise {RATIO_KEY}"] if any(RATIO_KEY in stretch.error for stretch in stretches) else []
     mend += ["mend the step"] if bad.num_raised else []
     advice = ", ".join(mend)
     lines.append(f"{advice[:1].upper()}{advice[1:]}, or raise the limit, and run into a new output folder.")

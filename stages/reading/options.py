@@ -19,6 +19,13 @@ MAX_WINDOW_BYTES: Final = 2 << 30
 WINDOW_KEY: Final = "limits.max_window_bytes"
 """The recipe's key for it: an error that names it says that a file is not damaged."""
 
+DEFAULT_COMPRESSION_RATIO: Final = 1_000
+"""About the most that gzip can do; text compresses to a third, and copies of one page to a hundredth."""
+RATIO_KEY: Final = "limits.max_compression_ratio"
+ALWAYS_UNFOLDED_BYTES: Final = 256 << 20
+"""Documents that a file may unfold to whatever its size: a small one of few texts, each again and again, is none that
+fills a disk."""
+
 MAX_DISTINCT: Final = 1000
 """Distinct names one counter holds: a hostile file may give each record a type of its own."""
 
@@ -43,15 +50,17 @@ class ReadOptions:
     """How to read one input file.
 
     `file` is its relative name, as it stands in the tables. `size` is its length in bytes where that is known; it
-    is only used for how much the rest of a damaged file is. `fields` are for JSONL and Parquet. `language` is that of
-    every text, where the recipe names it. `max_window_bytes`: what is held of a compressed file's content for its
-    references back."""
+    is used for how much the rest of a damaged file is, and for `max_compression_ratio`: a file whose documents unfold
+    to more than so many times its size (and to more than 256 MiB) is not read on. `fields` are for JSONL and Parquet.
+    `language` is that of every text, where the recipe names it. `max_window_bytes`: what is held of a compressed file's
+    content for its references back."""
 
     source: str
     file: str
     format: Format = "auto"
     max_document_bytes: int = 16 << 20
     max_window_bytes: int = DEFAULT_WINDOW_BYTES
+    max_compression_ratio: int = DEFAULT_COMPRESSION_RATIO
     size: int | None = None
     fields: RowFields = RowFields()
     language: str | None = None

@@ -17,6 +17,8 @@ from stages.reading.give_up import rest_of_file, until_given_up
 from stages.reading.magic import HEAD_BYTES, PARQUET_MAGIC, why_content_not_read, why_not_read
 from stages.reading.members import is_compressed, read_through
 from stages.reading.options import (
+    ALWAYS_UNFOLDED_BYTES,
+    RATIO_KEY,
     Format,
     InputCounts,
     ReadOptions,
@@ -64,6 +66,7 @@ def _to_the_end(watched: _WatchedStream, options: ReadOptions, counts: InputCoun
     """All items of a file; one that cannot be read on from somewhere ends there, in an Unreadable."""
     readers = {"warc": warc.read_warc, "jsonl": jsonl.read_jsonl, "parquet": parquet.read_parquet}
     stream, end, is_first = cast(BinaryIO, watched), 0, True
+    num_left = _most_unfolded(options)
     try:
         with unreadable_for_any_error():
             kind = detect_format(stream, options)
@@ -75,6 +78,10 @@ def _to_the_end(watched: _WatchedStream, options: ReadOptions, counts: InputCoun
                 if is_first and isinstance(found, Unreadable):
                     item = _with_its_kind(found, watched, options)
                 is_first = False
+                if isinstance(item, Document) and num_left is not None:
+                    num_left -= max(item.num_bytes, len(item.text)) + len(item.metadata or "")
+                    if num_left < 0:
+                        raise UnreadableError(_unfolds_to_too_much(options))
                 place = item.place if isinstance(item, Document) else item
                 end = place.offset + place.length
                 yield _with_language(item, options) if isinstance(item, Document) else item
@@ -83,6 +90,20 @@ def _to_the_end(watched: _WatchedStream, options: ReadOptions, counts: InputCoun
         if isinstance(stream, UnpackedStream):
             rest = replace(rest, length=0, num_records=_num_lost(stream, error, options, counts))
         yield rest
+
+
+def _most_unfolded(options: ReadOptions) -> int | None:
+    """The bytes that a file's documents may have together; None where its size is not known."""
+    if options.size is None:
+        return None
+    return max(ALWAYS_UNFOLDED_BYTES, options.size * options.max_compression_ratio)
+
+
+def _unfolds_to_too_much(options: ReadOptions) -> str:
+    return (
+        f"its {options.size} bytes unfold to documents of more than {_most_unfolded(options)} bytes, which"
+        f" {RATIO_KEY} = {options.max_compression_ratio} allows: raise it to read the file whole"
+    )
 
 
 def _num_lost(stream: UnpackedStream, error: UnreadableError, options: ReadOptions, counts: InputCounts) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from collections.abc import Iterator
 
 import pytest
 import zstandard
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.document import Document
+from stages.reading import warc
 from stages.reading.reader import InputCounts, ReadOptions, Unreadable, read_documents
 from tests.support.inputs.make_warc import good, member
 
@@ -76,3 +79,21 @@ def test_any_bytes_give_documents_or_a_stretch_that_is_named_as_unreadable(data:
     assert stretches or only_blank_lines
     assert all(offset >= 0 and length >= 0 for offset, length in stretches)
     assert stretches == sorted(stretches)
+
+
+def test_each_byte_behind_damage_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pattern:
+        """The pattern of the next record, which counts the bytes that are searched."""
+
+        num_searched = 0
+
+        def finditer(self, window: bytes, start: int = 0, end: int = 1 << 62) -> Iterator[re.Match[bytes]]:
+            self.num_searched += min(end, len(window)) - start
+            return warc._NEXT_RECORD.finditer(window, start, end)
+
+    pattern, noise = Pattern(), b"()" * (1 << 20)
+    monkeypatch.setattr(warc, "_kind", lambda first: pattern)
+    monkeypatch.setattr(warc, "_NEXT_OF_ANY", pattern)
+    found = read(b"".join([RECORDS[0], noise, b"\n", RECORDS[1]]), "plain.warc")
+    assert isinstance(found[-1], Document) and len(found) == 2
+    assert len(noise) <= pattern.num_searched < 1.1 * len(noise)
