@@ -192,7 +192,7 @@ _URL_STEP: Final = UrlStep(UrlTable(), 20_000_000)
 
 def _as_url(text: str) -> object:
     """A text as each part of a URL, and as the whole."""
-    found = []
+    found: list[object] = []
     for url in (f"https://{text}", f"https://example.org/{text}", f"https://example.org/?{text}", f"urn:{text}", text):
         found += [page_of(url), normalise_url(url, fragments=True)]
         found.append(_URL_STEP(Document(doc_id=b"", source="x", place=_PLACE, raw_hash=b"", url=url)))
