@@ -45,12 +45,12 @@ from stages.html import extraction_child
 from stages.ngrams import NgramIndex
 from stages.pii.options import PiiTable
 from stages.pii.step import PiiStep
-from stages.quality.offending import offending_lines
 from stages.quality.options import QualityTable
 from stages.quality.step import quality_step
 from stages.reading.options import ReadOptions
 from stages.reading.reader import read_documents
-from stages.steps.catalogue import StepTables
+from stages.rules import offending_lines
+from stages.steps.catalogue import StepTables, rules_of
 from stages.steps.language import LanguageStep, LanguageTable
 from stages.steps.parse import ParseTable, clean_text
 from stages.steps.url import UrlStep, UrlTable
@@ -121,7 +121,7 @@ def text_steps() -> dict[str, Work]:
             table = QualityTable(rules=_ALL_RULES, variant=variant, ledger="all", no_table="pass")
             name = f"quality, {variant}" + (f", {language}" if language != "en" else "")
             works[name] = _in_step(quality_step(table), language=language)
-    offending = QualityTable(rules=_ALL_RULES)
+    offending = rules_of(StepTables(max_document_bytes=1 << 30, quality=QualityTable(rules=_ALL_RULES)))
     works["report, marked lines"] = lambda text: [offending_lines(offending, rule, text) for rule in _OFFENDING]
     for normalise in ("none", "fineweb", "slimpajama"):
         dedup = DedupTable(normalise=normalise)
