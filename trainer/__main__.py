@@ -1,4 +1,4 @@
-"""`python -m trainer RECIPE [--set key=value]…`: train in this process, or as one of torchrun's."""
+"""`python -m trainer RECIPE [--set key=value]… [--from-step T]`: train in this process, or as one of torchrun's."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from trainer.options import TrainRecipe
 from trainer.processes.runtime import join_process_group, stop_on_sigterm
 from trainer.recovery.attempts import FencedOutError
 from trainer.recovery.faults import TrainingStoppedError
+from trainer.replay.call import Replay, prepare_replay
+from trainer.replay.options import add_replay, check_replay
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,11 +27,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__)
     parser.add_argument("recipe", help="a training recipe (TOML)")
     parser.add_argument("--set", action="append", default=[], metavar="key=value", help="change one key")
+    add_replay(parser)
     parsed = parser.parse_args(arguments)
     stop_requested = stop_on_sigterm()
     try:
         recipe = load_recipe(parsed.recipe, TrainRecipe, parsed.set)
         process = join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)
+        replay = _prepared(recipe, parsed)
+        if process.rank == 0:
+            sys.stderr.writelines(f"{line}\n" for line in replay.lines)
         result = train(recipe, LaunchContext(process=process, stop_requested=stop_requested))
     except RecipeError as error:
         return _fail(str(error), 2)
@@ -40,6 +46,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     dist.barrier()
     dist.destroy_process_group()
     return 0
+
+
+def _prepared(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
+    """`prepare_replay` by rank 0 for all; its error is raised on each."""
+    shared: list[Replay | Exception | None] = [None]
+    if dist.get_rank() == 0:
+        try:
+            check_replay(options)
+            shared = [prepare_replay(recipe, options)]
+        except (RecipeError, CheckpointError, StoreError, OSError, ValueError) as error:
+            shared = [error]
+    dist.broadcast_object_list(shared, src=0)
+    (found,) = shared
+    if isinstance(found, Exception):
+        raise found
+    assert found is not None
+    return found
 
 
 def _fail(message: str, code: int) -> int:

@@ -40,8 +40,9 @@ from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import ParallelModel, parallelise_model, settle_buckets
 from trainer.processes.runtime import Process, collective_timeout
-from trainer.recovery.attempts import Fence, record_failure
+from trainer.recovery.attempts import Fence, attempts, record_failure
 from trainer.recovery.faults import SkipCounter, SpikeWindow
+from trainer.recovery.rollbacks import end_rollbacks
 from trainer.recovery.watchdog import Watchdog
 from trainer.reporter import StepReporter
 from trainer.step import StepContext, StepOutcome, evaluate, train_step
@@ -174,7 +175,10 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
                 sinks=standard_sinks(output, table.steps, launch.more_sinks) if process.rank == 0 else (),
             )
             load_state(run)
-            return run_steps(run, progress)
+            result = run_steps(run, progress)
+    if result.finished and process.rank == 0:
+        end_rollbacks(output, attempts(output), result.attempt)
+    return result
 
 
 def _first_progress(joined: Joined, checkpoints: Folder, max_skips: int) -> Progress:

@@ -32,6 +32,7 @@ from trainer.checkpoint.store import (
     checkpoint_name,
     complete_checkpoints,
     delete,
+    delete_passed,
     publish_complete,
     superseded,
 )
@@ -154,6 +155,7 @@ class Saver:
         complete = complete_checkpoints(self.folder, attempts(self._output))
         for entry in superseded(complete, self._table.keep, self._table.keep_every):
             delete(self.folder, entry.name)
+        delete_passed(self.folder, position.step)
 
 
 def load_whole(folder: Folder, state: dict[str, Tensor], group: dist.ProcessGroup | None) -> None:

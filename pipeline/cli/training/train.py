@@ -2,6 +2,11 @@
 
   sluice train recipes/train.toml
   sluice train recipes/train.toml --set train.steps=200
+  sluice train recipes/train.toml --from-step 100        back to the checkpoint of 100 steps, and on from there
+
+--from-step: newer checkpoints are set aside (folder set-aside beside them, listed by sluice trace OUT --runs RUN_OUTPUT)
+until the run has done their steps again, and what those steps read is told as not applied. Killed at any point, the
+same call goes on, as does one without the option: it never goes back twice.
 
 Without Ray the same recipe runs as `torchrun --nproc-per-node N -m trainer recipes/train.toml`.
 """
@@ -17,6 +22,7 @@ from pipeline.cli.arguments import add_json, add_recipe
 from pipeline.cli.printing import print_json
 from pipeline.cli.training.workers import check_workers
 from pipeline.terminal import visible_lines
+from trainer.replay.options import add_replay, check_replay
 
 if TYPE_CHECKING:
     from trainer.loop import TrainingResult
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "the training data, the model and how to train it")
+    add_replay(parser)
     add_json(parser)
 
 
@@ -34,11 +41,16 @@ def run(options: argparse.Namespace) -> int:
     from trainer.options import TrainRecipe
     from trainer.preflight import check_recipe
     from trainer.processes.placement import local_cpus
+    from trainer.replay.call import prepare_replay
 
     reporter = ProgressReporter()
     recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
     reporter.say(f"{options.recipe}: training run {recipe.run.name!r}; checking its data and model")
+    check_replay(options)
     for line in check_recipe(recipe):
+        reporter.say(line)
+    replay = prepare_replay(recipe, options)
+    for line in replay.lines:
         reporter.say(line)
     reporter.say("Starting Ray and the workers, which takes some seconds …")
 
