@@ -1,4 +1,4 @@
-"""How a start of the processes becomes an attempt of the run: find the checkpoint it goes on from, claim the next number.
+"""How a start of the processes becomes an attempt of the run: find where it goes on from, claim the next number.
 
 That is the newest one, or the one that a rollback leads back to (`recovery/rollbacks.py`). Whatever is then no part of
 the run any more is set aside: after the claim, so that no older attempt publishes anything that counts."""

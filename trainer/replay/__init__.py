@@ -1,1 +1,1 @@
-"""Steps done again on purpose: back (to a checkpoint), readings (what a run read of a purge), forget (back before it)."""
+"""Steps done again on purpose: back (to a checkpoint) → readings (of what was purged) → forget (back before them)."""

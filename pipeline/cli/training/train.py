@@ -4,9 +4,9 @@
   sluice train recipes/train.toml --set train.steps=200
   sluice train recipes/train.toml --from-step 100        back to the checkpoint of 100 steps, and on from there
 
---from-step: newer checkpoints are set aside (folder set-aside beside them, listed by sluice trace OUT --runs RUN_OUTPUT)
-until the run has done their steps again, and what those steps read is told as not applied. Killed at any point, the
-same call goes on, as does one without the option: it never goes back twice.
+--from-step: newer checkpoints are set aside (into set-aside, where the others lie; sluice trace OUT --runs RUN_OUTPUT
+lists them) until the run has done their steps again, and what those steps read is told as not applied. Killed at any
+point, the same call goes on, as does one without the option: it never goes back twice.
 
 Without Ray the same recipe runs as `torchrun --nproc-per-node N -m trainer recipes/train.toml`.
 """

@@ -108,7 +108,7 @@ def test_it_goes_back_to_the_first_weights(corpus: str, whole: Run, tmp_path: Pa
 
 
 def test_a_wrong_call_is_refused_in_a_sentence(corpus: str, whole: Run, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="the nearest before it is step-00000008.attempt-1: --from-step 8"):
+    with pytest.raises(RecipeError, match=r"nearest before it is step-00000008\.attempt-1: --from-step 8"):
         go_back_to(whole.recipe(), 9)
     with pytest.raises(RecipeError, match="none before it: --from-step 0"):
         go_back_to(whole.recipe(), 3)
@@ -116,7 +116,7 @@ def test_a_wrong_call_is_refused_in_a_sentence(corpus: str, whole: Run, tmp_path
         go_back_to(Run(data=corpus, output=tmp_path / "none").recipe(), 4)
     with pytest.raises(CheckpointError, match="seed, seq_len"):
         go_back_to(whole.recipe({"seed": 9}), 4)
-    with pytest.raises(RecipeError, match="another train.output"):
+    with pytest.raises(RecipeError, match=r"another train\.output"):
         go_back_to(whole.recipe({"model": "moe-debug"}), 4)
     with pytest.raises(RecipeError, match="--restart goes with --forget"):
         check_replay(argparse.Namespace(restart=True, forget=None, from_step=4))
