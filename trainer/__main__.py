@@ -36,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         replay = _prepared(recipe, parsed)
         if process.rank == 0:
             sys.stderr.writelines(f"{line}\n" for line in replay.lines)
+        if not replay.trains:
+            return _left(0)
         result = train(recipe, LaunchContext(process=process, stop_requested=stop_requested))
     except RecipeError as error:
         return _fail(str(error), 2)
@@ -43,9 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), 1)
     if process.rank == 0:
         print(json.dumps(dataclasses.asdict(result)))
+    return _left(0)
+
+
+def _left(code: int) -> int:
+    """`code`, once every rank has come here."""
     dist.barrier()
     dist.destroy_process_group()
-    return 0
+    return code
 
 
 def _prepared(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:

@@ -7,18 +7,24 @@ from dataclasses import dataclass
 
 from trainer.options import TrainRecipe
 from trainer.replay.back import go_back_to
+from trainer.replay.forget import forget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """`lines`: what the user should read; `trains`: whether there are steps to do, as far as the call knows."""
+    """`lines`: what the user should read; `trains`: whether there are steps to do, as far as the call knows; `purges`:
+    what is to be forgotten."""
 
     lines: tuple[str, ...] = ()
     trains: bool = True
+    purges: tuple[str, ...] = ()
 
 
 def prepare_replay(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
-    """Write down what the call asks for; nothing without such an option. Errors as of `go_back_to`."""
+    """Write down what the call asks for; nothing without such an option. Errors as of `go_back_to` and `forget`."""
     if options.from_step is not None:
         return Replay(lines=tuple(go_back_to(recipe, options.from_step)))
+    if options.forget is not None:
+        asked = forget(recipe, options.forget, restart=options.restart)
+        return Replay(lines=asked.lines, trains=asked.trains, purges=asked.purges)
     return Replay()

@@ -3,10 +3,14 @@
   sluice train recipes/train.toml
   sluice train recipes/train.toml --set train.steps=200
   sluice train recipes/train.toml --from-step 100        back to the checkpoint of 100 steps, and on from there
+  sluice train recipes/train.toml --forget all            without what was purged since it was read
 
---from-step: newer checkpoints are set aside (into set-aside, where the others lie; sluice trace OUT --runs RUN_OUTPUT
+--forget goes back to the newest checkpoint before the run first read what these purges (or all) took, does the steps
+since again on the purged shards, in the same order, and ends with a certificate (sluice certify): what comes out is
+what a run gives that never read it. Where the run read none of it there is nothing to do; where no checkpoint is early
+enough, --restart begins again from the first weights. --from-step: newer checkpoints are set aside (into set-aside, where the others lie; sluice trace OUT --runs RUN_OUTPUT
 lists them) until the run has done their steps again, and what those steps read is told as not applied. Killed at any
-point, the same call goes on, as does one without the option: it never goes back twice.
+point, the same call goes on, as does one without these options: it never goes back twice.
 
 Without Ray the same recipe runs as `torchrun --nproc-per-node N -m trainer recipes/train.toml`.
 """
@@ -52,6 +56,8 @@ def run(options: argparse.Namespace) -> int:
     replay = prepare_replay(recipe, options)
     for line in replay.lines:
         reporter.say(line)
+    if not replay.trains:
+        return 0
     reporter.say("Starting Ray and the workers, which takes some seconds …")
 
     from pipeline.cluster.session import ray_session  # with Ray and torch, which a wrong recipe need not wait for
