@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch.distributed as dist
 
 from lineage.recipe import RecipeError, load_recipe
+from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from trainer.checkpoint.store import CheckpointError
 from trainer.loop import LaunchContext, train
@@ -19,6 +20,7 @@ from trainer.processes.runtime import join_process_group, stop_on_sigterm
 from trainer.recovery.attempts import FencedOutError
 from trainer.recovery.faults import TrainingStoppedError
 from trainer.replay.call import Replay, prepare_replay
+from trainer.replay.certificate import CertificateError, certify_replay
 from trainer.replay.options import add_replay, check_replay
 
 
@@ -36,23 +38,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         replay = _prepared(recipe, parsed)
         if process.rank == 0:
             sys.stderr.writelines(f"{line}\n" for line in replay.lines)
-        if not replay.trains:
-            return _left(0)
-        result = train(recipe, LaunchContext(process=process, stop_requested=stop_requested))
+        result = None
+        if replay.trains:
+            result = train(recipe, LaunchContext(process=process, stop_requested=stop_requested))
     except RecipeError as error:
         return _fail(str(error), 2)
     except (CheckpointError, FencedOutError, TrainingStoppedError, OSError, StoreError) as error:
         return _fail(str(error), 1)
-    if process.rank == 0:
+    if process.rank == 0 and result is not None:
         print(json.dumps(dataclasses.asdict(result)))
-    return _left(0)
-
-
-def _left(code: int) -> int:
-    """`code`, once every rank has come here."""
     dist.barrier()
     dist.destroy_process_group()
-    return code
+    # Without the other ranks: hashing a large checkpoint takes longer than they would wait.
+    if process.rank == 0 and replay.purges and (replay.is_done if result is None else result.finished):
+        try:
+            name, _ = certify_replay(Folder(recipe.train.output), replay.purges)
+        except (RecipeError, CheckpointError, CertificateError, StoreError, OSError) as error:
+            return _fail(str(error), 1)
+        sys.stderr.write(f"certificate: {Folder(recipe.train.output).at(name)}\n")
+    return 0
 
 
 def _prepared(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:

@@ -40,10 +40,12 @@ from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import ParallelModel, parallelise_model, settle_buckets
 from trainer.processes.runtime import Process, collective_timeout
+from trainer.provenance.setup import make_setup, record_setup
 from trainer.recovery.attempts import Fence, attempts, record_failure
 from trainer.recovery.faults import SkipCounter, SpikeWindow
 from trainer.recovery.rollbacks import end_rollbacks
 from trainer.recovery.watchdog import Watchdog
+from trainer.replay.origin import origin_of
 from trainer.reporter import StepReporter
 from trainer.step import StepContext, StepOutcome, evaluate, train_step
 from trainer.telemetry.profiling import Profiler
@@ -143,6 +145,10 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
         if layout.float8 is not None:
             check_float8(layout.float8, process.device)
         joined = join(output, checkpoints, feed, config, control, run=recipe.run.name)
+        if process.rank == 0:
+            named = table.init_from if joined.position is None else None
+            origin = None if named is None else origin_of(named)
+            record_setup(output, joined.attempt.number, make_setup(recipe, process.device.type, origin))
         model = parallelise_model(config, layout, process.device, timeout)
         saver = Saver(checkpoints, output, table.checkpoint, saving)
         watchdog = Watchdog(

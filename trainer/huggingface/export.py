@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,29 +11,35 @@ import torch
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import Checkpoint
+from trainer.huggingface.exported import MADE_FROM, record_exported
 from trainer.huggingface.llama import Export, export_weights
 from trainer.huggingface.model_card import checkpoints_of, read_card
+from trainer.provenance.facts import owner_of
 
 
 def export_run(
     output: Folder, target: Path, *, step: int | None = None, tokenizer_files: Mapping[str, bytes] | None = None
 ) -> Checkpoint:
-    """Write a checkpoint of the run at `output` to the folder `target`: safetensors, config.json and
-    `tokenizer_files` (name: content). `step`: that checkpoint; None: the newest. Gives the checkpoint.
+    """Write a checkpoint of the run at `output` to the folder `target`: safetensors, config.json, `MADE_FROM` and
+    `tokenizer_files` (name: content). `step`: that checkpoint; None: the newest. Gives the checkpoint. The run's output
+    records it first: a replay does not reach a copy.
 
     RecipeError where there is no such checkpoint, CheckpointError where it is damaged."""
     card = read_card(output)
     found = checkpoints_of(output)
-    chosen = [entry for entry in found if step is None or entry.step == step]
+    chosen = [found_one for found_one in found if step is None or found_one.step == step]
     if not chosen:
         known = ", ".join(str(entry.step) for entry in found) or "none"
         raise RecipeError(f"--step {step}: {output.url} has checkpoints of steps {known}")
+    entry = chosen[-1]
+    made = {"output": output.url, "run": owner_of(output), "step": entry.step, "attempt": entry.attempt}
     export = Export(
         config=card.config,
         seq_len=card.seq_len,
         end_of_text=card.tokenizer.eot_id,
         dtype=getattr(torch, card.dtype),
-        tokenizer_files=tokenizer_files or {},
+        more_files={**(tokenizer_files or {}), MADE_FROM: (json.dumps(made, indent=2) + "\n").encode()},
     )
-    export_weights(Folder(card.checkpoints).folder(chosen[-1].name), target, export)
-    return chosen[-1]
+    record_exported(output, Folder(str(target)).url, entry.step, entry.attempt)
+    export_weights(Folder(card.checkpoints).folder(entry.name), target, export)
+    return entry

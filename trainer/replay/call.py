@@ -13,11 +13,12 @@ from trainer.replay.forget import forget
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
     """`lines`: what the user should read; `trains`: whether there are steps to do, as far as the call knows; `purges`:
-    what is to be forgotten."""
+    what is to be forgotten; `is_done`: whether that has been done before, and its certificate is due."""
 
     lines: tuple[str, ...] = ()
     trains: bool = True
     purges: tuple[str, ...] = ()
+    is_done: bool = False
 
 
 def prepare_replay(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
@@ -26,5 +27,5 @@ def prepare_replay(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
         return Replay(lines=tuple(go_back_to(recipe, options.from_step)))
     if options.forget is not None:
         asked = forget(recipe, options.forget, restart=options.restart)
-        return Replay(lines=asked.lines, trains=asked.trains, purges=asked.purges)
+        return Replay(lines=asked.lines, trains=asked.trains, purges=asked.purges, is_done=asked.is_done)
     return Replay()

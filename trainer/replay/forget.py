@@ -22,12 +22,13 @@ from trainer.replay.readings import PurgedOutput, find_purges, readings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgetting:
-    """What a call with `--forget` comes to. `purges`: their ids; `trains`: whether there are steps to do; `lines`: what
-    the user should read."""
+    """What a call with `--forget` comes to. `purges`: their ids; `trains`: whether there are steps to do; `is_done`:
+    whether the replay has ended, so that its certificate is due; `lines`: what the user should read."""
 
     purges: tuple[str, ...]
     trains: bool
     lines: tuple[str, ...]
+    is_done: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,8 @@ def forget(recipe: TrainRecipe, wanted: Sequence[str], *, restart: bool) -> Forg
             return Forgetting(purges=ids, trains=True, lines=(line,))
         undone = f"all {read.num:,} readings of it are undone" if read.num else "the run never read any of it"
         line = f"nothing to forget of {_named(ids)}: {undone}"
-        return Forgetting(purges=ids, trains=False, lines=(line,))
+        is_done = last is not None and bool(last.purges) and read.num > 0
+        return Forgetting(purges=ids, trains=False, lines=(line,), is_done=is_done)
     pending = pending_rollback(output, attempts(output))
     if pending is not None and pending.step <= read.first and set(ids) <= set(pending.purges):
         line = f"going back to step {pending.step} was asked for before, and is carried out now"

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from lineage.index.output_index import read_index
 from lineage.purge.execution import unfinished_purge
@@ -92,8 +93,8 @@ class PurgedOutput:
         return Lookup(self.out).purges()
 
     @cached_property
-    def _purged(self) -> list[dict[str, object]]:
-        return read_table(self.out, "purged").to_pylist()
+    def _purged(self) -> list[dict[str, Any]]:
+        return list(read_table(self.out, "purged").to_pylist())
 
 
 def find_purges(outs: Sequence[str], wanted: Sequence[str]) -> list[PurgedOutput]:

@@ -8,9 +8,11 @@
 --forget goes back to the newest checkpoint before the run first read what these purges (or all) took, does the steps
 since again on the purged shards, in the same order, and ends with a certificate (sluice certify): what comes out is
 what a run gives that never read it. Where the run read none of it there is nothing to do; where no checkpoint is early
-enough, --restart begins again from the first weights. --from-step: newer checkpoints are set aside (into set-aside, where the others lie; sluice trace OUT --runs RUN_OUTPUT
-lists them) until the run has done their steps again, and what those steps read is told as not applied. Killed at any
-point, the same call goes on, as does one without these options: it never goes back twice.
+enough, --restart begins again from the first weights.
+
+Newer checkpoints are set aside (into set-aside, where the others lie; sluice trace OUT --runs RUN_OUTPUT lists them)
+until the run has done their steps again, and what those steps read is told as not applied. Killed at any point, the
+same call goes on, as does one without these options: it never goes back twice.
 
 Without Ray the same recipe runs as `torchrun --nproc-per-node N -m trainer recipes/train.toml`.
 """
@@ -19,9 +21,11 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from lineage.storage.folder import Folder
 from pipeline.cli.arguments import add_json, add_recipe
 from pipeline.cli.printing import print_json
 from pipeline.cli.training.workers import check_workers
@@ -57,6 +61,11 @@ def run(options: argparse.Namespace) -> int:
     for line in replay.lines:
         reporter.say(line)
     if not replay.trains:
+        certificate = _certificate(recipe, replay.purges) if replay.is_done else None
+        if options.json:
+            print_json({"replayed": False, "purges": list(replay.purges), "certificate": certificate})
+        elif certificate is not None:
+            print(f"Certificate: {visible_lines(certificate)}")
         return 0
     reporter.say("Starting Ray and the workers, which takes some seconds …")
 
@@ -66,13 +75,28 @@ def run(options: argparse.Namespace) -> int:
     check_training(recipe)
     with ray_session(recipe.ray.address, recipe.ray.num_cpus, training_cpus=local_cpus(recipe.train)):
         result = train_on_ray(recipe, check_workers)
+    certificate = _certificate(recipe, replay.purges) if replay.purges and result.finished else None
     if options.json:
-        print_json(asdict(result))
+        more = {"replayed": True, "purges": list(replay.purges), "certificate": certificate} if replay.purges else {}
+        print_json(asdict(result) | more)
     elif result.finished:
         print(visible_lines(done_lines(recipe, result)))
+        if certificate is not None:
+            print(f"Certificate: {visible_lines(certificate)}")
     else:
         print(f"Stopped after step {result.step}; the same call continues from checkpoint {result.checkpoint}.")
     return 0
+
+
+def _certificate(recipe: TrainRecipe, purges: Sequence[str]) -> str:
+    """Write the certificate of a replay that has ended, and its page; gives where it lies."""
+    from pipeline.report.certificate import publish_page
+    from trainer.replay.certificate import certify_replay
+
+    output = Folder(recipe.train.output)
+    name, row = certify_replay(output, purges)
+    publish_page(output, name, row)
+    return output.at(name)
 
 
 def done_lines(recipe: TrainRecipe, result: TrainingResult) -> str:
