@@ -150,7 +150,7 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
             origin = None if named is None else origin_of(named)
             record_setup(output, joined.attempt.number, make_setup(recipe, process.device.type, origin))
         model = parallelise_model(config, layout, process.device, timeout)
-        saver = Saver(checkpoints, output, table.checkpoint, saving)
+        saver = Saver(checkpoints, output, table.checkpoint, saving, steps=table.steps)
         watchdog = Watchdog(
             table.faults.watchdog_seconds,
             store=process.store,

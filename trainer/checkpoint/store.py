@@ -220,10 +220,18 @@ def _damaged(folder: Folder, name: str, what: str) -> str:
     )
 
 
-def superseded(checkpoints: tuple[Checkpoint, ...], keep: int, keep_every: int) -> tuple[Checkpoint, ...]:
-    """Those that may be deleted: all but the last `keep` and the multiples of `keep_every` steps (0: no such)."""
+def superseded(
+    checkpoints: tuple[Checkpoint, ...], keep: int, keep_every: int, *, keep_spaced: int = 0, steps: int = 0
+) -> tuple[Checkpoint, ...]:
+    """Those that may be deleted: all but the last `keep`, the multiples of `keep_every` steps (0: no such), and the
+    newest in each of `keep_spaced` equal stretches of the run's `steps`: going back to any step then costs no more than
+    such a stretch and the steps between two checkpoints."""
+    newest_in: dict[int, int] = {}
+    for entry in checkpoints if keep_spaced else ():  # by step, so the last one in each stretch stays
+        newest_in[min(-(-entry.step * keep_spaced // steps), keep_spaced)] = entry.step
+    kept = frozenset(newest_in.values())
     old = checkpoints[: max(len(checkpoints) - keep, 0)]
-    return tuple(entry for entry in old if not keep_every or entry.step % keep_every)
+    return tuple(entry for entry in old if entry.step not in kept and (not keep_every or entry.step % keep_every))
 
 
 def abandoned(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.rows import Span
 from lineage.trace.exposure import exposures, fold
+from pipeline.cli.main import main
+from tests.support.outputs.synthetic import made_up_tokens, write_output
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.training_runs import Run
 from trainer.checkpoint.store import CheckpointError, checkpoints_set_aside
@@ -123,3 +125,22 @@ def test_a_wrong_call_is_refused_in_a_sentence(corpus: str, whole: Run, tmp_path
     assert "newest checkpoint" in "".join(go_back_to(whole.recipe(), 12))
     assert rollbacks(Folder(str(whole.output))) == ()
     assert json.loads((whole.output / "attempts/00001.json").read_text())["rollback"] is None
+
+
+def test_trace_lists_what_is_set_aside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    write_output(out, {"web": [made_up_tokens(2000, 1)]}, store=True)
+    run = Run(data=str(out), output=tmp_path / "run")
+    run.start()
+    go_back_to(run.recipe(), 4)
+    run.start_and_kill(5)
+    assert main(["trace", str(out), "--runs", str(run.output)]) == 0
+    told = capsys.readouterr().out
+    assert "attempt 2: from step 4 of attempt 1, to step 4, rollback 1" in told
+    assert f"set aside {run.output}/checkpoints/set-aside/step-00000012.attempt-1" in told
+    assert main(["trace", str(out), "--runs", str(run.output), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["runs"]
+    assert [entry["step"] for entry in row["set_aside"]] == [8, 12]
+    assert [entry["ended"] for entry in row["rollbacks"]] == [False]
+    assert main(["trace", str(out)]) == 2
+    assert "--runs DIR alone" in capsys.readouterr().err
