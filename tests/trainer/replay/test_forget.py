@@ -160,3 +160,44 @@ def test_a_wrong_call_is_refused_in_a_sentence(trained: Trained) -> None:
         shutil.copytree(source, target, dirs_exist_ok=True) if source.is_dir() else shutil.copy(source, target)
     with pytest.raises(CheckpointError, match=f"holds again what purge {purge_id} took"):
         ask(trained, restart=True)
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "ddp": {"workers": 2, "zero": 0},
+    "zero 1": {"workers": 2, "zero": 1},
+    "zero 3": {"workers": 2},
+    "hsdp": {"parallel": {"dp_replicate": 2, "dp_shard": 1}},
+    "tp": {"parallel": {"tp": 2}},
+    "pp": {"parallel": {"pp": 2}},
+    "ep": {"model": "moe-debug", "parallel": {"dp_shard": 2, "ep": 2}},
+    "validation, skips, accumulation": {
+        "workers": 2,
+        "micro_batch": 1,
+        "validation": 0.1,
+        "eval_every": 3,
+        "skip": [[13, 13]],
+        "faults": {"nan_at_step": [6]},
+        "mixture": [
+            {"first_step": 0, "weights": {"web": 0.75, "books": 0.25}},
+            {"first_step": 7, "weights": {"web": 0.5, "books": 0.5}},
+        ],
+        "order": {"mixture_block": 4},
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_each_layout_ends_with_the_bits_of_a_run_that_never_read_it(
+    changes: dict[str, Any], small: SmallOut, tmp_path: Path
+) -> None:
+    mine = Trained(small=small, folder=tmp_path, changes=changes)
+    copy_out(small, tmp_path)
+    assert mine.run.start().finished
+    mine.purge(mine.record_first_read_in(range(3, 6)))
+    assert ask(mine).trains
+    mine.run.start_and_kill(7)
+    assert ask(mine).trains
+    assert mine.run.start().finished
+    assert True not in applied(mine)
+    assert_equal(mine, never_read(mine))
