@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lineage.ids import content_hash
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.state import Saver, check_together, held_tensors, load_whole, restore, training_state
 from trainer.checkpoint.store import Position, checkpoint_name
@@ -40,7 +41,7 @@ from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import ParallelModel, parallelise_model, settle_buckets
 from trainer.processes.runtime import Process, collective_timeout
-from trainer.provenance.setup import make_setup, record_setup
+from trainer.provenance.setup import Origin, make_setup, record_setup
 from trainer.recovery.attempts import Fence, attempts, record_failure
 from trainer.recovery.faults import SkipCounter, SpikeWindow
 from trainer.recovery.rollbacks import end_rollbacks
@@ -145,9 +146,8 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
         if layout.float8 is not None:
             check_float8(layout.float8, process.device)
         joined = join(output, checkpoints, feed, config, control, run=recipe.run.name)
+        origin = _origin(None if joined.position is not None else table.init_from, control)
         if process.rank == 0:
-            named = table.init_from if joined.position is None else None
-            origin = None if named is None else origin_of(named)
             record_setup(output, joined.attempt.number, make_setup(recipe, process.device.type, origin))
         model = parallelise_model(config, layout, process.device, timeout)
         saver = Saver(checkpoints, output, table.checkpoint, saving, steps=table.steps)
@@ -185,6 +185,21 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
     if result.finished and process.rank == 0:
         end_rollbacks(output, attempts(output), result.attempt)
     return result
+
+
+def _origin(url: str | None, control: dist.ProcessGroup) -> Origin | None:
+    """The origin of the weights that the run begins with, as rank 0 finds it; its error is raised on every rank."""
+    shared: list[Origin | Exception | None] = [None]
+    if url is not None and dist.get_rank() == 0:
+        try:
+            shared = [origin_of(url)]
+        except (RecipeError, OSError, ValueError) as error:
+            shared = [error]
+    dist.broadcast_object_list(shared, src=0, group=control)
+    (found,) = shared
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def _first_progress(joined: Joined, checkpoints: Folder, max_skips: int) -> Progress:

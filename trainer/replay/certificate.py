@@ -159,13 +159,13 @@ def as_bytes(row: Json) -> bytes:
     return body + b',\n "checksum": "' + content_hash(body).hex().encode() + b'"\n}\n'
 
 
-_FIELDS: Final[dict[str, tuple[str, ...]]] = {
-    "checkpoint": ("name",),
-    "purges": ("purge_id", "out"),
-    "chain": ("attempt",),
-    "init_from": (),
-    "not_covered": ("kind", "what", "why"),
-    "weights": ("digest",),
+_FIELDS: Final[dict[str, dict[str, type]]] = {
+    "checkpoint": {"name": str},
+    "purges": {"purge_id": str, "out": str},
+    "chain": {"attempt": int},
+    "init_from": {},
+    "not_covered": {"kind": str, "what": str, "why": str},
+    "weights": {"digest": str, "tensors": dict},
 }
 """The parts of a certificate that a check reads field by field: objects, or lists of them, with at least these."""
 
@@ -182,10 +182,10 @@ def parse_certificate(data: bytes, where: str) -> tuple[Json, bool]:
             if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
                 raise TypeError(f"{part} is no list of objects")
             for entry in entries:
-                if missing := [name for name in names if not isinstance(entry[name], (str, int))]:
-                    raise TypeError(f"{part}: {missing[0]} is neither a text nor a number")
-        if not isinstance(row["weights"].get("tensors"), dict) or "inexact" not in row:
-            raise KeyError("weights.tensors or inexact")
+                if wrong := [name for name, type_ in names.items() if not isinstance(entry[name], type_)]:
+                    raise TypeError(f"{part}: {wrong[0]} is a {type(entry[wrong[0]]).__name__}")
+        if "inexact" not in row or any(purge["purge_id"] == "all" for purge in row["purges"]):
+            raise KeyError("inexact, or the id of a purge")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CertificateError(
             f"{where} is not what sluice certify writes ({type(error).__name__}: {error})"

@@ -233,7 +233,7 @@ def _scanned(path: str) -> list[str]:
 
 def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None) -> None:
     placed = sorted({row.doc_id for row in plan.rows if row.shard is not None})
-    exposures = exposures_of(options.out, placed)
+    exposures = exposures_of(options.out, placed, applied.purge_id if applied else None)
     out = Folder(options.out)
     exports = applied.exports if applied else _planned_exports(out, options, plan)
     if options.json:

@@ -122,6 +122,7 @@ def test_two_purges_are_one_replay(trained: Trained) -> None:
     assert (price["device"], price["num_processes"], price["seconds"] > 0) == ("cpu", 1, True)
     assert price["device_hours"] == price["seconds"] / 3600
     first = trained.purge(one)
+    assert exposures_of(trained.out.url, [one.doc_id], first)[0]["replay"]["waiting"] == ()
     (exposure,) = exposures_of(trained.out.url, [other.doc_id])
     price = exposure["replay"]
     assert (price["from_step"], price["waiting"]) == (4, (first,))
