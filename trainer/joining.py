@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from trainer.checkpoint.same_model import check_resumed
+from trainer.checkpoint.same_model import check_position
 from trainer.checkpoint.store import (
     SET_ASIDE,
     Checkpoint,
@@ -113,16 +113,3 @@ def _continued(output: Folder, checkpoints: Folder) -> _Continued:
 def _check_position(position: Position | None, output: Folder, data: Feed, config: ModelConfig) -> None:
     if position is not None:
         check_position(position, output, config, data.order_version, data.fingerprint(position.step))
-
-
-def check_position(position: Position, output: Folder, config: ModelConfig, version: int, fingerprint: str) -> None:
-    """RecipeError where a checkpoint's model is not that of this recipe, CheckpointError where its order is not the one
-    that this recipe and data give: `version` and the plan's `fingerprint` up to its step."""
-    check_resumed(position, output, config)
-    if (position.order_version, position.plan_fingerprint) != (version, fingerprint):
-        raise CheckpointError(
-            f"the checkpoint of step {position.step} was made with order version {position.order_version} and "
-            f"plan {position.plan_fingerprint}; this recipe and data give version {version} and plan {fingerprint}. "
-            "Data, seed, seq_len, global_batch, validation, window and past mixtures must stay; give a changed run "
-            "another train.output"
-        )

@@ -1,4 +1,4 @@
-"""Which model a checkpoint was saved of, and whether a run may take its weights. No torch here.
+"""Which model a checkpoint was saved of, and whether a run may take its weights, or go on from it. No torch here.
 
 Shapes alone do not tell: other numbers of heads, another rotary base or fewer experts a token have the same ones.
 """
@@ -11,7 +11,7 @@ from typing import Final
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
-from trainer.checkpoint.store import Position, read_position
+from trainer.checkpoint.store import CheckpointError, Position, read_position
 from trainer.model.sizes import ModelConfig, from_hugging_face
 
 MODEL_CARD: Final = "model.json"
@@ -27,6 +27,19 @@ def check_resumed(position: Position, output: Folder, config: ModelConfig) -> No
             f"train.model: {'; '.join(differing.values())}. A run keeps its model: name that one, or give a changed "
             "one another train.output",
             "train.model",
+        )
+
+
+def check_position(position: Position, output: Folder, config: ModelConfig, version: int, fingerprint: str) -> None:
+    """RecipeError where a checkpoint's model is not that of this recipe, CheckpointError where its order is not the one
+    that this recipe and data give: `version` and the plan's `fingerprint` up to its step."""
+    check_resumed(position, output, config)
+    if (position.order_version, position.plan_fingerprint) != (version, fingerprint):
+        raise CheckpointError(
+            f"the checkpoint of step {position.step} was made with order version {position.order_version} and "
+            f"plan {position.plan_fingerprint}; this recipe and data give version {version} and plan {fingerprint}. "
+            "Data, seed, seq_len, global_batch, validation, window and past mixtures must stay; give a changed run "
+            "another train.output"
         )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from lineage.ids import content_hash
 from lineage.recipe import RecipeError, as_plain
 from lineage.storage.folder import Folder
+from trainer.checkpoint.same_model import check_position
 from trainer.checkpoint.store import (
     Checkpoint,
     CheckpointError,
@@ -22,7 +23,6 @@ from trainer.checkpoint.store import (
 )
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
-from trainer.joining import check_position
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.order import ORDER_VERSION
