@@ -80,7 +80,7 @@ class Bench:
             raise SystemExit(f"--model: {self.num_bytes} bytes of state, expected at least {LEAST_BYTES}: a larger one")
         self.other = [piece.clone() for piece in self.pieces]
         table = CheckpointTable(every=1, keep=1)
-        self.saver = Saver(folder.folder("checkpoints"), folder, table, dist.new_group(backend="gloo"))
+        self.saver = Saver(folder.folder("checkpoints"), folder, table, dist.new_group(backend="gloo"), steps=1)
         self.steps = itertools.count(1)
         self.num_products = 50
         self.num_products = round(50 * WORK_SECONDS / seconds_of(self.work))

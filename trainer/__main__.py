@@ -1,4 +1,4 @@
-"""`python -m trainer RECIPE [--set key=value]…`: train in this process, or as one of torchrun's."""
+"""`python -m trainer RECIPE [--set key=value]… [--from-step T]`: train in this process, or as one of torchrun's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch.distributed as dist
 
 from lineage.recipe import RecipeError, load_recipe
+from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from trainer.checkpoint.store import CheckpointError
 from trainer.loop import LaunchContext, train
@@ -18,6 +19,9 @@ from trainer.options import TrainRecipe
 from trainer.processes.runtime import join_process_group, stop_on_sigterm
 from trainer.recovery.attempts import FencedOutError
 from trainer.recovery.faults import TrainingStoppedError
+from trainer.replay.call import Replay, prepare_replay
+from trainer.replay.certificate import CertificateError, certify_replay
+from trainer.replay.options import add_replay, check_replay
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,21 +29,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__)
     parser.add_argument("recipe", help="a training recipe (TOML)")
     parser.add_argument("--set", action="append", default=[], metavar="key=value", help="change one key")
+    add_replay(parser)
     parsed = parser.parse_args(arguments)
     stop_requested = stop_on_sigterm()
     try:
         recipe = load_recipe(parsed.recipe, TrainRecipe, parsed.set)
         process = join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)
-        result = train(recipe, LaunchContext(process=process, stop_requested=stop_requested))
+        replay = _prepared(recipe, parsed)
+        if process.rank == 0:
+            sys.stderr.writelines(f"{line}\n" for line in replay.lines)
+        result = None
+        if replay.trains:
+            result = train(recipe, LaunchContext(process=process, stop_requested=stop_requested))
     except RecipeError as error:
         return _fail(str(error), 2)
     except (CheckpointError, FencedOutError, TrainingStoppedError, OSError, StoreError) as error:
         return _fail(str(error), 1)
-    if process.rank == 0:
+    if process.rank == 0 and result is not None:
         print(json.dumps(dataclasses.asdict(result)))
     dist.barrier()
     dist.destroy_process_group()
+    # Without the other ranks: hashing a large checkpoint takes longer than they would wait.
+    if process.rank == 0 and replay.purges and (replay.is_done if result is None else result.finished):
+        try:
+            name, _ = certify_replay(Folder(recipe.train.output), replay.purges)
+        except (RecipeError, CheckpointError, CertificateError, StoreError, OSError) as error:
+            return _fail(str(error), 1)
+        sys.stderr.write(f"certificate: {Folder(recipe.train.output).at(name)}\n")
     return 0
+
+
+def _prepared(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
+    """`prepare_replay` by rank 0 for all; its error is raised on each."""
+    shared: list[Replay | Exception | None] = [None]
+    if dist.get_rank() == 0:
+        try:
+            check_replay(options)
+            shared = [prepare_replay(recipe, options)]
+        except (RecipeError, CheckpointError, StoreError, OSError, ValueError) as error:
+            shared = [error]
+    dist.broadcast_object_list(shared, src=0)
+    (found,) = shared
+    if isinstance(found, Exception):
+        raise found
+    assert found is not None
+    return found
 
 
 def _fail(message: str, code: int) -> int:

@@ -1,7 +1,11 @@
-"""How a start of the processes becomes an attempt of the run: find the newest checkpoint, claim the next number."""
+"""How a start of the processes becomes an attempt of the run: find where it goes on from, claim the next number.
+
+That is the newest one, or the one that a rollback leads back to (`recovery/rollbacks.py`). Whatever is then no part of
+the run any more is set aside: after the claim, so that no older attempt publishes anything that counts."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import torch.distributed as dist
@@ -10,19 +14,23 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.same_model import check_resumed
 from trainer.checkpoint.store import (
+    SET_ASIDE,
     Checkpoint,
+    CheckpointError,
     Position,
     abandoned,
     claim_folder,
     complete_checkpoints,
     delete,
     read_position,
+    set_aside,
 )
 from trainer.feed.feed import Feed
 from trainer.model.sizes import ModelConfig
 from trainer.provenance.facts import check_output, claim_output
 from trainer.provenance.same_plan import check_same_plan
 from trainer.recovery.attempts import Attempt, attempts, begin, claim
+from trainer.recovery.rollbacks import pending_rollback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,37 +48,67 @@ def join(
     """Claim the next attempt of the run of this name on rank 0, unless output or checkpoints are another run's, and
     broadcast it.
 
-    RecipeError where they are, or where the newest checkpoint was saved of another model or in another order."""
-    shared: list[Joined | RecipeError | None] = [None]
+    RecipeError where they are, or where the newest checkpoint was saved of another model or in another order,
+    CheckpointError where the one to which the run is to go back is gone."""
+    shared: list[Joined | CheckpointError | RecipeError | None] = [None]
     if dist.get_rank() == 0:
         try:
             check_output(run, output)
             claim_folder(checkpoints, output)
-            _check_position(_newest(output, checkpoints)[1], output, data, config)
+            _check_position(_continued(output, checkpoints).position, output, data, config)
             claim_output(run, output)
             number = claim(output)
-            newest, position = _newest(output, checkpoints)
-            _check_position(position, output, data, config)
-        except RecipeError as error:
+            found = _continued(output, checkpoints)
+            _check_position(found.position, output, data, config)
+        except (CheckpointError, RecipeError) as error:
             shared = [error]
         else:
+            newest = found.checkpoint
             first_step, parent = (newest.step, newest.attempt) if newest else (0, None)
-            attempt = Attempt(number=number, first_step=first_step, parent=parent)
+            attempt = Attempt(number=number, first_step=first_step, parent=parent, rollback=found.rollback)
             begin(output, attempt)
+            for undone in set_aside(checkpoints, attempts(output)):
+                sys.stderr.write(
+                    f"checkpoint {undone.name} is undone: it lies in {checkpoints.at(SET_ASIDE)} until the run has"
+                    f" done step {undone.step} again\n"
+                )
             # They may fill the disk on which this attempt is to save its own.
             for name in abandoned(checkpoints, attempts(output)):
                 delete(checkpoints, name)
-            shared = [Joined(attempt=attempt, name=newest.name if newest else None, position=position)]
+            shared = [Joined(attempt=attempt, name=newest.name if newest else None, position=found.position)]
     dist.broadcast_object_list(shared, src=0, group=control)
-    if isinstance(shared[0], RecipeError):
+    if isinstance(shared[0], (CheckpointError, RecipeError)):
         raise shared[0]
     assert shared[0] is not None
     return shared[0]
 
 
-def _newest(output: Folder, checkpoints: Folder) -> tuple[Checkpoint | None, Position | None]:
-    complete = complete_checkpoints(checkpoints, attempts(output))
-    return (complete[-1], read_position(checkpoints.folder(complete[-1].name))) if complete else (None, None)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Continued:
+    """What the next attempt goes on from: no checkpoint for the first weights; the number of the rollback that it
+    carries out."""
+
+    checkpoint: Checkpoint | None = None
+    position: Position | None = None
+    rollback: int | None = None
+
+
+def _continued(output: Folder, checkpoints: Folder) -> _Continued:
+    begun = attempts(output)
+    complete = complete_checkpoints(checkpoints, begun)
+    rollback = pending_rollback(output, begun)
+    if rollback is not None:
+        complete = tuple(entry for entry in complete if entry.name == rollback.checkpoint)
+        if rollback.checkpoint is not None and not complete:
+            raise CheckpointError(
+                f"checkpoint {checkpoints.at(rollback.checkpoint)}, to which the run is to go back, is there no more:"
+                " sluice train RECIPE --from-step T with an earlier step goes back further"
+            )
+    number = None if rollback is None else rollback.number
+    if not complete:
+        return _Continued(rollback=number)
+    position = read_position(checkpoints.folder(complete[-1].name))
+    return _Continued(checkpoint=complete[-1], position=position, rollback=number)
 
 
 def _check_position(position: Position | None, output: Folder, data: Feed, config: ModelConfig) -> None:

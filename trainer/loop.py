@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lineage.ids import content_hash
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.state import Saver, check_together, held_tensors, load_whole, restore, training_state
 from trainer.checkpoint.store import Position, checkpoint_name
@@ -40,9 +41,12 @@ from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import ParallelModel, parallelise_model, settle_buckets
 from trainer.processes.runtime import Process, collective_timeout
-from trainer.recovery.attempts import Fence, record_failure
+from trainer.provenance.setup import Origin, make_setup, record_setup
+from trainer.recovery.attempts import Fence, attempts, record_failure
 from trainer.recovery.faults import SkipCounter, SpikeWindow
+from trainer.recovery.rollbacks import end_rollbacks
 from trainer.recovery.watchdog import Watchdog
+from trainer.replay.origin import origin_of
 from trainer.reporter import StepReporter
 from trainer.result import TrainingResult
 from trainer.step import StepContext, StepOutcome, evaluate, train_step
@@ -131,8 +135,11 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
         if layout.float8 is not None:
             check_float8(layout.float8, process.device)
         joined = join(output, checkpoints, feed, config, control, run=recipe.run.name)
+        origin = _origin(None if joined.position is not None else table.init_from, control)
+        if process.rank == 0:
+            record_setup(output, joined.attempt.number, make_setup(recipe, process.device.type, origin))
         model = parallelise_model(config, layout, process.device, timeout)
-        saver = Saver(checkpoints, output, table.checkpoint, saving)
+        saver = Saver(checkpoints, output, table.checkpoint, saving, steps=table.steps)
         watchdog = Watchdog(
             table.faults.watchdog_seconds,
             store=process.store,
@@ -163,7 +170,25 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
                 sinks=standard_sinks(output, table.steps, launch.more_sinks) if process.rank == 0 else (),
             )
             load_state(run)
-            return run_steps(run, progress)
+            result = run_steps(run, progress)
+    if result.finished and process.rank == 0:
+        end_rollbacks(output, attempts(output), result.attempt)
+    return result
+
+
+def _origin(url: str | None, control: dist.ProcessGroup) -> Origin | None:
+    """The origin of the weights that the run begins with, as rank 0 finds it; its error is raised on every rank."""
+    shared: list[Origin | Exception | None] = [None]
+    if url is not None and dist.get_rank() == 0:
+        try:
+            shared = [origin_of(url)]
+        except (RecipeError, OSError, ValueError) as error:
+            shared = [error]
+    dist.broadcast_object_list(shared, src=0, group=control)
+    (found,) = shared
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def _first_progress(joined: Joined, checkpoints: Folder, max_skips: int) -> Progress:

@@ -61,6 +61,9 @@ class CheckpointTable:
     every: int = key(100, at_least=1, help="steps between checkpoints")
     keep: int = key(3, at_least=1, help="the newest ones that are kept")
     keep_every: int = key(0, at_least=0, help="checkpoints of these multiples of steps are kept for ever; 0: none")
+    keep_spaced: int = key(
+        0, at_least=0, help="so many more, evenly spaced over the whole run, so that going back is never far; 0: none"
+    )
     path: str | None = key(None, is_path=True, help="folder or URL of the checkpoints; not given: <output>/checkpoints")
 
 

@@ -27,6 +27,7 @@ from trainer.processes.placement import local_cpus
 from trainer.provenance.facts import FactLog, check_name, check_output, commit
 from trainer.provenance.same_plan import check_same_plan
 from trainer.recovery.attempts import attempts
+from trainer.recovery.rollbacks import pending_rollback
 from trainer.result import TrainingResult
 from trainer.telemetry.metrics_file import last_reports
 
@@ -109,11 +110,12 @@ def _check_room(recipe: TrainRecipe, config: ModelConfig) -> None:
 def finished(recipe: TrainRecipe) -> TrainingResult | None:
     """What a run came to that has done all its steps: nothing has to be started for it. None where steps are left.
     Facts that a store of the data has not taken yet are committed, as each start does."""
-    found = _newest(recipe)
+    found, output = _newest(recipe), Folder(recipe.train.output)
     if found is None or found[1].step < recipe.train.steps:
         return None
+    if pending_rollback(output, attempts(output)) is not None:
+        return None  # the run is to go back, and has steps to do again
     folder, position = found
-    output = Folder(recipe.train.output)
     commit(FactLog(output), open_corpus(recipe.train.outs).outputs)
     counted = [report.loss for report in last_reports(output, lambda report: report.step < position.step)]
     return TrainingResult(

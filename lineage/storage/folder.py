@@ -287,6 +287,19 @@ class Folder:
         elif self.exists(name):
             filesystem(self.url).rm_file(self.at(name))
 
+    def move(self, name: str, to: str, *, last: str) -> None:
+        """Move the folder `name` to `to`, which is not there. At once on a disk. An object store copies each file, the
+        one called `last` at the end, and deletes that one first: so a folder that has it is whole, here and there."""
+        if not self.is_remote:
+            Path(self.at(to)).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(self.at(name), self.at(to))
+            return
+        files = [file.removeprefix(f"{name}/") for file in self.names(name)]
+        for file in sorted(files, key=lambda file: (file == last, file)):
+            filesystem(self.url).cp_file(self.at(f"{name}/{file}"), self.at(f"{to}/{file}"))
+        self.remove(f"{name}/{last}")
+        self.remove_tree(name)
+
     def remove_tree(self, name: str) -> None:
         """Delete everything below `name`; nothing happens if it is gone already. OSError names the first that cannot be
         deleted: the same call again goes on."""

@@ -29,6 +29,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "purge": ("pipeline.cli.output.purge", "take documents out again, and prove it"),
     "tokenizer": ("pipeline.cli.output.tokenizer", "train a tokenizer from a run's clean texts"),
     "train": ("pipeline.cli.training.train", "the training run of a recipe, resumable"),
+    "certify": (
+        "pipeline.cli.training.certify",
+        "the certificate that a model is without what was purged, and its check",
+    ),
     "export": ("pipeline.cli.output.export", "a corpus for other tools, or a checkpoint as safetensors"),
     "plan": ("pipeline.cli.training.plan", "memory, communication, bubble, MFU and cadence of a training recipe"),
     "mix": ("pipeline.cli.training.mix", "mixing-weight ablations"),

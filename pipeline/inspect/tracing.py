@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import asdict, replace
 from typing import Any, Final
 
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.trace.exposure import TrainingRun
 from lineage.trace.tracer import Functions, MoreRuns, Tracer
 
 _UNREADABLE: Final = (OSError, ValueError, LookupError, TypeError, AttributeError)
@@ -30,8 +33,10 @@ def _tracer(out: str, version: int | None, more: MoreRuns) -> Tracer:
     return Tracer(Folder(out), functions, version=version, more=more)
 
 
-def exposures_of(out: str, doc_ids: Sequence[bytes]) -> list[dict[str, Any]]:
-    """Each run that saw any of these placed documents: first and last step, how often, the checkpoint to go back to.
+def exposures_of(out: str, doc_ids: Sequence[bytes], purge_id: str | None = None) -> list[dict[str, Any]]:
+    """Each run that saw any of these placed documents: first and last step, how often, the checkpoint to go back to,
+    and what a replay from there costs (`trainer/replay/price.py`; null where the run's output cannot be read).
+    `purge_id`: the purge that has taken them, which is none that waits beside it.
     Steps since a run's last checkpoint, which the store does not have yet, are counted where its output can be read.
 
     `last_checkpoint_before` is null where none is kept, and where it is unknown: `last_checkpoint_unknown` then says
@@ -44,7 +49,8 @@ def exposures_of(out: str, doc_ids: Sequence[bytes]) -> list[dict[str, Any]]:
                 steps.setdefault(exposure.run, []).append(exposure.step)
     if not steps:
         return []
-    outputs = {run.run: run.output for run in tracer.runs()}
+    runs = {run.run: run for run in tracer.runs()}
+    outputs = {name: run.output for name, run in runs.items()}
     return [
         {
             "run": name,
@@ -53,6 +59,7 @@ def exposures_of(out: str, doc_ids: Sequence[bytes]) -> list[dict[str, Any]]:
             "last_step": max(seen),
             "num_exposures": len(seen),
             **_last_checkpoint(outputs[name], min(seen)),
+            "replay": _price(out, runs[name], min(seen), purge_id),
         }
         for name, seen in sorted(steps.items())
     ]
@@ -81,6 +88,22 @@ def _last_checkpoint(output: str, step: int) -> dict[str, Any]:
         return {"last_checkpoint_before": None, "last_checkpoint_unknown": f"{output} cannot be read ({reason})"}
     before = max((done for done in kept if done <= step), default=None)
     return {"last_checkpoint_before": before, "last_checkpoint_unknown": None}
+
+
+def _price(out: str, run: TrainingRun, first_step: int, purge_id: str | None) -> dict[str, Any] | None:
+    """What it costs `run` to leave the documents out again; None where its output cannot be read."""
+    from trainer.replay.price import price_of
+    from trainer.replay.readings import find_purges
+
+    try:
+        kept = _kept_checkpoints(Folder(run.output))
+        before = [
+            replace(purged, purges=tuple(purge for purge in purged.purges if purge.purge_id != purge_id))
+            for purged in find_purges([out], ["all"])
+        ]
+        return asdict(price_of(run, kept, first_step, before[0] if before else None))
+    except (*_UNREADABLE, RecipeError):
+        return None
 
 
 def _kept_checkpoints(output: Folder) -> list[int]:

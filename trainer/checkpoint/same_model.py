@@ -1,4 +1,4 @@
-"""Which model a checkpoint was saved of, and whether a run may take its weights. No torch here.
+"""Which model a checkpoint was saved of, and whether a run may take its weights, or go on from it. No torch here.
 
 Shapes alone do not tell: other numbers of heads, another rotary base or fewer experts a token have the same ones.
 """

@@ -34,6 +34,7 @@ from trainer.checkpoint.store import (
     checkpoint_name,
     complete_checkpoints,
     delete,
+    delete_passed,
     publish_complete,
     superseded,
 )
@@ -87,12 +88,16 @@ def restore(state: dict[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
 class Saver:
     """Saves checkpoints in the background: `save` blocks for the copy to host memory only. Collective throughout.
 
-    `group` must be a gloo group of its own: the writing thread's collectives would mix with the step's."""
+    `group` must be a gloo group of its own: the writing thread's collectives would mix with the step's. `steps`: those
+    of the whole run, over which `keep_spaced` is counted."""
 
-    def __init__(self, folder: Folder, output: Folder, table: CheckpointTable, group: dist.ProcessGroup) -> None:
+    def __init__(
+        self, folder: Folder, output: Folder, table: CheckpointTable, group: dist.ProcessGroup, *, steps: int
+    ) -> None:
         self.folder = folder
         self._output = output
         self._table = table
+        self._steps = steps
         self._group = group
         self._staged: dict[str, Any] | None = None
         self._pending: Future[Any] | None = None
@@ -169,8 +174,10 @@ class Saver:
         publish_complete(self.folder.folder(name), position)
         self._published_at = time.monotonic()
         complete = complete_checkpoints(self.folder, attempts(self._output))
-        for entry in superseded(complete, self._table.keep, self._table.keep_every):
+        table, steps = self._table, self._steps
+        for entry in superseded(complete, table.keep, table.keep_every, keep_spaced=table.keep_spaced, steps=steps):
             delete(self.folder, entry.name)
+        delete_passed(self.folder, position.step)
 
 
 def load_whole(folder: Folder, state: dict[str, Tensor], group: dist.ProcessGroup | None) -> None:

@@ -5,6 +5,7 @@
                                .metadata         which tensor lies where
                                sums-00000.json   each rank's files, with size and hash
                                complete.json     written last: without it there is no checkpoint
+<path>/set-aside/step-…                          of steps that a rollback undid; deleted once the replay has passed them
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ COMPLETE: Final = "complete.json"
 OWNER: Final = "run.json"
 """In a folder of its own, which run the checkpoints are of."""
 METADATA: Final = ".metadata"
+SET_ASIDE: Final = "set-aside"
+"""Within the folder of checkpoints: the complete ones that are no part of the run any more."""
 _NAME: Final = re.compile(r"step-(\d{8,})\.attempt-(\d+)")
 
 
@@ -65,16 +68,43 @@ def checkpoint_name(step: int, attempt: int) -> str:
 def complete_checkpoints(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[Checkpoint, ...]:
     """The complete checkpoints that are part of the run, by step; of two at one step the later attempt's counts."""
     found: dict[int, Checkpoint] = {}
-    for name in folder.names():
-        top, _, rest = name.partition("/")
-        match = _NAME.fullmatch(top)
-        if rest != COMPLETE or match is None:
-            continue
-        entry = Checkpoint(name=top, step=int(match[1]), attempt=int(match[2]))
+    for entry in _complete(folder):
         known = found.get(entry.step)
         if counts(entry.step, entry.attempt, begun) and (known is None or known.attempt < entry.attempt):
             found[entry.step] = entry
     return tuple(found[step] for step in sorted(found))
+
+
+def _complete(folder: Folder) -> list[Checkpoint]:
+    """Every complete checkpoint right in a folder, of whatever attempt, by name."""
+    found = []
+    for name in folder.names():
+        top, _, rest = name.partition("/")
+        match = _NAME.fullmatch(top)
+        if rest == COMPLETE and match is not None:
+            found.append(Checkpoint(name=top, step=int(match[1]), attempt=int(match[2])))
+    return found
+
+
+def set_aside(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[Checkpoint, ...]:
+    """Move the complete checkpoints that are no part of the run, as after a rollback, out of the way: killed at any
+    point, the same call moves the rest. Gives those that it moved."""
+    moved = tuple(entry for entry in _complete(folder) if not counts(entry.step, entry.attempt, begun))
+    for entry in moved:
+        folder.move(entry.name, f"{SET_ASIDE}/{entry.name}", last=COMPLETE)
+    return moved
+
+
+def checkpoints_set_aside(folder: Folder) -> tuple[Checkpoint, ...]:
+    """Those that `set_aside` moved and that are still there, by step."""
+    return tuple(sorted(_complete(folder.folder(SET_ASIDE)), key=lambda entry: (entry.step, entry.attempt)))
+
+
+def delete_passed(folder: Folder, step: int) -> None:
+    """Delete what was set aside of steps up to `step`: the run has done them again."""
+    for entry in checkpoints_set_aside(folder):
+        if entry.step <= step:
+            delete(folder, f"{SET_ASIDE}/{entry.name}")
 
 
 def claim_folder(checkpoints: Folder, output: Folder) -> None:
@@ -153,15 +183,26 @@ def _model(row: dict[str, Any] | None) -> ModelConfig | None:
     )
 
 
-def check_files(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:
-    """CheckpointError unless the files are those that were published: every size and the metadata's hash, and the
-    content of each `num_parts`-th file from `part` on (so that ranks share the reading)."""
-    files: dict[str, list[int | str]] = json.loads(folder.read(COMPLETE))["files"]
-    for index, (name, (size, expected)) in enumerate(sorted(files.items())):
+def check_sizes(folder: Folder) -> None:
+    """CheckpointError unless every file that was published is there, with its size."""
+    for name, (size, _) in _published(folder):
         if not folder.exists(name) or folder.size(name) != size:
             raise CheckpointError(_damaged(folder, name, "is missing or has another size"))
+
+
+def check_files(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:
+    """CheckpointError unless the files are those that were published: `check_sizes`, the metadata's hash, and the
+    content of each `num_parts`-th file from `part` on (so that ranks share the reading)."""
+    check_sizes(folder)
+    for index, (name, (_, expected)) in enumerate(_published(folder)):
         if (name == METADATA or index % num_parts == part) and _hash_of(folder, name) != expected:
             raise CheckpointError(_damaged(folder, name, "has other bytes"))
+
+
+def _published(folder: Folder) -> list[tuple[str, list[int | str]]]:
+    """(name, [bytes, hash]) of each file that was published, by name."""
+    files: dict[str, list[int | str]] = json.loads(folder.read(COMPLETE))["files"]
+    return sorted(files.items())
 
 
 def _hash_of(folder: Folder, name: str) -> str:
@@ -179,10 +220,18 @@ def _damaged(folder: Folder, name: str, what: str) -> str:
     )
 
 
-def superseded(checkpoints: tuple[Checkpoint, ...], keep: int, keep_every: int) -> tuple[Checkpoint, ...]:
-    """Those that may be deleted: all but the last `keep` and the multiples of `keep_every` steps (0: no such)."""
+def superseded(
+    checkpoints: tuple[Checkpoint, ...], keep: int, keep_every: int, *, keep_spaced: int = 0, steps: int = 0
+) -> tuple[Checkpoint, ...]:
+    """Those that may be deleted: all but the last `keep`, the multiples of `keep_every` steps (0: no such), and the
+    newest in each of `keep_spaced` equal stretches of the run's `steps`: going back to any step then costs no more than
+    such a stretch and the steps between two checkpoints."""
+    newest_in: dict[int, int] = {}
+    for entry in checkpoints if keep_spaced else ():  # by step, so the last one in each stretch stays
+        newest_in[min(-(-entry.step * keep_spaced // steps), keep_spaced)] = entry.step
+    kept = frozenset(newest_in.values())
     old = checkpoints[: max(len(checkpoints) - keep, 0)]
-    return tuple(entry for entry in old if not keep_every or entry.step % keep_every)
+    return tuple(entry for entry in old if entry.step not in kept and (not keep_every or entry.step % keep_every))
 
 
 def abandoned(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[str, ...]:

@@ -41,13 +41,13 @@ _STACKED: Final = ".experts.w"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """What goes beside the weights. `tokenizer_files`: name in the folder, content."""
+    """What goes beside the weights. `more_files`: name in the folder, content."""
 
     config: ModelConfig
     seq_len: int
     end_of_text: int
     dtype: torch.dtype
-    tokenizer_files: Mapping[str, bytes]
+    more_files: Mapping[str, bytes]
 
 
 def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes: int = _FILE_BYTES) -> None:
@@ -90,7 +90,7 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
     if len(files) > 1:
         total = sum(size.numel() * export.dtype.itemsize for size in sizes.values())
         _publish_json(folder, INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))})
-    for name, content in export.tokenizer_files.items():
+    for name, content in export.more_files.items():
         folder.publish(name, content)
     dtype = str(export.dtype).removeprefix("torch.")
     described = to_hugging_face(export.config, seq_len=export.seq_len, end_of_text=export.end_of_text, dtype=dtype)

@@ -109,7 +109,7 @@ def _build(job: DoremiJob, recipe: TrainRecipe, process: Process, data: Feed) ->
         proxy=proxy,
         reference=reference,
         optimizer=build_optimizer(proxy.parameters().values(), table.optimizer),
-        saver=Saver(checkpoints, output, table.checkpoint, dist.new_group(backend="gloo")),
+        saver=Saver(checkpoints, output, table.checkpoint, dist.new_group(backend="gloo"), steps=table.steps),
         number=[data.sources.index(source) for source in job.sources],
         history=torch.zeros(table.steps, len(job.sources), dtype=torch.float64),
         excess=torch.zeros(len(job.sources), dtype=torch.float64),

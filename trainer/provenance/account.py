@@ -15,8 +15,9 @@ from contextlib import suppress
 from lineage.storage.folder import Folder
 from trainer.data.corpus import Corpus
 from trainer.order import OrderPlan
-from trainer.provenance.facts import FactLog, SegmentFact, SweepFact, check_name, commit, run_fact
+from trainer.provenance.facts import FactLog, SegmentFact, StartFact, SweepFact, check_name, commit, run_fact
 from trainer.provenance.reached import further_stretches, reached
+from trainer.provenance.setup import read_setup
 from trainer.recovery.attempts import Attempt, FencedOutError, check_fence
 
 
@@ -35,7 +36,8 @@ class Account:
         FencedOutError if a later attempt has begun already."""
         check_name(self._run, self._output, self._changes[-1][1].outputs)
         first = self._stretches(self._attempt.first_step, ())
-        self._log.add(run_fact(self._run, self._output, self._plan), *self._closed(), *sweeps, *first)
+        plan = run_fact(self._run, self._output, self._plan)
+        self._log.add(plan, *self._started(), *self._closed(), *sweeps, *first)
         commit(self._log, self._changes[-1][1].outputs)
 
     def content_changed(self, step: int, corpus: Corpus) -> None:
@@ -96,6 +98,21 @@ class Account:
                 for output in corpus.outputs
             ]
         return facts
+
+    def _started(self) -> list[StartFact]:
+        setup = read_setup(self._output, self._attempt.number)
+        if setup is None:
+            return []
+        origin = setup.origin
+        return [
+            StartFact(
+                run=self._run,
+                attempt=self._attempt.number,
+                recipe_hash=setup.recipe_hash,
+                init_from=None if origin is None else origin.url,
+                init_digest=None if origin is None else origin.digest,
+            )
+        ]
 
     def _closed(self) -> list[SegmentFact]:
         """The last stretches of each earlier attempt, where it got further than its last fact says."""

@@ -85,9 +85,22 @@ class SweepFact:
     at: str
 
 
-Fact = RunFact | SegmentFact | SweepFact
-_KINDS: Final[dict[Literal["run", "segment", "sweep"], type[Fact]]] = {
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFact:
+    """How an attempt began: by which recipe and, where it did not go on from a checkpoint, with which weights: the
+    place that `train.init_from` names and the digest of it, None for the seed's. It stands in the output alone."""
+
+    run: str
+    attempt: int
+    recipe_hash: str
+    init_from: str | None
+    init_digest: str | None
+
+
+Fact = RunFact | StartFact | SegmentFact | SweepFact
+_KINDS: Final[dict[Literal["run", "start", "segment", "sweep"], type[Fact]]] = {
     "run": RunFact,
+    "start": StartFact,
     "segment": SegmentFact,
     "sweep": SweepFact,
 }
@@ -202,6 +215,12 @@ def check_output(run: str, output: Folder) -> None:
             " it, or another train.output to begin a run",
             "run.name",
         )
+
+
+def owner_of(output: Folder) -> str | None:
+    """The name of the run that an output is of; None where it says none, or several."""
+    owners = _owners(output)
+    return owners[0] if len(owners) == 1 else None
 
 
 def _owners(output: Folder) -> tuple[str, ...]:

@@ -25,11 +25,13 @@ class FencedOutError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One start: its number from 1, the step it began at and the attempt that made the checkpoint it began from."""
+    """One start: its number from 1, the step it began at and the attempt that made the checkpoint it began from;
+    `rollback`: the number of the one that it carried out (`recovery/rollbacks.py`)."""
 
     number: int
     first_step: int
     parent: int | None
+    rollback: int | None = None
 
 
 def claim(output: Folder) -> int:
@@ -42,7 +44,7 @@ def claim(output: Folder) -> int:
 
 def begin(output: Folder, attempt: Attempt) -> None:
     """Write down where a claimed attempt begins."""
-    row = {"first_step": attempt.first_step, "parent": attempt.parent}
+    row = {"first_step": attempt.first_step, "parent": attempt.parent, "rollback": attempt.rollback}
     output.publish(f"{_FOLDER}/{attempt.number:05d}.json", json.dumps(row).encode())
 
 
@@ -53,7 +55,14 @@ def attempts(output: Folder) -> tuple[Attempt, ...]:
         if name.endswith(".json"):
             row = json.loads(output.read(name))
             number = int(name.rsplit("/", 1)[-1].removesuffix(".json"))
-            found.append(Attempt(number=number, first_step=row["first_step"], parent=row["parent"]))
+            found.append(
+                Attempt(
+                    number=number,
+                    first_step=row["first_step"],
+                    parent=row["parent"],
+                    rollback=row.get("rollback"),  # earlier releases wrote none
+                )
+            )
     return tuple(found)
 
 

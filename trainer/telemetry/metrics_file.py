@@ -45,6 +45,14 @@ def read_new_reports(output: Folder, start: int) -> tuple[list[StepReport], int]
     return [StepReport.from_json(line) for line in whole.splitlines()], start + len(whole) + len(end)
 
 
+def recent_reports(output: Folder) -> list[StepReport]:
+    """The reports in the last 64 KiB of the file: what the steps cost of late."""
+    size = metrics_size(output)
+    start = max(size - _END_BYTES, 0)
+    lines = output.read_range(METRICS_FILE, start, size - start).split(b"\n") if size else []
+    return [StepReport.from_json(line) for line in lines[1 if start else 0 : -1]]
+
+
 def last_reports(output: Folder, wanted: Callable[[StepReport], bool]) -> list[StepReport]:
     """The reports at the end of the file that are `wanted`, as many as stand there without another one between them."""
     size, length = metrics_size(output), _END_BYTES

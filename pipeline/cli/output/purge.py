@@ -242,7 +242,7 @@ def _scanned(path: str) -> list[str]:
 
 def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None) -> None:
     placed = sorted({row.doc_id for row in plan.rows if row.shard is not None})
-    exposures = exposures_of(options.out, placed)
+    exposures = exposures_of(options.out, placed, applied.purge_id if applied else None)
     out = Folder(options.out)
     exports = applied.exports if applied else _planned_exports(out, options, plan)
     if options.csv is not None:
@@ -285,6 +285,8 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
             f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before: {_checkpoint(exposure)}"
         )
         print(visible(line))
+        if exposure["replay"] is not None:
+            print(visible(f"  {_price(exposure)}"))
     _print_elsewhere(plan)
     _print_exports(exports)
     if applied is None:
@@ -301,6 +303,24 @@ def _checkpoint(exposure: dict[str, Any]) -> str:
         return f"unknown: {exposure['last_checkpoint_unknown']}"
     before = exposure["last_checkpoint_before"]
     return "none kept" if before is None else str(before)
+
+
+def _price(exposure: dict[str, Any]) -> str:
+    """What it costs to take the documents out of a run too."""
+    price = exposure["replay"]
+    where = f"from checkpoint {price['from_step']}" if price["from_step"] else "from the first weights (--restart)"
+    line = f"to take them out of it too: sluice train RECIPE --forget all, {price['num_steps']:,} steps {where}"
+    if price["seconds"] is not None:
+        line += f", about {price['seconds']:,.0f} seconds"
+    if price["device_hours"] is not None:
+        unit = "processor" if price["device"] == "cpu" else "GPU"
+        line += f" and {price['device_hours']:.2g} {unit} hours on {price['num_processes']:,} processes"
+    if price["waiting"]:
+        line += (
+            f"; {len(price['waiting']):,} earlier purges wait for a replay: one for all is"
+            f" {price['num_steps_together']:,} steps, one for each {price['num_steps_apart']:,}"
+        )
+    return line
 
 
 def _print_documents(plan: PurgePlan) -> None:

@@ -7,11 +7,13 @@ sluice trace OUT --hash HEX               by raw, text, clean or tokens hash
 sluice trace OUT --warc FILE --offset N   the document read from a crawl file (named as in the column warc_file)
 sluice trace OUT --shard web/0 --offset TOKEN     the document that a token belongs to
 sluice trace OUT --run NAME --step T [--row K]    the documents that a training step read
+sluice trace OUT --runs RUN_OUTPUT        the attempts of a training run, its checkpoints and those that are set aside
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from lineage.ids import parse_id
 from lineage.index.output_index import check_finished, read_index
@@ -22,12 +24,17 @@ from lineage.trace.tracer import Tracer, UnknownError
 from pipeline.cli.arguments import add_json, count, doc_id
 from pipeline.cli.printing import console, print_json
 from pipeline.inspect.tracing import make_tracer
+from pipeline.terminal import visible
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
     parser.add_argument(
-        "--runs", nargs="+", default=[], metavar="DIR", help="training outputs whose facts the store lacks"
+        "--runs",
+        nargs="+",
+        default=[],
+        metavar="DIR",
+        help="training outputs whose facts the store lacks; without a direction: list their attempts and checkpoints",
     )
     parser.add_argument("--version", type=int, help="the corpus as of this version (1 after its run, one more a purge)")
     parser.add_argument(
@@ -35,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=count,
         help="cut every list to this many entries, and add how many there are (with --json the first and the last too)",
     )
-    way = parser.add_mutually_exclusive_group(required=True)
+    way = parser.add_mutually_exclusive_group()
     way.add_argument("--doc", metavar="ID", help="a document id: 32 hex digits")
     way.add_argument("--url")
     way.add_argument("--host")
@@ -51,9 +58,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
+_WAYS: Final = ("doc", "url", "host", "hash", "warc", "shard", "run")
+
+
 def run(options: argparse.Namespace) -> int:
     _check(options)
     check_finished(Folder(options.out))
+    if all(getattr(options, way) is None for way in _WAYS):
+        return _list_runs(options)
     tracer = make_tracer(options.out, options.version, options.runs)
     if options.doc is not None:
         from pipeline.inspect.document_history import print_history
@@ -71,6 +83,19 @@ def run(options: argparse.Namespace) -> int:
         print_json(documents_json(histories, options.limit, num, last))
     else:
         _print(options.out, histories, options.limit, num)
+    return 0
+
+
+def _list_runs(options: argparse.Namespace) -> int:
+    from pipeline.inspect.training_runs import run_lines, runs_json
+
+    if not options.runs:
+        raise RecipeError(f"expected one of {', '.join(f'--{way}' for way in _WAYS)}, or --runs DIR alone")
+    found = runs_json(options.out, options.runs)
+    if options.json:
+        print_json({"runs": found})
+    else:
+        print("\n".join(map(visible, run_lines(found))))
     return 0
 
 

@@ -2,6 +2,17 @@
 
   sluice train recipes/train.toml
   sluice train recipes/train.toml --set train.steps=200
+  sluice train recipes/train.toml --from-step 100        back to the checkpoint of 100 steps, and on from there
+  sluice train recipes/train.toml --forget all            without what was purged since it was read
+
+--forget goes back to the newest checkpoint before the run first read what these purges (or all) took, does the steps
+since again on the purged shards, in the same order, and ends with a certificate (sluice certify): what comes out is
+what a run gives that never read it. Where the run read none of it there is nothing to do; where no checkpoint is early
+enough, --restart begins again from the first weights.
+
+Newer checkpoints are set aside (into set-aside, where the others lie; sluice trace OUT --runs RUN_OUTPUT lists them)
+until the run has done their steps again, and what those steps read is told as not applied. Killed at any point, the
+same call goes on, as does one without these options: it never goes back twice.
 
 Without Ray the same recipe runs as `torchrun --nproc-per-node N -m trainer recipes/train.toml`.
 """
@@ -10,13 +21,16 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from lineage.storage.folder import Folder
 from pipeline.cli.arguments import add_json, add_recipe
 from pipeline.cli.printing import print_json
 from pipeline.cli.training.workers import check_workers
 from pipeline.terminal import visible_lines
+from trainer.replay.options import add_replay, check_replay
 
 if TYPE_CHECKING:
     from pipeline.phases.progress import ProgressReporter
@@ -26,6 +40,7 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "the training data, the model and how to train it")
+    add_replay(parser)
     add_json(parser)
 
 
@@ -34,17 +49,33 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.phases.progress import ProgressReporter
     from trainer.options import TrainRecipe
     from trainer.preflight import check_recipe, finished
+    from trainer.replay.call import prepare_replay
 
     reporter = ProgressReporter()
     recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
     reporter.say(f"{options.recipe}: training run {recipe.run.name!r}; checking its data and model")
+    check_replay(options)
     for line in check_recipe(recipe):
         reporter.say(line)
+    replay = prepare_replay(recipe, options)
+    for line in replay.lines:
+        reporter.say(line)
+    if not replay.trains:
+        certificate = _certificate(recipe, replay.purges) if replay.is_done else None
+        if options.json:
+            print_json({"replayed": False, "purges": list(replay.purges), "certificate": certificate})
+        elif certificate is not None:
+            print(f"Certificate: {visible_lines(certificate)}")
+        return 0
     result = finished(recipe) or _trained(recipe, reporter)
+    certificate = _certificate(recipe, replay.purges) if replay.purges and result.finished else None
     if options.json:
-        print_json(asdict(result))
+        more = {"replayed": True, "purges": list(replay.purges), "certificate": certificate} if replay.purges else {}
+        print_json(asdict(result) | more)
     elif result.finished:
         print(visible_lines(done_lines(recipe, result)))
+        if certificate is not None:
+            print(f"Certificate: {visible_lines(certificate)}")
     else:
         print(f"Stopped after step {result.step}; the same call continues from checkpoint {result.checkpoint}.")
     return 0
@@ -64,6 +95,17 @@ def _trained(recipe: TrainRecipe, reporter: ProgressReporter) -> TrainingResult:
     check_training(recipe)
     with ray_session(recipe.ray.address, recipe.ray.num_cpus, training_cpus=local_cpus(recipe.train)):
         return train_on_ray(recipe, check_workers)
+
+
+def _certificate(recipe: TrainRecipe, purges: Sequence[str]) -> str:
+    """Write the certificate of a replay that has ended, and its page; gives where it lies."""
+    from pipeline.report.certificate import publish_page
+    from trainer.replay.certificate import certify_replay
+
+    output = Folder(recipe.train.output)
+    name, row = certify_replay(output, purges)
+    publish_page(output, name, row)
+    return output.at(name)
 
 
 def done_lines(recipe: TrainRecipe, result: TrainingResult) -> str:

@@ -101,7 +101,7 @@ CALLS = printed_calls()
 
 def numbered(words: tuple[str, ...]) -> list[str]:
     """The words with a number where a letter stands for one."""
-    numeric = ("--offset", "--element", "--step", "--row", "--keep", "--parallel", "--vocab")
+    numeric = ("--from-step", "--offset", "--element", "--step", "--row", "--keep", "--parallel", "--vocab")
     return [
         "1" if before in numeric and not word.isdigit() else word
         for before, word in zip(("", *words), words, strict=False)
@@ -178,7 +178,9 @@ class World:
         words: list[str] = []
         for before, word in zip(("", *call.words), call.words, strict=False):
             words.append(self._value(call, before, word))
-        if call.action in ("run recipes/crawl.toml", "train recipes/train.toml"):
+        if "--forget" in words and "--restart" not in words:
+            words.append("--restart")  # the first step of so small a run has read what was purged
+        if call.action in ("run recipes/crawl.toml", "train recipes/train.toml") and not _goes_back(call):
             # A new output for each call, and a training that takes seconds.
             target = f"out/again-{abs(hash(call.words))}"
             words += ["--set", f"{'run' if call.command == 'run' else 'train'}.output={target}"]
@@ -186,9 +188,15 @@ class World:
             words += ["--set", "train.steps=4"] * (call.command == "train")
         return words
 
+    def _purge_id(self) -> str:
+        out = Folder(str(self.folder / "out" / "crawl"))
+        return str(query(out, "SELECT purge_id FROM purges ORDER BY at LIMIT 1").rows[0][0])
+
     def _value(self, call: Call, before: str, word: str) -> str:
         if word.startswith("--"):
             return word
+        if call.command == "certify" and before == "--purge":
+            return self._purge_id()
         if word.startswith("train.data="):
             return "train.data=out/crawl"
         if word.startswith("source.0.inputs="):
@@ -291,6 +299,11 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "/data/texts": "out/crawl",
         "RUN_OUTPUT": "out/first-run",
         "RECIPE": "recipes/train.toml",
+        "demo-out/out": "out/crawl",
+        "demo-out/training": "out/first-run",
+        "demo-out/train.toml": "recipes/train.toml",
+        "OTHER_RUN": "out/first-run",
+        "--from-step": "8",
         "--doc": page["doc_id"],
         "--url": page["url"],
         "--host": page["host"],
@@ -352,8 +365,14 @@ def sluice(folder: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
+def _goes_back(call: Call) -> bool:
+    return bool({"--from-step", "--forget"} & {*call.words})
+
+
 def _last_those_that_change(call: Call) -> int:
-    return 2 * ("--apply" in call.words) + (call.command == "train")
+    if call.command == "certify":  # what was purged has been forgotten by then
+        return 4 + ("--check" in call.words)
+    return 3 if "--forget" in call.words else 2 * ("--apply" in call.words) + (call.command == "train")
 
 
 RUNNABLE = sorted(

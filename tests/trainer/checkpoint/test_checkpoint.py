@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import time
@@ -129,6 +130,22 @@ def test_what_may_go_is_neither_among_the_last_nor_a_multiple(steps: set[int], k
     assert set(sorted(steps)[-keep:]) <= stay
     assert all(step in stay for step in steps if keep_every and step % keep_every == 0)
     assert all(step not in sorted(steps)[-keep:] and (not keep_every or step % keep_every) for step in gone)
+
+
+@given(st.integers(1, 9), st.integers(10, 400), st.integers(1, 20), st.data())
+def test_evenly_spaced_checkpoints_stay_over_the_whole_run(
+    num: int, steps: int, every: int, data: st.DataObject
+) -> None:
+    kept: list[Checkpoint] = []
+    done = data.draw(st.integers(1, steps))
+    for step in range(every, done + 1, every):  # as a run saves them, and lets them go
+        kept.append(Checkpoint(name=str(step), step=step, attempt=1))
+        gone = superseded(tuple(kept), 1, 0, keep_spaced=num, steps=steps)
+        kept = [entry for entry in kept if entry not in gone]
+    assert len(kept) <= num
+    reached = [0, *(entry.step for entry in kept)]
+    assert all(after - before < -(-steps // num) + every for before, after in itertools.pairwise(reached))
+    assert not kept or kept[-1].step == done // every * every
 
 
 class Harmful:

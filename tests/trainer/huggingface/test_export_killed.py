@@ -43,7 +43,7 @@ def export(run: Run, target: Path, fatal: int, process: Process) -> int:
         seq_len=card.seq_len,
         end_of_text=card.tokenizer.eot_id,
         dtype=torch.float32,
-        tokenizer_files={"tokenizer.model": b"ranks"},
+        more_files={"tokenizer.model": b"ranks"},
     )
     export_weights(Folder(card.checkpoints).folder(newest.name), target, described, file_bytes=20_000)
     return countdown.acts

@@ -96,7 +96,7 @@ def test_experts_are_exported_one_by_one_and_come_back_on_any_layout(run: Run, t
 def test_shared_experts_are_not_exported(run: Run, tmp_path: Path) -> None:
     card = read_card(Folder(str(run.output)))
     shared = dataclasses.replace(card.config, experts=Experts(num_experts=8, top_k=2, hidden=64, num_shared=1))
-    export = Export(config=shared, seq_len=32, end_of_text=249, dtype=torch.float32, tokenizer_files={})
+    export = Export(config=shared, seq_len=32, end_of_text=249, dtype=torch.float32, more_files={})
     checkpoint = Folder(str(run.output)).folder(f"checkpoints/{run.checkpoints()[-1]}")
     with pytest.raises(RecipeError, match="1 shared experts, and transformers' Mixtral has none"):
         export_weights(checkpoint, tmp_path, export)
@@ -130,7 +130,7 @@ def weight_of(folder: Folder) -> np.ndarray:
 
 def test_a_large_export_is_split_and_indexed(run: Run, tmp_path: Path) -> None:
     card = read_card(Folder(str(run.output)))
-    export = Export(config=card.config, seq_len=32, end_of_text=249, dtype=torch.float32, tokenizer_files={})
+    export = Export(config=card.config, seq_len=32, end_of_text=249, dtype=torch.float32, more_files={})
     checkpoint = Folder(str(run.output)).folder(f"checkpoints/{run.checkpoints()[-1]}")
     export_weights(checkpoint, tmp_path, export, file_bytes=100_000)
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
@@ -143,7 +143,7 @@ def test_a_large_export_is_split_and_indexed(run: Run, tmp_path: Path) -> None:
 def test_an_export_over_a_larger_one_leaves_nothing_of_it(run: Run, tmp_path: Path) -> None:
     """An index of the other's files would be read before the new weights."""
     card = read_card(Folder(str(run.output)))
-    export = Export(config=card.config, seq_len=32, end_of_text=249, dtype=torch.float32, tokenizer_files={})
+    export = Export(config=card.config, seq_len=32, end_of_text=249, dtype=torch.float32, more_files={})
     checkpoint = Folder(str(run.output)).folder(f"checkpoints/{run.checkpoints()[-1]}")
     export_weights(checkpoint, tmp_path / "again", export, file_bytes=100_000)
     (tmp_path / "again" / "notes.txt").write_text("somebody's own")

@@ -75,12 +75,18 @@ def default_tokenizer() -> Tokenizer:
 
 
 def make_small_out(
-    url: str, seed: int = 0, per_file: int = 12, tamper: Tamper = _as_it_is, plant: Plant = _whole
+    url: str,
+    seed: int = 0,
+    per_file: int = 12,
+    tamper: Tamper = _as_it_is,
+    plant: Plant = _whole,
+    *,
+    tokenizer: Tokenizer | None = None,
 ) -> SmallOut:
-    """Write a finished OUT to `url` (a path, or s3://…)."""
+    """Write a finished OUT to `url` (a path, or s3://…). `tokenizer`: another one than `default_tokenizer`."""
     out = Folder(url)
     records, named = make_records(seed, per_file)
-    tokenizer = default_tokenizer()
+    tokenizer = tokenizer or default_tokenizer()
     parts, rows_of = _write_parts(out, records, tamper)
     shards, placed = _write_shards(out, records, tokenizer, plant)
     dedup = _write_dedup(out, records, rows_of, tamper)

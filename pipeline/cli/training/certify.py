@@ -1,0 +1,103 @@
+"""That a model is without what was purged: a certificate, its check, and equality with a run that never read it.
+
+  sluice certify RUN_OUTPUT --to cert.json                  the newest checkpoint, of all purges of what the run read
+  sluice certify RUN_OUTPUT --purge ID --to cert.json       of these purges alone
+  sluice certify --check cert.json RUN_OUTPUT               find all of it again, and say line by line what holds
+  sluice certify --check cert.json RUN_OUTPUT OUT           where the outputs that the run read lie elsewhere now
+  sluice certify RUN_OUTPUT --against OTHER_RUN             whether weights and moments equal those of another run
+
+The certificate (and cert.html, which prints) says which documents the purges took, as a digest of their ids; how often
+the run read them, and that none of it is in the weights; the chain of attempts from the first step; a digest of weights
+and moments that does not hang on the layout; and what it does not cover. A checkpoint that holds readings is not
+certified: sluice train RECIPE --forget does the steps since again. Exit code 1 where it cannot be certified, where a
+line does not hold, and where weights differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder, split
+from pipeline.cli.arguments import add_json
+from pipeline.cli.printing import print_json
+from pipeline.terminal import visible
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)")
+    parser.add_argument("outs", nargs="*", metavar="OUT", help="with --check: where the outputs that it read lie now")
+    parser.add_argument("--purge", nargs="+", default=[], metavar="ID", help="these purges (without: all)")
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--to", metavar="CERT.json", help="write a certificate there, and its page beside it")
+    way.add_argument("--check", metavar="CERT.json", help="check a certificate")
+    parser.add_argument("--against", metavar="OTHER_RUN", help="compare with the same step of another run")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    output = Folder(options.run_output)
+    if options.to is None and options.check is None and options.against is None:
+        raise RecipeError("expected --to CERT.json, --check CERT.json or --against OTHER_RUN")
+    if options.outs and options.check is None:
+        raise RecipeError(f"{options.outs[0]!r}: an OUT goes with --check alone")
+    if options.purge and options.to is None:
+        raise RecipeError("--purge goes with --to alone: --check takes the purges of the certificate")
+    if options.to is not None and not options.to.endswith(".json"):
+        raise RecipeError(f"--to {options.to!r}: expected a name that ends in .json")
+    result: dict[str, Any] = {}
+    if options.to is not None:
+        result |= _write(options, output)
+    if options.check is not None:
+        result |= _check(options, output)
+    if options.against is not None:
+        result |= _compare(options, output)
+    if options.json:
+        print_json(result)
+    return 0 if result.get("holds", True) and result.get("equal", True) else 1
+
+
+def _write(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
+    from pipeline.report.certificate import publish_page
+    from trainer.replay.certificate import make_certificate, open_certified, publish_certificate
+
+    certified = open_certified(output, options.purge or ["all"])
+    folder, name = split(options.to)
+    row = publish_certificate(folder, name, make_certificate(certified))
+    page = publish_page(folder, name, row)
+    if not options.json:
+        readings = sum(purge["readings"] for purge in row["purges"])
+        line = (
+            f"{certified.checkpoint.name} of run {certified.run!r}: {readings:,} readings of what"
+            f" {len(row['purges']):,} purges took, 0 applied. Certificate: {options.to}; page: {folder.at(page)}"
+        )
+        print(visible(line))
+        for gap in row["not_covered"]:
+            print(visible(f"  not covered: {gap['kind']} {gap['what']}: {gap['why']}"))
+    return {"certificate": options.to, "page": folder.at(page)} | row
+
+
+def _check(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
+    from trainer.replay.check import check_certificate
+
+    folder, name = split(options.check)
+    try:
+        data = folder.read(name)
+    except OSError as error:
+        raise RecipeError(f"--check {options.check} cannot be read: {error}") from error
+    lines = check_certificate(data, options.check, output, options.outs)
+    if not options.json:
+        for line in lines:
+            print(visible(f"{'yes' if line.holds else 'NO '}  {line.what}{': ' + line.why if line.why else ''}"))
+    return {"holds": all(line.holds for line in lines), "lines": [asdict(line) for line in lines]}
+
+
+def _compare(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
+    from trainer.replay.compare import compare_runs
+
+    found = compare_runs(output, Folder(options.against))
+    if not options.json:
+        print(visible(f"{'equal' if found.equal else 'DIFFERENT'}: {found.why}"))
+    return {"equal": found.equal, "why": found.why}

@@ -1,0 +1,69 @@
+"""Training runs by their outputs: attempts, checkpoints, and what a rollback has set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from lineage.storage.folder import Folder
+from pipeline.inspect.tracing import make_tracer
+
+
+def runs_json(out: str, outputs: Sequence[str]) -> list[dict[str, Any]]:
+    """The runs at these training outputs that read `out`. StorageError where a folder has no facts of a run."""
+    from trainer.checkpoint.store import SET_ASIDE, checkpoints_set_aside
+    from trainer.huggingface.model_card import checkpoints_of, read_card
+    from trainer.provenance.facts import owner_of
+    from trainer.recovery.attempts import attempts
+    from trainer.recovery.rollbacks import has_ended, rollbacks
+
+    known = {run.run: run for run in make_tracer(out, None, outputs).runs()}
+    found = []
+    for url in outputs:
+        output = Folder(url)
+        name = owner_of(output)
+        segments = known[name].segments if name in known else ()
+        last: dict[int, int] = {}
+        for segment in segments:
+            reached = segment.first_step - 1 if segment.last_step is None else segment.last_step
+            last[segment.attempt] = max(last.get(segment.attempt, -1), reached)
+        folder = Folder(read_card(output).checkpoints)
+        found.append(
+            {
+                "run": name,
+                "output": output.url,
+                "attempts": [
+                    {
+                        "attempt": attempt.number,
+                        "parent_attempt": attempt.parent,
+                        "first_step": attempt.first_step,
+                        "last_step": last.get(attempt.number),
+                        "rollback": attempt.rollback,
+                    }
+                    for attempt in attempts(output)
+                ],
+                "checkpoints": [asdict(entry) for entry in checkpoints_of(output)],
+                "set_aside": [
+                    asdict(entry) | {"folder": folder.at(f"{SET_ASIDE}/{entry.name}")}
+                    for entry in checkpoints_set_aside(folder)
+                ],
+                "rollbacks": [asdict(each) | {"ended": has_ended(output, each)} for each in rollbacks(output)],
+            }
+        )
+    return found
+
+
+def run_lines(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """The same for the terminal."""
+    for run in runs:
+        yield f"run {run['run']!r} in {run['output']}"
+        for row in run["attempts"]:
+            parent = "the first weights" if row["parent_attempt"] is None else f"attempt {row['parent_attempt']}"
+            last = "no step recorded" if row["last_step"] is None else f"to step {row['last_step']}"
+            back = "" if row["rollback"] is None else f", rollback {row['rollback']}"
+            yield f"  attempt {row['attempt']}: from step {row['first_step']} of {parent}, {last}{back}"
+        for row in run["checkpoints"]:
+            yield f"  checkpoint {row['name']}"
+        for row in run["set_aside"]:
+            yield f"  set aside {row['folder']}: undone, kept until step {row['step']} is done again"

@@ -1,0 +1,39 @@
+"""The record of exported checkpoints (`<output>/exports/00001.json`): copies of weights that no replay reaches."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from lineage.storage.folder import Folder
+
+MADE_FROM: Final = "sluice.json"
+"""In an exported folder: which checkpoint of which run it was made from, for a run that begins with it."""
+_FOLDER: Final = "exports"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedCheckpoint:
+    """A checkpoint that was exported to `place`, or that was begun to be."""
+
+    place: str
+    step: int
+    attempt: int
+    at: str
+
+
+def record_exported(output: Folder, place: str, step: int, attempt: int) -> None:
+    """Write down, before a byte is written, that a checkpoint goes to `place`."""
+    at = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    row = dataclasses.asdict(ExportedCheckpoint(place=place, step=step, attempt=attempt, at=at))
+    number = len(output.names(_FOLDER)) + 1
+    while not output.publish_new(f"{_FOLDER}/{number:05d}.json", json.dumps(row).encode()):
+        number += 1
+
+
+def exported_checkpoints(output: Folder) -> tuple[ExportedCheckpoint, ...]:
+    """Every export that was recorded, in its order."""
+    return tuple(ExportedCheckpoint(**json.loads(output.read(name))) for name in output.names(_FOLDER))

@@ -1,0 +1,473 @@
+"""The certificate of a checkpoint: that nothing of what purges took is in its weights, and what that does not cover.
+
+  purges      which documents (a digest of their ids, no text), how often the run read them, how many readings count
+  chain       the attempts from the first step to the checkpoint: parent, steps, contents, recipe, layout, versions
+  weights     a digest of weights and moments that does not hang on the layout (`checkpoint/digest.py`)
+  not_covered what else may hold the documents, as far as anything that is recorded tells
+
+Everything is found in the run's output and the stores of the outputs that it read. The last line is a checksum of the
+bytes before it, against damage; against a certificate that lies there is `check.py`, which finds everything again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from lineage.ids import content_hash, id_digest, show_digest
+from lineage.index.output_index import read_index
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from lineage.trace.exposure import TrainingRun
+from trainer.checkpoint.digest import weights_digest
+from trainer.checkpoint.store import (
+    COMPLETE,
+    SET_ASIDE,
+    Checkpoint,
+    check_files,
+    checkpoints_set_aside,
+    read_position,
+)
+from trainer.huggingface.exported import exported_checkpoints
+from trainer.huggingface.model_card import checkpoints_of, read_card
+from trainer.provenance.facts import FactLog, SegmentFact, StartFact, owner_of
+from trainer.provenance.setup import Origin, Setup, read_setup
+from trainer.recovery.attempts import Attempt, attempts
+from trainer.replay.readings import PurgedOutput, as_of, find_purges, readings
+
+FORMAT: Final = "sluice certificate 1"
+Json = dict[str, Any]
+
+
+class CertificateError(RuntimeError):
+    """A run cannot be certified, or a file is no certificate; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certified:
+    """A checkpoint of a run, and what it is certified of."""
+
+    output: Folder
+    run: str
+    checkpoints: Folder
+    checkpoint: Checkpoint
+    purged: tuple[PurgedOutput, ...]
+
+    @property
+    def begun(self) -> tuple[Attempt, ...]:
+        return attempts(self.output)
+
+
+def open_certified(
+    output: Folder, wanted: Sequence[str], outs: Sequence[str] = (), checkpoint: str | None = None
+) -> Certified:
+    """The newest checkpoint of a run, or the one of that name, and these purges (or `all`) of the outputs that it read,
+    or of `outs`. RecipeError where it is no run's output, has no checkpoint, or no such purge is recorded."""
+    run = owner_of(output)
+    if run is None:
+        raise RecipeError(f"{output.url} is not the output of a training run (train.output) of this release")
+    folder = Folder(read_card(output).checkpoints)
+    found = checkpoints_of(output)
+    chosen = [entry for entry in found if checkpoint in (None, entry.name)]
+    if not chosen:
+        named = "checkpoint" if checkpoint is None else f"checkpoint {checkpoint}"
+        raise RecipeError(f"{output.url} has no {named} in {folder.url} that is part of the run")
+    read = outs or outs_read(output)
+    purged = tuple(find_purges(read, wanted))
+    if not purged:
+        raise RecipeError(f"no purge is recorded in {', '.join(read)}: there is nothing to certify")
+    return Certified(output=output, run=run, checkpoints=folder, checkpoint=chosen[-1], purged=purged)
+
+
+def outs_read(output: Folder) -> list[str]:
+    """Every output of the data pipeline that the run read, by its own facts."""
+    return list(dict.fromkeys(fact.out for _, fact in FactLog(output).facts() if isinstance(fact, SegmentFact)))
+
+
+def make_certificate(certified: Certified) -> Json:
+    """What is found, without its date. CheckpointError where a file of the checkpoint is damaged, CertificateError
+    where what is recorded of the run contradicts itself, or readings are applied."""
+    folder = certified.checkpoints.folder(certified.checkpoint.name)
+    if problems := contradictions(certified):
+        raise CertificateError(f"{certified.output.url} cannot be certified: {problems[0]}")
+    row = records(certified)
+    for purge in row["purges"]:
+        if purge["applied"]:
+            raise CertificateError(
+                f"{certified.checkpoint.name} cannot be certified: it read documents of purge {purge['purge_id']}"
+                f" {purge['applied']} times, first in step {purge['first_step']}; sluice train RECIPE --forget"
+                f" {purge['purge_id']} does the steps since again"
+            )
+    check_files(folder)
+    return row | {"weights": dataclasses.asdict(weights_digest(folder))}
+
+
+def records(certified: Certified) -> Json:
+    """The certificate but for the weights: what records say, as they are now."""
+    folder = certified.checkpoints.folder(certified.checkpoint.name)
+    position = read_position(folder)
+    chain = chain_of(certified.output, certified.checkpoint)
+    row: Json = {
+        "format": FORMAT,
+        "run": certified.run,
+        "output": certified.output.url,
+        "checkpoint": {
+            "name": certified.checkpoint.name,
+            "step": position.step,
+            "attempt": position.attempt,
+            "order_version": position.order_version,
+            "plan_fingerprint": position.plan_fingerprint,
+            "files_digest": content_hash(folder.read(COMPLETE)).hex(),
+        },
+        "purges": list(_purges(certified)),
+        "chain": chain,
+        "init_from": _init_from(certified),
+        "not_covered": list(_not_covered(certified)),
+        "inexact": inexact(chain),
+    }
+    return cast(Json, json.loads(json.dumps(row)))  # as it is read again: lists and no tuples
+
+
+def certificate_name(checkpoint: Checkpoint) -> str:
+    """Where a run's output keeps the certificate of a checkpoint that ended a replay."""
+    return f"certificates/{checkpoint.name}.json"
+
+
+def certify_replay(output: Folder, purges: Sequence[str]) -> tuple[str, Json]:
+    """Write the certificate of a run's newest checkpoint into its output; gives its name there and what stands in it.
+    Errors as of `open_certified` and `make_certificate`."""
+    certified = open_certified(output, purges)
+    name = certificate_name(certified.checkpoint)
+    return name, publish_certificate(output, name, make_certificate(certified))
+
+
+def publish_certificate(to: Folder, name: str, row: Json) -> Json:
+    """Write a certificate, with its date and its checksum; gives what stands in it."""
+    at = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    whole = {"at": at, **row}
+    to.publish(name, as_bytes(whole))
+    return whole
+
+
+def as_bytes(row: Json) -> bytes:
+    """The file of a certificate: JSON whose last field is the checksum of all bytes before it."""
+    body = json.dumps(row, indent=1, ensure_ascii=False).encode().removesuffix(b"\n}")
+    return body + b',\n "checksum": "' + content_hash(body).hex().encode() + b'"\n}\n'
+
+
+_FIELDS: Final[dict[str, dict[str, type]]] = {
+    "checkpoint": {"name": str},
+    "purges": {"purge_id": str, "out": str},
+    "chain": {"attempt": int},
+    "init_from": {},
+    "not_covered": {"kind": str, "what": str, "why": str},
+    "weights": {"digest": str, "tensors": dict},
+}
+"""The parts of a certificate that a check reads field by field: objects, or lists of them, with at least these."""
+
+
+def parse_certificate(data: bytes, where: str) -> tuple[Json, bool]:
+    """What stands in a certificate, and whether its checksum holds. CertificateError for what is none."""
+    try:
+        row = json.loads(data)
+        checksum = row.pop("checksum")
+        if row["format"] != FORMAT or not isinstance(row["run"], str):
+            raise KeyError("format")
+        for part, names in _FIELDS.items():
+            entries = [row[part]] if part in ("checkpoint", "weights") else row[part]
+            if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+                raise TypeError(f"{part} is no list of objects")
+            for entry in entries:
+                if wrong := [name for name, type_ in names.items() if not isinstance(entry[name], type_)]:
+                    raise TypeError(f"{part}: {wrong[0]} is a {type(entry[wrong[0]]).__name__}")
+        if "inexact" not in row or any(purge["purge_id"] == "all" for purge in row["purges"]):
+            raise KeyError("inexact, or the id of a purge")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise CertificateError(
+            f"{where} is not what sluice certify writes ({type(error).__name__}: {error})"
+        ) from error
+    body, found, _ = data.rpartition(b',\n "checksum": ')
+    return row, bool(found) and content_hash(body).hex() == checksum
+
+
+def line_of(begun: Sequence[Attempt], checkpoint: Checkpoint) -> list[tuple[Attempt, int]]:
+    """The attempts that lead to a checkpoint, the first one first, each with the step up to which it counts."""
+    known = {each.number: each for each in begun}
+    end, number = checkpoint.step, checkpoint.attempt
+    line: list[tuple[Attempt, int]] = []
+    while number in known:
+        attempt = known[number]
+        line.append((attempt, end))
+        if attempt.parent is None or attempt.parent >= number:
+            break
+        end, number = attempt.first_step, attempt.parent
+    return line[::-1]
+
+
+def contradictions(certified: Certified) -> list[str]:
+    """Where the records of the run contradict each other: a chain that does not begin at step 0, a parent that is
+    another one by the facts, weights to begin with that are others by the facts."""
+    line, problems = line_of(certified.begun, certified.checkpoint), []
+    if not line or line[0][0].first_step != 0 or line[0][0].parent is not None:
+        first = line[0][0] if line else None
+        missing = certified.checkpoint.attempt if first is None else first.parent
+        problems.append(f"the chain of checkpoints does not reach step 0: attempt {missing} is not recorded")
+    told = _told_of(certified)
+    starts = _starts(certified)
+    for attempt, end in line:
+        for where, parent, first_step in told.get(attempt.number, ()):
+            if (parent, first_step) != (attempt.parent, attempt.first_step):
+                problems.append(
+                    f"attempt {attempt.number} began from attempt {attempt.parent} at step {attempt.first_step} by its"
+                    f" own record, and from attempt {parent} at step {first_step} by {where}"
+                )
+        if attempt.number not in told and end > attempt.first_step:
+            problems.append(f"attempt {attempt.number} has no facts: what it read is not known")
+        setup, start = read_setup(certified.output, attempt.number), starts.get(attempt.number)
+        ours = None if setup is None else (setup.recipe_hash, *_named(setup.origin))
+        theirs = None if start is None else (start.recipe_hash, start.init_from, start.init_digest)
+        if ours != theirs:
+            problems.append(
+                f"attempt {attempt.number} was set up with (recipe, init_from, digest) = {ours} by its own record, and"
+                f" with {theirs} by its facts"
+            )
+    return problems
+
+
+def _named(origin: Origin | None) -> tuple[str | None, str | None]:
+    return (None, None) if origin is None else (origin.url, origin.digest)
+
+
+def _starts(certified: Certified) -> dict[int, StartFact]:
+    facts = (fact for _, fact in FactLog(certified.output).facts())
+    return {fact.attempt: fact for fact in facts if isinstance(fact, StartFact)}
+
+
+def _told_of(certified: Certified) -> dict[int, list[tuple[str, int | None, int]]]:
+    """(where, parent, first step) of each attempt, by the facts in the output and by each store."""
+    told: dict[int, dict[str, tuple[int | None, int]]] = {}
+
+    def note(where: str, attempt: int, parent: int | None, first_step: int) -> None:
+        known = told.setdefault(attempt, {}).get(where)
+        told[attempt][where] = (parent, first_step if known is None else min(known[1], first_step))
+
+    for _, fact in FactLog(certified.output).facts():
+        if isinstance(fact, SegmentFact):
+            note("the facts in its output", fact.attempt, fact.parent_attempt, fact.first_step)
+    for purged in certified.purged:
+        for run in purged.runs():
+            if run.run == certified.run:
+                for segment in run.segments:
+                    note(f"the store of {purged.out.url}", segment.attempt, segment.parent_attempt, segment.first_step)
+    return {attempt: [(where, *row) for where, row in found.items()] for attempt, found in told.items()}
+
+
+def chain_of(output: Folder, checkpoint: Checkpoint) -> list[Json]:
+    """The attempts that lead to a checkpoint: what each read, and how it was set up (None: not recorded)."""
+    facts = [fact for _, fact in FactLog(output).facts() if isinstance(fact, SegmentFact)]
+    chain = []
+    for attempt, end in line_of(attempts(output), checkpoint):
+        newest = {(f.first_step, f.out): f for f in facts if f.attempt == attempt.number and f.first_step < end}
+        setup = read_setup(output, attempt.number)
+        chain.append(
+            {
+                "attempt": attempt.number,
+                "parent": attempt.parent,
+                "rollback": attempt.rollback,
+                "first_step": attempt.first_step,
+                "end_step": end,
+                "contents": [
+                    {"out": out, "first_step": first, "content_fingerprint": fact.content_fingerprint}
+                    for (first, out), fact in sorted(newest.items())
+                ],
+                **(_unknown_setup() if setup is None else _setup(setup)),
+            }
+        )
+    return chain
+
+
+def _setup(setup: Setup) -> Json:
+    names = ("recipe_hash", "seed", "layout", "device", "versions")
+    return {name: getattr(setup, name) for name in names}
+
+
+def _unknown_setup() -> Json:
+    return dict.fromkeys(("recipe_hash", "seed", "layout", "device", "versions"))
+
+
+def _runs(purged: PurgedOutput, certified: Certified) -> list[TrainingRun]:
+    return purged.runs([certified.output.url])
+
+
+def _purges(certified: Certified) -> Iterator[Json]:
+    for purged in certified.purged:
+        for purge in purged.purges:
+            one = PurgedOutput(out=purged.out, purges=(purge,))
+            num, applied, first = 0, 0, None
+            for run in _runs(one, certified):
+                if run.run == certified.run:
+                    found = [exposure for _, exposure in readings(run, one)]
+                    here = _as_certified(run, certified)
+                    applied += sum(exposure.applied for _, exposure in readings(here, one))
+                    num += len(found)
+                    first = min((exposure.step for exposure in found), default=first)
+            yield {
+                "out": purged.out.url,
+                "purge_id": purge.purge_id,
+                "at": purge.at,
+                "num_documents": len(one.doc_ids),
+                "documents_digest": show_digest(id_digest(one.doc_ids)),
+                "content_fingerprint_after": purge.content_fingerprint_after,
+                "readings": num,
+                "first_step": first,
+                "applied": applied,
+            }
+
+
+def _as_certified(run: TrainingRun, certified: Certified) -> TrainingRun:
+    return as_of(run, certified.begun, certified.checkpoint.attempt, certified.checkpoint.step)
+
+
+def _first_setup(output: Folder, begun: Sequence[Attempt], attempt: int) -> tuple[Setup | None, int | None]:
+    """The setup of the attempt that the line to `attempt` began with, and its number."""
+    known = {each.number: each for each in begun}
+    while attempt in known and (parent := known[attempt].parent) is not None and parent < attempt:
+        attempt = parent
+    return read_setup(output, attempt), attempt
+
+
+def _init_from(certified: Certified) -> list[Json]:
+    """The weights that the run began with, and those that their run began with, as far as that is recorded: each with
+    how many readings of what was purged are in it, None where that cannot be known."""
+    links: list[Json] = []
+    setup, _ = _first_setup(certified.output, certified.begun, certified.checkpoint.attempt)
+    origin = None if setup is None else setup.origin
+    seen: set[tuple[str, int | None]] = set()
+    while origin is not None:
+        link: Json = {**dataclasses.asdict(origin), "readings": None, "why_unknown": None}
+        links.append(link)
+        key = (origin.url, origin.attempt)
+        if origin.output is None or origin.step is None or origin.attempt is None or key in seen:
+            link["why_unknown"] = "the folder does not say which run made it"
+            break
+        seen.add(key)
+        theirs = Folder(origin.output)
+        begun = attempts(theirs)
+        if origin.run is None or not begun:
+            link["why_unknown"] = f"{origin.output} is there no more, or says nothing of its run"
+            break
+        link["readings"] = sum(
+            exposure.applied
+            for purged in certified.purged
+            for run in purged.runs([origin.output])
+            if run.run == origin.run
+            for _, exposure in readings(as_of(run, begun, origin.attempt, origin.step), purged)
+        )
+        setup, _ = _first_setup(theirs, begun, origin.attempt)
+        if setup is None:
+            link["why_unknown"] = f"what {origin.output} began with is not recorded"
+            break
+        origin = setup.origin
+    return links
+
+
+def _not_covered(certified: Certified) -> Iterator[Json]:
+    """What else may hold the documents, each with its kind: found in records, or said to be recorded nowhere."""
+    setup, first = _first_setup(certified.output, certified.begun, certified.checkpoint.attempt)
+    if setup is None:
+        yield _gap("init_from", f"attempt {first}", "of an earlier release, which did not record what it began with")
+    for link in _init_from(certified):
+        if link["readings"]:
+            yield _gap(
+                "init_from", link["url"], f"the run began with its weights, which read it {link['readings']} times"
+            )
+        elif link["why_unknown"]:
+            yield _gap("init_from", link["url"], link["why_unknown"])
+    for purged in certified.purged:
+        yield from _in_output(purged)
+        for run in purged.runs([certified.output.url]):
+            applied = sum(exposure.applied for _, exposure in readings(run, purged))
+            if run.run != certified.run and applied:
+                kind = "ablation" if run.run.startswith(f"{certified.run}/") else "other run"
+                yield _gap(kind, run.run, f"in {run.output}; it read it {applied} times")
+            if run.run == certified.run:
+                yield from _in_run(run, purged, certified)
+            else:
+                yield from _begun_from_it(run, purged, certified)
+    yield from _set_aside(certified)
+
+
+def _in_output(purged: PurgedOutput) -> Iterator[Json]:
+    """What the data itself was made with."""
+    tokenizer = read_index(purged.out).tokenizer
+    yield _gap("tokenizer", f"{tokenizer.name} ({tokenizer.hash})", "which texts it was trained on is not recorded")
+    if purged.out.exists("recipe.toml"):
+        import tomllib
+
+        recipe = tomllib.loads(purged.out.read("recipe.toml").decode())
+        for table in recipe.get("classifier", ()):
+            yield _gap("classifier", str(table.get("model")), "which texts it was trained on is not recorded")
+
+
+def _in_run(run: TrainingRun, purged: PurgedOutput, certified: Certified) -> Iterator[Json]:
+    """Copies of the run's earlier checkpoints, and the steps of attempts that are undone."""
+    for exported in exported_checkpoints(certified.output):
+        there = as_of(run, certified.begun, exported.attempt, exported.step)
+        if num := sum(exposure.applied for _, exposure in readings(there, purged)):
+            what = f"checkpoint of step {exported.step}, exported {exported.at}; it read it {num} times"
+            yield _gap("export", exported.place, what)
+    undone: dict[int, int] = {}
+    for _, exposure in readings(run, purged):
+        if not exposure.applied:
+            undone[exposure.attempt] = undone.get(exposure.attempt, 0) + 1
+    for attempt, num in sorted(undone.items()):
+        yield _gap("undone steps", f"attempt {attempt}", f"it read it {num} times; its metrics and logs stay")
+
+
+def _begun_from_it(run: TrainingRun, purged: PurgedOutput, certified: Certified) -> Iterator[Json]:
+    """Another run that began with a checkpoint of this one which had read the documents."""
+    try:
+        begun = attempts(Folder(run.output))
+        setup = read_setup(Folder(run.output), begun[0].number) if begun else None
+    except OSError as error:
+        yield _gap("begun from it", run.run, f"whether it was is unknown: {run.output} cannot be read ({error})")
+        return
+    origin = None if setup is None else setup.origin
+    if origin is None or origin.run != certified.run or origin.step is None or origin.attempt is None:
+        return
+    for own in purged.runs([certified.output.url]):
+        if own.run == certified.run:
+            there = as_of(own, certified.begun, origin.attempt, origin.step)
+            if num := sum(exposure.applied for _, exposure in readings(there, purged)):
+                why = f"it began with this run's checkpoint of step {origin.step}, which read it {num} times"
+                yield _gap("begun from it", run.run, why)
+
+
+def _set_aside(certified: Certified) -> Iterator[Json]:
+    for entry in checkpoints_set_aside(certified.checkpoints):
+        where = certified.checkpoints.at(f"{SET_ASIDE}/{entry.name}")
+        yield _gap("set aside", where, "a checkpoint of steps that were undone, and that the run has not done again")
+
+
+def _gap(kind: str, what: str, why: str) -> Json:
+    return {"kind": kind, "what": what, "why": why}
+
+
+def inexact(chain: Sequence[Json]) -> list[str]:
+    """Why the weights that chains of attempts lead to may differ in their last bits from those of a run that never read
+    the documents."""
+    known = [link for link in chain if link["layout"] is not None]
+    reasons = []
+    if len(known) < len(chain):
+        reasons.append("the layout of attempts of an earlier release is not recorded")
+    if any(link["layout"] != known[0]["layout"] for link in known):
+        reasons.append("attempts had different layouts, which add in another order")
+    if any(link["versions"] != known[0]["versions"] for link in known):
+        reasons.append("attempts ran on different versions of the libraries")
+    if any(link["device"] != "cpu" for link in known):
+        reasons.append("on a GPU some kernels add in an order that differs from run to run")
+    return reasons
