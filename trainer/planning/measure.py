@@ -6,7 +6,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -138,7 +138,7 @@ def _link() -> dict[str, float]:
     """Gigabits a second, and microseconds of a hop, of an all-gather between two processes of this machine."""
     context = torch.multiprocessing.get_context("spawn")
     results: Any = context.SimpleQueue()
-    store = cast(Any, dist).TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
     processes = [context.Process(target=_gather, args=(rank, store.port, results)) for rank in range(2)]
     for process in processes:
         process.start()
@@ -149,7 +149,7 @@ def _link() -> dict[str, float]:
 
 
 def _gather(rank: int, port: int, results: Any) -> None:
-    store = cast(Any, dist).TCPStore("127.0.0.1", port, is_master=False)
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     taken = []
     for size in _MESSAGES:

@@ -7,6 +7,7 @@ cadence, days and cost.
 
   sluice plan recipes/train.toml --roofline        what bounds each product; experts; tokens; what loading reads
   sluice plan recipes/train.toml --search          all layouts of this model and number of processes, fastest first
+  sluice plan recipes/train.toml --measure --to device.json  this device; then --set plan.measured=FILE
 
 Nothing is started and no GPU is needed. Where train.data has no finished output yet, the vocabulary is that of the
 model's config.json, or Llama 3's 128,256 for a named size. Every figure is an estimate; its formula and source stand in
