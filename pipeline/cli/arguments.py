@@ -19,9 +19,10 @@ def add_json(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document on stdout; logs go to stderr")
 
 
-def add_recipe(parser: argparse.ArgumentParser, what: str) -> None:
+def add_recipe(parser: argparse.ArgumentParser, what: str, *, is_optional: bool = False) -> None:
     """The recipe's path and `--set key=value`."""
-    parser.add_argument("recipe", metavar="RECIPE", help=f"a .toml file that describes {what}")
+    number = "?" if is_optional else None
+    parser.add_argument("recipe", metavar="RECIPE", nargs=number, help=f"a .toml file that describes {what}")
     parser.add_argument(
         "--set",
         action="append",

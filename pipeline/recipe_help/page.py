@@ -25,7 +25,7 @@ sluice recipe schema data --to data.json           # JSON Schema, or train: edit
 
 An editor with Taplo (in VS Code: Even Better TOML) takes the schema that the first line of a recipe names:
 `#:schema ./data.json`. It marks unknown keys, wrong types, values out of range and unknown choices as they are written;
-what several keys must hold together `sluice recipe check` says.
+what several keys must hold together `sluice recipe check FILE` says.
 
 `sluice recipe keys --markdown` writes this page (`make docs`)."""
 

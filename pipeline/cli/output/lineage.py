@@ -2,7 +2,7 @@
 
   sluice lineage OUT "SELECT rule, count(*) n FROM documents GROUP BY rule ORDER BY n DESC"
   sluice lineage OUT "SELECT * FROM steps" --json
-  sluice lineage OUT "SELECT url, stage FROM documents" --csv-safe > for-a-spreadsheet.csv
+  sluice lineage OUT "SELECT url, stage FROM documents" --csv-safe        for a spreadsheet
   sluice lineage OUT --serve
   sluice lineage OUT --version 1 --serve               as it was then; purges are prepared without --version
 

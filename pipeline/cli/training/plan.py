@@ -8,6 +8,7 @@ cadence, days and cost.
   sluice plan recipes/train.toml --roofline        what bounds each product; experts; tokens; what loading reads
   sluice plan recipes/train.toml --search          all layouts of this model and number of processes, fastest first
   sluice plan recipes/train.toml --measure --to device.json  this device; then --set plan.measured=FILE
+  sluice plan --measure --to device.json           the same for a model of 125 million parameters
 
 Nothing is started and no GPU is needed. Where train.data has no finished output yet, the vocabulary is that of the
 model's config.json, or Llama 3's 128,256 for a named size. Every figure is an estimate; its formula and source stand in
@@ -31,7 +32,7 @@ import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.cli.arguments import add_json, add_recipe, count
 from pipeline.cli.printing import console, print_json, titled_table
@@ -46,8 +47,14 @@ if TYPE_CHECKING:
     from trainer.planning.plan import TrainingPlan
 
 
+_MEASURED: Final = {
+    "data": "no-data", "output": "no-output", "model": "125M", "seq_len": 1024, "global_batch": 1, "steps": 1,
+}  # fmt: skip
+"""What is measured where no recipe says which model a plan is for."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_recipe(parser, "a training run")
+    add_recipe(parser, "a training run; --measure alone needs none", is_optional=True)
     add_json(parser)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--roofline", action="store_true", help="what bounds the products, experts, tokens and reading")
@@ -64,13 +71,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from lineage.recipe import RecipeError, load_recipe
+    from lineage.recipe import RecipeError, load_recipe, parse_table
     from trainer.options import TrainRecipe
     from trainer.planning.plan import plan_training
 
     if options.limit < 1:
         raise RecipeError(f"--limit {options.limit}: expected at least 1")
-    recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
+    if options.recipe is None and not options.measure:
+        raise RecipeError("a training recipe is missing, as in sluice plan recipes/train.toml")
+    recipe = (
+        parse_table(TrainRecipe, {"run": {"name": "measured"}, "train": _MEASURED})
+        if options.recipe is None
+        else load_recipe(options.recipe, TrainRecipe, options.overrides)
+    )
     if options.search:
         from trainer.planning.search import search
 
