@@ -254,7 +254,7 @@ class PlanTable:
     gpu: str = key("H100", help="name of the GPU")
     measured: str | None = key(
         None,
-        help="a file of `sluice plan --measure --to FILE`: that device in the GPU's place, at the speed that was measured",
+        help="a file of `sluice plan --measure --to FILE`: that device in the GPU's place, at its own speed",
     )
     gpus_per_node: int | None = key(None, at_least=1, help="GPUs of a node; not given: those of the GPU's machines")
     gpu_domain: int | None = key(

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 _MEASURED: Final = {
-    "data": "no-data", "output": "no-output", "model": "125M", "seq_len": 1024, "global_batch": 1, "steps": 1,
+    "data": "no-data", "output": "no-output", "model": "125M", "seq_len": 512, "global_batch": 1, "steps": 1,
 }  # fmt: skip
 """What is measured where no recipe says which model a plan is for."""
 
