@@ -177,13 +177,9 @@ def _finite(value: float | None) -> float | None:
 def render(explanation: Explanation, console: Console) -> None:
     """Show the explanation at a terminal. What comes from the page is shown as text, never as control codes."""
     document = explanation.document
-    console.print(
-        Panel(_headline(explanation), title=Text(visible(document.url or document.doc_id.hex())), title_align="left")
-    )
+    _print_framed(console, visible(document.url or document.doc_id.hex()), _headline(explanation))
     for step in explanation.steps:
-        console.print(
-            Line(Text.assemble((step.stage, "bold"), "  ", (step.verdict, _COLOURS[step.verdict])), align="left")
-        )
+        _print_heading(console, Text.assemble((step.stage, "bold"), "  ", (step.verdict, _COLOURS[step.verdict])))
         if step.fault:
             console.print(Text(visible_lines(f"{step.fault.traceback}: {step.fault.message}")))
         if step.stage == QUALITY:
@@ -191,10 +187,13 @@ def render(explanation: Explanation, console: Console) -> None:
         if step.findings:
             console.print(_table(step, explanation.deciding))
         if step.judged_text:
-            console.print(_preview(step.judged_text, f"what it looked at, likeliest in {step.judged_language}"))
+            title = f"what it looked at, likeliest in {step.judged_language}"
+            _print_framed(console, title, _preview(step.judged_text))
         for edit in step.edits:
             console.print(Text(f"  {visible(edit.kind)} × {edit.count:,}", style="cyan"))
-        if step.text_after != step.text_before:
+        if step.text_after != step.text_before and not step.text_before:
+            _print_framed(console, "text", _preview(step.text_after))
+        elif step.text_after != step.text_before:
             console.print(_change(step))
     if explanation.not_run:
         console.print(Text(f"not run, there is no text: {', '.join(explanation.not_run)}", style="dim"))
@@ -211,7 +210,7 @@ def _whose_table(step: StepExplanation, document: Document) -> str:
 def render_recorded(explanation: Explanation, history: DocumentHistory, out: str, console: Console) -> None:
     """Show what the lineage of the output at `out` has of the document, and where the steps now say something else."""
     row = history.row
-    console.print(Line(Text.assemble(("in the output", "bold"), f"  {row.status}"), align="left"))
+    _print_heading(console, Text.assemble(("in the output", "bold"), f"  {row.status}"))
     if row.status == "rejected":
         recorded = Finding(stage=row.stage or "", rule=row.rule or "", value=row.value, threshold=row.threshold)
         console.print(Text(visible(f"  rejected at {recorded.stage}: {recorded.rule}{_measured(recorded)}")))
@@ -295,10 +294,8 @@ def _table(step: StepExplanation, decides: Finding | None) -> Table:
     return table
 
 
-def _change(step: StepExplanation) -> Panel | Text:
-    """The text where it is new, else the lines that the step took out and put in."""
-    if not step.text_before:
-        return _preview(step.text_after, "text")
+def _change(step: StepExplanation) -> Text:
+    """The lines that the step took out and put in."""
     shown = Text()
     for number, (mark, line) in enumerate(_changed_lines(step.text_before, step.text_after)):
         if number == _MOST_CHANGED_LINES:
@@ -308,10 +305,23 @@ def _change(step: StepExplanation) -> Panel | Text:
     return shown
 
 
-def _preview(text: str, title: str) -> Panel:
+def _print_framed(console: Console, title: str, body: Text) -> None:
+    """In a pipe or a file without a frame, which would be as wide as the longest line may be."""
+    if console.is_terminal:
+        console.print(Panel(body, title=Text(visible(title)), title_align="left"))
+    else:
+        console.print(Text(visible(title)))
+        console.print(body)
+
+
+def _print_heading(console: Console, words: Text) -> None:
+    console.print(Line(words, align="left") if console.is_terminal else words)
+
+
+def _preview(text: str) -> Text:
     more = len(text) - _PREVIEW_CHARS
     tail = f"\n… {more:,} more characters" if more > 0 else ""
-    return Panel(Text(visible(text[:_PREVIEW_CHARS], "\n\t") + tail), title=Text(visible(title)), title_align="left")
+    return Text(visible(text[:_PREVIEW_CHARS], "\n\t") + tail)
 
 
 def _changed_lines(before: str, after: str) -> Iterator[tuple[str, str]]:

@@ -68,6 +68,15 @@ def test_a_kept_page_s_story_has_every_step_with_what_it_measured(chain):
     assert "<EMAIL>" in story.document.text
 
 
+def test_a_story_in_a_pipe_has_no_frames(chain):
+    story = explain(page(*SENTENCES), chain)
+    assert not set(shown(story)) & set("╭│╰─")
+    assert max(map(len, shown(story).split("\n"))) < 2 * max(map(len, story.document.text.split("\n")))
+    terminal = Console(file=io.StringIO(), width=120, force_terminal=True)
+    render(story, terminal)
+    assert set("╭│╰─") <= set(terminal.file.getvalue())
+
+
 @pytest.mark.parametrize(
     ("paragraphs", "language", "table", "told"),
     [
