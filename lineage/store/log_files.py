@@ -77,7 +77,7 @@ def drop_staged(out: Folder, name: str) -> None:
 def _files(out: Folder, name: str) -> list[str]:
     try:
         return sorted(os.listdir(out.at(log_folder(name))))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # who writes the log says what stands in its place
         return []
 
 

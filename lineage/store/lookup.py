@@ -49,6 +49,7 @@ from lineage.store.rows import (
     Span,
     StepRow,
 )
+from lineage.store.tables import TABLES
 
 Row = TypeVar("Row")
 
@@ -315,8 +316,11 @@ class Lookup:
 
     def _rows(self, table: str, shape: type[Row], where: str, needs: Needs | None = None) -> Iterator[Row]:
         names = [field.name for field in dataclasses.fields(shape)]  # type: ignore[arg-type]
-        for values in self._select(table, names, where, needs):
-            yield shape(**dict(zip(names, map(_plain, values), strict=True)))
+        present = {column.name for column in self._open(table).table.schema().fields}
+        lacking = {name: None for name in names if name in TABLES[table].columns_since and name not in present}
+        asked = [name for name in names if name not in lacking]
+        for values in self._select(table, asked, where, needs):
+            yield shape(**lacking, **dict(zip(asked, map(_plain, values), strict=True)))
 
     def _open(self, table: str) -> _Opened:
         if table not in self._tables:

@@ -302,7 +302,7 @@ def test_fields_of_the_row_and_of_the_elements_that_the_text_lies_in_may_be_name
 
 
 def test_the_fields_of_a_source_are_part_of_what_a_run_is(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"text": "a", "body": "b"}\n')
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "body": "2026-01-31T12:00:00Z"}\n')
     path = tmp_path / "r.toml"
     keys = set()
     for line in ("", 'text_field = "body"', 'id_field = "body"', 'url_field = "body"', 'date_field = "body"'):

@@ -12,7 +12,7 @@ from lineage.pages import page_of
 from lineage.purge.plan import PurgeError, PurgeMatch, plan_purge
 from lineage.purge.purge_filter import read_purged_sets
 from lineage.storage.folder import Folder
-from lineage.store import tables
+from lineage.store import tables, write
 from lineage.store.lookup import Lookup
 from lineage.store.sql import query
 from lineage.trace.tracer import Functions, Tracer
@@ -71,9 +71,10 @@ def small(request: pytest.FixtureRequest, tmp_path: Path) -> SmallOut:
     if request.param == "this release":
         return make_small_out(str(tmp_path / "out"), tamper=with_urls)
     with pytest.MonkeyPatch.context() as patch:
-        lacking = pa.schema([field for field in tables.DOCUMENTS if field.name != "domain"])
-        patch.setitem(tables.WRITTEN_ONCE, "documents", lacking)
-        patch.delitem(tables.WRITTEN_ONCE, "domain_index")
+        lacking = pa.schema([field for field in tables.SCHEMAS["documents"] if field.name != "domain"])
+        patch.setitem(tables.SCHEMAS, "documents", lacking)
+        patch.delitem(tables.SCHEMAS, "domain_index")
+        patch.setattr(write, "WRITTEN_ONCE", tuple(name for name in tables.WRITTEN_ONCE if name != "domain_index"))
         made = make_small_out(str(tmp_path / "out"), tamper=as_earlier)
     assert not made.folder.exists("lineage/domain_index")
     return made

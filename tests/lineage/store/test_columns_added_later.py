@@ -9,10 +9,12 @@ import pytest
 
 from lineage.store import tables
 from lineage.store.digest import logical_digest
+from lineage.store.lookup import Lookup
 from lineage.store.sql import query
 from lineage.verify.output import verify
 from tests.support.outputs.small_out.hooks import verify_hooks
 from tests.support.outputs.small_out.output import SmallOut, make_small_out
+from tests.support.outputs.small_out.records import make_records
 
 LATER = [name for name, table in tables.TABLES.items() if table.columns_since]
 
@@ -30,6 +32,12 @@ def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallOut:
             schema = pa.schema([field for field in tables.SCHEMAS[name] if field.name not in later])
             patched.setitem(tables.SCHEMAS, name, schema)
         return make_small_out(str(tmp_path / "out"), tamper=without_later_columns)
+
+
+def test_a_document_is_looked_up_without_them(old: SmallOut) -> None:
+    record = next(record for record in make_records()[0] if record.status == "kept")
+    [row] = Lookup(old.folder).documents([record.doc_id])
+    assert (row.doc_id, row.domain, row.truncated) == (record.doc_id, None, None)
 
 
 @pytest.mark.parametrize("name", LATER)

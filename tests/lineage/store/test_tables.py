@@ -323,7 +323,7 @@ def test_a_stale_handle_cannot_repeat_a_transaction(tmp_path: Path, monkeypatch:
     append(out, "cache_sweeps", sweep("first"), "same")
     handed_out = iter([stale, stale])
     real = store.open_table
-    monkeypatch.setattr(store, "open_table", lambda *asked: next(handed_out, None) or real(*asked))
+    monkeypatch.setattr(store, "open_table", lambda *asked, **more: next(handed_out, None) or real(*asked, **more))
     assert append(out, "cache_sweeps", sweep("second"), "same") is False
     monkeypatch.undo()
     assert read_table(out, "cache_sweeps")["host"].to_pylist() == ["first"]
@@ -354,7 +354,7 @@ def test_of_two_rewriters_at_once_one_wins_and_no_row_doubles(tmp_path: Path, mo
     store._gather(out, "cache_sweeps")
     real = store.open_table
     handed_out = iter([stale])
-    monkeypatch.setattr(store, "open_table", lambda *asked: next(handed_out, None) or real(*asked))
+    monkeypatch.setattr(store, "open_table", lambda *asked, **more: next(handed_out, None) or real(*asked, **more))
     store._gather(out, "cache_sweeps")
     assert sorted(read_table(out, "cache_sweeps")["host"].to_pylist()) == sorted(map(str, range(6)))
     assert len([f for f in Folder(out.at("lineage/cache_sweeps")).names() if f.endswith(".parquet")]) == 7

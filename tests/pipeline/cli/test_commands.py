@@ -253,7 +253,7 @@ def test_the_table_of_a_run_names_stages_in_the_order_in_which_documents_meet_th
         content_fingerprint="",
         seconds={},
         phases=(),
-        identity={"recipe": {"tokenize": {}}},
+        identity={"recipe": {"source": [], "tokenize": {}}},
         **{f"num_{name}": 1 for name in counts},
     )
     written = io.StringIO()

@@ -16,6 +16,7 @@ from tests.support.processes.forked import ChildFailedError
 from tests.support.training.rope import LLAMA3_SCALING
 from tests.support.training.training_runs import Run
 from trainer.checkpoint.state import held_tensors, load
+from trainer.provenance.facts import FACTS_FILE
 
 SHAPE = {
     "model_type": "llama",
@@ -80,6 +81,11 @@ def copied(run: Run, folder: Path, *, recorded: bool) -> Run:
     """The run with its checkpoints in its output; not `recorded`: as an earlier release left them."""
     copy = Run(data=run.data, output=folder / "run", changes={"model": run.changes["model"], "steps": 3})
     shutil.copytree(run.output, copy.output)
+    for told in (
+        copy.output / "attempts" / "run",
+        copy.output / FACTS_FILE,
+    ):  # a run of these tests is named by its output
+        told.write_text(told.read_text().replace(f'"{run.output}"', f'"{copy.output}"'))
     shutil.copytree(checkpoint_of(run), copy.output / "checkpoints" / checkpoint_of(run).name)
     if not recorded:
         complete = copy.output / "checkpoints" / checkpoint_of(run).name / "complete.json"
