@@ -212,7 +212,8 @@ def parse_table(shape: type[T], raw: Mapping[str, Any], where: str = "") -> T:
     faults = _Faults()
     for name in raw:
         if name not in fields:
-            faults.add(_unknown_key(name, raw[name], fields, where))
+            inner = [f"{table}.{name}" for table in fields if name in _keys_of(hints[table])]
+            faults.add(_unknown_key(name, raw[name], fields, where, inner))
     values: dict[str, Any] = {}
     for name, field in fields.items():
         dotted = _dotted(where, name)
@@ -225,8 +226,14 @@ def parse_table(shape: type[T], raw: Mapping[str, Any], where: str = "") -> T:
     return shape(**values)
 
 
-def _unknown_key(name: str, value: Any, known: Iterable[str], where: str) -> RecipeError:
-    close = difflib.get_close_matches(name, known, n=1)
+def _keys_of(hint: Any) -> set[str]:
+    """The keys of a table; none where the hint is of another value."""
+    return {field.name for field in dataclasses.fields(hint)} if dataclasses.is_dataclass(hint) else set()
+
+
+def _unknown_key(name: str, value: Any, known: Iterable[str], where: str, inner: Sequence[str]) -> RecipeError:
+    """`inner`: keys of that name in the tables within this one, of which a short name was likely meant to be one."""
+    close = inner or difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {_dotted(where, close[0])!r}?" if close else "."
     message = f"unknown key {_dotted(where, name)!r} (= {_shorten(value)}){hint} Known here: {', '.join(known)}"
     return RecipeError(message, _dotted(where, name))

@@ -23,13 +23,20 @@ def add_recipe(parser: argparse.ArgumentParser, what: str, *, is_optional: bool 
     """The recipe's path and `--set key=value`."""
     number = "?" if is_optional else None
     parser.add_argument("recipe", metavar="RECIPE", nargs=number, help=f"a .toml file that describes {what}")
+    add_set(parser)
+
+
+def add_set(
+    parser: argparse.ArgumentParser, what: str = "one key, as in --set run.seed=7 or --set source.0.limit=2"
+) -> None:
+    """`--set key=value`, into `overrides`."""
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         dest="overrides",
-        help="override one key, as in --set run.seed=7 or --set source.0.limit=2; may be given again",
+        help=f"override {what}; may be given again",
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lineage.recipe import RecipeError, parse_table, parse_toml
+from lineage.recipe import RecipeError, parse_table, parse_toml, whole_number, with_overrides
 from pipeline.recipe import PipelineRecipe, check_steps_of, checked
 from pipeline.recipe_help.keys import SHAPES, Kind
 from pipeline.recipe_help.positions import TextPosition, dotted, key_positions, position_of
@@ -40,8 +40,9 @@ def kind_of(raw: Mapping[str, Any]) -> Kind:
     raise RecipeError("it has neither [[source]], as a data recipe has, nor [train], as a training recipe has")
 
 
-def check_recipe(text: str) -> tuple[Kind | None, list[RecipeProblem]]:
+def check_recipe(text: str, overrides: Sequence[str] = ()) -> tuple[Kind | None, list[RecipeProblem]]:
     """The kind of the recipe, None where that cannot be told, and all that is wrong with it, in the order of the file.
+    What `overrides` change, as `--set` gives them, stands nowhere in it.
 
     Keys, types, bounds and what keys must hold together; neither inputs nor the files that it names are looked at."""
     try:
@@ -50,8 +51,12 @@ def check_recipe(text: str) -> tuple[Kind | None, list[RecipeProblem]]:
         return None, [_of_toml(text, error)]
     except RecipeError as error:
         return None, [RecipeProblem(message=str(error), key=None, position=_position_of_excess(text))]
-    places = {dotted(path): position for path, position in key_positions(text).items()}
+    places: dict[str, TextPosition | None] = {dotted(path): at for path, at in key_positions(text).items()}
+    for override in overrides:
+        parts = override.partition("=")[0].strip().split(".")
+        places[dotted(tuple(part if whole_number(part) is None else int(part) for part in parts))] = None
     try:
+        raw = with_overrides(raw, overrides)
         kind = kind_of(raw)
     except RecipeError as error:
         return None, [RecipeProblem(message=str(error), key=None, position=None)]
@@ -96,7 +101,7 @@ def _parts(key: str) -> list[str | int]:
     return [int(number) if number else name for number, name in found]
 
 
-def _placed(error: RecipeError, raw: Mapping[str, Any], places: Mapping[str, TextPosition]) -> RecipeProblem:
+def _placed(error: RecipeError, raw: Mapping[str, Any], places: Mapping[str, TextPosition | None]) -> RecipeProblem:
     message = str(error)
     key = error.key
     if key is None and (leading := _LEADING_KEY.match(message)):
@@ -105,7 +110,7 @@ def _placed(error: RecipeError, raw: Mapping[str, Any], places: Mapping[str, Tex
 
 
 def _position(
-    key: str | None, message: str, raw: Mapping[str, Any], places: Mapping[str, TextPosition]
+    key: str | None, message: str, raw: Mapping[str, Any], places: Mapping[str, TextPosition | None]
 ) -> TextPosition | None:
     """Where the key stands, or else the nearest table that it belongs to. A check of the whole recipe says source.name
     for that of any source: the one whose name it quotes is meant."""

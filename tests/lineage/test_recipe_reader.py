@@ -260,3 +260,8 @@ def test_what_is_written_as_toml_reads_back_equal(recipe: Outer) -> None:
     import tomllib
 
     assert parse_table(Outer, tomllib.loads(as_toml(recipe))) == recipe
+
+
+def test_the_short_name_of_a_key_within_a_table_is_told_whole() -> None:
+    with pytest.raises(RecipeError, match=r"unknown key 'depth' \(= 3\); did you mean 'inner\.depth'\?"):
+        parse_table(Outer, GOOD | {"depth": 3})

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lineage.recipe import RecipeError
-from pipeline.cli.arguments import add_action, add_json
+from pipeline.cli.arguments import add_action, add_json, add_set
 from pipeline.cli.printing import print_json
 from pipeline.terminal import speaks_unicode, visible
 
@@ -48,16 +48,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         " an ablation of mixing weights",
     )
     new.add_argument("--to", metavar="FILE", help="where to write it (stdout); a file that is there stays")
-    new.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="overrides",
-        help="change one key, as in --set run.output=out/mine; may be given again",
-    )
+    add_set(new, "one key, as in --set run.output=out/mine")
     check = add_action(actions, "check", "what is wrong with a recipe", __doc__)
     check.add_argument("file", metavar="FILE", help="a .toml file")
+    add_set(check)
     diff = add_action(actions, "diff", "the values in which two recipes differ", __doc__)
     for name in ("a", "b"):
         diff.add_argument(name, metavar=name.upper(), help="a .toml file, or the folder of a finished run's output")
@@ -153,7 +147,7 @@ def _check(options: argparse.Namespace) -> int:
         text = Path(options.file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{options.file} cannot be read: {error}") from error
-    kind, problems = check_recipe(text)
+    kind, problems = check_recipe(text, options.overrides)
     if options.json:
         told = [
             {"message": problem.message, "key": problem.key}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from pipeline.cli.arguments import add_json, count
+from pipeline.cli.arguments import add_json, add_set, count
 from pipeline.cli.printing import console, print_json
 from pipeline.terminal import visible
 
@@ -33,14 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from", dest="out", required=True, metavar="OUT", help="a finished output with the whole ledger"
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="overrides",
-        help="override one key of every recipe, as in --set quality.min_words=80; may be given again",
-    )
+    add_set(parser, "one key of every recipe, as in --set quality.min_words=80")
     parser.add_argument("--examples", type=count, default=5, metavar="N", help="documents shown of each outcome (5)")
     add_json(parser)
 

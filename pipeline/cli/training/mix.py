@@ -20,7 +20,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from lineage.recipe import RecipeError, load_recipe
-from pipeline.cli.arguments import add_action, add_json, add_recipe, quoted_recipe
+from pipeline.cli.arguments import add_action, add_json, add_recipe, add_set, quoted_recipe
 from pipeline.cli.printing import console, print_json
 from pipeline.cli.training.workers import check_workers
 
@@ -70,7 +70,7 @@ def _configure_fit(fit: argparse.ArgumentParser) -> None:
     fit.add_argument(
         "recipe", nargs="?", metavar="RECIPE", help="whose ablation to fit; without it, --weights and --losses"
     )
-    fit.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="override a key")
+    add_set(fit, "one key")
     fit.add_argument("--weights", metavar="W.csv", help="a published table: a column a source, a row a run")
     fit.add_argument("--losses", metavar="L.csv", help="its losses: a column a target, the same runs")
     fit.add_argument("--test-weights", metavar="W2.csv", help="runs to score on; else those held out, or folds in turn")

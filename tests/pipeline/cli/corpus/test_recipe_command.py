@@ -61,6 +61,13 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path: Path, capsys: pytest
     assert path.read_text() == "mine"
 
 
+def test_a_recipe_is_checked_as_set_would_change_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, "text")
+    assert main(["recipe", "check", str(path), "--set", "dedup.threshold=7"]) == 2
+    assert capsys.readouterr().out.startswith(f"{path}: dedup.threshold = 7.0: expected at most 1")
+    assert main(["recipe", "check", str(path), "--set", "source.0.name=other"]) == 0
+
+
 def test_a_wrong_recipe_is_named_by_file_line_and_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, "text")
     path.write_text(path.read_text().replace("[dedup]", "[dedup]\n threshhold = 0.7"))
