@@ -269,6 +269,10 @@ def test_a_ray_that_does_not_come_up_twice_is_told_in_two_lines(tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.glob("start-*")) == ["start-1", "start-2"]
 
 
+LONGEST = 37 - len(f"/ray-{os.getuid()}")
+"""Bytes of a folder in which a socket below Ray's own folder of this user still has a path that fits."""
+
+
 @pytest.fixture
 def long_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """TMPDIR as schedulers give it: too long for a socket below it."""
@@ -302,7 +306,7 @@ def test_sockets_lie_in_a_folder_that_nobody_else_can_open_and_that_goes_again(l
 
 
 def test_a_tmpdir_that_is_short_enough_is_where_ray_makes_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    for num_bytes, is_usual in ((37, True), (38, False)):
+    for num_bytes, is_usual in ((LONGEST, True), (LONGEST + 1, False)):
         monkeypatch.setenv("RAY_TMPDIR", "/" + "t" * (num_bytes - 1))
         with folder_for_sockets() as options:
             assert (options == {}) == is_usual
@@ -312,11 +316,11 @@ def test_a_tmpdir_that_is_too_long_is_told_with_how_much_where_no_short_one_can_
     long_folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.cluster.session._SHORT_FOLDER", "/proc")
-    too_long = len(long_folder) - 37
+    too_long = len(long_folder) - LONGEST
     with pytest.raises(RayStartError) as refused, folder_for_sockets():
         pass
     assert f"TMPDIR = {long_folder!r} is {too_long} bytes too long for Ray's sockets" in str(refused.value)
-    assert "set RAY_TMPDIR to a folder whose path has at most 37 bytes" in str(refused.value)
+    assert f"set RAY_TMPDIR to a folder whose path has at most {LONGEST} bytes" in str(refused.value)
 
 
 def test_what_is_no_host_and_port_is_left_to_ray():

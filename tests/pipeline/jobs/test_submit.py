@@ -406,6 +406,7 @@ def test_jobs_are_listed_with_start_duration_state_and_output(
     waiting |= {"start_time": None, "end_time": None}
     client = FakeClient(_job(details), _job(SimpleNamespace(**waiting)))
     monkeypatch.setattr("pipeline.cli.jobs.connect", lambda address: client)
+    monkeypatch.setenv("COLUMNS", "200")  # a narrower page breaks lines
     assert main(["jobs"]) == 0
     head, first, second = (line.split() for line in capsys.readouterr().out.splitlines())
     assert head == ["job", "status", "started", "(UTC)", "took", "output", "command"]

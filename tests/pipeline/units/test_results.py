@@ -111,7 +111,11 @@ def test_a_marker_with_a_key_too_many_or_too_few_is_refused(result: JsonRecord) 
     plain = result.to_json()
     with pytest.raises(TypeError, match="num_documentz"):
         type(result).from_json({**plain, "num_documentz": 1})
-    optional = {field.name for field in fields(result) if field.default is not MISSING}  # type: ignore[arg-type]
+    optional = {
+        field.name
+        for field in fields(result)  # type: ignore[arg-type]
+        if field.default is not MISSING or field.default_factory is not MISSING
+    }
     for name in plain.keys() - optional:
         with pytest.raises((TypeError, KeyError), match=name):
             type(result).from_json({key: value for key, value in plain.items() if key != name})

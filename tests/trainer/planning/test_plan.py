@@ -172,7 +172,10 @@ def test_a_recipe_that_cannot_be_carried_out_is_refused_by_key(tmp_path: Path, o
     assert message in str(error.value)
 
 
-def test_the_command_prints_one_object_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_one_object_and_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # a narrower page breaks lines
     path = write_recipe(tmp_path)
     assert main(["plan", str(path), "--json", "--set", "plan.gpu=h200"]) == 0
     plan = json.loads(capsys.readouterr().out)
