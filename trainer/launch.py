@@ -32,7 +32,7 @@ from ray.util.metrics import Gauge
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage.folder import Folder, filesystem
 from lineage.store.delta import StoreError
-from trainer.checkpoint.room import NoRoomError
+from trainer.checkpoint.room import DiskFullError
 from trainer.checkpoint.store import CheckpointError, complete_checkpoints
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
@@ -55,7 +55,7 @@ _STARTS_WITHOUT_PROGRESS: Final = 4
 _STOP_POLL_SECONDS: Final = 5.0
 _FINAL_ERRORS: Final = {
     error.__name__: error
-    for error in (RecipeError, CheckpointError, NoRoomError, FencedOutError, StoreError, TrainingStoppedError)
+    for error in (RecipeError, CheckpointError, DiskFullError, FencedOutError, StoreError, TrainingStoppedError)
 }
 _ON_ONE_RANK: Final = (FencedOutError, StoreError)
 """Errors that the process which writes meets, while the others wait for it in a collective."""

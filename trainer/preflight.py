@@ -98,7 +98,7 @@ def _check_newest(recipe: TrainRecipe, config: ModelConfig, order: Order) -> Non
 
 
 def _check_room(recipe: TrainRecipe, config: ModelConfig) -> None:
-    """NoRoomError where the disk of the checkpoints cannot take one more. A run that is finished saves none."""
+    """DiskFullError where the disk of the checkpoints cannot take one more. A run that is finished saves none."""
     found = _newest(recipe)
     if found is not None and found[1].step >= recipe.train.steps:
         return

@@ -39,12 +39,12 @@ class TextRule(Rule):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuleRow:
+class RuleSpec:
     """A rule in all its variants: a variant without a measure does not have the rule.
 
     `key` is that of its threshold in [quality]; none: the measure is a yes or a no, and a yes rejects. `own_sides` are
     those of variants that differ. A measure, `quick` and a maker of `lines` take the keywords that the rule set
-    gives (`RuleRow.rule`). `lines` makes, of a variant and these keywords, what finds the lines that count against a
+    gives (`RuleSpec.rule`). `lines` makes, of a variant and these keywords, what finds the lines that count against a
     text. `datatrove` is the reason that datatrove's filter gives."""
 
     name: str

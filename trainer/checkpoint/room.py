@@ -10,7 +10,7 @@ from lineage.storage.folder import Folder
 from trainer.checkpoint.store import CheckpointError
 
 
-class NoRoomError(CheckpointError):
+class DiskFullError(CheckpointError):
     """The disk is too full for a checkpoint; the message has the bytes that are free and those that are needed."""
 
 
@@ -25,15 +25,15 @@ def free_bytes(folder: Folder) -> int | None:
 
 
 def check_room(checkpoints: Folder, num_bytes: int) -> None:
-    """NoRoomError unless the disk can take a checkpoint of so many bytes."""
+    """DiskFullError unless the disk can take a checkpoint of so many bytes."""
     free = free_bytes(checkpoints)
     if free is not None and free < num_bytes:
         raise no_room(checkpoints, num_bytes)
 
 
-def no_room(checkpoints: Folder, num_bytes: int) -> NoRoomError:
+def no_room(checkpoints: Folder, num_bytes: int) -> DiskFullError:
     """The error of a disk that cannot take a checkpoint of so many bytes."""
-    return NoRoomError(
+    return DiskFullError(
         f"{checkpoints.url} lies on a disk with {free_bytes(checkpoints):,} bytes free, and a checkpoint of this model"
         f" needs {num_bytes:,}: free some room and make the same call again, or name another place in"
         " train.checkpoint.path (train.checkpoint.keep says how many are kept)"

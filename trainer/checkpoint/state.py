@@ -140,7 +140,7 @@ class Saver:
 
     def wait(self) -> None:
         """Return when the last save is published; FencedOutError or CheckpointError where it could not be. Where the
-        disk is full, what was written of it is removed: the error is a NoRoomError then."""
+        disk is full, what was written of it is removed: the error is a DiskFullError then."""
         if self._pending is None:
             return
         pending, self._pending = self._pending, None

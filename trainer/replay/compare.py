@@ -13,14 +13,14 @@ from trainer.replay.certificate import chain_of, inexact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class CheckpointComparison:
     """Whether two checkpoints are equal, and what is to be said of it."""
 
     equal: bool
     why: str
 
 
-def compare_runs(ours: Folder, theirs: Folder) -> Compared:
+def compare_runs(ours: Folder, theirs: Folder) -> CheckpointComparison:
     """The newest checkpoint of one run and that of the same step of another. RecipeError where there is none;
     CheckpointError where a file of one is damaged."""
     found = {entry.step: entry for entry in checkpoints_of(theirs)}
@@ -41,11 +41,13 @@ def compare_runs(ours: Folder, theirs: Folder) -> Compared:
         digests.append(weights_digest(folder))
     one, other = digests
     if one.digest == other.digest:
-        return Compared(
+        return CheckpointComparison(
             equal=True, why=f"{one.num_tensors} of {one.num_tensors} tensors, {one.num_elements:,} elements"
         )
     names = sorted(one.tensors.keys() | other.tensors.keys())
     differing = [name for name in names if one.tensors.get(name) != other.tensors.get(name)]
     why = f"{len(differing)} of {len(names)} tensors differ, {differing[0]} first"
     reasons = inexact([*chain_of(ours, newest), *chain_of(theirs, found[newest.step])])
-    return Compared(equal=False, why=why + (f"; they need not be equal: {'; '.join(reasons)}" if reasons else ""))
+    return CheckpointComparison(
+        equal=False, why=why + (f"; they need not be equal: {'; '.join(reasons)}" if reasons else "")
+    )

@@ -25,7 +25,7 @@ from typing import Final, Literal, get_args
 
 from stages.quality.offending import lines_that
 from stages.quality.options import Variant
-from stages.quality.rules import RuleRow, RuleSet
+from stages.quality.rules import RuleSet, RuleSpec
 from stages.quality.text_view import TextView, all_lines, share
 from stages.quality.words import Splitter
 from stages.rules import Lines
@@ -174,27 +174,27 @@ _ALL: Final[tuple[Variant, ...]] = get_args(Variant)
 _WITH_SENTENCES: Final[tuple[Variant, ...]] = ("datatrove", "paper", "dclm")
 
 ROWS: Final = (
-    RuleRow(
+    RuleSpec(
         name="c4.lorem_ipsum",
         help="`lorem ipsum` on a line",
         measures=dict.fromkeys(_ALL, partial(_has_fault, fault="lorem_ipsum")),
         lines=partial(_mark_any_case, word=_LOREM),
         datatrove="lorem_ipsum",
     ),
-    RuleRow(
+    RuleSpec(
         name="c4.curly_bracket",
         help="`{` on a line",
         measures=dict.fromkeys(_ALL, partial(_has_fault, fault="curly_bracket")),
         lines=partial(_mark_any_case, word="{"),
         datatrove="curly_bracket",
     ),
-    RuleRow(
+    RuleSpec(
         name="c4.javascript",
         help="the word `javascript` on a line",
         measures={"dolma": partial(_has_fault, fault="javascript")},
         lines=partial(_mark_any_case, word="javascript"),
     ),
-    RuleRow(
+    RuleSpec(
         name="c4.too_few_sentences",
         side="below",
         key="c4_min_sentences",
@@ -204,7 +204,7 @@ ROWS: Final = (
         lines=_mark_removed,
         datatrove="too_few_sentences",
     ),
-    RuleRow(
+    RuleSpec(
         name="c4.too_many_words_removed",
         side="above",
         key="c4_max_removed_words",

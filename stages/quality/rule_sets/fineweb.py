@@ -13,7 +13,7 @@ from typing import Final, get_args
 from stages.quality.characters import TERMINAL_PUNCTUATION
 from stages.quality.offending import lines_that, repeated_lines
 from stages.quality.options import Variant
-from stages.quality.rules import RuleRow, RuleSet
+from stages.quality.rules import RuleSet, RuleSpec
 from stages.quality.text_view import TextView, counts, feed_lines, repeats, share, whitespace_words, written_lines
 from stages.rules import Lines
 
@@ -54,8 +54,8 @@ def _in_all(measure: Callable[..., float]) -> dict[Variant, Callable[..., float]
 
 
 ROWS: Final = (
-    RuleRow(name="fineweb.empty", help="a text without a line", measures=_in_all(_is_empty), datatrove="empty"),
-    RuleRow(
+    RuleSpec(name="fineweb.empty", help="a text without a line", measures=_in_all(_is_empty), datatrove="empty"),
+    RuleSpec(
         name="fineweb.too_little_line_punctuation",
         side="below",
         own_sides={"paper": "at most"},
@@ -65,7 +65,7 @@ ROWS: Final = (
         lines=lambda variant: lines_that(lambda line: line[-1] not in TERMINAL_PUNCTUATION),
         datatrove="line_punct_ratio",
     ),
-    RuleRow(
+    RuleSpec(
         name="fineweb.too_many_short_lines",
         side="above",
         own_sides={"paper": "at least"},
@@ -75,7 +75,7 @@ ROWS: Final = (
         lines=_mark_short,
         datatrove="short_line_ratio",
     ),
-    RuleRow(
+    RuleSpec(
         name="fineweb.duplicate_line_chars",
         side="above",
         own_sides={"paper": "at least"},
@@ -85,7 +85,7 @@ ROWS: Final = (
         lines=lambda variant: repeated_lines,
         datatrove="char_dup_ratio",
     ),
-    RuleRow(
+    RuleSpec(
         name="fineweb.too_many_newlines",
         side="above",
         key="fineweb_max_newlines_per_word",

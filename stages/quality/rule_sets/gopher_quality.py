@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from stages.quality.offending import lines_that, lines_with
 from stages.quality.options import Variant
-from stages.quality.rules import RuleRow, RuleSet
+from stages.quality.rules import RuleSet, RuleSpec
 from stages.quality.text_view import (
     TextView,
     all_lines,
@@ -170,7 +170,7 @@ def _mark_last_ellipses(variant: Variant) -> Lines:
 
 
 _LENGTHS: Final = (
-    RuleRow(
+    RuleSpec(
         name="gopher_quality.too_few_words",
         side="below",
         key="min_words",
@@ -183,7 +183,7 @@ _LENGTHS: Final = (
         },
         datatrove="gopher_short_doc",
     ),
-    RuleRow(
+    RuleSpec(
         name="gopher_quality.too_many_words",
         side="above",
         key="max_words",
@@ -196,7 +196,7 @@ _LENGTHS: Final = (
         },
         datatrove="gopher_long_doc",
     ),
-    RuleRow(
+    RuleSpec(
         name="gopher_quality.words_too_short",
         side="below",
         key="min_word_length",
@@ -209,7 +209,7 @@ _LENGTHS: Final = (
         },
         datatrove="gopher_below_avg_threshold",
     ),
-    RuleRow(
+    RuleSpec(
         name="gopher_quality.words_too_long",
         side="above",
         key="max_word_length",
@@ -224,7 +224,7 @@ _LENGTHS: Final = (
     ),
 )
 _SYMBOLS: Final = (
-    RuleRow(
+    RuleSpec(
         name="gopher_quality.too_many_hashes",
         side="above",
         key="max_hashes_per_word",
@@ -233,7 +233,7 @@ _SYMBOLS: Final = (
         lines=lambda variant: lines_with("#"),
         datatrove="gopher_too_many_hashes",
     ),
-    RuleRow(
+    RuleSpec(
         name="gopher_quality.too_many_ellipses",
         side="above",
         key="max_ellipses_per_word",
@@ -242,7 +242,7 @@ _SYMBOLS: Final = (
         lines=lambda variant: lines_with(*_ELLIPSES[variant]),
         datatrove="gopher_too_many_ellipsis",
     ),
-    RuleRow(
+    RuleSpec(
         name="gopher_quality.too_many_symbols",
         side="above",
         key="max_symbols_per_word",
@@ -252,7 +252,7 @@ _SYMBOLS: Final = (
     ),
 )
 _LINES: Final = (
-    RuleRow(
+    RuleSpec(
         name="gopher_quality.too_many_bullet_lines",
         side="above",
         key="max_bullet_lines",
@@ -266,7 +266,7 @@ _LINES: Final = (
         lines=_mark_bullets,
         datatrove="gopher_too_many_bullets",
     ),
-    RuleRow(
+    RuleSpec(
         name="gopher_quality.too_many_ellipsis_lines",
         side="above",
         key="max_ellipsis_lines",
@@ -281,7 +281,7 @@ _LINES: Final = (
         datatrove="gopher_too_many_end_ellipsis",
     ),
 )
-_LETTERS: Final = RuleRow(
+_LETTERS: Final = RuleSpec(
     name="gopher_quality.too_few_alphabetic_words",
     side="below",
     key="min_alphabetic_words",
@@ -295,7 +295,7 @@ _LETTERS: Final = RuleRow(
     lines=lambda variant: lines_that(lambda line: not any(map(str.isalpha, line))),
     datatrove="gopher_below_alpha_threshold",
 )
-_STOP_WORDS: Final = RuleRow(
+_STOP_WORDS: Final = RuleSpec(
     name="gopher_quality.too_few_stop_words",
     side="below",
     key="min_stop_words",
@@ -325,6 +325,6 @@ def rule_set(variant: Variant, limits: Mapping[str, float], stop_words: tuple[st
     return RuleSet(name="gopher_quality", rules=tuple(rules))
 
 
-def _given(row: RuleRow, variant: Variant, stop_words: frozenset[str]) -> dict[str, Any]:
+def _given(row: RuleSpec, variant: Variant, stop_words: frozenset[str]) -> dict[str, Any]:
     # datatrove's stop words are counted while words are split, by the splitter.
     return {"stop_words": stop_words} if row is _STOP_WORDS and variant != "datatrove" else {}

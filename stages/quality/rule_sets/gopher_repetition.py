@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from stages.quality.offending import lines_of_grams, repeated_lines, repeated_paragraphs
 from stages.quality.options import Variant
-from stages.quality.rules import RuleRow, RuleSet
+from stages.quality.rules import RuleSet, RuleSpec
 from stages.quality.text_view import (
     Measure,
     Reader,
@@ -191,13 +191,13 @@ def _of(measure: Callable[..., float], segments: Reader[list[str]]) -> Measure:
     return partial(measure, segments=segments)
 
 
-_EMPTY: Final = RuleRow(
+_EMPTY: Final = RuleSpec(
     name="gopher_repetition.empty",
     help="a text without characters (dclm: without a line)",
     measures={"datatrove": _is_empty, "paper": _is_empty, "dclm": _has_no_lines, "dolma": _is_empty},
     datatrove="empty",
 )
-_PARAGRAPH_SHARE: Final = RuleRow(
+_PARAGRAPH_SHARE: Final = RuleSpec(
     name="gopher_repetition.duplicate_paragraph_share",
     side="above",
     key="max_duplicate_paragraphs",
@@ -210,7 +210,7 @@ _PARAGRAPH_SHARE: Final = RuleRow(
     lines=lambda variant: repeated_paragraphs,
     datatrove="dup_para_frac",
 )
-_PARAGRAPH_CHARS: Final = RuleRow(
+_PARAGRAPH_CHARS: Final = RuleSpec(
     name="gopher_repetition.duplicate_paragraph_chars",
     side="above",
     key="max_duplicate_paragraph_chars",
@@ -223,7 +223,7 @@ _PARAGRAPH_CHARS: Final = RuleRow(
     lines=lambda variant: repeated_paragraphs,
     datatrove="dup_para_char_frac",
 )
-_LINE_SHARE: Final = RuleRow(
+_LINE_SHARE: Final = RuleSpec(
     name="gopher_repetition.duplicate_line_share",
     side="above",
     key="max_duplicate_lines",
@@ -237,7 +237,7 @@ _LINE_SHARE: Final = RuleRow(
     lines=lambda variant: repeated_lines,
     datatrove="dup_line_frac",
 )
-_LINE_CHARS: Final = RuleRow(
+_LINE_CHARS: Final = RuleSpec(
     name="gopher_repetition.duplicate_line_chars",
     side="above",
     key="max_duplicate_line_chars",
@@ -252,7 +252,7 @@ _LINE_CHARS: Final = RuleRow(
     datatrove="dup_line_char_frac",
 )
 _TOP_GRAMS: Final = tuple(
-    RuleRow(
+    RuleSpec(
         name=f"gopher_repetition.top_{n}_gram",
         side="above",
         key=f"max_top_{n}_gram",
@@ -269,7 +269,7 @@ _TOP_GRAMS: Final = tuple(
     for n in (2, 3, 4)
 )
 _DUPLICATE_GRAMS: Final = tuple(
-    RuleRow(
+    RuleSpec(
         name=f"gopher_repetition.duplicate_{n}_grams",
         side="above",
         key=f"max_duplicate_{n}_grams",

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from lineage.storage.folder import Folder
 from tests.support.stores.small_disk import resize, small_disk
-from trainer.checkpoint.room import NoRoomError, check_room
+from trainer.checkpoint.room import DiskFullError, check_room
 from trainer.checkpoint.state import Saver
 from trainer.checkpoint.store import Position
 from trainer.options import CheckpointTable
@@ -35,10 +35,10 @@ def test_a_disk_that_is_full_is_told_in_bytes_and_the_next_try_finds_it_clean(
     with small_disk(tmp_path / "disk", 500) as disk:
         output, folder = Folder(str(tmp_path / "out")), Folder(str(disk / "checkpoints"))
         position = Position(step=3, attempt=claim(output), plan_fingerprint="", order_version=1)
-        saver = Saver(folder, output, CheckpointTable(), alone)
+        saver = Saver(folder, output, CheckpointTable(), alone, steps=3)
         saver.save(state, position)
         saver.release()
-        with pytest.raises(NoRoomError, match=r"\d bytes free, and a checkpoint of this model needs 800,000: free"):
+        with pytest.raises(DiskFullError, match=r"\d bytes free, and a checkpoint of this model needs 800,000: free"):
             saver.wait()
         assert folder.names() == []
         resize(disk, 2000)
@@ -52,6 +52,6 @@ def test_a_disk_that_is_full_is_told_in_bytes_and_the_next_try_finds_it_clean(
 def test_the_room_is_that_of_the_disk_where_the_folder_will_lie(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 100) as disk:
         check_room(Folder(str(disk / "not/yet/there")), 100 << 10)
-        with pytest.raises(NoRoomError, match=r"102,400 bytes free, and a checkpoint of this model needs 102,401"):
+        with pytest.raises(DiskFullError, match=r"102,400 bytes free, and a checkpoint of this model needs 102,401"):
             check_room(Folder(str(disk / "not/yet/there")), (100 << 10) + 1)
     check_room(Folder("s3://bucket/run"), 1 << 60)
