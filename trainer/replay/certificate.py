@@ -188,7 +188,7 @@ def parse_certificate(data: bytes, where: str) -> tuple[Json, bool]:
             raise KeyError("inexact, or the id of a purge")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CertificateError(
-            f"{where} is not what sluice certify writes ({type(error).__name__}: {error})"
+            f"{where} is no certificate ({type(error).__name__}: {error}); sluice certify makes one"
         ) from error
     body, found, _ = data.rpartition(b',\n "checksum": ')
     return row, bool(found) and content_hash(body).hex() == checksum

@@ -309,12 +309,13 @@ def _price(exposure: dict[str, Any]) -> str:
     """What it costs to take the documents out of a run too."""
     price = exposure["replay"]
     where = f"from checkpoint {price['from_step']}" if price["from_step"] else "from the first weights (--restart)"
-    line = f"to take them out of it too: sluice train RECIPE --forget all, {price['num_steps']:,} steps {where}"
+    line = f"to take them out of it too: {price['num_steps']:,} steps {where}"
     if price["seconds"] is not None:
         line += f", about {price['seconds']:,.0f} seconds"
     if price["device_hours"] is not None:
         unit = "processor" if price["device"] == "cpu" else "GPU"
         line += f" and {price['device_hours']:.2g} {unit} hours on {price['num_processes']:,} processes"
+    line += ", by sluice train RECIPE --forget all"
     if price["waiting"]:
         line += (
             f"; {len(price['waiting']):,} earlier purges wait for a replay: one for all is"

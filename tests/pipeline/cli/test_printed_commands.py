@@ -24,7 +24,7 @@ BEGUN = re.compile(r"sluice [a-z]+ (?:[^\"'`]* )?$")
 """What stands before a value that is an argument of a printed command."""
 NO_PATHS = {
     "report.step", "max(result.step - 1, 0)", "seed", "doc_id", "row.doc_id.hex()", "doc_id.hex()", "name", "command",
-    "job.id",
+    "job.id", "purge['purge_id']",
 }  # fmt: skip
 """Values that hold no character which a shell reads: numbers, ids, names of our own commands and options."""
 
@@ -94,7 +94,7 @@ def test_the_commands_behind_a_run_name_its_output_as_it_is_called() -> None:
         content_fingerprint="",
         seconds={},
         phases=(),
-        identity={"recipe": {"tokenize": {}}},
+        identity={"recipe": {"source": [], "tokenize": {}}},
         **{f"num_{name}": 1 for name in counts},
     )
     written = StringIO()

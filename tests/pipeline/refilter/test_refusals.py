@@ -56,7 +56,7 @@ def test_other_versions_of_what_a_step_runs_on_are_named(crawl: Path, earlier: d
     summary = json.loads((older / "run.json").read_text())
     summary["identity"]["versions"] |= {"resiliparse": "0.0.1", "phonenumbers": "0.0.1"}
     (older / "run.json").write_text(json.dumps(summary))
-    with pytest.raises(RecipeError, match=r"the step parse .*resiliparse is \S+ now and was 0\.0\.1"):
+    with pytest.raises(RecipeError, match=r"the reading of source 'web' .*resiliparse is \S+ now and was 0\.0\.1"):
         run(tmp_path, recipe(crawl, str(tmp_path / "out")), str(older))
     summary["identity"]["versions"]["resiliparse"] = query_version("resiliparse")
     (older / "run.json").write_text(json.dumps(summary))

@@ -151,7 +151,9 @@ def test_a_run_that_keeps_nothing_ends_with_1_and_names_the_rules(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = made(tmp_path, None)
-    path.write_text(path.read_text().replace('"parse",', '"parse", "quality",'))
+    path.write_text(
+        path.read_text().replace('"parse",', '"parse", "quality",').replace("steps =", 'language = "en"\nsteps =')
+    )
     assert main(["run", str(path), "--json"]) == 1
     printed = capsys.readouterr()
     assert json.loads(printed.out)["num_kept"] == 0

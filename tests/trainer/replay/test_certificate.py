@@ -108,7 +108,7 @@ def test_the_command_writes_checks_and_compares(
     assert "it is of the run" in capsys.readouterr().out
     (tmp_path / "none.json").write_text("{}")
     assert main(["certify", "--check", str(tmp_path / "none.json"), output]) == 1
-    assert "is not what sluice certify writes" in capsys.readouterr().err
+    assert "is no certificate" in capsys.readouterr().err
     assert main(["certify", output, "--purge", "x", "--to", cert]) == 2
     assert "no purge 'x'" in capsys.readouterr().err
     assert main(["certify", str(tmp_path), "--to", cert]) == 2
