@@ -25,7 +25,8 @@ from typing import Any
 
 def serve(crawl: Path, extractors: list[str]) -> None:
     """Answer each line of stdin, the name of a part, with what the checkout of PYTHONPATH takes for it."""
-    from stages.chain import DEFAULT_STEPS, StepTables, build_chain
+    import stages.chain
+    from stages.chain import DEFAULT_STEPS, build_chain
     from stages.document import Document
     from stages.reading.reader import InputCounts, ReadOptions, read_documents
     from stages.steps.parse import ParseTable
@@ -39,10 +40,11 @@ def serve(crawl: Path, extractors: list[str]) -> None:
         return found
 
     documents = read()
+    tables: Any = vars(stages.chain)["StepTables"]  # where older checkouts have it too
     chains = {}
     for name in extractors:
         parse = ParseTable(extractor=name)  # type: ignore[arg-type]
-        chains[name] = build_chain(DEFAULT_STEPS, StepTables(max_document_bytes=16 << 20, parse=parse))
+        chains[name] = build_chain(DEFAULT_STEPS, tables(max_document_bytes=16 << 20, parse=parse))
         chains[name].prepare()
     print("ready", flush=True)
     for line in sys.stdin:
