@@ -47,7 +47,7 @@ from pipeline.cluster.tasks import TaskResources
 from pipeline.dedup.corpus import IN_PROCESS_ROWS, DedupJob, deduplicate
 from pipeline.dedup.exchange import Engine, InProcess, RayData
 from pipeline.dedup.inputs import locators
-from pipeline.parquet.rows import read_rows
+from pipeline.results.rows import read_rows
 from stages.dedup.bands import I64
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable

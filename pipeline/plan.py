@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lineage.ids import content_hash
+from lineage.index.names import RUN_FILE
 from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError, as_plain, blamed_on
 from lineage.secrets import recordable, redacted, without_secrets
@@ -26,7 +27,7 @@ from lineage.store.mend import mend_tables
 from pipeline.inputs.files import CONNECTIONS, Input, input_size, input_version, list_inputs
 from pipeline.inputs.kinds import check_fields, check_kinds
 from pipeline.recipe import MAX_FILES, PipelineRecipe, check_output, comparing, differing_keys, recipe_of, tables_of
-from pipeline.report.run_summary import RUN_FILE, read_summary
+from pipeline.results.run_summary import read_summary
 from stages.dedup.minhash import scheme_name
 from stages.libraries import libraries
 from stages.steps.catalogue import SHAPING, files_of, libraries_of

@@ -43,9 +43,10 @@ from pipeline.plan import check_same_run, places_with_credentials, plan_run
 from pipeline.recipe import RAY_STAGES, PipelineRecipe, keeps_facts
 from pipeline.refilter.earlier import Refiltering, honouring, open_earlier, plan_from, record_reuse, starts_of
 from pipeline.refilter.unit import refilter_phase
-from pipeline.report.run_summary import RunSummary, read_summary
+from pipeline.report.render import render_output
+from pipeline.results.run_summary import RunSummary, read_summary
+from pipeline.results.unit_results import JoinResult, ReadResult, TokenizeResult
 from pipeline.units.bad_records import BadRecordWatch, announcement, check_bad_records
-from pipeline.units.results import JoinResult, ReadResult, TokenizeResult
 
 
 def run(
@@ -174,5 +175,5 @@ def publish(
     state.held.check()
     if keeps_facts(state.recipe):
         publish_parsed_texts(state.plan, documents)
-    publish_output(state, index, summary)
+    publish_output(state, index, summary, render_output)
     return summary

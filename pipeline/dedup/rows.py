@@ -13,7 +13,7 @@ import pyarrow as pa
 from lineage.storage.folder import Folder
 from pipeline.dedup.exchange import PARTITION
 from pipeline.dedup.inputs import ID, KeysFile, open_slice, ordinals, read_keys
-from pipeline.parquet.rows import read_rows
+from pipeline.results.rows import read_rows
 from stages.dedup.bands import I64
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import mix

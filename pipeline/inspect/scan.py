@@ -28,10 +28,10 @@ from lineage.store.lookup import Lookup
 from pipeline.cluster.dataset import run_units
 from pipeline.cluster.session import as_connected, units_session
 from pipeline.cluster.tasks import TaskResources
-from pipeline.parquet.rows import clean_texts, read_rows
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.tokenize import kept_tokenizer
 from pipeline.recipe import recipe_of
+from pipeline.results.rows import clean_texts, read_rows
 from stages.contamination import Evidence, Finder, Kind
 from stages.dedup.options import DedupTable
 from stages.ngrams import ElementKind, Tokens

@@ -37,7 +37,7 @@ from pipeline.model_stages.work import (
 from pipeline.phases.phase import Phase, Run, published_results, run_phase
 from pipeline.phases.read import ReadJob, read_counts, read_note, read_phase
 from pipeline.plan import Unit
-from pipeline.units.results import ReadResult
+from pipeline.results.unit_results import ReadResult
 from stages.chain import Chain, build_chain
 
 DEVICES: Final = "work/devices.json"

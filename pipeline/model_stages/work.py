@@ -30,10 +30,10 @@ from pipeline.models.device import device_of_class, device_of_encoder
 from pipeline.phases.phase import publish_result
 from pipeline.phases.read import ReadJob, chain_of, named_in_errors, outcomes_of, tally_of
 from pipeline.plan import Unit
-from pipeline.report.faults import StrictError, fault_of, strict_message
+from pipeline.results.faults import StrictError, fault_of, strict_message
+from pipeline.results.unit_results import CleanPart, ReadResult
 from pipeline.units.facts import publish_facts
 from pipeline.units.files import ParsedTextsWriter, UnitTally, UnitWriter, without_purged
-from pipeline.units.results import CleanPart, ReadResult
 from stages.chain import Chain
 from stages.document import Document, Outcome, Rejection
 from stages.fault import Fault

@@ -12,7 +12,7 @@ from pipeline.dedup.exchange import Engine, InProcess, RayData
 from pipeline.dedup.inputs import DedupUnit, earlier_files
 from pipeline.plan import RunPlan
 from pipeline.recipe import comparing
-from pipeline.units.results import ReadResult
+from pipeline.results.unit_results import ReadResult
 from stages.steps.catalogue import CORPUS_STAGES
 
 NUM_STEPS = 15

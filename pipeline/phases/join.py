@@ -21,15 +21,15 @@ from lineage.index.output_index import PartFile, part_name
 from lineage.storage.folder import Folder
 from lineage.store import tables
 from pipeline.cluster.metrics import Rejections, WorkCounts
-from pipeline.parquet.rows import publish_table, read_rows, read_texts
 from pipeline.phases.document_rows import join_unit, kept_keys
 from pipeline.phases.groups import Group, unit_verdicts
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.shard import GROUP_PLACEMENTS, read_cuts, unit_placements
 from pipeline.plan import RunPlan, Unit
-from pipeline.report.clusters import cluster_excerpts
-from pipeline.report.excerpts import ExcerptKeeper, best_excerpts, shown_of_rule
-from pipeline.units.results import JoinResult, RuleCount
+from pipeline.results.clusters import cluster_excerpts
+from pipeline.results.excerpts import ExcerptKeeper, best_excerpts, shown_of_rule
+from pipeline.results.rows import publish_table, read_rows, read_texts
+from pipeline.results.unit_results import JoinResult, RuleCount
 from stages.document import Finding
 from stages.pii.regions import region_of
 

@@ -17,7 +17,7 @@ from pipeline.cluster.tasks import TaskResources
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
 from pipeline.recipe import PipelineRecipe
-from pipeline.report.run_summary import PhaseTime
+from pipeline.results.run_summary import PhaseTime
 
 
 class Marked(Protocol):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
+from lineage.index.names import EXCERPTS_FILE, RECIPE_FILE, REPORT_FILE, RUN_FILE
 from lineage.index.output_index import (
     NO_TOKENIZER,
     Index,
@@ -19,20 +20,17 @@ from lineage.index.parsed_texts import ParsedPart, publish_texts
 from lineage.purge.erase import remove_leftovers
 from lineage.recipe import as_plain, as_toml
 from lineage.secrets import recordable
+from lineage.storage.folder import Folder
 from lineage.store.checksum_update import WORK, cover_output
 from pipeline.dedup.corpus import DedupResult
 from pipeline.phases.join import merge_excerpts
 from pipeline.phases.phase import Run
 from pipeline.plan import RunPlan, Unit, clear_work
-from pipeline.report.faults import as_kept
-from pipeline.report.render import REPORT, render_output
-from pipeline.report.run_summary import RUN_FILE, ParsedTextsSize, RunSummary, encode_summary
+from pipeline.results.faults import as_kept
+from pipeline.results.run_summary import ParsedTextsSize, RunSummary, encode_summary
+from pipeline.results.unit_results import JoinResult, ReadResult, UnitFile
 from pipeline.units.bad_records import faults_of, why_nothing_was_kept
-from pipeline.units.results import JoinResult, ReadResult, UnitFile
 from stages.tokens.tokenizer import Tokenizer
-
-EXCERPTS = "excerpts.parquet"
-RECIPE = "recipe.toml"
 
 
 def output_index(
@@ -130,19 +128,21 @@ def publish_parsed_texts(plan: RunPlan, read: Sequence[ReadResult]) -> None:
     publish_texts(plan.out, parts, kept=plan.recipe.run.keep_text)
 
 
-def publish_output(state: Run, index: Index, summary: RunSummary) -> None:
+def publish_output(
+    state: Run, index: Index, summary: RunSummary, render_report: Callable[[Folder, Index], bytes]
+) -> None:
     """Publish everything that readers open after the tables are committed, index.json last; then remove work/.
 
     HeldError where the output is no longer held: another may have finished it meanwhile, and purged it."""
     out = state.out
-    out.write(EXCERPTS, merge_excerpts(out, state.plan.units))
-    out.write(RECIPE, as_toml(recordable(as_plain(state.recipe))).encode())
+    out.write(EXCERPTS_FILE, merge_excerpts(out, state.plan.units))
+    out.write(RECIPE_FILE, as_toml(recordable(as_plain(state.recipe))).encode())
     out.write(RUN_FILE, encode_summary(summary))
-    report = render_output(out, index)
+    report = render_report(out, index)
     state.held.check()
-    out.write(REPORT, report)
+    out.write(REPORT_FILE, report)
     # A killed call may have left another run.json or report of the same size: their sums must not be taken over.
-    cover_output(out, index, rewritten=(EXCERPTS, RECIPE, RUN_FILE, REPORT))
+    cover_output(out, index, rewritten=(EXCERPTS_FILE, RECIPE_FILE, RUN_FILE, REPORT_FILE))
     remove_leftovers(out, also=("lineage/",))
     out.sync_all(WORK)  # of folders that a worker made and could not sync before it died, too
     state.held.check()

@@ -23,9 +23,9 @@ from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.steps import step_tables
 from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
 from pipeline.recipe import PipelineRecipe, comparing, keeps_facts, tables_of
+from pipeline.results.unit_results import ReadResult
 from pipeline.units.facts import publish_facts
 from pipeline.units.files import UnitFileOptions, UnitTally, UnitWriter, without_purged
-from pipeline.units.results import ReadResult
 from stages.chain import Chain, build_chain
 from stages.document import Document, Outcome
 from stages.reading.options import Format, ReadOptions, RowFields, Unreadable

@@ -31,10 +31,10 @@ from lineage.store.write import (
     write_bucket,
     write_tables,
 )
-from pipeline.parquet.rows import read_rows
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.plan import Unit
-from pipeline.units.results import BucketResult, JoinResult, ShuffleResult
+from pipeline.results.rows import read_rows
+from pipeline.results.unit_results import BucketResult, JoinResult, ShuffleResult
 
 IN_PROCESS_ROWS = 1 << 20
 """Documents up to which one process writes the tables: tasks would take longer to start. The bytes do not depend on it.

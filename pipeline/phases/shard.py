@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 
 from lineage.index.output_index import Shard
 from lineage.storage.folder import Folder
-from pipeline.parquet.rows import publish_table, read_rows
 from pipeline.phases.groups import Group
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.plan import RunPlan
-from pipeline.units.results import CutResult
+from pipeline.results.rows import publish_table, read_rows
+from pipeline.results.unit_results import CutResult
 from stages.tokens.shards import RUN, RangeReader, RunSlice, cut_group, place_group, publish_shard, slice_bytes
 
 _READ_AHEAD_BYTES = 256 << 20

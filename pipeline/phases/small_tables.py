@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lineage.ids import add_digests, show_digest
 from lineage.store import tables
-from pipeline.units.results import JoinResult, ReadResult
+from pipeline.results.unit_results import JoinResult, ReadResult
 
 
 def small_tables(

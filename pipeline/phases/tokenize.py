@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 
 from lineage.index.output_index import part_name
 from lineage.storage.folder import Folder
-from pipeline.parquet.rows import publish_table
 from pipeline.phases.groups import Group, unit_verdicts
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.plan import RunPlan, Unit
-from pipeline.units.results import TokenizeResult
+from pipeline.results.rows import publish_table
+from pipeline.results.unit_results import TokenizeResult
 from stages.tokens.shards import write_run
 from stages.tokens.tokenizer import Tokenizer, load_tokenizer
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pipeline.report.faults import FaultRow, FaultTally, StrictError, strict_message
+from pipeline.results.faults import FaultRow, FaultTally, StrictError, strict_message
+from pipeline.results.unit_results import ReadResult
 from pipeline.terminal import visible_lines
-from pipeline.units.results import ReadResult
 from stages.document import error_rule
 from stages.reading.options import RATIO_KEY, WINDOW_KEY
 

@@ -25,11 +25,11 @@ from lineage.purge.purged_sets import PURGED_RULE
 from lineage.purge.rewrite import erase_parsed_texts
 from lineage.storage.folder import Folder
 from lineage.store import tables
-from pipeline.parquet.rows import RowWriter
 from pipeline.plan import Unit
-from pipeline.report.excerpts import ExcerptKeeper
-from pipeline.report.faults import FaultTally, StrictError, fault_of, strict_message
-from pipeline.units.results import CleanPart, ReadResult, RuleCount, UnitFile, UnreadableStretch
+from pipeline.results.excerpts import ExcerptKeeper
+from pipeline.results.faults import FaultTally, StrictError, fault_of, strict_message
+from pipeline.results.rows import RowWriter
+from pipeline.results.unit_results import CleanPart, ReadResult, RuleCount, UnitFile, UnreadableStretch
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.document import Document, Outcome, Rejection
