@@ -24,10 +24,10 @@ from lineage.index.output_index import Index, Shard
 from lineage.storage.lock import hold
 from pipeline.cluster.session import units_session, what_starts
 from pipeline.cluster.tasks import TaskResources, check_resources
-from pipeline.dedup.corpus import DedupResult, deduplicate
+from pipeline.dedup.compare import NUM_STEPS, dedup_job, engine_of, note_of
+from pipeline.dedup.corpus import deduplicate
 from pipeline.model_stages.actors import check_can_work, models_of, plan_actors
 from pipeline.model_stages.phase import read_inputs
-from pipeline.phases.compare import NUM_STEPS, dedup_job, engine_of, note_of
 from pipeline.phases.groups import Group, make_groups
 from pipeline.phases.join import join_phase
 from pipeline.phases.phase import Run, run_phase
@@ -44,6 +44,7 @@ from pipeline.recipe import RAY_STAGES, PipelineRecipe, keeps_facts
 from pipeline.refilter.earlier import Refiltering, honouring, open_earlier, plan_from, record_reuse, starts_of
 from pipeline.refilter.unit import refilter_phase
 from pipeline.report.render import render_output
+from pipeline.results.dedup_result import DedupResult
 from pipeline.results.run_summary import RunSummary, read_summary
 from pipeline.results.unit_results import JoinResult, ReadResult, TokenizeResult
 from pipeline.units.bad_records import BadRecordWatch, announcement, check_bad_records
@@ -135,8 +136,8 @@ def _checked(state: Run, results: list[ReadResult]) -> list[ReadResult]:
 def compare(state: Run, documents: Sequence[ReadResult]) -> DedupResult:
     """3. The verdicts on what survived reading."""
     started = time.perf_counter()
-    job, resources = dedup_job(state.plan, documents), TaskResources.of(state.recipe.ray, "compare")
-    engine = engine_of(job, resources, state.datasets.append)
+    job = dedup_job(state.plan, documents)
+    engine = engine_of(state, job)
     with state.reporter.phase("compare", NUM_STEPS) as progress:
         compared = deduplicate(job, engine, notify=lambda name: progress.step(1, name))
         note = note_of(documents, compared)

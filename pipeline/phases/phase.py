@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -68,7 +69,7 @@ class Phase(Generic[Job, Item, Result]):
     `note` turns the results so far and the seconds into a line; `counts` is what the metrics count of a result. `watch`
     sees each result, one of an earlier call too, and may end the phase by an exception. `isolate` gives the job for an
     item whose worker died, where it is another one. `operator` is what its Datasets' operator is called: by the stages
-    in it."""
+    in it. Markers lie in `out`, the run's OUT unless it is given."""
 
     name: str
     operator: str
@@ -82,6 +83,7 @@ class Phase(Generic[Job, Item, Result]):
     counts: Callable[[Result], WorkCounts] = field(default=lambda result: WorkCounts())
     watch: Callable[[Result], None] = field(default=lambda result: None)
     isolate: Callable[[Job], Job] | None = None
+    out: Folder | None = None
 
 
 def run_phase(run: Run, phase: Phase[Job, Item, Result]) -> list[Result]:
@@ -90,7 +92,7 @@ def run_phase(run: Run, phase: Phase[Job, Item, Result]) -> list[Result]:
     What is begun last is then small, and few workers wait for it at the end (Graham 1969, "Bounds on multiprocessing
     timing anomalies")."""
     started = time.perf_counter()
-    results = published_results(run.out, phase.items, phase.result)
+    results = published_results(phase.out or run.out, phase.items, phase.result)
     for result in results.values():
         phase.watch(result)
     fresh: list[Result] = []
@@ -150,6 +152,8 @@ def publish_result(out: Folder, marker: str, result: Result) -> Result:
 
 def published_results(out: Folder, items: Sequence[Item], shape: type[Result]) -> dict[str, Result]:
     """The results of finished units, by marker."""
-    folders = {item.marker.split("/", 2)[1] for item in items}
-    names = {name for folder in folders for name in out.names(f"work/{folder}")}
+    if not items:
+        return {}
+    # One listing, since each name asked of an object store on its own would be a request.
+    names = set(out.names(posixpath.commonpath([posixpath.dirname(item.marker) for item in items])))
     return {item.marker: shape.from_json(json.loads(out.read(item.marker))) for item in items if item.marker in names}

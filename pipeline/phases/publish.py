@@ -22,10 +22,10 @@ from lineage.recipe import as_plain, as_toml
 from lineage.secrets import recordable
 from lineage.storage.folder import Folder
 from lineage.store.checksum_update import WORK, cover_output
-from pipeline.dedup.corpus import DedupResult
 from pipeline.phases.join import merge_excerpts
 from pipeline.phases.phase import Run
 from pipeline.plan import RunPlan, Unit, clear_work
+from pipeline.results.dedup_result import DedupResult
 from pipeline.results.faults import as_kept
 from pipeline.results.run_summary import ParsedTextsSize, RunSummary, encode_summary
 from pipeline.results.unit_results import JoinResult, ReadResult, UnitFile
@@ -78,11 +78,9 @@ def summarise(
         num_shards=len(index.shards),
         rejected={stage: dict(rules) for stage, rules in rejected.items()},
         faults=as_kept(faults_of(read)),
-        dedup={name: num for name, num in compared.counts.items() if not name.startswith("unlike_pages.")},
+        dedup=compared.counts.in_summary(),
         unlike_pages={
-            source.name: compared.counts[key]
-            for number, source in enumerate(state.recipe.source)
-            if (key := f"unlike_pages.{number}") in compared.counts
+            state.recipe.source[int(number)].name: num for number, num in compared.counts.unlike_pages.items()
         },
         num_without_page=sum(unit.num_without_page for unit in read),
         order_fingerprint=index.order_fingerprint,

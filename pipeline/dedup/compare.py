@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from pipeline.cluster.dataset import DatasetStats
 from pipeline.cluster.session import node_memory, num_nodes
-from pipeline.cluster.tasks import TaskResources
-from pipeline.dedup.corpus import DedupJob, DedupResult, runs_in_one_process
-from pipeline.dedup.exchange import Engine, InProcess, RayData
+from pipeline.dedup.corpus import DedupJob, runs_in_one_process
+from pipeline.dedup.exchange import Engine, InPhases, InProcess
 from pipeline.dedup.inputs import DedupUnit, earlier_files
+from pipeline.phases.phase import Run
 from pipeline.plan import RunPlan
 from pipeline.recipe import comparing
+from pipeline.results.dedup_result import DedupResult
 from pipeline.results.unit_results import ReadResult
 from stages.steps.catalogue import CORPUS_STAGES
 
@@ -43,18 +43,17 @@ def dedup_job(plan: RunPlan, read: Sequence[ReadResult]) -> DedupJob:
     )
 
 
-def engine_of(job: DedupJob, work: TaskResources, ended: Callable[[DatasetStats], None]) -> Engine:
-    """What `dedup.engine` asks for; its choice changes no byte. Without Ray the tasks of "ray_data" run one after the
-    other in this process, with the same bound on memory. `work` is what the tasks of "ray_data" reserve, `ended`
-    gets what Ray Data counted of each Dataset."""
-    wanted, nodes = job.table.engine, 1 if work.in_process else num_nodes()
+def engine_of(run: Run, job: DedupJob) -> Engine:
+    """What `dedup.engine` asks for; its choice changes no byte. Without Ray the units of "ray_data" run one after the
+    other in this process, with the same bound on memory."""
+    wanted, nodes = job.table.engine, 1 if run.recipe.ray.in_process else num_nodes()
     if wanted == "local" or (wanted == "auto" and runs_in_one_process(job, nodes, node_memory())):
         return InProcess()
-    return RayData(work, ended)
+    return InPhases(run)
 
 
 def note_of(read: Sequence[ReadResult], compared: DedupResult) -> str:
     """In a line: how many documents were compared, and how many each stage dropped."""
     survivors = sum(result.num_survivors for result in read)
-    dropped = {stage: compared.counts.get(stage, 0) for stage in CORPUS_STAGES}
+    dropped = {stage: compared.counts.dropped.get(stage, 0) for stage in CORPUS_STAGES}
     return f"{survivors:,} documents, dropped: " + ", ".join(f"{num:,} {stage}" for stage, num in dropped.items())
