@@ -19,7 +19,7 @@ NUM_STEPS = 15
 """About how many steps comparing has: only the progress bar asks."""
 
 
-def dedup_job(plan: RunPlan, read: Sequence[ReadResult]) -> DedupJob:
+def dedup_job(plan: RunPlan, read_results: Sequence[ReadResult]) -> DedupJob:
     """The survivors of all units and the documents of earlier outputs."""
     table = comparing(plan.recipe)
     earlier, num_earlier = earlier_files(table)
@@ -30,13 +30,13 @@ def dedup_job(plan: RunPlan, read: Sequence[ReadResult]) -> DedupJob:
             keys=f"units/{unit.key}/keys.parquet",
             part=result.part.file,
         )
-        for unit, result in zip(plan.units, read, strict=True)
+        for unit, result in zip(plan.units, read_results, strict=True)
     )
     return DedupJob(
         table=table,
         work=plan.out.folder("work"),
         out=plan.out,
-        num_rows=sum(result.num_survivors for result in read) + num_earlier,
+        num_rows=sum(result.num_survivors for result in read_results) + num_earlier,
         units=tuple(units),
         group_files=plan.recipe.tokenize.group_files,
         earlier=earlier,
@@ -52,8 +52,8 @@ def engine_of(run: Run, job: DedupJob) -> Engine:
     return InPhases(run)
 
 
-def note_of(read: Sequence[ReadResult], compared: DedupResult) -> str:
+def note_of(read_results: Sequence[ReadResult], compared: DedupResult) -> str:
     """In a line: how many documents were compared, and how many each stage dropped."""
-    survivors = sum(result.num_survivors for result in read)
+    survivors = sum(result.num_survivors for result in read_results)
     dropped = {stage: compared.counts.dropped.get(stage, 0) for stage in CORPUS_STAGES}
     return f"{survivors:,} documents, dropped: " + ", ".join(f"{num:,} {stage}" for stage, num in dropped.items())

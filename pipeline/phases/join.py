@@ -66,7 +66,9 @@ def join_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[JoinJob, UnitToJ
         result=JoinResult,
         job=JoinJob(out=plan.out.url, first_shard=first_shard),
         items=[UnitToJoin(unit=unit, group=replace(group, units=())) for group in groups for unit in group.units],
-        counts=_counts,
+        counts=lambda result: WorkCounts(
+            rejections=tuple(Rejections(count.stage, count.rule, count.num) for count in result.dropped)
+        ),
     )
 
 
@@ -79,10 +81,6 @@ def _first_shards(out: Folder, groups: Sequence[Group]) -> dict[tuple[int, int],
     return first_shard
 
 
-def _counts(result: JoinResult) -> WorkCounts:
-    return WorkCounts(rejections=tuple(Rejections(count.stage, count.rule, count.num) for count in result.dropped))
-
-
 def join_unit_task(job: JoinJob, item: UnitToJoin) -> JoinResult:
     """Join a unit's rows and publish them."""
     out, unit, group = Folder(job.out), item.unit, item.group
@@ -92,7 +90,11 @@ def join_unit_task(job: JoinJob, item: UnitToJoin) -> JoinResult:
     joined = join_unit(read_rows(out, f"{folder}/documents.parquet"), verdicts, placements)
     publish_table(out, f"{folder}/final.parquet", joined)
     kept = joined.filter(pc.equal(joined["status"], "kept"))
-    publish_table(out, f"{folder}/final_edits.parquet", _edits_of(kept, read_rows(out, f"{folder}/edits.parquet")))
+    edits = read_rows(out, f"{folder}/edits.parquet")
+    edits = edits.filter(pc.is_in(edits["doc_id"], kept["doc_id"].combine_chunks()))
+    # A record that the file holds twice has one id and was edited twice alike: its edits count once, as it does.
+    edits = edits.group_by(edits.column_names, use_threads=False).aggregate([]).cast(tables.SCHEMAS["edits"])
+    publish_table(out, f"{folder}/final_edits.parquet", edits)
     dedup = _publish_dedup(out, unit, kept_keys(read_rows(out, f"{folder}/keys.parquet"), joined, unit.source))
     duplicates = joined.filter(pc.equal(joined["status"], "duplicate"))
     _publish_duplicate_excerpts(out, unit, duplicates)
@@ -110,13 +112,6 @@ def _placements(job: JoinJob, out: Folder, item: UnitToJoin) -> pa.Table:
     placements = unit_placements(out, group, item.unit.file_index)
     base = job.first_shard[group.source_index, group.number]
     return placements.set_column(placements.schema.get_field_index("shard"), "shard", pc.add(placements["shard"], base))
-
-
-def _edits_of(kept: pa.Table, edits: pa.Table) -> pa.Table:
-    """The edits of documents that were kept. A record that the file holds twice has one id and was edited twice alike:
-    its edits count once, as it does."""
-    of_kept = edits.filter(pc.is_in(edits["doc_id"], kept["doc_id"].combine_chunks()))
-    return of_kept.group_by(of_kept.column_names, use_threads=False).aggregate([]).cast(tables.SCHEMAS["edits"])
 
 
 def _publish_dedup(out: Folder, unit: Unit, rows: pa.Table) -> PartFile:

@@ -87,7 +87,9 @@ def write_lineage(
         ("documents", "findings", "url_index", "domain_index", "warc_index", "cluster_index"), num_rows
     )
     about |= {"edits": survivors, "placements": survivors, "hash_index": 4 * num_rows}
-    buckets = _placement_buckets(shards)
+    by_place = {(shard.source, shard.shard): shard for shard in shards}
+    sizes = sorted((shard.source, shard.shard, shard.num_documents) for shard in shards)
+    buckets = [tuple(by_place[place] for place in bucket) for bucket in placement_buckets(sizes)]
     scores = [SCORE + table.name for table in state.plan.recipe.classifier if not table.rejects]
     if num_rows <= IN_PROCESS_ROWS:
         started = time.perf_counter()
@@ -201,12 +203,6 @@ def _shares(units: Sequence[Unit], joined: Sequence[JoinResult]) -> Iterator[Uni
         rows += result.num_rows
     if folders:
         yield UnitsToShuffle(number=number, folders=tuple(folders))
-
-
-def _placement_buckets(shards: Sequence[Shard]) -> list[tuple[Shard, ...]]:
-    by_place = {(shard.source, shard.shard): shard for shard in shards}
-    sizes = sorted((shard.source, shard.shard, shard.num_documents) for shard in shards)
-    return [tuple(by_place[place] for place in bucket) for bucket in placement_buckets(sizes)]
 
 
 def _placements(out: Folder, shard: Shard) -> pa.Table:

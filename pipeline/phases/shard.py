@@ -121,15 +121,11 @@ def cut_group_task(job: ShardJob, group: Group) -> CutResult:
         ).sort_by("part_row")
         for unit, run, where in zip(group.units, runs, placed, strict=True)
     ]
-    out.write(f"{group.folder}/cuts.npy", _npy(cuts))
+    buffer = io.BytesIO()
+    np.save(buffer, cuts, allow_pickle=False)
+    out.write(f"{group.folder}/cuts.npy", buffer.getvalue())
     publish_table(out, f"{group.folder}/placements.parquet", pa.concat_tables(pieces))
     return publish_result(out, group.marker, CutResult(num_shards=len(cuts) - 1))
-
-
-def _npy(array: npt.NDArray[np.int64]) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
 
 
 def read_cuts(out: Folder, group: Group) -> npt.NDArray[np.int64]:
@@ -149,6 +145,7 @@ def write_shard_task(job: ShardJob, item: ShardOfGroup) -> Shard:
     out = Folder(job.out)
     cuts = read_cuts(out, item.group)
     firsts, lasts = cuts[item.local], cuts[item.local + 1]
+    # A shard takes a slice of every unit's run, all open at once: together they may hold no more than this.
     read_ahead = max(64 << 10, _READ_AHEAD_BYTES // max(1, len(item.group.units)))
     slices = []
     for unit, run, first, last in zip(item.group.units, _runs(out, item.group), firsts, lasts, strict=True):
