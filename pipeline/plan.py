@@ -31,7 +31,7 @@ from pipeline.results.run_summary import read_summary
 from stages.dedup.minhash import scheme_name
 from stages.libraries import libraries
 from stages.steps.catalogue import SHAPING, files_of, libraries_of
-from stages.steps.model_stage import WHERE_IT_RUNS
+from stages.steps.model_step import WHERE_IT_RUNS
 from stages.steps.user_code import CodeFile, function_files, function_libraries
 from stages.tokens.tokenizer import TOKENIZER_FILES
 

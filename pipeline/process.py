@@ -26,8 +26,8 @@ from pipeline.cluster.session import units_session, what_starts
 from pipeline.cluster.tasks import TaskResources, check_resources
 from pipeline.dedup.compare import NUM_STEPS, dedup_job, engine_of, note_of
 from pipeline.dedup.corpus import deduplicate
-from pipeline.model_stages.actors import check_can_work, models_of, plan_actors
-from pipeline.model_stages.phase import read_inputs
+from pipeline.model_steps.actors import check_can_work, models_of, plan_actors
+from pipeline.model_steps.phase import read_inputs
 from pipeline.phases.groups import Group, make_groups
 from pipeline.phases.join import join_phase
 from pipeline.phases.phase import Run, run_phase
@@ -40,7 +40,7 @@ from pipeline.phases.small_tables import small_tables
 from pipeline.phases.steps import stages_of
 from pipeline.phases.tokenize import kept_tokenizer, tokenize_phase
 from pipeline.plan import RunPlan, check_same_run, places_with_credentials, plan_run
-from pipeline.recipe import RAY_STAGES, PipelineRecipe, keeps_facts
+from pipeline.recipe import UNIT_KINDS, PipelineRecipe, keeps_facts
 from pipeline.refilter.earlier import Refiltering, honouring, open_earlier, plan_from, record_reuse, starts_of
 from pipeline.refilter.unit import refilter_phase
 from pipeline.report.render import render_output
@@ -82,8 +82,8 @@ def run(
         starting = "" if recipe.ray.in_process else f"; {what_starts(recipe.ray.address)}"
         reporter.say(f"{len(plan.units):,} input files, {decimal(plan.num_bytes)}{starting}")
         with units_session(recipe.ray):
-            for stage in RAY_STAGES:  # now, and not when the stage comes
-                check_resources(TaskResources.of(recipe.ray, stage))
+            for kind in UNIT_KINDS:  # now, and not when the first unit of its kind comes
+                check_resources(TaskResources.of(recipe.ray, kind))
             read_results = read(state, job, reading)
             compared = compare(state, read_results)
             groups = make_groups(plan, compared)

@@ -135,8 +135,8 @@ class PurgesTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RayStageTable:
-    """[ray.stages.NAME]: what the units of one stage reserve, where it is not what [ray] says."""
+class UnitKindTable:
+    """[ray.stages.KIND]: what the units of one kind reserve, where it is not what [ray] says."""
 
     cpus: float | None = key(None, above=0, help="processors (ray.unit_cpus)")
     gpus: float | None = key(None, at_least=0, help="GPUs, for functions of your own that use one (none)")
@@ -145,9 +145,9 @@ class RayStageTable:
     max_in_flight: int | None = key(None, at_least=0, help="units submitted at once (ray.max_in_flight)")
 
 
-RAY_STAGES = ("read", "compare", "tokenize", "cut", "write", "join")
-"""Read and filter inputs; find duplicates (dedup.engine = "ray_data"); tokenize; cut groups into shards; write
-shards; join and record the facts."""
+UNIT_KINDS: Final = ("read", "compare", "tokenize", "cut", "write", "join")
+"""What the units of phases do, by the names of [ray.stages]: read and filter inputs; find duplicates (dedup.engine =
+"ray_data"); tokenize; cut groups into shards; write shards; join and record the facts."""
 
 
 TRIAL: Final = "-try"
@@ -171,7 +171,7 @@ class RayTable:
     unit_resource: str = key("", help="a custom resource that units need, such as data")
     max_in_flight: int = key(0, at_least=0, help="units at work at once (0: as many as fit on the nodes)")
     grows: bool = key(False, help="nodes come when they are asked for: what none has yet is waited for, not refused")
-    stages: dict[str, RayStageTable] = key({}, choices=RAY_STAGES, help="stage = what its units reserve instead")
+    stages: dict[str, UnitKindTable] = key({}, choices=UNIT_KINDS, help="stage = what its units reserve instead")
 
     @property
     def in_process(self) -> bool:
@@ -179,9 +179,9 @@ class RayTable:
         return self.address == IN_PROCESS
 
     def __post_init__(self) -> None:
-        if unknown := sorted(self.stages.keys() - set(RAY_STAGES)):
+        if unknown := sorted(self.stages.keys() - set(UNIT_KINDS)):
             raise RecipeError(
-                f"ray.stages.{unknown[0]}: expected one of {', '.join(RAY_STAGES)}; what a model's actors reserve"
+                f"ray.stages.{unknown[0]}: expected one of {', '.join(UNIT_KINDS)}; what a model's actors reserve"
                 " stands in its [[classifier]] or [[step]]"
             )
 

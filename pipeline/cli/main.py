@@ -102,7 +102,7 @@ def _complain(name: str, error: object, code: int) -> int:
         return code
     lines = [f"sluice {name}: {text}", *getattr(error, "__notes__", ())]
     if "No space left on device" in text or "Disk quota exceeded" in text:
-        lines.append("Free some room and make the same call again: it continues where this one stopped.")
+        lines.append("Free some space and make the same call again: it continues where this one stopped.")
     elif "Input/output error" in text or "Read-only file system" in text:
         lines.append("When the disk works again, make the same call again: it continues where this one stopped.")
     print(visible_lines("\n".join(lines)), file=sys.stderr)

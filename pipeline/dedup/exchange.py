@@ -109,11 +109,11 @@ class InPhases:
         phase = Phase(
             name=f"dedup.{exchange.name}",
             operator=f"dedup.{exchange.name}",
-            stage="compare",
+            kind="compare",
             task=reduce_partition,
             result=Reduction,
             job=index_shares(exchange),
-            items=partitions,
+            units=partitions,
             out=exchange.folder,
         )
         reductions = zip(partitions, run_phase(self._run, phase), strict=True)
@@ -128,11 +128,11 @@ class InPhases:
         phase = Phase(
             name=f"dedup.{exchange.name}.rows",
             operator=f"dedup.{exchange.name}.rows",
-            stage="compare",
+            kind="compare",
             task=publish_share,
             result=PublishedShare,
             job=RowsJob(folder=exchange.folder.url, read=exchange.read, num_partitions=exchange.num_partitions),
-            items=into_shares(exchange.tasks, self._max_shares),
+            units=into_shares(exchange.tasks, self._max_shares),
             out=exchange.folder,
         )
         run_phase(self._run, phase)

@@ -209,11 +209,11 @@ def _phase(job: ExportJob, pieces: Sequence[ExportPiece]) -> Phase[ExportJob, Ex
     return Phase(
         name=f"export {job.request.format}",
         operator=f"export_{job.request.format}",
-        stage="export",
+        kind="export",
         task=write_unit,
         result=ExportedUnit,
         job=job,
-        items=pieces,
+        units=pieces,
         size=lambda piece: piece.size,
         note=_note,
     )

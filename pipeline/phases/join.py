@@ -61,11 +61,11 @@ def join_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[JoinJob, UnitToJ
     return Phase(
         name="join lineage facts",
         operator="join_lineage_facts",
-        stage="join",
+        kind="join",
         task=join_unit_task,
         result=JoinResult,
         job=JoinJob(out=plan.out.url, first_shard=first_shard),
-        items=[UnitToJoin(unit=unit, group=replace(group, units=())) for group in groups for unit in group.units],
+        units=[UnitToJoin(unit=unit, group=replace(group, units=())) for group in groups for unit in group.units],
         counts=lambda result: WorkCounts(
             rejections=tuple(Rejections(count.stage, count.rule, count.num) for count in result.dropped)
         ),

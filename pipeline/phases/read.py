@@ -102,11 +102,11 @@ def read_phase(
     return Phase(
         name="read and filter",
         operator="->".join(("read", *ordered)),
-        stage="read",
+        kind="read",
         task=read_unit,
         result=ReadResult,
         job=job,
-        items=units,
+        units=units,
         size=lambda unit: unit.input.size or 1.0,
         note=read_note,
         counts=read_counts(plan.recipe),

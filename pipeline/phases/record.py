@@ -130,11 +130,11 @@ def _in_tasks(
         Phase(
             name="shuffle facts",
             operator="shuffle_facts",
-            stage="join",
+            kind="join",
             task=shuffle_units,
             result=ShuffleResult,
             job=job,
-            items=shares,
+            units=shares,
         ),
     )
     keys: dict[str, tuple[str, ...]] = {}
@@ -151,11 +151,11 @@ def _in_tasks(
         Phase(
             name="write lineage",
             operator="write_lineage",
-            stage="join",
+            kind="join",
             task=write_one,
             result=BucketResult,
             job=job,
-            items=items,
+            units=items,
         ),
     )
     files: dict[str, list[TableFile]] = {name: [] for name in WRITTEN_ONCE if name in about}

@@ -61,11 +61,11 @@ def cut_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[ShardJob, Group, 
     return Phase(
         name="cut into shards",
         operator="cut_into_shards",
-        stage="cut",
+        kind="cut",
         task=cut_group_task,
         result=CutResult,
         job=_shard_job(plan),
-        items=groups,
+        units=groups,
     )
 
 
@@ -74,11 +74,11 @@ def write_phase(plan: RunPlan, shards: Sequence[ShardOfGroup]) -> Phase[ShardJob
     return Phase(
         name="write shards",
         operator="write_shards",
-        stage="write",
+        kind="write",
         task=write_shard_task,
         result=Shard,
         job=_shard_job(plan),
-        items=shards,
+        units=shards,
     )
 
 

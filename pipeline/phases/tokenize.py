@@ -52,7 +52,7 @@ def tokenize_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[TokenJob, Un
     return Phase(
         name="tokenize",
         operator="tokenize",
-        stage="tokenize",
+        kind="tokenize",
         task=tokenize_unit,
         result=TokenizeResult,
         job=TokenJob(
@@ -61,7 +61,7 @@ def tokenize_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[TokenJob, Un
             end_of_text=plan.recipe.tokenize.end_of_text,
             seed=plan.recipe.run.seed,
         ),
-        items=[UnitOfGroup(unit=unit, verdicts=group.verdicts) for group in groups for unit in group.units],
+        units=[UnitOfGroup(unit=unit, verdicts=group.verdicts) for group in groups for unit in group.units],
         note=_note,
     )
 

@@ -76,11 +76,11 @@ def refilter_phase(
     return Phase(
         name="filter parsed texts",
         operator="->".join(("parsed_texts", *stages)),
-        stage="read",
+        kind="read",
         task=refilter_unit,
         result=ReadResult,
         job=RefilterJob(read=job, earlier=earlier.out.url, starts=starts),
-        items=[
+        units=[
             UnitFromTexts(
                 unit=unit, texts=texts[unit.source, unit.file_index], part=parts[unit.source, unit.file_index]
             )

@@ -32,7 +32,7 @@ from pipeline.dedup.exchange import (
     reduce_partition,
     split,
 )
-from pipeline.recipe import RayStageTable
+from pipeline.recipe import UnitKindTable
 from pipeline.results.dedup_result import DedupCounts
 from tests.support.outputs.runs import run_in
 
@@ -176,7 +176,7 @@ def test_readers_and_reducers_reserve_what_the_stage_asks_for_and_know_the_objec
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # the nodes were started without it
     read, reduce = (functools.partial(function, tmp_path) for function in (read_telling, reduce_telling))
     asked = exchange(tmp_path, [[(0, "a")]], 1, read=read, reduce=reduce)
-    run = run_in(tmp_path, stages={"compare": RayStageTable(cpus=2.0, resource="data")})
+    run = run_in(tmp_path, stages={"compare": UnitKindTable(cpus=2.0, resource="data")})
     assert InPhases(run).run(asked) == {0: counted(1)}
     for name in ("read", "reduce"):
         found = json.loads((tmp_path / f"{name}.json").read_text())

@@ -21,7 +21,7 @@ from lineage.storage.folder import Folder
 from pipeline.results.unit_results import ReadResult
 from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
 from stages.fault import Fault
-from stages.steps.model_stage import Answer
+from stages.steps.model_step import Answer
 
 MOST_DOCUMENTS: Final = 256
 _MOST_OUTCOMES: Final = 2_048

@@ -23,7 +23,7 @@ from pipeline.cluster.dataset import most_rows
 from pipeline.cluster.metrics import PhaseMetrics
 from pipeline.cluster.pieces import Ended, PieceOperator, PieceReader, run_pieces
 from pipeline.cluster.tasks import ActorResources, TaskResources
-from pipeline.model_stages.work import (
+from pipeline.model_steps.work import (
     AskModel,
     CountTries,
     ModelJob,
@@ -165,11 +165,11 @@ def _finish_phase(
     return Phase(
         name="filter and write",
         operator="->".join((*chain.stages[cuts_of(chain)[-1] :], "write")),
-        stage="read",
+        kind="read",
         task=finish_unit,
         result=ReadResult,
         job=job,
-        items=units,
+        units=units,
         size=lambda unit: unit.input.size or 1.0,
         note=read_note,
         counts=read_counts(run.recipe),

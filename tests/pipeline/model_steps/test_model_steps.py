@@ -1,4 +1,4 @@
-"""Model stages of a run: encoders and classes on actors of their own, with the bytes that steps alone would give."""
+"""Model steps of a run: encoders and classes on actors of their own, with the bytes that steps alone would give."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lineage.recipe import RecipeError
 from pipeline import process
 from pipeline.cluster.capacity import ResourceError
 from pipeline.cluster.dataset import WorkerDiedError
-from pipeline.model_stages import phase
-from pipeline.model_stages.actors import models_of, plan_actors
-from pipeline.model_stages.phase import DEVICES
+from pipeline.model_steps import phase
+from pipeline.model_steps.actors import models_of, plan_actors
+from pipeline.model_steps.phase import DEVICES
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.steps import step_tables
 from pipeline.plan import plan_run
@@ -252,7 +252,7 @@ def test_another_kind_of_device_is_refused_before_it_scores(tmp_path, texts) -> 
 
 
 @pytest.mark.slow
-def test_ten_deaths_in_a_model_stage_change_no_byte(tmp_path, texts, events) -> None:
+def test_ten_deaths_in_a_model_step_change_no_byte(tmp_path, texts, events) -> None:
     own = step("DiesTenTimes", batch_size=16, num_cpus=0.5, actors=[2, 2])
     more = {"num_cpus": 2, "retries": 10}  # a fragment may bear all ten
     plain = with_steps(tmp_path / "killed", texts, f"{OWN}:DiesTenTimes", step=own, ray=more)
