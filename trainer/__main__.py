@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch.distributed as dist
 
 from lineage.recipe import RecipeError, load_recipe
+from lineage.storage.errors import what_to_do
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from trainer.checkpoint.store import CheckpointError
@@ -77,7 +78,8 @@ def _prepared(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
 
 
 def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"sluice: {message}\n")
+    advice = what_to_do(message)
+    sys.stderr.write(f"sluice: {message}\n" + (f"{advice}\n" if advice else ""))
     return code
 
 

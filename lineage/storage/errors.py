@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from typing import Final
+
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+"""The system's numbers for a disk that is full and a quota that is used up."""
+_BROKEN: Final = (errno.EIO, errno.EROFS)
+
 
 class StorageError(OSError):
     """A file or folder cannot be read or written; the message names it and says what to do."""
@@ -13,3 +21,13 @@ class UnreachableError(StorageError):
 
 class ForbiddenError(StorageError, PermissionError):
     """The store refuses: keys are missing, wrong, or may not do this."""
+
+
+def what_to_do(message: str) -> str | None:
+    """What to do about the failing disk that the message of an error tells of, in a sentence; None if it tells of
+    none. (The error itself may have passed through libraries that keep no more of it than its text.)"""
+    if any(os.strerror(number) in message for number in FULL):
+        return "Free some room and make the same call again: it continues where this one stopped."
+    if any(os.strerror(number) in message for number in _BROKEN):
+        return "When the disk works again, make the same call again: it continues where this one stopped."
+    return None

@@ -47,14 +47,23 @@ class RowWriter:
 
     def __exit__(self, *error: Any) -> None:
         if error[0] is not None:
-            with suppress(OSError):  # a disk that is full fails here again, and the first error is the one to report
-                self._writer.close()
+            self._give_up()
             self._stack.__exit__(*error)
             return
         with self._stack:
-            self._flush()
-            self._writer.close()
+            try:
+                self._flush()
+                self._writer.close()
+            except BaseException:
+                self._give_up()
+                raise
             self.hash = self._sink.hexdigest()
+
+    def _give_up(self) -> None:
+        """Close the writer of a file that is not to be: left open, it is closed as it is collected, with a traceback
+        that nobody can catch."""
+        with suppress(OSError):  # a disk that is full fails here again, and the first error is the one to report
+            self._writer.close()
 
     def add(self, row: Mapping[str, Any]) -> None:
         """One row."""
