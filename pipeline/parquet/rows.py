@@ -31,18 +31,19 @@ class RowWriter:
         self._folder, self._schema = folder, schema
         self._rows: list[Mapping[str, Any]] = []
         self._chars = self._other_chars = 0
-        self._stack = ExitStack()
 
     def __enter__(self) -> RowWriter:
-        self._sink = HashingFile(self._stack.enter_context(self._folder.writing(self.name)))
-        self._writer = pq.ParquetWriter(
-            pa.PythonFile(self._sink, "w"),
-            self._schema,
-            compression="zstd",
-            compression_level=3,
-            write_page_index=True,
-            write_page_checksum=True,
-        )
+        with ExitStack() as opened:
+            self._sink = HashingFile(opened.enter_context(self._folder.writing(self.name)))
+            self._writer = pq.ParquetWriter(
+                pa.PythonFile(self._sink, "w"),
+                self._schema,
+                compression="zstd",
+                compression_level=3,
+                write_page_index=True,
+                write_page_checksum=True,
+            )
+            self._stack = opened.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
