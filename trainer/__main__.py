@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 import torch.distributed as dist
@@ -78,6 +80,8 @@ def _prepared(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
 
 
 def _fail(message: str, code: int) -> int:
+    if os.environ.get("SLUICE_TRACEBACK"):
+        traceback.print_exc()
     advice = what_to_do(message)
     sys.stderr.write(f"sluice: {message}\n" + (f"{advice}\n" if advice else ""))
     return code

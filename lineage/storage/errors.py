@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -21,6 +23,18 @@ class UnreachableError(StorageError):
 
 class ForbiddenError(StorageError, PermissionError):
     """The store refuses: keys are missing, wrong, or may not do this."""
+
+
+@contextmanager
+def naming_path(path: str) -> Iterator[None]:
+    """An error of the disk as a StorageError that names `path`: the system's error on an open file names none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or isinstance(error.filename, str):
+            raise
+        named = path if error.filename is None else os.fsdecode(error.filename)
+        raise StorageError(error.errno, os.strerror(error.errno), named) from error
 
 
 def what_to_do(message: str) -> str | None:

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,8 +27,12 @@ from tests.support.stores.faulty_disk import Commands, Ended, commands_on, compi
 ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EROFS)
 POINTS: Final = 25
 TRAINER: Final = "trainer.__main__"
-_TIMED: Final = ("lineage/exports/fact-", "lineage/training_")
-"""Files whose name is a hash of rows with a time of day in them."""
+_TIMED: Final = re.compile(
+    "/lineage/(exports|training_runs|training_segments|cache_sweeps)/(fact-|_delta_log/0)|/tensorboard/|/attempts/0"
+)
+"""Files whose name is a hash of rows with a time of day in them or of the attempts that there were, or has a time."""
+_OF_ATTEMPT: Final = re.compile(r"attempt-\d+|batches-\d+-\d+-\d+-\d+")
+"""What an attempt writes down is its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +65,9 @@ class Disk:
         for out in case.outs:
             ended = self._commands.call("verify", str(self.top / out))
             assert ended.code == 0, ended.said
-        found = (str(path.relative_to(self.top)) for path in self.top.rglob("*"))
-        names = sorted(name for name in found if not any(f"/{timed}" in name for timed in _TIMED))
-        return names, case.result(self.top)
+        found = {str(path.relative_to(self.top)) for path in self.top.rglob("*")}
+        names = {_OF_ATTEMPT.sub("attempt", name) for name in found if not _TIMED.search(name)}
+        return sorted(names), case.result(self.top)
 
 
 def tried(disk: Disk, case: Case, points: int, seed: int) -> list[str]:

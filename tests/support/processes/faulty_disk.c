@@ -8,6 +8,8 @@
                    counts its own
    $DISK_FAILED    a file that gets a line for each call that failed so
    $DISK_NO_SYNC   "1": a sync does nothing
+   $DISK_PAUSE     a name: behind each rename and link the process writes a byte to the FIFO name.at and waits for the
+                   end of the FIFO name.go, with all its other calls
    $DISK_RECORD    a file that gets a line for each call that succeeded, in order
    $DISK_KEEP      a folder on the same file system, in which each file that is synced gets another name, which the line
                    of the sync gives */
@@ -101,10 +103,26 @@ static int begin(const char *act, const char *path) {
     return 0;
 }
 
+static void pause_here(void) {
+    const char *name = getenv("DISK_PAUSE");
+    char fifo[PATH_MAX], byte = 0;
+    if (name == NULL) return;
+    snprintf(fifo, sizeof fifo, "%s.at", name);
+    int at = REAL(open64)(fifo, O_WRONLY | O_CLOEXEC);
+    if (at < 0 || REAL(write)(at, &byte, 1) != 1) abort();
+    close(at);
+    snprintf(fifo, sizeof fifo, "%s.go", name);
+    int go = REAL(open64)(fifo, O_RDONLY | O_CLOEXEC);
+    if (go < 0) abort();
+    while (read(go, &byte, 1) > 0);
+    close(go);
+}
+
 static void end(int is_done, const char *act, const char *path, const char *other) {
     int error = errno;
     const char *name = getenv("DISK_RECORD");
     if (is_done && name != NULL) note(&record, name, act, path, other);
+    if (is_done && (act[0] == 'r' || act[0] == 'l') && act[1] != 'm') pause_here();
     pthread_mutex_unlock(&one_at_a_time);
     errno = error;
 }
