@@ -310,6 +310,7 @@ class UnitWriter:
             "rule": finding.rule,
             "value": finding.value,
             "threshold": finding.threshold,
+            "matched": finding.matched,
         }
         self._add_row(row)
         if self._options.whole_ledger:
@@ -373,6 +374,7 @@ class UnitWriter:
                     "value": finding.value,
                     "threshold": finding.threshold,
                     "verdict": "reject" if finding.rejected else "keep",
+                    "matched": finding.matched,
                 }
             )
 
