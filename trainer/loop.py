@@ -220,6 +220,7 @@ def _step_context(
         clock=PhaseClock(model.device, lambda where: watchdog.at(progress.step, where)),
         stop_requested=launch.stop_requested,
         nan_steps=table.faults.nan_steps,
+        keeps_rows=table.record_losses,
     )
 
 
@@ -356,11 +357,18 @@ def _report_pending(run: RunParts, progress: Progress, keep: int, validation: di
         outcome, timing = progress.pending.popleft()
         read = run.reporter.report(outcome, timing, validation if not progress.pending else None)
         progress.stop = progress.stop or read.stop
+        _note_losses(run, outcome)
         if read.report.skipped is None:
             progress.loss = read.report.loss
         for sink in run.sinks:
             sink.write(read.report)
         _note_skip(progress, outcome.step, read.report.skipped)
+
+
+def _note_losses(run: RunParts, outcome: StepOutcome) -> None:
+    """The losses of a step's rows, where the recipe wants them recorded. Waits for the device."""
+    if run.context.keeps_rows:
+        run.feed.note_losses(outcome.step, outcome.figures.read().rows)
 
 
 def _note_skip(progress: Progress, step: int, reason: str | None) -> None:
@@ -381,6 +389,7 @@ def _save(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | N
     skipped, in_row = list(progress.skipped), progress.skips.num_in_row
     for unreported in (*(pending for pending, _ in progress.pending), *([] if outcome is None else [outcome])):
         reason = run.reporter.reason(unreported)
+        _note_losses(run, unreported)  # rows are written before the checkpoint, and their report comes after it
         skipped += [unreported.step] if reason else []
         in_row = in_row + 1 if reason else 0
     if run.rank == 0:

@@ -169,6 +169,10 @@ class TrainTable:
     validation: float = key(0.0, at_least=0, at_most=0.5, help="share of each source's sequences held out")
     eval_every: int = key(0, at_least=0, help="steps between evaluations; 0: only where validation > 0, at the end")
     record_batches: bool = key(False, help="write what was fed, a row for each sequence")
+    record_losses: bool = key(
+        False,
+        help="the same with each sequence's loss: `sluice train why` can then name a rank that computed wrongly",
+    )
     skip: tuple[tuple[int, int], ...] = key(
         (), at_least=0, help="[first, last] sequence numbers: a batch that holds one is skipped whole"
     )

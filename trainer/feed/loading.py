@@ -94,7 +94,8 @@ def open_feed(recipe: TrainRecipe, process: Process) -> Feed:
         prefetch_batches=recipe.train.prefetch_batches,
         keeps_account=process.rank == 0,
         fill_up=partial(recipe.train.pipeline.fill_up, pp=mesh.pp) if mesh.pp > 1 else None,
-        records=recipe.train.record_batches and is_first_peer,
+        records=(recipe.train.record_batches or recipe.train.record_losses) and is_first_peer,
+        records_losses=recipe.train.record_losses,
         group=group,
     )
     return Feed(source, options)
