@@ -49,6 +49,7 @@ class StepContext:
     clock: PhaseClock
     stop_requested: Callable[[], bool] = lambda: False
     nan_steps: frozenset[int] = frozenset()
+    rate_factor: Callable[[int], float] = lambda step: 1.0
     keeps_rows: bool = False
     token_losses: TokenLosses | None = None
 
@@ -119,7 +120,7 @@ def train_step(
 
     clock.enter("optimizer")
     verdict = context.spikes.judge(losses.mean, norms.whole)
-    lr = learning_rate(step, context.steps, context.table)
+    lr = learning_rate(step, context.steps, context.table) * context.rate_factor(step)
     _update(context.optimizer, lr, verdict)
     model.weights_changed()
     if routed is not None:

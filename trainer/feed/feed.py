@@ -23,12 +23,12 @@ from trainer.data.blocks import BlockReader
 from trainer.data.corpus import Corpus, reopen
 from trainer.data.dataset import IGNORED, Batch, Dataset, document_layout
 from trainer.data.figures import NUM_COUNTED
+from trainer.data.row_loss import RowLoss
 from trainer.model.rows import DeviceRows
 from trainer.order import ORDER_VERSION
 from trainer.provenance.account import Account
 from trainer.provenance.batches import BatchRecorder, Recorded, recorded
 from trainer.provenance.facts import sweep_fact
-from trainer.provenance.row_loss import RowLoss
 from trainer.recovery.attempts import Attempt
 
 T = TypeVar("T")

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from lineage.ids import tokens_hash
 from lineage.storage.folder import Folder
 from trainer.data.dataset import Batch
+from trainer.data.row_loss import RowLoss
 from trainer.order import Order
-from trainer.provenance.row_loss import RowLoss
 
 BATCHES: Final = pa.schema([
     ("run", pa.string()), ("attempt", pa.int64()), ("step", pa.int64()), ("row", pa.int64()), ("epoch", pa.int64()),

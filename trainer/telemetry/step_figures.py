@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainer.provenance.row_loss import RowLoss
+from trainer.data.row_loss import RowLoss
 from trainer.telemetry.step_report import ExpertLoad
 from trainer.telemetry.timing import Figures
 
