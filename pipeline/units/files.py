@@ -316,6 +316,7 @@ class UnitWriter:
             "rule": finding.rule,
             "value": finding.value,
             "threshold": finding.threshold,
+            "matched": finding.matched,
         }
         self._add_row(row)
         if self._options.whole_ledger:
@@ -379,6 +380,7 @@ class UnitWriter:
                     "value": finding.value,
                     "threshold": finding.threshold,
                     "verdict": "reject" if finding.rejected else "keep",
+                    "matched": finding.matched,
                 }
             )
 

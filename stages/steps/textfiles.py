@@ -15,13 +15,24 @@ from lineage.storage.folder import is_remote, local_path, split, with_environmen
 
 def read_named_file(name: str) -> bytes:
     """The content of a named file, decompressed where it ends in .gz; RecipeError if unreadable."""
-    folder, file = split(with_environment(name))
-    shown = without_secrets(name)
+    data = named_bytes(name)
     try:
-        data = folder.read(file)
-        return gzip.decompress(data) if shown.endswith(".gz") else data
+        return gzip.decompress(data) if without_secrets(name).endswith(".gz") else data
     except (OSError, EOFError, zlib.error) as error:
-        raise RecipeError(f"{shown!r} cannot be read: {redacted(str(error))}") from None
+        raise _unreadable(name, error) from None
+
+
+def named_bytes(name: str) -> bytes:
+    """The bytes of a named file as they are; RecipeError if unreadable."""
+    folder, file = split(with_environment(name))
+    try:
+        return folder.read(file)
+    except OSError as error:
+        raise _unreadable(name, error) from None
+
+
+def _unreadable(name: str, error: Exception) -> RecipeError:
+    return RecipeError(f"{without_secrets(name)!r} cannot be read: {redacted(str(error))}")
 
 
 def list_lines(name: str) -> Iterator[str]:
