@@ -13,3 +13,7 @@ class UnreachableError(StorageError):
 
 class ForbiddenError(StorageError, PermissionError):
     """The store refuses: keys are missing, wrong, or may not do this."""
+
+
+class NoBucketError(StorageError, FileNotFoundError):
+    """There is no such bucket."""
