@@ -221,7 +221,9 @@ def _corpus(out: str) -> Callable[[Path], object]:
 
 
 def _bytes(folder: str) -> Callable[[Path], object]:
-    return lambda top: {str(path): content_hash(path.read_bytes()) for path in (top / folder).rglob("*") if path.is_file()}
+    return lambda top: {
+        str(path): content_hash(path.read_bytes()) for path in (top / folder).rglob("*") if path.is_file()
+    }
 
 
 def _training(top: Path, folder: Path) -> Path:

@@ -17,7 +17,15 @@ from lineage.store import delta as store
 from tests.support.outputs.byte_search import of_folder
 from tests.support.outputs.purging import assert_gone, assert_whole
 from tests.support.outputs.small_out.output import SmallOut
-from tests.support.stores.faulty_disk import Act, Commands, Ended, ModelDisk, commands_on, compile_faulty_disk, read_record
+from tests.support.stores.faulty_disk import (
+    Act,
+    Commands,
+    Ended,
+    ModelDisk,
+    commands_on,
+    compile_faulty_disk,
+    read_record,
+)
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EROFS)
 

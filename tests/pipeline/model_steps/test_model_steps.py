@@ -116,7 +116,7 @@ def inline(folder: Path, plain: dict[str, Any]) -> dict[bytes, Document | Reject
     return outcomes
 
 
-def test_an_encoder_on_actors_judges_as_it_does_inside_the_steps(tmp_path, texts, encoder) -> None:
+def test_an_encoder_on_actors_judges_as_it_does_inside_the_steps(tmp_path, texts, encoder, capfd) -> None:
     plain = with_steps(tmp_path, texts, "classifier", classifier=[edu(encoder)])
     summary = run(tmp_path, plain)
     found, expected = findings_of(tmp_path), inline(tmp_path, plain)
@@ -132,6 +132,7 @@ def test_an_encoder_on_actors_judges_as_it_does_inside_the_steps(tmp_path, texts
             assert status == "kept"
     assert set(summary["devices"]) == {"classifier.edu"}
     assert re.fullmatch("cpu [A-Z0-9]+", summary["devices"]["classifier.edu"])
+    assert ".cc:" not in capfd.readouterr().err, "a line of Ray's own core"
 
 
 def test_equal_bytes_with_one_and_two_actors_of_two_models_with_steps_between(tmp_path, texts, encoder) -> None:
