@@ -15,7 +15,7 @@ import tomli_w
 
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
+from tests.support.outputs.lineage_query import query
 from lineage.verify.output import verify
 from pipeline.inspect.hooks import verify_hooks
 from tests.support.checkout import ROOT

@@ -14,7 +14,7 @@ from fastwarc.warc import ArchiveIterator
 
 from lineage.index.output_index import Index, read_index
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
+from tests.support.outputs.lineage_query import query
 from lineage.trace.document_history import DocumentHistory
 from lineage.trace.tracer import Tracer
 from pipeline.demo.crawl import make_crawl

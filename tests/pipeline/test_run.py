@@ -13,7 +13,7 @@ import pytest
 from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
+from tests.support.outputs.lineage_query import query
 from pipeline.demo.check import check_truth
 from pipeline.demo.crawl import Truth, make_crawl
 from pipeline.phases import record

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
+from tests.support.outputs.lineage_query import query
 from pipeline.cli.commands import COMMANDS
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
@@ -61,11 +61,10 @@ def printed(call: list[str], encoding: str, *, terminal: bool) -> tuple[int, str
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run over posts whose URLs and texts attack the terminal, and files that calls name."""
     import random
 
-    request.getfixturevalue("small_ray")
     folder = tmp_path_factory.mktemp("terminal")
     rng = random.Random(3)
     texts = [f"{write_article('en', rng, 9).text} {ATTACK}" for _ in range(8)]

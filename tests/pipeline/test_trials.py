@@ -10,7 +10,7 @@ import pytest
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
+from tests.support.outputs.lineage_query import query
 from lineage.verify.output import verify
 from pipeline import plan
 from pipeline.cli.main import main

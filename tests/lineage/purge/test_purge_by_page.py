@@ -14,7 +14,7 @@ from lineage.purge.purge_filter import read_purged_sets
 from lineage.storage.folder import Folder
 from lineage.store import tables, write
 from lineage.store.lookup import Lookup
-from lineage.store.sql import query
+from tests.support.outputs.lineage_query import query
 from lineage.trace.tracer import Functions, Tracer
 from stages.document import Document, Place
 from stages.steps.purged import origin_in

@@ -27,7 +27,7 @@ import pytest
 import tomli_w
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
+from tests.support.outputs.lineage_query import query
 from pipeline.cli.commands import COMMANDS, parse_command
 from pipeline.cli.main import main
 from pipeline.demo.pages import render_page, write_article

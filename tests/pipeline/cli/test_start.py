@@ -15,7 +15,7 @@ import tomli_w
 from lineage.index.output_index import TokenizerIdentity
 from lineage.recipe import RecipeError, load_recipe
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
+from tests.support.outputs.lineage_query import query
 from pipeline.cli.commands import parse_command
 from pipeline.cli.main import main
 from pipeline.cli.training.train import done_lines

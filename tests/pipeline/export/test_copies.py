@@ -27,7 +27,7 @@ from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import LEASE_FILE, hold
 from lineage.storage.objects import versions
 from lineage.store.delta import read_table
-from lineage.store.sql import query
+from tests.support.outputs.lineage_query import query
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.export.clean import clean_export

@@ -18,7 +18,7 @@ import pytest
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
+from tests.support.outputs.lineage_query import query
 from pipeline import process
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
@@ -123,7 +123,6 @@ def assert_untold(vault: Vault, *told: bytes) -> None:
     assert not found
 
 
-@pytest.mark.usefixtures("small_ray")
 def test_a_run_uses_credentials_and_leaves_them_nowhere_and_goes_on_with_the_next_signature(
     vault: Vault, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -163,7 +162,6 @@ def test_a_run_uses_credentials_and_leaves_them_nowhere_and_goes_on_with_the_nex
     assert_untold(vault, told.err.encode())
 
 
-@pytest.mark.usefixtures("small_ray")
 def test_credentials_come_from_the_environment_and_the_recipe_keeps_no_name_of_them(
     vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from lineage.purge.plan import PurgeMatch, plan_purge
 from lineage.purge.purge_filter import read_purged_sets
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
+from tests.support.outputs.lineage_query import query
 from lineage.trace.tracer import UnknownError
 from pipeline.inspect.purge_targets import (
     PurgeTargets,

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
+from tests.support.outputs.lineage_query import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import drop_words, render_page, write_article
 from pipeline.demo.warcs import DemoPage, write_source
@@ -29,9 +29,8 @@ MAILS = 3
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose C4 rules cut lines of many documents, three of which hold an e-mail address."""
-    request.getfixturevalue("small_ray")
     folder = tmp_path_factory.mktemp("purge")
     make_tiny_crawl(folder)
     rng, rows = random.Random(7), []
@@ -246,7 +245,7 @@ def test_a_list_and_a_condition_are_carried_out_and_the_audit_says_how_they_were
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
 def test_copies_are_found_where_another_source_turned_the_same_records_down(
-    names: tuple[str, str], tmp_path: Path, small_ray: None, capsys: pytest.CaptureFixture[str]
+    names: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng = random.Random(3)
     article = write_article("en", rng)
