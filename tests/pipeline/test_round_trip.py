@@ -26,7 +26,7 @@ from stages.document import Document, Rejection
 from stages.reading.options import ReadOptions
 from stages.reading.reader import read_one
 from stages.tokens.tokenizer import load_tokenizer
-from tests.support.outputs.runs import recipe, run
+from tests.support.outputs.runs import ON_RAY, recipe, run
 
 pytestmark = [pytest.mark.usefixtures("small_ray"), pytest.mark.slow]
 
@@ -45,7 +45,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     else:
         crawl = request.getfixturevalue("real_data") / "crawl"
         sources = {"crawl": (str(crawl / "*.warc.gz"),)}
-    run(folder, recipe(str(folder / "out"), sources, parse={"extractor": "trafilatura"}))
+    run(folder, recipe(str(folder / "out"), sources, parse={"extractor": "trafilatura"}, ray=ON_RAY))
     return folder, crawl
 
 

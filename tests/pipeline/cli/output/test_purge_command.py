@@ -23,7 +23,7 @@ from pipeline.demo.pages import drop_words, render_page, write_article
 from pipeline.demo.warcs import DemoPage, write_source
 from tests.support.inputs.tiny_crawl import inputs_of, make_tiny_crawl
 from tests.support.outputs.byte_search import everything, of_folder
-from tests.support.outputs.runs import recipe, run, write_recipe
+from tests.support.outputs.runs import ON_RAY, recipe, run, write_recipe
 
 MAILS = 3
 
@@ -154,7 +154,7 @@ def test_neither_the_run_nor_the_purge_leaves_a_word_of_the_text_in_a_temporary_
         row = {"id": name, "text": f"{write_article('en', rng, 12).text}\n{last}"}
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
         sources[name] = (str(tmp_path / f"{name}.jsonl"),)
-    written = write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), sources))
+    written = write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), sources, ray=ON_RAY))
     out = Folder(str(tmp_path / "out"))
     with tempfile.TemporaryDirectory() as temporary:  # short: a socket's path has 107 bytes
         at = {**os.environ, "TMPDIR": temporary, "RAY_TMPDIR": temporary}
