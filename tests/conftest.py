@@ -54,21 +54,25 @@ def no_ray_is_left() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """No test meets a Ray that its own module did not ask for."""
-    SHARED.enter(_file_of(item), wanted=_asks_for_ray(item))
+    """No test meets a Ray that no test of its own file asks for."""
+    if _file_of(item) not in _need_ray:
+        SHARED.stop()
 
+
+_need_ray: set[str] = set()
+"""The files of which a test asks for Ray."""
 
 _LONGEST_FIRST = ("trainer", "pipeline", "sluice", "lineage")
 """The folders whose files take longest: what ends last is short, so that all processes of pytest-xdist end together."""
 
 
+@pytest.hookimpl(trylast=True)  # behind the choice of -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that begin with Ray follow each other, the others as above."""
-    first = {_file_of(item): item for item in reversed(items)}
-    need_ray = {file for file, item in first.items() if _asks_for_ray(item)}
+    """Files that need Ray follow each other, the others as above."""
+    _need_ray.update(_file_of(item) for item in items if "small_ray" in getattr(item, "fixturenames", ()))
 
     def place(item: pytest.Item) -> int:
-        if _file_of(item) in need_ray:
+        if _file_of(item) in _need_ray:
             return 0
         folder = _file_of(item).split("/")[1]
         return _LONGEST_FIRST.index(folder) + 1 if folder in _LONGEST_FIRST else len(_LONGEST_FIRST) + 1
@@ -78,7 +82,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _file_of(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
-
-
-def _asks_for_ray(item: pytest.Item) -> bool:
-    return "small_ray" in getattr(item, "fixturenames", ())

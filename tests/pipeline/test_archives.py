@@ -14,12 +14,12 @@ import pytest
 from warcio.archiveiterator import ArchiveIterator
 
 from lineage.storage.folder import Folder
-from tests.support.outputs.lineage_query import query
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.demo.pages import render_page, write_article
 from pipeline.inspect.hooks import verify_hooks
 from tests.support.inputs.make_warc import arc_begin, arc_record, http, member, record, wacz
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, write_recipe
 
 Say = Callable[..., tuple[int, Any]]

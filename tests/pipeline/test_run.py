@@ -13,12 +13,12 @@ import pytest
 from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from tests.support.outputs.lineage_query import query
 from pipeline.demo.check import check_truth
 from pipeline.demo.crawl import Truth, make_crawl
 from pipeline.phases import record
 from pipeline.units.bad_records import TooManyBadRecordsError
 from tests.support.outputs import runs
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run
 
 SOURCES = {"web": "web-*.warc.gz", "news": "news-*.warc.gz", "boards": "boards-*.jsonl.gz"}

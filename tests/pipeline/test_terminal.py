@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from lineage.storage.folder import Folder
-from tests.support.outputs.lineage_query import query
 from pipeline.cli.commands import COMMANDS
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
 from pipeline.terminal import harmless_json, visible
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run, write_recipe
 
 ATTACK = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\u202egnp.exe\u2069 ünïcode 漢字 😀"

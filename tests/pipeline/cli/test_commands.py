@@ -13,12 +13,12 @@ import tomli_w
 from rich.console import Console
 
 from lineage.storage.folder import Folder
-from tests.support.outputs.lineage_query import query
 from pipeline.cli.commands import parse_command
 from pipeline.cli.corpus.summary import show_summary
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
 from pipeline.report.run_summary import RunSummary
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run, write_recipe
 
 

@@ -15,8 +15,6 @@ from pipeline.cluster.tasks import TaskResources
 from pipeline.recipe import RayTable
 from tests.support.outputs.runs import ON_RAY, recipe, run
 
-pytestmark = pytest.mark.usefixtures("small_ray")  # from the first test on: see SharedRay
-
 HEAD = Nodes(resources={"CPU": 4.0, "memory": 16.0 * 2**30})
 DATA = Nodes(resources={"CPU": 16.0, "memory": 64.0 * 2**30, "data": 1.0}, num=3)
 GPU = Nodes(resources={"CPU": 64.0, "GPU": 8.0, "gpu_node": 1.0}, num=2)
@@ -111,7 +109,7 @@ def test_the_units_of_a_stage_reserve_what_ray_says_or_what_the_stage_says() -> 
     ],
 )  # fmt: skip
 def test_what_a_stage_asks_for_and_no_node_has_ends_the_run_before_it_begins(
-    stages: dict[str, Any], said: str, tmp_path: Path
+    stages: dict[str, Any], said: str, tmp_path: Path, small_ray: None
 ) -> None:
     (tmp_path / "web.jsonl").write_text('{"text": "one"}\n')
     plain = recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "web.jsonl"),)}, ray=ON_RAY | {"stages": stages})

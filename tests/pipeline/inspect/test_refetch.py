@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from lineage.storage.folder import Folder
-from tests.support.outputs.lineage_query import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import Article, render_page, write_article
 from pipeline.demo.warcs import DemoPage, write_source
@@ -27,6 +26,7 @@ from pipeline.phases.steps import step_tables
 from pipeline.recipe import recipe_of
 from stages.chain import build_chain
 from tests.support.inputs.make_warc import good, member
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run, write_recipe
 
 Answer = Callable[..., tuple[int, str, str]]

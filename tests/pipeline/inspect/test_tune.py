@@ -12,12 +12,12 @@ import pytest
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from tests.support.outputs.lineage_query import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
 from pipeline.inspect.tune import Tuned, _cannot_judge, tune
 from pipeline.recipe import load
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run, write_recipe
 
 KOREAN = "오늘 아침 시장에는 사람이 많았고 상인들은 새로 들어온 과일과 채소를 팔고 있었다. 날씨는 맑고 바람은 차가웠다."

@@ -66,8 +66,6 @@ def test_a_run_over_mutated_files_ends_well_and_balances(tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_runs_over_a_thousand_mutated_files_each_end_well_and_balance(
-    seed: int, tmp_path: Path
-) -> None:
+def test_runs_over_a_thousand_mutated_files_each_end_well_and_balance(seed: int, tmp_path: Path) -> None:
     sources = write_mutated(tmp_path / "in", seed=100 + seed, num=1000 // len(KINDS) + 1)
     assert_a_run_holds(tmp_path, sources)

@@ -12,8 +12,8 @@ import pytest
 from lineage.index.output_index import NotFinishedError
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from tests.support.outputs.lineage_query import query
 from pipeline.cli.main import main
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.parsed_texts import Tables, recipe
 from tests.support.outputs.runs import run
 

@@ -12,11 +12,11 @@ import pytest
 from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from tests.support.outputs.lineage_query import query
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
 from tests.support.outputs.byte_search import everything, of_folder
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.parsed_texts import EDITING, Tables, recipe
 from tests.support.outputs.runs import fingerprint, run
 from trainer.data.corpus import open_corpus

@@ -12,13 +12,13 @@ import pytest
 
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
-from tests.support.outputs.lineage_query import query
 from pipeline.demo.pages import write_article
 from pipeline.recipe import load
 from pipeline.report.collect import _tables, collect
 from pipeline.report.data import ReportData
 from tests.support.inputs.make_warc import good, http, member, record
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run, write_recipe
 
 

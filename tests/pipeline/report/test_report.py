@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from lineage.storage.folder import Folder
-from tests.support.outputs.lineage_query import query
 from pipeline.cli.main import main
 from pipeline.demo.crawl import make_crawl
 from pipeline.demo.pages import write_article
 from pipeline.report.compare import compare_words
 from pipeline.report.data import human_value
 from stages.pii.scrub import scrub
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run
 
 ATTACK = '<script>document.title="owned"</script><img src=x onerror="document.title=1"></p></blockquote><b id=evil>'

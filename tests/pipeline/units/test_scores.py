@@ -22,6 +22,7 @@ from pipeline.phases import record
 from pipeline.recipe import load
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.runs import fingerprint, recipe, run, write_recipe
+
 STEPS = ["url", "parse", "language", "quality", "classifier", "identity", "dedup.url"]
 
 

@@ -1,7 +1,7 @@
 """One local Ray that the tests of several modules use, one module after the other.
 
 A start, and what its workers import before their first unit, take ten times the processor time of a small run. So the
-Ray of one module stays up for the next, until a test comes that does not ask for it."""
+Ray of one module stays up for the next, until a file comes of which no test asks for it."""
 
 from __future__ import annotations
 
@@ -30,15 +30,8 @@ class SharedRay:
 
     def __init__(self) -> None:
         self.is_up = False
-        self._module = ""
         self._environment: dict[str, str | None] = {}
         self._events: tempfile.TemporaryDirectory[str] | None = None
-
-    def enter(self, module: str, *, wanted: bool) -> None:
-        """A test of `module` begins: where it is the module's first and no Ray is wanted, the one that is up stops."""
-        if module != self._module and not wanted:
-            self.stop()
-        self._module = module
 
     def start(self) -> None:
         """Nothing where it is up."""

@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from lineage.storage.folder import Folder
-from tests.support.outputs.lineage_query import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import drop_words, render_page, write_article
 from pipeline.demo.warcs import DemoPage, write_source
 from tests.support.inputs.tiny_crawl import inputs_of, make_tiny_crawl
 from tests.support.outputs.byte_search import everything, of_folder
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import ON_RAY, recipe, run, write_recipe
 
 MAILS = 3
