@@ -13,8 +13,7 @@ from tests.support.training.plans import mixtral, plan_of
 from trainer.model.attention import document_mask
 from trainer.model.sizes import model_config
 from trainer.model.transformer import Llama
-from trainer.planning.layout import PlannedLayout
-from trainer.planning.layout import num_parameters
+from trainer.planning.layout import PlannedLayout, num_parameters
 from trainer.planning.memory import (
     GptLayer,
     gpt_layer_activations,
