@@ -262,7 +262,7 @@ def _execute(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float]) 
     """When each forward and backward pass of `_in_order` was done, and the last action."""
     kinds = (times.forward, times.input, times.weight, times.input + times.weight)
     costs = [kind * share for kind in kinds for share in shares]
-    # When each pass was done, forward ones first. The last entries are the step's beginning, and what nothing waits for.
+    # When each pass was done, forward ones first; the last two: the step's beginning, and what nothing waits for.
     done = [0.0] * (2 * len(shares) * pipeline.num_micro_batches + 2)
     clock, send = [0.0] * pipeline.pp, times.send
     for rank, needed, made, cost, travels in _in_order(pipeline):
@@ -280,7 +280,8 @@ def _in_order(pipeline: PipelinePlan) -> list[tuple[int, int, int, int, bool]]:
     place of its cost, and whether what it waits for comes from another rank."""
     wanted = _dependencies(pipeline)
     start = 2 * pipeline.pp * pipeline.num_stages * pipeline.num_micro_batches
-    is_done, position, found = bytearray(start + 2), [0] * pipeline.pp, []
+    is_done, position = bytearray(start + 2), [0] * pipeline.pp
+    found: list[tuple[int, int, int, int, bool]] = []
     is_done[start] = True
     num_left = sum(map(len, wanted))
     while num_left > len(found):

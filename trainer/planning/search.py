@@ -346,7 +346,8 @@ class _Maker:
         """Every way in which data parallel ranks can hold the weights."""
         layout, room = core.layout, self.machine.usable_bytes
         mesh, choice = layout.mesh, core.choice
-        parts, ranks = layout.ranks, []
+        parts = layout.ranks
+        ranks: list[_RankBytes] = []
         for zero, shards in self._holdings(mesh):
             level = layout if zero == 3 else dataclasses.replace(layout, zero=zero)
             # A pipeline holds as much beside the shards whatever the level.
