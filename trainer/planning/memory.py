@@ -189,11 +189,12 @@ def layer_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     Context parallel that gathers keeps the keys and values of the whole sequence besides. In a layer with experts
     (`sparse`) `expert_activations` stands in SwiGLU's place."""
     config, tp = layout.config, layout.mesh.tp
-    heads = config.head_dim * (2 * config.num_heads + 2 * config.num_kv_heads)
+    pairs = config.num_kv_heads * (config.head_dim + config.value_dim)
+    heads = config.num_heads * (config.head_dim + config.value_dim) + pairs
     if layout.mesh.cp > 1 and layout.context.method == "gather":
-        heads += 2 * config.head_dim * config.num_kv_heads * layout.mesh.cp
+        heads += pairs * layout.mesh.cp
     hidden = 0.0 if sparse else config.width + 4 * config.hidden / tp
-    computed = config.width + heads / tp + hidden
+    computed = config.width + 2 * config.num_latent + heads / tp + hidden
     float32 = 4 * (config.num_heads / tp + 2 * config.head_dim + 2)
     per_token = stream_bytes(layout) * 2 * config.width / tp + layout.compute_bytes * computed + float32
     return layout.tokens * per_token + (expert_activations(layout) if sparse else 0.0)
@@ -215,7 +216,8 @@ def split_backward_bytes(layout: PlannedLayout, *, sparse: bool = False) -> floa
     """Bytes that a layer whose backward pass is split holds for the gradients of its weights: those of its products'
     outputs, and what was computed again."""
     config, experts = layout.config, layout.config.experts
-    outputs = config.head_dim * (config.num_heads + 2 * config.num_kv_heads) + config.width
+    outputs = config.head_dim * config.num_heads + config.width + config.num_latent
+    outputs += config.num_kv_heads * (config.head_dim + config.value_dim)
     if sparse and experts is not None:
         outputs += (experts.top_k + experts.num_shared) * 2 * experts.hidden
         outputs += (experts.top_k + (experts.num_shared > 0)) * config.width
@@ -235,8 +237,10 @@ def kept_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     config, tp, experts = layout.config, layout.mesh.tp, layout.config.experts
     kept = layout.tokens * stream_bytes(layout) * config.width / tp
     if layout.recompute == "selective":
-        attention = config.num_heads * (layout.compute_bytes * config.head_dim + 4) / tp
+        attention = config.num_heads * (layout.compute_bytes * config.value_dim + 4) / tp
         split = config.head_dim * (config.num_heads + config.num_kv_heads)
+        if config.latent is not None:
+            split = tp * config.num_latent
         if sparse and experts is not None:
             # Shared experts are one SwiGLU of so many times the width, with one output.
             hidden = (experts.top_k + experts.num_shared) * experts.hidden
