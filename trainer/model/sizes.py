@@ -25,7 +25,7 @@ there is no latent attention here. (Of DeepSeek-V3 the module that predicts one 
 _LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
     "llama": {"rope_theta": 1e4, "rms_norm_eps": 1e-6},
     "mixtral": {"rope_theta": 1e6, "rms_norm_eps": 1e-5, "num_key_value_heads": 8},
-    **dict.fromkeys(("deepseek", *_LATENT_KINDS), {"rope_theta": 1e4, "rms_norm_eps": 1e-6}),
+    **{kind: {"rope_theta": 1e4, "rms_norm_eps": 1e-6} for kind in ("deepseek", *_LATENT_KINDS)},
 }
 """By model_type, the keys that a config.json may leave out, and what they are then: the defaults of its class."""
 
@@ -62,7 +62,7 @@ class Experts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentAttention:
-    """Keys and values made from a latent of `kv_rank` numbers, queries from one of `query_rank` (None: from the stream);
+    """Keys and values made from a latent of `kv_rank` numbers, queries from one of `query_rank`, or from the stream;
     `rope_dim` of a key, the same for all heads, and of each query are rotated, `nope_dim` are not; a value has
     `value_dim` numbers (multi-head latent attention: DeepSeek-V2, 2405.04434, section 2.1)."""
 

@@ -37,12 +37,6 @@ def all_reduce_bytes(size: float, num_gpus: int) -> float:
     return 2 * ring_bytes(size, num_gpus)
 
 
-def zero_volume(num_parameters: float, stage: Literal[0, 1, 2, 3]) -> float:
-    """Parameters that a GPU sends in a step: 2Ψ for data parallelism and stages 1 and 2, 3Ψ for stage 3 (ZeRO,
-    1910.02054, section 7)."""
-    return (3 if stage == 3 else 2) * num_parameters
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
     """The way between the members of a group: its slowest link, gigabits a second and GPU over it, one way, and the
@@ -153,7 +147,7 @@ def all_to_all_path(num_gpus: int, machine: Machine, num_workers: int, experts: 
         num_gpus if stays_within(num_gpus, size, num_workers) else _fewest_members(1, num_gpus, size)
         for size in (machine.gpu_domain, machine.near_gpus)
     )
-    to_node, to_near, to_far = in_node - 1, max(0, in_pod - in_node), max(0, num_gpus - in_pod)
+    to_node, to_near, to_far = float(in_node - 1), max(0, in_pod - in_node), max(0, num_gpus - in_pod)
     once = 1.0
     if experts is not None and experts.num_groups > 1 and in_node * experts.num_groups >= num_gpus:
         once = min(1.0, experts.top_groups / experts.top_k)

@@ -1,55 +1,22 @@
-"""Memory of one GPU: the formulae of the papers, and what this trainer keeps, in four buckets. All in bytes."""
+"""Memory of one GPU: what this trainer keeps, in four buckets. All in bytes."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from trainer.model.sizes import ModelConfig
 from trainer.planning.layout import (
     ParameterCounts,
     Part,
     PlannedLayout,
-    Recompute,
     ShardCounts,
     layer_split,
     num_parameters,
 )
 from trainer.planning.schedules import HeldAtInstant, PipelinePlan, instants_of_ranks, round_size
 from trainer.recipe_tables.parallelism import PipelineTable
-
-
-def zero_bytes(num_parameters: float, num_gpus: int, stage: Literal[0, 1, 2, 3]) -> float:
-    """Model states of one GPU in mixed precision with Adam: 2 bytes a parameter, 2 a gradient, 12 of states (float32
-    weight, momentum, variance), of which the stage shards over `num_gpus` (ZeRO, 1910.02054, table 1, figure 1)."""
-    shared = {0: 0, 1: 12, 2: 14, 3: 16}[stage]
-    return num_parameters * ((16 - shared) + shared / num_gpus)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GptLayer:
-    """A layer of the GPT of 2205.05198: sequence length s, micro-batch b, width h, attention heads a."""
-
-    seq_len: int
-    micro_batch: int
-    width: int
-    num_heads: int
-
-
-def gpt_layer_activations(
-    layer: GptLayer, *, tp: int = 1, sequence_parallel: bool = False, recompute: Recompute = "none"
-) -> float:
-    """Bytes that a GPT layer keeps for backward at 16 bits (Korthikanti et al., 2205.05198, table 2).
-
-    sbh(10 + 24/t + 5as/(ht)); with sequence parallelism all of it is divided by t; selective recomputation drops
-    attention's 5as/h; full recomputation keeps the layer's input, 2sbh."""
-    sbh = layer.seq_len * layer.micro_batch * layer.width
-    if recompute == "full":
-        return 2.0 * sbh
-    attention = 5 * layer.num_heads * layer.seq_len / layer.width if recompute == "none" else 0.0
-    whole = 10 / tp if sequence_parallel else 10
-    return sbh * (whole + 24 / tp + attention / tp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,20 +10,18 @@ import pytest
 import torch
 
 from tests.support.training.plans import mixtral, plan_of
+from tests.trainer.planning.formulae import GptLayer, gpt_layer_activations, zero_bytes
 from trainer.model.attention import document_mask
 from trainer.model.sizes import model_config
 from trainer.model.transformer import Llama
 from trainer.planning.layout import PlannedLayout, num_parameters
 from trainer.planning.memory import (
-    GptLayer,
-    gpt_layer_activations,
     instants,
     layer_activations,
     memory,
     memory_of_rank,
     split_backward_bytes,
     stage_messages,
-    zero_bytes,
 )
 from trainer.planning.schedules import action_table, fullest_instants
 from trainer.recipe_tables.parallelism import Mesh, Schedule
