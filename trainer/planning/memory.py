@@ -198,7 +198,7 @@ def kept_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     """Bytes that a layer keeps for backward of one micro-batch, as `activation_checkpointing` says.
 
     full: its input. selective: also attention's output and the products that `trainer.parallel.recompute` keeps:
-    queries, values, gate, down (of experts and shared ones, gate and down)."""
+    queries, values, gate (of experts and shared ones, gate and down)."""
     if layout.recompute == "none":
         return layer_activations(layout, sparse=sparse)
     config, tp, experts = layout.config, layout.mesh.tp, layout.config.experts
@@ -213,7 +213,7 @@ def kept_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
             hidden = (experts.top_k + experts.num_shared) * experts.hidden
             products = (split + hidden + (experts.top_k + (experts.num_shared > 0)) * config.width) / tp
         else:
-            products = (split + config.hidden) / tp + config.width
+            products = (split + config.hidden) / tp
         kept += layout.tokens * (attention + layout.compute_bytes * products)
     return kept
 
