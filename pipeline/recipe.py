@@ -27,7 +27,8 @@ from stages.reading.options import DEFAULT_COMPRESSION_RATIO, DEFAULT_WINDOW_BYT
 from stages.steps.catalogue import CATALOGUE, StepTables
 from stages.steps.classifier import ClassifierTable, check_classifiers
 from stages.steps.decontaminate import DecontaminateTable
-from stages.steps.language import LanguageTable
+from stages.steps.fasttext_model import BUNDLED
+from stages.steps.language import LanguageTable, language_model
 from stages.steps.parse import ParseTable
 from stages.steps.url import UrlTable
 from stages.steps.user_step import StepTable, check_step_tables
@@ -313,7 +314,12 @@ def check_steps_of(recipe: PipelineRecipe) -> None:
 def _check_language(source: SourceTable, recipe: PipelineRecipe) -> None:
     """RecipeError where the quality rules would meet a text without a language, or one that they have no table for."""
     if "language" in source.steps:
-        check_languages(recipe.quality, recipe.language.keep)
+        try:
+            check_languages(recipe.quality, recipe.language.keep)
+        except RecipeError:
+            if recipe.language.model == BUNDLED:  # whose labels are at hand: one that it lacks is the nearer fault
+                language_model(recipe.language)
+            raise
     elif source.language is not None:
         check_languages(recipe.quality, (source.language,), source.name)
     elif not judges_any_language(recipe.quality):

@@ -27,13 +27,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one rule measured: `value` against `threshold` (None where the rule has none). Never page text."""
+    """What one rule measured: `value` against `threshold` (None where the rule has none). Never page text. `matched`
+    names what the value was measured against, where there are several: an item of a benchmark, as in
+    gsm8k.jsonl:17."""
 
     stage: str
     rule: str
     value: float | None = None
     threshold: float | None = None
     rejected: bool = False
+    matched: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

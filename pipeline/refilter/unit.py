@@ -340,6 +340,7 @@ def _finding(row: _Row) -> Finding:
         value=row["value"],
         threshold=row["threshold"],
         rejected=row["verdict"] == "reject",
+        matched=row.get("matched"),
     )
 
 

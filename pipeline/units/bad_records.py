@@ -144,10 +144,14 @@ def _too_many(read_results: Sequence[ReadResult], bad: BadRecords, allowed: floa
     return "\n".join(lines)
 
 
-def announcement(read_results: Iterable[ReadResult]) -> list[str]:
-    """What a run says of its faults when all inputs are read: the commonest with its traceback, a line for others."""
+def announcement(read_results: Sequence[ReadResult]) -> list[str]:
+    """What a run says of its faults when all inputs are read: the files with most unreadable records, a line each; of
+    what was raised the commonest with its traceback, a line for others."""
     faults = faults_of(read_results)
-    return [row.line() if place else row.with_traceback() for place, row in enumerate(faults[:_MOST_SHOWN])]
+    raised = [row.line() if place else row.with_traceback() for place, row in enumerate(faults[:_MOST_SHOWN])]
+    num_more = sum(bool(unit.unreadable) for unit in read_results) - _MOST_SHOWN
+    more = [f"unreadable: and of {num_more:,} more files"] if num_more > 0 else []
+    return [f"unreadable: {line}" for line in first_unreadable(read_results)] + more + raised
 
 
 def first_unreadable(read_results: Sequence[ReadResult]) -> list[str]:
