@@ -106,10 +106,18 @@ def inline(folder: Path, plain: dict[str, Any]) -> dict[bytes, Document | Reject
     return outcomes
 
 
-def test_an_encoder_on_actors_judges_as_it_does_inside_the_steps(tmp_path, texts, encoder) -> None:
-    plain = with_steps(tmp_path, texts, "classifier", classifier=[edu(encoder)])
-    summary = run(tmp_path, plain)
-    found, expected = findings_of(tmp_path), inline(tmp_path, plain)
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory, small_ray, texts, encoder) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+    """A run whose texts the encoder judged and that keeps them: its folder, its recipe, and what it came to."""
+    folder = tmp_path_factory.mktemp("judged")
+    plain = with_steps(folder, texts, "classifier", classifier=[edu(encoder)])
+    plain["run"]["keep_text"] = True
+    return folder, plain, run(folder, plain)
+
+
+def test_an_encoder_on_actors_judges_as_it_does_inside_the_steps(tmp_path, judged) -> None:
+    folder, plain, summary = judged
+    found, expected = findings_of(folder), inline(tmp_path, plain)
     assert found.keys() == expected.keys()
     assert 50 < summary["rejected"]["classifier"]["classifier.edu"] < 600
     for doc_id, outcome in expected.items():
@@ -288,11 +296,11 @@ def test_what_no_node_has_is_refused_by_stage_and_key(tmp_path, texts, encoder, 
         run(tmp_path, plain)
 
 
-def test_a_custom_resource_places_the_actors(tmp_path, texts, encoder) -> None:
-    judge = [edu(encoder, resources={"data": 1.0}, num_cpus=0.0)]
-    summary = run(tmp_path, with_steps(tmp_path, texts, "classifier", classifier=judge))
+def test_a_custom_resource_places_the_actors(tmp_path, texts) -> None:
+    own = step("Shout", resources={"data": 1.0}, num_cpus=0.0)
+    summary = run(tmp_path, with_steps(tmp_path, texts, f"{OWN}:Shout", step=own))
     lines = "\n".join(summary["datasets"][0]["lines"])
-    assert "MapBatches(classifier.edu)" in lines
+    assert f"MapBatches({OWN}:Shout)" in lines
 
 
 def test_texts_after_parse_are_kept_as_without_models(tmp_path, texts) -> None:
@@ -307,15 +315,13 @@ def test_texts_after_parse_are_kept_as_without_models(tmp_path, texts) -> None:
     assert kept[0] == kept[1]
 
 
-def test_a_run_from_an_earlier_output_asks_no_encoder_again_and_says_so(tmp_path, texts, encoder) -> None:
-    plain = with_steps(tmp_path, texts, "classifier", classifier=[edu(encoder)])
-    plain["run"]["keep_text"] = True
-    run(tmp_path, plain)
-    plain["run"]["output"] = str(tmp_path / "again" / "out")
-    plain["classifier"][0]["threshold"] = 0.6
-    changed = load(write_recipe(tmp_path / "changed.toml", plain))
+def test_a_run_from_an_earlier_output_asks_no_encoder_again_and_says_so(tmp_path, judged) -> None:
+    folder, plain, _ = judged
+    again = {**plain, "run": {**plain["run"], "output": str(tmp_path / "out")}}
+    again["classifier"] = [{**plain["classifier"][0], "threshold": 0.6}]
+    changed = load(write_recipe(tmp_path / "changed.toml", again))
     with pytest.raises(RecipeError, match=r"classifier\.edu is an encoder, which a run from an earlier output"):
-        process.run(changed, ProgressReporter(quiet=True), from_output=str(tmp_path / "out"))
+        process.run(changed, ProgressReporter(quiet=True), from_output=str(folder / "out"))
 
 
 def test_fragments_are_gone_from_a_finished_unit(tmp_path, texts, monkeypatch) -> None:
