@@ -204,11 +204,11 @@ def test_the_unit_that_took_its_process_down_is_isolated_by_the_next_call(tmp_pa
     phase = Phase(
         name="read",
         operator="read",
-        stage="read",
+        kind="read",
         task=die_of_one,
         result=Told,
         job=Work(out.url, 1),
-        items=[Piece(number) for number in range(3)],
+        units=[Piece(number) for number in range(3)],
         isolate=lambda job: replace(job, isolated=True),
     )
     with pytest.raises(GoneError):

@@ -17,7 +17,7 @@ from pipeline.cli.commands import parse_command
 from pipeline.cli.corpus.summary import show_summary
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
-from pipeline.report.run_summary import RunSummary
+from pipeline.results.run_summary import RunSummary
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run, write_recipe
 

@@ -100,9 +100,9 @@ def test_the_units_of_a_stage_reserve_what_ray_says_or_what_the_stage_says() -> 
 @pytest.mark.parametrize(
     ("stages", "said"),
     [
-        ({"write": {"cpus": 99.0}}, r"no node has CPU 99, which a unit of the stage write needs; .*"
+        ({"write": {"cpus": 99.0}}, r"no node has CPU 99, which a unit of kind write needs; .*"
          r"Change ray\.stages\.write\.cpus, or add such nodes"),
-        ({"read": {"gpus": 0.5}}, r"no node has CPU 1, GPU 0\.5, which a unit of the stage read needs; .*"
+        ({"read": {"gpus": 0.5}}, r"no node has CPU 1, GPU 0\.5, which a unit of kind read needs; .*"
          r"Change ray\.unit_cpus or ray\.stages\.read\.gpus, or"),
         ({"join": {"resource": "dta"}}, r"no node has CPU 1, dta 0\.001, .*"
          r"Change ray\.unit_cpus or ray\.stages\.join\.resource, or"),

@@ -270,7 +270,7 @@ def test_a_training_whose_node_is_killed_goes_on_from_its_checkpoint_to_the_same
         (
             "run",
             "ray.unit_resource=gpu_node",
-            "no node has CPU 1, gpu_node 0.001, which a unit of the stage read needs; the cluster",
+            "no node has CPU 1, gpu_node 0.001, which a unit of kind read needs; the cluster",
         ),
         ("train", "train.resources.cpus=64", "no node has CPU 64, which a training worker needs; the cluster has"),
         ("train", "train.resources.gpus=1", "no node has CPU 1, GPU 1, which a training worker needs; the cluster has"),

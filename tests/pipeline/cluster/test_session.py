@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -18,7 +19,7 @@ from lineage.recipe import load_recipe
 from pipeline.cli.main import main
 from pipeline.cluster.address import check_answers
 from pipeline.cluster.capacity import ResourceError
-from pipeline.cluster.session import RayStartError, folder_for_sockets, ray_session
+from pipeline.cluster.session import RayStartError, _private_folder, folder_for_sockets, ray_session
 from tests.support.outputs.runs import ON_RAY, recipe, write_recipe
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.shared_ray import SHARED
@@ -279,8 +280,9 @@ def test_a_ray_that_does_not_come_up_twice_is_told_in_two_lines(tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.glob("start-*")) == ["start-1", "start-2"]
 
 
-LONGEST = 37 - len(f"/ray-{os.getuid()}")
-"""Bytes of a folder in which a socket below Ray's own folder of this user still has a path that fits."""
+LONGEST = 37 - max(len(f"/ray-{os.getuid()}"), len("/ray-abcdefgh"))
+"""Bytes of a folder in which a socket below Ray's own folder of this user still has a path that fits, also where the
+usual name of that folder is somebody else's."""
 
 
 @pytest.fixture
@@ -320,6 +322,19 @@ def test_a_tmpdir_that_is_short_enough_is_where_ray_makes_its_folder(monkeypatch
         monkeypatch.setenv("RAY_TMPDIR", "/" + "t" * (num_bytes - 1))
         with folder_for_sockets() as options:
             assert (options == {}) == is_usual
+
+
+def test_a_socket_fits_below_a_folder_whose_usual_name_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tempfile.mkdtemp(prefix="t" * (LONGEST - len("/tmp/12345678")), dir="/tmp")
+    monkeypatch.setenv("RAY_TMPDIR", folder)
+    os.mkdir(f"{folder}/ray-{os.getuid()}", 0o777)
+    os.chmod(f"{folder}/ray-{os.getuid()}", 0o777)
+    with folder_for_sockets() as options, socket.socket(socket.AF_UNIX) as one:
+        assert options == {}
+        sockets = Path(_private_folder()) / "session_2026-01-01_00-00-00_000000_4194304/sockets"
+        sockets.mkdir(parents=True)
+        one.bind(str(sockets / "plasma_store.1"))
+    shutil.rmtree(folder)
 
 
 def test_a_tmpdir_that_is_too_long_is_told_with_how_much_where_no_short_one_can_be(

@@ -158,6 +158,9 @@ def test_the_command_puts_recipes_side_by_side_and_tells_what_it_did_not_look_at
     assert (first["changed"], first["total"]["lost"]) == ([], 0)
     assert (second["changed"], second["not_looked_at"]) == (["quality.min_words"], ["dedup.near"])
     assert second["total"]["lost"] > 0
+    assert main(["tune", "--from", str(crawl / "out"), "--set", "quality.min_words=400", "--json"]) == 0
+    [own] = json.loads(capsys.readouterr().out)
+    assert (own["changed"], own["total"]) == (["quality.min_words"], second["total"])
     assert main(call) == 0
     told = capsys.readouterr().out
     assert "lost by gopher_quality.too_few_words" in told

@@ -61,11 +61,11 @@ def test_large_items_are_begun_first_and_answers_come_in_the_order_of_the_items(
     phase = Phase(
         name="pieces",
         operator="pieces",
-        stage="read",
+        kind="read",
         task=do,
         result=PieceResult,
         job=str(out),
-        items=pieces,
+        units=pieces,
         size=lambda piece: piece.size,
         watch=lambda result: seen.append(result.name),
     )

@@ -15,11 +15,11 @@ from lineage.storage.folder import Folder
 from pipeline.demo.crawl import make_crawl
 from pipeline.demo.pages import write_article
 from pipeline.inspect.tune import tune
-from pipeline.parquet.rows import read_rows
 from pipeline.recipe import recipe_of, tables_of
 from pipeline.report.collect import collect
 from pipeline.report.data import ReportData, RuleRow, RuleValues
-from pipeline.report.excerpts import PER_CHOICE
+from pipeline.results.excerpts import PER_CHOICE
+from pipeline.results.rows import read_rows
 from stages.rules import offending_lines
 from stages.steps.catalogue import rules_of
 from tests.support.outputs.lineage_query import query

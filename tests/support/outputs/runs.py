@@ -17,8 +17,10 @@ from lineage.ids import content_hash
 from lineage.storage.folder import Folder
 from lineage.store.digest import logical_digest
 from pipeline import process
+from pipeline.phases.phase import Run
 from pipeline.phases.progress import ProgressReporter
-from pipeline.recipe import load
+from pipeline.plan import RunPlan
+from pipeline.recipe import PipelineRecipe, RayTable, RunTable, SourceTable, load
 from tests.support.stores.s3_process import s3_process
 
 MADE_FROM_BYTES = ("shards/", "documents/", "dedup/", "index.json", "excerpts.parquet")
@@ -64,6 +66,14 @@ def run(folder: Path, plain: dict[str, Any], from_output: str | None = None) -> 
     folder.mkdir(parents=True, exist_ok=True)
     loaded = load(write_recipe(folder / "recipe.toml", plain))
     return process.run(loaded, ProgressReporter(quiet=True), from_output=from_output).to_json()
+
+
+def run_in(folder: Path, **ray: Any) -> Run:
+    """A run into this folder whose inputs are nobody's concern, for phases of other units than input files."""
+    source = SourceTable(name="none", inputs=("none",))
+    whole = PipelineRecipe(run=RunTable(name="test", output=str(folder)), source=(source,), ray=RayTable(**ray))
+    plan = RunPlan(recipe=whole, out=Folder(str(folder)), units=(), identity={}, key="")
+    return Run(plan=plan, reporter=ProgressReporter(quiet=True))
 
 
 def fingerprint(out: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Model stages of a run: encoders and classes on actors of their own, with the bytes that steps alone would give."""
+"""Model steps of a run: encoders and classes on actors of their own, with the bytes that steps alone would give."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lineage.recipe import RecipeError
 from pipeline import process
 from pipeline.cluster.capacity import ResourceError
 from pipeline.cluster.dataset import WorkerDiedError
-from pipeline.model_stages import phase
-from pipeline.model_stages.actors import models_of, plan_actors
-from pipeline.model_stages.phase import DEVICES
+from pipeline.model_steps import phase
+from pipeline.model_steps.actors import models_of, plan_actors
+from pipeline.model_steps.phase import DEVICES
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.steps import step_tables
 from pipeline.plan import plan_run
@@ -106,18 +106,10 @@ def inline(folder: Path, plain: dict[str, Any]) -> dict[bytes, Document | Reject
     return outcomes
 
 
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory, small_ray, texts, encoder) -> tuple[Path, dict[str, Any], dict[str, Any]]:
-    """A run whose texts the encoder judged and that keeps them: its folder, its recipe, and what it came to."""
-    folder = tmp_path_factory.mktemp("judged")
-    plain = with_steps(folder, texts, "classifier", classifier=[edu(encoder)])
-    plain["run"]["keep_text"] = True
-    return folder, plain, run(folder, plain)
-
-
-def test_an_encoder_on_actors_judges_as_it_does_inside_the_steps(tmp_path, judged) -> None:
-    folder, plain, summary = judged
-    found, expected = findings_of(folder), inline(tmp_path, plain)
+def test_an_encoder_on_actors_judges_as_it_does_inside_the_steps(tmp_path, texts, encoder, capfd) -> None:
+    plain = with_steps(tmp_path, texts, "classifier", classifier=[edu(encoder)])
+    summary = run(tmp_path, plain)
+    found, expected = findings_of(tmp_path), inline(tmp_path, plain)
     assert found.keys() == expected.keys()
     assert 50 < summary["rejected"]["classifier"]["classifier.edu"] < 600
     for doc_id, outcome in expected.items():
@@ -130,6 +122,7 @@ def test_an_encoder_on_actors_judges_as_it_does_inside_the_steps(tmp_path, judge
             assert status == "kept"
     assert set(summary["devices"]) == {"classifier.edu"}
     assert re.fullmatch("cpu [A-Z0-9]+", summary["devices"]["classifier.edu"])
+    assert ".cc:" not in capfd.readouterr().err, "a line of Ray's own core"
 
 
 def test_equal_bytes_with_one_and_two_actors_of_two_models_with_steps_between(tmp_path, texts, encoder) -> None:
@@ -250,7 +243,7 @@ def test_another_kind_of_device_is_refused_before_it_scores(tmp_path, texts) -> 
 
 
 @pytest.mark.slow
-def test_ten_deaths_in_a_model_stage_change_no_byte(tmp_path, texts, events) -> None:
+def test_ten_deaths_in_a_model_step_change_no_byte(tmp_path, texts, events) -> None:
     own = step("DiesTenTimes", batch_size=16, num_cpus=0.5, actors=[2, 2])
     more = {"num_cpus": 2, "retries": 10}  # a fragment may bear all ten
     plain = with_steps(tmp_path / "killed", texts, f"{OWN}:DiesTenTimes", step=own, ray=more)
@@ -315,13 +308,15 @@ def test_texts_after_parse_are_kept_as_without_models(tmp_path, texts) -> None:
     assert kept[0] == kept[1]
 
 
-def test_a_run_from_an_earlier_output_asks_no_encoder_again_and_says_so(tmp_path, judged) -> None:
-    folder, plain, _ = judged
-    again = {**plain, "run": {**plain["run"], "output": str(tmp_path / "out")}}
-    again["classifier"] = [{**plain["classifier"][0], "threshold": 0.6}]
-    changed = load(write_recipe(tmp_path / "changed.toml", again))
+def test_a_run_from_an_earlier_output_asks_no_encoder_again_and_says_so(tmp_path, texts, encoder) -> None:
+    plain = with_steps(tmp_path, texts, "classifier", classifier=[edu(encoder)])
+    plain["run"]["keep_text"] = True
+    run(tmp_path, plain)
+    plain["run"]["output"] = str(tmp_path / "again" / "out")
+    plain["classifier"][0]["threshold"] = 0.6
+    changed = load(write_recipe(tmp_path / "changed.toml", plain))
     with pytest.raises(RecipeError, match=r"classifier\.edu is an encoder, which a run from an earlier output"):
-        process.run(changed, ProgressReporter(quiet=True), from_output=str(folder / "out"))
+        process.run(changed, ProgressReporter(quiet=True), from_output=str(tmp_path / "out"))
 
 
 def test_fragments_are_gone_from_a_finished_unit(tmp_path, texts, monkeypatch) -> None:
