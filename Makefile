@@ -23,7 +23,9 @@ $(READY): pyproject.toml setup.py $(COMPILED)
 demo: $(READY)
 	@$(BIN)/sluice demo --out demo-out
 
-# Two processes take the files in turns, in the order of tests/conftest.py.
+# Two processes take the files in turns, in the order of tests/conftest.py. The many processes that tests start, Ray's
+# workers among them, find our modules compiled.
+test test-all: export PYTHONDONTWRITEBYTECODE =
 TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
 test: $(READY)
 	$(BIN)/pytest $(TOGETHER)

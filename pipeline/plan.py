@@ -7,6 +7,7 @@ every later call.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import platform
@@ -289,8 +290,14 @@ def encoder_libraries() -> tuple[str, ...]:
 def versions(*more: str) -> dict[str, str]:
     """The versions that shape bytes: of libraries, of Python (whose release fixes its Unicode tables) and the
     processor's architecture."""
-    found = {name: importlib.metadata.version(name) for name in (*shaping_libraries(), "sluice", *more)}
+    found = {name: _version(name) for name in (*shaping_libraries(), "sluice", *more)}
     return found | {"python": platform.python_version(), "machine": platform.machine()}
+
+
+@functools.cache
+def _version(distribution: str) -> str:
+    """Of an installed distribution; to find its metadata takes milliseconds."""
+    return importlib.metadata.version(distribution)
 
 
 def probe(found: Input) -> str:

@@ -56,6 +56,13 @@ def served(out: str) -> Iterator[str]:
         server.wait(20)
 
 
+@pytest.fixture(scope="module")
+def shown(out: str) -> Iterator[tuple[str, str]]:
+    """(address with token, the output) of a page that is being served to all tests that only look at it."""
+    with served(out) as address:
+        yield address, out
+
+
 @pytest.fixture
 def page(out: str, tmp_path: Path) -> Iterator[tuple[str, str]]:
     """(address with token, a fresh copy of the output) of a page that is being served."""
@@ -83,11 +90,19 @@ def listening() -> Iterator[tuple[str, list[dict[str, str]]]]:
         yield f"{url}/", heard
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Any]:
-    with chromium(tmp_path / "chromium") as running:
-        running.implicitly_wait(60)  # a click returns before the page that it leads to is there
+@pytest.fixture(scope="module")
+def running_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as running:
         yield running
+
+
+@pytest.fixture
+def browser(running_browser: Any) -> Any:
+    """With no page open and no cookie."""
+    running_browser.get("about:blank")
+    running_browser.execute_cdp_cmd("Network.clearBrowserCookies", {})
+    running_browser.implicitly_wait(60)  # a click returns before the page that it leads to is there
+    return running_browser
 
 
 def doc_id_of(out: str, url: str) -> str:
@@ -114,10 +129,10 @@ def test_a_person_finds_a_document_reads_its_story_and_purges_it(page: tuple[str
     assert query(Folder(out), 'SELECT purge_id, "by", reason FROM purges').rows == [(purge_id, "tester", "takedown")]
 
 
-def test_markup_in_a_url_is_shown_and_never_run(page: tuple[str, str], browser: Any) -> None:
+def test_markup_in_a_url_is_shown_and_never_run(shown: tuple[str, str], browser: Any) -> None:
     from selenium.webdriver.common.by import By
 
-    address, out = page
+    address, out = shown
     browser.get(address)
     browser.get(browser.current_url + "document/" + doc_id_of(out, HOSTILE))
     assert browser.find_element(By.TAG_NAME, "h1").text == HOSTILE
@@ -192,10 +207,12 @@ def prose(seed: int) -> str:
     return write_article("en", random.Random(seed)).text
 
 
-def test_report_and_page_lead_to_each_other_and_figures_to_their_documents(page: tuple[str, str], browser: Any) -> None:
+def test_report_and_page_lead_to_each_other_and_figures_to_their_documents(
+    shown: tuple[str, str], browser: Any
+) -> None:
     from selenium.webdriver.common.by import By
 
-    address, out = page
+    address, out = shown
     browser.get(address + "&to=report")
     assert browser.current_url.endswith("/report") and "token" not in browser.current_url
     assert browser.find_element(By.CSS_SELECTOR, "header .command").text.endswith("/out --serve")
@@ -216,8 +233,8 @@ def test_report_and_page_lead_to_each_other_and_figures_to_their_documents(page:
     assert len(browser.find_elements(By.CSS_SELECTOR, "#rows tr")) - 1 == num
 
 
-def test_a_deep_link_leads_into_the_page_and_nowhere_else(page: tuple[str, str]) -> None:
-    address, out = page
+def test_a_deep_link_leads_into_the_page_and_nowhere_else(shown: tuple[str, str]) -> None:
+    address, out = shown
     doc_id = doc_id_of(out, HOSTILE)
     for wanted, end in (("report", "/report"), (f"document/{doc_id}", f"/document/{doc_id}"), ("sql", "/sql")):
         answer = requests.get(f"{address}&to={wanted}", allow_redirects=False, timeout=30)
@@ -227,10 +244,10 @@ def test_a_deep_link_leads_into_the_page_and_nowhere_else(page: tuple[str, str])
         assert answer.headers["Location"].count("/") == 2 and "evil" not in answer.headers["Location"]
 
 
-def test_the_sql_box_reads_and_never_writes(page: tuple[str, str], browser: Any) -> None:
+def test_the_sql_box_reads_and_never_writes(shown: tuple[str, str], browser: Any) -> None:
     from selenium.webdriver.common.by import By
 
-    address, out = page
+    address, out = shown
     browser.get(address + "&to=sql")
     box = browser.find_element(By.TAG_NAME, "textarea")
     box.send_keys("SELECT doc_id, url FROM documents WHERE url LIKE '%/3'")
@@ -244,14 +261,14 @@ def test_the_sql_box_reads_and_never_writes(page: tuple[str, str], browser: Any)
         assert "root:" not in browser.page_source
 
 
-def test_without_the_token_nothing_is_shown(page: tuple[str, str]) -> None:
-    address = page[0].split("?")[0]
+def test_without_the_token_nothing_is_shown(shown: tuple[str, str]) -> None:
+    address = shown[0].split("?")[0]
     assert requests.get(address, timeout=30).status_code == 401
     assert requests.get(address + "?token=guess", timeout=30).status_code == 401
 
 
-def test_another_name_for_this_host_is_refused(page: tuple[str, str]) -> None:
-    assert requests.get(page[0], headers={"Host": "attacker.example.org"}, timeout=30).status_code == 403
+def test_another_name_for_this_host_is_refused(shown: tuple[str, str]) -> None:
+    assert requests.get(shown[0], headers={"Host": "attacker.example.org"}, timeout=30).status_code == 403
 
 
 def test_another_page_cannot_purge(page: tuple[str, str]) -> None:
@@ -266,9 +283,9 @@ def test_another_page_cannot_purge(page: tuple[str, str]) -> None:
     assert query(Folder(out), "SELECT count(*) FROM purges").rows == [(0,)]
 
 
-def test_what_is_unknown_is_a_page_that_says_so(page: tuple[str, str]) -> None:
+def test_what_is_unknown_is_a_page_that_says_so(shown: tuple[str, str]) -> None:
     session = requests.Session()
-    base = session.get(page[0], timeout=30).url
+    base = session.get(shown[0], timeout=30).url
     answer = session.get(base + "document/" + "0" * 32, timeout=30)
     assert answer.status_code == 404
     assert "no document" in answer.text
@@ -288,11 +305,11 @@ def test_two_pages_at_once_do_not_log_each_other_out(out: str) -> None:
         assert len({cookie.name for cookie in session.cookies}) == 2, "one server's cookie took the other's place"
 
 
-def test_no_other_port_is_sent_what_opens_the_page(page: tuple[str, str]) -> None:
+def test_no_other_port_is_sent_what_opens_the_page(shown: tuple[str, str]) -> None:
     """Browsers send a cookie to every port of its host: only its path keeps it from the servers of others."""
     session = requests.Session()
-    base = session.get(page[0], timeout=30).url
-    token = page[0].partition("token=")[2]
+    base = session.get(shown[0], timeout=30).url
+    token = shown[0].partition("token=")[2]
     secrets = {token, *(str(cookie.value) for cookie in session.cookies)}
     with listening() as (other, heard):
         for path in ("", "search?q=a", "purge"):
@@ -303,11 +320,11 @@ def test_no_other_port_is_sent_what_opens_the_page(page: tuple[str, str]) -> Non
     assert stolen.status_code == 401, "the path alone, or the token as a cookie, opens nothing"
 
 
-def test_a_browser_keeps_two_pages_open_and_tells_a_third_server_nothing(page: tuple[str, str], browser: Any) -> None:
+def test_a_browser_keeps_two_pages_open_and_tells_a_third_server_nothing(shown: tuple[str, str], browser: Any) -> None:
     from selenium.webdriver.common.by import By
 
-    with served(page[1]) as second, listening() as (other, heard):
-        browser.get(page[0])
+    with served(shown[1]) as second, listening() as (other, heard):
+        browser.get(shown[0])
         first = browser.current_url
         browser.get(second)
         browser.get(other)
