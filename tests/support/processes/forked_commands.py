@@ -18,7 +18,6 @@ import tempfile
 import traceback
 from typing import IO, Any, NoReturn
 
-
 _MOST_SECONDS = 900
 """A call that hangs is ended by SIGALRM."""
 
@@ -53,7 +52,7 @@ def load(names: list[str]) -> None:
         if name not in sys.modules and not name.startswith(("__", "sluice_")):
             try:
                 importlib.import_module(name)
-            except Exception:  # noqa: BLE001, S112 - a module may ask for anything; each call imports for itself too
+            except Exception:  # noqa: BLE001 - a module may ask for anything; each call imports for itself too
                 continue
 
 
