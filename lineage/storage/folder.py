@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import glob
 import fcntl
+import glob
 import io
 import os
 import re

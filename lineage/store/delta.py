@@ -224,7 +224,7 @@ def append(out: Folder, name: str, rows: pa.Table, transaction_id: str) -> bool:
     prefix = f"fact-{content_hash(transaction_id.encode()).hex()[:16]}"
     if table.transaction_version(transaction_id) is not None:
         _sync_commits(out, name, table.version() - 1)  # the call that committed may have died before
-        _drop_others(out, name, prefix, _paths(table))
+        _drop_others(out, name, prefix, _paths(table), sums)
         return False
     file = publish_rows(out, name, prefix, rows)
     out.sync()
@@ -244,7 +244,7 @@ def append(out: Folder, name: str, rows: pa.Table, transaction_id: str) -> bool:
             time.sleep(random.uniform(0, min(1.0, 0.01 * 2 ** min(attempt, 7))))
         else:
             _sync_commits(out, name, before)
-            _drop_others(out, name, prefix, [file.path])
+            _drop_others(out, name, prefix, [file.path], sums)
             _gather(out, name)
             return True
     raise StoreError(f"{table_uri(out, name)}: {_ATTEMPTS} commits lost the race; is another writer stuck? Try again")
@@ -305,19 +305,21 @@ def _gather(out: Folder, name: str) -> None:
         table_folder(out, name).remove(file.path)
     else:
         _sync_commits(out, name, table.version() - 1)
-        _drop_others(out, name, prefix, [file.path])
+        _drop_others(out, name, prefix, [file.path], log_sums(out))
 
 
-def _drop_others(out: Folder, name: str, prefix: str, committed: Collection[str]) -> None:
+def _drop_others(out: Folder, name: str, prefix: str, committed: Collection[str], sums: LogSums) -> None:
     """Remove what calls that failed or died left of files with this prefix, one of which is `committed`: of no other
-    can a commit come. (One that was gathered since is in earlier versions of the table, and stays.)"""
+    can a commit come. One that was gathered since is in earlier versions of the table, and stays; so does one that was
+    summed meanwhile."""
     from lineage.store.write import table_folder
 
     folder = table_folder(out, name)
     folder.drop_dead(prefix)
     if not out.is_remote and any(path.startswith(prefix) for path in committed):
         for path in os.listdir(folder.url):
-            if path.startswith(f"{prefix}-") and path not in committed:
+            is_other = path.startswith(f"{prefix}-") and path not in committed
+            if is_other and not sums.has(f"lineage/{name}/{path}"):
                 folder.remove(path)
 
 

@@ -32,7 +32,7 @@ _OF_ATTEMPT: Final = re.compile(r"attempt-\d+|batches-\d+-\d+-\d+-\d+")
 """What an attempt writes down is its own."""
 
 
-_KEPT: Final = "SELECT doc_id FROM documents WHERE status = 'kept' ORDER BY doc_id LIMIT 1"
+_KEPT: Final = "SELECT doc_id FROM documents WHERE status = 'kept' ORDER BY doc_id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,19 +95,7 @@ class Cases:
                 other = ("run", str(self._folder / "other.toml"), "--from", f"{top}/out")
                 return Case(arguments=other, begin=self._finished, result=_corpus("other"), outs=("out", "other"))
             case ["purge"]:
-                documents = query(Folder(str(self._finished / "out")), _KEPT).rows
-                purge = (
-                    "purge",
-                    f"{top}/out",
-                    "--doc",
-                    documents[0][0],
-                    "--reason",
-                    "a test",
-                    "--by",
-                    "a test",
-                    "--apply",
-                )
-                return Case(arguments=purge, begin=self._finished, result=_purged, outs=("out",))
+                return self.purge(0)
             case ["train"]:
                 return self._train
             case ["mix", "run"]:
@@ -120,6 +108,22 @@ class Cases:
                 copy = ("export", f"{top}/out", "--format", form, "--address", "none", "--to", f"{top}/copy")
                 return Case(arguments=copy, begin=self._finished, result=_bytes("copy"), outs=("out",))
         raise KeyError(name)
+
+    def purge(self, number: int) -> Case:
+        """The purge of the kept document of that number, by their ids."""
+        doc_id = query(Folder(str(self._finished / "out")), _KEPT).rows[number][0]
+        call = (
+            "purge",
+            f"{self._disk.top}/out",
+            "--doc",
+            str(doc_id),
+            "--reason",
+            "a test",
+            "--by",
+            "a test",
+            "--apply",
+        )
+        return Case(arguments=call, begin=self._finished, result=_purged, outs=("out",))
 
     @functools.cached_property
     def _run(self) -> Case:
@@ -148,7 +152,7 @@ class Cases:
 
 
 def _few_documents(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Ten of them and a duplicate in three files: what a run does to the disk is in its phases, not in its documents."""
+    """Ten of them and a duplicate, in three files: what a run does to the disk hangs on its phases, not on these."""
     rng = random.Random(0)
     told = [write_article("en", rng) for _ in range(6)]
     pages = [
