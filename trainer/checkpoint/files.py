@@ -31,8 +31,10 @@ class _Files(FileSystemBase):
     @contextmanager
     def create_stream(self, path: str | os.PathLike[str], mode: str) -> Generator[io.IOBase, None, None]:
         remote = is_remote(str(path))
-        opened = filesystem(str(path)).open(str(path), mode) if remote else open(path, mode)
-        with naming_path(str(path)), opened as file:
+        with (
+            naming_path(str(path)),
+            filesystem(str(path)).open(str(path), mode) if remote else open(path, mode) as file,
+        ):
             if mode == "rb":
                 yield cast(io.IOBase, file)
                 return

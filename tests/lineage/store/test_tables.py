@@ -315,9 +315,7 @@ def test_a_fact_is_appended_once_however_often_it_is_told(tmp_path: Path) -> Non
     assert len(Folder(out.at("lineage/cache_sweeps")).names()) == 3 + 2
 
 
-def test_what_failed_tries_left_of_a_fact_goes_once_it_has_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_failed_tries_left_of_a_fact_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, table = Folder(str(tmp_path)), tmp_path / "lineage" / "cache_sweeps"
     make_store(out)
 

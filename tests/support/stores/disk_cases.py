@@ -78,7 +78,7 @@ class Cases:
     """Each command by name; what one writes is where another begins."""
 
     def __init__(self, folder: Path, disk: Disk) -> None:
-        self._folder, self._disk = folder, disk
+        self._folder, self.disk = folder, disk
         sources, tokenizer = _few_documents(folder), tiny_tokenizer(folder)
         tables = {"ray": {"address": "none"}, "run": {"keep_text": True}, "tokenize": {"encoding": tokenizer}}
         for name in ("out", "other"):
@@ -87,7 +87,7 @@ class Cases:
         self._training = _training(disk.top, folder)
 
     def named(self, name: str) -> Case:
-        top = str(self._disk.top)
+        top = str(self.disk.top)
         match name.split():
             case ["run"]:
                 return self._run
@@ -112,18 +112,8 @@ class Cases:
     def purge(self, number: int) -> Case:
         """The purge of the kept document of that number, by their ids."""
         doc_id = query(Folder(str(self._finished / "out")), _KEPT).rows[number][0]
-        call = (
-            "purge",
-            f"{self._disk.top}/out",
-            "--doc",
-            str(doc_id),
-            "--reason",
-            "a test",
-            "--by",
-            "a test",
-            "--apply",
-        )
-        return Case(arguments=call, begin=self._finished, result=_purged, outs=("out",))
+        call = ("purge", f"{self.disk.top}/out", "--doc", str(doc_id), "--reason", "a test", "--by", "a test")
+        return Case(arguments=(*call, "--apply"), begin=self._finished, result=_purged, outs=("out",))
 
     @functools.cached_property
     def _run(self) -> Case:
@@ -145,10 +135,10 @@ class Cases:
 
     def _then(self, case: Case, name: str) -> Path:
         """What the disk holds when the case ended well."""
-        self._disk.renew(case)
-        ended = self._disk.call(case)
+        self.disk.renew(case)
+        ended = self.disk.call(case)
         assert ended.code == 0, ended.said
-        return Path(shutil.copytree(self._disk.top, self._folder / name))
+        return Path(shutil.copytree(self.disk.top, self._folder / name))
 
 
 def _few_documents(folder: Path) -> dict[str, tuple[str, ...]]:
