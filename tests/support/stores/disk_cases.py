@@ -79,7 +79,7 @@ class Cases:
 
     def __init__(self, folder: Path, disk: Disk) -> None:
         self._folder, self.disk = folder, disk
-        sources, tokenizer = _few_documents(folder), tiny_tokenizer(folder)
+        sources, tokenizer = few_documents(folder), tiny_tokenizer(folder)
         tables = {"ray": {"address": "none"}, "run": {"keep_text": True}, "tokenize": {"encoding": tokenizer}}
         for name in ("out", "other"):
             write_recipe(folder / f"{name}.toml", recipe(str(disk.top / name), sources, **tables))
@@ -141,7 +141,7 @@ class Cases:
         return Path(shutil.copytree(self.disk.top, self._folder / name))
 
 
-def _few_documents(folder: Path) -> dict[str, tuple[str, ...]]:
+def few_documents(folder: Path) -> dict[str, tuple[str, ...]]:
     """Ten of them and a duplicate, in three files: what a run does to the disk hangs on its phases, not on these."""
     rng = random.Random(0)
     told = [write_article("en", rng) for _ in range(6)]
@@ -182,7 +182,7 @@ def _training(top: Path, folder: Path) -> Path:
             "checkpoint": {"every": 3},
             "record_batches": True,
         },
-        "mix": {"runs": 3, "replicates": 1, "held_out": 0, "targets": {"web": 1.0}, "proxy": {"tokens": 4 * 2 * 64}},
+        "mix": {"runs": 4, "replicates": 1, "held_out": 0, "targets": {"web": 1.0}, "proxy": {"tokens": 4 * 2 * 64}},
     }
     (folder / "training.toml").write_text(tomli_w.dumps(plain))
     return folder / "training.toml"
