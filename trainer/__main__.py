@@ -21,7 +21,7 @@ from trainer.loop import LaunchContext, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import join_process_group, stop_on_sigterm
 from trainer.recovery.attempts import FencedOutError
-from trainer.recovery.faults import TrainingStoppedError
+from trainer.recovery.repeats import TrainingStoppedError
 from trainer.replay.call import Replay, prepare_replay
 from trainer.replay.certificate import CertificateError, certify_replay
 from trainer.replay.options import add_replay, check_replay

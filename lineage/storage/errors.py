@@ -25,6 +25,10 @@ class ForbiddenError(StorageError, PermissionError):
     """The store refuses: keys are missing, wrong, or may not do this."""
 
 
+class NoBucketError(StorageError, FileNotFoundError):
+    """There is no such bucket."""
+
+
 @contextmanager
 def naming_path(path: str) -> Iterator[None]:
     """An error of the disk as a StorageError that names `path`: the system's error on an open file names none."""

@@ -22,7 +22,7 @@ from lineage.recipe import RecipeError
 from pipeline.cluster.address import reachable
 from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
 from pipeline.cluster.environment import set_ray_environment
-from pipeline.cluster.local_services import without_cluster_actors, without_cluster_processes
+from pipeline.cluster.local_services import without_cluster_actors, without_cluster_processes, without_driver_lines
 from pipeline.recipe import IN_PROCESS, RayTable
 
 _log = logging.getLogger(__name__)
@@ -229,7 +229,7 @@ def start_or_join(address: str, options: Mapping[str, Any]) -> None:
     no address."""
     import ray
 
-    with reachable(address):
+    with reachable(address), without_driver_lines():
         if address != "local":
             ray.init(address=address, **options)
             return

@@ -25,11 +25,11 @@ from lineage.purge.purged_sets import PURGED_RULE
 from lineage.purge.rewrite import erase_parsed_texts
 from lineage.storage.folder import Folder
 from lineage.store import tables
-from pipeline.parquet.rows import RowWriter
 from pipeline.plan import Unit
-from pipeline.report.excerpts import ExcerptKeeper
-from pipeline.report.faults import FaultTally, StrictError, fault_of, strict_message
-from pipeline.units.results import CleanPart, ReadResult, RuleCount, UnitFile, UnreadableStretch
+from pipeline.results.excerpts import ExcerptKeeper
+from pipeline.results.faults import FaultTally, StrictError, fault_of, strict_message
+from pipeline.results.rows import RowWriter
+from pipeline.results.unit_results import CleanPart, ReadResult, RuleCount, UnitFile, UnreadableStretch
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.document import Document, Outcome, Rejection
@@ -316,6 +316,7 @@ class UnitWriter:
             "rule": finding.rule,
             "value": finding.value,
             "threshold": finding.threshold,
+            "matched": finding.matched,
         }
         self._add_row(row)
         if self._options.whole_ledger:
@@ -379,6 +380,7 @@ class UnitWriter:
                     "value": finding.value,
                     "threshold": finding.threshold,
                     "verdict": "reject" if finding.rejected else "keep",
+                    "matched": finding.matched,
                 }
             )
 

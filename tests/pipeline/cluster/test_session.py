@@ -20,8 +20,9 @@ from pipeline.cli.main import main
 from pipeline.cluster.address import check_answers
 from pipeline.cluster.capacity import ResourceError
 from pipeline.cluster.session import RayStartError, _private_folder, folder_for_sockets, ray_session
-from tests.support.outputs.runs import recipe, write_recipe
+from tests.support.outputs.runs import ON_RAY, recipe, write_recipe
 from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.processes.shared_ray import SHARED
 from trainer.launch import train_on_ray
 from trainer.options import TrainRecipe
 
@@ -37,6 +38,13 @@ with around:
     found = [end.laddr.ip for one in processes for end in one.net_connections("inet") if end.status == "LISTEN"]
 print(json.dumps([found, os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")]))
 """
+
+
+@pytest.fixture(autouse=True)
+def no_other_ray(request: pytest.FixtureRequest) -> None:
+    """These tests start their own, but for the one that joins another's."""
+    if "small_ray" not in request.fixturenames:
+        SHARED.stop()
 
 
 def test_every_server_of_a_local_ray_listens_on_loopback() -> None:
@@ -254,7 +262,9 @@ def test_a_ray_that_does_not_come_up_is_started_once_more(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_ray_that_does_not_come_up_twice_is_told_in_two_lines(tmp_path: Path) -> None:
     (tmp_path / "posts.jsonl").write_text(json.dumps({"text": "Some words."}) + "\n")
-    path = write_recipe(tmp_path / "r.toml", recipe(str(tmp_path / "out"), {"a": (str(tmp_path / "posts.jsonl"),)}))
+    path = write_recipe(
+        tmp_path / "r.toml", recipe(str(tmp_path / "out"), {"a": (str(tmp_path / "posts.jsonl"),)}, ray=ON_RAY)
+    )
     ended = subprocess.run(
         [sys.executable, "-c", FAILS + COMMAND, str(tmp_path), "9", str(path)],
         capture_output=True,
