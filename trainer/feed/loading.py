@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from functools import partial
@@ -96,8 +97,13 @@ def open_feed(recipe: TrainRecipe, process: Process) -> Feed:
         fill_up=partial(recipe.train.pipeline.fill_up, pp=mesh.pp) if mesh.pp > 1 else None,
         records=recipe.train.record_batches and is_first_peer,
         group=group,
+        most_validated=_sequences_of(recipe.train.validation_tokens, recipe.train.seq_len),
     )
     return Feed(source, options)
+
+
+def _sequences_of(tokens: int | None, seq_len: int) -> int | None:
+    return None if tokens is None else math.ceil(tokens / seq_len)
 
 
 def _same_corpus(recipe: TrainRecipe, process: Process, group: dist.ProcessGroup | None) -> Corpus:
