@@ -28,7 +28,7 @@ import tomli_w
 
 from lineage.storage.folder import Folder
 from lineage.store.sql import query
-from pipeline.cli.commands import COMMANDS, parse_command
+from pipeline.cli.commands import COMMANDS, parse_command, split_call
 from pipeline.cli.main import main
 from pipeline.demo.pages import render_page, write_article
 from pipeline.demo.warcs import DemoPage, write_source
@@ -62,7 +62,7 @@ class Call:
 
     @property
     def command(self) -> str:
-        return self.words[0]
+        return split_call(self.words)[0]
 
     @property
     def action(self) -> str:
@@ -126,8 +126,9 @@ def test_every_value_of_a_printed_call_reaches_its_command(call: Call) -> None:
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
     """The options of a call, which hold every value that stands in it."""
-    options = parse_command(words[0], words[1:])
-    values = {word for word in words[1:] if not word.startswith("--")}
+    name, rest = split_call(words)
+    options = parse_command(name, rest)
+    values = {word for word in rest if not word.startswith("--")}
     assert not values - set(values_of(vars(options)))
     return options
 
