@@ -118,8 +118,8 @@ def why_lines(found: WhyStep) -> Iterator[str]:
     for one in found.documents[:_SHOWN]:
         name = "purged, or of no lineage" if one.doc_id is None else f"{one.doc_id} {one.url or ''}".rstrip()
         yield (
-            f"  {one.excess:+10.2f}  loss {one.loss:.4f} (usual {one.usual:.4f}), {one.num_labels:,} labels, row {one.row}"
-            f"  {name}"
+            f"  {one.excess:+10.2f}  loss {one.loss:.4f} (usual {one.usual:.4f}), {one.num_labels:,} labels,"
+            f" row {one.row}  {name}"
         )
     first = next((one for one in found.documents if one.doc_id is not None), None)
     if first is not None:

@@ -326,6 +326,9 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "--step T": "1",
         "--step 10": "10",
         "--step 200": "12",
+        "--step 1200": "10",
+        "gsm8k.jsonl": "benchmark.jsonl",
+        "mmlu.jsonl": "texts.jsonl",
     }
 
 
