@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 import torch.distributed as dist
 
 from lineage.recipe import RecipeError, load_recipe
+from lineage.storage.errors import what_to_do
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from trainer.checkpoint.store import CheckpointError
@@ -77,7 +80,10 @@ def _prepared(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
 
 
 def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"sluice: {message}\n")
+    if os.environ.get("SLUICE_TRACEBACK"):
+        traceback.print_exc()
+    advice = what_to_do(message)
+    sys.stderr.write(f"sluice: {message}\n" + (f"{advice}\n" if advice else ""))
     return code
 
 

@@ -31,10 +31,10 @@ from pipeline.cluster.dataset import run_units
 from pipeline.cluster.session import as_connected, units_session
 from pipeline.cluster.tasks import TaskResources
 from pipeline.inspect.scanned_runs import Benchmark, ReadingRuns, ReadItem, ScannedRun
-from pipeline.parquet.rows import clean_texts, read_rows
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.tokenize import kept_tokenizer
 from pipeline.recipe import recipe_of
+from pipeline.results.rows import clean_texts, read_rows
 from stages.contamination import SHOWN_SPANS, Evidence, Finder, Kind
 from stages.dedup.options import DedupTable
 from stages.ngrams import ElementKind, Tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from collections import Counter
@@ -11,7 +12,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Final, Literal
 
-from lineage.recipe import RecipeError, blamed_on, key
+from lineage.recipe import RecipeError, blamed_on, key, utf8_text
 from lineage.secrets import without_secrets
 from stages.document import Document, Outcome, decide
 from stages.ngrams import Encode, NgramIndex
@@ -130,12 +131,14 @@ def read_items(file: str, field: str) -> list[str]:
 def read_lines(file: str, field: str) -> list[Item]:
     """The same with the lines on which they stand."""
     items = []
-    for number, line in enumerate(read_named_file(file).splitlines(), start=1):
+    text = utf8_text(read_named_file(file), file)
+    # Not splitlines, which also splits at characters that JSON lets stand in a text.
+    for number, line in enumerate(io.StringIO(text, newline=None), start=1):
         if not line.strip():
             continue
         try:
             value: object = json.loads(line)
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise RecipeError(f"{file} line {number} is not JSON: {error}") from error
         for part in field.split("."):
             value = value.get(part) if isinstance(value, dict) else None

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lineage.recipe import RecipeError
+from lineage.recipe import RecipeError, utf8_text
 from lineage.secrets import redacted, without_secrets
 from lineage.storage.folder import is_remote, local_path, split, with_environment
 
@@ -37,11 +37,7 @@ def _unreadable(name: str, error: Exception) -> RecipeError:
 
 def list_lines(name: str) -> Iterator[str]:
     """The entries of a list file: its lines, stripped, without empty ones and `#` comments."""
-    try:
-        text = read_named_file(name).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        shown = without_secrets(name)
-        raise RecipeError(f"the list {shown!r} is not UTF-8 text: {error}") from error
+    text = utf8_text(read_named_file(name), f"the list {without_secrets(name)!r}")
     for line in text.splitlines():
         entry = line.partition("#")[0].strip()
         if entry:

@@ -17,7 +17,6 @@ import pytest
 from lineage.index.output_index import Index, read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import Article, drop_words, render_page, write_article
 from pipeline.demo.questions import question
@@ -26,9 +25,8 @@ from pipeline.inspect.scan import ScanEvidence, ScanRequest, scan, write_evidenc
 from pipeline.phases.progress import ProgressReporter
 from stages.tokens.tokenizer import load_tokenizer
 from tests.support.outputs.byte_search import everything, of_folder
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run
-
-pytestmark = pytest.mark.usefixtures("small_ray")
 
 EACH = 5
 WAYS = ("verbatim", "edited", "inside", "twice", "scrubbed")

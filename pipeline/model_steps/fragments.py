@@ -18,10 +18,10 @@ import pyarrow as pa
 from lineage.ids import content_hash
 from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
-from pipeline.units.results import ReadResult
+from pipeline.results.unit_results import ReadResult
 from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
 from stages.fault import Fault
-from stages.steps.model_stage import Answer
+from stages.steps.model_step import Answer
 
 MOST_DOCUMENTS: Final = 256
 _MOST_OUTCOMES: Final = 2_048
