@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from pipeline.cli.commands import COMMANDS, near, overview, parse_command
+from pipeline.cli.commands import COMMANDS, near, overview, parse_command, split_call
 from pipeline.cli.errors import FailedError
 from pipeline.terminal import prepare, visible, visible_lines
 
@@ -34,10 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(f"sluice {version('sluice')}")
         return 0
-    if argv[0] not in COMMANDS:
-        print(f"sluice: no command {visible(argv[0])!r}{near(argv[0])}\n\n{overview()}", file=sys.stderr)
+    name, rest = split_call(argv)
+    if name not in COMMANDS:
+        print(f"sluice: no command {visible(name)!r}{near(name)}\n\n{overview()}", file=sys.stderr)
         return 2
-    return _run_command(argv[0], argv[1:])
+    return _run_command(name, rest)
 
 
 def _run_command(name: str, argv: Sequence[str]) -> int:
