@@ -165,7 +165,10 @@ def _of_key(key: RecipeKey, entry: Mapping[str, Any], table: str) -> Iterator[st
         if by_variant and variant not in by_variant:
             return
         default = by_variant.get(variant, default)
-        default = int(default) if by_variant and key.type == "whole number" else default
+        default = int(default) if default is not None and by_variant and key.type == "whole number" else default
+        if by_variant and default is None:
+            yield from _commented(f"# {key.own_name}: by language", key)
+            return
     if default is None:
         yield from _commented(f"# {key.own_name}: not given", key)
     else:

@@ -9,8 +9,9 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 import regex
 
+from stages.quality.splitters import AnySplitter, TextWords
 from stages.quality.windows import Windows
-from stages.quality.words import Counts, Split, Splitter
+from stages.quality.words import Counts, Split
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -38,7 +39,7 @@ class TextView:
 
     __slots__ = ("_known", "splitter", "text")
 
-    def __init__(self, text: str, splitter: Splitter) -> None:
+    def __init__(self, text: str, splitter: AnySplitter) -> None:
         self.text = text
         self.splitter = splitter
         self._known: dict[Hashable, Any] = {}
@@ -55,7 +56,7 @@ def share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def split(view: TextView) -> Split:
+def split(view: TextView) -> Split | TextWords:
     """The text's words as its language's splitter gives them."""
     return view.splitter.split(view.text)
 

@@ -104,9 +104,9 @@ def _quality_step(making: Making) -> Step:
 
 
 def _quality_edits(tables: StepTables) -> bool:
-    from stages.quality.step import every_rule
+    from stages.quality.step import edits_texts
 
-    return any(rules.edit is not None for rules in every_rule(tables.quality))
+    return edits_texts(tables.quality)
 
 
 def _quality_rules(tables: StepTables) -> tuple[Rule, ...]:
@@ -172,13 +172,19 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
     "language": StepSpec(
         make=lambda making: LanguageStep(making.tables.language, ledger=making.tables.ledger),
         modules=("stages.steps.language",),
-        recipe_keys=("language.keep", "language.min_score", "language.model"),
+        recipe_keys=(
+            "language.keep",
+            "language.min_score",
+            "language.min_scores",
+            "language.score_table",
+            "language.model",
+        ),
         files={"language.model": lambda tables: () if tables.language.model == BUNDLED else (tables.language.model,)},
         rules=lambda tables: language_rules(tables.language),
     ),
     "quality": StepSpec(
         make=_quality_step,
-        is_on=lambda tables: bool(tables.quality.rules),
+        is_on=lambda tables: bool(tables.quality.rules) or any(own.rules for own in tables.quality.language.values()),
         modules=("stages.quality.step",),
         recipe_keys=("quality",),
         leaves_out=lambda tables: ("quality.ledger",),  # it changes what is recorded, and no verdict
