@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from stages.document import Finding
 
-Side = Literal["below", "above", "at most", "at least", "above, or 1", "yes", "not among", "always", "never"]
+Side = Literal["below", "above", "at most", "at least", "above, or 1", "yes", "listed", "not among", "always", "never"]
 """Where the values lie that a rule rejects."""
 
 Lines = Callable[[Sequence[str]], frozenset[int]]
@@ -64,6 +64,8 @@ SIDES: Final[Mapping[Side, SideSpec]] = {
     ),
     # A yes (1) or a no (0). Its findings record no value, and what is asked has no threshold that could be another.
     "yes": SideSpec(rejects=lambda value, _: value > 0, sql="{verdict} = 'reject'"),
+    # The value is the number of the line of a list, 0 for none.
+    "listed": SideSpec(rejects=lambda value, _: value > 0, sql="{verdict} = 'reject'"),
     # The value is a document's label (None: it has none), the threshold the labels that pass.
     "not among": SideSpec(
         rejects=lambda label, passing: label not in passing, sql="({value} IS NULL OR {value} NOT IN ({threshold}))"

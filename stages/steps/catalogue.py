@@ -130,6 +130,13 @@ def _model_files(tables: StepTables) -> tuple[str, ...]:
         )
 
 
+_URL_LISTS: Final[dict[str, Files]] = {
+    "url.block_hosts": lambda tables: tables.url.block_hosts,
+    "url.block_urls": lambda tables: tables.url.block_urls,
+    "url.block_words": lambda tables: tables.url.block_words,
+    "url.block_soft_words": lambda tables: tables.url.block_soft_words,
+    "url.block_subwords": lambda tables: tables.url.block_subwords,
+}
 _TOKENIZER_KEYS: Final = ("tokenize.encoding", "tokenize.end_of_text")
 
 CATALOGUE: Final[dict[str, StepSpec]] = {
@@ -137,16 +144,9 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         make=lambda making: UrlStep(making.tables.url, making.tables.max_document_bytes, ledger=making.tables.ledger),
         modules=("stages.steps.url",),
         recipe_keys=("url", "limits.max_document_bytes"),
-        files={
-            "url.block_hosts": lambda tables: tables.url.block_hosts,
-            "url.block_words": lambda tables: tables.url.block_words,
-        },
-        asks={
-            "url.block_hosts": lambda tables: tables.url.block_hosts,
-            "url.block_words": lambda tables: tables.url.block_words,
-            "url.truncated": lambda tables: tables.url.truncated == "reject",
-        },
-        rules=lambda tables: url_rules(tables.max_document_bytes),
+        files=_URL_LISTS,
+        asks={**_URL_LISTS, "url.truncated": lambda tables: tables.url.truncated == "reject"},
+        rules=lambda tables: url_rules(tables.url, tables.max_document_bytes),
     ),
     "prefilter": StepSpec(
         make=lambda making: PrefilterStep(making.tables.language, making.pages, ledger=making.tables.ledger),

@@ -94,10 +94,10 @@ class LanguageStep:
     def _best(self, text: str) -> tuple[str | None, float]:
         """The language that decides: the likeliest, or the best wanted one whose score is enough for it."""
         # Above one half only the likeliest label can pass, and asking for one is cheaper than for all.
-        only_best = self._least >= 0.5
-        found = self._model.scores(
-            text, 1 if only_best else -1, NEGLIGIBLE if only_best else min(self._least, NEGLIGIBLE)
-        )
+        if self._least >= 0.5:
+            found = self._model.scores(text, 1)
+        else:
+            found = self._model.scores(text, -1, min(self._least, NEGLIGIBLE))
         if not found:
             return None, 0.0
         wanted = (

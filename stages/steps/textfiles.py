@@ -26,15 +26,23 @@ def read_named_file(name: str) -> bytes:
 
 def list_lines(name: str) -> Iterator[str]:
     """The entries of a list file: its lines, stripped, without empty ones and `#` comments."""
+    for _, entry in numbered_lines(name):
+        yield entry
+
+
+def numbered_lines(name: str, *, has_inner_comments: bool = True) -> Iterator[tuple[int, str]]:
+    """The entries of a list file with the numbers, from 1, of their lines. Without inner comments a `#` begins one only
+    at the very start of a line, as in lists of URLs."""
     try:
         text = read_named_file(name).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         shown = without_secrets(name)
         raise RecipeError(f"the list {shown!r} is not UTF-8 text: {error}") from error
-    for line in text.splitlines():
-        entry = line.partition("#")[0].strip()
+    for number, line in enumerate(text.splitlines(), 1):
+        is_comment = line.startswith("#")
+        entry = ("" if is_comment else line.partition("#")[0] if has_inner_comments else line).strip()
         if entry:
-            yield entry
+            yield number, entry
 
 
 @contextmanager

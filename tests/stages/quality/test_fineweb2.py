@@ -1,4 +1,4 @@
-"""FineWeb-2's configurations: the table is its files', and each text gets datatrove's verdict by that of its language."""
+"""FineWeb-2's configurations: the table is its files', and each text gets datatrove's verdict by its language's."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def verdict(table: QualityTable, text: str, language: str) -> str | None:
 # The table.
 
 _KINDS = {
-    "SpaCyTokenizer": "spacy", "WhitespaceTokenizer": "spacy", "IndicNLPTokenizer": "indic", "StanzaTokenizer": "stanza",
+    "SpaCyTokenizer": "spacy", "WhitespaceTokenizer": "spacy", "IndicNLPTokenizer": "indic",
+    "StanzaTokenizer": "stanza",
     "ThaiTokenizer": "thai", "BurmeseTokenizer": "burmese", "TibetanTokenizer": "tibetan", "KhmerTokenizer": "khmer",
     "LaoTokenizer": "lao", "KiwiTokenizer": "korean",
 }  # fmt: skip
