@@ -197,9 +197,11 @@ def _rules(old: PipelineRecipe, new: PipelineRecipe) -> tuple[list[JudgedRule], 
             rules[rule.name] = JudgedRule(old=rule, new=now.get(rule.name), position=position)
     edit_ends: int | None = None
     sets = every_rule(old.quality) if "quality" in stages else ()
+    last = STAGES.index("quality") * _AT_ONCE  # that of quality.no_table, before all rule sets
     for number, found_set in enumerate(sets):
+        last = rules[found_set.rules[-1].name].position if found_set.rules else last
         if found_set.edit is not None and any(later.name in new.quality.rules for later in sets[number + 1 :]):
-            edit_ends = rules[found_set.rules[-1].name].position
+            edit_ends = last
     return list(rules.values()), edit_ends
 
 

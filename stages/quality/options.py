@@ -14,7 +14,12 @@ from stages.quality.languages import SPLIT_BY_SPACY, STOP_WORDS, UNDETERMINED, h
 from stages.quality.splitters import WHITE_SPACE, is_known, lacking_packages
 from stages.quality.words import MAX_STOP_WORDS
 
-RULE_SETS: Final = ("gopher_quality", "gopher_repetition", "c4", "fineweb")
+RULE_SETS: Final = (
+    "gopher_quality", "gopher_repetition", "c4", "fineweb", "length", "newlines", "line_edits", "madlad", "ftfy",
+    "symbol_lines",
+)  # fmt: skip
+OF_ANY_LANGUAGE: Final = frozenset({"length", "newlines", "line_edits", "madlad", "ftfy", "symbol_lines"})
+"""Rule sets that ask for no words in a language, and are the same in every variant."""
 Variant = Literal["datatrove", "paper", "dclm", "dolma", "fineweb2"]
 NoTable = Literal["refuse", "pass", "reject"]
 
@@ -29,6 +34,7 @@ _GOPHER: Final = "Rae et al. 2021 (Gopher), section A1.1"
 _REPETITION: Final = "Rae et al. 2021 (Gopher), Table A1"
 _C4: Final = "TensorFlow Datasets, text/c4_utils.py"
 _DCLM: Final = "mlfoundations/dclm, baselines_configs/dclm_baseline_refinedweb.yaml"
+_DOLMA3: Final = "allenai/datamap-rs, configs/all_dressed/all_dressed_config.yaml (Dolma 3)"
 _FINEWEB: Final = "Penedo et al. 2024 (FineWeb), Table 2, and datatrove's fineweb_quality_filter.py"
 
 
@@ -52,6 +58,7 @@ class _ForTexts:
     variant: Variant | None = key(None, help="whose variant of the published rules ([quality])")
     no_table: NoTable | None = key(None, help="what becomes of a text that the rules have no table for ([quality])")
     c4_terminal_punctuation: bool | None = key(None, help="lines without terminal punctuation go ([quality])")
+    line_edits: Literal["dclm", "dolma3"] | None = key(None, help="whose line edits ([quality])")
 
     min_words: int | None = _count("words a page has at least", _GOPHER, "words")
     max_words: int | None = _count("words a page has at most", _GOPHER, "words")
@@ -102,6 +109,19 @@ class _ForTexts:
         "line feeds for each word (not paper)", _FINEWEB, "line feeds a word"
     )
 
+    min_chars: int | None = _count("characters a page has at least", _DOLMA3, "characters")
+    line_edits_max_uppercase: float | None = _share("share of a line's length in capitals, or it goes", _DCLM)
+    line_edits_max_digits: float | None = _share("share of a line's length in digits, or it goes", _DCLM)
+    line_edits_min_words: int | None = _count("words a line has at least, or it goes", _DCLM, "words")
+    line_edits_max_words: int | None = _count(
+        "words of a line, at most, that phrases such as 'items in cart' are cut from", _DCLM, "words"
+    )
+    line_edits_max_removed_words: float | None = _share("share of a page's words that line edits took", _DCLM)
+    madlad_min_sentences: int | None = _count("sentences a page has at least", _DOLMA3, "sentences")
+    madlad_max_suspect_sentences: float | None = _share(
+        "share of sentences that are suspect: from it on a page goes", _DOLMA3
+    )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageQualityTable(_ForTexts):
@@ -126,6 +146,9 @@ class QualityTable(_ForTexts):
         " refused, or the text passes unjudged, or it is turned down as quality.no_table",
     )
     c4_terminal_punctuation: bool = key(True, help="lines without terminal punctuation go (FineWeb: false)")
+    line_edits: Literal["dclm", "dolma3"] = key(
+        "dclm", help="whose line edits: they differ in what a word, a digit and a length are (docs/rules.md)"
+    )
     ledger: Literal["first", "all"] = key("first", help="all: every rule is measured and kept, not only the first")
     stop_words: dict[str, tuple[str, ...]] = key({}, help="stop words by language, in place of the built-in ones")
     stop_words_off: tuple[str, ...] = key((), help="languages for which the stop-word rule is off")
@@ -146,6 +169,9 @@ _COMMON: Final[dict[str, float]] = {
     "c4_min_words_per_line": 5, "c4_max_word_chars": 1000, "c4_min_sentences": 3, "c4_max_removed_words": 1,
     "fineweb_min_line_punctuation": 0.12, "fineweb_max_short_lines": 0.67, "fineweb_short_line_chars": 30,
     "fineweb_max_duplicate_line_chars": 0.01, "fineweb_max_newlines_per_word": 0.3,
+    "min_chars": 150, "line_edits_max_uppercase": 0.5, "line_edits_max_digits": 0.999999, "line_edits_min_words": 2,
+    "line_edits_max_words": 10, "line_edits_max_removed_words": 0.05, "madlad_min_sentences": 5,
+    "madlad_max_suspect_sentences": 0.2,
 }  # fmt: skip
 """As the sources print them that QualityTable names for each threshold."""
 
@@ -329,7 +355,7 @@ def _lack(table: QualityTable, language: str | None) -> Lack | None:
     table = table_for(table, language)
     needs_words, at_white_space = _needs_words(table), _counts_at_white_space(table)
     needs_stop_words = _needs_stop_words(table)
-    needs_configuration = table.variant == "fineweb2" and bool(set(table.rules) - {"c4"})
+    needs_configuration = table.variant == "fineweb2" and bool(set(table.rules) - {"c4"} - OF_ANY_LANGUAGE)
     if language is None:
         needs_any = needs_words or at_white_space or needs_stop_words or needs_configuration
         return "a language" if needs_any else None
@@ -482,7 +508,7 @@ def _needs_words(table: QualityTable) -> bool:
     """Whether a rule chosen splits words or sentences by language: all of datatrove's do, of the others only FineWeb's
     line feeds for each word and C4's sentences."""
     if measured_as(table.variant) == "datatrove":
-        return bool(table.rules)
+        return not OF_ANY_LANGUAGE.issuperset(table.rules)
     by_fineweb = "fineweb" in table.rules and table.variant != "paper"
     return by_fineweb or ("c4" in table.rules and table.variant != "dolma")
 

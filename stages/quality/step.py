@@ -27,7 +27,7 @@ from stages.quality.options import (
     threshold_defaults,
     thresholds_by_language,
 )
-from stages.quality.rule_sets import c4, fineweb, gopher_quality, gopher_repetition
+from stages.quality.rule_sets import c4, fineweb, gopher_quality, gopher_repetition, line_edits, madlad, text_edits
 from stages.quality.rules import STAGE, Limits, RuleSet, TextRule
 from stages.quality.splitters import WHITE_SPACE, AnySplitter, make_splitter
 from stages.quality.text_view import TextView
@@ -130,6 +130,12 @@ def _sets(table: QualityTable, bounds: Limits, stop_words: tuple[str, ...]) -> t
         "gopher_repetition": lambda: gopher_repetition.rule_set(variant, bounds),
         "c4": lambda: c4.rule_set(variant, bounds, terminal_punctuation=table.c4_terminal_punctuation),
         "fineweb": lambda: fineweb.rule_set(variant, bounds),
+        "length": lambda: text_edits.length(bounds),
+        "newlines": text_edits.newlines,
+        "line_edits": lambda: line_edits.rule_set(bounds, table.line_edits),
+        "madlad": lambda: madlad.rule_set(bounds),
+        "ftfy": text_edits.mojibake,
+        "symbol_lines": text_edits.symbol_lines,
     }
     return tuple(build[name]() for name in table.rules)
 

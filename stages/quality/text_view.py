@@ -80,7 +80,12 @@ def fasttext_words(view: TextView) -> list[str]:
 def uax29_words(view: TextView) -> list[str]:
     """Words between the word boundaries of Unicode's UAX #29 that begin with a letter or a digit; scripts without
     spaces are not cut."""
-    words: list[str] = _UAX29_WORD.findall(view.text)
+    return uax29_words_of(view.text)
+
+
+def uax29_words_of(text: str) -> list[str]:
+    """As `uax29_words`, of a text that is no page's."""
+    words: list[str] = _UAX29_WORD.findall(text)
     return words
 
 
