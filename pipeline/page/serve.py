@@ -20,6 +20,7 @@ from typing import Any
 
 from aiohttp import web
 
+from lineage.index.names import REPORT_FILE
 from lineage.index.output_index import read_index
 from lineage.purge.execution import PurgeRequest, apply, unfinished_purge
 from lineage.purge.plan import PurgeError, PurgeMatch, plan_purge
@@ -31,7 +32,6 @@ from lineage.store.query import query
 from pipeline.inspect.hooks import apply_hooks, plan_hooks
 from pipeline.inspect.tracing import exposures_of, make_tracer
 from pipeline.page.views import LineagePage, find_documents, read_front
-from pipeline.report.render import REPORT
 
 _HEADERS = {
     "Content-Security-Policy":
@@ -152,7 +152,7 @@ class _Site:
         return self.show("sql", asked=asked, found=found, most=_MOST_SHOWN)
 
     async def report(self, request: web.Request) -> web.Response:
-        page = await asyncio.to_thread(self._out.read, REPORT)
+        page = await asyncio.to_thread(self._out.read, REPORT_FILE)
         # What the crawl wrote is escaped there, so only the report itself can have this element.
         linked = _DOC_ID.sub(rb'<a href="document/\1"><code>\1</code></a>', page)
         return web.Response(body=linked, content_type="text/html", charset="utf-8", headers=_REPORT_HEADERS)

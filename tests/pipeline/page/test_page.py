@@ -18,16 +18,14 @@ import pytest
 import requests
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from lineage.trace.tracer import UnknownError
 from pipeline.page.views import find_documents
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run
 from tests.support.processes.chromium import chromium
 from tests.support.stores.loopback import Handler, serving
 
 HOSTILE = "https://evil.example.org/<script>document.title='stolen'</script>"
-
-pytestmark = pytest.mark.usefixtures("small_ray")
 
 
 @pytest.fixture(scope="module")
