@@ -2,7 +2,7 @@
 
   sluice classifier evaluate toxic.bin --label toxic --against labelled.jsonl
   sluice classifier evaluate toxic.bin --label toxic --against labelled.jsonl --precision 0.9 --json
-  sluice classifier evaluate encoder-folder --label LABEL_1 --against rows.jsonl --field comment --truth is_toxic
+  sluice classifier evaluate toxic.bin --label toxic --against rows.jsonl --field comment --truth is_toxic
 
 MODEL is what a [[classifier]] names: a supervised fastText model, or the folder of a transformers encoder. Each line of
 the file is an object with a `text`, its `label` (the label's name, a list of names, or true and false), and a
