@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("pipeline.cli.corpus.run", "the data pipeline of a recipe, resumable"),
     "tune": ("pipeline.cli.corpus.tune", "what other thresholds would have kept, lost and gained"),
     "recipe": ("pipeline.cli.corpus.recipe", "the keys of recipes, a file to start from, a check, a comparison"),
+    "classifier": ("pipeline.cli.corpus.classifier", "precision and recall of a classifier on labelled texts"),
     "explain": ("pipeline.cli.corpus.explain", "every step and rule on one page"),
     "report": ("pipeline.cli.output.report", "a finished run as one self-contained HTML page"),
     "verify": ("pipeline.cli.output.verify", "recompute every checksum and balance of an output"),
