@@ -12,7 +12,7 @@ from lineage.storage.folder import Folder
 from lineage.trace.exposure import TrainingRun
 from lineage.trace.tracer import Functions, MoreRuns, Tracer
 
-_UNREADABLE: Final = (OSError, ValueError, LookupError, TypeError, AttributeError)
+UNREADABLE: Final = (OSError, ValueError, LookupError, TypeError, AttributeError)
 """What reading a run's output raises: storage OSError, JSON that is not what training wrote any of the others."""
 
 
@@ -71,7 +71,7 @@ def _facts_of(out: str, outputs: Iterable[str]) -> MoreRuns:
 
     found: list[MoreRuns] = []
     for output in outputs:
-        with suppress(*_UNREADABLE):
+        with suppress(*UNREADABLE):
             found.append(read_facts([output], out))
     return MoreRuns(
         runs=[run for more in found for run in more.runs],
@@ -82,8 +82,8 @@ def _facts_of(out: str, outputs: Iterable[str]) -> MoreRuns:
 def _last_checkpoint(output: str, step: int) -> dict[str, Any]:
     """The newest checkpoint of a run with at most `step` steps done, or why it is unknown."""
     try:
-        kept = _kept_checkpoints(Folder(output))
-    except _UNREADABLE as error:
+        kept = kept_checkpoints(Folder(output))
+    except UNREADABLE as error:
         reason = str(error) if isinstance(error, (OSError, ValueError)) else f"not as training writes it: {error!r}"
         return {"last_checkpoint_before": None, "last_checkpoint_unknown": f"{output} cannot be read ({reason})"}
     before = max((done for done in kept if done <= step), default=None)
@@ -96,18 +96,18 @@ def _price(out: str, run: TrainingRun, first_step: int, purge_id: str | None) ->
     from trainer.replay.readings import find_purges
 
     try:
-        kept = _kept_checkpoints(Folder(run.output))
+        kept = kept_checkpoints(Folder(run.output))
         before = [
             replace(purged, purges=tuple(purge for purge in purged.purges if purge.purge_id != purge_id))
             for purged in find_purges([out], ["all"])
         ]
         return asdict(price_of(run, kept, first_step, before[0] if before else None))
-    except (*_UNREADABLE, RecipeError):
+    except (*UNREADABLE, RecipeError):
         return None
 
 
-def _kept_checkpoints(output: Folder) -> list[int]:
-    """The steps done at each checkpoint that is there; one of `_UNREADABLE` where that cannot be known."""
+def kept_checkpoints(output: Folder) -> list[int]:
+    """The steps done at each checkpoint that is there; one of `UNREADABLE` where that cannot be known."""
     from trainer.huggingface.model_card import checkpoints_of, read_card
 
     # A run that has fed a step has a model.json, and a folder of checkpoints apart from its output has a file that
