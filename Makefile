@@ -23,12 +23,13 @@ $(READY): pyproject.toml setup.py $(COMPILED)
 demo: $(READY)
 	@$(BIN)/sluice demo --out demo-out
 
-# Two processes take the files in turns: much of a test's time is a wait for Ray.
+# Two processes take the files in turns, in the order of tests/conftest.py.
+TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
 test: $(READY)
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest $(TOGETHER)
 
 test-all: test
-	$(BIN)/pytest -m slow -n 2 --dist loadfile
+	$(BIN)/pytest -m slow $(TOGETHER)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -27,7 +27,8 @@ from stages.reading.options import DEFAULT_COMPRESSION_RATIO, DEFAULT_WINDOW_BYT
 from stages.steps.catalogue import CATALOGUE, StepTables
 from stages.steps.classifier import ClassifierTable, check_classifiers
 from stages.steps.decontaminate import DecontaminateTable
-from stages.steps.language import LanguageTable
+from stages.steps.fasttext_model import BUNDLED
+from stages.steps.language import LanguageTable, language_model
 from stages.steps.parse import ParseTable
 from stages.steps.url import UrlTable
 from stages.steps.user_step import StepTable, check_step_tables
@@ -135,8 +136,8 @@ class PurgesTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RayStageTable:
-    """[ray.stages.NAME]: what the units of one stage reserve, where it is not what [ray] says."""
+class UnitKindTable:
+    """[ray.stages.KIND]: what the units of one kind reserve, where it is not what [ray] says."""
 
     cpus: float | None = key(None, above=0, help="processors (ray.unit_cpus)")
     gpus: float | None = key(None, at_least=0, help="GPUs, for functions of your own that use one (none)")
@@ -145,9 +146,9 @@ class RayStageTable:
     max_in_flight: int | None = key(None, at_least=0, help="units submitted at once (ray.max_in_flight)")
 
 
-RAY_STAGES = ("read", "compare", "tokenize", "cut", "write", "join")
-"""Read and filter inputs; find duplicates (dedup.engine = "ray_data"); tokenize; cut groups into shards; write
-shards; join and record the facts."""
+UNIT_KINDS: Final = ("read", "compare", "tokenize", "cut", "write", "join")
+"""What the units of phases do, by the names of [ray.stages]: read and filter inputs; find duplicates (dedup.engine =
+"ray_data"); tokenize; cut groups into shards; write shards; join and record the facts."""
 
 
 TRIAL: Final = "-try"
@@ -171,7 +172,7 @@ class RayTable:
     unit_resource: str = key("", help="a custom resource that units need, such as data")
     max_in_flight: int = key(0, at_least=0, help="units at work at once (0: as many as fit on the nodes)")
     grows: bool = key(False, help="nodes come when they are asked for: what none has yet is waited for, not refused")
-    stages: dict[str, RayStageTable] = key({}, choices=RAY_STAGES, help="stage = what its units reserve instead")
+    stages: dict[str, UnitKindTable] = key({}, choices=UNIT_KINDS, help="stage = what its units reserve instead")
 
     @property
     def in_process(self) -> bool:
@@ -179,9 +180,9 @@ class RayTable:
         return self.address == IN_PROCESS
 
     def __post_init__(self) -> None:
-        if unknown := sorted(self.stages.keys() - set(RAY_STAGES)):
+        if unknown := sorted(self.stages.keys() - set(UNIT_KINDS)):
             raise RecipeError(
-                f"ray.stages.{unknown[0]}: expected one of {', '.join(RAY_STAGES)}; what a model's actors reserve"
+                f"ray.stages.{unknown[0]}: expected one of {', '.join(UNIT_KINDS)}; what a model's actors reserve"
                 " stands in its [[classifier]] or [[step]]"
             )
 
@@ -313,7 +314,12 @@ def check_steps_of(recipe: PipelineRecipe) -> None:
 def _check_language(source: SourceTable, recipe: PipelineRecipe) -> None:
     """RecipeError where the quality rules would meet a text without a language, or one that they have no table for."""
     if "language" in source.steps:
-        check_languages(recipe.quality, recipe.language.keep)
+        try:
+            check_languages(recipe.quality, recipe.language.keep)
+        except RecipeError:
+            if recipe.language.model == BUNDLED:  # whose labels are at hand: one that it lacks is the nearer fault
+                language_model(recipe.language)
+            raise
     elif source.language is not None:
         check_languages(recipe.quality, (source.language,), source.name)
     elif not judges_any_language(recipe.quality):

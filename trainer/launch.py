@@ -44,7 +44,7 @@ from trainer.processes.following import following
 from trainer.processes.placement import LabelledNode, Workers, label_selectors, split_peers, workers_of
 from trainer.processes.runtime import collective_timeout, join_process_group
 from trainer.recovery.attempts import FencedOutError, attempts, failures, record_failure
-from trainer.recovery.faults import TrainingStoppedError
+from trainer.recovery.repeats import TrainingStoppedError
 from trainer.result import TrainingResult
 from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.step_report import StepReport

@@ -37,7 +37,7 @@ from lineage.storage.clients import (
     object_store_settings,
 )
 from lineage.storage.durable import entry_changed, make_folder, sync_file, sync_folders, sync_tree, tree_removed
-from lineage.storage.errors import ForbiddenError, StorageError, UnreachableError
+from lineage.storage.errors import FULL, ForbiddenError, StorageError, UnreachableError
 
 __all__ = (
     "FULL", "SECRET_PREFIX", "Folder", "ForbiddenError", "StorageError", "UnreachableError", "delta_options",
@@ -51,8 +51,6 @@ _NO_PLACE_OF_TABLES = r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f]"
 _NO_URL_OF_TABLES = _NO_PLACE_OF_TABLES + r"|[#?]|//|/\.{1,2}(?=/|\Z)"
 """What deltalake's URLs have another meaning for: it would look for tables elsewhere than we do."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-FULL = (errno.ENOSPC, errno.EDQUOT)
-"""The system's numbers for a disk that is full and a quota that is used up."""
 
 
 def with_environment(url: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -291,8 +289,10 @@ class Folder:
         """Move the folder `name` to `to`, which is not there. At once on a disk. An object store copies each file, the
         one called `last` at the end, and deletes that one first: so a folder that has it is whole, here and there."""
         if not self.is_remote:
-            Path(self.at(to)).parent.mkdir(parents=True, exist_ok=True)
+            make_folder(os.path.dirname(self.at(to)), self._root)
             os.replace(self.at(name), self.at(to))
+            tree_removed(self.at(name), self._root)
+            entry_changed(self.at(to), self._root)
             return
         files = [file.removeprefix(f"{name}/") for file in self.names(name)]
         for file in sorted(files, key=lambda file: (file == last, file)):

@@ -90,7 +90,7 @@ def _locked(folder: Folder, wait_seconds: float) -> Iterator[None]:
     descriptor = os.open(folder.url, os.O_RDONLY | os.O_DIRECTORY)
     try:
         deadline = time.monotonic() + wait_seconds
-        while not try_lock(descriptor):
+        while not try_lock(descriptor, folder.url):
             if time.monotonic() >= deadline:
                 raise HeldError(f"{folder.url} is held by {_local_holder(descriptor)}: wait for it")
             time.sleep(_POLL_SECONDS)
@@ -116,12 +116,19 @@ def _local_holder(descriptor: int) -> str:
     return f"another process ({pid} on {socket.gethostname()}, which began {since}: {command})"
 
 
-def try_lock(descriptor: int) -> bool:
-    """Whether this descriptor has its file's lock (flock) now."""
+def try_lock(descriptor: int, place: str) -> bool:
+    """Whether this descriptor has its file's lock (flock) now; `place` names the file. StorageError where the file
+    system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise StorageError(
+            f"{place} cannot be locked ({error.strerror}), so that two processes might write it at once: mount its"
+            " file system with locks (Lustre with -o flock, NFS with its lock service, FUSE with flock), or name a"
+            " folder of a local disk or of s3://"
+        ) from error
     return True
 
 

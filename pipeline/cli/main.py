@@ -95,16 +95,15 @@ def _one_line(error: Exception) -> str:
 
 def _complain(name: str, error: object, code: int) -> int:
     from lineage.secrets import redacted
+    from lineage.storage.errors import what_to_do
 
     text = redacted(str(error)) or type(error).__name__
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
     lines = [f"sluice {name}: {text}", *getattr(error, "__notes__", ())]
-    if "No space left on device" in text or "Disk quota exceeded" in text:
-        lines.append("Free some room and make the same call again: it continues where this one stopped.")
-    elif "Input/output error" in text or "Read-only file system" in text:
-        lines.append("When the disk works again, make the same call again: it continues where this one stopped.")
+    if advice := what_to_do(text):
+        lines.append(advice)
     print(visible_lines("\n".join(lines)), file=sys.stderr)
     return code
 

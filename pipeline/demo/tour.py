@@ -189,7 +189,7 @@ def _leaked_history(places: DemoPaths, truth: Truth) -> DocumentHistory:
 
 
 def _purge(places: DemoPaths, screen: Console) -> tuple[ScanEvidence, Applied]:
-    evidence = scan(places.out, ScanRequest(against=str(places.crawl / "benchmark.jsonl")), ProgressReporter())
+    evidence = scan(places.out, ScanRequest(against=(str(places.crawl / "benchmark.jsonl"),)), ProgressReporter())
     write_evidence(evidence, str(places.folder / "scan.json"))
     screen.print(
         f"{len(evidence.found_items)} of {evidence.num_items} questions found in {evidence.num_found} documents"

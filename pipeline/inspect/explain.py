@@ -10,7 +10,7 @@ import math
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Final, Literal, TypedDict
+from typing import Final, Literal, NotRequired, TypedDict
 
 from rich.console import Console
 from rich.panel import Panel
@@ -120,6 +120,7 @@ class FindingJson(TypedDict):
     value: float | None
     threshold: float | None
     verdict: Literal["kept", "rejected"]
+    matched: NotRequired[str]
 
 
 def as_json(explanation: Explanation) -> dict[str, object]:
@@ -161,13 +162,16 @@ def _step_json(step: StepExplanation) -> dict[str, object]:
 
 
 def _finding_json(finding: Finding) -> FindingJson:
-    return {
+    plain: FindingJson = {
         "stage": finding.stage,
         "rule": finding.rule,
         "value": _finite(finding.value),
         "threshold": _finite(finding.threshold),
         "verdict": "rejected" if finding.rejected else "kept",
     }
+    if finding.matched is not None:
+        plain["matched"] = finding.matched
+    return plain
 
 
 def _finite(value: float | None) -> float | None:
@@ -212,7 +216,9 @@ def render_recorded(explanation: Explanation, history: DocumentHistory, out: str
     row = history.row
     _print_heading(console, Text.assemble(("in the output", "bold"), f"  {row.status}"))
     if row.status == "rejected":
-        recorded = Finding(stage=row.stage or "", rule=row.rule or "", value=row.value, threshold=row.threshold)
+        recorded = Finding(
+            stage=row.stage or "", rule=row.rule or "", value=row.value, threshold=row.threshold, matched=row.matched
+        )
         console.print(Text(visible(f"  rejected at {recorded.stage}: {recorded.rule}{_measured(recorded)}")))
     elif row.duplicate_of is not None:
         how = "the same URL" if row.similarity is None else f"Jaccard similarity {row.similarity:.3f}"
@@ -272,7 +278,8 @@ def _measured(finding: Finding) -> str:
     if finding.value is None:
         return ""
     against = "" if finding.threshold is None else f" against {short_number(finding.threshold)}"
-    return f" ({short_number(finding.value)}{against})"
+    matched = "" if finding.matched is None else f", {finding.matched}"
+    return f" ({short_number(finding.value)}{against}{matched})"
 
 
 def _table(step: StepExplanation, decides: Finding | None) -> Table:
@@ -281,6 +288,7 @@ def _table(step: StepExplanation, decides: Finding | None) -> Table:
     table.add_column("rule", no_wrap=True)
     table.add_column("value", justify="right")
     table.add_column("threshold", justify="right")
+    table.add_column()
     for finding in step.findings:
         mark, style = ("✗", "red") if finding.rejected else ("✓", "green")
         table.add_row(
@@ -290,6 +298,7 @@ def _table(step: StepExplanation, decides: Finding | None) -> Table:
                 style=style if finding.rejected else "",
             ),
             *("" if number is None else short_number(number) for number in (finding.value, finding.threshold)),
+            visible(finding.matched or ""),
         )
     return table
 

@@ -55,7 +55,7 @@ class PhaseProgress:
         """The phase is over: one plain line stays."""
         seconds = time.monotonic() - self._started
         note = f"  {self._note}" if self._note else ""
-        line = f"{self.name:<22} {seconds:6.1f} s{note}"
+        line = f"{self.name:<32} {seconds:6.1f} s{note}"
         if self._live is not None:
             self._live.stop()
         print(line, file=sys.stderr, flush=True)
@@ -79,7 +79,7 @@ class ProgressReporter:
         if self._console.is_terminal:
             phase._live = Progress(
                 SpinnerColumn(),
-                TextColumn(f"{name:<22}"),
+                TextColumn(f"{name:<32}"),
                 BarColumn(bar_width=28),
                 TextColumn("{task.percentage:3.0f}%"),
                 TimeElapsedColumn(),

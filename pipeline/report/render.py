@@ -8,13 +8,13 @@ import shlex
 import jinja2
 from rich.filesize import decimal
 
+from lineage.index.names import REPORT_FILE
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
 from pipeline.report.collect import collect, state_of
 from pipeline.report.data import ReportData
 
-REPORT = "report.html"
 _STATE = re.compile(rb'<meta name="sluice-state" content="([0-9a-f]{32})">')
 
 
@@ -49,7 +49,7 @@ def stale_report(out: Folder, index: Index) -> str | None:
 
     One of an earlier release names no state; it is the run's own, so it is right where nothing was purged."""
     purges = read_table(out, "purges")["purge_id"].to_pylist()
-    found = _STATE.search(out.read(REPORT))
+    found = _STATE.search(out.read(REPORT_FILE))
     if (not purges) if found is None else found[1].decode() == state_of(index, purges):
         return None
     missing = f"version {index.version} with its {len(purges)} purges"

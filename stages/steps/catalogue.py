@@ -118,7 +118,7 @@ def _quality_rules(tables: StepTables) -> tuple[Rule, ...]:
 def _load_encode(tables: StepTables) -> Encode:
     from stages.tokens.tokenizer import load_tokenizer
 
-    return load_tokenizer(tables.encoding, tables.end_of_text).encode
+    return load_tokenizer(tables.encoding, tables.end_of_text).encode_batch
 
 
 def _model_files(tables: StepTables) -> tuple[str, ...]:

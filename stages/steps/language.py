@@ -104,7 +104,9 @@ def language_model(table: LanguageTable) -> FastTextModel:
     unknown = [language for language in sorted(set(table.keep)) if not labels_of([language], model.labels)]
     if unknown:
         known = ", ".join(sorted(model.labels)[:200])
-        raise RecipeError(f"language.keep: the model {table.model!r} has no label {unknown}: its labels are {known}")
+        raise RecipeError(
+            f"language.keep: the model {table.model!r} has no label {unknown}: its labels are {known}", "language.keep"
+        )
     return model
 
 

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
 from sluice.output import open_output
 from tests.support.outputs.byte_search import everything, of_folder
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run
 
-pytestmark = pytest.mark.usefixtures("small_ray")
 CLASS_STEP = "tests.support.steps.model_steps:Shout"
 BY = ("--reason", "a takedown", "--by", "a test", "--apply")
 

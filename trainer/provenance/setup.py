@@ -1,4 +1,5 @@
-"""How each attempt of a run was set up: its recipe, layout and versions, and which weights it began with.
+"""How each attempt of a run was set up: its recipe, layout and versions, which weights it began with, and against which
+benchmarks its data was checked.
 
   attempts/00001.setup    written once, when the attempt begins; the fact `start` of lineage.jsonl repeats it in part
 
@@ -9,12 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 from lineage.ids import content_hash
+from lineage.index.checked_against import CheckedAgainst, checked_against
 from lineage.recipe import as_plain
 from lineage.storage.folder import Folder
 from trainer.options import TrainRecipe
@@ -38,7 +40,8 @@ class Origin:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
     """What an attempt was started with. `layout`: what the order of additions hangs on; `origin`: None where it began
-    with the seed's weights, or went on from a checkpoint."""
+    with the seed's weights, or went on from a checkpoint; `benchmarks`: against which the data was checked, by the
+    output read (None: an attempt of an earlier release)."""
 
     recipe_hash: str
     seed: int
@@ -46,6 +49,7 @@ class Setup:
     device: str
     versions: Mapping[str, str]
     origin: Origin | None = None
+    benchmarks: Mapping[str, Sequence[CheckedAgainst]] | None = None
 
 
 def make_setup(recipe: TrainRecipe, device: str, origin: Origin | None) -> Setup:
@@ -66,6 +70,7 @@ def make_setup(recipe: TrainRecipe, device: str, origin: Origin | None) -> Setup
         device=device,
         versions={name: _version(name) for name in _PACKAGES},
         origin=origin,
+        benchmarks={data.out: checked_against(Folder(data.out)) for data in table.outs},
     )
 
 
@@ -85,7 +90,14 @@ def read_setup(output: Folder, attempt: int) -> Setup | None:
     if not output.exists(_name(attempt)):
         return None
     row = json.loads(output.read(_name(attempt)))
-    return Setup(**{**row, "origin": None if row["origin"] is None else Origin(**row["origin"])})
+    told = row.get("benchmarks")
+    benchmarks = None if told is None else {out: tuple(map(_benchmark, found)) for out, found in told.items()}
+    origin = None if row["origin"] is None else Origin(**row["origin"])
+    return Setup(**{**row, "origin": origin, "benchmarks": benchmarks})
+
+
+def _benchmark(row: dict[str, Any]) -> CheckedAgainst:
+    return CheckedAgainst(**{**row, "sources": tuple(row["sources"])})
 
 
 def _name(attempt: int) -> str:

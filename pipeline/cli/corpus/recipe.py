@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lineage.recipe import RecipeError
+from lineage.recipe import RecipeError, utf8_text
 from pipeline.cli.arguments import add_action, add_json, add_set
 from pipeline.cli.printing import print_json
 from pipeline.terminal import speaks_unicode, visible
@@ -144,9 +144,10 @@ def _check(options: argparse.Namespace) -> int:
     from pipeline.recipe_help.check import check_recipe
 
     try:
-        text = Path(options.file).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        data = Path(options.file).read_bytes()
+    except OSError as error:
         raise RecipeError(f"{options.file} cannot be read: {error}") from error
+    text = utf8_text(data, options.file)
     kind, problems = check_recipe(text, options.overrides)
     if options.json:
         told = [

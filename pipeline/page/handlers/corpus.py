@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
+from lineage.index.names import REPORT_FILE
 from lineage.recipe import RecipeError
 from lineage.store.query import query
 from pipeline.page.guard import ALONE, HEADERS
@@ -19,7 +20,6 @@ from pipeline.page.views.corpus import read_front, shape_of
 from pipeline.page.views.sql import LIMITS, VIEWS, csv_of, doc_ids_of, plot_of
 from pipeline.page.views.thresholds import calls_of, draggable_rules, setting_of
 from pipeline.recipe import recipe_of
-from pipeline.report.render import REPORT
 
 _MOST_ROWS: Final = 200
 _TUNE_SECONDS: Final = 600.0
@@ -92,7 +92,7 @@ class _Corpus:
         )
 
     async def report(self, _request: web.Request) -> web.Response:
-        page = await aside(self._site.out.read, REPORT)
+        page = await aside(self._site.out.read, REPORT_FILE)
         # What the crawl wrote is escaped there, so only the report itself can have this element.
         linked = _DOC_ID.sub(rb'<a href="document/\1"><code>\1</code></a>', page)
         return web.Response(body=linked, content_type="text/html", charset="utf-8", headers=ALONE)

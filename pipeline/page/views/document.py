@@ -15,7 +15,7 @@ from lineage.store.rows import DocumentRow, MemberRow
 from lineage.trace.document_history import DocumentHistory, StageDecision
 from lineage.trace.exposure import Exposure, TrainingRun
 from lineage.trace.tracer import Tracer
-from pipeline.inspect.tracing import UNREADABLE, kept_checkpoints
+from pipeline.inspect.tracing import UNREADABLE, known_checkpoints
 from pipeline.page.views.texts import ShownText, clean_text, masked, parsed_text, shown, side_by_side
 from trainer.telemetry.metrics_file import metrics_size, read_reports
 
@@ -136,12 +136,8 @@ def run_lines(tracer: Tracer, exposures: Sequence[Exposure]) -> list[RunLine]:
 
 def _line(run: TrainingRun, exposures: Sequence[Exposure]) -> RunLine:
     steps = [exposure.step for exposure in exposures]
-    checkpoints: list[int] = []
-    unknown = ""
-    try:
-        checkpoints = sorted(kept_checkpoints(Folder(run.output)))
-    except UNREADABLE as error:
-        unknown = f"{run.output} cannot be read ({error})"
+    kept, unknown = known_checkpoints(run.output)
+    checkpoints = sorted(kept)
     some = exposures[:MOST_EXPOSURES]
     losses = _losses(run.output, {exposure.step for exposure in some}, {e.attempt for e in some})
     return RunLine(
@@ -153,7 +149,7 @@ def _line(run: TrainingRun, exposures: Sequence[Exposure]) -> RunLine:
         checkpoints=tuple(checkpoints),
         before=max((step for step in checkpoints if step <= min(steps)), default=None),
         after=min((step for step in checkpoints if step > max(steps)), default=None),
-        unknown=unknown,
+        unknown=unknown or "",
     )
 
 

@@ -14,7 +14,7 @@ from lineage.store.lookup import Lookup
 from lineage.store.rows import SegmentRow
 from lineage.trace.exposure import TrainingRun
 from lineage.trace.tracer import Tracer, UnknownError
-from pipeline.inspect.tracing import UNREADABLE, exposures_of, kept_checkpoints
+from pipeline.inspect.tracing import UNREADABLE, exposures_of, known_checkpoints
 from pipeline.page.views.plan import Certificate, certificates_of
 from trainer.telemetry.metrics_file import METRICS_FILE, metrics_size
 from trainer.telemetry.step_report import StepReport
@@ -82,12 +82,7 @@ def shown_run(out: Folder, tracer: Tracer, name: str) -> ShownRun:
     run = next((run for run in tracer.runs() if run.run == name), None)
     if run is None:
         raise UnknownError(f"no training run {name!r} is recorded in {out.url}")
-    checkpoints: tuple[int, ...] = ()
-    unknown = ""
-    try:
-        checkpoints = tuple(sorted(kept_checkpoints(Folder(run.output))))
-    except UNREADABLE as error:
-        unknown = f"{run.output} cannot be read ({error})"
+    checkpoints, unknown = known_checkpoints(run.output)
     skipped = sorted({step for segment in run.segments for step in json.loads(segment.skipped_steps or "[]")})
     return ShownRun(
         run=run,
@@ -95,8 +90,8 @@ def shown_run(out: Folder, tracer: Tracer, name: str) -> ShownRun:
         segments=run.segments,
         skipped=tuple(skipped[:_MOST_SKIPPED]),
         num_skipped=len(skipped),
-        checkpoints=checkpoints,
-        unknown=unknown,
+        checkpoints=tuple(sorted(checkpoints)),
+        unknown=unknown or "",
         certificates=tuple(certificates_of(run)),
     )
 

@@ -15,7 +15,7 @@ from lineage.index.output_index import Index
 from lineage.index.parsed_texts import read_parsed_texts
 from lineage.storage.folder import Folder
 from lineage.store.rows import DocumentRow
-from pipeline.parquet.rows import opened, read_texts
+from pipeline.results.rows import opened, read_texts
 from stages.pii.options import KINDS
 from stages.pii.regions import region_of
 from stages.pii.scrub import PLACEHOLDERS, scrub

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lineage.storage.folder import Folder
-from pipeline.phases.compare import NUM_STEPS
+from pipeline.dedup.compare import NUM_STEPS
 from pipeline.plan import PLAN, UNIT_MARKER
-from pipeline.units.results import ReadResult
+from pipeline.results.unit_results import ReadResult
 
 _MOST_ERRORS: Final = 20
 

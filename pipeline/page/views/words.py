@@ -15,7 +15,7 @@ from lineage.index.output_index import Index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.page.views.texts import Piece
-from pipeline.parquet.rows import opened
+from pipeline.results.rows import opened
 from stages.pii.options import KINDS
 from stages.pii.scrub import scrub
 

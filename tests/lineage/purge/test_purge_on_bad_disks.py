@@ -6,7 +6,7 @@ import errno
 import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,15 @@ from lineage.store import delta as store
 from tests.support.outputs.byte_search import of_folder
 from tests.support.outputs.purging import assert_gone, assert_whole
 from tests.support.outputs.small_out.output import SmallOut
-from tests.support.stores.faulty_disk import Act, ModelDisk, Purges, compile_faulty_disk, purges_on, read_record
+from tests.support.stores.faulty_disk import (
+    Act,
+    Commands,
+    Ended,
+    ModelDisk,
+    commands_on,
+    compile_faulty_disk,
+    read_record,
+)
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EROFS)
 
@@ -27,10 +35,21 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_faulty_disk(tmp_path_factory.mktemp("library"))
 
 
+class Purges:
+    """Calls of `sluice purge --apply` for a document."""
+
+    def __init__(self, commands: Commands, doc: str) -> None:
+        self._commands, self._doc = commands, doc
+
+    def purge(self, out: str, env: Mapping[str, str] | None = None) -> Ended:
+        named = ("--reason", "a test", "--by", "a test")
+        return self._commands.call("purge", out, "--doc", self._doc, *named, "--apply", env=env)
+
+
 @pytest.fixture(scope="module")
 def purges(library: Path, template: SmallOut) -> Iterator[Purges]:
-    with purges_on(library, template.named["original"].doc_id.hex()) as server:
-        yield server
+    with commands_on(library, "tests.support.outputs.small_out.hooks:set_hooks") as commands:
+        yield Purges(commands, template.named["original"].doc_id.hex())
 
 
 class Recorded:

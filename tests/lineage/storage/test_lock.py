@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import socket
@@ -62,6 +64,17 @@ def test_a_second_holder_is_refused_and_told_what_to_do(tmp_path: Path) -> None:
         with pytest.raises(HeldError, match=named), hold(out, "two"):
             pass
     with hold(out, "three"):
+        pass
+
+
+def test_a_file_system_without_locks_is_named_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    out = Folder(str(tmp_path / "out"))
+    told = rf"{out.url} cannot be locked \(Function not implemented\).* mount .* with locks .*, or name a folder of a"
+    with pytest.raises(StorageError, match=told), hold(out, "one"):
         pass
 
 

@@ -372,7 +372,7 @@ def test_a_run_name_belongs_to_one_output(tmp_path: Path) -> None:
 
 
 def test_of_a_plan_that_was_edited_back_the_newest_row_counts(tmp_path: Path) -> None:
-    from lineage.store.sql import query
+    from tests.support.outputs.lineage_query import query
 
     out = Folder(str(tmp_path))
     make_store(out)
@@ -399,7 +399,7 @@ def _segment(writer: int, number: int) -> pa.Table:
 
 @pytest.mark.slow
 def test_four_writers_at_once_lose_nothing_and_double_nothing_while_readers_read(tmp_path: Path) -> None:
-    from lineage.store.sql import query
+    from tests.support.outputs.lineage_query import query
 
     out = Folder(str(tmp_path))
     make_store(out)

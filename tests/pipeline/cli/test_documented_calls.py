@@ -27,13 +27,13 @@ import pytest
 import tomli_w
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.cli.commands import COMMANDS, parse_command
 from pipeline.cli.main import main
 from pipeline.demo.pages import render_page, write_article
 from pipeline.demo.warcs import DemoPage, write_source
 from tests.support.checkout import ROOT
 from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, write_recipe
 
 DOCUMENTS = (

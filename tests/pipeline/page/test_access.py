@@ -15,9 +15,9 @@ import requests
 
 from lineage.ids import content_hash
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.page.guard import make_access
+from tests.support.outputs.lineage_query import query
 from tests.support.processes.served_page import Visitor, form_secret, served
 from tests.support.stores.loopback import Handler, serving
 

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 import pytest
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from tests.pipeline.page.conftest import EMAIL, HOSTILE, prose
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run
 from tests.support.processes.served_page import Visitor, served
 

@@ -14,9 +14,9 @@ from lineage.ids import content_hash
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
-from lineage.store.sql import query
 from pipeline.page.views.words import find_words, words_of
 from tests.pipeline.page.conftest import EMAIL, prose
+from tests.support.outputs.lineage_query import query
 from tests.support.processes.served_page import Visitor, served
 
 PAGE_1 = "https://web.example.org/page-1"

@@ -16,10 +16,10 @@ from lineage.index.output_index import read_index
 from lineage.purge.plan import PurgeMatch, plan_purge
 from lineage.storage.folder import Folder
 from lineage.store.rows import ExportRow
-from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.cli.output.purge import _print_hosts_below
 from pipeline.page.views.corpus import read_front
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.purging import assert_whole
 from tests.support.outputs.recorded_training import record_training
 from tests.support.outputs.small_out import hooks

@@ -31,30 +31,40 @@ class RowWriter:
         self._folder, self._schema = folder, schema
         self._rows: list[Mapping[str, Any]] = []
         self._chars = self._other_chars = 0
-        self._stack = ExitStack()
 
     def __enter__(self) -> RowWriter:
-        self._sink = HashingFile(self._stack.enter_context(self._folder.writing(self.name)))
-        self._writer = pq.ParquetWriter(
-            pa.PythonFile(self._sink, "w"),
-            self._schema,
-            compression="zstd",
-            compression_level=3,
-            write_page_index=True,
-            write_page_checksum=True,
-        )
+        with ExitStack() as opened:
+            self._sink = HashingFile(opened.enter_context(self._folder.writing(self.name)))
+            self._writer = pq.ParquetWriter(
+                pa.PythonFile(self._sink, "w"),
+                self._schema,
+                compression="zstd",
+                compression_level=3,
+                write_page_index=True,
+                write_page_checksum=True,
+            )
+            self._stack = opened.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
         if error[0] is not None:
-            with suppress(OSError):  # a disk that is full fails here again, and the first error is the one to report
-                self._writer.close()
+            self._give_up()
             self._stack.__exit__(*error)
             return
         with self._stack:
-            self._flush()
-            self._writer.close()
+            try:
+                self._flush()
+                self._writer.close()
+            except BaseException:
+                self._give_up()
+                raise
             self.hash = self._sink.hexdigest()
+
+    def _give_up(self) -> None:
+        """Close the writer of a file that is not to be: left open, it is closed as it is collected, with a traceback
+        that nobody can catch."""
+        with suppress(OSError):  # a disk that is full fails here again, and the first error is the one to report
+            self._writer.close()
 
     def add(self, row: Mapping[str, Any]) -> None:
         """One row."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from lineage.index.output_index import PartFile
 from lineage.json_record import JsonRecord, json_name
 from lineage.store.write import TableFile
-from pipeline.report.faults import FaultRow
+from pipeline.results.faults import FaultRow
 
 
 class RuleCount(NamedTuple):

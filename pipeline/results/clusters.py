@@ -16,8 +16,8 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import arrow_dataset
 from lineage.store.lookup import Lookup
 from lineage.store.rows import DocumentRow
-from pipeline.parquet.rows import read_texts
-from pipeline.report.excerpts import excerpt_of
+from pipeline.results.excerpts import excerpt_of
+from pipeline.results.rows import read_texts
 from stages.pii.regions import region_of
 
 NUM_CLUSTERS = 6

@@ -23,7 +23,7 @@ from pipeline.cluster.dataset import most_rows
 from pipeline.cluster.metrics import PhaseMetrics
 from pipeline.cluster.pieces import Ended, PieceOperator, PieceReader, run_pieces
 from pipeline.cluster.tasks import ActorResources, TaskResources
-from pipeline.model_stages.work import (
+from pipeline.model_steps.work import (
     AskModel,
     CountTries,
     ModelJob,
@@ -37,7 +37,7 @@ from pipeline.model_stages.work import (
 from pipeline.phases.phase import Phase, Run, published_results, run_phase
 from pipeline.phases.read import ReadJob, read_counts, read_note, read_phase
 from pipeline.plan import Unit
-from pipeline.units.results import ReadResult
+from pipeline.results.unit_results import ReadResult
 from stages.chain import Chain, build_chain
 
 DEVICES: Final = "work/devices.json"
@@ -165,11 +165,11 @@ def _finish_phase(
     return Phase(
         name="filter and write",
         operator="->".join((*chain.stages[cuts_of(chain)[-1] :], "write")),
-        stage="read",
+        kind="read",
         task=finish_unit,
         result=ReadResult,
         job=job,
-        items=units,
+        units=units,
         size=lambda unit: unit.input.size or 1.0,
         note=read_note,
         counts=read_counts(run.recipe),

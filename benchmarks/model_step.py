@@ -1,6 +1,6 @@
-"""A model stage of `sluice run` beside a plain loop over the same batches of the same encoder.
+"""A model step of `sluice run` beside a plain loop over the same batches of the same encoder.
 
-    python -m benchmarks.model_stage [--documents 20000] [--chars 600] [--width 128] [--files 8]
+    python -m benchmarks.model_step [--documents 20000] [--chars 600] [--width 128] [--files 8]
 
 A transformers encoder with random weights scores texts on one actor of one thread, while other workers read. The peer
 is the same encoder called by a loop over the same texts, 256 at a time, which does nothing else. Told are the documents
@@ -24,7 +24,7 @@ from typing import Any
 import tomli_w
 
 from benchmarks.support.measure import measure
-from pipeline.model_stages.fragments import MOST_DOCUMENTS
+from pipeline.model_steps.fragments import MOST_DOCUMENTS
 from pipeline.models.encoder import load_encoder
 from stages.steps.classifier import ClassifierTable
 from tests.support.steps.tiny_encoder import make_encoder
@@ -53,7 +53,7 @@ def main() -> None:
     scoring = sum(of_source["classifier"] for of_source in summary["seconds"].values())
     [phase] = [phase["seconds"] for phase in summary["phases"] if phase["name"] == "read and ask models"]
     rate = len(texts) / scoring
-    print(f"model stage: {rate:,.0f} documents/s while it scores, {rate / loop:.3f} of the loop's", flush=True)
+    print(f"model step: {rate:,.0f} documents/s while it scores, {rate / loop:.3f} of the loop's", flush=True)
     print(f"  it scores for {scoring:.1f} s of the {phase:.1f} s in which files are read and scored")
     print(f"  {watch.early:,} of {watch.all:,} fragments were scored before the last file was read")
     print(f"  largest block in the object store: {_largest_block(summary):,} bytes; peak memory {cost.peak_mb:,.0f} MB")

@@ -1,11 +1,10 @@
-"""Model stages of a run: encoders and classes on actors of their own, with the bytes that steps alone would give."""
+"""Model steps of a run: encoders and classes on actors of their own, with the bytes that steps alone would give."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ from lineage.recipe import RecipeError
 from pipeline import process
 from pipeline.cluster.capacity import ResourceError
 from pipeline.cluster.dataset import WorkerDiedError
-from pipeline.model_stages import phase
-from pipeline.model_stages.actors import models_of, plan_actors
-from pipeline.model_stages.phase import DEVICES
+from pipeline.model_steps import phase
+from pipeline.model_steps.actors import models_of, plan_actors
+from pipeline.model_steps.phase import DEVICES
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.steps import step_tables
 from pipeline.plan import plan_run
@@ -29,7 +28,7 @@ from stages.document import Document, Rejection
 from stages.reading.options import InputCounts, ReadOptions
 from stages.reading.reader import read_documents
 from tests.pipeline.cluster.test_dataset import ray_data_log
-from tests.support.outputs.runs import fingerprint, recipe, run, write_recipe
+from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, write_recipe
 from tests.support.steps.model_steps import EVENTS
 from tests.support.steps.tiny_encoder import make_encoder
 
@@ -37,22 +36,13 @@ OWN = "tests.support.steps.model_steps"
 Inputs = dict[str, tuple[str, ...]]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def events_folder(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """Where the steps of these tests leave what they did; Ray's workers know it from the environment."""
-    folder: Path = tmp_path_factory.mktemp("events")
-    os.environ[EVENTS] = str(folder)
-    request.getfixturevalue("small_ray")
-    yield folder
-    del os.environ[EVENTS]
-
-
 @pytest.fixture(autouse=True)
-def events(events_folder: Path) -> Path:
-    """The folder, empty."""
-    for path in events_folder.iterdir():
+def events(small_ray: None) -> Path:
+    """The folder where the steps of these tests leave what they did, empty; Ray's workers know it too."""
+    folder = Path(os.environ[EVENTS])
+    for path in folder.iterdir():
         path.unlink()
-    return events_folder
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +69,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def with_steps(folder: Path, inputs: Inputs, *steps: str, **tables: Any) -> dict[str, Any]:
     """A recipe whose sources have these steps behind parse, and that compares nothing."""
-    plain = recipe(str(folder / "out"), inputs)
+    plain = recipe(str(folder / "out"), inputs, ray=ON_RAY)
     for source in plain["source"]:
         source["steps"] = ["parse", *steps, "identity"]
     return plain | tables
@@ -116,7 +106,7 @@ def inline(folder: Path, plain: dict[str, Any]) -> dict[bytes, Document | Reject
     return outcomes
 
 
-def test_an_encoder_on_actors_judges_as_it_does_inside_the_steps(tmp_path, texts, encoder) -> None:
+def test_an_encoder_on_actors_judges_as_it_does_inside_the_steps(tmp_path, texts, encoder, capfd) -> None:
     plain = with_steps(tmp_path, texts, "classifier", classifier=[edu(encoder)])
     summary = run(tmp_path, plain)
     found, expected = findings_of(tmp_path), inline(tmp_path, plain)
@@ -132,6 +122,7 @@ def test_an_encoder_on_actors_judges_as_it_does_inside_the_steps(tmp_path, texts
             assert status == "kept"
     assert set(summary["devices"]) == {"classifier.edu"}
     assert re.fullmatch("cpu [A-Z0-9]+", summary["devices"]["classifier.edu"])
+    assert ".cc:" not in capfd.readouterr().err, "a line of Ray's own core"
 
 
 def test_equal_bytes_with_one_and_two_actors_of_two_models_with_steps_between(tmp_path, texts, encoder) -> None:
@@ -252,7 +243,7 @@ def test_another_kind_of_device_is_refused_before_it_scores(tmp_path, texts) -> 
 
 
 @pytest.mark.slow
-def test_ten_deaths_in_a_model_stage_change_no_byte(tmp_path, texts, events) -> None:
+def test_ten_deaths_in_a_model_step_change_no_byte(tmp_path, texts, events) -> None:
     own = step("DiesTenTimes", batch_size=16, num_cpus=0.5, actors=[2, 2])
     more = {"num_cpus": 2, "retries": 10}  # a fragment may bear all ten
     plain = with_steps(tmp_path / "killed", texts, f"{OWN}:DiesTenTimes", step=own, ray=more)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lineage.storage.folder import Folder
-from pipeline.model_stages import fragments
-from pipeline.model_stages.fragments import (
+from pipeline.model_steps import fragments
+from pipeline.model_steps.fragments import (
     Answers,
     FragmentContent,
     cut,

@@ -1,4 +1,4 @@
-"""Model stages: steps that hold a model, to which documents go in batches on actors of their own.
+"""Model steps: steps that hold a model, to which documents go in batches on actors of their own.
 
 A chain is cut before such a step. What the model answers for each document of a fragment is kept, the documents take it
 up (`Document.answers`), and the step itself only makes an outcome of it. A document without an answer, as in `sluice
@@ -72,7 +72,7 @@ def actors_key() -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelStage:
+class ModelStep:
     """A model of a chain. `name` is its operator's and the key of its answers; `position` is the place, among the
     chain's steps, of the step that takes them; `table` names its table of the recipe in errors. `load` gives the model:
     a function of a fragment's documents to as many answers, on a GPU if it is told so."""

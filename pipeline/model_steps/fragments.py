@@ -18,10 +18,10 @@ import pyarrow as pa
 from lineage.ids import content_hash
 from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
-from pipeline.units.results import ReadResult
+from pipeline.results.unit_results import ReadResult
 from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
 from stages.fault import Fault
-from stages.steps.model_stage import Answer
+from stages.steps.model_step import Answer
 
 MOST_DOCUMENTS: Final = 256
 _MOST_OUTCOMES: Final = 2_048
@@ -31,6 +31,7 @@ _TEXT = pa.binary()
 """Text as UTF-8, in which a page's lone surrogates pass."""
 _FINDING = pa.struct([
     ("stage", _TEXT), ("rule", _TEXT), ("value", pa.float64()), ("threshold", pa.float64()), ("rejected", pa.bool_()),
+    ("matched", _TEXT),
 ])  # fmt: skip
 _EDIT = pa.struct([("stage", _TEXT), ("kind", _TEXT), ("count", pa.int64())])
 _SCORE = pa.struct([("name", _TEXT), ("score", pa.float64())])
@@ -233,6 +234,7 @@ def _finding_row(finding: Finding) -> dict[str, Any]:
         "value": finding.value,
         "threshold": finding.threshold,
         "rejected": finding.rejected,
+        "matched": _stored(finding.matched),
     }
 
 
@@ -243,6 +245,7 @@ def _finding(row: Mapping[str, Any]) -> Finding:
         value=row["value"],
         threshold=row["threshold"],
         rejected=row["rejected"],
+        matched=_text(row["matched"]),
     )
 
 

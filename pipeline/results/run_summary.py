@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
+from lineage.index.names import RUN_FILE
 from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 from pipeline.cluster.dataset import DatasetStats
-from pipeline.report.faults import FaultRow
-
-RUN_FILE: Final = "run.json"
+from pipeline.results.faults import FaultRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Final
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.cluster.pieces import Ended
-from pipeline.model_stages.fragments import (
+from pipeline.model_steps.fragments import (
     Answers,
     Fragment,
     FragmentContent,
@@ -30,14 +30,14 @@ from pipeline.models.device import device_of_class, device_of_encoder
 from pipeline.phases.phase import publish_result
 from pipeline.phases.read import ReadJob, chain_of, named_in_errors, outcomes_of, tally_of
 from pipeline.plan import Unit
-from pipeline.report.faults import StrictError, fault_of, strict_message
+from pipeline.results.faults import StrictError, fault_of, strict_message
+from pipeline.results.unit_results import CleanPart, ReadResult
 from pipeline.units.facts import publish_facts
 from pipeline.units.files import ParsedTextsWriter, UnitTally, UnitWriter, without_purged
-from pipeline.units.results import CleanPart, ReadResult
 from stages.chain import Chain
 from stages.document import Document, Outcome, Rejection
 from stages.fault import Fault
-from stages.steps.model_stage import Answer, ModelStage, failed
+from stages.steps.model_step import Answer, ModelStep, failed
 
 _NO_PART: Final = CleanPart(file="", num_rows=0, hash="")
 
@@ -132,14 +132,14 @@ _models: dict[tuple[str, str], Callable[[Sequence[Document]], list[Answer]]] = {
 """The models of this process, by the plan's key and the model's name: an actor has one."""
 
 
-def _loaded_model(job: ModelJob, stage: ModelStage) -> Callable[[Sequence[Document]], list[Answer]]:
+def _loaded_model(job: ModelJob, stage: ModelStep) -> Callable[[Sequence[Document]], list[Answer]]:
     key = (job.read.key, stage.name)
     if key not in _models:
         _models[key] = stage.load(stage.name in job.on_gpu)
     return _models[key]
 
 
-def _stored(stage: ModelStage, documents: Sequence[Document], answers: Sequence[Answer]) -> Iterator[Answer]:
+def _stored(stage: ModelStep, documents: Sequence[Document], answers: Sequence[Answer]) -> Iterator[Answer]:
     """The answers as a file holds them: among outcomes, that a class raised is one of them."""
     for document, answer in zip(documents, answers, strict=True):
         yield failed(document, stage.name, answer) if isinstance(answer, Fault) and not stage.gives_scores else answer

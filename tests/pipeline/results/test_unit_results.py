@@ -16,8 +16,8 @@ from pipeline.phases.join import join_phase
 from pipeline.phases.read import read_job, read_phase
 from pipeline.plan import plan_run
 from pipeline.recipe import load
-from pipeline.report.faults import FaultRow
-from pipeline.units.results import (
+from pipeline.results.faults import FaultRow
+from pipeline.results.unit_results import (
     BucketResult,
     CleanPart,
     CutResult,
@@ -92,10 +92,10 @@ RESULTS: list[Any] = [
 
 def test_every_result_of_a_phase_is_tried_here() -> None:
     kinds = {kind for kind in map(type, RESULTS) if kind is not Shard}
-    from pipeline.units import results
+    from pipeline.results import unit_results
 
-    defined = {kind for kind in vars(results).values() if is_dataclass(kind) and hasattr(kind, "from_json")}
-    assert {kind for kind in defined if kind.__module__ == results.__name__} == kinds
+    defined = {kind for kind in vars(unit_results).values() if is_dataclass(kind) and hasattr(kind, "from_json")}
+    assert {kind for kind in defined if kind.__module__ == unit_results.__name__} == kinds
 
 
 @pytest.mark.parametrize("result", RESULTS, ids=lambda result: type(result).__name__)

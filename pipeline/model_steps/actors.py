@@ -10,16 +10,16 @@ from pipeline.cluster.tasks import ActorResources, TaskResources, check_actors, 
 from pipeline.recipe import IN_PROCESS, RayTable
 from stages.chain import build_chain
 from stages.steps.catalogue import StepTables
-from stages.steps.model_stage import ModelStage
+from stages.steps.model_step import ModelStep
 
 
-def models_of(steps: Sequence[Sequence[str]], tables: StepTables) -> tuple[ModelStage, ...]:
+def models_of(steps: Sequence[Sequence[str]], tables: StepTables) -> tuple[ModelStep, ...]:
     """The models of all sources, each once."""
     found = {model.name: model for of_source in steps for model in build_chain(of_source, tables).models}
     return tuple(found.values())
 
 
-def check_can_work(models: Sequence[ModelStage], ray: RayTable) -> None:
+def check_can_work(models: Sequence[ModelStep], ray: RayTable) -> None:
     """RecipeError where there are models, which work on actors of Ray's, and no Ray is wanted."""
     if models and ray.in_process:
         named = " and ".join(f"{model.name} ({model.table})" for model in models)
@@ -30,7 +30,7 @@ def check_can_work(models: Sequence[ModelStage], ray: RayTable) -> None:
         )
 
 
-def plan_actors(models: Sequence[ModelStage], ray: RayTable, say: Callable[[str], None]) -> dict[str, ActorResources]:
+def plan_actors(models: Sequence[ModelStep], ray: RayTable, say: Callable[[str], None]) -> dict[str, ActorResources]:
     """The actors of each model, by its name. ResourceError where the cluster can never hold the fewest of them.
 
     A model that asks for GPUs where there are none runs on processors, and where no processor would be left for
