@@ -203,7 +203,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory, disk: Disk) -> Cases:
 
 
 def _few_documents(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Ten of them and a duplicate in three files: what a run does to the disk is in its phases, not in its documents."""
+    """Ten of them and a duplicate in three files: what a run does to the disk is in its phases, not its documents."""
     rng = random.Random(0)
     told = [write_article("en", rng) for _ in range(6)]
     pages = [

@@ -52,4 +52,4 @@ def ordered(match: PurgeMatch) -> PurgeRequest:
 def set_hooks() -> None:
     """Let the commands of this process plan and apply with the hooks of a small OUT."""
     pipeline.inspect.hooks.apply_hooks = apply_hooks
-    pipeline.inspect.hooks.plan_hooks = lambda _out: plan_hooks()
+    pipeline.inspect.hooks.plan_hooks = lambda out: plan_hooks()
