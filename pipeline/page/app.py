@@ -17,7 +17,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import HeldError
 from pipeline.page.guard import HEADERS, Access, Handler, guard
-from pipeline.page.handlers import corpus, documents, outputs, purges, runs, search
+from pipeline.page.handlers import corpus, documents, jobs, outputs, purges, runs, search
 from pipeline.page.notes import Notes
 from pipeline.page.processes import Commands
 from pipeline.page.render import environment
@@ -29,9 +29,15 @@ _TYPES: Final = {".js": "text/javascript", ".css": "text/css"}
 
 
 def make_app(
-    outs: Sequence[Folder], access: Access, *, version: int | None = None, read_only: bool = False
+    outs: Sequence[Folder],
+    access: Access,
+    *,
+    version: int | None = None,
+    read_only: bool = False,
+    cluster: str | None = None,
 ) -> web.Application:
-    """The page's application, to be served as `access` says, of these outputs as of a version of the corpus or now."""
+    """The page's application, to be served as `access` says, of these outputs as of a version of the corpus or now, and
+    of the jobs of a `cluster`, by the address of its dashboard."""
     templates, commands = environment(), Commands()
     names = _names(outs)
     places = tuple(
@@ -47,6 +53,7 @@ def make_app(
             places=places,
             version=version,
             read_only=read_only,
+            has_jobs=cluster is not None,
             templates=templates,
             notes=Notes(out),
             commands=commands,
@@ -57,6 +64,8 @@ def make_app(
     app.router.add_get(f"{access.base}static/{{name}}", _static)
     if len(sites) > 1:
         app.add_routes(outputs.routes(sites, access.base))
+    if cluster is not None:
+        app.add_routes(jobs.routes(sites[0], cluster))
     for site in sites:
         for module in (corpus, documents, search, runs, purges):
             app.add_routes(module.routes(site))
@@ -76,7 +85,7 @@ def _names(outs: Sequence[Folder]) -> list[str]:
         last = out.url.rstrip("/").rpartition("/")[2]
         name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in last).strip(".") or "out"
         number = 1
-        while (f"{name}-{number}" if number > 1 else name) in [*names, "static", "login"]:
+        while (f"{name}-{number}" if number > 1 else name) in [*names, "static", "login", "jobs"]:
             number += 1
         names.append(f"{name}-{number}" if number > 1 else name)
     return names

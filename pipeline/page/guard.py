@@ -41,6 +41,9 @@ ALONE: Final = {
 }
 """Headers of a page that has its style sheet in it, as the report has."""
 
+FORM_SECRET: Final = web.RequestKey("form_secret", str)
+"""Where a request that was let in bears the secret of its session's forms."""
+
 _SESSION_SECONDS: Final = 30 * 24 * 3600
 _LEAST_TOKEN: Final = 16
 _RETRIED: Final = "from-a-link"
@@ -219,10 +222,10 @@ def guard(access: Access) -> Any:
             return login(request)
         if _RETRIED in request.query:
             raise web.HTTPFound(access.base + _place(request, access.base), headers=HEADERS)
-        request["form_secret"] = access.form_secret(session)
+        request[FORM_SECRET] = access.form_secret(session)
         if request.method == "POST":
             given = request.headers.get("X-Form-Secret") or str((await request.post()).get("form_secret", ""))
-            if not hmac.compare_digest(given.encode(), request["form_secret"].encode()):
+            if not hmac.compare_digest(given.encode(), request[FORM_SECRET].encode()):
                 raise web.HTTPForbidden(text="refused: the form is not of this page: load it again", headers=HEADERS)
         return await handler(request)
 

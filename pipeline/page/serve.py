@@ -21,7 +21,8 @@ from pipeline.page.guard import make_access
 class PageOptions:
     """How the page is served: `port` of loopback (0: any free one), `base` the path of all pages, `token_file` the file
     with the token (made where there is none), `public_url` where a proxy serves it too. Where `read_only`, nothing is
-    purged from here. `version`: that of the corpus which is shown, None for the newest."""
+    purged from here. `version`: that of the corpus which is shown, None for the newest.
+    `cluster`: the address of a dashboard whose jobs are shown too."""
 
     port: int = 0
     base: str | None = None
@@ -29,6 +30,7 @@ class PageOptions:
     public_url: str | None = None
     read_only: bool = False
     version: int | None = None
+    cluster: str | None = None
 
 
 def serve(outs: Sequence[Folder], options: PageOptions, *, as_json: bool = False) -> int:
@@ -44,7 +46,7 @@ def serve(outs: Sequence[Folder], options: PageOptions, *, as_json: bool = False
     except OSError as error:
         raise RecipeError(f"--port {options.port}: {error.strerror or error}; choose another, or 0 for any") from error
     access = replace(access, address=f"127.0.0.1:{listener.getsockname()[1]}")
-    app = make_app(outs, access, version=options.version, read_only=options.read_only)
+    app = make_app(outs, access, version=options.version, read_only=options.read_only, cluster=options.cluster)
     print(json.dumps({"url": access.url}) if as_json else f"{access.url}\nCtrl-C stops it.", flush=True)
     web.run_app(app, sock=listener, print=None, access_log=None, handle_signals=True)
     return 0

@@ -17,7 +17,7 @@ from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from lineage.trace.tracer import Tracer
 from pipeline.inspect.tracing import make_tracer
-from pipeline.page.guard import HEADERS
+from pipeline.page.guard import FORM_SECRET, HEADERS
 from pipeline.page.jobs import Jobs
 from pipeline.page.lists import RecentLists
 from pipeline.page.notes import Notes
@@ -52,7 +52,8 @@ class _Known:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """`base` is the path that this output's pages lie below, `home` that of all outputs, which are `places`; `version`
-    that of the corpus which is shown, None for the newest. Where it is `read_only` nothing is purged from here."""
+    that of the corpus which is shown, None for the newest. Where it is `read_only` nothing is purged from here.
+    `has_jobs`: the page shows those of a cluster too."""
 
     out: Folder
     name: str
@@ -61,6 +62,7 @@ class Site:
     places: tuple[Place, ...]
     version: int | None
     read_only: bool
+    has_jobs: bool
     templates: jinja2.Environment
     notes: Notes
     commands: Commands
@@ -141,10 +143,11 @@ class Site:
             "base": self.base,
             "home": self.home,
             "places": self.places,
+            "has_jobs": self.has_jobs,
             "as_of": self.version,
             "purges_here": self.purges,
             "num_in_basket": len(self.notes.basket()) if self.purges else 0,
-            "form_secret": request.get("form_secret", ""),
+            "form_secret": request.get(FORM_SECRET, ""),
         }
 
 

@@ -3,6 +3,7 @@
   sluice page OUT                                    prints an address; Ctrl-C ends it
   sluice page OUT OUT2 OUT3                          several outputs, and what they share; also of runs at work
   sluice page OUT --port 8400 --token-file ~/.sluice-page       the same address and token at every start
+  sluice page OUT --address http://127.0.0.1:8265    and the jobs of a cluster, with their progress
   sluice page OUT --read-only                        nothing is purged from here
   sluice page OUT --public-url https://data.example.org/lineage/ --port 8400 --token-file FILE     behind a proxy
 
@@ -20,9 +21,11 @@ What the page keeps (basket, saved queries, who looked at personal data) lies in
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lineage.index.output_index import check_finished
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.cli.arguments import add_json
 
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("outs", metavar="OUT", nargs="+", help="runs' outputs: folders or s3:// URLs")
     add_serving(parser)
+    parser.add_argument(
+        "--address", metavar="URL", help="of a cluster's dashboard, as http://127.0.0.1:8265: its jobs are shown too"
+    )
     add_json(parser)
 
 
@@ -77,4 +83,6 @@ def run(options: argparse.Namespace) -> int:
     for out in outs:
         if not is_begun(out):
             check_finished(out)
-    return serve(outs, page_options(options), as_json=options.json)
+    if options.address is not None and not options.address.startswith(("http://", "https://")):
+        raise RecipeError(f"--address {options.address}: expected the URL of the dashboard, as http://127.0.0.1:8265")
+    return serve(outs, replace(page_options(options), cluster=options.address), as_json=options.json)
