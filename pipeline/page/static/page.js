@@ -12,6 +12,15 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// What scrolls by itself can be reached with the keyboard.
+function reachable() {
+  for (const table of document.querySelectorAll("table")) {
+    if (table.scrollWidth > table.clientWidth && !table.querySelector("a, button, input")) table.tabIndex = 0;
+  }
+}
+document.addEventListener("DOMContentLoaded", reachable);
+document.addEventListener("htmx:afterSettle", reachable);
+
 // A threshold that is dragged: the server has sent the figures of each place that it can stand at.
 document.addEventListener("input", (event) => {
   const range = event.target;
